@@ -1,0 +1,3 @@
+//! balancing
+
+pub mod settings;

@@ -1,0 +1,81 @@
+//! What a configuration says about a pool.
+
+use std::time::Duration;
+
+/// How a member is picked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Fewest requests in flight by weight, over all workers. The default.
+    #[default]
+    LeastConnections,
+    /// Smooth weighted rotation.
+    RoundRobin,
+}
+
+/// What a probe asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CheckKind {
+    /// `GET /status/v1/simple`, wanting 200 and `running`. The default.
+    #[default]
+    Http,
+    /// A connection that opens.
+    Tcp,
+    /// No probes: members are up until a connect is refused.
+    None,
+}
+
+/// `[pools.NAME.check]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckSettings {
+    /// What a probe asks. Default `http`.
+    pub kind: CheckKind,
+    /// Time between probes of one member. Default 5 s.
+    pub interval: Duration,
+    /// Time allowed for one probe. Default 3 s.
+    pub timeout: Duration,
+    /// Good probes that bring a member up; one that was never probed comes up on its first. Default 2.
+    pub rise: u32,
+    /// Bad probes that take a member down. Default 3.
+    pub fall: u32,
+    /// Whether a member counts as up before its first probe. Default false.
+    pub assume_up: bool,
+}
+
+impl Default for CheckSettings {
+    fn default() -> Self {
+        Self {
+            kind: CheckKind::Http,
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(3),
+            rise: 2,
+            fall: 3,
+            assume_up: false,
+        }
+    }
+}
+
+/// One entry of `members`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberSettings {
+    /// `host:port`, or `unix:/path` for a Unix socket.
+    pub address: String,
+    /// Share of the load within the pool. Default 1.
+    pub weight: u32,
+    /// Most requests in flight at once; none: no limit.
+    pub in_flight_max: Option<u32>,
+    /// Name its certificate must carry; none: the host of `address`.
+    pub server_name: Option<String>,
+}
+
+/// The part of `[pools.NAME]` that picks members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Name in records, metrics and routes.
+    pub name: String,
+    /// Members, at least one.
+    pub members: Vec<MemberSettings>,
+    /// How a member is picked. Default least-connections.
+    pub algorithm: Algorithm,
+    /// How members are probed.
+    pub check: CheckSettings,
+}

@@ -1,0 +1,3 @@
+//! identity
+
+pub mod settings;

@@ -1,0 +1,3 @@
+//! listener
+
+pub mod settings;

@@ -1,0 +1,50 @@
+//! What a configuration says about a listener.
+
+use std::{net::SocketAddr, time::Duration};
+
+/// Whether a client must show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientCert {
+    /// Asked for, not demanded: enrolment comes without one. The default.
+    #[default]
+    Optional,
+    /// Without one the handshake ends with an alert.
+    Required,
+}
+
+/// What becomes of a client whose certificate is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnInvalid {
+    /// After proof of possession every request gets a 403 that says what is wrong. The default.
+    #[default]
+    Explain,
+    /// The handshake ends with an alert; a resumed or live connection gets one 403 and is closed.
+    Abort,
+    /// `FAILED:reason` goes upstream on enrolment and `client = "any"` routes; elsewhere 403.
+    Forward,
+}
+
+/// `[listeners.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Name in records and metrics.
+    pub name: String,
+    /// Address to bind.
+    pub address: SocketAddr,
+    /// Whether a client must show a certificate. Default `optional`.
+    pub client_cert: ClientCert,
+    /// What becomes of a refused certificate. Default `explain`.
+    pub on_invalid: OnInvalid,
+    /// Most connections at once, over all workers. Default 20000.
+    pub connections_max: u32,
+    /// Most handshakes in flight at once, over all workers. Default 512.
+    pub handshakes_max: u32,
+    /// Time allowed for a handshake. Default 10 s.
+    pub handshake_timeout: Duration,
+    /// Time from a request's first byte to the end of its head. Default 30 s.
+    pub head_timeout: Duration,
+    /// Time a connection may stand without a request. Default 15 s, at least 5 s (agents reuse for 4 s, never retry).
+    pub idle_timeout: Duration,
+    /// Most bytes of a request head. Default 64 KiB.
+    pub head_bytes_max: usize,
+}

@@ -1,0 +1,3 @@
+//! pki
+
+pub mod settings;

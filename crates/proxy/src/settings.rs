@@ -1,0 +1,46 @@
+//! What a configuration says about requests.
+
+use std::time::Duration;
+
+/// What the Host field says to a member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HostRule {
+    /// What the client said. The default.
+    #[default]
+    Keep,
+    /// The member's own name.
+    Member,
+}
+
+/// The part of `[pools.NAME]` that shapes a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolRules {
+    /// Whether `X-Client-Cert` goes beside SUCCESS, by endpoint class. Default false.
+    pub forward_cert: bool,
+    /// What the Host field says. Default what the client said.
+    pub host: HostRule,
+}
+
+/// Limits of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes of a request body read and dropped after an early answer. Default 4 MiB.
+    pub discard_bytes_max: u64,
+    /// Time allowed for that. Default 5 s.
+    pub discard_timeout: Duration,
+    /// Largest body of an enrolment request. Default 16 KiB.
+    pub enrolment_body_bytes_max: u64,
+    /// Most attempts of one request. Default 3.
+    pub attempts_max: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            discard_bytes_max: 4 << 20,
+            discard_timeout: Duration::from_secs(5),
+            enrolment_body_bytes_max: 16 << 10,
+            attempts_max: 3,
+        }
+    }
+}

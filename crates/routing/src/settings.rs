@@ -1,0 +1,71 @@
+//! What a configuration says about routes; built into a `RouteTable`.
+
+use crate::Class;
+
+/// How a route's path is compared; whole segments, anchored at both ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathPattern {
+    /// These segments and anything below them.
+    Prefix(String),
+    /// This path and no other.
+    Exact(String),
+    /// A regular expression, anchored at both ends.
+    Regex(String),
+}
+
+/// Who may use a route, before `allow` and the endpoint's class are asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientRule {
+    /// Verified agents only.
+    #[default]
+    Verified,
+    /// Anyone, where the class of the endpoint allows it.
+    Any,
+}
+
+/// One `[[routes]]` table. All conditions must hold; the first route that matches wins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteSettings {
+    /// Name in records, metrics and `explain`.
+    pub name: String,
+    /// Host names, port ignored, compared without case; empty: any.
+    pub host: Vec<String>,
+    /// Path condition; none: any path.
+    pub path: Option<PathPattern>,
+    /// Methods; empty: any. No match means the next route.
+    pub method: Vec<String>,
+    /// Header conditions: name and exact value, all must hold.
+    pub header: Vec<(String, String)>,
+    /// Certname patterns (`*` matches any run of characters) of a verified client; empty: any client.
+    pub certname: Vec<String>,
+    /// Pool that requests go to.
+    pub pool: String,
+    /// Who may use the route. Default: verified agents.
+    pub client: ClientRule,
+    /// Certname patterns that may use the route; empty: all that `client` admits. Matched and not allowed is 403.
+    pub allow: Vec<String>,
+    /// Guarded classes that this route opens.
+    pub classes: Vec<Class>,
+    /// Classes are ignored: for members that are no Puppet servers.
+    pub unguarded: bool,
+    /// Largest request body in bytes; none: the class's default.
+    pub body_bytes_max: Option<u64>,
+}
+
+/// `[[routes]]` and `builtin_routes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Configured routes, in order.
+    pub routes: Vec<RouteSettings>,
+    /// Whether the built-in routes of a Puppet estate follow. Default true.
+    pub builtin_routes: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            routes: Vec::new(),
+            builtin_routes: true,
+        }
+    }
+}

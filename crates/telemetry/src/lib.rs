@@ -1,0 +1,3 @@
+//! telemetry
+
+pub mod settings;

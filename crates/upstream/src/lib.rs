@@ -1,0 +1,3 @@
+//! upstream
+
+pub mod settings;

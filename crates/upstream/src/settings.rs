@@ -1,0 +1,56 @@
+//! What a configuration says about connections to members.
+
+use std::time::Duration;
+
+/// Protocol spoken to members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheme {
+    /// TLS, with our own credential. The default.
+    #[default]
+    Https,
+    /// Plain HTTP: loopback and Unix sockets, or `plaintext = "trusted-network"`.
+    Http,
+}
+
+/// How far plain HTTP may reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Plaintext {
+    /// Loopback addresses and Unix sockets only. The default; held by address when dialling.
+    #[default]
+    Loopback,
+    /// Any address: whoever is on that network can write identities.
+    TrustedNetwork,
+}
+
+/// `[upstream]`, overridden by `[pools.NAME]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Protocol spoken to members. Default `https`.
+    pub scheme: Scheme,
+    /// How far plain HTTP may reach. Default loopback.
+    pub plaintext: Plaintext,
+    /// Time allowed for name, connect and handshake. Default 5 s.
+    pub connect_timeout: Duration,
+    /// Time from the request's last byte to the answer's first. Default 11 min, longer than an agent's own 10.
+    pub first_byte_timeout: Duration,
+    /// Time without a byte of a body in either direction. Default 60 s.
+    pub idle_timeout: Duration,
+    /// Time an unused connection is kept. Default 20 s: below Jetty's 30.
+    pub keepalive: Duration,
+    /// Most connections to one member over all workers. Default 128: Jetty has 200 threads.
+    pub connections_max: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            scheme: Scheme::Https,
+            plaintext: Plaintext::Loopback,
+            connect_timeout: Duration::from_secs(5),
+            first_byte_timeout: Duration::from_secs(660),
+            idle_timeout: Duration::from_secs(60),
+            keepalive: Duration::from_secs(20),
+            connections_max: 128,
+        }
+    }
+}
