@@ -1,1 +1,55 @@
-//! config
+//! TOML text to a validated `Config`, every problem at once; opens no file and reads no clock.
+//!
+//! The way of a configuration: [`Draft::read`] parses the text, holds it against the schema (`schema`, `keys`) and
+//! checks what one part says of another; [`Draft::wanted`] names the materials; whoever may open files reads them;
+//! [`Draft::finish`] judges them and gives a [`Config`] or a [`Report`]. [`load`] is that way in one call: start,
+//! reload and `check` all use it.
+
+mod config;
+mod draft;
+mod materials;
+mod reference;
+mod report;
+
+pub use crate::{
+    config::{AccessLog, Config, Credential, MemberTls, Output, PoolConfig, Trust},
+    draft::{Draft, Environment, Overrides, Source},
+    materials::{Blob, Files, Kind, Loaded, Material, Materials, ReadError, Wanted},
+    reference::{defaults, reference},
+    report::{Colour, Place, Problem, Report, Severity},
+};
+
+/// From text and materials to a configuration: the one way for start, reload and `check`.
+///
+/// # Errors
+/// The report of everything that is wrong with text and materials, warnings included.
+pub fn load(
+    source: &Source,
+    overrides: &Overrides,
+    environment: &Environment,
+    files: &dyn Files,
+) -> Result<Loaded, Report> {
+    let draft = Draft::read(source, overrides, environment, files);
+    let materials = draft
+        .wanted()
+        .iter()
+        .map(|wanted| (wanted.path.clone(), files.read(wanted)))
+        .collect();
+    draft.finish(materials)
+}
+
+/// Judges a text alone, without its materials, on a machine that has an agent's certificate: for examples in
+/// documents and for tests.
+#[must_use]
+pub fn check_text(name: &str, text: &str) -> Report {
+    let source = Source {
+        name: name.into(),
+        text: text.into(),
+    };
+    let environment = Environment {
+        ssldirs: vec!["/etc/puppetlabs/puppet/ssl".into()],
+        hostname: Some("puppet.example.com".into()),
+        ..Environment::default()
+    };
+    Draft::read(&source, &Overrides::default(), &environment, &materials::NoFiles).into_report()
+}

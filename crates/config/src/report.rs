@@ -1,0 +1,220 @@
+//! What is wrong with a configuration: all of it, each with its place, what was expected, and what to do.
+
+use std::{fmt, ops::Range};
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use serde::Serialize;
+
+use crate::draft::Source;
+
+/// Everything found in one reading of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The file that was read, as shown to people.
+    pub file: String,
+    /// What was found, in the order of the file; what has no place in it comes last.
+    pub problems: Vec<Problem>,
+    /// The text, for the lines under which carets stand.
+    #[serde(skip)]
+    text: String,
+}
+
+/// One diagnosis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// Whether it stops the configuration from being used.
+    pub severity: Severity,
+    /// Key path, as `pools.compilers.members[1].weight`; empty where no key is concerned.
+    pub key: String,
+    /// What is wrong.
+    pub message: String,
+    /// What stands there in a right file.
+    pub expected: Option<String>,
+    /// What to do: a correction, or the command to run.
+    pub help: Vec<String>,
+    /// Where; none for what the file does not mention.
+    pub place: Option<Place>,
+}
+
+/// How grave a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The configuration is refused.
+    Error,
+    /// It is used, and somebody should know.
+    Warning,
+}
+
+/// A place in the text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// Bytes of the text that the caret covers.
+    #[serde(skip)]
+    pub span: Range<usize>,
+}
+
+/// Whether a report is rendered with terminal colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Colour {
+    /// Plain text. The default.
+    #[default]
+    Never,
+    /// ANSI escapes.
+    Always,
+}
+
+impl Report {
+    pub(crate) fn new(source: &Source, mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| match &problem.place {
+            Some(place) => (0, place.span.start),
+            None => (1, 0),
+        });
+        problems.dedup();
+        Self {
+            file: source.name.clone(),
+            problems,
+            text: source.text.clone(),
+        }
+    }
+
+    /// Whether anything stops the configuration from being used.
+    #[must_use]
+    pub fn has_errors(&self) -> bool {
+        self.count(Severity::Error) > 0
+    }
+
+    /// How many problems of a severity there are.
+    #[must_use]
+    pub fn count(&self, severity: Severity) -> usize {
+        self.problems.iter().filter(|problem| problem.severity == severity).count()
+    }
+
+    /// The report for people: each problem with its lines and carets, then a count.
+    #[must_use]
+    pub fn render(&self, colour: Colour) -> String {
+        let renderer = match colour {
+            Colour::Never => Renderer::plain(),
+            Colour::Always => Renderer::styled(),
+        };
+        let mut text = String::new();
+        for problem in &self.problems {
+            text.push_str(&renderer.render(&[self.group(problem)]));
+            text.push_str("\n\n");
+        }
+        text.push_str(&self.summary());
+        text.push('\n');
+        text
+    }
+
+    /// One line: the file and how many problems it has.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let errors = counted(self.count(Severity::Error), "error");
+        let warnings = counted(self.count(Severity::Warning), "warning");
+        format!("{}: {errors}, {warnings}", self.file)
+    }
+
+    fn group<'a>(&'a self, problem: &'a Problem) -> Group<'a> {
+        let level = match problem.severity {
+            Severity::Error => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let group = Group::with_title(level.primary_title(problem.title()));
+        let group = match &problem.place {
+            Some(place) => group.element(
+                Snippet::source(&self.text).path(&self.file).annotation(
+                    AnnotationKind::Primary
+                        .span(place.span.clone())
+                        .label(problem.expected.as_deref().map(|expected| format!("expected {expected}"))),
+                ),
+            ),
+            None => group.element(Origin::path(&self.file)),
+        };
+        let unplaced = problem.expected.iter().filter(|_| problem.place.is_none());
+        let group = group.elements(unplaced.map(|expected| Level::NOTE.message(format!("expected {expected}"))));
+        group.elements(problem.help.iter().map(|help| Level::HELP.message(help)))
+    }
+}
+
+/// The report for people, without colours.
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.render(Colour::Never))
+    }
+}
+
+impl std::error::Error for Report {}
+
+impl Problem {
+    pub(crate) fn error(key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            key: key.into(),
+            message: message.into(),
+            expected: None,
+            help: Vec::new(),
+            place: None,
+        }
+    }
+
+    pub(crate) fn warning(key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(key, message)
+        }
+    }
+
+    pub(crate) fn expected(mut self, expected: impl Into<String>) -> Self {
+        self.expected = Some(expected.into());
+        self
+    }
+
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help.push(help.into());
+        self
+    }
+
+    pub(crate) fn at(mut self, text: &str, span: Range<usize>) -> Self {
+        self.place = Some(Place::new(text, span));
+        self
+    }
+
+    fn title(&self) -> String {
+        match self.key.as_str() {
+            "" => self.message.clone(),
+            key => format!("{key}: {}", self.message),
+        }
+    }
+}
+
+impl Place {
+    fn new(text: &str, span: Range<usize>) -> Self {
+        let start = floor_boundary(text, span.start);
+        let end = floor_boundary(text, span.end).max(start);
+        let before = &text[..start];
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            span: start..end,
+        }
+    }
+}
+
+/// The nearest character boundary at or below an index, so that no span can make the rendering panic.
+fn floor_boundary(text: &str, index: usize) -> usize {
+    let index = index.min(text.len());
+    (0..=index).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
