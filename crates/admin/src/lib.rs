@@ -1,1 +1,28 @@
-//! admin
+//! The control plane: what the running proxy says and does for its operator, over a Unix socket.
+//!
+//! The server implements [`Control`] and hands [`serve`] a socket that it bound; the command line asks through
+//! [`Client`]. Nothing here opens a file.
+//!
+//! | request | answer |
+//! | --- | --- |
+//! | `GET /v1/status` | [`Status`] |
+//! | `GET /v1/generation` | [`GenerationStatus`] and the last reload |
+//! | `GET /metrics` | OpenMetrics text |
+//! | `POST /v1/reload` | [`ReloadOutcome`]: 200, 409 (stopping) or 422 (refused, with the report) |
+//! | `POST /v1/pools/{pool}/members/{member}` with `{"state": "drain"}` | [`MemberStatus`] |
+
+pub mod settings;
+
+mod api;
+mod client;
+mod control;
+mod serve;
+mod status;
+
+pub use client::{Client, ClientError};
+pub use control::{Control, MemberStateError, ReloadOutcome, ReloadResult};
+pub use serve::serve;
+pub use status::{
+    AdministrativeState, CrlStatus, GenerationStatus, Health, LastReload, ListenerStatus,
+    MemberStatus, Phase, PoolStatus, Status, Timestamp, TrustStatus,
+};

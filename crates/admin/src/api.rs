@@ -1,0 +1,246 @@
+//! One admin request: path and method to an answer.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use crate::{
+    AdministrativeState, Control, GenerationStatus, LastReload, MemberStateError, ReloadResult,
+};
+
+/// Answers one request.
+pub(crate) async fn answer(
+    control: &dyn Control,
+    request: Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    let Some(endpoint) = Endpoint::find(request.uri().path()) else {
+        return problem(StatusCode::NOT_FOUND, NOT_FOUND);
+    };
+    if !endpoint.allows(request.method()) {
+        return wrong_method(&endpoint, request.method());
+    }
+    match endpoint {
+        Endpoint::Status => json(StatusCode::OK, &control.status()),
+        Endpoint::Generation => {
+            let status = control.status();
+            json(
+                StatusCode::OK,
+                &GenerationAnswer {
+                    generation: status.generation,
+                    last_reload: status.last_reload,
+                },
+            )
+        }
+        Endpoint::Metrics => respond(StatusCode::OK, OPENMETRICS, control.metrics()),
+        Endpoint::Reload => {
+            let outcome = control.reload().await;
+            json(reload_status(outcome.result), &outcome)
+        }
+        Endpoint::Member { pool, member } => set_state(control, &pool, &member, request).await,
+    }
+}
+
+/// An answer that says in one sentence what is wrong.
+pub(crate) fn problem(status: StatusCode, error: &str) -> Response<Full<Bytes>> {
+    json(
+        status,
+        &Problem {
+            error: error.to_owned(),
+        },
+    )
+}
+
+/// The status that tells a reload's result without reading the body.
+pub(crate) fn reload_status(result: ReloadResult) -> StatusCode {
+    match result {
+        ReloadResult::Applied | ReloadResult::Unchanged => StatusCode::OK,
+        ReloadResult::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+        ReloadResult::Stopping => StatusCode::CONFLICT,
+    }
+}
+
+/// Body of `POST /v1/pools/{pool}/members/{member}`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StateRequest {
+    pub(crate) state: AdministrativeState,
+}
+
+/// Body of every answer that is a refusal, but for reloads.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Problem {
+    pub(crate) error: String,
+}
+
+#[derive(Serialize)]
+struct GenerationAnswer {
+    #[serde(flatten)]
+    generation: GenerationStatus,
+    last_reload: Option<LastReload>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Endpoint {
+    Status,
+    Generation,
+    Metrics,
+    Reload,
+    Member { pool: String, member: String },
+}
+
+impl Endpoint {
+    fn find(path: &str) -> Option<Self> {
+        Some(match path {
+            "/v1/status" => Self::Status,
+            "/v1/generation" => Self::Generation,
+            "/metrics" => Self::Metrics,
+            "/v1/reload" => Self::Reload,
+            _ => {
+                let (pool, rest) = path.strip_prefix("/v1/pools/")?.split_once('/')?;
+                let member = rest.strip_prefix("members/")?;
+                if pool.is_empty() || member.is_empty() || member.contains('/') {
+                    return None;
+                }
+                Self::Member {
+                    pool: decoded(pool)?,
+                    member: decoded(member)?,
+                }
+            }
+        })
+    }
+
+    fn allows(&self, method: &Method) -> bool {
+        match self {
+            // hyper leaves the body out of answers to HEAD.
+            Self::Status | Self::Generation | Self::Metrics => {
+                method == Method::GET || method == Method::HEAD
+            }
+            Self::Reload | Self::Member { .. } => method == Method::POST,
+        }
+    }
+
+    fn allow(&self) -> &'static str {
+        match self {
+            Self::Status | Self::Generation | Self::Metrics => "GET, HEAD",
+            Self::Reload | Self::Member { .. } => "POST",
+        }
+    }
+}
+
+async fn set_state(
+    control: &dyn Control,
+    pool: &str,
+    member: &str,
+    request: Request<Incoming>,
+) -> Response<Full<Bytes>> {
+    let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
+    let body = match timeout(BODY_TIMEOUT, body).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            return problem(StatusCode::PAYLOAD_TOO_LARGE, STATE_WANTED);
+        }
+        Ok(Err(_)) => return problem(StatusCode::BAD_REQUEST, STATE_WANTED),
+        Err(_) => return problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
+    };
+    let state = match serde_json::from_slice::<StateRequest>(&body) {
+        Ok(request) => request.state,
+        Err(error) => {
+            let wanted = format!("{STATE_WANTED}: {error}");
+            return problem(StatusCode::BAD_REQUEST, &wanted);
+        }
+    };
+    match control.set_member_state(pool, member, state) {
+        Ok(member) => json(StatusCode::OK, &member),
+        Err(
+            error @ (MemberStateError::UnknownPool { .. } | MemberStateError::UnknownMember { .. }),
+        ) => problem(StatusCode::NOT_FOUND, &error.to_string()),
+    }
+}
+
+fn wrong_method(endpoint: &Endpoint, method: &Method) -> Response<Full<Bytes>> {
+    let allow = endpoint.allow();
+    let sentence = format!("{method} is not possible here: use {allow}");
+    let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, &sentence);
+    response
+        .headers_mut()
+        .insert(header::ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response<Full<Bytes>> {
+    // Pretty, because the reader at a socket is often a person with curl.
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => respond(status, JSON, text + "\n"),
+        Err(error) => respond(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "text/plain; charset=utf-8",
+            error.to_string(),
+        ),
+    }
+}
+
+fn respond(status: StatusCode, content_type: &'static str, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+fn decoded(segment: &str) -> Option<String> {
+    let text = percent_decode_str(segment).decode_utf8().ok()?;
+    Some(text.into_owned())
+}
+
+/// Longest request body: `{"state": "maintenance"}` has 24 bytes.
+const BODY_BYTES_MAX: usize = 4 << 10;
+/// Time allowed for it.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+const JSON: &str = "application/json";
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const STATE_WANTED: &str = "the body must be {\"state\": \"ready\" | \"drain\" | \"maintenance\"}";
+const NOT_FOUND: &str = "no such endpoint: there are GET /v1/status, GET /v1/generation, GET /metrics, \
+     POST /v1/reload and POST /v1/pools/{pool}/members/{member} (percent-encode / in names)";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_lead_to_endpoints_by_their_exact_spelling() {
+        let member = |pool: &str, member: &str| {
+            Some(Endpoint::Member {
+                pool: pool.to_owned(),
+                member: member.to_owned(),
+            })
+        };
+        for (path, expected) in [
+            ("/v1/status", Some(Endpoint::Status)),
+            ("/v1/generation", Some(Endpoint::Generation)),
+            ("/metrics", Some(Endpoint::Metrics)),
+            ("/v1/reload", Some(Endpoint::Reload)),
+            ("/v1/pools/ca/members/ca:8140", member("ca", "ca:8140")),
+            (
+                "/v1/pools/a%20b/members/unix:%2Frun%2Fc.sock",
+                member("a b", "unix:/run/c.sock"),
+            ),
+            ("/v1/pools/ca/members/", None),
+            ("/v1/pools//members/x", None),
+            ("/v1/pools/ca/members/a/b", None),
+            ("/v1/pools/ca/members/%FF", None),
+            ("/v1/status/", None),
+            ("/V1/status", None),
+            ("/", None),
+        ] {
+            assert_eq!(Endpoint::find(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The command line's side of the admin socket: one request a connection, every wait bounded.
+
+use std::{
+    io::{self, ErrorKind},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use tokio::{net::UnixStream, time::timeout};
+
+use crate::{
+    AdministrativeState, MemberStatus, ReloadOutcome, Status,
+    api::{Problem, StateRequest},
+};
+
+/// Asks a running proxy over its admin socket. Wants a tokio runtime with IO and time.
+#[derive(Clone, Debug)]
+pub struct Client {
+    socket: PathBuf,
+    reload_timeout: Duration,
+}
+
+impl Client {
+    /// A client of the proxy that listens on `socket`; nothing is connected yet.
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        Self {
+            socket: socket.into(),
+            reload_timeout: RELOAD_TIMEOUT,
+        }
+    }
+
+    /// What the proxy says of itself.
+    ///
+    /// # Errors
+    /// Nobody answers, or the answer makes no sense.
+    pub async fn status(&self) -> Result<Status, ClientError> {
+        let answer = self
+            .exchange(Method::GET, "/v1/status", None, READ_TIMEOUT)
+            .await?;
+        self.expect_ok(&answer)?;
+        self.parse(&answer)
+    }
+
+    /// The proxy's metrics as OpenMetrics text.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub async fn metrics(&self) -> Result<String, ClientError> {
+        let answer = self
+            .exchange(Method::GET, "/metrics", None, READ_TIMEOUT)
+            .await?;
+        self.expect_ok(&answer)?;
+        Ok(String::from_utf8_lossy(answer.body()).into_owned())
+    }
+
+    /// Has the proxy read its configuration and materials again, and waits for the outcome.
+    ///
+    /// # Errors
+    /// Nobody answers. A refused reload is no error here: the outcome says so.
+    pub async fn reload(&self) -> Result<ReloadOutcome, ClientError> {
+        let answer = self
+            .exchange(Method::POST, "/v1/reload", None, self.reload_timeout)
+            .await?;
+        match answer.status() {
+            StatusCode::OK | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
+                self.parse(&answer)
+            }
+            _ => Err(self.refused(&answer)),
+        }
+    }
+
+    /// Sets what the operator wants of a member, and says how it stands then.
+    ///
+    /// # Errors
+    /// Nobody answers, or there is no such pool or member: the answer names those there are.
+    pub async fn set_member_state(
+        &self,
+        pool: &str,
+        member: &str,
+        state: AdministrativeState,
+    ) -> Result<MemberStatus, ClientError> {
+        let path = format!(
+            "/v1/pools/{}/members/{}",
+            utf8_percent_encode(pool, SEGMENT),
+            utf8_percent_encode(member, SEGMENT),
+        );
+        let body =
+            serde_json::to_vec(&StateRequest { state }).expect("an enum of three words is JSON");
+        let answer = self
+            .exchange(Method::POST, &path, Some(body), READ_TIMEOUT)
+            .await?;
+        self.expect_ok(&answer)?;
+        self.parse(&answer)
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+        allowed: Duration,
+    ) -> Result<Response<Bytes>, ClientError> {
+        let stream = timeout(CONNECT_TIMEOUT, UnixStream::connect(&self.socket))
+            .await
+            .map_err(|_| self.late(CONNECT_TIMEOUT))?
+            .map_err(|error| self.unreachable(error))?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, HeaderValue::from_static("localhost"))
+            .header(
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("application/json"),
+            )
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .map_err(|error| self.broken(&error))?;
+        timeout(allowed, async {
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+                .await
+                .map_err(|error| self.broken(&error))?;
+            let answer = async {
+                let response = sender
+                    .send_request(request)
+                    .await
+                    .map_err(|error| self.broken(&error))?;
+                self.collected(response).await
+            };
+            tokio::pin!(answer);
+            tokio::pin!(connection);
+            // The connection is driven here and not in a task: when we return, it is gone.
+            tokio::select! {
+                biased;
+                answer = &mut answer => answer,
+                _ = &mut connection => answer.await,
+            }
+        })
+        .await
+        .map_err(|_| self.late(allowed))?
+    }
+
+    async fn collected(
+        &self,
+        response: Response<Incoming>,
+    ) -> Result<Response<Bytes>, ClientError> {
+        let (head, body) = response.into_parts();
+        match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
+            Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
+            Err(error) if error.is::<LengthLimitError>() => Err(ClientError::TooLong {
+                socket: self.socket.clone(),
+            }),
+            Err(error) => Err(self.broken(error.as_ref())),
+        }
+    }
+
+    fn expect_ok(&self, answer: &Response<Bytes>) -> Result<(), ClientError> {
+        match answer.status() {
+            StatusCode::OK => Ok(()),
+            _ => Err(self.refused(answer)),
+        }
+    }
+
+    fn parse<T: DeserializeOwned>(&self, answer: &Response<Bytes>) -> Result<T, ClientError> {
+        serde_json::from_slice(answer.body()).map_err(|error| self.broken(&error))
+    }
+
+    fn refused(&self, answer: &Response<Bytes>) -> ClientError {
+        let sentence = serde_json::from_slice::<Problem>(answer.body())
+            .map_or_else(|_| "no reason given".to_owned(), |problem| problem.error);
+        ClientError::Refused {
+            status: answer.status(),
+            sentence,
+        }
+    }
+
+    fn unreachable(&self, error: io::Error) -> ClientError {
+        let socket = self.socket.clone();
+        match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => ClientError::NotListening {
+                socket,
+                source: error,
+            },
+            ErrorKind::PermissionDenied => ClientError::PermissionDenied {
+                socket,
+                source: error,
+            },
+            _ => ClientError::Connect {
+                socket,
+                source: error,
+            },
+        }
+    }
+
+    fn late(&self, allowed: Duration) -> ClientError {
+        ClientError::Late {
+            socket: self.socket.clone(),
+            allowed,
+        }
+    }
+
+    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> ClientError {
+        ClientError::Broken {
+            socket: self.socket.clone(),
+            error: error.to_string(),
+        }
+    }
+
+    /// The socket asked.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+}
+
+/// Why a running proxy could not be asked, and what to do.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// No such socket, or nobody behind it.
+    #[error(
+        "no proscenium is listening on {}: is it running? start it with `systemctl start proscenium` or \
+         `proscenium run`; another socket is named with --socket or --config", .socket.display()
+    )]
+    NotListening {
+        /// The socket tried.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The socket is there and not ours to use.
+    #[error("may not use {}: run as root or as the user that proscenium runs as", .socket.display())]
+    PermissionDenied {
+        /// The socket tried.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Any other failure to connect.
+    #[error("cannot connect to {}", .socket.display())]
+    Connect {
+        /// The socket tried.
+        socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Connected, and no answer in time.
+    #[error(
+        "no answer on {} within {} s: a reload may still be under way; see `proscenium status` and the log",
+        .socket.display(), .allowed.as_secs()
+    )]
+    Late {
+        /// The socket asked.
+        socket: PathBuf,
+        /// The time that was allowed.
+        allowed: Duration,
+    },
+    /// The answer is longer than any of ours.
+    #[error("the answer on {} is too long: is that proscenium?", .socket.display())]
+    TooLong {
+        /// The socket asked.
+        socket: PathBuf,
+    },
+    /// What came is no answer of ours.
+    #[error("what answers on {} does not speak our protocol ({error}): is that proscenium, of this version?", .socket.display())]
+    Broken {
+        /// The socket asked.
+        socket: PathBuf,
+        /// What was wrong with it.
+        error: String,
+    },
+    /// The proxy said no.
+    #[error("{sentence} ({status})")]
+    Refused {
+        /// Its status code.
+        status: StatusCode,
+        /// Its reason.
+        sentence: String,
+    },
+}
+
+/// What may stand unescaped in one path segment; `/`, `%` and all else that a URI reads is escaped.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':');
+
+/// Time allowed to connect: a full queue means a proxy that does not accept.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time allowed for an answer that is at hand.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time allowed for a reload; a little more than the proxy allows itself, so that it speaks first.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(310);
+/// Longest answer. Metrics of a large estate have a few hundred KiB.
+const ANSWER_BYTES_MAX: usize = 16 << 20;

@@ -1,0 +1,81 @@
+//! What the running proxy can be asked: implemented by the server, and by a stand-in in tests.
+
+use std::pin::Pin;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{AdministrativeState, MemberStatus, Status};
+
+/// The running proxy, seen by its operator.
+pub trait Control: Send + Sync + 'static {
+    /// Everything `GET /v1/status` says. Must not block: the admin runtime has one thread.
+    fn status(&self) -> Status;
+
+    /// All metrics as OpenMetrics text. Must not block.
+    fn metrics(&self) -> String;
+
+    /// Reads configuration and materials again and applies them, or says why not.
+    ///
+    /// Dropping the future (the caller hung up) gives up the waiting, not the reload: that ends whole or not at all.
+    fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
+
+    /// Sets what the operator wants of a member; it survives reloads.
+    ///
+    /// # Errors
+    /// No such pool, or no such member in it.
+    fn set_member_state(
+        &self,
+        pool: &str,
+        member: &str,
+        state: AdministrativeState,
+    ) -> Result<MemberStatus, MemberStateError>;
+}
+
+/// What came of a reload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadOutcome {
+    /// Whether it was applied.
+    pub result: ReloadResult,
+    /// The generation in force afterwards.
+    pub generation: u64,
+    /// For people: problems where it was refused, warnings and what changed where it was applied.
+    pub report: String,
+}
+
+/// Whether a reload was applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReloadResult {
+    /// A new generation is in force.
+    Applied,
+    /// Nothing differs from the generation in force: recorded, nothing swapped.
+    Unchanged,
+    /// There are problems; the generation before serves on.
+    Refused,
+    /// The process is stopping and reloads no more.
+    Stopping,
+}
+
+/// Why a member's state could not be set.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum MemberStateError {
+    /// No pool of that name.
+    #[error("no pool {pool:?}; there are: {}", .known.join(", "))]
+    UnknownPool {
+        /// What was asked for.
+        pool: String,
+        /// Names of all pools.
+        known: Vec<String>,
+    },
+    /// No member of that address in the pool.
+    #[error("no member {member:?} in pool {pool:?}; there are: {}", .known.join(", "))]
+    UnknownMember {
+        /// The pool that was found.
+        pool: String,
+        /// What was asked for.
+        member: String,
+        /// Addresses of all its members.
+        known: Vec<String>,
+    },
+}

@@ -1,0 +1,179 @@
+//! The admin socket: connections, and the limits that keep a stuck caller from mattering.
+
+use std::{
+    convert::Infallible, io, os::unix::net::UnixListener as StdListener, sync::Arc, time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    sync::{Notify, watch},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, load_shed, timeout as tower_timeout};
+use tracing::{debug, warn};
+
+use crate::{Control, api};
+
+/// Serves the control plane on a bound socket until `stop` says true, then lets what runs finish.
+///
+/// Wants a tokio runtime with IO and time; one thread is enough.
+///
+/// # Errors
+/// The socket cannot be registered with the runtime.
+pub async fn serve(
+    listener: StdListener,
+    control: Arc<dyn Control>,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = UnixListener::from_std(listener)?;
+    let service = limited(control);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            // Reap first, so that a full house empties before the next caller is let in.
+            biased;
+            () = stopped(&mut stop) => break,
+            Some(ended) = connections.join_next(), if !connections.is_empty() => report(ended),
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, service.clone(), stop.clone()));
+                }
+                Err(error) => {
+                    warn!(%error, "admin accept failed");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    let finish = async { while connections.join_next().await.is_some() {} };
+    if timeout(STOP_GRACE, finish).await.is_err() {
+        debug!("admin callers were cut at stop");
+    }
+    Ok(())
+}
+
+/// One caller, one request: `Connection: close` keeps idle callers from holding a place.
+async fn connection<S>(stream: UnixStream, service: S, mut stop: watch::Receiver<bool>)
+where
+    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = BoxError>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    let answered = Arc::new(Notify::new());
+    let noted = answered.clone();
+    let service = service.map_response(move |response| {
+        noted.notify_one();
+        response
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    tokio::pin!(connection);
+    // hyper bounds the reading of the head and the service its own work; a caller that does not read its answer
+    // is ours to cut.
+    let unread = async {
+        answered.notified().await;
+        sleep(WRITE_TIMEOUT).await;
+    };
+    tokio::pin!(unread);
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            ended = &mut connection => {
+                if let Err(error) = ended {
+                    debug!(%error, "admin connection failed");
+                }
+                return;
+            }
+            () = &mut unread => {
+                debug!("admin caller did not read its answer");
+                return;
+            }
+            () = stopped(&mut stop), if !stopping => {
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// The API behind its limits: a bound on requests at work, refusal beyond it, and a bound on their time.
+fn limited(
+    control: Arc<dyn Control>,
+) -> impl Service<Request<Incoming>, Response = Response<Full<Bytes>>, Error = BoxError, Future: Send>
++ Clone
++ Send
++ 'static {
+    ServiceBuilder::new()
+        .map_result(|result: Result<Response<Full<Bytes>>, BoxError>| {
+            Ok::<_, BoxError>(result.unwrap_or_else(|error| refusal(&error)))
+        })
+        .load_shed()
+        .concurrency_limit(REQUESTS_MAX)
+        .timeout(ANSWER_TIMEOUT)
+        .service_fn(move |request| {
+            let control = control.clone();
+            async move { Ok::<_, Infallible>(api::answer(&*control, request).await) }
+        })
+}
+
+/// The only map from the limits' errors to statuses.
+fn refusal(error: &BoxError) -> Response<Full<Bytes>> {
+    if error.is::<load_shed::error::Overloaded>() {
+        api::problem(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many admin requests at once: try again in a moment",
+        )
+    } else if error.is::<tower_timeout::error::Elapsed>() {
+        api::problem(
+            StatusCode::GATEWAY_TIMEOUT,
+            "no answer in time; a reload goes on by itself: see /v1/status for its outcome",
+        )
+    } else {
+        api::problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
+    }
+}
+
+/// Ends when `stop` says true or nobody is left to say it.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that the sender is gone, and with it the server.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+fn report(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        warn!(%error, "admin connection ended badly");
+    }
+}
+
+/// Callers at once; more wait in the socket's queue.
+const CONNECTIONS_MAX: usize = 64;
+/// Requests at work at once; more are answered 503.
+const REQUESTS_MAX: usize = 16;
+/// Longest request head. Ours have about 200 bytes; hyper wants at least 8 KiB.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Time allowed from connect to the end of the head.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time allowed for an answer. Only a reload takes long: reading CRLs with a million entries from a slow disk.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
+/// Time a caller has to read its answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that running requests have once we stop.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+/// Pause after a failed accept (no descriptors left), so that it does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,0 +1,228 @@
+//! What the running proxy says of itself: `GET /v1/status` as plain structs, which the server fills.
+
+use std::{collections::BTreeMap, fmt, time::SystemTime};
+
+use serde::{Deserialize, Serialize};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+/// Answer to `GET /v1/status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the program.
+    pub version: String,
+    /// Where the process is in its life.
+    pub phase: Phase,
+    /// The configuration in force.
+    pub generation: GenerationStatus,
+    /// The last reload that was asked for; none since start.
+    pub last_reload: Option<LastReload>,
+    /// Addresses that are accepted on.
+    pub listeners: Vec<ListenerStatus>,
+    /// Pools in the order of the configuration.
+    pub pools: Vec<PoolStatus>,
+    /// What client certificates are judged by.
+    pub trust: TrustStatus,
+    /// Limits in force, by the names that metrics and settings give them (`discard_bytes_max`).
+    pub limits: BTreeMap<String, u64>,
+}
+
+/// Where the process is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Preparing the first generation.
+    Starting,
+    /// Accepting connections.
+    Serving,
+    /// Asked to stop: finishing what runs, taking no more.
+    Draining,
+}
+
+/// One applied configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationStatus {
+    /// 1 at start, one more with each applied reload.
+    pub number: u64,
+    /// When it came into force.
+    pub loaded_at: Timestamp,
+    /// Fingerprint of the configuration text and all materials it names.
+    pub fingerprint: String,
+}
+
+/// How the last reload ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastReload {
+    /// When it ended.
+    pub at: Timestamp,
+    /// What came of it.
+    #[serde(flatten)]
+    pub outcome: crate::ReloadOutcome,
+}
+
+/// A listener at work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListenerStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// The address it accepts on, with the port that was really bound.
+    pub address: String,
+    /// Connections open now, over all workers.
+    pub connections: u64,
+    /// Most connections at once.
+    pub connections_max: u64,
+    /// Handshakes in flight now, over all workers.
+    pub handshakes: u64,
+    /// Most handshakes in flight at once.
+    pub handshakes_max: u64,
+}
+
+/// A pool at work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// How a member is picked.
+    pub algorithm: String,
+    /// Its members in the order of the configuration.
+    pub members: Vec<MemberStatus>,
+}
+
+/// A member at work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// Its address as the configuration spells it; the name that `drain` and its kind take.
+    pub address: String,
+    /// What probes and connects found.
+    pub health: Health,
+    /// What the operator wants.
+    pub administrative_state: AdministrativeState,
+    /// Attempts leased and not finished.
+    pub in_flight: u64,
+    /// Connections open to it, over all workers.
+    pub connections: u64,
+    /// Share of the load within the pool.
+    pub weight: u32,
+}
+
+/// What probes and connects found of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Health {
+    /// Never probed yet, and not assumed up: not picked.
+    Unknown,
+    /// May be picked.
+    Up,
+    /// Not picked until its next good probe.
+    Down,
+}
+
+/// What the operator wants of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AdministrativeState {
+    /// Requests may go to it.
+    Ready,
+    /// Finishes what it has and gets no more.
+    Drain,
+    /// Gets nothing and is not probed.
+    Maintenance,
+}
+
+/// What client certificates are judged by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrustStatus {
+    /// Raised by every change of CA bundle, CRLs or policy; live connections compare it on each request.
+    pub generation: u64,
+    /// Certificates in the CA bundle.
+    pub ca_certificates: u64,
+    /// The CRLs in force, one an issuer key.
+    pub crls: Vec<CrlStatus>,
+}
+
+/// A CRL in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrlStatus {
+    /// Issuer as RFC 2253 spells it.
+    pub issuer: String,
+    /// CRL number in decimal; none: the list has none.
+    pub number: Option<String>,
+    /// Revoked certificates on it.
+    pub entries: u64,
+    /// When the issuer promised the next one; none: no promise.
+    pub next_update: Option<Timestamp>,
+    /// Whether that promise is broken.
+    pub expired: bool,
+    /// File that it was read from.
+    pub source: String,
+    /// Age of the file in seconds where it is the agent's own copy, which nothing refreshes but agent runs.
+    pub agents_copy_age_seconds: Option<u64>,
+}
+
+/// An instant as RFC 3339 spells it, in UTC, to the second.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Timestamp(String);
+
+impl Timestamp {
+    /// An instant given as seconds since 1970, as certificates and CRLs are compared.
+    pub fn from_unix_seconds(seconds: i64) -> Self {
+        // RFC 3339 ends with the year 9999, where X.509 puts "no end"; what lies outside is shown as 1970.
+        let instant =
+            OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        Self(instant.format(&Rfc3339).unwrap_or_default())
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    fn from(instant: SystemTime) -> Self {
+        let seconds = match instant.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            Err(before) => {
+                i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |seconds| -seconds)
+            }
+        };
+        Self::from_unix_seconds(seconds)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl AdministrativeState {
+    /// The word for it in the API and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Drain => "drain",
+            Self::Maintenance => "maintenance",
+        }
+    }
+}
+
+impl fmt::Display for AdministrativeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_spelled_in_utc_to_the_second() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (1_700_000_000, "2023-11-14T22:13:20Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (i64::MAX, "1970-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(Timestamp::from_unix_seconds(seconds).to_string(), expected);
+        }
+        let late = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_700_000_000_900);
+        assert_eq!(Timestamp::from(late).to_string(), "2023-11-14T22:13:20Z");
+    }
+}
