@@ -1,0 +1,252 @@
+//! One server of a pool, for as long as anybody knows it: counts, health and what the operator wants of it.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::health::{Change, Evidence, Health, REFUSED_RETRY};
+use crate::settings::CheckSettings;
+
+/// A member's run time state, shared by all workers and by every generation that names it.
+///
+/// What a configuration says about it (weight, limits, server name) stands in the pool's [`Entry`](crate::Entry), so
+/// that a reload does not alter a generation that still runs.
+#[derive(Debug)]
+pub struct Member {
+    pool: Arc<str>,
+    address: Arc<str>,
+    in_flight: AtomicU32,
+    connections: AtomicU32,
+    health: AtomicU8,
+    administrative: AtomicU8,
+    /// Milliseconds since start from which an unprobed member that is down may be tried once; 0: not to be tried.
+    retry_at_ms: AtomicU64,
+    evidence: Mutex<Evidence>,
+}
+
+/// What the operator wants of a member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Administrative {
+    /// Takes requests. The default.
+    #[default]
+    Ready,
+    /// Finishes what it has and takes no more; probes go on.
+    Drain,
+    /// Out of use.
+    Maintenance,
+}
+
+/// A connection to a member, counted until dropped.
+#[derive(Debug)]
+pub struct CountedConnection {
+    member: Arc<Member>,
+}
+
+impl Member {
+    pub(crate) fn new(pool: &str, address: &str) -> Self {
+        Self {
+            pool: pool.into(),
+            address: address.into(),
+            in_flight: AtomicU32::new(0),
+            connections: AtomicU32::new(0),
+            health: AtomicU8::new(Health::Unknown as u8),
+            administrative: AtomicU8::new(Administrative::Ready as u8),
+            retry_at_ms: AtomicU64::new(0),
+            evidence: Mutex::default(),
+        }
+    }
+
+    /// Name of its pool.
+    pub fn pool(&self) -> &Arc<str> {
+        &self.pool
+    }
+
+    /// `host:port` or `unix:/path`, as the configuration spells it.
+    pub fn address(&self) -> &Arc<str> {
+        &self.address
+    }
+
+    /// Attempts leased and not finished, over all workers.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Connections open to it, over all workers.
+    pub fn connections(&self) -> u32 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// What is known of it.
+    pub fn health(&self) -> Health {
+        match self.health.load(Ordering::Acquire) {
+            value if value == Health::Up as u8 => Health::Up,
+            value if value == Health::Down as u8 => Health::Down,
+            _ => Health::Unknown,
+        }
+    }
+
+    /// What the operator wants of it.
+    pub fn administrative(&self) -> Administrative {
+        match self.administrative.load(Ordering::Acquire) {
+            value if value == Administrative::Drain as u8 => Administrative::Drain,
+            value if value == Administrative::Maintenance as u8 => Administrative::Maintenance,
+            _ => Administrative::Ready,
+        }
+    }
+
+    /// Says what the operator wants; requests in flight are left to finish.
+    pub fn administer(&self, state: Administrative) {
+        self.administrative.store(state as u8, Ordering::Release);
+    }
+
+    /// Notes a good probe made by `check`; one made by a check no longer in force is ignored.
+    pub fn probe_succeeded(&self, check: &CheckSettings) -> Option<Change> {
+        self.note(|evidence| evidence.probe_succeeded(check))
+    }
+
+    /// Notes a bad probe made by `check`; one made by a check no longer in force is ignored.
+    pub fn probe_failed(&self, check: &CheckSettings) -> Option<Change> {
+        self.note(|evidence| evidence.probe_failed(check))
+    }
+
+    /// Notes that nobody listens (refused, or a name that does not resolve): down until its next good probe.
+    ///
+    /// Where no probes are made, one request may try it again [`REFUSED_RETRY`] after `now` (time since start), and its
+    /// answer brings it up.
+    pub fn connect_refused(&self, now: Duration) -> Option<Change> {
+        self.note(|evidence| {
+            if evidence.is_unprobed() {
+                self.retry_at_ms.store(retry_after(now), Ordering::Release);
+            }
+            evidence.connect_refused()
+        })
+    }
+
+    /// Notes that it accepted a connection or answered; to be called on each, since one load is all it mostly costs.
+    pub fn answered(&self) -> Option<Change> {
+        match self.health() {
+            Health::Up => None,
+            Health::Unknown | Health::Down => self.note(Evidence::answered),
+        }
+    }
+
+    /// Counts a connection about to be opened, or says that `max` are open.
+    pub fn count_connection(self: &Arc<Self>, max: u32) -> Option<CountedConnection> {
+        raise_below(&self.connections, max).then(|| CountedConnection {
+            member: Arc::clone(self),
+        })
+    }
+
+    pub(crate) fn begin_check(&self, check: &CheckSettings) -> Option<Change> {
+        self.note(|evidence| evidence.begin(check))
+    }
+
+    pub(crate) fn replace_check(&self, check: &CheckSettings) -> Option<Change> {
+        self.note(|evidence| evidence.replace(check))
+    }
+
+    /// Whether it is up, or down without probes and due to be tried.
+    pub(crate) fn may_be_asked(&self, now: Duration) -> bool {
+        self.health() == Health::Up || self.retry_due(now).is_some()
+    }
+
+    /// Takes one place, unless `max` are taken or somebody else is trying a member that is down.
+    pub(crate) fn take(&self, max: Option<u32>, now: Duration) -> bool {
+        if !raise_below(&self.in_flight, max.unwrap_or(u32::MAX)) {
+            return false;
+        }
+        let asked = self.health() == Health::Up || self.claim_retry(now);
+        if !asked {
+            self.give_back();
+        }
+        asked
+    }
+
+    pub(crate) fn give_back(&self) {
+        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn claim_retry(&self, now: Duration) -> bool {
+        let Some(due) = self.retry_due(now) else {
+            return false;
+        };
+        self.retry_at_ms
+            .compare_exchange(due, retry_after(now), Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    fn retry_due(&self, now: Duration) -> Option<u64> {
+        let at = self.retry_at_ms.load(Ordering::Acquire);
+        (at != 0 && at <= millis(now)).then_some(at)
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Evidence) -> Option<Change>) -> Option<Change> {
+        let mut evidence = self.evidence();
+        let change = change(&mut evidence);
+        if !evidence.is_unprobed() || evidence.health() == Health::Up {
+            self.retry_at_ms.store(0, Ordering::Release);
+        }
+        self.health
+            .store(evidence.health() as u8, Ordering::Release);
+        change
+    }
+
+    /// A panic elsewhere leaves whole evidence behind: each step is a few plain stores.
+    fn evidence(&self) -> MutexGuard<'_, Evidence> {
+        self.evidence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        self.member.connections.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl CountedConnection {
+    /// Whose connection it is.
+    pub fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+}
+
+impl Administrative {
+    /// The word in the API and in records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Drain => "drain",
+            Self::Maintenance => "maintenance",
+        }
+    }
+}
+
+impl fmt::Display for Administrative {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Adds one only while fewer than `max` are counted, in one atomic step: no race can overshoot.
+fn raise_below(count: &AtomicU32, max: u32) -> bool {
+    count
+        .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| {
+            (n < max).then_some(n + 1)
+        })
+        .is_ok()
+}
+
+fn retry_after(now: Duration) -> u64 {
+    millis(now + REFUSED_RETRY)
+}
+
+/// Never 0, which means "not to be tried".
+fn millis(since_start: Duration) -> u64 {
+    u64::try_from(since_start.as_millis())
+        .unwrap_or(u64::MAX)
+        .max(1)
+}
+
+#[cfg(test)]
+mod tests;

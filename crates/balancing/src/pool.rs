@@ -1,0 +1,467 @@
+//! A set of members that do the same work, and which of them an attempt goes to.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::health::{Change, Health};
+use crate::member::{Administrative, Member};
+use crate::registry::Registry;
+use crate::rendezvous::{key_hash, score};
+use crate::rotation::{Ties, Wheel, point, turn};
+use crate::settings::{Algorithm, CheckSettings, MemberSettings, PoolSettings};
+
+/// One generation's view of a pool.
+#[derive(Debug)]
+pub struct Pool {
+    name: Arc<str>,
+    entries: Box<[Entry]>,
+    algorithm: Algorithm,
+    check: CheckSettings,
+    ties: Ties,
+    wheel: Wheel,
+}
+
+/// A member, and what this generation's configuration says about it.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its run time state, shared with other generations.
+    pub member: Arc<Member>,
+    /// Share of the load, at least 1.
+    pub weight: u32,
+    /// Most attempts in flight at once; none: no limit.
+    pub in_flight_max: Option<u32>,
+    /// Name its certificate must carry; none: the host of its address.
+    pub server_name: Option<Arc<str>>,
+    address_hash: u64,
+}
+
+/// A member held for one attempt; dropping it gives the place back.
+#[derive(Debug)]
+pub struct Lease {
+    member: Arc<Member>,
+    index: usize,
+}
+
+/// Why no member was picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PickError {
+    /// None is up and ready.
+    #[error("no member is available")]
+    NoneAvailable,
+    /// Those that are up and ready have been tried.
+    #[error("every available member has been tried")]
+    AllTried,
+    /// Those that are up and ready and were not tried are at their limit.
+    #[error("every available member is at its limit")]
+    Full,
+}
+
+/// A member's place in the order in which it would be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which entry of the pool.
+    pub index: usize,
+    /// Why it stands there.
+    pub why: Why,
+}
+
+/// Why a member stands where it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Fewest in flight for its weight among those left.
+    LeastConnections {
+        /// Attempts in flight.
+        in_flight: u32,
+        /// Its weight.
+        weight: u32,
+    },
+    /// Next in the rotation among those left.
+    Rotation {
+        /// Its weight.
+        weight: u32,
+    },
+    /// The request's key hashes to it before those left.
+    Hash,
+    /// Not asked: at its limit.
+    Full {
+        /// Attempts in flight.
+        in_flight: u32,
+        /// Its limit.
+        max: u32,
+    },
+    /// Not asked: not up.
+    Health(Health),
+    /// Not asked: the operator said so.
+    Administrative(Administrative),
+}
+
+impl Pool {
+    /// Builds a pool; members that the registry knows keep their counts, health and administrative state.
+    ///
+    /// Nothing that a running generation sees changes before [`adopt`](Self::adopt), so a pool may be built and thrown
+    /// away.
+    pub fn new(settings: &PoolSettings, registry: &Registry) -> Self {
+        let entries: Box<[Entry]> = settings
+            .members
+            .iter()
+            .map(|member| Entry::new(member, &settings.name, registry))
+            .collect();
+        for entry in &entries {
+            entry.member.begin_check(&settings.check);
+        }
+        Self {
+            name: settings.name.as_str().into(),
+            algorithm: settings.algorithm,
+            check: settings.check.clone(),
+            ties: Ties::default(),
+            wheel: Wheel::new(entries.len()),
+            entries,
+        }
+    }
+
+    /// Puts this pool's check in force on its members, when its generation is committed.
+    ///
+    /// A check that differs from the one in force resets what probes have shown, and that only.
+    pub fn adopt(&self) -> Vec<(usize, Change)> {
+        let adopted = |(index, entry): (usize, &Entry)| {
+            Some((index, entry.member.replace_check(&self.check)?))
+        };
+        self.entries
+            .iter()
+            .enumerate()
+            .filter_map(adopted)
+            .collect()
+    }
+
+    /// Picks a member that is available and not among `tried`, and takes a place on it.
+    ///
+    /// With a `hash` (see [`key_hash`]) the choice follows the key and not the algorithm; the next best member is taken
+    /// where the best is not available. `now` is the time since start.
+    ///
+    /// # Errors
+    /// Says why nobody can be picked.
+    pub fn pick(
+        &self,
+        tried: &[usize],
+        hash: Option<u64>,
+        now: Duration,
+    ) -> Result<Lease, PickError> {
+        for _ in 0..RACES_MAX {
+            let Some(index) = self.choose(tried, hash, now, &mut Turns::Shared(self)) else {
+                return Err(self.refusal(tried, now));
+            };
+            if let Some(lease) = self.lease(index, now) {
+                return Ok(lease);
+            }
+        }
+        Err(PickError::Full)
+    }
+
+    /// Takes a place on the first member configured, and on no other: a CA's writes are never balanced.
+    ///
+    /// # Errors
+    /// Says why it cannot be asked.
+    pub fn pick_first(&self, now: Duration) -> Result<Lease, PickError> {
+        let first = self.entries.first().ok_or(PickError::NoneAvailable)?;
+        match first.obstacle(now) {
+            None => self.lease(0, now).ok_or(PickError::Full),
+            Some(Why::Full { .. }) => Err(PickError::Full),
+            Some(_) => Err(PickError::NoneAvailable),
+        }
+    }
+
+    /// The order in which members would be asked, one failing after the other, and why; those not asked come last.
+    ///
+    /// It rehearses what [`pick`](Self::pick) does, by the same code, and takes neither places nor turns.
+    pub fn order(&self, hash: Option<u64>, now: Duration) -> Vec<Place> {
+        let mut rehearsal = Turns::rehearsed(self);
+        let mut asked: Vec<usize> = Vec::with_capacity(self.entries.len());
+        let mut places = Vec::with_capacity(self.entries.len());
+        while let Some(index) = self.choose(&asked, hash, now, &mut rehearsal) {
+            asked.push(index);
+            places.push(Place {
+                index,
+                why: self.reason(index, hash),
+            });
+        }
+        let left_out = |(index, entry): (usize, &Entry)| {
+            Some(Place {
+                index,
+                why: entry.obstacle(now)?,
+            })
+        };
+        let rest = self
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !asked.contains(index));
+        places.extend(rest.filter_map(left_out));
+        places
+    }
+
+    /// Whether any member is up and ready, at its limit or not.
+    pub fn is_available(&self, now: Duration) -> bool {
+        self.entries.iter().any(|entry| entry.is_up_and_ready(now))
+    }
+
+    /// Name in records, metrics and routes.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Members in the order configured; a lease's index counts in it.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// How members are probed.
+    pub fn check(&self) -> &CheckSettings {
+        &self.check
+    }
+
+    /// How members are picked.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    fn choose(
+        &self,
+        tried: &[usize],
+        hash: Option<u64>,
+        now: Duration,
+        turns: &mut Turns<'_>,
+    ) -> Option<usize> {
+        let candidates = self
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(index, entry)| !tried.contains(index) && entry.obstacle(now).is_none());
+        match (hash, self.algorithm) {
+            (Some(key), _) => most_wanted(candidates, key),
+            (None, Algorithm::LeastConnections) => least_loaded(candidates, turns),
+            (None, Algorithm::RoundRobin) => {
+                turns.rotate(candidates.map(|(index, entry)| (index, entry.weight)))
+            }
+        }
+    }
+
+    fn lease(&self, index: usize, now: Duration) -> Option<Lease> {
+        let entry = &self.entries[index];
+        entry.member.take(entry.in_flight_max, now).then(|| Lease {
+            member: Arc::clone(&entry.member),
+            index,
+        })
+    }
+
+    fn refusal(&self, tried: &[usize], now: Duration) -> PickError {
+        let mut refusal = PickError::NoneAvailable;
+        for (index, entry) in self.entries.iter().enumerate() {
+            match entry.is_up_and_ready(now) {
+                true if !tried.contains(&index) => return PickError::Full,
+                true => refusal = PickError::AllTried,
+                false => {}
+            }
+        }
+        refusal
+    }
+
+    fn reason(&self, index: usize, hash: Option<u64>) -> Why {
+        let entry = &self.entries[index];
+        match (hash, self.algorithm) {
+            (Some(_), _) => Why::Hash,
+            (None, Algorithm::LeastConnections) => Why::LeastConnections {
+                in_flight: entry.member.in_flight(),
+                weight: entry.weight,
+            },
+            (None, Algorithm::RoundRobin) => Why::Rotation {
+                weight: entry.weight,
+            },
+        }
+    }
+}
+
+impl Entry {
+    fn new(settings: &MemberSettings, pool: &str, registry: &Registry) -> Self {
+        Self {
+            member: registry.member(pool, &settings.address),
+            weight: settings.weight.max(1),
+            in_flight_max: settings.in_flight_max,
+            server_name: settings.server_name.as_deref().map(Into::into),
+            address_hash: key_hash(settings.address.as_bytes()),
+        }
+    }
+
+    /// What keeps it from being asked, if anything does.
+    fn obstacle(&self, now: Duration) -> Option<Why> {
+        match self.member.administrative() {
+            Administrative::Ready => {}
+            state @ (Administrative::Drain | Administrative::Maintenance) => {
+                return Some(Why::Administrative(state));
+            }
+        }
+        if !self.member.may_be_asked(now) {
+            return Some(Why::Health(self.member.health()));
+        }
+        let in_flight = self.member.in_flight();
+        self.in_flight_max
+            .filter(|max| in_flight >= *max)
+            .map(|max| Why::Full { in_flight, max })
+    }
+
+    fn is_up_and_ready(&self, now: Duration) -> bool {
+        matches!(self.obstacle(now), None | Some(Why::Full { .. }))
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            in_flight: self.member.in_flight(),
+            weight: self.weight,
+        }
+    }
+}
+
+impl Lease {
+    /// Whose place it is.
+    pub fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+
+    /// Which entry of its pool.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.member.give_back();
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LeastConnections { in_flight, weight } => {
+                write!(
+                    f,
+                    "least in flight for its weight ({in_flight} in flight, weight {weight})"
+                )
+            }
+            Self::Rotation { weight } => write!(f, "next in rotation (weight {weight})"),
+            Self::Hash => f.write_str("the key hashes to it"),
+            Self::Full { in_flight, max } => write!(
+                f,
+                "not asked: at its limit ({in_flight} of {max} in flight)"
+            ),
+            Self::Health(Health::Unknown) => f.write_str("not asked: not probed yet"),
+            Self::Health(health) => write!(f, "not asked: {health}"),
+            Self::Administrative(state) => write!(f, "not asked: {state}"),
+        }
+    }
+}
+
+/// Where turns come from: a pick takes them, a rehearsal only looks.
+enum Turns<'a> {
+    Shared(&'a Pool),
+    Rehearsed { tie: u64, credits: Box<[i64]> },
+}
+
+impl<'a> Turns<'a> {
+    fn rehearsed(pool: &'a Pool) -> Self {
+        Self::Rehearsed {
+            tie: pool.ties.peek(),
+            credits: pool.wheel.lock().clone(),
+        }
+    }
+
+    fn break_tie(&mut self) -> u64 {
+        match self {
+            Self::Shared(pool) => pool.ties.next(),
+            Self::Rehearsed { tie, .. } => {
+                let turn = *tie;
+                *tie = tie.wrapping_add(1);
+                turn
+            }
+        }
+    }
+
+    fn rotate(&mut self, candidates: impl Iterator<Item = (usize, u32)>) -> Option<usize> {
+        match self {
+            Self::Shared(pool) => turn(&mut pool.wheel.lock(), candidates),
+            Self::Rehearsed { credits, .. } => turn(credits, candidates),
+        }
+    }
+}
+
+/// Attempts in flight for a weight, compared as a fraction.
+#[derive(Clone, Copy)]
+struct Load {
+    in_flight: u32,
+    weight: u32,
+}
+
+impl Load {
+    fn compare(self, other: Self) -> Ordering {
+        let ours = u64::from(self.in_flight) * u64::from(other.weight);
+        let theirs = u64::from(other.in_flight) * u64::from(self.weight);
+        ours.cmp(&theirs)
+    }
+}
+
+/// The least loaded; those that tie share by weight in turn.
+fn least_loaded<'a>(
+    candidates: impl Iterator<Item = (usize, &'a Entry)> + Clone,
+    turns: &mut Turns<'_>,
+) -> Option<usize> {
+    let mut best: Option<(usize, Load)> = None;
+    let mut tied = 0;
+    let mut tied_weight = 0;
+    for (index, entry) in candidates.clone() {
+        let load = entry.load();
+        match best.map_or(Ordering::Less, |(_, least)| load.compare(least)) {
+            Ordering::Less => {
+                best = Some((index, load));
+                tied = 1;
+                tied_weight = u64::from(entry.weight);
+            }
+            Ordering::Equal => {
+                tied += 1;
+                tied_weight += u64::from(entry.weight);
+            }
+            Ordering::Greater => {}
+        }
+    }
+    let (first, least) = best?;
+    if tied == 1 {
+        return Some(first);
+    }
+    let mut left = point(turns.break_tie(), tied_weight);
+    for (index, entry) in candidates.filter(|(_, entry)| entry.load().compare(least).is_eq()) {
+        match left.checked_sub(u64::from(entry.weight)) {
+            Some(rest) => left = rest,
+            None => return Some(index),
+        }
+    }
+    // Other workers have changed the counts between the two walks; the first found is as good as any.
+    Some(first)
+}
+
+/// The member that wants the key most.
+fn most_wanted<'a>(
+    candidates: impl Iterator<Item = (usize, &'a Entry)>,
+    key: u64,
+) -> Option<usize> {
+    let ranked =
+        candidates.map(|(index, entry)| (index, score(key, entry.address_hash, entry.weight)));
+    ranked
+        .max_by(|(_, a), (_, b)| a.total_cmp(b))
+        .map(|(index, _)| index)
+}
+
+/// Places lost to other workers before a pick calls the pool full; each loss means that somebody else got one.
+const RACES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests;

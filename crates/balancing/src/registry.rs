@@ -1,0 +1,89 @@
+//! Every member that any generation names, kept across reloads.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::member::Member;
+
+/// Members by pool name and address.
+#[derive(Debug, Default)]
+pub struct Registry {
+    /// Sorted by pool and address.
+    members: Mutex<Vec<Arc<Member>>>,
+}
+
+impl Registry {
+    /// The member of that pool at that address: the one already known, else a new one.
+    pub fn member(&self, pool: &str, address: &str) -> Arc<Member> {
+        let mut members = self.lock();
+        match members.binary_search_by(|member| key(member).cmp(&(pool, address))) {
+            Ok(known) => Arc::clone(&members[known]),
+            Err(place) => {
+                let member = Arc::new(Member::new(pool, address));
+                members.insert(place, Arc::clone(&member));
+                member
+            }
+        }
+    }
+
+    /// Forgets the members that `named(pool, address)` does not want and that nobody holds.
+    ///
+    /// One that an older generation or a request still holds stays, with its counts, until a later call.
+    pub fn retain(&self, mut named: impl FnMut(&str, &str) -> bool) {
+        // A member is only ever cloned from the registry, under this lock, or by a holder: alone means unheld.
+        self.lock().retain(|member| {
+            named(member.pool(), member.address()) || Arc::strong_count(member) > 1
+        });
+    }
+
+    /// All members known, by pool and address.
+    pub fn members(&self) -> Vec<Arc<Member>> {
+        self.lock().clone()
+    }
+
+    /// The list is whole after any panic: every change to it is one call.
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Member>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(member: &Member) -> (&str, &str) {
+    (member.pool(), member.address())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_one_across_lookups_and_apart_between_pools() {
+        let registry = Registry::default();
+        let first = registry.member("compilers", "c1:8140");
+        assert!(Arc::ptr_eq(
+            &first,
+            &registry.member("compilers", "c1:8140")
+        ));
+        assert!(!Arc::ptr_eq(&first, &registry.member("ca", "c1:8140")));
+        assert_eq!(registry.members().len(), 2);
+    }
+
+    #[test]
+    fn an_unnamed_member_stays_until_nobody_holds_it() {
+        let registry = Registry::default();
+        let held = registry.member("compilers", "c1:8140");
+        registry.member("compilers", "c2:8140");
+        registry.retain(|_, _| false);
+        assert_eq!(registry.members().len(), 1);
+        assert!(Arc::ptr_eq(&held, &registry.member("compilers", "c1:8140")));
+        drop(held);
+        registry.retain(|_, _| false);
+        assert!(registry.members().is_empty());
+    }
+
+    #[test]
+    fn a_named_member_stays_though_nobody_holds_it() {
+        let registry = Registry::default();
+        registry.member("compilers", "c1:8140");
+        registry.retain(|pool, address| pool == "compilers" && address == "c1:8140");
+        assert_eq!(registry.members().len(), 1);
+    }
+}

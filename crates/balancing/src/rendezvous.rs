@@ -1,0 +1,34 @@
+//! Weighted rendezvous hashing: each key ranks the members, and losing one moves only its own keys.
+
+/// Hash of a routing key, such as a file's checksum.
+///
+/// Fixed for ever (FNV-1a, then mixed), since two proxies and two versions of one must send a key to the same member.
+pub fn key_hash(bytes: &[u8]) -> u64 {
+    let hash = bytes.iter().fold(FNV_OFFSET, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME)
+    });
+    mix(hash)
+}
+
+/// How strongly `key` wants the member whose address hashes to `member`; the highest is picked.
+///
+/// `weight / -ln(u)` with `u` even over (0, 1): a member wins with a chance in proportion to its weight.
+pub(crate) fn score(key: u64, member: u64, weight: u32) -> f64 {
+    let drawn = mix(key ^ member.rotate_left(32)) >> (64 - DRAWN_BITS);
+    let unit = (drawn as f64 + 0.5) / (1_u64 << DRAWN_BITS) as f64;
+    f64::from(weight) / -unit.ln()
+}
+
+/// The finaliser of splitmix64: every input bit reaches every output bit.
+fn mix(mut value: u64) -> u64 {
+    value ^= value >> 30;
+    value = value.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value ^= value >> 27;
+    value = value.wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+/// One bit fewer than an `f64` holds, so that adding a half is exact and `u` is never 0 or 1.
+const DRAWN_BITS: u32 = f64::MANTISSA_DIGITS - 1;
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
