@@ -26,3 +26,6 @@ pub use status::{
     AdministrativeState, CrlStatus, GenerationStatus, Health, LastReload, ListenerStatus,
     MemberStatus, Phase, PoolStatus, Status, Timestamp, TrustStatus,
 };
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,519 @@
+//! The control plane over a real socket, with a stand-in behind it.
+
+use std::{
+    os::unix::net::UnixListener as StdListener,
+    path::PathBuf,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::SystemTime,
+};
+
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{UnixListener, UnixStream},
+    sync::{Semaphore, watch},
+    task::{JoinHandle, JoinSet},
+};
+
+use super::*;
+
+#[tokio::test]
+async fn status_arrives_as_the_control_tells_it() {
+    let admin = Admin::start(Fake::default());
+    let told = admin.client().status().await.unwrap();
+    assert_eq!(told, status());
+}
+
+#[tokio::test]
+async fn the_json_uses_the_words_of_the_vocabulary() {
+    let admin = Admin::start(Fake::default());
+    let answer = admin
+        .raw("GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await;
+    for expected in [
+        "HTTP/1.1 200 OK\r\n",
+        "content-type: application/json\r\n",
+        "connection: close\r\n",
+        r#""phase": "serving""#,
+        r#""health": "up""#,
+        r#""administrative_state": "ready""#,
+        r#""in_flight": 3"#,
+        r#""loaded_at": "1970-01-01T00:00:00Z""#,
+        r#""result": "refused""#,
+    ] {
+        assert!(answer.contains(expected), "{expected} is not in {answer}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_are_open_metrics_text() {
+    let admin = Admin::start(Fake::default());
+    let answer = admin.raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert!(
+        answer.contains(
+            "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"
+        )
+    );
+    assert!(answer.ends_with("\r\n\r\n# EOF\n"));
+    assert_eq!(admin.client().metrics().await.unwrap(), "# EOF\n");
+    let head = admin.raw("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"));
+}
+
+#[tokio::test]
+async fn a_reload_is_told_by_status_code_and_by_its_report() {
+    for (result, status_line) in [
+        (ReloadResult::Applied, "HTTP/1.1 200 OK"),
+        (ReloadResult::Unchanged, "HTTP/1.1 200 OK"),
+        (ReloadResult::Refused, "HTTP/1.1 422 Unprocessable Entity"),
+        (ReloadResult::Stopping, "HTTP/1.1 409 Conflict"),
+    ] {
+        let admin = Admin::start(Fake {
+            result,
+            ..Fake::default()
+        });
+        let answer = admin
+            .raw("POST /v1/reload HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await;
+        assert!(answer.starts_with(status_line), "{result:?}: {answer}");
+        let expected = ReloadOutcome {
+            result,
+            generation: 7,
+            report: "what was found".to_owned(),
+        };
+        assert_eq!(admin.client().reload().await.unwrap(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_member_state_reaches_the_control_whatever_its_name() {
+    let admin = Admin::start(Fake::default());
+    for (pool, member, state) in [
+        (
+            "compilers",
+            "c1.example.com:8140",
+            AdministrativeState::Drain,
+        ),
+        (
+            "compilers",
+            "unix:/run/a b/%2F.sock",
+            AdministrativeState::Maintenance,
+        ),
+        ("p/o?o#l", "[::1]:8140", AdministrativeState::Ready),
+    ] {
+        let told = admin
+            .client()
+            .set_member_state(pool, member, state)
+            .await
+            .unwrap();
+        assert_eq!(told.administrative_state, state);
+        let set = admin.control.set.lock().unwrap().pop().unwrap();
+        assert_eq!(set, (pool.to_owned(), member.to_owned(), state));
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_member_is_refused_with_the_names_there_are() {
+    let admin = Admin::start(Fake::default());
+    let error = admin
+        .client()
+        .set_member_state("compilers", "nobody", AdministrativeState::Drain)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        r#"no member "nobody" in pool "compilers"; there are: c1:8140, c2:8140 (404 Not Found)"#
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_answered_is_refused_in_one_sentence() {
+    let admin = Admin::start(Fake::default());
+    let long_body = format!(
+        "POST /v1/pools/p/members/m HTTP/1.1\r\nContent-Length: 5000\r\n\r\n{}",
+        "x".repeat(5000)
+    );
+    let long_head = format!(
+        "GET /v1/status HTTP/1.1\r\nX: {}\r\n\r\n",
+        "x".repeat(20_000)
+    );
+    let state = |body: &str| {
+        let length = body.len();
+        format!("POST /v1/pools/p/members/m HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}")
+    };
+    for (request, status_line, expected) in [
+        (
+            "GET / HTTP/1.1\r\n\r\n",
+            "404 Not Found",
+            "there are GET /v1/status",
+        ),
+        (
+            "GET /v1/reload HTTP/1.1\r\n\r\n",
+            "405 Method Not Allowed",
+            "use POST",
+        ),
+        (
+            "GET /v1/reload HTTP/1.1\r\n\r\n",
+            "405 Method Not Allowed",
+            "allow: POST\r\n",
+        ),
+        (
+            "POST /v1/status HTTP/1.1\r\n\r\n",
+            "405 Method Not Allowed",
+            "use GET, HEAD",
+        ),
+        (
+            "DELETE /metrics HTTP/1.1\r\n\r\n",
+            "405 Method Not Allowed",
+            "DELETE is not possible",
+        ),
+        (&long_body, "413 Payload Too Large", "the body must be"),
+        (&long_head, "431 Request Header Fields Too Large", ""),
+        (&state(""), "400 Bad Request", "the body must be"),
+        (
+            &state(r#"{"state":"off"}"#),
+            "400 Bad Request",
+            "unknown variant `off`",
+        ),
+        (
+            &state(r#"{"state":"drain","x":1}"#),
+            "400 Bad Request",
+            "unknown field `x`",
+        ),
+        ("nonsense\r\n\r\n", "400 Bad Request", ""),
+    ] {
+        let answer = admin.raw(request).await;
+        let first_line = answer.lines().next().unwrap_or_default();
+        assert_eq!(first_line, format!("HTTP/1.1 {status_line}"), "{request}");
+        assert!(answer.contains(expected), "{expected} is not in {answer}");
+    }
+    assert!(admin.control.set.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn one_request_too_many_is_shed_and_the_others_are_answered() {
+    let admin = Admin::start(Fake {
+        reloads: Semaphore::new(0),
+        ..Fake::default()
+    });
+    let mut waiting = JoinSet::new();
+    for _ in 0..16 {
+        let client = admin.client();
+        waiting.spawn(async move { client.reload().await.map(|outcome| outcome.generation) });
+    }
+    wait_for(|| *admin.control.reloading.lock().unwrap() == 16).await;
+    let error = admin.client().status().await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("too many admin requests at once"),
+        "{error}"
+    );
+    admin.control.reloads.add_permits(16);
+    for reloaded in waiting.join_all().await {
+        assert_eq!(reloaded.unwrap(), 7);
+    }
+    assert_eq!(admin.client().status().await.unwrap(), status());
+}
+
+#[tokio::test]
+async fn stopping_lets_a_running_request_finish_and_takes_no_more() {
+    let admin = Admin::start(Fake {
+        reloads: Semaphore::new(0),
+        ..Fake::default()
+    });
+    let client = admin.client();
+    let running = tokio::spawn(async move { client.reload().await });
+    wait_for(|| *admin.control.reloading.lock().unwrap() == 1).await;
+    // A caller that has not said anything does not hold up the stop.
+    let _silent = UnixStream::connect(&admin.socket).await.unwrap();
+    admin.stop.send(true).unwrap();
+    admin.control.reloads.add_permits(1);
+    assert_eq!(running.await.unwrap().unwrap().generation, 7);
+    admin.serving.await.unwrap();
+    let client = Client::new(admin.socket);
+    assert!(matches!(
+        client.status().await,
+        Err(ClientError::NotListening { .. })
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_hangs_is_cut() {
+    let admin = Admin::start(Fake {
+        metrics: "x".repeat(8 << 20),
+        ..Fake::default()
+    });
+    for request in [
+        "",
+        "GET /v1/status HTTP/1.1\r\nHost",
+        "POST /v1/pools/p/members/m HTTP/1.1\r\nContent-Length: 20\r\n\r\n{",
+    ] {
+        let answer = admin.raw(request).await;
+        assert!(!answer.contains("200 OK"), "{request}: {answer}");
+    }
+    let mut caller = UnixStream::connect(&admin.socket).await.unwrap();
+    caller
+        .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+        .await
+        .unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    let mut answer = Vec::new();
+    // Either the end or a reset; never the whole answer.
+    let _ = caller.read_to_end(&mut answer).await;
+    assert!(answer.len() < 8 << 20, "{} bytes", answer.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_without_an_end_is_answered_all_the_same() {
+    let admin = Admin::start(Fake {
+        reloads: Semaphore::new(0),
+        ..Fake::default()
+    });
+    let error = admin.client().reload().await.unwrap_err();
+    assert!(
+        error.to_string().ends_with("(504 Gateway Timeout)"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_client_says_what_to_do_where_nobody_listens() {
+    let directory = TempDir::new().unwrap();
+    let absent = directory.path().join("absent.sock");
+    let abandoned = directory.path().join("abandoned.sock");
+    drop(StdListener::bind(&abandoned).unwrap());
+    for socket in [absent, abandoned] {
+        let error = Client::new(&socket).status().await.unwrap_err();
+        let text = error.to_string();
+        let expected = format!(
+            "no proscenium is listening on {}: is it running?",
+            socket.display()
+        );
+        assert!(text.starts_with(&expected), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_refuses_what_is_not_ours() {
+    let endless = b"HTTP/1.1 200 OK\r\n\r\n"
+        .iter()
+        .copied()
+        .chain(std::iter::repeat_n(b'x', 17 << 20));
+    for (spoken, expected) in [
+        (
+            b"220 mail ready\r\n".to_vec(),
+            "does not speak our protocol",
+        ),
+        (b"".to_vec(), "does not speak our protocol"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}".to_vec(),
+            "does not speak our protocol",
+        ),
+        (
+            b"HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\n{}".to_vec(),
+            "no reason given",
+        ),
+        (endless.collect(), "is too long"),
+    ] {
+        let error = stranger(spoken).await.status().await.unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_does_not_wait_for_ever() {
+    let directory = TempDir::new().unwrap();
+    let socket = directory.path().join("silent.sock");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let error = Client::new(&socket).status().await.unwrap_err();
+    assert!(error.to_string().contains("within 30 s"), "{error}");
+}
+
+/// A control plane at work on a socket of its own.
+struct Admin {
+    control: Arc<Fake>,
+    socket: PathBuf,
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
+    _directory: TempDir,
+}
+
+impl Admin {
+    fn start(control: Fake) -> Self {
+        let directory = TempDir::new().unwrap();
+        let socket = directory.path().join("admin.sock");
+        let listener = StdListener::bind(&socket).unwrap();
+        let control = Arc::new(control);
+        let (stop, stopped) = watch::channel(false);
+        let served = control.clone();
+        let serving = tokio::spawn(async move { serve(listener, served, stopped).await.unwrap() });
+        Self {
+            control,
+            socket,
+            stop,
+            serving,
+            _directory: directory,
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(&self.socket)
+    }
+
+    /// Says these bytes and reads until the end.
+    async fn raw(&self, request: &str) -> String {
+        let mut stream = UnixStream::connect(&self.socket).await.unwrap();
+        // A refusal may come, and the connection close, before all is said.
+        let _ = stream.write_all(request.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8(answer).unwrap()
+    }
+}
+
+struct Fake {
+    result: ReloadResult,
+    metrics: String,
+    /// One permit is one reload that may end.
+    reloads: Semaphore,
+    reloading: Mutex<usize>,
+    set: Mutex<Vec<(String, String, AdministrativeState)>>,
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        Self {
+            result: ReloadResult::Applied,
+            metrics: "# EOF\n".to_owned(),
+            reloads: Semaphore::new(100),
+            reloading: Mutex::new(0),
+            set: Mutex::new(Vec::new()),
+        }
+    }
+}
+
+impl Control for Fake {
+    fn status(&self) -> Status {
+        status()
+    }
+
+    fn metrics(&self) -> String {
+        self.metrics.clone()
+    }
+
+    fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
+        Box::pin(async {
+            *self.reloading.lock().unwrap() += 1;
+            self.reloads.acquire().await.unwrap().forget();
+            ReloadOutcome {
+                result: self.result,
+                generation: 7,
+                report: "what was found".to_owned(),
+            }
+        })
+    }
+
+    fn set_member_state(
+        &self,
+        pool: &str,
+        member: &str,
+        state: AdministrativeState,
+    ) -> Result<MemberStatus, MemberStateError> {
+        if member == "nobody" {
+            return Err(MemberStateError::UnknownMember {
+                pool: pool.to_owned(),
+                member: member.to_owned(),
+                known: vec!["c1:8140".to_owned(), "c2:8140".to_owned()],
+            });
+        }
+        self.set
+            .lock()
+            .unwrap()
+            .push((pool.to_owned(), member.to_owned(), state));
+        Ok(MemberStatus {
+            administrative_state: state,
+            ..self::member()
+        })
+    }
+}
+
+fn status() -> Status {
+    Status {
+        version: "0.1.0".to_owned(),
+        phase: Phase::Serving,
+        generation: GenerationStatus {
+            number: 7,
+            loaded_at: SystemTime::UNIX_EPOCH.into(),
+            fingerprint: "c0ffee".to_owned(),
+        },
+        last_reload: Some(LastReload {
+            at: SystemTime::UNIX_EPOCH.into(),
+            outcome: ReloadOutcome {
+                result: ReloadResult::Refused,
+                generation: 7,
+                report: "1 error".to_owned(),
+            },
+        }),
+        listeners: vec![ListenerStatus {
+            name: "agents".to_owned(),
+            address: "0.0.0.0:8140".to_owned(),
+            connections: 1,
+            connections_max: 20_000,
+            handshakes: 0,
+            handshakes_max: 512,
+        }],
+        pools: vec![PoolStatus {
+            name: "compilers".to_owned(),
+            algorithm: "least-connections".to_owned(),
+            members: vec![member()],
+        }],
+        trust: TrustStatus {
+            generation: 2,
+            ca_certificates: 2,
+            crls: vec![CrlStatus {
+                issuer: "CN=Puppet CA".to_owned(),
+                number: Some("12".to_owned()),
+                entries: 3,
+                next_update: Some(Timestamp::from_unix_seconds(0)),
+                expired: true,
+                source: "crl.pem".to_owned(),
+                agents_copy_age_seconds: None,
+            }],
+        },
+        limits: [("discard_bytes_max".to_owned(), 4 << 20)].into(),
+    }
+}
+
+fn member() -> MemberStatus {
+    MemberStatus {
+        address: "c1:8140".to_owned(),
+        health: Health::Up,
+        administrative_state: AdministrativeState::Ready,
+        in_flight: 3,
+        connections: 4,
+        weight: 1,
+    }
+}
+
+/// A client of somebody else's socket, who says these bytes to whoever calls.
+async fn stranger(spoken: Vec<u8>) -> Client {
+    let directory = TempDir::new().unwrap();
+    let socket = directory.path().join("stranger.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    tokio::spawn(async move {
+        let _directory = directory;
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 1024];
+        let _ = stream.read(&mut request).await;
+        let _ = stream.write_all(&spoken).await;
+    });
+    Client::new(socket)
+}
+
+async fn wait_for(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::task::yield_now().await;
+    }
+}
