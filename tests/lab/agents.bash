@@ -1,0 +1,47 @@
+# Agents and what an administrator types. Sourced by lab.
+
+agent_run() { # agent_run NAME [options]: one real run through the proxy; status as of --detailed-exitcodes
+  local name=$1
+  shift
+  agent_make "$name"
+  FACTER_lab_out=$LAB_DIR/$name/out FACTER_lab_hold=${HOLD:-} FACTER_lab_pause=${PAUSE:-} \
+    puppet agent --test --color false --confdir "$LAB_DIR/$name" "$@"
+}
+
+agent_make() { # agent_make NAME: its puppet.conf, and the role it will ask for
+  [ ! -f "$LAB_DIR/$1/puppet.conf" ] || return 0
+  puppet_conf "$1" puppet
+  printf 'extension_requests:\n  pp_role: web\n' >"$LAB_DIR/$1/csr_attributes.yaml"
+}
+
+agent_enrol() { # agent_enrol NAME: key, request and certificate, through the proxy; auto-... is signed at once
+  agent_make "$1"
+  puppet ssl bootstrap --waitforcert 1 --confdir "$LAB_DIR/$1"
+}
+
+filebucket() { # filebucket NAME ACTION...: puppet filebucket as that agent, at the proxy
+  local name=$1
+  shift
+  puppet filebucket --confdir "$LAB_DIR/$name" --server "puppet.$DOMAIN" "$@"
+}
+
+request() { # request NAME PATH [options]: one request with that agent's certificate through the proxy
+  local name=$1 path=$2 ssl=$LAB_DIR/$1/ssl
+  shift 2
+  curl -s -m 20 --cacert "$ssl/certs/ca.pem" --cert "$ssl/certs/$name.$DOMAIN.pem" --key "$ssl/private_keys/$name.$DOMAIN.pem" \
+    -H 'Accept: application/json, text/plain, */*' "https://puppet.$DOMAIN:$TLS_PORT$path" "$@"
+}
+
+ca_command() { # ca_command SUBCOMMAND...: puppetserver ca with the CA host's own certificate, at the CA itself
+  if [ ! -d "$LAB_DIR/admin" ]; then
+    CERTNAME=ca puppet_conf admin ca
+    sed -i "s|^ssldir.*|ssldir = $LAB_DIR/ca/ssl|" "$LAB_DIR/admin/puppet.conf"
+  fi
+  local subcommand=$1
+  shift
+  puppetserver ca "$subcommand" --config "$LAB_DIR/admin/puppet.conf" "$@"
+}
+
+# The serial number of an agent's certificate, as openssl prints it in a CRL.
+serial_of() { openssl x509 -noout -serial -in "$LAB_DIR/$1/ssl/certs/$1.$DOMAIN.pem" | cut -d= -f2; }
+revoked_in() { openssl crl -noout -text -in "$2" | grep -q "Serial Number: $1\$"; }

@@ -1,0 +1,49 @@
+# The proxy in front: its certificate, start, stop, CRLs. Sourced by lab.
+
+# Whatever LAB_PROXY names is told its part by these variables, stays in the foreground, reads its CRL again
+# on SIGHUP and ends on SIGTERM.
+proxy_environment() {
+  local ssl=$LAB_DIR/proxy/ssl name
+  export MEMBERS
+  export FRONT_DIR=$LAB_DIR/proxy FRONT_LISTEN=$(address proxy):$TLS_PORT
+  export FRONT_CA=$(address ca):$PLAIN_PORT FRONT_CA_TLS=ca.$DOMAIN:$TLS_PORT
+  export FRONT_MASTERS="" FRONT_MASTERS_TLS=""
+  for name in $COMPILERS; do
+    FRONT_MASTERS+="$(address "$name"):$PLAIN_PORT "
+    FRONT_MASTERS_TLS+="$name.$DOMAIN:$TLS_PORT "
+  done
+  export FRONT_CERT=$ssl/certs/puppet.$DOMAIN.pem FRONT_KEY=$ssl/private_keys/puppet.$DOMAIN.pem
+  export FRONT_CA_BUNDLE=$ssl/certs/ca.pem FRONT_CRL=$ssl/crl.pem
+}
+
+# Enrolled like any agent: a certificate of its own, without an authorisation extension.
+proxy_start() {
+  if [ ! -d "$LAB_DIR/proxy/ssl" ]; then
+    CERTNAME=puppet puppet_conf proxy ca "dns_alt_names = puppet"
+    puppet ssl bootstrap --waitforcert 1 --confdir "$LAB_DIR/proxy" >"$LAB_DIR/proxy/bootstrap.log"
+    mkdir -p "$LAB_DIR/proxy/log"
+  fi
+  proxy_environment
+  sh -c "exec $LAB_PROXY" >>"$LAB_DIR/proxy/log/stdout.log" 2>&1 </dev/null &
+  echo $! >"$LAB_DIR/proxy.pid"
+  wait_for 30 "the proxy to answer" proxy_answers
+  say "proxy runs, members $MEMBERS"
+}
+proxy_answers() {
+  alive proxy || die "the proxy is gone: $(tail -n 20 "$LAB_DIR/proxy/log/stdout.log")"
+  curl -skf -o /dev/null -m 2 "https://puppet.$DOMAIN:$TLS_PORT/status/v1/simple"
+}
+
+proxy_stop() { stop proxy; }
+
+# Give the proxy the CA's present CRLs, and go on only when it refuses that agent on a fresh connection.
+proxy_take_crl() { # proxy_take_crl REVOKED-AGENT
+  local crl=$LAB_DIR/proxy/ssl/crl.pem
+  curl -sf "http://$(address ca):$PLAIN_PORT/puppet-ca/v1/certificate_revocation_list/ca" >"$crl.new"
+  mv "$crl.new" "$crl"
+  signal proxy HUP
+  wait_for 10 "the proxy to take the CRL" refused "$1"
+}
+refused() {
+  case $(request "$1" "/puppet/v3/node/$1.$DOMAIN" -o /dev/null -w '%{http_code}') in 400 | 403 | 000) ;; *) return 1 ;; esac
+}

@@ -1,0 +1,130 @@
+# The CA and the compilers: configuration, start, stop. Sourced by lab.
+
+TLS_PORT=8140
+PLAIN_PORT=8080
+
+address() {
+  case $1 in
+  proxy) echo "$LAB_NET.10" ;;
+  ca) echo "$LAB_NET.11" ;;
+  m[1-9]) echo "$LAB_NET.$((11 + ${1#m}))" ;;
+  *) die "no address for $1" ;;
+  esac
+}
+
+# A root and an intermediate CA as Puppet makes them, and the site that the compilers serve.
+ca_make() {
+  mkdir -p "$LAB_DIR/code"
+  cp -r "$LAB_SOURCE/site/." "$LAB_DIR/code/"
+  head -c 2000000 /dev/urandom >"$LAB_DIR/code/environments/production/modules/lab/files/big"
+  puppet_conf ca ca "autosign = $LAB_DIR/ca/autosign.conf"
+  { echo "puppet.$DOMAIN"; for name in $COMPILERS; do echo "$name.$DOMAIN"; done; echo "auto-*.$DOMAIN"; } >"$LAB_DIR/ca/autosign.conf"
+  server_conf ca
+  puppetserver ca setup --config "$LAB_DIR/ca/puppet.conf" --ca-name 'Puppet CA: lab' --subject-alt-names "ca.$DOMAIN" >"$LAB_DIR/ca/log/setup.log"
+  say "CA made"
+}
+
+ca_start() {
+  server_start ca
+  wait_running ca
+}
+
+compilers_start() {
+  local name
+  for name in $COMPILERS; do
+    puppet_conf "$name" ca "dns_alt_names = puppet"
+    puppet ssl bootstrap --waitforcert 1 --confdir "$LAB_DIR/$name" >"$LAB_DIR/$name/bootstrap.log"
+    server_conf "$name"
+    server_start "$name"
+  done
+  for name in $COMPILERS; do wait_running "$name"; done
+}
+
+puppet_conf() { # puppet_conf NAME SERVER [LINE]: the puppet.conf of one part
+  local dir=$LAB_DIR/$1
+  mkdir -p "$dir/var"
+  cat >"$dir/puppet.conf" <<-X
+	[main]
+	confdir = $dir
+	vardir = $dir/var
+	ssldir = $dir/ssl
+	cadir = $dir/cadir
+	codedir = $dir/code
+	certname = ${CERTNAME:-$1}.$DOMAIN
+	server = $2.$DOMAIN
+	user = root
+	group = root
+	${3:-}
+	X
+}
+
+# The stock rules and services; compilers believe the proxy's headers, and leave the CA's work to the CA.
+server_conf() { # server_conf NAME
+  local name=$1 dir=$LAB_DIR/$1 stock=/etc/puppet/puppetserver template
+  mkdir -p "$dir"/{conf.d,services.d,log,run,gems,code}
+  for template in puppetserver.conf logback.xml request-logging.xml; do
+    sed -e "s|@dir@|$dir|g; s|@code@|$LAB_DIR/code|g; s|@name@|$name.$DOMAIN|g" \
+      -e "s|@address@|$(address "$name")|g; s|@tls@|$TLS_PORT|g; s|@plain@|$PLAIN_PORT|g" \
+      "$LAB_SOURCE/config/$template" >"$dir/conf.d/$template"
+  done
+  mv "$dir"/conf.d/*.xml "$dir/"
+  cp "$stock"/conf.d/{web-routes,metrics}.conf "$dir/conf.d/"
+  cp "$stock/services.d/bootstrap.cfg" "$dir/services.d/"
+  if [ "$name" = ca ]; then
+    cp "$stock/conf.d/auth.conf" "$dir/conf.d/"
+    cp "$stock/services.d/ca.cfg" "$dir/services.d/"
+  else
+    sed 's/^ *version: 1$/&\n    allow-header-cert-info: true/' "$stock/conf.d/auth.conf" >"$dir/conf.d/auth.conf"
+    grep -q allow-header-cert-info "$dir/conf.d/auth.conf" || die "the stock auth.conf has another shape"
+    echo puppetlabs.services.ca.certificate-authority-disabled-service/certificate-authority-disabled-service >"$dir/services.d/ca.cfg"
+  fi
+}
+
+server_start() { # server_start NAME: in the background; one compiling thread, the quick compiler, a small heap
+  local dir=$LAB_DIR/$1
+  java "-Xms$LAB_HEAP" "-Xmx$LAB_HEAP" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
+    -Djruby.logger.class=com.puppetlabs.jruby_utils.jruby.Slf4jLogger -Djruby.lib=/usr/share/jruby/lib \
+    -jar /usr/share/puppetserver/puppetserver.jar \
+    --config "$dir/conf.d" --bootstrap-config "$dir/services.d" --restart-file "$dir/run/restart" \
+    >"$dir/log/stdout.log" 2>&1 </dev/null &
+  echo $! >"$LAB_DIR/$1.pid"
+}
+
+wait_running() { # wait_running NAME: until the server says so
+  wait_for 180 "$1 to run" server_running "$1"
+  say "$1 runs"
+}
+server_running() {
+  alive "$1" || die "$1 is gone: $(tail -n 3 "$LAB_DIR/$1/log/stdout.log")"
+  [ "$(curl -s -m 2 "http://$(address "$1"):$PLAIN_PORT/status/v1/simple")" = running ]
+}
+
+requests_at() { # requests_at NAME EXTENDED-REGEX: how many lines of its access log match
+  grep -cE "$2" "$LAB_DIR/$1/log/access.log" || :
+}
+
+wait_for() { # wait_for SECONDS WHAT COMMAND...: until the command succeeds
+  local end=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@"; do
+    [ $SECONDS -lt $end ] || die "gave up waiting for $what"
+    sleep 0.1
+  done
+}
+
+alive() { [ -f "$LAB_DIR/$1.pid" ] && kill -0 "$(cat "$LAB_DIR/$1.pid")" 2>/dev/null; }
+gone() { ! alive "$1"; }
+
+signal() { # signal NAME SIGNAL
+  kill "-$2" "$(cat "$LAB_DIR/$1.pid")"
+}
+
+stop() { # stop NAME: SIGTERM, and SIGKILL where that is not enough
+  local tries
+  if alive "$1"; then
+    signal "$1" TERM
+    for tries in $(seq 100); do alive "$1" || break; sleep 0.1; done
+    if alive "$1"; then echo "lab: $1 did not end within ${tries}00 ms of SIGTERM" >&2; signal "$1" KILL; fi
+  fi
+  rm -f "$LAB_DIR/$1.pid"
+}

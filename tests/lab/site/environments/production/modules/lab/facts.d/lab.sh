@@ -1,0 +1,2 @@
+#!/bin/sh
+echo lab_pluginfact=synced
