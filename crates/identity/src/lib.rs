@@ -1,3 +1,24 @@
-//! identity
+//! Who a client is, and how that is told upstream.
+//!
+//! Pure: no sockets, files, clock or randomness. A certificate becomes an [`Agent`] only together with
+//! [`ChainVerified`], the token of a verified chain, so `X-Client-Verify: SUCCESS` cannot be written without one.
 
+mod agent;
+mod certname;
+mod client;
+mod extensions;
+mod headers;
+mod refusal;
+mod scrub;
 pub mod settings;
+mod subject;
+
+pub use agent::{Agent, ChainVerified, SubjectError};
+pub use certname::{Certname, CertnameError, CertnamePattern, PatternError};
+pub use client::{ClientIdentity, Verdict};
+pub use extensions::{PuppetExtensions, authorization_extensions};
+pub use headers::{IdentityHeaders, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
+pub use refusal::{Reason, Refusal};
+pub use scrub::{Scrubbing, is_removed, scrub};
+pub use settings::{DnFormat, Settings, SubjectRule};
+pub use subject::Subject;

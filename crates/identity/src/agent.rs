@@ -1,0 +1,142 @@
+//! A client whose chain was verified, read from its certificate.
+
+use http::HeaderValue;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
+use crate::certname::{Certname, CertnameError};
+use crate::extensions::PuppetExtensions;
+use crate::settings::{DnFormat, Settings, SubjectRule};
+use crate::subject::{Subject, serial};
+
+/// Proof that a chain was verified, revocation included. Costs nothing to carry.
+///
+/// The idea is rustls's `ClientCertVerified`: who wants to make an [`Agent`] has to say where the proof came from.
+#[derive(Clone, Copy, Debug)]
+pub struct ChainVerified(());
+
+impl ChainVerified {
+    /// Asserts that the chain of the certificate at hand was verified against the trust in force.
+    ///
+    /// Only the verifier in `pki` may call this (a test looks for other callers).
+    pub fn assertion() -> Self {
+        Self(())
+    }
+}
+
+/// A verified agent.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    certname: Certname,
+    dn: Box<str>,
+    dn_value: HeaderValue,
+    serial: Box<str>,
+    extensions: PuppetExtensions,
+    leaf: Box<[u8]>,
+}
+
+/// Why a verified certificate's subject is no identity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubjectError {
+    /// Not DER, or not a certificate.
+    #[error("the certificate cannot be read")]
+    Unreadable,
+    /// No CN.
+    #[error("the subject has no CN")]
+    NoCn,
+    /// Two servers would pick different ones.
+    #[error("the subject has several CNs, and servers differ in which one they take")]
+    SeveralCns,
+    /// Some servers take the RDN's other attribute for the name.
+    #[error("the CN shares an RDN with another attribute, which some servers take for the name")]
+    MultiValued,
+    /// T61String, UniversalString, or bytes that the type does not allow.
+    #[error("the subject has a value in a string type that servers decode differently")]
+    StringType,
+    /// A control character in some value.
+    #[error("the subject contains a control character")]
+    Control,
+    /// `subject = "puppet"` and there is more than the CN.
+    #[error(
+        "the subject has {0} RDNs where the Puppet CA writes exactly one CN (subject = \"single-cn\" allows it)"
+    )]
+    MoreThanCn(usize),
+    /// The CN is no certname.
+    #[error("the CN is no certname")]
+    Certname(#[source] CertnameError),
+}
+
+impl Agent {
+    /// Reads the agent out of its own certificate.
+    ///
+    /// # Errors
+    /// If the subject is none that every Puppet server reads alike under `settings.subject`; the caller refuses the
+    /// client then, it does not leave the header out.
+    pub fn from_leaf(
+        leaf_der: &[u8],
+        settings: &Settings,
+        _proof: ChainVerified,
+    ) -> Result<Self, SubjectError> {
+        let (_, certificate) =
+            X509Certificate::from_der(leaf_der).map_err(|_| SubjectError::Unreadable)?;
+        let subject = Subject::of(certificate.subject());
+        let certname = certname(&subject, settings.subject)?;
+        let dn = match settings.dn_format {
+            DnFormat::Rfc2253 => subject.rfc2253()?,
+        };
+        Ok(Self {
+            dn_value: HeaderValue::from_str(&dn).map_err(|_| SubjectError::Control)?,
+            certname,
+            dn: dn.into(),
+            serial: serial(certificate.tbs_certificate.raw_serial()).into(),
+            extensions: PuppetExtensions::of(&certificate),
+            leaf: leaf_der.into(),
+        })
+    }
+
+    /// Puppet's name for the agent.
+    pub fn certname(&self) -> &Certname {
+        &self.certname
+    }
+
+    /// The subject as `X-Client-DN` carries it: printable ASCII.
+    pub fn dn(&self) -> &str {
+        &self.dn
+    }
+
+    /// Serial number in upper-case hexadecimal.
+    pub fn serial(&self) -> &str {
+        &self.serial
+    }
+
+    /// Puppet's extensions by name.
+    pub fn extensions(&self) -> &PuppetExtensions {
+        &self.extensions
+    }
+
+    /// Whether the certificate grants rights at a Puppet server (1.3.6.1.4.1.34380.1.3.*).
+    pub fn has_authorization_extension(&self) -> bool {
+        self.extensions.has_authorization()
+    }
+
+    /// The certificate that was verified, in DER.
+    pub fn leaf(&self) -> &[u8] {
+        &self.leaf
+    }
+
+    pub(crate) fn dn_value(&self) -> &HeaderValue {
+        &self.dn_value
+    }
+}
+
+fn certname(subject: &Subject, rule: SubjectRule) -> Result<Certname, SubjectError> {
+    let cn = subject.single_cn()?;
+    match rule {
+        SubjectRule::Puppet if subject.rdn_count() != 1 => {
+            Err(SubjectError::MoreThanCn(subject.rdn_count()))
+        }
+        SubjectRule::Puppet => Certname::parse_puppet(cn).map_err(SubjectError::Certname),
+        SubjectRule::SingleCn => Certname::parse(cn).map_err(SubjectError::Certname),
+    }
+}

@@ -1,0 +1,258 @@
+//! Puppet's name for an agent, and patterns over such names.
+
+use std::fmt;
+
+/// Puppet's name for an agent: the CN of its certificate.
+///
+/// A value in hand is not empty, at most [`Certname::BYTES_MAX`] bytes, and free of what a reader of headers, paths
+/// or logs could take for something else: control characters, blanks at the ends, comma, slash, plus, quotes,
+/// backslash.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Certname(Box<str>);
+
+/// Why a text is no certname.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CertnameError {
+    /// Nothing there.
+    #[error("the name is empty")]
+    Empty,
+    /// Longer than a file name may be, where Puppet keeps it.
+    #[error("the name has {0} bytes, more than {max}", max = Certname::BYTES_MAX)]
+    TooLong(usize),
+    /// A character that two readers could read two ways.
+    #[error("the name contains {0:?}")]
+    Character(char),
+    /// Not a name that the Puppet CA would sign.
+    #[error(
+        "the name is not in the Puppet CA's alphabet (lower case a-z, 0-9, '.', '_', '-'): {0:?}"
+    )]
+    Alphabet(char),
+    /// A hyphen or a dot at an end, or an empty part between dots.
+    #[error("the name begins or ends with a hyphen or a dot, or has an empty part")]
+    Shape,
+}
+
+impl Certname {
+    /// The longest name, in bytes: Puppet keeps `<certname>.pem` in a folder.
+    pub const BYTES_MAX: usize = 255;
+
+    /// Accepts what an external CA may put into a CN (`subject = "single-cn"`).
+    ///
+    /// # Errors
+    /// Says the first thing that is wrong with `text`.
+    pub fn parse(text: &str) -> Result<Self, CertnameError> {
+        if text.is_empty() {
+            return Err(CertnameError::Empty);
+        }
+        if text.len() > Self::BYTES_MAX {
+            return Err(CertnameError::TooLong(text.len()));
+        }
+        if let Some(bad) = text.chars().find(|c| is_ambiguous(*c)) {
+            return Err(CertnameError::Character(bad));
+        }
+        if text.starts_with(' ') || text.ends_with(' ') {
+            return Err(CertnameError::Character(' '));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// Accepts what the Puppet CA signs (`subject = "puppet"`): lower-case ASCII letters, digits, `.`, `_`, `-`.
+    ///
+    /// # Errors
+    /// Says the first thing that is wrong with `text`.
+    pub fn parse_puppet(text: &str) -> Result<Self, CertnameError> {
+        let name = Self::parse(text)?;
+        if let Some(bad) = text.chars().find(|c| !is_puppet(*c)) {
+            return Err(CertnameError::Alphabet(bad));
+        }
+        let ends = ['-', '.'];
+        if text.starts_with(ends) || text.ends_with(ends) || text.contains("..") {
+            return Err(CertnameError::Shape);
+        }
+        Ok(name)
+    }
+
+    /// The name as it stands in the certificate.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `other` names the same agent: Puppet's names are lower case, and servers compare without case.
+    pub fn is(&self, other: &str) -> bool {
+        self.0.eq_ignore_ascii_case(other)
+    }
+}
+
+impl fmt::Display for Certname {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl AsRef<str> for Certname {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A pattern over certnames: `*` matches any run of characters, all else itself without case; anchored at both ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertnamePattern(Box<str>);
+
+/// Why a text is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Nothing there.
+    #[error("the certname pattern is empty")]
+    Empty,
+    /// Longer than any name.
+    #[error("the certname pattern has {0} bytes, more than {max}", max = Certname::BYTES_MAX)]
+    TooLong(usize),
+    /// A character that no certname contains.
+    #[error("the certname pattern contains {0:?}, which no certname does")]
+    Character(char),
+}
+
+impl CertnamePattern {
+    /// # Errors
+    /// If no certname could match because of a character or the length.
+    pub fn parse(text: &str) -> Result<Self, PatternError> {
+        if text.is_empty() {
+            return Err(PatternError::Empty);
+        }
+        if text.len() > Certname::BYTES_MAX {
+            return Err(PatternError::TooLong(text.len()));
+        }
+        match text.chars().find(|c| is_ambiguous(*c)) {
+            Some(bad) => Err(PatternError::Character(bad)),
+            None => Ok(Self(text.into())),
+        }
+    }
+
+    /// The pattern as written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the whole of `name` matches.
+    pub fn matches(&self, name: &str) -> bool {
+        let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
+        let (mut p, mut n) = (0, 0);
+        // Where to go on when a run has to grow: just past the last star, and the end of the run it took.
+        // One such place is enough, since a later star never needs an earlier one to take more.
+        let mut star: Option<(usize, usize)> = None;
+        while n < name.len() {
+            if p < pattern.len() && pattern[p] == b'*' {
+                star = Some((p + 1, n));
+                p += 1;
+            } else if p < pattern.len() && pattern[p].eq_ignore_ascii_case(&name[n]) {
+                p += 1;
+                n += 1;
+            } else if let Some((after, taken)) = star {
+                star = Some((after, taken + 1));
+                (p, n) = (after, taken + 1);
+            } else {
+                return false;
+            }
+        }
+        pattern[p..].iter().all(|byte| *byte == b'*')
+    }
+}
+
+impl fmt::Display for CertnamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What one of the servers' parsers, a path or a log line would read as more than a character of a name.
+fn is_ambiguous(c: char) -> bool {
+    c.is_control() || matches!(c, ',' | '/' | '+' | '"' | '\'' | '\\')
+}
+
+fn is_puppet(c: char) -> bool {
+    matches!(c, 'a'..='z' | '0'..='9' | '.' | '_' | '-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_puppet_alphabet_is_lower_case_ascii_of_at_most_255_bytes() {
+        for good in [
+            "web01",
+            "a",
+            "web-01.lab_test.example.com",
+            "0.1",
+            "_x",
+            &"a".repeat(255),
+        ] {
+            assert!(Certname::parse_puppet(good).is_ok(), "{good}");
+        }
+        let long = "a".repeat(256);
+        for bad in [
+            "", "Web01", "w*b", "a b", "-a", "a-", ".a", "a.", "a..b", "a/b", "a,b", "a+b",
+            "\u{fc}", "a\0", "a\n", &long,
+        ] {
+            assert!(Certname::parse_puppet(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_of_external_cas_may_be_upper_case_but_never_ambiguous() {
+        for good in [
+            "WEB01.Example.COM",
+            "Web 01",
+            "j\u{fc}rgen",
+            "a@b",
+            "a;b",
+            "a=b",
+            "#a",
+        ] {
+            assert!(Certname::parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "", " a", "a ", "a,b", "a/b", "a+b", "a\"b", "a'b", "a\\b", "a\0", "a\r", "\u{85}",
+            "\u{7f}",
+        ] {
+            assert!(Certname::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn patterns_match_whole_names_without_case() {
+        let cases = [
+            ("web*", "web01", true),
+            ("web*", "WEB01", true),
+            ("web*", "web", true),
+            ("web*", "aweb", false),
+            ("*", "anything", true),
+            ("*.example.com", "a.b.example.com", true),
+            ("*.example.com", "example.com", false),
+            ("web", "web01", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-b-b", false),
+            ("**x", "x", true),
+            ("a*a", "a", false),
+            ("web.01", "webx01", false),
+        ];
+        for (pattern, name, expected) in cases {
+            let pattern = CertnamePattern::parse(pattern).expect("a pattern");
+            assert_eq!(pattern.matches(name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_of_many_stars_costs_no_more_than_the_product_of_the_lengths() {
+        let pattern = CertnamePattern::parse(&"*a".repeat(127)).expect("a pattern");
+        assert!(!pattern.matches(&format!("{}b", "a".repeat(254))));
+    }
+
+    #[test]
+    fn patterns_that_no_name_matches_are_refused() {
+        for bad in ["", "a,b", "a\n", &"a".repeat(256)] {
+            assert!(CertnamePattern::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The outcome of looking at a client: verified, anonymous, or refused with a reason.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Agent, Reason, Refusal};
+
+/// Who the client of a connection is.
+#[derive(Clone, Debug)]
+pub enum ClientIdentity {
+    /// A certificate whose chain was verified.
+    Verified(Arc<Agent>),
+    /// No certificate.
+    Anonymous,
+    /// A certificate whose key the client holds, and which is not accepted.
+    Refused(Refusal),
+}
+
+impl ClientIdentity {
+    /// What `X-Client-Verify` says of this client.
+    pub fn verdict(&self) -> Verdict {
+        match self {
+            Self::Verified(_) => Verdict::Success,
+            Self::Anonymous => Verdict::None,
+            Self::Refused(refusal) => Verdict::Failed(refusal.reason),
+        }
+    }
+
+    /// The agent, where there is a verified one.
+    pub fn agent(&self) -> Option<&Agent> {
+        match self {
+            Self::Verified(agent) => Some(agent),
+            Self::Anonymous | Self::Refused(_) => None,
+        }
+    }
+}
+
+/// Result of verification as it is spelled on the wire and in records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// `SUCCESS`
+    Success,
+    /// `NONE`
+    None,
+    /// `FAILED:reason`
+    Failed(Reason),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Success => f.write_str("SUCCESS"),
+            Self::None => f.write_str("NONE"),
+            Self::Failed(reason) => write!(f, "FAILED:{reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_are_spelled_as_puppet_servers_expect() {
+        let refused = ClientIdentity::Refused(Refusal {
+            reason: Reason::Revoked,
+            certificate: String::new(),
+            help: String::new(),
+        });
+        assert_eq!(refused.verdict().to_string(), "FAILED:revoked");
+        assert_eq!(ClientIdentity::Anonymous.verdict().to_string(), "NONE");
+        assert_eq!(Verdict::Success.to_string(), "SUCCESS");
+    }
+}

@@ -1,0 +1,117 @@
+//! Removes from a request every header that a member could take for ours (THREATS T1, T2).
+
+use http::header::{HeaderMap, HeaderName};
+
+/// How many header lines were removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbing {
+    /// Lines that some reader takes for an identity or forwarding header: an attack or a mistake in front of us.
+    pub removed_identity: u32,
+    /// Other lines whose name has a `_`, which CGI-style readers cannot tell from `-`.
+    pub removed_underscore: u32,
+}
+
+/// Removes every spelling of every identity and forwarding header, then every other name with a `_`.
+///
+/// For every request, whoever sent it, before routing; what is clean costs no allocation.
+pub fn scrub(headers: &mut HeaderMap) -> Scrubbing {
+    let mut scrubbing = Scrubbing::default();
+    if !headers.keys().any(|name| judge(name.as_str()).is_some()) {
+        return scrubbing;
+    }
+    let unwanted = headers
+        .keys()
+        .filter_map(|name| Some((name.clone(), judge(name.as_str())?)));
+    let unwanted: Vec<(HeaderName, Finding)> = unwanted.collect();
+    for (name, finding) in unwanted {
+        let lines = u32::try_from(headers.get_all(&name).iter().count()).unwrap_or(u32::MAX);
+        headers.remove(&name);
+        match finding {
+            Finding::Identity => scrubbing.removed_identity += lines,
+            Finding::Underscore => scrubbing.removed_underscore += lines,
+        }
+    }
+    scrubbing
+}
+
+/// Whether [`scrub`] removes headers of this name: a route's condition on such a header could never hold.
+pub fn is_removed(name: &str) -> bool {
+    judge(name).is_some()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finding {
+    Identity,
+    Underscore,
+}
+
+fn judge(name: &str) -> Option<Finding> {
+    let name = name.as_bytes();
+    if is_identity(name) {
+        Some(Finding::Identity)
+    } else if name.contains(&b'_') {
+        Some(Finding::Underscore)
+    } else {
+        None
+    }
+}
+
+fn is_identity(mut name: &[u8]) -> bool {
+    // `HTTP_X_CLIENT_DN` is what a CGI-style server makes of `X-Client-DN`, and some un-munge it (HEADERS.md, 1).
+    while let Some(rest) = after(name, b"http-") {
+        name = rest;
+    }
+    // Most names are told apart by their first letter.
+    match name.first().map(|byte| folded(*byte)) {
+        Some(b'x' | b's' | b'c' | b'f' | b'p') => {}
+        _ => return false,
+    }
+    PREFIXES.iter().any(|prefix| after(name, prefix).is_some())
+        || NAMES
+            .iter()
+            .any(|known| known.len() == name.len() && after(name, known).is_some())
+}
+
+/// What follows `prefix`, if `name` begins with it as a folding reader sees it.
+fn after<'a>(name: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
+    let (head, rest) = name.split_at_checked(prefix.len())?;
+    let same = head
+        .iter()
+        .zip(prefix)
+        .all(|(byte, wanted)| folded(*byte) == *wanted);
+    same.then_some(rest)
+}
+
+/// Lower case, and `-` for all that is neither letter nor digit: CGI-style readers fold `-` and `_`, Caddy's advisory
+/// GHSA-f59h-q822-g45g adds `.`, and old Apache versions folded every other character of a token too.
+fn folded(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() {
+        byte.to_ascii_lowercase()
+    } else {
+        b'-'
+    }
+}
+
+/// Families: every name that begins so.
+const PREFIXES: &[&[u8]] = &[
+    b"x-client-",
+    b"x-ssl-",
+    b"x-forwarded-", // X-Forwarded-Client-Cert (Envoy) and X-Forwarded-Tls-Client-Cert* (Traefik) among them
+    b"ssl-client-",
+    b"client-cert", // RFC 9440, with Client-Cert-Chain
+];
+
+/// Names that stand alone. `Proxy` becomes `HTTP_PROXY` for a CGI program (CVE-2016-5385).
+const NAMES: &[&[u8]] = &[
+    b"x-client",
+    b"x-ssl",
+    b"x-forwarded",
+    b"forwarded",
+    b"x-real-ip",
+    b"x-authentication",
+    b"proxy",
+    b"ssl-client",
+];
+
+#[cfg(test)]
+mod tests;
