@@ -1,6 +1,6 @@
 //! What the running proxy can be asked: implemented by the server, and by a stand-in in tests.
 
-use std::pin::Pin;
+use std::{fmt, pin::Pin};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -55,6 +55,17 @@ pub enum ReloadResult {
     Refused,
     /// The process is stopping and reloads no more.
     Stopping,
+}
+
+impl fmt::Display for ReloadResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Applied => "applied",
+            Self::Unchanged => "unchanged",
+            Self::Refused => "refused",
+            Self::Stopping => "stopping",
+        })
+    }
 }
 
 /// Why a member's state could not be set.

@@ -191,20 +191,33 @@ impl fmt::Display for Timestamp {
     }
 }
 
-impl AdministrativeState {
-    /// The word for it in the API and on the command line.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Drain => "drain",
-            Self::Maintenance => "maintenance",
-        }
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Starting => "starting",
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+        })
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Unknown => "unknown",
+            Self::Up => "up",
+            Self::Down => "down",
+        })
     }
 }
 
 impl fmt::Display for AdministrativeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.pad(match self {
+            Self::Ready => "ready",
+            Self::Drain => "drain",
+            Self::Maintenance => "maintenance",
+        })
     }
 }
 
@@ -224,5 +237,23 @@ mod tests {
         }
         let late = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_700_000_000_900);
         assert_eq!(Timestamp::from(late).to_string(), "2023-11-14T22:13:20Z");
+    }
+
+    #[test]
+    fn words_are_the_same_in_json_and_in_text() {
+        fn check<T: Serialize + fmt::Display>(values: &[T]) {
+            for value in values {
+                assert_eq!(serde_json::to_value(value).unwrap(), value.to_string());
+            }
+        }
+        check(&[Phase::Starting, Phase::Serving, Phase::Draining]);
+        check(&[Health::Unknown, Health::Up, Health::Down]);
+        check(&[
+            AdministrativeState::Ready,
+            AdministrativeState::Drain,
+            AdministrativeState::Maintenance,
+        ]);
+        use crate::ReloadResult::{Applied, Refused, Stopping, Unchanged};
+        check(&[Applied, Unchanged, Refused, Stopping]);
     }
 }

@@ -10,6 +10,7 @@ mod draft;
 mod materials;
 mod reference;
 mod report;
+mod socket;
 
 pub use crate::{
     config::{AccessLog, Config, Credential, MemberTls, Output, PoolConfig, Trust},
@@ -17,6 +18,7 @@ pub use crate::{
     materials::{Blob, Files, Kind, Loaded, Material, Materials, ReadError, Wanted},
     reference::{defaults, reference},
     report::{Colour, Place, Problem, Report, Severity},
+    socket::admin_socket,
 };
 
 /// From text and materials to a configuration: the one way for start, reload and `check`.

@@ -1,2 +1,44 @@
-//! The program.
-fn main() {}
+//! The program: command line in, exit code out. Each verb is one function.
+
+// Files, the environment and the command line are this crate's business, and that of no crate below `server`.
+#![allow(clippy::disallowed_methods)]
+
+mod arguments;
+mod ask;
+mod failure;
+mod log;
+mod output;
+mod server;
+mod status;
+mod verbs;
+
+use std::process::ExitCode;
+
+use crate::{
+    arguments::{Arguments, ConfigVerb, Verb},
+    failure::Failure,
+};
+
+fn main() -> ExitCode {
+    match Arguments::read().and_then(|arguments| perform(&arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn perform(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.verb {
+        Verb::Run(run) => verbs::run(arguments, run),
+        Verb::Check(agent) => verbs::check(arguments, agent),
+        Verb::Explain(explain) => verbs::explain(arguments, explain),
+        Verb::Config(ConfigVerb::Show(show)) => verbs::config_show(arguments, show),
+        Verb::Reload(socket) => ask::reload(arguments, socket),
+        Verb::Status(status) => ask::status(arguments, status),
+        Verb::Ready(member) => ask::set_state(arguments, member, admin::AdministrativeState::Ready),
+        Verb::Drain(member) => ask::set_state(arguments, member, admin::AdministrativeState::Drain),
+        Verb::Maintenance(member) => {
+            ask::set_state(arguments, member, admin::AdministrativeState::Maintenance)
+        }
+        Verb::Version => output::say(concat!("proscenium ", env!("CARGO_PKG_VERSION"))),
+    }
+}

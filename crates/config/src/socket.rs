@@ -1,0 +1,53 @@
+//! The admin socket that a text names, whatever else is wrong with it.
+
+use std::path::PathBuf;
+
+use toml::de::{DeTable, DeValue};
+
+/// Where a proxy that runs with this text has its admin socket.
+///
+/// Nothing else of the text is judged: the verbs that ask a running proxy must reach it while its file is broken.
+/// A text that does not say, or cannot, gives the default.
+#[must_use]
+pub fn admin_socket(text: &str) -> PathBuf {
+    let (table, _errors) = DeTable::parse_recoverable(text);
+    let socket = match table.get_ref().get("admin").map(|admin| admin.get_ref()) {
+        Some(DeValue::Table(admin)) => admin.get("socket").map(|socket| socket.get_ref()),
+        _ => None,
+    };
+    match socket {
+        Some(DeValue::String(path)) if path.starts_with('/') => PathBuf::from(&**path),
+        _ => admin::settings::Settings::default().socket,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_is_found_in_a_broken_text() {
+        let default = "/run/proscenium/admin.sock";
+        for (text, expected) in [
+            ("", default),
+            ("[admin]\nsocket = \"/run/p.sock\"", "/run/p.sock"),
+            (
+                "admin.socket = '/run/p.sock'\n[pools.ca]\nnumbers = 1",
+                "/run/p.sock",
+            ),
+            (
+                "[pools.ca]\nmembers = [\"a:1\",\n[admin]\nsocket = \"/run/p.sock\"",
+                default,
+            ),
+            (
+                "[pools.ca]\nmembers = oops\n[admin]\nsocket = \"/run/p.sock\"",
+                "/run/p.sock",
+            ),
+            ("[admin]\nsocket = 7", default),
+            ("[admin]\nsocket = \"relative\"", default),
+            ("admin = true", default),
+        ] {
+            assert_eq!(admin_socket(text), PathBuf::from(expected), "{text}");
+        }
+    }
+}

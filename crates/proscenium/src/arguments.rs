@@ -1,0 +1,209 @@
+//! The command line, as typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, error::ErrorKind};
+
+use crate::{failure::Failure, output};
+
+/// A TLS-terminating reverse proxy in front of Puppet servers.
+///
+/// Exit codes: 0 done, 1 failed, 64 the command line makes no sense, 78 the configuration is refused.
+#[derive(Debug, Parser)]
+#[command(
+    name = "proscenium",
+    version,
+    disable_help_subcommand = true,
+    subcommand_value_name = "VERB",
+    subcommand_help_heading = "Verbs"
+)]
+pub(crate) struct Arguments {
+    /// Configuration file
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        default_value = "/etc/proscenium/proscenium.toml"
+    )]
+    pub(crate) config: PathBuf,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Serve until SIGTERM; SIGHUP reads configuration, certificates and CRLs again
+    Run(Run),
+    /// Read configuration, certificates and CRLs as a start would, and tell every problem
+    Check(Agent),
+    /// Tell where a request would go, and why: path rule, class, route, access, pool, members
+    Explain(Explain),
+    /// Look at the configuration
+    #[command(subcommand)]
+    Config(ConfigVerb),
+    /// Have the running proxy read configuration, certificates and CRLs again, and wait for the outcome
+    Reload(Socket),
+    /// Tell how the running proxy does: generation, listeners, pools, CRLs
+    Status(Status),
+    /// Let a member have requests again
+    Ready(Member),
+    /// Let a member finish what it has and give it no more
+    Drain(Member),
+    /// Take a member out: no requests, no probes
+    Maintenance(Member),
+    /// Tell the version
+    Version,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Print the configuration in effect as TOML
+    Show(ConfigShow),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) agent: Agent,
+    /// Which events go to standard error: error, warn, info, debug, trace, or by part (`info,proxy=debug`)
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub(crate) log: String,
+}
+
+/// The Puppet agent whose certificate is used; over what the file says.
+#[derive(Debug, Args)]
+pub(crate) struct Agent {
+    /// The Puppet agent's ssldir, in place of the file's
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ssldir: Option<PathBuf>,
+    /// The certname whose certificate in the ssldir is used, in place of the file's
+    #[arg(long, value_name = "NAME")]
+    pub(crate) certname: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// URL or path of the request
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// Method of the request
+    #[arg(long, default_value = "GET")]
+    pub(crate) method: String,
+    /// The client shows this certificate (PEM), judged as at a handshake
+    #[arg(long, value_name = "FILE", conflicts_with = "certname")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The client is verified under this certname; without --cert and --certname it shows no certificate
+    #[arg(long, value_name = "NAME")]
+    pub(crate) certname: Option<String>,
+    /// A header field of the request; may be given several times
+    #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
+    pub(crate) header: Vec<(String, String)>,
+    /// The Puppet agent's ssldir, in place of the file's
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ssldir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigShow {
+    /// Every setting, not only those that differ from their defaults
+    #[arg(long)]
+    pub(crate) defaults: bool,
+    #[command(flatten)]
+    pub(crate) agent: Agent,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Socket {
+    /// Admin socket of the running proxy, in place of the one that the configuration file names
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// The whole answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Member {
+    /// Name of the pool
+    #[arg(value_name = "POOL")]
+    pub(crate) pool: String,
+    /// Address of the member, as the configuration spells it
+    #[arg(value_name = "MEMBER")]
+    pub(crate) member: String,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+}
+
+impl Arguments {
+    /// The command line of this process. Help and version are printed and end it with 0.
+    pub(crate) fn read() -> Result<Self, Failure> {
+        match Self::try_parse() {
+            Ok(arguments) => Ok(arguments),
+            Err(error) => match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                    output::say(error.render().to_string().trim_end())?;
+                    Err(Failure::Told)
+                }
+                _ => Err(Failure::Usage(error.render().to_string())),
+            },
+        }
+    }
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once(':') {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err("a header field is spelled NAME: VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_argument_and_verb_says_what_it_does() {
+        fn check(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            for argument in command.get_arguments() {
+                assert!(
+                    argument.get_help().is_some(),
+                    "{} of {}",
+                    argument.get_id(),
+                    command.get_name()
+                );
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Arguments::command());
+    }
+
+    #[test]
+    fn a_header_is_a_name_and_a_value() {
+        let pair = |name: &str, value: &str| Some((name.to_owned(), value.to_owned()));
+        for (text, expected) in [
+            ("Accept: pson", pair("Accept", "pson")),
+            ("Host:a:8140", pair("Host", "a:8140")),
+            ("X-Empty:", pair("X-Empty", "")),
+            (": value", None),
+            ("Accept", None),
+        ] {
+            assert_eq!(header(text).ok(), expected, "{text}");
+        }
+    }
+}

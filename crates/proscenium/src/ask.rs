@@ -1,0 +1,103 @@
+//! The verbs that ask a running proxy over its admin socket: `reload`, `status`, `ready`, `drain`, `maintenance`.
+
+use std::{fs, future::Future, io::ErrorKind, path::PathBuf};
+
+use admin::{AdministrativeState, Client, ClientError, ReloadResult};
+use anyhow::Context;
+
+use crate::{
+    arguments::{Arguments, Member, Socket, Status},
+    failure::Failure,
+    output,
+    status::table,
+};
+
+/// Reloads, waits, and exits by the outcome.
+pub(crate) fn reload(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
+    let client = client(arguments, socket)?;
+    let outcome = wait(client.reload())?;
+    let report = outcome.report.trim_end();
+    let generation = outcome.generation;
+    match outcome.result {
+        ReloadResult::Applied => said(
+            report,
+            &format!("applied: generation {generation} is in force"),
+        ),
+        ReloadResult::Unchanged => said(
+            report,
+            &format!("nothing has changed: generation {generation} stays in force"),
+        ),
+        ReloadResult::Refused => Err(Failure::Configuration(format!(
+            "{report}\nrefused: generation {generation} serves on"
+        ))),
+        ReloadResult::Stopping => Err(Failure::because(
+            "the proxy is stopping and reloads no more",
+        )),
+    }
+}
+
+/// Says how the running proxy does.
+pub(crate) fn status(arguments: &Arguments, status: &Status) -> Result<(), Failure> {
+    let client = client(arguments, &status.socket)?;
+    let told = wait(client.status())?;
+    if status.json {
+        let text = serde_json::to_string_pretty(&told).context("a status is JSON")?;
+        output::say(&text)
+    } else {
+        output::say(table(&told).trim_end())
+    }
+}
+
+/// Sets what the operator wants of a member.
+pub(crate) fn set_state(
+    arguments: &Arguments,
+    member: &Member,
+    state: AdministrativeState,
+) -> Result<(), Failure> {
+    let client = client(arguments, &member.socket)?;
+    let told = wait(client.set_member_state(&member.pool, &member.member, state))?;
+    output::say(&format!(
+        "{} in {}: {}, {} in flight",
+        told.address, member.pool, told.administrative_state, told.in_flight
+    ))
+}
+
+fn said(report: &str, last: &str) -> Result<(), Failure> {
+    if !report.is_empty() {
+        output::say(report)?;
+    }
+    output::say(last)
+}
+
+/// One question needs one thread.
+fn wait<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start a runtime")?;
+    Ok(runtime.block_on(answer).map_err(anyhow::Error::from)?)
+}
+
+fn client(arguments: &Arguments, socket: &Socket) -> Result<Client, Failure> {
+    let path = match &socket.socket {
+        Some(path) => path.clone(),
+        None => configured_socket(arguments)?,
+    };
+    Ok(Client::new(path))
+}
+
+/// The socket that the configuration file names, whatever else is wrong with the file: a running proxy must be in
+/// reach of `reload` and `drain` while its file is half edited.
+fn configured_socket(arguments: &Arguments) -> Result<PathBuf, Failure> {
+    match fs::read_to_string(&arguments.config) {
+        Ok(text) => Ok(config::admin_socket(&text)),
+        // No file: the proxy may run from another one with the default socket.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(config::admin_socket("")),
+        Err(error) => {
+            let place = arguments.config.display();
+            let context =
+                format!("cannot read {place}, which names the admin socket; --socket names it too");
+            Err(anyhow::Error::from(error).context(context).into())
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! How a verb ends when it does not end well, and the exit code that says so.
+
+use std::{fmt, process::ExitCode};
+
+use crate::output;
+
+/// Why the process ends with anything but 0; the numbers are those of sysexits.h.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nothing failed: all is said, and reading the command line was the whole work.
+    Told,
+    /// It was tried and did not work: 1.
+    Failed(anyhow::Error),
+    /// The command line makes no sense: 64.
+    Usage(String),
+    /// The configuration or its materials are refused: 78. The text is the report.
+    Configuration(String),
+}
+
+impl Failure {
+    /// Says why on standard error, and gives the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Told => ExitCode::SUCCESS,
+            Self::Failed(error) => {
+                // `{:#}` prints the causes too, each after a colon.
+                output::complain(&format!("error: {error:#}"));
+                ExitCode::FAILURE
+            }
+            Self::Usage(text) => {
+                output::complain(text.trim_end());
+                ExitCode::from(USAGE)
+            }
+            Self::Configuration(report) => {
+                output::complain(report.trim_end());
+                ExitCode::from(CONFIGURATION)
+            }
+        }
+    }
+
+    /// It was tried, and this is why it did not work.
+    pub(crate) fn because(reason: impl fmt::Display + fmt::Debug + Send + Sync + 'static) -> Self {
+        Self::Failed(anyhow::Error::msg(reason))
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<config::Report> for Failure {
+    fn from(report: config::Report) -> Self {
+        Self::Configuration(report.render(output::colour()))
+    }
+}
+
+/// EX_USAGE.
+const USAGE: u8 = 64;
+/// EX_CONFIG; systemd units name it in `RestartPreventExitStatus`.
+const CONFIGURATION: u8 = 78;

@@ -1,0 +1,33 @@
+//! Words for the caller: answers on standard output, everything else on standard error.
+
+use std::{
+    env,
+    io::{self, ErrorKind, IsTerminal, Write},
+};
+
+use anyhow::Context;
+
+use crate::failure::Failure;
+
+/// Prints an answer and a line end. A reader that has seen enough (`| head`) is no failure.
+pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    match writeln!(io::stdout().lock(), "{text}") {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written.context("cannot write to standard output")?),
+    }
+}
+
+/// Prints a complaint and a line end; where even that fails there is nobody left to tell.
+pub(crate) fn complain(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Whether standard error takes colours.
+pub(crate) fn colour() -> config::Colour {
+    let wanted = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    if wanted && io::stderr().is_terminal() {
+        config::Colour::Always
+    } else {
+        config::Colour::Never
+    }
+}

@@ -1,0 +1,244 @@
+//! A status as a person reads it.
+
+use std::fmt::Write;
+
+use admin::{CrlStatus, ListenerStatus, MemberStatus, Status};
+
+/// Everything an operator looks for first, in lines.
+pub(crate) fn table(status: &Status) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_table(&mut text, status);
+    text
+}
+
+fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
+    let generation = &status.generation;
+    writeln!(
+        text,
+        "proscenium {}: {}, generation {} since {}, fingerprint {}",
+        status.version,
+        status.phase,
+        generation.number,
+        generation.loaded_at,
+        generation.fingerprint
+    )?;
+    if let Some(reload) = &status.last_reload {
+        writeln!(
+            text,
+            "last reload: {} at {}",
+            reload.outcome.result, reload.at
+        )?;
+        for line in reload.outcome.report.trim_end().lines() {
+            writeln!(text, "    {line}")?;
+        }
+    }
+    writeln!(text, "\nlisteners")?;
+    rows(text, status.listeners.iter().map(listener).collect())?;
+    for pool in &status.pools {
+        writeln!(text, "\npool {}, {}", pool.name, pool.algorithm)?;
+        rows(text, pool.members.iter().map(member).collect())?;
+    }
+    writeln!(text, "\nCRLs, trust generation {}", status.trust.generation)?;
+    rows(text, status.trust.crls.iter().map(crl).collect())
+}
+
+fn listener(listener: &ListenerStatus) -> Vec<String> {
+    vec![
+        listener.name.clone(),
+        listener.address.clone(),
+        format!(
+            "{} of {} connections",
+            listener.connections, listener.connections_max
+        ),
+        format!(
+            "{} of {} handshakes",
+            listener.handshakes, listener.handshakes_max
+        ),
+    ]
+}
+
+fn member(member: &MemberStatus) -> Vec<String> {
+    vec![
+        member.address.clone(),
+        member.health.to_string(),
+        member.administrative_state.to_string(),
+        format!("{} in flight", member.in_flight),
+        format!("{} connections", member.connections),
+        format!("weight {}", member.weight),
+    ]
+}
+
+fn crl(crl: &CrlStatus) -> Vec<String> {
+    let promise = match (&crl.next_update, crl.expired) {
+        (Some(instant), false) => format!("next update {instant}"),
+        (Some(instant), true) => format!("EXPIRED {instant}"),
+        (None, _) => "no next update".to_owned(),
+    };
+    let mut cells = vec![
+        crl.issuer.clone(),
+        format!("number {}", crl.number.as_deref().unwrap_or("none")),
+        format!("{} entries", crl.entries),
+        promise,
+        crl.source.clone(),
+    ];
+    if let Some(seconds) = crl.agents_copy_age_seconds {
+        cells.push(format!("the agent's own copy, {} old", age(seconds)));
+    }
+    cells
+}
+
+/// The largest unit that gives at least two: what matters is hours or months.
+fn age(seconds: u64) -> String {
+    match seconds {
+        ..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+/// Lines of cells, aligned by column and indented.
+fn rows(text: &mut String, rows: Vec<Vec<String>>) -> std::fmt::Result {
+    if rows.is_empty() {
+        return writeln!(text, "  none");
+    }
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| {
+            rows.iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    for row in &rows {
+        let line: String = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("  {cell:width$}"))
+            .collect();
+        writeln!(text, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use admin::{
+        AdministrativeState, GenerationStatus, Health, LastReload, Phase, PoolStatus,
+        ReloadOutcome, ReloadResult, Timestamp, TrustStatus,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_status_reads_as_a_table() {
+        let expected = "\
+proscenium 0.1.0: serving, generation 3 since 1970-01-01T00:00:00Z, fingerprint c0ffee
+last reload: refused at 1970-01-01T00:01:00Z
+    proscenium.toml: 1 error
+    and its help
+
+listeners
+  agents  0.0.0.0:8140  12 of 20000 connections  1 of 512 handshakes
+
+pool compilers, least-connections
+  c1:8140              up    ready  3 in flight  4 connections  weight 1
+  c2.example.com:8140  down  drain  0 in flight  0 connections  weight 2
+
+CRLs, trust generation 2
+  CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z  /ssl/crl.pem  the agent's own copy, 3 days old
+  CN=Other      number none  0 entries  EXPIRED 1970-01-01T00:00:00Z      other.pem
+";
+        assert_eq!(table(&status()), expected);
+    }
+
+    #[test]
+    fn an_age_is_told_in_the_unit_that_matters() {
+        for (seconds, expected) in [
+            (0, "0 s"),
+            (119, "119 s"),
+            (120, "2 min"),
+            (7_199, "119 min"),
+            (7_200, "2 h"),
+            (172_799, "47 h"),
+            (172_800, "2 days"),
+        ] {
+            assert_eq!(age(seconds), expected);
+        }
+    }
+
+    fn status() -> Status {
+        let member =
+            |address: &str, health, administrative_state, in_flight, weight| MemberStatus {
+                address: address.to_owned(),
+                health,
+                administrative_state,
+                in_flight,
+                connections: in_flight + u64::from(in_flight > 0),
+                weight,
+            };
+        let crl =
+            |issuer: &str, number: Option<&str>, entries, next_update, source: &str| CrlStatus {
+                issuer: issuer.to_owned(),
+                number: number.map(str::to_owned),
+                entries,
+                next_update: Some(Timestamp::from_unix_seconds(next_update)),
+                expired: next_update == 0,
+                source: source.to_owned(),
+                agents_copy_age_seconds: (next_update > 0).then_some(3 * 86_400),
+            };
+        Status {
+            version: "0.1.0".to_owned(),
+            phase: Phase::Serving,
+            generation: GenerationStatus {
+                number: 3,
+                loaded_at: Timestamp::from_unix_seconds(0),
+                fingerprint: "c0ffee".to_owned(),
+            },
+            last_reload: Some(LastReload {
+                at: Timestamp::from_unix_seconds(60),
+                outcome: ReloadOutcome {
+                    result: ReloadResult::Refused,
+                    generation: 3,
+                    report: "proscenium.toml: 1 error\nand its help\n".to_owned(),
+                },
+            }),
+            listeners: vec![ListenerStatus {
+                name: "agents".to_owned(),
+                address: "0.0.0.0:8140".to_owned(),
+                connections: 12,
+                connections_max: 20_000,
+                handshakes: 1,
+                handshakes_max: 512,
+            }],
+            pools: vec![PoolStatus {
+                name: "compilers".to_owned(),
+                algorithm: "least-connections".to_owned(),
+                members: vec![
+                    member("c1:8140", Health::Up, AdministrativeState::Ready, 3, 1),
+                    member(
+                        "c2.example.com:8140",
+                        Health::Down,
+                        AdministrativeState::Drain,
+                        0,
+                        2,
+                    ),
+                ],
+            }],
+            trust: TrustStatus {
+                generation: 2,
+                ca_certificates: 2,
+                crls: vec![
+                    crl("CN=Puppet CA", Some("12"), 3, 120, "/ssl/crl.pem"),
+                    crl("CN=Other", None, 0, 0, "other.pem"),
+                ],
+            },
+            limits: BTreeMap::new(),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The verbs that read the configuration themselves: `run`, `check`, `explain`, `config show`.
+
+use crate::{
+    arguments::{Agent, Arguments, ConfigShow, Explain, Run},
+    failure::Failure,
+    log, output,
+    server::{self, ExplainAs, Options, StartError},
+};
+
+/// Serves until told to stop.
+pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
+    log::start(&run.log)?;
+    match server::run(&options(arguments, &run.agent)) {
+        Ok(()) => Ok(()),
+        Err(StartError::Config(report)) => Err(report.into()),
+        Err(error) => Err(Failure::Failed(error.into())),
+    }
+}
+
+/// Does what a start does, short of binding, and says what it found.
+pub(crate) fn check(arguments: &Arguments, agent: &Agent) -> Result<(), Failure> {
+    let checked = server::check(&options(arguments, agent))?;
+    if !checked.report.problems.is_empty() {
+        output::complain(checked.report.render(output::colour()).trim_end());
+    }
+    for fact in &checked.facts {
+        output::say(fact)?;
+    }
+    output::say(&format!("{}: good", arguments.config.display()))
+}
+
+/// Says where a request would go, by the request path's own functions.
+pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Failure> {
+    let explainer = server::prepare_for_explain(&Options {
+        config: arguments.config.clone(),
+        ssldir: explain.ssldir.clone(),
+        certname: None,
+    })?;
+    let client = match (&explain.cert, &explain.certname) {
+        (Some(file), _) => ExplainAs::Certificate(file.clone()),
+        (None, Some(certname)) => ExplainAs::Certname(certname.clone()),
+        (None, None) => ExplainAs::Anonymous,
+    };
+    let explanation = explainer
+        .explain(&explain.method, &explain.url, &explain.header, client)
+        .map_err(Failure::because)?;
+    output::say(explanation.trim_end())
+}
+
+/// Prints the configuration in effect.
+pub(crate) fn config_show(arguments: &Arguments, show: &ConfigShow) -> Result<(), Failure> {
+    let text = server::effective(&options(arguments, &show.agent), show.defaults)?;
+    output::say(text.trim_end())
+}
+
+fn options(arguments: &Arguments, agent: &Agent) -> Options {
+    Options {
+        config: arguments.config.clone(),
+        ssldir: agent.ssldir.clone(),
+        certname: agent.certname.clone(),
+    }
+}
