@@ -1,0 +1,243 @@
+//! One access record as one line.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use crate::escape::{self, Place};
+use crate::record::AccessRecord;
+use crate::settings::Format;
+use crate::spoken::Kept;
+
+/// Writes lines of one form; remembers the second it last spelled.
+#[derive(Debug)]
+pub(crate) struct LineWriter {
+    format: Format,
+    second: i64,
+    spelled: String,
+}
+
+impl LineWriter {
+    pub(crate) fn new(format: Format) -> Self {
+        Self {
+            format,
+            second: i64::MIN,
+            spelled: String::new(),
+        }
+    }
+
+    /// Appends the record's line, its end of line included.
+    pub(crate) fn push(&mut self, line: &mut Vec<u8>, record: &AccessRecord) {
+        match self.format {
+            Format::Combined => self.push_combined(line, record),
+            Format::Json => self.push_json(line, record),
+        }
+        line.push(b'\n');
+    }
+
+    /// `host - user [time] "request" status bytes "referer" "user agent"`, then `key=value`, `-` for what is missing.
+    fn push_combined(&mut self, line: &mut Vec<u8>, record: &AccessRecord) {
+        push_text(line, &record.client.ip());
+        line.extend_from_slice(b" - ");
+        push_value(line, Value::name(record.proven_certname()), Place::Bare);
+        line.extend_from_slice(b" [");
+        self.push_time(line, record.when);
+        line.extend_from_slice(b"] ");
+        push_request(line, record);
+        line.push(b' ');
+        push_value(line, Value::count(record.status), Place::Bare);
+        line.push(b' ');
+        push_value(
+            line,
+            Value::count(record.status.map(|_| record.bytes_out)),
+            Place::Bare,
+        );
+        for kept in [record.spoken.referer(), record.spoken.user_agent()] {
+            line.extend_from_slice(b" \"");
+            push_value(line, Value::Text(kept), Place::Quoted);
+            line.push(b'"');
+        }
+        for_each_field(record, |key, value| {
+            line.push(b' ');
+            line.extend_from_slice(key.as_bytes());
+            line.push(b'=');
+            push_value(line, value, Place::Bare);
+        });
+    }
+
+    fn push_json(&mut self, line: &mut Vec<u8>, record: &AccessRecord) {
+        let spoken = &record.spoken;
+        line.extend_from_slice(b"{\"time\":\"");
+        self.push_time(line, record.when);
+        line.extend_from_slice(b"\",\"client\":\"");
+        push_text(line, &record.client.ip());
+        line.push(b'"');
+        let mut member = |key: &str, value: Value<'_>| {
+            line.extend_from_slice(b",\"");
+            line.extend_from_slice(key.as_bytes());
+            line.extend_from_slice(b"\":");
+            push_json_value(line, value);
+        };
+        member("user", Value::name(record.proven_certname()));
+        member("method", Value::Text(spoken.method()));
+        member("target", Value::Text(spoken.target()));
+        member("http_version", Value::name(record.http_version));
+        member("status", Value::count(record.status));
+        member(
+            "bytes_out",
+            Value::count(record.status.map(|_| record.bytes_out)),
+        );
+        member("referer", Value::Text(spoken.referer()));
+        member("user_agent", Value::Text(spoken.user_agent()));
+        for_each_field(record, member);
+        line.push(b'}');
+    }
+
+    fn push_time(&mut self, line: &mut Vec<u8>, when: SystemTime) {
+        let when = OffsetDateTime::from(when);
+        let second = when.unix_timestamp();
+        if second != self.second {
+            self.second = second;
+            self.spelled = spell(when, self.format);
+        }
+        line.extend_from_slice(self.spelled.as_bytes());
+        if self.format == Format::Json {
+            line.push(b'.');
+            push_text(line, &format_args!("{:06}Z", when.microsecond()));
+        }
+    }
+}
+
+/// Apache's form, or RFC 3339 up to the second; both in UTC.
+fn spell(when: OffsetDateTime, format: Format) -> String {
+    let combined =
+        format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
+    let json = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]");
+    let spelled = match format {
+        Format::Combined => when.format(combined),
+        Format::Json => when.format(json),
+    };
+    spelled.unwrap_or_default()
+}
+
+fn push_request(line: &mut Vec<u8>, record: &AccessRecord) {
+    let spoken = &record.spoken;
+    line.push(b'"');
+    if spoken.method().bytes.is_empty() && spoken.target().bytes.is_empty() {
+        line.push(b'-');
+    } else {
+        // Bare, so that three parts stay three whatever the client puts into a target.
+        push_value(line, Value::Text(spoken.method()), Place::Bare);
+        line.push(b' ');
+        push_value(line, Value::Text(spoken.target()), Place::Bare);
+        line.push(b' ');
+        push_value(line, Value::name(record.http_version), Place::Bare);
+    }
+    line.push(b'"');
+}
+
+/// What both forms tell beside Apache's own fields, in order.
+fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(&str, Value<'a>)) {
+    let tls = record.tls.as_deref();
+    field("id", Value::Text(record.spoken.request_id()));
+    field("port", Value::count(Some(record.client.port())));
+    field("listener", Value::name(Some(&record.listener)));
+    field("host", Value::Text(record.spoken.host()));
+    field("certname", Value::name(record.certname.as_deref()));
+    field("verdict", Value::name(record.verdict.as_deref()));
+    field("reason", Value::name(record.reason));
+    field("ended_by", Value::name(Some(record.ended_by.as_str())));
+    field("route", Value::name(record.route.as_deref()));
+    field("class", Value::name(record.class));
+    field("pool", Value::name(record.pool.as_deref()));
+    field("member", Value::name(record.member.as_deref()));
+    field("attempts", Value::count(Some(record.attempts)));
+    field(
+        "bytes_in",
+        Value::count(record.status.map(|_| record.bytes_in)),
+    );
+    field("handshake_us", Value::micros(record.times.handshake));
+    field("queue_us", Value::micros(record.times.queue));
+    field("connect_us", Value::micros(record.times.connect));
+    field("first_byte_us", Value::micros(record.times.first_byte));
+    field("total_us", Value::micros(record.times.total));
+    field("tls", Value::name(tls.map(|tls| tls.version)));
+    field("cipher", Value::name(tls.map(|tls| tls.cipher)));
+    field(
+        "resumed",
+        tls.map_or(Value::Missing, |tls| Value::Flag(tls.resumed)),
+    );
+    field("sni", Value::name(tls.and_then(|tls| tls.sni.as_deref())));
+    field("cause", Value::name(record.cause.as_deref()));
+}
+
+enum Value<'a> {
+    Text(Kept<'a>),
+    Count(u64),
+    Flag(bool),
+    Missing,
+}
+
+impl<'a> Value<'a> {
+    fn name(name: Option<&'a str>) -> Self {
+        name.map_or(Self::Missing, |name| Self::Text(name.into()))
+    }
+
+    fn count(count: Option<impl Into<u64>>) -> Self {
+        count.map_or(Self::Missing, |count| Self::Count(count.into()))
+    }
+
+    fn micros(duration: Option<Duration>) -> Self {
+        Self::count(
+            duration.map(|duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+fn push_value(line: &mut Vec<u8>, value: Value<'_>, place: Place) {
+    match value {
+        Value::Text(text) if !text.bytes.is_empty() => escape::push(line, text, place),
+        Value::Text(_) | Value::Missing => line.push(b'-'),
+        Value::Count(count) => push_count(line, count),
+        Value::Flag(flag) => line.extend_from_slice(if flag { b"yes" } else { b"no" }),
+    }
+}
+
+fn push_json_value(line: &mut Vec<u8>, value: Value<'_>) {
+    match value {
+        Value::Text(text) if !text.bytes.is_empty() => {
+            line.push(b'"');
+            escape::push(line, text, Place::Json);
+            line.push(b'"');
+        }
+        Value::Text(_) | Value::Missing => line.extend_from_slice(b"null"),
+        Value::Count(count) => push_count(line, count),
+        Value::Flag(flag) => line.extend_from_slice(if flag { b"true" } else { b"false" }),
+    }
+}
+
+/// Decimal digits, without the formatting machinery: a line has a dozen numbers.
+fn push_count(line: &mut Vec<u8>, mut count: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (count % 10) as u8;
+        count /= 10;
+        if count == 0 {
+            break;
+        }
+    }
+    line.extend_from_slice(&digits[at..]);
+}
+
+fn push_text(line: &mut Vec<u8>, text: &dyn std::fmt::Display) {
+    let mut spelled = String::new();
+    write!(spelled, "{text}").expect("writing to a String cannot fail");
+    line.extend_from_slice(spelled.as_bytes());
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,602 @@
+//! Every metric family, and handles resolved once so that a request does no more than a few relaxed additions.
+//!
+//! Labels are names of the configuration and words of this program, never anything that a client can choose.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::latency::Latency;
+use crate::readings::Readings;
+
+/// Every family; made once, shared by all workers and generations.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    connections_open: Family<ListenerLabels, Gauge>,
+    connections_refused: Family<ReasonLabels, Counter>,
+    handshakes: Family<HandshakeLabels, Counter>,
+    handshakes_in_flight: Family<ListenerLabels, Gauge>,
+    limits_hit: Family<LimitLabels, Counter>,
+    requests: Requests,
+    request_duration: Family<PoolLabels, Latency>,
+    refusals: Family<RefusalLabels, Counter>,
+    attempts: Family<AttemptLabels, Counter>,
+    retries: Family<PoolLabels, Counter>,
+    reloads: Family<ReloadLabels, Counter>,
+    generation: Gauge,
+    /// Identity headers removed from requests: an attack, or a proxy in front that should not set them.
+    pub identity_headers_scrubbed: Counter,
+    /// Live connections closed because their certificate no longer holds.
+    pub connections_revoked: Counter,
+    /// Access records dropped because the sink could not keep up.
+    pub access_records_dropped: Counter,
+    /// Writes of access records that failed.
+    pub access_log_errors: Counter,
+}
+
+/// Counters of one listener.
+#[derive(Clone, Debug)]
+pub struct ListenerMetrics {
+    /// Connections open.
+    pub connections_open: Gauge,
+    /// Handshakes in flight.
+    pub handshakes_in_flight: Gauge,
+    refused: [Counter; RefusedBecause::ALL.len()],
+    handshakes: [Counter; HandshakeResult::ALL.len()],
+    limits: [Counter; Limit::ALL.len()],
+}
+
+/// Counters of one route, pool and endpoint class.
+#[derive(Clone, Debug)]
+pub struct RequestMetrics {
+    codes: Arc<CodeCounts>,
+    duration: Latency,
+}
+
+/// Counters of one pool.
+#[derive(Clone, Debug)]
+pub struct PoolMetrics {
+    /// Attempts after the first.
+    pub retries: Counter,
+    attempts: [Counter; AttemptResult::ALL.len()],
+}
+
+/// Why a connection was closed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedBecause {
+    /// `connections_max` were open.
+    ConnectionsMax,
+    /// `handshakes_max` were in flight.
+    HandshakesMax,
+}
+
+/// How a handshake ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeResult {
+    /// Done, and the client is verified or anonymous.
+    Ok,
+    /// Done, or ended by us, with a certificate that is refused.
+    Refused,
+    /// The two sides could not agree, or a signature was wrong.
+    Failed,
+    /// Not done in time.
+    Timeout,
+    /// The client went away.
+    Closed,
+}
+
+/// A limit that ended a connection or refused a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The request's head is too large.
+    Head,
+    /// The request's head took too long.
+    HeadTimeout,
+    /// Nothing came for the idle time.
+    IdleTimeout,
+    /// The request's body is larger than its route allows.
+    Body,
+    /// More of a refused body came than is read and dropped.
+    Discard,
+    /// The client's or the member's body stood still.
+    BodyTimeout,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptResult {
+    /// A response's head came.
+    Ok,
+    /// The name has no address.
+    Resolve,
+    /// No connection.
+    Connect,
+    /// No TLS.
+    Handshake,
+    /// The request could not be written whole.
+    Send,
+    /// The connection ended before a response's head.
+    Receive,
+    /// No response's head in time.
+    Timeout,
+    /// The client went away before.
+    Abandoned,
+}
+
+/// How a reload ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReloadResult {
+    /// A new generation serves.
+    Ok,
+    /// Nothing had changed.
+    Unchanged,
+    /// Refused; the old generation serves on.
+    Failed,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut metrics = Self {
+            registry: Registry::with_prefix(PREFIX),
+            connections_open: Family::default(),
+            connections_refused: Family::default(),
+            handshakes: Family::default(),
+            handshakes_in_flight: Family::default(),
+            limits_hit: Family::default(),
+            requests: Requests::default(),
+            request_duration: Family::default(),
+            refusals: Family::default(),
+            attempts: Family::default(),
+            retries: Family::default(),
+            reloads: Family::default(),
+            generation: Gauge::default(),
+            identity_headers_scrubbed: Counter::default(),
+            connections_revoked: Counter::default(),
+            access_records_dropped: Counter::default(),
+            access_log_errors: Counter::default(),
+        };
+        metrics.register_downstream();
+        metrics.register_requests();
+        metrics.register_process();
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register_downstream(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "connections_open",
+            "Connections open",
+            self.connections_open.clone(),
+        );
+        let help = "Connections closed at once, by the limit that was reached";
+        registry.register(
+            "connections_refused",
+            help,
+            self.connections_refused.clone(),
+        );
+        registry.register(
+            "handshakes",
+            "TLS handshakes, by how they ended",
+            self.handshakes.clone(),
+        );
+        let help = "TLS handshakes in flight";
+        registry.register(
+            "handshakes_in_flight",
+            help,
+            self.handshakes_in_flight.clone(),
+        );
+        let help = "Connections ended and requests refused, by the limit that was reached";
+        registry.register("limits_hit", help, self.limits_hit.clone());
+        let help = "Live connections closed because their certificate no longer holds";
+        registry.register(
+            "connections_revoked",
+            help,
+            self.connections_revoked.clone(),
+        );
+    }
+
+    fn register_requests(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "requests",
+            "Requests answered, by status code",
+            self.requests.clone(),
+        );
+        let help = "Time from a request's head to the last byte of its response";
+        registry.register_with_unit(
+            "request_duration",
+            help,
+            Unit::Seconds,
+            self.request_duration.clone(),
+        );
+        registry.register(
+            "refusals",
+            "Requests that no member saw, by reason",
+            self.refusals.clone(),
+        );
+        let help = "Identity headers that clients sent and that were removed";
+        registry.register(
+            "identity_headers_scrubbed",
+            help,
+            self.identity_headers_scrubbed.clone(),
+        );
+        registry.register(
+            "attempts",
+            "Attempts at members, by how they ended",
+            self.attempts.clone(),
+        );
+        registry.register(
+            "retries",
+            "Attempts after a request's first",
+            self.retries.clone(),
+        );
+    }
+
+    fn register_process(&mut self) {
+        let registry = &mut self.registry;
+        registry.register(
+            "reloads",
+            "Reloads, by how they ended",
+            self.reloads.clone(),
+        );
+        registry.register(
+            "generation",
+            "Number of the generation that serves",
+            self.generation.clone(),
+        );
+        let help = "Access records dropped because they could not be written fast enough";
+        registry.register(
+            "access_records_dropped",
+            help,
+            self.access_records_dropped.clone(),
+        );
+        let help = "Writes of access records that failed";
+        registry.register("access_log_errors", help, self.access_log_errors.clone());
+    }
+
+    /// The handle of a listener; resolve it once, when the listener starts.
+    pub fn listener(&self, name: &str) -> ListenerMetrics {
+        let listener = || name.to_owned();
+        let labels = ListenerLabels {
+            listener: listener(),
+        };
+        ListenerMetrics {
+            connections_open: self.connections_open.get_or_create_owned(&labels),
+            handshakes_in_flight: self.handshakes_in_flight.get_or_create_owned(&labels),
+            refused: RefusedBecause::ALL.map(|reason| {
+                self.connections_refused.get_or_create_owned(&ReasonLabels {
+                    listener: listener(),
+                    reason: reason.as_str(),
+                })
+            }),
+            handshakes: HandshakeResult::ALL.map(|result| {
+                self.handshakes.get_or_create_owned(&HandshakeLabels {
+                    listener: listener(),
+                    result: result.as_str(),
+                })
+            }),
+            limits: Limit::ALL.map(|limit| {
+                self.limits_hit.get_or_create_owned(&LimitLabels {
+                    listener: listener(),
+                    limit: limit.as_str(),
+                })
+            }),
+        }
+    }
+
+    /// The handle of a route, pool and class (`-` where there is none); resolve it once a generation.
+    pub fn request(&self, route: &str, pool: &str, class: &'static str) -> RequestMetrics {
+        RequestMetrics {
+            codes: self.requests.codes(route, pool, class),
+            duration: self.request_duration.get_or_create_owned(&PoolLabels {
+                pool: pool.to_owned(),
+            }),
+        }
+    }
+
+    /// The handle of a pool; resolve it once a generation.
+    pub fn pool(&self, name: &str) -> PoolMetrics {
+        let pool = || name.to_owned();
+        PoolMetrics {
+            retries: self
+                .retries
+                .get_or_create_owned(&PoolLabels { pool: pool() }),
+            attempts: AttemptResult::ALL.map(|result| {
+                self.attempts.get_or_create_owned(&AttemptLabels {
+                    pool: pool(),
+                    result: result.as_str(),
+                })
+            }),
+        }
+    }
+
+    /// Counts a request that no member saw; `reason` is the record's.
+    pub fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&RefusalLabels { reason }).inc();
+    }
+
+    /// Counts a reload.
+    pub fn reloaded(&self, result: ReloadResult) {
+        let labels = ReloadLabels {
+            result: result.as_str(),
+        };
+        self.reloads.get_or_create(&labels).inc();
+    }
+
+    /// Says which generation serves.
+    pub fn generation(&self, number: u64) {
+        self.generation
+            .set(i64::try_from(number).unwrap_or(i64::MAX));
+    }
+
+    /// All families as OpenMetrics text, with what was read for this scrape.
+    pub fn encode(&self, readings: &Readings) -> String {
+        let mut text = String::new();
+        let encoded = encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &readings.registry()))
+            .and_then(|()| encode_eof(&mut text));
+        encoded.expect("writing to a String cannot fail");
+        text
+    }
+}
+
+/// What [`Metrics::encode`] writes.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+impl ListenerMetrics {
+    /// Counts a connection closed at once.
+    pub fn refused(&self, reason: RefusedBecause) {
+        self.refused[reason as usize].inc();
+    }
+
+    /// Counts a handshake that has ended.
+    pub fn handshake(&self, result: HandshakeResult) {
+        self.handshakes[result as usize].inc();
+    }
+
+    /// Counts a limit that was reached.
+    pub fn limit(&self, limit: Limit) {
+        self.limits[limit as usize].inc();
+    }
+}
+
+impl RequestMetrics {
+    /// Counts an exchange that has ended.
+    pub fn finished(&self, code: u16, total: Duration) {
+        self.codes.count(code);
+        self.duration.observe(total);
+    }
+}
+
+impl PoolMetrics {
+    /// Counts an attempt that has ended.
+    pub fn attempt(&self, result: AttemptResult) {
+        self.attempts[result as usize].inc();
+    }
+}
+
+macro_rules! words {
+    ($enum:ident { $($variant:ident => $word:literal),* $(,)? }) => {
+        impl $enum {
+            /// All of them, in order of declaration.
+            pub const ALL: [Self; [$(Self::$variant),*].len()] = [$(Self::$variant),*];
+
+            /// The word in metrics and records.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word),*
+                }
+            }
+        }
+    };
+}
+
+words!(RefusedBecause {
+    ConnectionsMax => "connections_max",
+    HandshakesMax => "handshakes_max",
+});
+words!(HandshakeResult {
+    Ok => "ok",
+    Refused => "refused",
+    Failed => "failed",
+    Timeout => "timeout",
+    Closed => "closed",
+});
+words!(Limit {
+    Head => "head",
+    HeadTimeout => "head_timeout",
+    IdleTimeout => "idle_timeout",
+    Body => "body",
+    Discard => "discard",
+    BodyTimeout => "body_timeout",
+});
+words!(AttemptResult {
+    Ok => "ok",
+    Resolve => "resolve",
+    Connect => "connect",
+    Handshake => "handshake",
+    Send => "send",
+    Receive => "receive",
+    Timeout => "timeout",
+    Abandoned => "abandoned",
+});
+words!(ReloadResult {
+    Ok => "ok",
+    Unchanged => "unchanged",
+    Failed => "failed",
+});
+
+/// Requests by route, pool, class and code. A family of its own, since one handle counts many codes and only those seen
+/// should be told.
+#[derive(Clone, Debug, Default)]
+struct Requests(Arc<Mutex<BTreeMap<RouteKey, Arc<CodeCounts>>>>);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RouteKey {
+    route: String,
+    pool: String,
+    class: &'static str,
+}
+
+impl Requests {
+    fn codes(&self, route: &str, pool: &str, class: &'static str) -> Arc<CodeCounts> {
+        let key = RouteKey {
+            route: route.to_owned(),
+            pool: pool.to_owned(),
+            class,
+        };
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(counts.entry(key).or_default())
+    }
+}
+
+impl EncodeMetric for Requests {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let routes = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        for (key, counts) in routes {
+            for (code, count) in counts.seen() {
+                let labels = RequestLabels {
+                    route: key.route.clone(),
+                    pool: key.pool.clone(),
+                    class: key.class,
+                    code,
+                };
+                encoder
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Counter
+    }
+}
+
+/// One count for each code worth telling apart, and one for the rest of each hundred.
+#[derive(Debug, Default)]
+struct CodeCounts {
+    exact: [AtomicU64; CODES.len()],
+    hundreds: [AtomicU64; HUNDREDS.len()],
+}
+
+impl CodeCounts {
+    fn count(&self, code: u16) {
+        let count = match CODES.binary_search_by_key(&code, |(code, _)| *code) {
+            Ok(index) => &self.exact[index],
+            Err(_) => &self.hundreds[usize::from(code / 100).min(HUNDREDS.len() - 1)],
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn seen(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let exact = CODES.iter().map(|(_, word)| *word).zip(&self.exact);
+        let hundreds = HUNDREDS.into_iter().zip(&self.hundreds);
+        exact
+            .chain(hundreds)
+            .map(|(word, count)| (word, count.load(Ordering::Relaxed)))
+            .filter(|(_, count)| *count > 0)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ListenerLabels {
+    listener: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    listener: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HandshakeLabels {
+    listener: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabels {
+    listener: String,
+    limit: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: String,
+    pool: String,
+    class: &'static str,
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolLabels {
+    pool: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AttemptLabels {
+    pool: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReloadLabels {
+    result: &'static str,
+}
+
+pub(crate) const PREFIX: &str = "proscenium";
+
+/// Codes told apart, sorted; 499 is a client that went away.
+const CODES: [(u16, &str); 22] = [
+    (101, "101"),
+    (200, "200"),
+    (201, "201"),
+    (204, "204"),
+    (206, "206"),
+    (301, "301"),
+    (302, "302"),
+    (304, "304"),
+    (400, "400"),
+    (401, "401"),
+    (403, "403"),
+    (404, "404"),
+    (405, "405"),
+    (408, "408"),
+    (413, "413"),
+    (429, "429"),
+    (431, "431"),
+    (499, "499"),
+    (500, "500"),
+    (502, "502"),
+    (503, "503"),
+    (504, "504"),
+];
+const HUNDREDS: [&str; 7] = ["0xx", "1xx", "2xx", "3xx", "4xx", "5xx", "other"];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+//! Gauges that nobody keeps up to date: they are read where the truth stands when somebody asks.
+
+use std::hash::Hash;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+/// What the layers above have read for one scrape.
+#[derive(Clone, Debug, Default)]
+pub struct Readings {
+    /// Every member of every pool.
+    pub members: Vec<MemberReading>,
+    /// Every CRL in force.
+    pub crls: Vec<CrlReading>,
+    /// Every CA of the bundle.
+    pub cas: Vec<CaReading>,
+    /// Age of the agent's own copy of the CRL, while that is the one in force.
+    pub crl_agent_copy_age: Option<Duration>,
+}
+
+/// One member.
+#[derive(Clone, Debug)]
+pub struct MemberReading {
+    /// Its pool.
+    pub pool: String,
+    /// Its address.
+    pub member: String,
+    /// Whether it is up.
+    pub up: bool,
+    /// Attempts in flight.
+    pub in_flight: u32,
+    /// Connections open.
+    pub connections: u32,
+}
+
+/// One CRL.
+#[derive(Clone, Debug)]
+pub struct CrlReading {
+    /// Its issuer (RFC 2253).
+    pub issuer: String,
+    /// The file it came from.
+    pub source: String,
+    /// Time since its `this_update`.
+    pub age: Duration,
+    /// When the next is due, if it says so.
+    pub next_update: Option<SystemTime>,
+    /// Serials on it.
+    pub entries: u64,
+    /// Its number, if it has one that fits.
+    pub number: Option<u64>,
+}
+
+/// One CA certificate.
+#[derive(Clone, Debug)]
+pub struct CaReading {
+    /// Its subject (RFC 2253).
+    pub subject: String,
+    /// When it ends.
+    pub not_after: SystemTime,
+}
+
+impl Readings {
+    /// A registry of this moment; it is encoded once and thrown away.
+    pub(crate) fn registry(&self) -> Registry {
+        let mut registry = Registry::with_prefix(crate::metrics::PREFIX);
+        self.register_members(&mut registry);
+        self.register_crls(&mut registry);
+        self.register_cas(&mut registry);
+        registry
+    }
+
+    fn register_members(&self, registry: &mut Registry) {
+        let up = gauges();
+        let in_flight = gauges();
+        let connections = gauges();
+        for reading in &self.members {
+            let labels = MemberLabels {
+                pool: reading.pool.clone(),
+                member: reading.member.clone(),
+            };
+            set(&up, &labels, f64::from(u8::from(reading.up)));
+            set(&in_flight, &labels, f64::from(reading.in_flight));
+            set(&connections, &labels, f64::from(reading.connections));
+        }
+        registry.register("member_up", "Whether a member is up (1) or not (0)", up);
+        registry.register(
+            "member_in_flight",
+            "Attempts in flight at a member",
+            in_flight,
+        );
+        registry.register(
+            "member_connections",
+            "Connections open to a member",
+            connections,
+        );
+    }
+
+    fn register_crls(&self, registry: &mut Registry) {
+        let age = gauges();
+        let next_update = gauges();
+        let entries = gauges();
+        let number = gauges();
+        for reading in &self.crls {
+            let labels = CrlLabels {
+                issuer: reading.issuer.clone(),
+                source: reading.source.clone(),
+            };
+            set(&age, &labels, reading.age.as_secs_f64());
+            set(&entries, &labels, reading.entries as f64);
+            if let Some(next) = reading.next_update {
+                set(&next_update, &labels, unix(next));
+            }
+            if let Some(value) = reading.number {
+                set(&number, &labels, value as f64);
+            }
+        }
+        registry.register_with_unit("crl_age", "Time since a CRL was made", Unit::Seconds, age);
+        let help = "When the next CRL is due, in Unix time";
+        registry.register_with_unit("crl_next_update", help, Unit::Seconds, next_update);
+        registry.register("crl_entries", "Serials on a CRL", entries);
+        registry.register("crl_number", "Number of a CRL", number);
+    }
+
+    fn register_cas(&self, registry: &mut Registry) {
+        let not_after = gauges();
+        for reading in &self.cas {
+            let labels = CaLabels {
+                subject: reading.subject.clone(),
+            };
+            set(&not_after, &labels, unix(reading.not_after));
+        }
+        let help = "When a CA certificate ends, in Unix time";
+        registry.register_with_unit("ca_not_after", help, Unit::Seconds, not_after);
+        if let Some(age) = self.crl_agent_copy_age {
+            let gauge = Gauge::<f64, AtomicU64>::default();
+            gauge.set(age.as_secs_f64());
+            let help = "Age of the agent's own copy of the CRL, while that is the one in force";
+            registry.register_with_unit("crl_agent_copy_age", help, Unit::Seconds, gauge);
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MemberLabels {
+    pool: String,
+    member: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CrlLabels {
+    issuer: String,
+    source: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CaLabels {
+    subject: String,
+}
+
+fn gauges<L: Clone + Eq + Hash>() -> Family<L, Gauge<f64, AtomicU64>> {
+    Family::default()
+}
+
+fn set<L: Clone + Eq + Hash>(values: &Family<L, Gauge<f64, AtomicU64>>, labels: &L, value: f64) {
+    values.get_or_create(labels).set(value);
+}
+
+fn unix(time: SystemTime) -> f64 {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => after.as_secs_f64(),
+        Err(before) => -before.duration().as_secs_f64(),
+    }
+}

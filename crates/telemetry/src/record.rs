@@ -1,0 +1,142 @@
+//! The access record: one struct for each exchange and each refused handshake.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::spoken::SpokenCopy;
+
+/// What is told of one exchange, or of one handshake that was refused.
+///
+/// It is cheap to fill: names are shared, what the client said is one bounded copy, and all formatting happens where it
+/// is written.
+#[derive(Clone, Debug)]
+pub struct AccessRecord {
+    /// When the request's head was whole, or the handshake refused.
+    pub when: SystemTime,
+    /// Where it was accepted.
+    pub listener: Arc<str>,
+    /// Who connected, as told by PROXY where that is trusted.
+    pub client: SocketAddr,
+    /// Name in the client's certificate; proven only beside the verdict `SUCCESS`.
+    pub certname: Option<Arc<str>>,
+    /// `SUCCESS`, `NONE` or `FAILED:reason`; none where there is none yet.
+    pub verdict: Option<Arc<str>>,
+    /// TLS of the connection.
+    pub tls: Option<Arc<TlsFacts>>,
+    /// What the client said.
+    pub spoken: SpokenCopy,
+    /// `HTTP/1.1` or `HTTP/1.0`; none for a handshake.
+    pub http_version: Option<&'static str>,
+    /// Status code sent, 499 when the client went away before; none for a handshake.
+    pub status: Option<u16>,
+    /// Bytes of the request's body.
+    pub bytes_in: u64,
+    /// Bytes of the response's body.
+    pub bytes_out: u64,
+    /// Route taken.
+    pub route: Option<Arc<str>>,
+    /// Endpoint class.
+    pub class: Option<&'static str>,
+    /// Pool chosen.
+    pub pool: Option<Arc<str>>,
+    /// Member of the last attempt.
+    pub member: Option<Arc<str>>,
+    /// Attempts made.
+    pub attempts: u32,
+    /// What took how long.
+    pub times: Times,
+    /// Why it was refused or failed, in kebab case: `revoked`, `route-not-found`, `connect-refused`.
+    pub reason: Option<&'static str>,
+    /// The chain of causes behind a failure, for people.
+    pub cause: Option<Box<str>>,
+    /// Who ended it.
+    pub ended_by: EndedBy,
+}
+
+/// What took how long; none where it did not happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// The connection's handshake; on its first exchange only.
+    pub handshake: Option<Duration>,
+    /// Waiting for a place at a member.
+    pub queue: Option<Duration>,
+    /// Connecting to the member, TLS and all; none on a kept connection.
+    pub connect: Option<Duration>,
+    /// From the request's head to the response's head.
+    pub first_byte: Option<Duration>,
+    /// From the request's head to the last byte.
+    pub total: Option<Duration>,
+}
+
+/// TLS of a connection, made once and shared by its records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsFacts {
+    /// `TLSv1.3` or `TLSv1.2`.
+    pub version: &'static str,
+    /// Cipher suite.
+    pub cipher: &'static str,
+    /// Whether a session was resumed.
+    pub resumed: bool,
+    /// Name the client asked for.
+    pub sni: Option<Box<str>>,
+}
+
+/// Who ended an exchange or a handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EndedBy {
+    /// It ran to its end, or we ended it.
+    #[default]
+    Proxy,
+    /// The client went away.
+    Client,
+    /// The member went away.
+    Member,
+}
+
+impl AccessRecord {
+    /// A record of which no more is known than who, where and when.
+    pub fn new(when: SystemTime, listener: Arc<str>, client: SocketAddr) -> Self {
+        Self {
+            when,
+            listener,
+            client,
+            certname: None,
+            verdict: None,
+            tls: None,
+            spoken: SpokenCopy::default(),
+            http_version: None,
+            status: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            route: None,
+            class: None,
+            pool: None,
+            member: None,
+            attempts: 0,
+            times: Times::default(),
+            reason: None,
+            cause: None,
+            ended_by: EndedBy::default(),
+        }
+    }
+
+    /// The certname, where a verified chain proves it.
+    pub(crate) fn proven_certname(&self) -> Option<&str> {
+        match self.verdict.as_deref() {
+            Some("SUCCESS") => self.certname.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+impl EndedBy {
+    /// The word in records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Proxy => "proxy",
+            Self::Client => "client",
+            Self::Member => "member",
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What a client said of its request, copied whole into one bounded allocation.
+//!
+//! A record may wait in a queue. Keeping slices of the connection's buffers would keep those alive with it, so the few
+//! bytes worth telling are copied and the rest let go.
+
+/// What a client said; `None` where it said nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spoken<'a> {
+    /// Request method.
+    pub method: Option<&'a [u8]>,
+    /// Path and query as received.
+    pub target: Option<&'a [u8]>,
+    /// `Host`.
+    pub host: Option<&'a [u8]>,
+    /// `Referer`.
+    pub referer: Option<&'a [u8]>,
+    /// `User-Agent`.
+    pub user_agent: Option<&'a [u8]>,
+    /// Value of `X-Request-Id` as sent upstream.
+    pub request_id: Option<&'a [u8]>,
+}
+
+/// A bounded copy of a [`Spoken`]; what is longer than its limit is cut.
+#[derive(Clone, Debug, Default)]
+pub struct SpokenCopy {
+    bytes: Box<[u8]>,
+    ends: [u16; FIELDS],
+    cut: u8,
+}
+
+impl SpokenCopy {
+    /// Copies, cutting each field to its limit.
+    pub fn of(spoken: &Spoken<'_>) -> Self {
+        let fields = [
+            spoken.method,
+            spoken.target,
+            spoken.host,
+            spoken.referer,
+            spoken.user_agent,
+            spoken.request_id,
+        ];
+        let kept = |index: usize| {
+            let field = fields[index].unwrap_or_default();
+            &field[..field.len().min(LIMITS[index])]
+        };
+        let mut bytes = Vec::with_capacity((0..FIELDS).map(|index| kept(index).len()).sum());
+        let mut copy = Self::default();
+        for index in 0..FIELDS {
+            bytes.extend_from_slice(kept(index));
+            copy.ends[index] =
+                u16::try_from(bytes.len()).expect("the limits add up to less than 64 KiB");
+            if fields[index].is_some_and(|field| field.len() > LIMITS[index]) {
+                copy.cut |= 1 << index;
+            }
+        }
+        copy.bytes = bytes.into();
+        copy
+    }
+
+    pub(crate) fn method(&self) -> Kept<'_> {
+        self.field(0)
+    }
+
+    pub(crate) fn target(&self) -> Kept<'_> {
+        self.field(1)
+    }
+
+    pub(crate) fn host(&self) -> Kept<'_> {
+        self.field(2)
+    }
+
+    pub(crate) fn referer(&self) -> Kept<'_> {
+        self.field(3)
+    }
+
+    pub(crate) fn user_agent(&self) -> Kept<'_> {
+        self.field(4)
+    }
+
+    pub(crate) fn request_id(&self) -> Kept<'_> {
+        self.field(5)
+    }
+
+    fn field(&self, index: usize) -> Kept<'_> {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Kept {
+            bytes: &self.bytes[usize::from(start)..usize::from(self.ends[index])],
+            cut: self.cut & (1 << index) != 0,
+        }
+    }
+}
+
+/// What is kept of a field.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kept<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) cut: bool,
+}
+
+impl<'a> From<&'a str> for Kept<'a> {
+    fn from(text: &'a str) -> Self {
+        let bytes = text.as_bytes();
+        Self {
+            bytes: &bytes[..bytes.len().min(TEXT_BYTES_MAX)],
+            cut: bytes.len() > TEXT_BYTES_MAX,
+        }
+    }
+}
+
+const FIELDS: usize = 6;
+
+/// Most bytes kept of each field, in order; escaping may make four of one.
+const LIMITS: [usize; FIELDS] = [32, 2048, 256, 512, 512, 128];
+
+/// Most bytes told of any other text, such as a certname or an SNI.
+const TEXT_BYTES_MAX: usize = 512;
