@@ -1,1 +1,41 @@
-//! testkit
+//! What tests stand on: a CA made on the fly, stand-in Puppet servers that record raw bytes, a raw client, and
+//! the proxy under test. Blocking throughout, so that a test reads from top to bottom; it uses no other crate of ours.
+//!
+//! ```no_run
+//! # use testkit::{Ca, Client, Proxy, StandIn};
+//! let ca = Ca::new();
+//! let compiler = StandIn::start("c1");
+//! let proxy = Proxy::new(&ca, "target/debug/proscenium")
+//!     .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+//!     .with(&format!("[pools.compilers]\nscheme = \"http\"\nmembers = [\"{}\"]", compiler.address()))
+//!     .start();
+//! let agent = ca.agent("web01");
+//! let response = proxy.client(Some(&agent)).get("/puppet/v3/catalog/web01?environment=production");
+//! assert_eq!(response.status, 200);
+//! ```
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "files, environment and clocks are what tests work with"
+)]
+
+mod ca;
+mod client;
+mod log;
+mod message;
+mod port;
+mod proxy;
+mod reply;
+mod seed;
+mod stand_in;
+mod wait;
+
+pub use ca::{Ca, Credential, LeafBuilder};
+pub use client::{Client, ClientError, Connection};
+pub use message::{Body, Framing, Headers, Interim, Response};
+pub use port::{Port, PortLock};
+pub use proxy::{Metrics, Outcome, Proxy, ProxyBuilder, command_line};
+pub use reply::{Gate, Reply};
+pub use seed::Seed;
+pub use stand_in::{Recorded, StandIn, StandInBuilder};
+pub use wait::wait_until;

@@ -1,0 +1,592 @@
+//! A Puppet-shaped certificate authority made on the fly: root, intermediate, agents that send only their leaf.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension,
+    DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, RevocationReason, RevokedCertParams, SanType, SerialNumber,
+};
+use time::{Duration, OffsetDateTime};
+
+/// A certificate with its key: an agent's, a server's, the proxy's own.
+#[derive(Clone, Debug)]
+pub struct Credential {
+    /// Subject's CN, which is the certname.
+    pub certname: String,
+    /// The leaf alone, PEM, as agents keep and send it.
+    pub cert_pem: String,
+    /// PKCS#8 key, PEM.
+    pub key_pem: String,
+    /// The leaf, DER.
+    pub cert_der: Vec<u8>,
+    /// Certificates that are sent after the leaf, PEM; empty for an agent.
+    pub intermediates_pem: String,
+    /// Serial number by its CA.
+    pub serial: u64,
+}
+
+impl Credential {
+    /// This certificate with another key: a thief's credential, which must fail proof of possession.
+    pub fn with_key_of(mut self, other: &Self) -> Self {
+        self.key_pem.clone_from(&other.key_pem);
+        self
+    }
+
+    /// A credential out of PEM files, such as those of `ssl-fixtures/`. The serial is left 0.
+    pub fn from_pem(certname: &str, cert_pem: &str, key_pem: &str) -> Self {
+        let cert_der = pem_blocks(cert_pem, "CERTIFICATE")
+            .into_iter()
+            .next()
+            .unwrap_or_default();
+        Self {
+            certname: certname.to_owned(),
+            cert_pem: cert_pem.to_owned(),
+            key_pem: key_pem.to_owned(),
+            cert_der,
+            intermediates_pem: String::new(),
+            serial: 0,
+        }
+    }
+
+    /// Leaf and intermediates, PEM, as it is sent.
+    pub fn chain_pem(&self) -> String {
+        format!("{}{}", self.cert_pem, self.intermediates_pem)
+    }
+}
+
+/// A certificate authority. Clones are the same authority.
+#[derive(Clone)]
+pub struct Ca {
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    authorities: Vec<Authority>,
+    /// The next leaf's serial number; Puppet counts from 1.
+    serial: u64,
+}
+
+/// One CA certificate with its CRL; the last of them issues the leaves.
+struct Authority {
+    name: String,
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+    crl_number: u64,
+    revoked: Vec<u64>,
+    next_update: OffsetDateTime,
+}
+
+impl Ca {
+    /// Root and intermediate, as Puppet 6 and later make them.
+    pub fn new() -> Self {
+        Self::named("test")
+    }
+
+    /// Another CA of the same shape with other names: what it issues is nobody here.
+    pub fn other() -> Self {
+        Self::named("elsewhere")
+    }
+
+    /// Root and intermediate `Puppet CA: NAME`. Two of one name are two keys under one subject.
+    pub fn named(name: &str) -> Self {
+        let root = Authority::root(&format!("Puppet Root CA: {name}"));
+        let intermediate = root.subordinate(&format!("Puppet CA: {name}"));
+        Self::of(vec![root, intermediate])
+    }
+
+    /// One self-signed CA, as Puppet 3 to 5 make it.
+    pub fn single(name: &str) -> Self {
+        Self::of(vec![Authority::root(&format!("Puppet CA: {name}"))])
+    }
+
+    fn of(authorities: Vec<Authority>) -> Self {
+        let state = State {
+            authorities,
+            serial: 1,
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// Revokes a leaf; the CRL of its issuer gets the next number.
+    pub fn revoke(&self, credential: &Credential) {
+        let mut state = self.state();
+        let issuer = state.issuing();
+        issuer.revoked.push(credential.serial);
+        issuer.crl_number += 1;
+    }
+
+    /// Revokes the intermediate by the root's CRL.
+    pub fn revoke_intermediate(&self) {
+        let root = &mut self.state().authorities[0];
+        root.revoked.push(INTERMEDIATE_SERIAL);
+        root.crl_number += 1;
+    }
+
+    /// Raises the number of the leaves' CRL without revoking anyone.
+    pub fn renew_crl(&self) -> u64 {
+        let mut state = self.state();
+        state.issuing().crl_number += 1;
+        state.issuing().crl_number
+    }
+
+    /// Sets the promise of the leaves' CRL: days from now, negative for an expired one.
+    pub fn crl_next_update_days(&self, days: i64) {
+        let mut state = self.state();
+        state.issuing().next_update = now() + Duration::days(days);
+        state.issuing().crl_number += 1;
+    }
+
+    /// An agent's certificate as the Puppet CA signs it.
+    pub fn agent(&self, certname: &str) -> Credential {
+        self.leaf(certname).issue()
+    }
+
+    /// A server's certificate: certname, `puppet`, `localhost` and the loopback address as names.
+    pub fn server(&self, certname: &str) -> Credential {
+        self.leaf(certname)
+            .dns("puppet")
+            .dns("localhost")
+            .ip("127.0.0.1")
+            .issue()
+    }
+
+    /// Certificates unlike the ones that `agent` makes.
+    pub fn leaf(&self, certname: &str) -> LeafBuilder {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = common_name(certname);
+        params.not_before = now() - Duration::days(1);
+        params.not_after = now() + Duration::days(5 * 365);
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+        ];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.use_authority_key_identifier_extension = true;
+        LeafBuilder {
+            ca: self.clone(),
+            certname: certname.to_owned(),
+            params,
+            san: true,
+        }
+    }
+
+    /// CRLs of every authority, issuing one first, as Puppet's `ca_crl.pem` holds them.
+    pub fn crl_pem(&self) -> String {
+        self.state()
+            .authorities
+            .iter()
+            .rev()
+            .map(Authority::crl_pem)
+            .collect()
+    }
+
+    /// The CRL of the leaves' issuer alone.
+    pub fn issuing_crl_pem(&self) -> String {
+        self.state().issuing().crl_pem()
+    }
+
+    /// Number of the leaves' CRL.
+    pub fn crl_number(&self) -> u64 {
+        self.state().issuing().crl_number
+    }
+
+    /// Every CA certificate, issuing one first, as Puppet's `ca_crt.pem` holds them.
+    pub fn bundle_pem(&self) -> String {
+        self.state()
+            .authorities
+            .iter()
+            .rev()
+            .map(|a| a.pem.as_str())
+            .collect()
+    }
+
+    /// The root alone.
+    pub fn root_pem(&self) -> String {
+        self.state().authorities[0].pem.clone()
+    }
+
+    /// The leaves' issuer alone.
+    pub fn issuing_pem(&self) -> String {
+        self.state().issuing().pem.clone()
+    }
+
+    /// Common name of the leaves' issuer.
+    pub fn name(&self) -> String {
+        self.state().issuing().name.clone()
+    }
+
+    /// A Puppet agent's ssldir of `certname` in `directory`, with a server certificate of that name.
+    pub fn write_ssldir(&self, directory: &Path, certname: &str) -> Credential {
+        let credential = self.server(certname);
+        self.write_ssldir_with(directory, &credential);
+        credential
+    }
+
+    /// A Puppet agent's ssldir holding `credential`: `certs/ca.pem`, `crl.pem`, `certs/N.pem`, `private_keys/N.pem`.
+    pub fn write_ssldir_with(&self, directory: &Path, credential: &Credential) {
+        for (name, mode) in [
+            ("certs", 0o755),
+            ("private_keys", 0o750),
+            ("public_keys", 0o755),
+        ] {
+            let path = directory.join(name);
+            fs::create_dir_all(&path)
+                .unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
+            set_mode(&path, mode);
+        }
+        let leaf = format!("{}.pem", credential.certname);
+        write_file(&directory.join("certs/ca.pem"), &self.bundle_pem(), 0o644);
+        write_file(&directory.join("crl.pem"), &self.crl_pem(), 0o644);
+        write_file(
+            &directory.join("certs").join(&leaf),
+            &credential.cert_pem,
+            0o644,
+        );
+        write_file(
+            &directory.join("private_keys").join(&leaf),
+            &credential.key_pem,
+            0o640,
+        );
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Ca {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl State {
+    fn issuing(&mut self) -> &mut Authority {
+        self.authorities
+            .last_mut()
+            .expect("a CA has at least one authority")
+    }
+}
+
+impl Authority {
+    fn root(name: &str) -> Self {
+        let key = new_key();
+        let params = Self::params(name, 1);
+        let pem = params
+            .self_signed(&key)
+            .expect("own parameters can be signed")
+            .pem();
+        Self::of(name, pem, Issuer::new(params, key))
+    }
+
+    fn subordinate(&self, name: &str) -> Self {
+        let key = new_key();
+        let params = Self::params(name, INTERMEDIATE_SERIAL);
+        let pem = params
+            .signed_by(&key, &self.issuer)
+            .expect("own parameters can be signed")
+            .pem();
+        Self::of(name, pem, Issuer::new(params, key))
+    }
+
+    fn of(name: &str, pem: String, issuer: Issuer<'static, KeyPair>) -> Self {
+        let next_update = now() + Duration::days(5 * 365);
+        Self {
+            name: name.to_owned(),
+            pem,
+            issuer,
+            crl_number: 0,
+            revoked: Vec::new(),
+            next_update,
+        }
+    }
+
+    fn params(name: &str, serial: u64) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = common_name(name);
+        params.serial_number = Some(SerialNumber::from(serial));
+        params.not_before = now() - Duration::days(30);
+        params.not_after = now() + Duration::days(15 * 365);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.use_authority_key_identifier_extension = true;
+        params
+    }
+
+    fn crl_pem(&self) -> String {
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: now(),
+            reason_code: Some(RevocationReason::KeyCompromise),
+            invalidity_date: None,
+        };
+        let params = CertificateRevocationListParams {
+            this_update: now().min(self.next_update) - Duration::days(1),
+            next_update: self.next_update,
+            crl_number: SerialNumber::from(self.crl_number),
+            issuing_distribution_point: None,
+            revoked_certs: self.revoked.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let crl = params
+            .signed_by(&self.issuer)
+            .expect("own parameters can be signed");
+        crl.pem().expect("a CRL can be written as PEM")
+    }
+}
+
+/// A leaf in the making; starts as an agent's.
+pub struct LeafBuilder {
+    ca: Ca,
+    certname: String,
+    params: CertificateParams,
+    san: bool,
+}
+
+impl LeafBuilder {
+    /// Over since yesterday.
+    pub fn expired(self) -> Self {
+        self.valid_days(-30, -1)
+    }
+
+    /// Good from tomorrow.
+    pub fn not_yet_valid(self) -> Self {
+        self.valid_days(1, 30)
+    }
+
+    /// Validity in days from now.
+    pub fn valid_days(self, from: i64, to: i64) -> Self {
+        self.valid_seconds(from * 86_400, to * 86_400)
+    }
+
+    /// Validity in seconds from now.
+    pub fn valid_seconds(mut self, from: i64, to: i64) -> Self {
+        self.params.not_before = now() + Duration::seconds(from);
+        self.params.not_after = now() + Duration::seconds(to);
+        self
+    }
+
+    /// EKU serverAuth alone: no client.
+    pub fn server_only(mut self) -> Self {
+        self.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        self
+    }
+
+    /// No EKU at all.
+    pub fn without_eku(mut self) -> Self {
+        self.params.extended_key_usages.clear();
+        self
+    }
+
+    /// No subjectAltName, as Puppet 3 to 5 sign agents.
+    pub fn without_san(mut self) -> Self {
+        self.san = false;
+        self
+    }
+
+    /// Another subject: these RDNs in this order, in place of the certname's CN.
+    pub fn subject(mut self, rdns: &[(DnType, &str)]) -> Self {
+        self.params.distinguished_name = DistinguishedName::new();
+        for (kind, value) in rdns {
+            self.params.distinguished_name.push(kind.clone(), *value);
+        }
+        self
+    }
+
+    /// One more DNS name.
+    pub fn dns(mut self, name: &str) -> Self {
+        let name = name.try_into().expect("a DNS name is ASCII");
+        self.params.subject_alt_names.push(SanType::DnsName(name));
+        self
+    }
+
+    /// One more address.
+    pub fn ip(mut self, address: &str) -> Self {
+        let address = address
+            .parse()
+            .expect("an address in a test is well formed");
+        self.params
+            .subject_alt_names
+            .push(SanType::IpAddress(address));
+        self
+    }
+
+    /// A UTF8String extension, such as `pp_role` (1.3.6.1.4.1.34380.1.1.13) or `pp_cli_auth` (….1.3.39).
+    pub fn extension(mut self, oid: &[u64], value: &str) -> Self {
+        self.params
+            .custom_extensions
+            .push(utf8_extension(oid, value));
+        self
+    }
+
+    /// An extension nobody knows, marked critical.
+    pub fn critical_unknown(mut self) -> Self {
+        let mut extension = utf8_extension(&[1, 3, 6, 1, 4, 1, 34380, 1, 1, 13], "web");
+        extension.set_criticality(true);
+        self.params.custom_extensions.push(extension);
+        self
+    }
+
+    /// Signs it.
+    pub fn issue(mut self) -> Credential {
+        if self.san {
+            let name = self.certname.as_str().try_into();
+            // A certname that is no IA5 text gets no alternative name; the CN still carries it.
+            if let Ok(name) = name {
+                self.params
+                    .subject_alt_names
+                    .insert(0, SanType::DnsName(name));
+            }
+        } else {
+            self.params.subject_alt_names.clear();
+        }
+        let mut state = self.ca.state();
+        // Serials 1 and 2 are the authorities' own.
+        state.serial += 1;
+        let serial = state.serial + INTERMEDIATE_SERIAL;
+        self.params.serial_number = Some(SerialNumber::from(serial));
+        let key = new_key();
+        let cert = self
+            .params
+            .signed_by(&key, &state.issuing().issuer)
+            .expect("parameters in a test can be signed");
+        Credential {
+            certname: self.certname,
+            cert_pem: cert.pem(),
+            key_pem: key.serialize_pem(),
+            cert_der: cert.der().to_vec(),
+            intermediates_pem: String::new(),
+            serial,
+        }
+    }
+}
+
+/// Writes a file with this mode, replacing it whole so that a reader sees the old or the new text.
+pub(crate) fn write_file(path: &Path, text: &str, mode: u32) {
+    let fresh = path.with_extension("new");
+    let write = || {
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(mode)
+            .open(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(&fresh, path)
+    };
+    write()
+        .unwrap_or_else(|error: std::io::Error| panic!("cannot write {}: {error}", path.display()));
+    set_mode(path, mode);
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .unwrap_or_else(|error| panic!("cannot set the mode of {}: {error}", path.display()));
+}
+
+/// DER of every PEM block of this label.
+pub(crate) fn pem_blocks(pem: &str, label: &str) -> Vec<Vec<u8>> {
+    use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, pem::PemObject};
+    match label {
+        "CERTIFICATE" => CertificateDer::pem_slice_iter(pem.as_bytes())
+            .filter_map(|block| Some(block.ok()?.to_vec()))
+            .collect(),
+        _ => CertificateRevocationListDer::pem_slice_iter(pem.as_bytes())
+            .filter_map(|block| Some(block.ok()?.as_ref().to_vec()))
+            .collect(),
+    }
+}
+
+fn common_name(name: &str) -> DistinguishedName {
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, name);
+    subject
+}
+
+fn utf8_extension(oid: &[u64], value: &str) -> CustomExtension {
+    let length = u8::try_from(value.len())
+        .ok()
+        .filter(|n| *n < 0x80)
+        .expect("an extension in a test is short");
+    let mut der = vec![0x0c, length];
+    der.extend_from_slice(value.as_bytes());
+    CustomExtension::from_oid_content(oid, der)
+}
+
+fn new_key() -> KeyPair {
+    KeyPair::generate().expect("P-256 keys can be made")
+}
+
+fn now() -> OffsetDateTime {
+    SystemTime::now().into()
+}
+
+/// Serial of the intermediate, by the root.
+const INTERMEDIATE_SERIAL: u64 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crl_numbers_rise_with_each_revocation() {
+        let ca = Ca::new();
+        let (one, two) = (ca.agent("one"), ca.agent("two"));
+        assert_ne!(one.serial, two.serial);
+        assert_eq!(ca.crl_number(), 0);
+        ca.revoke(&one);
+        ca.revoke(&two);
+        assert_eq!(ca.crl_number(), 2);
+        let lists = pem_blocks(&ca.crl_pem(), "X509 CRL");
+        assert_eq!(lists.len(), 2, "intermediate and root");
+        let revoked: Vec<u64> = revoked_serials(&lists[0]);
+        assert_eq!(revoked, [one.serial, two.serial]);
+        assert!(revoked_serials(&lists[1]).is_empty());
+    }
+
+    #[test]
+    fn an_ssldir_has_the_agents_layout_and_a_private_key() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        Ca::new().write_ssldir(directory.path(), "puppet");
+        let key = directory.path().join("private_keys/puppet.pem");
+        assert_eq!(
+            fs::metadata(key)
+                .expect("the key is there")
+                .permissions()
+                .mode()
+                & 0o777,
+            0o640
+        );
+        for name in ["certs/ca.pem", "certs/puppet.pem", "crl.pem"] {
+            assert!(directory.path().join(name).is_file(), "{name}");
+        }
+    }
+
+    fn revoked_serials(der: &[u8]) -> Vec<u64> {
+        let (_, crl) = x509_parser::parse_x509_crl(der).expect("a CRL of ours parses");
+        crl.iter_revoked_certificates()
+            .map(|entry| {
+                entry
+                    .serial()
+                    .to_u64_digits()
+                    .first()
+                    .copied()
+                    .unwrap_or_default()
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,838 @@
+//! A raw HTTP/1.1 client over TLS: sends the bytes a test writes, and shows what came back.
+
+use std::{
+    fmt,
+    io::{self, ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustls::{
+    AlertDescription, ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion,
+    RootCertStore, SignatureScheme, StreamOwned, SupportedProtocolVersion,
+    client::ResolvesClientCert,
+    crypto::CryptoProvider,
+    sign::CertifiedKey,
+    version::{TLS12, TLS13},
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+
+use crate::{
+    ca::Credential,
+    message::{Body, Headers, Interim, MessageReader, Response, response_framing, response_head},
+};
+
+/// Long enough for a loaded machine, short enough that a test that hangs says so.
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Why there was no connection or no answer.
+#[derive(Debug)]
+pub enum ClientError {
+    /// TCP connect failed.
+    Connect(io::Error),
+    /// The peer ended TLS with this alert.
+    Alert(AlertDescription),
+    /// TLS failed on our side.
+    Tls(rustls::Error),
+    /// The connection ended before an answer began.
+    Closed,
+    /// Nothing came in time.
+    Timeout,
+    /// What came is no proper answer, or broke off within.
+    Broken(io::Error),
+}
+
+impl ClientError {
+    /// The peer's alert, if one came.
+    pub fn alert(&self) -> Option<AlertDescription> {
+        match self {
+            Self::Alert(alert) => Some(*alert),
+            _ => None,
+        }
+    }
+
+    /// Whether the connection ended without an answer, in order or by a reset.
+    pub fn is_closed(&self) -> bool {
+        match self {
+            Self::Closed => true,
+            Self::Broken(error) => matches!(
+                error.kind(),
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
+            ),
+            _ => false,
+        }
+    }
+
+    fn of(error: io::Error) -> Self {
+        let tls = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match (tls, error.kind()) {
+            (Some(rustls::Error::AlertReceived(alert)), _) => Self::Alert(*alert),
+            (Some(tls), _) => Self::Tls(tls.clone()),
+            (None, ErrorKind::WouldBlock | ErrorKind::TimedOut) => Self::Timeout,
+            (None, _) => Self::Broken(error),
+        }
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect(error) => write!(f, "connect: {error}"),
+            Self::Alert(alert) => write!(f, "alert {alert:?}"),
+            Self::Tls(error) => write!(f, "tls: {error}"),
+            Self::Closed => f.write_str("closed before an answer"),
+            Self::Timeout => f.write_str("nothing came in time"),
+            Self::Broken(error) => write!(f, "broken: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// Who connects, where, and how. Its connections share one session store, so the second may be resumed.
+#[derive(Clone)]
+pub struct Client {
+    address: Target,
+    server_name: String,
+    roots: Arc<RootCertStore>,
+    key: Option<Arc<CertifiedKey>>,
+    versions: Vec<&'static SupportedProtocolVersion>,
+    tls: Option<Arc<ClientConfig>>,
+    timeout: Duration,
+    receive_buffer: Option<usize>,
+}
+
+#[derive(Clone)]
+enum Target {
+    Tcp(SocketAddr),
+    Unix(std::path::PathBuf),
+}
+
+impl Client {
+    /// A TLS client that trusts `bundle_pem` and shows `credential`, if any.
+    ///
+    /// # Panics
+    /// If the credential's key cannot be used by the TLS library; see `try_new`.
+    pub fn new(address: SocketAddr, bundle_pem: &str, credential: Option<&Credential>) -> Self {
+        Self::try_new(address, bundle_pem, credential)
+            .unwrap_or_else(|error| panic!("unusable credential: {error}"))
+    }
+
+    /// As `new`.
+    ///
+    /// # Errors
+    /// If the TLS library takes no such key (RSA below 2048 bits).
+    pub fn try_new(
+        address: SocketAddr,
+        bundle_pem: &str,
+        credential: Option<&Credential>,
+    ) -> Result<Self, rustls::Error> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates(bundle_pem));
+        let key = credential.map(certified_key).transpose()?;
+        let client = Self {
+            address: Target::Tcp(address),
+            server_name: "puppet".to_owned(),
+            roots: Arc::new(roots),
+            key,
+            versions: vec![&TLS13, &TLS12],
+            tls: None,
+            timeout: READ_TIMEOUT,
+            receive_buffer: None,
+        };
+        Ok(client.configured())
+    }
+
+    /// A client without TLS.
+    pub fn plain(address: SocketAddr) -> Self {
+        Self {
+            address: Target::Tcp(address),
+            server_name: "puppet".to_owned(),
+            roots: Arc::new(RootCertStore::empty()),
+            key: None,
+            versions: Vec::new(),
+            tls: None,
+            timeout: READ_TIMEOUT,
+            receive_buffer: None,
+        }
+    }
+
+    /// A client without TLS on a Unix socket.
+    pub fn unix(path: &Path) -> Self {
+        Self {
+            address: Target::Unix(path.to_owned()),
+            ..Self::plain(SocketAddr::from(([127, 0, 0, 1], 0)))
+        }
+    }
+
+    /// TLS 1.2 alone.
+    pub fn tls12(mut self) -> Self {
+        self.versions = vec![&TLS12];
+        self.configured()
+    }
+
+    /// TLS 1.3 alone.
+    pub fn tls13(mut self) -> Self {
+        self.versions = vec![&TLS13];
+        self.configured()
+    }
+
+    /// Another server name in SNI, Host and verification. Default `puppet`.
+    pub fn server_name(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.server_name);
+        self
+    }
+
+    /// Another limit on waiting for bytes. Default 20 s.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = limit;
+        self
+    }
+
+    /// A small receive buffer, so that a slow reader pushes back soon.
+    pub fn receive_buffer(mut self, bytes: usize) -> Self {
+        self.receive_buffer = Some(bytes);
+        self
+    }
+
+    /// The same client with an empty session store: its next handshake is a full one.
+    pub fn forgetful(self) -> Self {
+        self.configured()
+    }
+
+    /// Value of Host.
+    pub fn host(&self) -> String {
+        match &self.address {
+            Target::Tcp(address) => format!("{}:{}", self.server_name, address.port()),
+            Target::Unix(_) => "localhost".to_owned(),
+        }
+    }
+
+    /// Connects and shakes hands. In TLS 1.3 a server that refuses the client says so only on the first read.
+    ///
+    /// # Errors
+    /// As the connect or the handshake fails.
+    pub fn connect(&self) -> Result<Connection, ClientError> {
+        let mut socket = self.dial().map_err(ClientError::Connect)?;
+        let io = match &self.tls {
+            None => Io::Plain(socket),
+            Some(config) => {
+                let name = ServerName::try_from(self.server_name.clone())
+                    .expect("a server name in a test is valid");
+                let mut tls =
+                    ClientConnection::new(Arc::clone(config), name).map_err(ClientError::Tls)?;
+                while tls.is_handshaking() {
+                    tls.complete_io(&mut socket)
+                        .map_err(|error| match error.kind() {
+                            ErrorKind::UnexpectedEof => ClientError::Closed,
+                            _ => ClientError::of(error),
+                        })?;
+                }
+                Io::Tls(Box::new(StreamOwned::new(tls, socket)))
+            }
+        };
+        Ok(Connection {
+            io,
+            reader: MessageReader::new(),
+            host: self.host(),
+            timeout: self.timeout,
+            ended: false,
+        })
+    }
+
+    /// One GET on a connection of its own.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    #[track_caller]
+    pub fn get(&self, target: &str) -> Response {
+        self.request("GET", target, &[], b"")
+    }
+
+    /// One request on a connection of its own.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    #[track_caller]
+    pub fn request(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response {
+        let answer = self.try_request(method, target, headers, body);
+        answer.unwrap_or_else(|error| panic!("{method} {target}: {error}"))
+    }
+
+    /// One request on a connection of its own.
+    ///
+    /// # Errors
+    /// As connect, handshake or answer fail.
+    pub fn try_request(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Response, ClientError> {
+        let mut connection = self.connect()?;
+        connection
+            .send(method, target, headers, body)
+            .or_else(ignore_broken_pipe)?;
+        connection.read_response_to(method)
+    }
+
+    fn dial(&self) -> io::Result<Socket> {
+        let socket = match &self.address {
+            Target::Unix(path) => Socket::Unix(UnixStream::connect(path)?),
+            Target::Tcp(address) => Socket::Tcp(self.dial_tcp(*address)?),
+        };
+        socket.set_timeouts(self.timeout)?;
+        Ok(socket)
+    }
+
+    fn dial_tcp(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let socket = socket2::Socket::new(
+            socket2::Domain::for_address(address),
+            socket2::Type::STREAM,
+            None,
+        )?;
+        if let Some(bytes) = self.receive_buffer {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        socket.connect(&address.into())?;
+        socket.set_tcp_nodelay(true)?;
+        Ok(socket.into())
+    }
+
+    fn configured(mut self) -> Self {
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&self.versions)
+            .expect("the provider has TLS 1.2 and 1.3")
+            .with_root_certificates(Arc::clone(&self.roots));
+        let config = match &self.key {
+            Some(key) => builder.with_client_cert_resolver(Arc::new(Always(Arc::clone(key)))),
+            None => builder.with_no_client_auth(),
+        };
+        self.tls = Some(Arc::new(config));
+        self
+    }
+}
+
+/// An open connection.
+pub struct Connection {
+    io: Io,
+    reader: MessageReader,
+    host: String,
+    timeout: Duration,
+    ended: bool,
+}
+
+impl Connection {
+    /// Sends a request: Host, an agent's fields, Content-Length where there is a body, then `headers` as they are.
+    ///
+    /// # Errors
+    /// If the peer does not take it.
+    pub fn send(
+        &mut self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<(), ClientError> {
+        let mut bytes = self.head(
+            method,
+            target,
+            headers,
+            Some(body.len()).filter(|n| *n > 0 || method == "POST"),
+        );
+        bytes.extend_from_slice(body);
+        self.send_raw(&bytes)
+    }
+
+    /// Sends a request in chunks, one for each piece.
+    ///
+    /// # Errors
+    /// If the peer does not take it.
+    pub fn send_chunked(
+        &mut self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        pieces: &[&[u8]],
+    ) -> Result<(), ClientError> {
+        let mut fields = headers.to_vec();
+        fields.push(("Transfer-Encoding", "chunked"));
+        let mut bytes = self.head(method, target, &fields, None);
+        for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+            bytes.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+            bytes.extend_from_slice(piece);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes.extend_from_slice(b"0\r\n\r\n");
+        self.send_raw(&bytes)
+    }
+
+    /// A head as `send` makes it.
+    pub fn head(
+        &self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        length: Option<usize>,
+    ) -> Vec<u8> {
+        let mut head = format!("{method} {target} HTTP/1.1\r\n");
+        let given = |name: &str| headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+        for (name, value) in [
+            ("Host", self.host.as_str()),
+            ("Accept", "*/*"),
+            ("X-Puppet-Version", "8.10.0"),
+        ] {
+            if !given(name) {
+                head.push_str(&format!("{name}: {value}\r\n"));
+            }
+        }
+        if let Some(length) = length.filter(|_| !given("content-length")) {
+            head.push_str(&format!("Content-Length: {length}\r\n"));
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        head.into_bytes()
+    }
+
+    /// Sends these bytes.
+    ///
+    /// # Errors
+    /// If the peer does not take them.
+    pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        self.io
+            .write_all(bytes)
+            .and_then(|()| self.io.flush())
+            .map_err(ClientError::of)
+    }
+
+    /// The next answer, to a request that is no HEAD.
+    ///
+    /// # Errors
+    /// As it fails to come.
+    #[track_caller]
+    pub fn read_response(&mut self) -> Result<Response, ClientError> {
+        self.read_response_to("GET")
+    }
+
+    /// The next answer, to a request with this method; 1xx answers are collected.
+    ///
+    /// # Errors
+    /// As it fails to come.
+    ///
+    /// # Panics
+    /// If a trusted header has leaked down.
+    #[track_caller]
+    pub fn read_response_to(&mut self, method: &str) -> Result<Response, ClientError> {
+        let mut interim = Vec::new();
+        loop {
+            let answer = self.read_head_to(method, std::mem::take(&mut interim))?;
+            if (100..=199).contains(&answer.status) && answer.status != 101 {
+                interim = answer.interim;
+                interim.push(Interim {
+                    status: answer.status,
+                    headers: answer.headers,
+                });
+                continue;
+            }
+            return self.read_body_of(answer);
+        }
+    }
+
+    /// The next head alone, 1xx too; its body is read by `read_body_of`.
+    ///
+    /// # Errors
+    /// As it fails to come.
+    #[track_caller]
+    pub fn read_head(&mut self) -> Result<Response, ClientError> {
+        self.read_head_to("GET", Vec::new())
+    }
+
+    /// The body of a head that `read_head` yielded.
+    ///
+    /// # Errors
+    /// If it breaks off.
+    pub fn read_body_of(&mut self, mut response: Response) -> Result<Response, ClientError> {
+        response.body = self
+            .reader
+            .body(&mut self.io, response.framing)
+            .map_err(ClientError::of)?;
+        Ok(response)
+    }
+
+    #[track_caller]
+    fn read_head_to(
+        &mut self,
+        method: &str,
+        interim: Vec<Interim>,
+    ) -> Result<Response, ClientError> {
+        let raw = match self.reader.head(&mut self.io) {
+            Ok(raw) => raw.ok_or(ClientError::Closed)?,
+            // An end without close_notify before the first byte is an end all the same.
+            Err(error)
+                if error.kind() == ErrorKind::UnexpectedEof && self.reader.pending().is_empty() =>
+            {
+                return Err(ClientError::Closed);
+            }
+            Err(error) => return Err(ClientError::of(error)),
+        };
+        let (version, status, reason, headers) =
+            response_head(&raw).map_err(ClientError::Broken)?;
+        assert_nothing_trusted(&headers);
+        let framing = response_framing(method, status, &headers).map_err(ClientError::Broken)?;
+        let body = Body::default();
+        Ok(Response {
+            status,
+            version,
+            reason,
+            headers,
+            framing,
+            body,
+            interim,
+            raw_head: raw,
+        })
+    }
+
+    /// One GET on this connection.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    #[track_caller]
+    pub fn get(&mut self, target: &str) -> Response {
+        self.request("GET", target, &[], b"")
+    }
+
+    /// One request on this connection.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    #[track_caller]
+    pub fn request(
+        &mut self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response {
+        self.try_request(method, target, headers, body)
+            .unwrap_or_else(|error| panic!("{method} {target}: {error}"))
+    }
+
+    /// One request on this connection.
+    ///
+    /// # Errors
+    /// As the answer fails to come.
+    #[track_caller]
+    pub fn try_request(
+        &mut self,
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Response, ClientError> {
+        self.send(method, target, headers, body)
+            .or_else(ignore_broken_pipe)?;
+        self.read_response_to(method)
+    }
+
+    /// Everything up to the end of the connection, however it ends; an alert too is an end.
+    pub fn read_to_close(&mut self) -> Vec<u8> {
+        while self.reader.fill(&mut self.io).is_ok_and(|n| n > 0) {}
+        self.ended = true;
+        self.reader.pending().to_vec()
+    }
+
+    /// Some bytes of a body, as they come; 0 at its end. For readers that are slow on purpose.
+    ///
+    /// # Errors
+    /// As the connection fails.
+    pub fn read_some(&mut self, into: &mut [u8]) -> Result<usize, ClientError> {
+        self.io.read(into).map_err(ClientError::of)
+    }
+
+    /// Whether the peer ends the connection within `limit` without sending anything first.
+    pub fn is_closed_within(&mut self, limit: Duration) -> bool {
+        self.closed_after(limit).is_some()
+    }
+
+    /// How long it took the peer to end the connection; `None` if it sent bytes or did not within `limit`.
+    pub fn closed_after(&mut self, limit: Duration) -> Option<Duration> {
+        let start = Instant::now();
+        if self.ended || !self.reader.pending().is_empty() {
+            return self.ended.then_some(Duration::ZERO);
+        }
+        self.io
+            .socket()
+            .set_timeouts(limit.max(Duration::from_millis(1)))
+            .ok()?;
+        let end = self.reader.fill(&mut self.io);
+        // The socket may be gone; its time limit with it.
+        let _ = self.io.socket().set_timeouts(self.timeout);
+        self.ended = match end {
+            Ok(n) => n == 0,
+            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+        };
+        self.ended.then(|| start.elapsed())
+    }
+
+    /// Tells the peer that nothing more will be sent; answers may still come.
+    pub fn half_close(&mut self) {
+        if let Io::Tls(tls) = &mut self.io {
+            tls.conn.send_close_notify();
+            let _ = tls.flush();
+        }
+        let _ = self.io.socket().shutdown(Shutdown::Write);
+    }
+
+    /// Ends the connection with a reset.
+    pub fn reset(self) {
+        if let Socket::Tcp(stream) = self.io.socket() {
+            let _ = rustix::net::connect_unspec(stream);
+        }
+    }
+
+    /// Whether this TLS session was resumed.
+    pub fn resumed(&self) -> bool {
+        matches!(&self.io, Io::Tls(tls) if tls.conn.handshake_kind() == Some(HandshakeKind::Resumed))
+    }
+
+    /// The TLS version, if there is TLS.
+    pub fn tls_version(&self) -> Option<ProtocolVersion> {
+        match &self.io {
+            Io::Tls(tls) => tls.conn.protocol_version(),
+            Io::Plain(_) => None,
+        }
+    }
+
+    /// Certificates the server showed, DER, leaf first.
+    pub fn peer_certificates(&self) -> Vec<Vec<u8>> {
+        match &self.io {
+            Io::Tls(tls) => tls
+                .conn
+                .peer_certificates()
+                .unwrap_or_default()
+                .iter()
+                .map(|c| c.to_vec())
+                .collect(),
+            Io::Plain(_) => Vec::new(),
+        }
+    }
+
+    /// Our own address, as the server sees it.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        match self.io.socket() {
+            Socket::Tcp(stream) => stream.local_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+}
+
+/// What must hold of every answer: nothing that only members may be told comes down.
+#[track_caller]
+fn assert_nothing_trusted(headers: &Headers) {
+    for (name, value) in &headers.0 {
+        let name = name.to_ascii_lowercase().replace(['_', '.'], "-");
+        let trusted = TRUSTED_PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
+        assert!(
+            !trusted,
+            "a trusted header leaked to the client: {name}: {value}"
+        );
+    }
+}
+
+/// Beginnings of names that are meant for members alone.
+const TRUSTED_PREFIXES: &[&str] = &[
+    "x-client-",
+    "x-ssl-",
+    "ssl-client-",
+    "x-forwarded-",
+    "x-real-ip",
+    "client-cert",
+    "x-authentication",
+];
+
+/// A server that answers early may have stopped reading: its answer counts, not our failed write.
+fn ignore_broken_pipe(error: ClientError) -> Result<(), ClientError> {
+    match error {
+        ClientError::Broken(ref cause)
+            if matches!(
+                cause.kind(),
+                ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted
+            ) =>
+        {
+            Ok(())
+        }
+        error => Err(error),
+    }
+}
+
+/// Shows one certificate whatever the server asks for.
+struct Always(Arc<CertifiedKey>);
+
+impl fmt::Debug for Always {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Always")
+    }
+}
+
+impl ResolvesClientCert for Always {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Certificate and key as they are: neither is checked, so that a thief's and a broken one can be shown too.
+fn certified_key(credential: &Credential) -> Result<Arc<CertifiedKey>, rustls::Error> {
+    let key = provider()
+        .key_provider
+        .load_private_key(private_key(&credential.key_pem))?;
+    Ok(Arc::new(CertifiedKey::new(
+        certificates(&credential.chain_pem()),
+        key,
+    )))
+}
+
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+pub(crate) fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem.as_bytes())
+        .filter_map(Result::ok)
+        .collect()
+}
+
+pub(crate) fn private_key(pem: &str) -> PrivateKeyDer<'static> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).expect("a credential has a PEM key")
+}
+
+enum Io {
+    Plain(Socket),
+    Tls(Box<StreamOwned<ClientConnection, Socket>>),
+}
+
+impl Io {
+    fn socket(&self) -> &Socket {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(tls) => &tls.sock,
+        }
+    }
+}
+
+impl Read for Io {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.read(into),
+            Self::Tls(tls) => tls.read(into),
+        }
+    }
+}
+
+impl Write for Io {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.write(bytes),
+            Self::Tls(tls) => tls.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.flush(),
+            Self::Tls(tls) => tls.flush(),
+        }
+    }
+}
+
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    fn set_timeouts(&self, limit: Duration) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => {
+                stream.set_read_timeout(Some(limit))?;
+                stream.set_write_timeout(Some(limit))
+            }
+            Self::Unix(stream) => {
+                stream.set_read_timeout(Some(limit))?;
+                stream.set_write_timeout(Some(limit))
+            }
+        }
+    }
+
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(how),
+            Self::Unix(stream) => stream.shutdown(how),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Unix(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Framing;
+
+    #[test]
+    #[should_panic(expected = "leaked")]
+    fn a_trusted_header_in_an_answer_fails_the_test() {
+        assert_nothing_trusted(&Headers(vec![(
+            "X_Client.DN".to_owned(),
+            "CN=x".to_owned(),
+        )]));
+    }
+
+    #[test]
+    fn framing_none_reads_nothing() {
+        let mut reader = MessageReader::new();
+        let body = reader
+            .body(&mut &b"rest"[..], Framing::None)
+            .expect("nothing to read");
+        assert_eq!(body.length, 0);
+    }
+}

@@ -1,0 +1,923 @@
+//! The proxy under test: the built program in a directory of its own, with its configuration, records and metrics.
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsStr,
+    fs,
+    io::Write,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    ca::{Ca, Credential, write_file},
+    client::{Client, ClientError},
+    log::Log,
+    message::Response,
+    port::{Port, PortLock},
+    wait::wait_until,
+};
+
+/// Long enough for a debug build on a loaded machine.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// As long, for what a running proxy does by itself.
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
+/// Starts that may fail because another program took the port first.
+const PORT_TRIES: u32 = 5;
+
+/// How a command line ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Exit code; none if a signal ended it.
+    pub code: Option<i32>,
+    /// What it wrote to its standard output.
+    pub stdout: String,
+    /// What it wrote to its standard error.
+    pub stderr: String,
+}
+
+/// Runs the program with these arguments to its end.
+///
+/// # Panics
+/// If it cannot be run or has panicked.
+#[track_caller]
+pub fn command_line<S: AsRef<OsStr>>(binary: &Path, arguments: &[S]) -> Outcome {
+    let output = Command::new(binary)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .env("RUST_BACKTRACE", "1")
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {}: {error}", binary.display()));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let outcome = Outcome {
+        code: output.status.code(),
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+    };
+    assert_no_panic(&outcome.stderr);
+    outcome
+}
+
+/// A proxy in the making. In all TOML text `{dir}` stands for its directory and `{port}` for its port.
+pub struct ProxyBuilder {
+    binary: PathBuf,
+    ca: Ca,
+    certname: String,
+    credential: Option<Credential>,
+    top: Vec<String>,
+    listener: Vec<String>,
+    access_log: Vec<String>,
+    tables: Vec<String>,
+    whole: Option<String>,
+    files: Vec<(String, String, u32)>,
+    environment: Vec<(String, String)>,
+}
+
+impl ProxyBuilder {
+    /// One more piece of TOML, starting with a table header.
+    pub fn with(mut self, tables: &str) -> Self {
+        self.tables.push(tables.to_owned());
+        self
+    }
+
+    /// A line of TOML before the first table.
+    pub fn top(mut self, line: &str) -> Self {
+        self.top.push(line.to_owned());
+        self
+    }
+
+    /// A line of `[listeners.agents]`.
+    pub fn listener(mut self, line: &str) -> Self {
+        self.listener.push(line.to_owned());
+        self
+    }
+
+    /// A line of `[access_log]`, whose path and format are set.
+    pub fn access_log(mut self, line: &str) -> Self {
+        self.access_log.push(line.to_owned());
+        self
+    }
+
+    /// Another certname of the ssldir. Default `puppet`.
+    pub fn certname(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.certname);
+        self
+    }
+
+    /// This credential in the ssldir, in place of one made for `certname`.
+    pub fn credential(mut self, credential: &Credential) -> Self {
+        self.certname.clone_from(&credential.certname);
+        self.credential = Some(credential.clone());
+        self
+    }
+
+    /// The whole configuration in place of the one put together here; `{dir}` and `{port}` still count.
+    pub fn whole(mut self, text: &str) -> Self {
+        self.whole = Some(text.to_owned());
+        self
+    }
+
+    /// A file in the proxy's directory.
+    pub fn file(mut self, name: &str, text: &str, mode: u32) -> Self {
+        self.files.push((name.to_owned(), text.to_owned(), mode));
+        self
+    }
+
+    /// A variable in the program's environment.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts it and waits until it serves.
+    ///
+    /// # Panics
+    /// If it ends or does not serve in time.
+    #[track_caller]
+    pub fn start(self) -> Proxy {
+        self.try_start().unwrap_or_else(|outcome| {
+            panic!(
+                "the proxy ended with {:?}:\n{}",
+                outcome.code, outcome.stderr
+            )
+        })
+    }
+
+    /// As `start`.
+    ///
+    /// # Errors
+    /// How it ended, if it did.
+    ///
+    /// # Panics
+    /// If it neither ends nor serves in time.
+    #[track_caller]
+    pub fn try_start(self) -> Result<Proxy, Outcome> {
+        let ports = PortLock::take();
+        let directory = self.directory();
+        let mut tries = 0;
+        loop {
+            let port = ports.free();
+            self.write_config(directory.path(), port);
+            let mut proxy = self.spawn(&directory, port);
+            match proxy.wait_until_serving() {
+                Ok(()) => return Ok(proxy.keeping(directory, &self.ca)),
+                Err(outcome) if tries < PORT_TRIES && is_port_taken(&outcome) => tries += 1,
+                Err(outcome) => return Err(outcome),
+            }
+        }
+    }
+
+    /// Runs `check` on the configuration.
+    #[track_caller]
+    pub fn check(self) -> Outcome {
+        let directory = self.directory();
+        self.write_config(directory.path(), 8140);
+        let config = directory.path().join(CONFIG);
+        command_line(
+            &self.binary,
+            &[
+                OsStr::new("check"),
+                OsStr::new("--config"),
+                config.as_os_str(),
+            ],
+        )
+    }
+
+    fn directory(&self) -> TempDir {
+        let directory = tempfile::Builder::new()
+            .prefix("proscenium-")
+            .tempdir()
+            .expect("a temporary directory");
+        let ssldir = directory.path().join("ssl");
+        match &self.credential {
+            Some(credential) => self.ca.write_ssldir_with(&ssldir, credential),
+            None => drop(self.ca.write_ssldir(&ssldir, &self.certname)),
+        }
+        for (name, text, mode) in &self.files {
+            write_file(&directory.path().join(name), text, *mode);
+        }
+        directory
+    }
+
+    fn write_config(&self, directory: &Path, port: Port) {
+        let text = self.whole.clone().unwrap_or_else(|| self.assembled());
+        write_config(directory, port, &text);
+    }
+
+    fn assembled(&self) -> String {
+        let lines = |lines: &[String]| {
+            lines
+                .iter()
+                .map(|line| format!("{line}\n"))
+                .collect::<String>()
+        };
+        format!(
+            "ssldir = \"{{dir}}/ssl\"\ncertname = \"{certname}\"\n{top}\n\
+             [listeners.agents]\naddress = \"127.0.0.1:{{port}}\"\n{listener}\n\
+             [access_log]\npath = \"{{dir}}/{ACCESS_LOG}\"\nformat = \"json\"\n{access_log}\n\
+             [admin]\nsocket = \"{{dir}}/{ADMIN_SOCKET}\"\n\n{tables}",
+            certname = self.certname,
+            top = lines(&self.top),
+            listener = lines(&self.listener),
+            access_log = lines(&self.access_log),
+            tables = lines(&self.tables),
+        )
+    }
+
+    fn spawn(&self, directory: &TempDir, port: Port) -> Started {
+        let mut command = Command::new(&self.binary);
+        command
+            .arg("run")
+            .arg("--config")
+            .arg(directory.path().join(CONFIG))
+            .env("RUST_BACKTRACE", "1");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.binary.display()));
+        let (stdout, stderr) = (Log::default(), Log::default());
+        let collectors = vec![
+            stdout.collect(child.stdout.take().expect("stdout is a pipe")),
+            stderr.collect(child.stderr.take().expect("stderr is a pipe")),
+        ];
+        let process = Process {
+            child: Some(child),
+            collectors,
+            status: None,
+        };
+        Started {
+            process,
+            stdout,
+            stderr,
+            admin: directory.path().join(ADMIN_SOCKET),
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            binary: self.binary.clone(),
+        }
+    }
+}
+
+/// The program as started, not serving yet.
+struct Started {
+    process: Process,
+    stdout: Log,
+    stderr: Log,
+    admin: PathBuf,
+    address: SocketAddr,
+    binary: PathBuf,
+}
+
+impl Started {
+    fn wait_until_serving(&mut self) -> Result<(), Outcome> {
+        // Ended and serving are both ends of the wait; which it was is asked afterwards.
+        let serving = wait_until(START_LIMIT, || {
+            if self.process.has_ended() {
+                return Some(false);
+            }
+            (phase(&self.admin).as_deref() == Some("serving")).then_some(true)
+        });
+        match serving {
+            Some(true) => Ok(()),
+            Some(false) => Err(self.outcome()),
+            None => panic!(
+                "the proxy does not serve after {START_LIMIT:?}:\n{}",
+                self.stderr.text()
+            ),
+        }
+    }
+
+    fn outcome(&self) -> Outcome {
+        // The pipes end with the process; what is in them has been read a moment later.
+        wait_until(WAIT_LIMIT, || {
+            self.process
+                .collectors
+                .iter()
+                .all(JoinHandle::is_finished)
+                .then_some(())
+        });
+        let code = self.process.exit_code();
+        Outcome {
+            code,
+            stdout: self.stdout.text(),
+            stderr: self.stderr.text(),
+        }
+    }
+
+    fn keeping(self, directory: TempDir, ca: &Ca) -> Proxy {
+        Proxy {
+            started: Mutex::new(self),
+            directory,
+            ca: ca.clone(),
+        }
+    }
+}
+
+/// A child process that ends with its owner, by its own id.
+struct Process {
+    child: Option<Child>,
+    collectors: Vec<JoinHandle<()>>,
+    status: Option<ExitStatus>,
+}
+
+impl Process {
+    fn pid(&self) -> Option<Pid> {
+        self.child.as_ref().map(Pid::from_child)
+    }
+
+    fn has_ended(&mut self) -> bool {
+        if let (None, Some(child)) = (self.status, &mut self.child) {
+            self.status = child.try_wait().ok().flatten();
+        }
+        self.status.is_some()
+    }
+
+    fn exit_code(&self) -> Option<i32> {
+        self.status.and_then(|status| status.code())
+    }
+
+    fn kill(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended by itself.
+            let _ = child.kill();
+            self.status = child.wait().ok();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.status.is_none() {
+            self.kill();
+        }
+    }
+}
+
+/// The running proxy; dropped, it is killed, and a panic in it fails the test.
+pub struct Proxy {
+    started: Mutex<Started>,
+    directory: TempDir,
+    ca: Ca,
+}
+
+impl Proxy {
+    /// A proxy whose ssldir comes from `ca`; `binary` is the built program.
+    #[allow(clippy::new_ret_no_self, reason = "a proxy is started, not made")]
+    pub fn new(ca: &Ca, binary: impl AsRef<Path>) -> ProxyBuilder {
+        ProxyBuilder {
+            binary: binary.as_ref().to_owned(),
+            ca: ca.clone(),
+            certname: "puppet".to_owned(),
+            credential: None,
+            top: Vec::new(),
+            listener: Vec::new(),
+            access_log: Vec::new(),
+            tables: Vec::new(),
+            whole: None,
+            files: Vec::new(),
+            environment: Vec::new(),
+        }
+    }
+
+    /// The agents' listener.
+    pub fn address(&self) -> SocketAddr {
+        self.started().address
+    }
+
+    /// Its own directory, with `proscenium.toml` and `ssl/`.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Its ssldir.
+    pub fn ssldir(&self) -> PathBuf {
+        self.directory().join("ssl")
+    }
+
+    /// Its configuration file.
+    pub fn config_path(&self) -> PathBuf {
+        self.directory().join(CONFIG)
+    }
+
+    /// Its admin socket.
+    pub fn admin_socket(&self) -> PathBuf {
+        self.directory().join(ADMIN_SOCKET)
+    }
+
+    /// The CA it trusts.
+    pub fn ca(&self) -> &Ca {
+        &self.ca
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.started().process.child.as_ref().map_or(0, Child::id)
+    }
+
+    /// A client that shows `credential`.
+    pub fn client(&self, credential: Option<&Credential>) -> Client {
+        Client::new(self.address(), &self.ca.bundle_pem(), credential)
+    }
+
+    /// The configuration as it stands on disk.
+    pub fn config_text(&self) -> String {
+        fs::read_to_string(self.config_path()).expect("the configuration is there")
+    }
+
+    /// Writes another configuration, without telling the proxy.
+    pub fn write_config(&self, text: &str) {
+        write_config(self.directory(), self.address().port(), text);
+    }
+
+    /// Changes the configuration's text, which must contain `from`, without telling the proxy.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[track_caller]
+    pub fn edit_config(&self, from: &str, to: &str) {
+        let text = self.config_text();
+        assert!(text.contains(from), "{from:?} is not in\n{text}");
+        self.write_config(&text.replace(from, to));
+    }
+
+    /// Writes a file in its directory, replaced whole.
+    pub fn write(&self, name: &str, text: &str, mode: u32) {
+        write_file(&self.directory().join(name), text, mode);
+    }
+
+    /// Writes the CA's present CRLs into the ssldir, without telling the proxy.
+    pub fn write_crl(&self) {
+        write_file(&self.ssldir().join("crl.pem"), &self.ca.crl_pem(), 0o644);
+    }
+
+    /// `POST /v1/reload`: the outcome as the admin socket tells it.
+    ///
+    /// # Panics
+    /// If the admin socket does not answer.
+    #[track_caller]
+    pub fn reload(&self) -> Value {
+        self.admin("POST", "/v1/reload").json()
+    }
+
+    /// A reload that must be applied.
+    ///
+    /// # Panics
+    /// If it is not.
+    #[track_caller]
+    pub fn reload_applied(&self) -> Value {
+        let outcome = self.reload();
+        assert_eq!(outcome["result"], "applied", "{outcome:#}");
+        outcome
+    }
+
+    /// SIGHUP, then waits until a reload has ended, well or not; yields `last_reload` of the status.
+    ///
+    /// # Panics
+    /// If none ends in time.
+    #[track_caller]
+    pub fn hang_up(&self) -> Value {
+        let seen = |proxy: &Self| (proxy.status()["last_reload"].clone(), proxy.reloads());
+        let before = seen(self);
+        self.signal(Signal::HUP);
+        let ended = wait_until(WAIT_LIMIT, || Some(seen(self)).filter(|now| *now != before));
+        ended
+            .unwrap_or_else(|| panic!("no reload ended after SIGHUP:\n{}", self.stderr()))
+            .0
+    }
+
+    /// Publishes the CA's present CRLs: writes them into the ssldir and reloads.
+    #[track_caller]
+    pub fn swap_crl(&self) {
+        self.write_crl();
+        self.reload_applied();
+    }
+
+    /// `GET /v1/status`.
+    ///
+    /// # Panics
+    /// If the admin socket does not answer.
+    #[track_caller]
+    pub fn status(&self) -> Value {
+        self.admin("GET", "/v1/status").json()
+    }
+
+    /// Number of the generation in force.
+    #[track_caller]
+    pub fn generation(&self) -> u64 {
+        self.status()["generation"]["number"]
+            .as_u64()
+            .unwrap_or_default()
+    }
+
+    /// Waits until every member of these pools is up.
+    ///
+    /// # Panics
+    /// If one is not in time.
+    #[track_caller]
+    pub fn wait_for_members(&self, pools: &[&str]) {
+        for pool in pools {
+            self.wait_for_status(&format!("members of {pool} up"), |status| {
+                let members = pool_members(status, pool);
+                !members.is_empty() && members.iter().all(|member| member["health"] == "up")
+            });
+        }
+    }
+
+    /// Waits until the member of this address is `up` or `down`.
+    ///
+    /// # Panics
+    /// If it is not in time.
+    #[track_caller]
+    pub fn wait_for_health(&self, pool: &str, address: &str, health: &str) {
+        self.wait_for_status(&format!("{address} {health}"), |status| {
+            pool_members(status, pool)
+                .iter()
+                .any(|m| m["address"] == address && m["health"] == health)
+        });
+    }
+
+    /// Waits until the status meets a condition.
+    ///
+    /// # Panics
+    /// If it does not in time.
+    #[track_caller]
+    pub fn wait_for_status(&self, what: &str, met: impl Fn(&Value) -> bool) -> Value {
+        let status = wait_until(WAIT_LIMIT, || {
+            Some(self.status()).filter(|status| met(status))
+        });
+        status.unwrap_or_else(|| {
+            panic!(
+                "not seen in time: {what}: {:#}\n{}",
+                self.status(),
+                self.stderr()
+            )
+        })
+    }
+
+    /// One request to the admin socket.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    #[track_caller]
+    pub fn admin(&self, method: &str, target: &str) -> Response {
+        let answer = Client::unix(&self.admin_socket()).try_request(
+            method,
+            target,
+            &[("Connection", "close")],
+            b"",
+        );
+        answer.unwrap_or_else(|error| panic!("admin {method} {target}: {error}\n{}", self.stderr()))
+    }
+
+    /// `GET /metrics`, read.
+    #[track_caller]
+    pub fn metrics(&self) -> Metrics {
+        Metrics::parse(&self.admin("GET", "/metrics").text())
+    }
+
+    /// Waits until the sum of a metric's samples with these labels is at least `least`.
+    ///
+    /// # Panics
+    /// If it is not in time.
+    #[track_caller]
+    pub fn wait_for_metric(&self, name: &str, labels: &[(&str, &str)], least: f64) -> f64 {
+        let sum = wait_until(WAIT_LIMIT, || {
+            Some(self.metrics().sum(name, labels)).filter(|sum| *sum >= least)
+        });
+        sum.unwrap_or_else(|| {
+            panic!(
+                "{name}{labels:?} is {}, not {least}",
+                self.metrics().sum(name, labels)
+            )
+        })
+    }
+
+    /// Access records written so far, in order.
+    pub fn records(&self) -> Vec<Value> {
+        let text = fs::read_to_string(self.directory().join(ACCESS_LOG)).unwrap_or_default();
+        // The last line may be half written.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let parse = |line: &str| {
+            serde_json::from_str(line)
+                .unwrap_or_else(|error| panic!("an access record is no JSON: {error}: {line}"))
+        };
+        whole.lines().map(parse).collect()
+    }
+
+    /// Waits for an access record that meets a condition.
+    ///
+    /// # Panics
+    /// If none does in time.
+    #[track_caller]
+    pub fn wait_for_record(&self, met: impl Fn(&Value) -> bool) -> Value {
+        let record = wait_until(WAIT_LIMIT, || self.records().into_iter().find(&met));
+        record.unwrap_or_else(|| {
+            let lines: Vec<_> = self
+                .records()
+                .iter()
+                .map(|record| format!("{record}\n"))
+                .collect();
+            panic!(
+                "no such record among:\n{}\n{}",
+                lines.concat(),
+                self.stderr()
+            )
+        })
+    }
+
+    /// Waits until there are `n` records.
+    ///
+    /// # Panics
+    /// If there are not in time.
+    #[track_caller]
+    pub fn wait_for_records(&self, n: usize) -> Vec<Value> {
+        let records = wait_until(WAIT_LIMIT, || {
+            Some(self.records()).filter(|records| records.len() >= n)
+        });
+        records.unwrap_or_else(|| panic!("{} records, not {n}", self.records().len()))
+    }
+
+    /// Runs a command of the program, `--config` with our file put after its words.
+    #[track_caller]
+    pub fn command(&self, words: &[&str], arguments: &[&str]) -> Outcome {
+        let config = self.config_path();
+        let all: Vec<&OsStr> = words
+            .iter()
+            .map(OsStr::new)
+            .chain([OsStr::new("--config"), config.as_os_str()])
+            .chain(arguments.iter().map(OsStr::new))
+            .collect();
+        let binary = self.started().binary.clone();
+        command_line(&binary, &all)
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = self.started().process.pid();
+        if let Some(pid) = pid {
+            kill_process(pid, signal).expect("the proxy runs");
+        }
+    }
+
+    /// SIGTERM, without waiting.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// SIGTERM, then waits for the end.
+    ///
+    /// # Panics
+    /// If it does not end within `limit`.
+    #[track_caller]
+    pub fn stop_within(self, limit: Duration) -> Outcome {
+        self.terminate();
+        self.wait_for_end(limit)
+    }
+
+    /// SIGTERM, then waits for the end.
+    ///
+    /// # Panics
+    /// If it does not end in time.
+    #[track_caller]
+    pub fn stop(self) -> Outcome {
+        self.stop_within(WAIT_LIMIT)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end within `limit`.
+    #[track_caller]
+    pub fn wait_for_end(&self, limit: Duration) -> Outcome {
+        let ended = wait_until(limit, || self.started().process.has_ended().then_some(()));
+        assert!(
+            ended.is_some(),
+            "the proxy has not ended within {limit:?}:\n{}",
+            self.stderr()
+        );
+        self.started().outcome()
+    }
+
+    /// What it has written to its standard error so far.
+    pub fn stderr(&self) -> String {
+        self.started().stderr.text()
+    }
+
+    /// What it has written to its standard output so far.
+    pub fn stdout(&self) -> String {
+        self.started().stdout.text()
+    }
+
+    /// Most resident memory so far, in KiB (`VmHWM`).
+    pub fn memory_peak_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap_or_default();
+        line.trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap_or_default()
+    }
+
+    fn reloads(&self) -> f64 {
+        self.metrics().sum_of_prefix("proscenium_reload")
+    }
+
+    fn started(&self) -> MutexGuard<'_, Started> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let mut started = self.started();
+        if started.process.status.is_none() {
+            started.process.kill();
+        }
+        let stderr = started.outcome().stderr;
+        if thread::panicking() {
+            // The test is failing already: an error here has nobody to hear it.
+            let _ = writeln!(
+                std::io::stderr(),
+                "--- the proxy's standard error\n{stderr}---"
+            );
+        } else {
+            assert_no_panic(&stderr);
+        }
+    }
+}
+
+/// Samples of a scrape.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    samples: Vec<(String, BTreeMap<String, String>, f64)>,
+}
+
+impl Metrics {
+    /// Reads OpenMetrics or Prometheus text.
+    ///
+    /// # Panics
+    /// On a line that is neither a comment nor a sample.
+    pub fn parse(text: &str) -> Self {
+        let lines = text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let sample =
+            |line| Self::sample(line).unwrap_or_else(|| panic!("no metric sample: {line:?}"));
+        Self {
+            samples: lines.map(sample).collect(),
+        }
+    }
+
+    /// Sum over the samples of this name that carry these labels; 0 without any.
+    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        self.matching(name, labels).sum()
+    }
+
+    /// Whether there is a sample of this name with these labels.
+    pub fn has(&self, name: &str, labels: &[(&str, &str)]) -> bool {
+        self.matching(name, labels).next().is_some()
+    }
+
+    /// Names of all samples, sorted, each once.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.samples.iter().map(|(name, ..)| name.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    fn sum_of_prefix(&self, prefix: &str) -> f64 {
+        let counted = |name: &str| name.starts_with(prefix) && name.ends_with("_total");
+        self.samples
+            .iter()
+            .filter(|(name, ..)| counted(name))
+            .map(|(_, _, value)| value)
+            .sum()
+    }
+
+    fn matching<'a>(
+        &'a self,
+        name: &'a str,
+        labels: &'a [(&str, &str)],
+    ) -> impl Iterator<Item = f64> + 'a {
+        let carries = |found: &BTreeMap<String, String>| {
+            labels
+                .iter()
+                .all(|(key, value)| found.get(*key).is_some_and(|found| found == value))
+        };
+        self.samples
+            .iter()
+            .filter(move |(n, found, _)| n == name && carries(found))
+            .map(|(_, _, value)| *value)
+    }
+
+    fn sample(line: &str) -> Option<(String, BTreeMap<String, String>, f64)> {
+        let (series, value) = match line.split_once('}') {
+            Some((series, rest)) => (series, rest),
+            None => line.split_once(' ')?,
+        };
+        let value = value.split_whitespace().next()?.parse().ok()?;
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let labels = labels
+            .split("\",")
+            .filter(|label| !label.is_empty())
+            .map(|label| {
+                let (key, value) = label.split_once("=\"")?;
+                Some((key.to_owned(), value.trim_end_matches('"').to_owned()))
+            });
+        Some((
+            name.trim().to_owned(),
+            labels.collect::<Option<_>>()?,
+            value,
+        ))
+    }
+}
+
+fn pool_members(status: &Value, pool: &str) -> Vec<Value> {
+    let pools = status["pools"].as_array().cloned().unwrap_or_default();
+    let found = pools.into_iter().find(|p| p["name"] == pool);
+    found
+        .and_then(|p| p["members"].as_array().cloned())
+        .unwrap_or_default()
+}
+
+fn phase(admin: &Path) -> Option<String> {
+    let answer: Result<Response, ClientError> =
+        Client::unix(admin).try_request("GET", "/v1/status", &[("Connection", "close")], b"");
+    let status: Value = serde_json::from_slice(&answer.ok()?.body.kept).ok()?;
+    Some(status["phase"].as_str()?.to_owned())
+}
+
+fn write_config(directory: &Path, port: Port, text: &str) {
+    let text = text
+        .replace("{dir}", &directory.display().to_string())
+        .replace("{port}", &port.to_string());
+    write_file(&directory.join(CONFIG), &text, 0o644);
+}
+
+fn is_port_taken(outcome: &Outcome) -> bool {
+    outcome
+        .stderr
+        .to_ascii_lowercase()
+        .contains("address already in use")
+        || outcome.stderr.contains("os error 98")
+}
+
+#[track_caller]
+fn assert_no_panic(stderr: &str) {
+    assert!(
+        !stderr.contains("panicked at"),
+        "the program panicked:\n{stderr}"
+    );
+}
+
+const CONFIG: &str = "proscenium.toml";
+const ACCESS_LOG: &str = "access.json";
+const ADMIN_SOCKET: &str = "admin.sock";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_found_by_name_and_labels() {
+        let metrics = Metrics::parse(
+            "# TYPE a counter\na_total{pool=\"x\",member=\"1:2\"} 3\na_total{pool=\"y\"} 4.5\nb 1 1700000000\n# EOF\n",
+        );
+        assert_eq!(metrics.sum("a_total", &[]), 7.5);
+        assert_eq!(metrics.sum("a_total", &[("pool", "x")]), 3.0);
+        assert!(metrics.has("b", &[]) && !metrics.has("b", &[("pool", "x")]));
+    }
+
+    #[test]
+    fn a_program_that_ends_at_once_is_an_outcome_with_its_words() {
+        let script = tempfile::tempdir().expect("a temporary directory");
+        let path = script.path().join("refuses");
+        write_file(
+            &path,
+            "#!/bin/sh\necho \"error: $1 $2 $(grep -c 127.0.0.1 $3)\" >&2\nexit 78\n",
+            0o755,
+        );
+        let outcome = Proxy::new(&Ca::new(), &path)
+            .try_start()
+            .map(drop)
+            .expect_err("it ends");
+        assert_eq!(
+            (outcome.code, outcome.stderr.as_str()),
+            (Some(78), "error: run --config 1\n")
+        );
+    }
+}

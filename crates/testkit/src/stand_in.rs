@@ -1,0 +1,1046 @@
+//! A stand-in Puppet server: records the raw bytes of every request, answers as Puppet does or as a test says.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::{self, Read, Write},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::unix::net::{UnixListener, UnixStream},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use rustls::{
+    RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use serde_json::json;
+
+use crate::{
+    ca::{Ca, Credential},
+    client::{certificates, private_key},
+    message::{Body, Headers, MessageReader, request_framing, request_head},
+    reply::{Content, End, Gate, Reply},
+    wait::wait_until,
+};
+
+/// A request as it arrived at a stand-in.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Name of the stand-in.
+    pub member: String,
+    /// Number of the connection it came on, from 0; equal numbers mean a reused connection.
+    pub connection: u64,
+    /// Method.
+    pub method: String,
+    /// Request target as sent.
+    pub target: String,
+    /// `HTTP/1.1` or `HTTP/1.0`.
+    pub version: String,
+    /// Fields in order.
+    pub headers: Headers,
+    /// Body; empty until `complete`.
+    pub body: Body,
+    /// Whether the whole body has come.
+    pub complete: bool,
+    /// Bytes of the whole request as they came (of a long body the first MiB).
+    pub raw: Vec<u8>,
+    /// Certificates that the peer showed, DER, leaf first.
+    pub peer_certificates: Vec<Vec<u8>>,
+}
+
+impl Recorded {
+    /// Path without the query.
+    pub fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+
+    /// Value of a field that must be there exactly once.
+    #[track_caller]
+    pub fn only(&self, name: &str) -> &str {
+        self.headers.only(name)
+    }
+
+    /// The raw bytes as text.
+    pub fn raw_text(&self) -> String {
+        String::from_utf8_lossy(&self.raw).into_owned()
+    }
+
+    /// Body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body.kept).into_owned()
+    }
+
+    /// Whether this is a health probe.
+    pub fn is_probe(&self) -> bool {
+        self.path() == PROBE_PATH
+    }
+}
+
+type Handler = Arc<dyn Fn(&Recorded) -> Option<Reply> + Send + Sync>;
+
+/// A running stand-in; dropped, it is killed.
+pub struct StandIn {
+    shared: Arc<Shared>,
+    address: Address,
+    acceptor: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Clone, Debug)]
+enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// Made by `StandIn::builder`.
+pub struct StandInBuilder {
+    name: String,
+    ca: Option<Ca>,
+    tls: Option<Arc<ServerConfig>>,
+    unix: Option<PathBuf>,
+}
+
+struct Shared {
+    name: String,
+    ca: Option<Ca>,
+    tls: Option<Arc<ServerConfig>>,
+    running: AtomicBool,
+    next_connection: AtomicU64,
+    open: AtomicUsize,
+    open_max: AtomicUsize,
+    live: Mutex<HashMap<u64, Socket>>,
+    recorded: Mutex<Vec<Recorded>>,
+    bytes: Mutex<BTreeMap<u64, Vec<u8>>>,
+    errors: Mutex<Vec<String>>,
+    handler: Mutex<Handler>,
+    head_handler: Mutex<Handler>,
+    gate: Gate,
+    published: Mutex<HashMap<String, String>>,
+    requested: Mutex<HashMap<String, Vec<u8>>>,
+    bucket: Mutex<HashMap<String, Vec<u8>>>,
+}
+
+impl StandIn {
+    /// A plain HTTP stand-in of this name.
+    pub fn start(name: &str) -> Self {
+        Self::builder(name).start()
+    }
+
+    /// One with TLS, a CA's answers, or a Unix socket.
+    pub fn builder(name: &str) -> StandInBuilder {
+        StandInBuilder {
+            name: name.to_owned(),
+            ca: None,
+            tls: None,
+            unix: None,
+        }
+    }
+
+    /// `127.0.0.1:PORT` or `unix:/path`, as `members` spells it.
+    pub fn address(&self) -> String {
+        match &self.address {
+            Address::Tcp(address) => address.to_string(),
+            Address::Unix(path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// The TCP address.
+    ///
+    /// # Panics
+    /// On a Unix socket.
+    pub fn socket_address(&self) -> SocketAddr {
+        match &self.address {
+            Address::Tcp(address) => *address,
+            Address::Unix(path) => panic!("{} has no TCP address", path.display()),
+        }
+    }
+
+    /// Name, as the access record's member never says but `X-Puppet-Compiler-Name` does.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// From now on `handler` answers whole requests; where it yields `None`, the Puppet defaults do.
+    pub fn answer(&self, handler: impl Fn(&Recorded) -> Option<Reply> + Send + Sync + 'static) {
+        *lock(&self.shared.handler) = Arc::new(handler);
+    }
+
+    /// From now on `handler` is asked at the end of a head; where it answers, the body is not read.
+    pub fn answer_early(
+        &self,
+        handler: impl Fn(&Recorded) -> Option<Reply> + Send + Sync + 'static,
+    ) {
+        *lock(&self.shared.head_handler) = Arc::new(handler);
+    }
+
+    /// Back to the Puppet defaults.
+    pub fn answer_as_puppet(&self) {
+        self.answer(|_| None);
+        self.answer_early(|_| None);
+    }
+
+    /// Holds every answer but those to probes until `release`.
+    pub fn hold(&self) {
+        self.shared.gate.hold();
+    }
+
+    /// Lets held answers go.
+    pub fn release(&self) {
+        self.shared.gate.release();
+    }
+
+    /// Signs an agent's request: `certificate/NAME` answers with this certificate.
+    pub fn publish(&self, credential: &Credential) {
+        lock(&self.shared.published)
+            .insert(credential.certname.clone(), credential.cert_pem.clone());
+    }
+
+    /// Requests in order of their heads, probes left out.
+    pub fn requests(&self) -> Vec<Recorded> {
+        lock(&self.shared.recorded)
+            .iter()
+            .filter(|request| !request.is_probe())
+            .cloned()
+            .collect()
+    }
+
+    /// Probes in order.
+    pub fn probes(&self) -> Vec<Recorded> {
+        lock(&self.shared.recorded)
+            .iter()
+            .filter(|request| request.is_probe())
+            .cloned()
+            .collect()
+    }
+
+    /// The latest request that is no probe.
+    ///
+    /// # Panics
+    /// If there was none.
+    #[track_caller]
+    pub fn last(&self) -> Recorded {
+        self.requests()
+            .pop()
+            .unwrap_or_else(|| panic!("{} saw no request", self.name()))
+    }
+
+    /// Forgets what was recorded.
+    pub fn forget(&self) {
+        lock(&self.shared.recorded).clear();
+        lock(&self.shared.bytes).clear();
+    }
+
+    /// Waits until `n` whole requests have come.
+    ///
+    /// # Panics
+    /// If they have not within `limit`.
+    #[track_caller]
+    pub fn wait_for_request(&self, n: usize, limit: Duration) -> Vec<Recorded> {
+        self.wait_for(limit, |requests| {
+            requests.iter().filter(|r| r.complete).count() >= n
+        })
+    }
+
+    /// Waits until the heads of `n` requests have come.
+    ///
+    /// # Panics
+    /// If they have not within `limit`.
+    #[track_caller]
+    pub fn wait_for_head(&self, n: usize, limit: Duration) -> Vec<Recorded> {
+        self.wait_for(limit, |requests| requests.len() >= n)
+    }
+
+    /// Waits until `met` holds of the requests.
+    ///
+    /// # Panics
+    /// If it does not within `limit`.
+    #[track_caller]
+    pub fn wait_for(&self, limit: Duration, met: impl Fn(&[Recorded]) -> bool) -> Vec<Recorded> {
+        let seen = wait_until(limit, || {
+            Some(self.requests()).filter(|requests| met(requests))
+        });
+        seen.unwrap_or_else(|| {
+            let lines: Vec<_> = self
+                .requests()
+                .iter()
+                .map(|r| format!("{} {}", r.method, r.target))
+                .collect();
+            panic!(
+                "{} did not see what was expected within {limit:?}: {lines:?}",
+                self.name()
+            )
+        })
+    }
+
+    /// Every byte that came on each connection (the first 4 MiB), by its number.
+    pub fn raw_connections(&self) -> Vec<Vec<u8>> {
+        lock(&self.shared.bytes).values().cloned().collect()
+    }
+
+    /// Connections that are open now.
+    pub fn connections_open(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// Most connections that were open at once.
+    pub fn connections_open_max(&self) -> usize {
+        self.shared.open_max.load(Ordering::SeqCst)
+    }
+
+    /// Connections accepted so far.
+    pub fn connections_accepted(&self) -> u64 {
+        self.shared.next_connection.load(Ordering::SeqCst)
+    }
+
+    /// What went wrong on connections: malformed requests, failed handshakes.
+    pub fn errors(&self) -> Vec<String> {
+        lock(&self.shared.errors).clone()
+    }
+
+    /// Takes no more connections: connects are refused. Open ones go on.
+    pub fn stop(&self) {
+        if !self.shared.running.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        self.wake_acceptor();
+        if let Some(acceptor) = lock(&self.acceptor).take() {
+            // A panic there has been printed already.
+            let _ = acceptor.join();
+        }
+        if let Address::Unix(path) = &self.address {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// Stops and resets every open connection.
+    pub fn kill(&self) {
+        self.stop();
+        for socket in lock(&self.shared.live).values() {
+            socket.reset();
+        }
+        self.shared.gate.release();
+    }
+
+    /// Closes every open connection and goes on accepting.
+    pub fn close_connections(&self) {
+        for socket in lock(&self.shared.live).values() {
+            socket.close();
+        }
+    }
+
+    /// Listens again on the same address, after `stop` or `kill`.
+    pub fn restart(&self) {
+        self.stop();
+        let listener = Listener::bind(&self.address).unwrap_or_else(|error| {
+            panic!(
+                "{} cannot take {} again: {error}",
+                self.name(),
+                self.address()
+            )
+        });
+        self.shared.running.store(true, Ordering::SeqCst);
+        let acceptor = Shared::accept(Arc::clone(&self.shared), listener);
+        *lock(&self.acceptor) = Some(acceptor);
+    }
+
+    /// An accept call ends only with a connection, so make one.
+    fn wake_acceptor(&self) {
+        match &self.address {
+            Address::Tcp(address) => drop(TcpStream::connect(address)),
+            Address::Unix(path) => drop(UnixStream::connect(path)),
+        }
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl StandInBuilder {
+    /// Answers `/puppet-ca` with this CA's certificates and CRLs.
+    pub fn ca(mut self, ca: &Ca) -> Self {
+        self.ca = Some(ca.clone());
+        self
+    }
+
+    /// TLS with this credential, demanding a client certificate of `ca`.
+    pub fn tls(self, ca: &Ca, credential: &Credential) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates(&ca.bundle_pem()));
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crate::client::provider())
+                .build()
+                .expect("a CA has certificates");
+        self.tls_with(verifier, credential)
+    }
+
+    /// TLS with this credential, asking for no client certificate.
+    pub fn tls_without_client_cert(self, credential: &Credential) -> Self {
+        self.tls_with(WebPkiClientVerifier::no_client_auth(), credential)
+    }
+
+    fn tls_with(mut self, verifier: Arc<dyn ClientCertVerifier>, credential: &Credential) -> Self {
+        let config = ServerConfig::builder_with_provider(crate::client::provider())
+            .with_safe_default_protocol_versions()
+            .expect("the provider has TLS 1.2 and 1.3")
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(
+                certificates(&credential.chain_pem()),
+                private_key(&credential.key_pem),
+            )
+            .expect("certificate and key belong together");
+        self.tls = Some(Arc::new(config));
+        self
+    }
+
+    /// Listens on this Unix socket.
+    pub fn unix(mut self, path: &Path) -> Self {
+        self.unix = Some(path.to_owned());
+        self
+    }
+
+    /// Starts it.
+    pub fn start(self) -> StandIn {
+        let wanted = match self.unix {
+            Some(path) => Address::Unix(path),
+            None => Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        };
+        let listener =
+            Listener::bind(&wanted).expect("a loopback port or a path of the test's own is free");
+        let address = listener.address(&wanted);
+        let nothing: Handler = Arc::new(|_| None);
+        let shared = Arc::new(Shared {
+            name: self.name,
+            ca: self.ca,
+            tls: self.tls,
+            running: AtomicBool::new(true),
+            next_connection: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            open_max: AtomicUsize::new(0),
+            live: Mutex::default(),
+            recorded: Mutex::default(),
+            bytes: Mutex::default(),
+            errors: Mutex::default(),
+            handler: Mutex::new(Arc::clone(&nothing)),
+            head_handler: Mutex::new(nothing),
+            gate: Gate::open(),
+            published: Mutex::default(),
+            requested: Mutex::default(),
+            bucket: Mutex::default(),
+        });
+        let acceptor = Shared::accept(Arc::clone(&shared), listener);
+        StandIn {
+            shared,
+            address,
+            acceptor: Mutex::new(Some(acceptor)),
+        }
+    }
+}
+
+impl Shared {
+    fn accept(shared: Arc<Self>, listener: Listener) -> JoinHandle<()> {
+        thread::spawn(move || {
+            while let Ok(socket) = listener.accept() {
+                if !shared.running.load(Ordering::SeqCst) {
+                    return;
+                }
+                let shared = Arc::clone(&shared);
+                // Its end is the end of the socket, which `kill` brings about.
+                thread::spawn(move || shared.connection(socket));
+            }
+        })
+    }
+
+    fn connection(&self, socket: Socket) {
+        let number = self.next_connection.fetch_add(1, Ordering::SeqCst);
+        let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
+        self.open_max.fetch_max(open, Ordering::SeqCst);
+        if let Ok(twin) = socket.try_clone() {
+            lock(&self.live).insert(number, twin);
+        }
+        if let Err(error) = self.serve(number, socket) {
+            lock(&self.errors).push(format!("connection {number}: {error}"));
+        }
+        lock(&self.live).remove(&number);
+        self.open.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn serve(&self, number: u64, socket: Socket) -> io::Result<()> {
+        let raw = socket.try_clone()?;
+        let Some(config) = &self.tls else {
+            return self.exchanges(
+                number,
+                Tap {
+                    io: socket,
+                    shared: self,
+                    number,
+                },
+                &raw,
+                Vec::new(),
+            );
+        };
+        let mut io = socket;
+        let mut tls = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
+        while tls.is_handshaking() {
+            tls.complete_io(&mut io)?;
+        }
+        let shown = tls.peer_certificates().unwrap_or_default();
+        let shown = shown
+            .iter()
+            .map(|certificate| certificate.to_vec())
+            .collect();
+        self.exchanges(
+            number,
+            Tap {
+                io: StreamOwned::new(tls, io),
+                shared: self,
+                number,
+            },
+            &raw,
+            shown,
+        )
+    }
+
+    /// Requests of one connection until either side ends it.
+    fn exchanges(
+        &self,
+        number: u64,
+        mut io: impl Transport,
+        socket: &Socket,
+        shown: Vec<Vec<u8>>,
+    ) -> io::Result<()> {
+        let mut reader = MessageReader::new();
+        loop {
+            let Some(raw_head) = reader.head(&mut io)? else {
+                return Ok(());
+            };
+            let head = request_head(&raw_head)?;
+            let framing = request_framing(&head.headers)?;
+            let mut request = Recorded {
+                member: self.name.clone(),
+                connection: number,
+                method: head.method,
+                target: head.target,
+                version: head.version,
+                headers: head.headers,
+                body: Body::default(),
+                complete: false,
+                raw: raw_head,
+                peer_certificates: shown.clone(),
+            };
+            let index = self.record(&request);
+            let early = lock(&self.head_handler).clone();
+            if let Some(reply) = early(&request) {
+                self.give(&mut io, socket, &request, &reply)?;
+                return self.discard(&mut io);
+            }
+            if request
+                .headers
+                .get("expect")
+                .is_some_and(|value| value.eq_ignore_ascii_case("100-continue"))
+            {
+                io.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+                io.flush()?;
+            }
+            request.body = reader.body(&mut io, framing)?;
+            request.raw = reader.take_raw();
+            request.complete = true;
+            self.amend(index, &request);
+            let reply = self.reply(&request);
+            if !request.is_probe() {
+                self.gate.pass();
+            }
+            let last = request
+                .headers
+                .get("connection")
+                .is_some_and(|value| value.eq_ignore_ascii_case("close"));
+            if self.give(&mut io, socket, &request, &reply)? == After::Close || last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// After an early answer: nothing more is sent, and what comes is dropped, so that the answer is not lost to a reset.
+    fn discard(&self, io: &mut impl Transport) -> io::Result<()> {
+        io.finish();
+        let mut piece = [0; 16 << 10];
+        while io.read(&mut piece)? > 0 {}
+        Ok(())
+    }
+
+    fn record(&self, request: &Recorded) -> Option<usize> {
+        let mut recorded = lock(&self.recorded);
+        recorded.push(request.clone());
+        Some(recorded.len() - 1)
+    }
+
+    /// A record that a test has made us forget meanwhile stays forgotten.
+    fn amend(&self, index: Option<usize>, request: &Recorded) {
+        let mut recorded = lock(&self.recorded);
+        let place = index.and_then(|index| recorded.get_mut(index));
+        if let Some(place) =
+            place.filter(|place| place.connection == request.connection && !place.complete)
+        {
+            *place = request.clone();
+        }
+    }
+
+    fn reply(&self, request: &Recorded) -> Reply {
+        let handler = lock(&self.handler).clone();
+        handler(request).unwrap_or_else(|| self.puppet(request))
+    }
+
+    /// What a Puppet server would say.
+    fn puppet(&self, request: &Recorded) -> Reply {
+        let segments: Vec<&str> = request.path().split('/').skip(1).collect();
+        let reply = match (request.method.as_str(), segments.as_slice()) {
+            ("GET", ["status", "v1", "simple", ..]) => Reply::ok("running"),
+            (_, ["puppet-ca", "v1", rest @ ..]) => return self.puppet_ca(request, rest),
+            ("POST" | "GET", ["puppet", "v3", "catalog", name]) => Reply::json(
+                &json!({ "name": name, "version": 1, "compiler": self.name, "resources": [], "edges": [] }),
+            ),
+            ("GET", ["puppet", "v3", "node", name]) => {
+                Reply::json(&json!({ "name": name, "parameters": {} }))
+            }
+            ("PUT", ["puppet", "v3", "facts", name]) => Reply::json(&json!([name])),
+            ("PUT", ["puppet", "v3", "report", _]) => Reply::json(&json!([])),
+            ("GET", ["puppet", "v3", "file_metadatas", ..]) => Reply::json(&json!([])),
+            ("GET", ["puppet", "v3", "file_metadata", rest @ ..]) => {
+                Reply::json(&json!({ "path": rest.join("/"), "type": "file" }))
+            }
+            (
+                "GET",
+                [
+                    "puppet",
+                    "v3",
+                    "file_content" | "static_file_content",
+                    rest @ ..,
+                ],
+            ) => Reply::status(200)
+                .header("Content-Type", "application/octet-stream")
+                .body(format!("content of {}", rest.join("/")).as_bytes()),
+            ("GET", ["puppet", "v3", "environments"]) => {
+                Reply::json(&json!({ "environments": {} }))
+            }
+            (_, ["puppet", "v3", "file_bucket_file", algorithm, sum, ..]) => {
+                self.file_bucket(request, algorithm, sum)
+            }
+            _ => return not_found(request),
+        };
+        reply
+            .header("X-Puppet-Version", PUPPET_VERSION)
+            .header("X-Puppet-Compiler-Name", &self.name)
+    }
+
+    fn puppet_ca(&self, request: &Recorded, rest: &[&str]) -> Reply {
+        let reply = match (request.method.as_str(), rest, &self.ca) {
+            (_, _, None) => return not_found(request),
+            ("GET", ["certificate", "ca"], Some(ca)) => Reply::ok(&ca.bundle_pem()),
+            ("GET", ["certificate_revocation_list", "ca"], Some(ca)) => Reply::ok(&ca.crl_pem()),
+            ("GET", ["certificate", name], _) => match lock(&self.published).get(*name) {
+                Some(pem) => Reply::ok(pem),
+                None => return not_found(request),
+            },
+            ("PUT", ["certificate_request", name], _) => {
+                let mut requested = lock(&self.requested);
+                if requested.contains_key(*name) {
+                    let text = format!(
+                        "{name} already has a requested certificate; ignoring certificate request"
+                    );
+                    Reply::status(400)
+                        .header("Content-Type", "text/plain")
+                        .body(text.as_bytes())
+                } else {
+                    requested.insert((*name).to_owned(), request.body.kept.clone());
+                    Reply::ok("")
+                }
+            }
+            ("GET", ["certificate_request", name], _) => match lock(&self.requested).get(*name) {
+                Some(pem) => Reply::status(200)
+                    .header("Content-Type", "text/plain")
+                    .body(pem),
+                None => return not_found(request),
+            },
+            ("GET", ["certificate_status", name], _) => {
+                Reply::json(&json!({ "name": name, "state": "signed" }))
+            }
+            ("PUT", ["certificate_status", _] | ["clean"], _) | ("POST", ["sign", ..], _) => {
+                Reply::status(204)
+            }
+            _ => return not_found(request),
+        };
+        reply.header("X-Puppet-Version", PUPPET_VERSION)
+    }
+
+    /// Every compiler has a bucket of its own.
+    fn file_bucket(&self, request: &Recorded, algorithm: &str, sum: &str) -> Reply {
+        let key = format!("{algorithm}/{sum}");
+        let mut bucket = lock(&self.bucket);
+        match (request.method.as_str(), bucket.get(&key)) {
+            ("PUT", _) => {
+                bucket.insert(key, request.body.kept.clone());
+                Reply::status(200)
+            }
+            ("GET" | "HEAD", Some(bytes)) => Reply::status(200)
+                .header("Content-Type", "application/octet-stream")
+                .body(bytes),
+            _ => not_found(request),
+        }
+    }
+
+    /// Writes the answer with the faults it asks for.
+    fn give(
+        &self,
+        io: &mut impl Transport,
+        socket: &Socket,
+        request: &Recorded,
+        reply: &Reply,
+    ) -> io::Result<After> {
+        for interim in &reply.interim {
+            io.write_all(interim)?;
+            io.flush()?;
+        }
+        if !reply.delay.is_zero() {
+            // The delay itself is what the test asked for.
+            thread::sleep(reply.delay);
+        }
+        if let Some(gate) = &reply.gate {
+            gate.pass();
+        }
+        if reply.reset {
+            socket.reset();
+            return Ok(After::Close);
+        }
+        if let Content::Raw(bytes) = &reply.content {
+            io.write_all(bytes)?;
+            io.finish();
+            return Ok(After::Close);
+        }
+        io.write_all(&head_bytes(reply))?;
+        io.flush()?;
+        let mut writer = BodyWriter {
+            io,
+            socket,
+            reply,
+            sent: 0,
+        };
+        if request.method != "HEAD" && !writer.content()? {
+            return Ok(After::Close);
+        }
+        let close = reply.close || matches!(reply.content, Content::ToClose(_));
+        if close {
+            io.finish();
+        }
+        Ok(if close { After::Close } else { After::Keep })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    Keep,
+    Close,
+}
+
+fn head_bytes(reply: &Reply) -> Vec<u8> {
+    let mut head = format!("HTTP/1.1 {} {}\r\n", reply.status, reason(reply.status));
+    for (name, value) in &reply.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    match &reply.content {
+        Content::Length(_) if matches!(reply.status, 204 | 304) => {}
+        Content::Length(bytes) => head.push_str(&format!("Content-Length: {}\r\n", bytes.len())),
+        Content::Stream(length) => head.push_str(&format!("Content-Length: {length}\r\n")),
+        Content::Chunks(..) => head.push_str("Transfer-Encoding: chunked\r\n"),
+        Content::ToClose(_) | Content::Raw(_) => {}
+    }
+    if reply.close {
+        head.push_str("Connection: close\r\n");
+    }
+    head.push_str("\r\n");
+    head.into_bytes()
+}
+
+/// Sends body bytes, counting those of the content, and breaks off where the reply says.
+struct BodyWriter<'a, W> {
+    io: &'a mut W,
+    socket: &'a Socket,
+    reply: &'a Reply,
+    sent: u64,
+}
+
+impl<W: Write> BodyWriter<'_, W> {
+    /// False once broken off.
+    fn content(&mut self) -> io::Result<bool> {
+        match &self.reply.content {
+            Content::Length(bytes) | Content::ToClose(bytes) => self.pieces(bytes),
+            Content::Stream(length) => self.stream(*length),
+            Content::Chunks(chunks, trailers) => self.chunks(chunks, trailers),
+            Content::Raw(_) => Ok(true),
+        }
+    }
+
+    fn chunks(&mut self, chunks: &[Vec<u8>], trailers: &[(String, String)]) -> io::Result<bool> {
+        for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {
+            self.io
+                .write_all(format!("{:x}\r\n", chunk.len()).as_bytes())?;
+            if !self.pieces(chunk)? {
+                return Ok(false);
+            }
+            self.io.write_all(b"\r\n")?;
+            self.io.flush()?;
+        }
+        let fields: String = trailers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
+        self.io.write_all(format!("0\r\n{fields}\r\n").as_bytes())?;
+        self.io.flush()?;
+        Ok(true)
+    }
+
+    fn stream(&mut self, length: u64) -> io::Result<bool> {
+        let block = vec![b'x'; 64 << 10];
+        let mut left = length;
+        while left > 0 {
+            let size = left.min(block.len() as u64) as usize;
+            if !self.pieces(&block[..size])? {
+                return Ok(false);
+            }
+            left -= size as u64;
+        }
+        Ok(true)
+    }
+
+    fn pieces(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        let (size, interval) = self.reply.dribble.unwrap_or((usize::MAX, Duration::ZERO));
+        let mut rest = bytes;
+        loop {
+            if let Some((_, end)) = self
+                .reply
+                .end_after
+                .filter(|(after, _)| self.sent >= *after)
+            {
+                self.io.flush()?;
+                match end {
+                    End::Close => self.socket.close(),
+                    End::Reset => self.socket.reset(),
+                }
+                return Ok(false);
+            }
+            if let Some((_, gate)) = self
+                .reply
+                .hold_after
+                .as_ref()
+                .filter(|(after, _)| self.sent >= *after)
+            {
+                self.io.flush()?;
+                gate.pass();
+            }
+            if rest.is_empty() {
+                return Ok(true);
+            }
+            let take = rest.len().min(size).min(self.until_stop());
+            self.io.write_all(&rest[..take])?;
+            self.io.flush()?;
+            self.sent += take as u64;
+            rest = &rest[take..];
+            if !interval.is_zero() && !rest.is_empty() {
+                // Slowness is what the test asked for.
+                thread::sleep(interval);
+            }
+        }
+    }
+
+    /// Bytes to the next place where something happens.
+    fn until_stop(&self) -> usize {
+        let ends = self.reply.end_after.map(|(after, _)| after);
+        let holds = self.reply.hold_after.as_ref().map(|(after, _)| *after);
+        let ahead = ends
+            .into_iter()
+            .chain(holds)
+            .filter(|after| *after > self.sent)
+            .min();
+        ahead.map_or(usize::MAX, |after| (after - self.sent) as usize)
+    }
+}
+
+/// A stream that can tell its peer that nothing more will come.
+trait Transport: Read + Write {
+    fn finish(&mut self);
+}
+
+impl Transport for Socket {
+    fn finish(&mut self) {
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
+        };
+    }
+}
+
+impl Transport for StreamOwned<ServerConnection, Socket> {
+    fn finish(&mut self) {
+        self.conn.send_close_notify();
+        let _ = self.flush();
+        self.sock.finish();
+    }
+}
+
+impl<S: Transport> Transport for Tap<'_, S> {
+    fn finish(&mut self) {
+        self.io.finish();
+    }
+}
+
+/// Copies what is read into the connection's record.
+struct Tap<'a, S> {
+    io: S,
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl<S: Read> Read for Tap<'_, S> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let n = self.io.read(into)?;
+        let mut bytes = lock(&self.shared.bytes);
+        let record = bytes.entry(self.number).or_default();
+        if record.len() < RAW_KEPT_MAX {
+            record.extend_from_slice(&into[..n]);
+        }
+        Ok(n)
+    }
+}
+
+impl<S: Write> Write for Tap<'_, S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.io.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.io.flush()
+    }
+}
+
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    fn bind(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address)?)),
+            Address::Unix(path) => Ok(Self::Unix(UnixListener::bind(path)?)),
+        }
+    }
+
+    fn address(&self, wanted: &Address) -> Address {
+        match self {
+            Self::Tcp(listener) => Address::Tcp(
+                listener
+                    .local_addr()
+                    .expect("a bound socket has an address"),
+            ),
+            Self::Unix(_) => wanted.clone(),
+        }
+    }
+
+    fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                Ok(Socket::Tcp(stream))
+            }
+            Self::Unix(listener) => Ok(Socket::Unix(listener.accept()?.0)),
+        }
+    }
+}
+
+/// A stream whose end can be brought about from another thread.
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
+            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
+        }
+    }
+
+    /// Ends it; the peer may be gone already.
+    fn close(&self) {
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
+    /// Ends it with a reset; a Unix socket knows only the plain end.
+    fn reset(&self) {
+        if let Self::Tcp(stream) = self {
+            // Aborts the connection at once, though other descriptors hold it: close would wait for the last.
+            let _ = rustix::net::connect_unspec(stream);
+        }
+        self.close();
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(into),
+            Self::Unix(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn not_found(request: &Recorded) -> Reply {
+    let text = format!("Not Found: Could not find {}", request.path());
+    Reply::status(404)
+        .header("Content-Type", "text/plain")
+        .body(text.as_bytes())
+}
+
+fn reason(status: u16) -> &'static str {
+    http::StatusCode::from_u16(status)
+        .ok()
+        .and_then(|s| s.canonical_reason())
+        .unwrap_or("Unknown")
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What health checks ask for.
+const PROBE_PATH: &str = "/status/v1/simple";
+/// What the stand-in says it is.
+const PUPPET_VERSION: &str = "8.7.0";
+/// Most bytes of a connection that are kept.
+const RAW_KEPT_MAX: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,23 @@
+//! Waiting for a condition, never for a time.
+
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+/// Short enough that a test is not slowed, long enough that polling costs nothing.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Polls `condition` until it yields a value; `None` when `limit` has passed first.
+pub fn wait_until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(value) = condition() {
+            return Some(value);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        sleep(POLL_INTERVAL);
+    }
+}
