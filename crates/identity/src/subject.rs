@@ -41,6 +41,14 @@ impl Subject {
         printable(&text)
     }
 
+    /// A Name, the whole DER element, in RFC 2253: as `unchecked` names issuers. Never fails, always ASCII.
+    pub fn name_text(name_der: &[u8]) -> String {
+        match X509Name::from_der(name_der) {
+            Ok((_, name)) => printable(&Self::of(&name).shown()),
+            Err(_) => "(unreadable name)".to_owned(),
+        }
+    }
+
     pub(crate) fn of(name: &X509Name<'_>) -> Self {
         let rdns = name
             .iter()

@@ -1,0 +1,300 @@
+//! The CA bundle: which certificates are anchors, which are offered to the path builder, and their keys.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use foldhash::fast::RandomState;
+use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use webpki::EndEntityCert;
+
+use crate::certificate::{Certificate, Subject};
+use crate::pem::{self, Block, Named};
+use crate::problem::PkiProblem;
+use crate::signature::{self, SignatureFault};
+
+/// A SHA-256 digest that stands for what it was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// Of parts, each with its length, so that no two lists of parts read the same.
+    pub(crate) fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut context = digest::Context::new(&digest::SHA256);
+        for part in parts {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part);
+        }
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(context.finish().as_ref());
+        Self(bytes)
+    }
+
+    /// The 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Who issues certificates and CRLs: a name *and* a key.
+///
+/// The key, because a CA made anew has the old one's name. The name, because a CA that was renamed may have kept its
+/// key, and then the CRL of one name says nothing of the serials of the other.
+#[derive(Debug)]
+pub(crate) struct Issuer {
+    /// Digest of name and key.
+    pub(crate) id: Fingerprint,
+    /// The Name, the whole element.
+    pub(crate) name: Box<[u8]>,
+    /// The whole SubjectPublicKeyInfo.
+    pub(crate) spki: Box<[u8]>,
+    /// The name in RFC 2253.
+    pub(crate) text: String,
+    /// Whether the certificate at hand lets the key sign CRLs.
+    pub(crate) signs_crls: bool,
+}
+
+impl Issuer {
+    /// The issuer that a CA certificate makes.
+    pub(crate) fn of(ca: &Certificate<'_>) -> Self {
+        Self {
+            id: Self::id(ca),
+            name: ca.subject.into(),
+            spki: ca.spki.into(),
+            text: Subject(ca.subject).to_string(),
+            signs_crls: ca.extensions.signs_crls(),
+        }
+    }
+
+    /// Its digest alone.
+    pub(crate) fn id(ca: &Certificate<'_>) -> Fingerprint {
+        Fingerprint::of([ca.subject, ca.spki])
+    }
+}
+
+/// One CA certificate of the bundle.
+#[derive(Debug)]
+pub(crate) struct Ca {
+    pub(crate) der: CertificateDer<'static>,
+    /// Where it stood: `"ca.pem" block 2`.
+    pub(crate) place: String,
+    pub(crate) issuer: Arc<Issuer>,
+    pub(crate) not_before: UnixTime,
+    pub(crate) not_after: UnixTime,
+    pub(crate) signs_crls: bool,
+    /// Whether paths may end at it.
+    pub(crate) is_anchor: bool,
+    /// Subject, serial and dates.
+    pub(crate) described: String,
+}
+
+/// The CA certificates of the bundle, sorted out.
+#[derive(Debug)]
+pub(crate) struct Bundle {
+    /// Of all certificates in order.
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) cas: Vec<Ca>,
+    /// What webpki is given, and for each the index of its CA: webpki forgets an anchor's dates, we look them up.
+    pub(crate) anchors: Vec<TrustAnchor<'static>>,
+    pub(crate) anchor_cas: Vec<usize>,
+    /// Each distinct (name, key).
+    pub(crate) issuers: HashMap<Fingerprint, Arc<Issuer>, RandomState>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Bundle {
+    /// Reads all materials; an unchanged bundle is given back as it is.
+    ///
+    /// # Errors
+    /// Every material that is not PEM or holds something that is no certificate, and a bundle without a CA.
+    pub(crate) fn read(
+        materials: &[Named<Vec<u8>>],
+        previous: Option<&Arc<Self>>,
+    ) -> Result<Arc<Self>, Vec<PkiProblem>> {
+        let mut problems = Vec::new();
+        let mut blocks = Vec::new();
+        for material in materials {
+            match pem::certificates(material) {
+                Ok(found) => blocks.extend(found),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        for block in &blocks {
+            if let Err(error) = Certificate::read(&block.der) {
+                problems.push(block.malformed("certificate", error));
+            }
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let places = blocks.iter().map(|block| block.name.as_bytes());
+        let fingerprint = Fingerprint::of(blocks.iter().map(|block| &*block.der).chain(places));
+        if let Some(previous) = previous.filter(|previous| previous.fingerprint == fingerprint) {
+            return Ok(Arc::clone(previous));
+        }
+        let mut warnings = Vec::new();
+        let mut cas: Vec<Ca> = Vec::new();
+        for block in &blocks {
+            match Ca::of(block) {
+                Ok(ca) if cas.iter().any(|known| known.der == ca.der) => {}
+                Ok(ca) => cas.push(ca),
+                Err(why) => warnings.push(format!(
+                    "certificate {} is not used as a CA: {why}",
+                    block.place()
+                )),
+            }
+        }
+        if cas.is_empty() {
+            return Err(vec![PkiProblem::NoCa]);
+        }
+        Ok(Arc::new(Self::sort(fingerprint, cas, warnings)))
+    }
+
+    fn sort(fingerprint: Fingerprint, mut cas: Vec<Ca>, mut warnings: Vec<String>) -> Self {
+        let standings: Vec<Standing> = cas.iter().map(|ca| ca.standing(&cas)).collect();
+        let mut anchors = Vec::new();
+        let mut anchor_cas = Vec::new();
+        for (index, (ca, standing)) in cas.iter_mut().zip(standings).enumerate() {
+            if standing == Standing::Intermediate {
+                continue;
+            }
+            match webpki::anchor_from_trusted_cert(&ca.der) {
+                Ok(anchor) => {
+                    anchors.push(anchor.to_owned());
+                    anchor_cas.push(index);
+                    ca.is_anchor = true;
+                }
+                Err(error) => {
+                    warnings.push(format!(
+                        "certificate {} is not used as a CA: {error}",
+                        ca.place
+                    ));
+                    continue;
+                }
+            }
+            if standing == Standing::Orphan {
+                warnings.push(format!(
+                    "certificate {}: the issuer of CA {} is not in the bundle, so it is trusted by itself and no CRL \
+                     can revoke it",
+                    ca.place, ca.issuer.text
+                ));
+            }
+        }
+        let issuers = cas
+            .iter()
+            .map(|ca| (ca.issuer.id, Arc::clone(&ca.issuer)))
+            .collect();
+        Self {
+            fingerprint,
+            cas,
+            anchors,
+            anchor_cas,
+            issuers,
+            warnings,
+        }
+    }
+
+    /// The CA that an anchor, by its place in `anchors`, was made of.
+    pub(crate) fn anchor_ca(&self, anchor: &TrustAnchor<'_>) -> Option<&Ca> {
+        // Two certificates of one CA make equal anchors with different dates: only the address tells them apart.
+        let index = self
+            .anchors
+            .iter()
+            .position(|known| std::ptr::addr_eq(known, anchor))?;
+        self.cas.get(*self.anchor_cas.get(index)?)
+    }
+
+    /// The certificates that are offered to the path builder together with what the client sent.
+    pub(crate) fn intermediates(&self) -> impl Iterator<Item = &Ca> {
+        self.cas.iter().filter(|ca| !ca.is_anchor)
+    }
+}
+
+/// Where a CA stands in its bundle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It signed itself.
+    Root,
+    /// Another CA of the bundle signed it: paths go on to that one, so that its CRL can revoke this one.
+    Intermediate,
+    /// Its issuer is not in the bundle (an external CA's intermediate alone). The operator put it there, so it is
+    /// trusted as it stands, as OpenSSL does with a partial chain.
+    Orphan,
+}
+
+impl Ca {
+    /// A CA certificate, or why it is none.
+    fn of(block: &Block) -> Result<Self, String> {
+        let der = pem::certificate_der(block);
+        let certificate = Certificate::read(&block.der).map_err(|error| error.to_string())?;
+        if certificate.subject == EMPTY_NAME {
+            return Err("its subject is empty".into());
+        }
+        match (certificate.version, certificate.extensions.is_ca) {
+            (_, Some(true)) => {}
+            // Roots of the nineties are v1, which has no way to say it.
+            (1, None) if certificate.is_self_issued() => {}
+            _ => return Err(format!("{} is no CA certificate", certificate.describe())),
+        }
+        if !certificate.extensions.signs_certificates() {
+            return Err(format!(
+                "the key usage of {} does not allow to sign certificates",
+                certificate.describe()
+            ));
+        }
+        // An anchor is taken by webpki whatever critical extension it has; what is not understood is not trusted.
+        match EndEntityCert::try_from(&der).map(|_| ()) {
+            Ok(()) => {}
+            Err(webpki::Error::UnsupportedCertVersion) if certificate.version == 1 => {}
+            Err(error) => return Err(format!("{}: {error}", certificate.describe())),
+        }
+        Ok(Self {
+            place: block.place(),
+            issuer: Arc::new(Issuer::of(&certificate)),
+            not_before: certificate.not_before,
+            not_after: certificate.not_after,
+            signs_crls: certificate.extensions.signs_crls(),
+            is_anchor: false,
+            described: certificate.describe(),
+            der,
+        })
+    }
+
+    fn standing(&self, cas: &[Self]) -> Standing {
+        let Ok(certificate) = Certificate::read(&self.der) else {
+            return Standing::Orphan;
+        };
+        let signed_by = |issuer: &Issuer| {
+            signature::check_signed(
+                certificate.signed,
+                &rustls_pki_types::SubjectPublicKeyInfoDer::from(&*issuer.spki),
+            )
+        };
+        let own = certificate
+            .is_self_issued()
+            .then(|| signed_by(&self.issuer));
+        match own {
+            // A root's own signature proves nothing; an old algorithm there is no reason to refuse it.
+            Some(Ok(()) | Err(SignatureFault::Unsupported)) => return Standing::Root,
+            Some(Err(SignatureFault::Wrong)) | None => {}
+        }
+        let mut others = cas
+            .iter()
+            .filter(|ca| ca.issuer.id != self.issuer.id && *ca.issuer.name == *certificate.issuer);
+        // Where the algorithm is not supported, nobody can tell: not an anchor then, or the root's CRL would be
+        // without effect.
+        match others.any(|ca| signed_by(&ca.issuer) != Err(SignatureFault::Wrong)) {
+            true => Standing::Intermediate,
+            false => Standing::Orphan,
+        }
+    }
+}
+
+/// A Name without an RDN.
+pub(crate) const EMPTY_NAME: &[u8] = &[0x30, 0x00];

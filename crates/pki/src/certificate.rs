@@ -1,0 +1,310 @@
+//! What a certificate says of itself, read tolerantly: X.509 v1, unknown critical extensions and odd purposes too,
+//! so that a refusal can name the certificate it is about. Nothing here is trusted before webpki agreed.
+
+use std::fmt;
+
+use rustls_pki_types::{SubjectPublicKeyInfoDer, UnixTime};
+
+use crate::der::{self, DerError, Element, Reader};
+
+/// A certificate taken apart, borrowing its bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Certificate<'a> {
+    /// 1, 2 or 3.
+    pub(crate) version: u8,
+    /// The serial's content in its shortest form.
+    pub(crate) serial: &'a [u8],
+    /// The issuer's Name, the whole element.
+    pub(crate) issuer: &'a [u8],
+    /// The subject's Name, the whole element.
+    pub(crate) subject: &'a [u8],
+    pub(crate) not_before: UnixTime,
+    pub(crate) not_after: UnixTime,
+    /// The whole SubjectPublicKeyInfo.
+    pub(crate) spki: &'a [u8],
+    /// Basic constraints, key usage, and whether there is a subjectAltName.
+    pub(crate) extensions: Extensions,
+    /// What is signed, by what, and the signature.
+    pub(crate) signed: Signed<'a>,
+}
+
+/// The extensions that are looked at here.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extensions {
+    /// `cA` of the basic constraints; none if there are none.
+    pub(crate) is_ca: Option<bool>,
+    /// The first byte of the key usage; none if there is no such extension.
+    pub(crate) key_usage: Option<u8>,
+    pub(crate) has_subject_alt_name: bool,
+}
+
+impl Extensions {
+    /// Whether the key may sign certificates: said, or nothing said.
+    pub(crate) fn signs_certificates(self) -> bool {
+        self.key_usage.is_none_or(|bits| bits & 0b0000_0100 != 0)
+    }
+
+    /// Whether the key may sign CRLs: said, or nothing said.
+    pub(crate) fn signs_crls(self) -> bool {
+        self.key_usage.is_none_or(|bits| bits & 0b0000_0010 != 0)
+    }
+}
+
+/// `tbs || algorithm || signature`, the shape that certificates and CRLs share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Signed<'a> {
+    /// The whole of what is signed.
+    pub(crate) message: &'a [u8],
+    /// The content of the AlgorithmIdentifier.
+    pub(crate) algorithm: &'a [u8],
+    /// The signature.
+    pub(crate) signature: &'a [u8],
+}
+
+impl<'a> Certificate<'a> {
+    /// Takes a certificate apart.
+    ///
+    /// # Errors
+    /// Bytes that are no certificate.
+    pub(crate) fn read(der: &'a [u8]) -> Result<Self, DerError> {
+        let (tbs, signed) = Signed::read(der)?;
+        let mut tbs = Reader::new(tbs);
+        let version = match tbs.optional(der::explicit(0))? {
+            None => 1,
+            Some(version) => match Reader::new(version.value).expect(der::INTEGER)?.value {
+                [number @ 0..=2] => number + 1,
+                _ => return Err(DerError::Value),
+            },
+        };
+        let serial = der::shortest(tbs.expect(der::INTEGER)?.value);
+        let _algorithm = tbs.expect(der::SEQUENCE)?;
+        let issuer = tbs.expect(der::SEQUENCE)?.whole;
+        let mut validity = Reader::new(tbs.expect(der::SEQUENCE)?.value);
+        let not_before = der::time(validity.any()?)?;
+        let not_after = der::time(validity.any()?)?;
+        validity.end()?;
+        let subject = tbs.expect(der::SEQUENCE)?.whole;
+        let spki = tbs.expect(der::SEQUENCE)?.whole;
+        Ok(Self {
+            version,
+            serial,
+            issuer,
+            subject,
+            not_before,
+            not_after,
+            spki,
+            extensions: extensions(tbs)?,
+            signed,
+        })
+    }
+
+    /// The whole SubjectPublicKeyInfo, as rustls names it.
+    pub(crate) fn public_key(&self) -> SubjectPublicKeyInfoDer<'a> {
+        SubjectPublicKeyInfoDer::from(self.spki)
+    }
+
+    /// Whether its two names are the same, as a root's are.
+    pub(crate) fn is_self_issued(&self) -> bool {
+        self.subject == self.issuer
+    }
+
+    /// Subject, serial and dates in one phrase.
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "{}, serial {}, valid {} to {}",
+            Subject(self.subject),
+            Serial(self.serial),
+            Day(self.not_before),
+            Day(self.not_after),
+        )
+    }
+}
+
+impl<'a> Signed<'a> {
+    /// Splits a signed whole; gives the content of what is signed, too.
+    pub(crate) fn read(der: &'a [u8]) -> Result<(&'a [u8], Self), DerError> {
+        let mut outer = Reader::new(der);
+        let whole = outer.expect(der::SEQUENCE)?;
+        outer.end()?;
+        let mut parts = Reader::new(whole.value);
+        let message = parts.expect(der::SEQUENCE)?;
+        let algorithm = parts.expect(der::SEQUENCE)?;
+        let signature = der::whole_bits(parts.expect(der::BIT_STRING)?.value)?;
+        parts.end()?;
+        let signed = Self {
+            message: message.whole,
+            algorithm: algorithm.value,
+            signature,
+        };
+        Ok((message.value, signed))
+    }
+}
+
+/// One extension.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extension<'a> {
+    /// The content of its OID.
+    pub(crate) id: &'a [u8],
+    pub(crate) critical: bool,
+    /// The content of its OCTET STRING.
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> Extension<'a> {
+    /// Reads one element of a list of extensions.
+    pub(crate) fn read(element: Element<'a>) -> Result<Self, DerError> {
+        let mut parts = Reader::new(element.value);
+        let id = parts.expect(der::OID)?.value;
+        let critical = match parts.optional(der::BOOLEAN)? {
+            Some(critical) => der::boolean(critical.value)?,
+            None => false,
+        };
+        let value = parts.expect(der::OCTET_STRING)?.value;
+        parts.end()?;
+        Ok(Self {
+            id,
+            critical,
+            value,
+        })
+    }
+}
+
+/// A Name in RFC 2253, for people to read and for `unchecked` to match.
+pub(crate) struct Subject<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", crate::subject_text(self.0))
+    }
+}
+
+/// A serial in hexadecimal, as `puppetserver ca list` prints it.
+pub(crate) struct Serial<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Serial<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = match self.0 {
+            // The sign byte of a positive number is not part of how people write it.
+            [0, digits @ ..] if !digits.is_empty() => digits,
+            digits => digits,
+        };
+        write!(f, "0x")?;
+        let shown = &digits[..digits.len().min(SERIAL_SHOWN_MAX)];
+        for byte in shown {
+            write!(f, "{byte:02X}")?;
+        }
+        match shown.len() == digits.len() {
+            true => Ok(()),
+            false => write!(f, "…"),
+        }
+    }
+}
+
+/// An instant as a UTC date and time, as OpenSSL's tools and logs have it: `2026-11-20T02:25:40Z`.
+pub(crate) struct Day(pub(crate) UnixTime);
+
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        let (days, second) = (seconds / 86_400, seconds % 86_400);
+        // Civil date from a day count: shift the year to begin in March, so that the leap day is its last.
+        let shifted = days + 719_468;
+        let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+        let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+        let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let march_month = (5 * of_year + 2) / 153;
+        let day = of_year - (153 * march_month + 2) / 5 + 1;
+        let month = if march_month < 10 {
+            march_month + 3
+        } else {
+            march_month - 9
+        };
+        let year = era * 400 + year_of_era + u64::from(month <= 2);
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+            second / 3_600,
+            second / 60 % 60,
+            second % 60
+        )
+    }
+}
+
+fn extensions(mut tbs: Reader<'_>) -> Result<Extensions, DerError> {
+    let mut seen = Extensions::default();
+    while !tbs.is_empty() {
+        let field = tbs.any()?;
+        // The unique identifiers [1] and [2] of v2 stand before; nobody reads them.
+        if field.tag != der::explicit(3) {
+            continue;
+        }
+        let mut list = Reader::new(Reader::new(field.value).expect(der::SEQUENCE)?.value);
+        while !list.is_empty() {
+            seen.remember(Extension::read(list.any()?)?)?;
+        }
+    }
+    Ok(seen)
+}
+
+impl Extensions {
+    fn remember(&mut self, extension: Extension<'_>) -> Result<(), DerError> {
+        match extension.id {
+            KEY_USAGE => {
+                let bits = Reader::new(extension.value).expect(der::BIT_STRING)?.value;
+                // The first byte counts unused bits; an empty list of usages allows none.
+                self.key_usage = Some(bits.get(1).copied().unwrap_or(0));
+            }
+            SUBJECT_ALT_NAME => self.has_subject_alt_name = true,
+            BASIC_CONSTRAINTS => {
+                let mut parts =
+                    Reader::new(Reader::new(extension.value).expect(der::SEQUENCE)?.value);
+                self.is_ca = Some(match parts.optional(der::BOOLEAN)? {
+                    Some(is_ca) => der::boolean(is_ca.value)?,
+                    None => false,
+                });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
+const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
+const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
+
+/// Bytes of a serial that are printed; RFC 5280 allows 20.
+const SERIAL_SHOWN_MAX: usize = 24;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn days_are_written_as_utc() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_208_000, "2024-02-29T12:00:00Z"),
+            (2_524_607_999, "2049-12-31T23:59:59Z"),
+            (253_402_300_799, "9999-12-31T23:59:59Z"),
+        ] {
+            let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+            assert_eq!(Day(time).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn serials_are_written_in_hexadecimal_without_the_sign_byte() {
+        for (bytes, text) in [
+            (&[0x16][..], "0x16"),
+            (&[0, 0x80], "0x80"),
+            (&[0], "0x00"),
+            (&[], "0x"),
+        ] {
+            assert_eq!(Serial(bytes).to_string(), text);
+        }
+    }
+}

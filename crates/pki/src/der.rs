@@ -1,0 +1,336 @@
+//! A reader of DER, no more of it than certificates and CRLs need: tag, length, value, and a few value types.
+//!
+//! It exists because a refusal must be told for certificates that a verifier's parser rejects (X.509 v1, an unknown
+//! critical extension), and because a CRL of a million entries must not be turned into a million objects.
+//! It never decides trust: signatures and paths are webpki's.
+
+use rustls_pki_types::UnixTime;
+
+/// Universal tags used here.
+pub(crate) const BOOLEAN: u8 = 0x01;
+pub(crate) const INTEGER: u8 = 0x02;
+pub(crate) const BIT_STRING: u8 = 0x03;
+pub(crate) const OCTET_STRING: u8 = 0x04;
+pub(crate) const OID: u8 = 0x06;
+pub(crate) const UTC_TIME: u8 = 0x17;
+pub(crate) const GENERALIZED_TIME: u8 = 0x18;
+pub(crate) const SEQUENCE: u8 = 0x30;
+
+/// The tag of `[number] EXPLICIT`.
+pub(crate) const fn explicit(number: u8) -> u8 {
+    0xa0 | number
+}
+
+/// What can be wrong with DER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DerError {
+    /// Fewer bytes than a length says.
+    #[error("bad DER: it ends too early")]
+    Truncated,
+    /// Bytes after the end of what is read.
+    #[error("bad DER: bytes after its end")]
+    Trailing,
+    /// Another tag than the one that has to stand here.
+    #[error("bad DER: tag 0x{found:02x} where 0x{expected:02x} is needed")]
+    Tag {
+        /// The tag that has to stand here.
+        expected: u8,
+        /// The one that does.
+        found: u8,
+    },
+    /// A length that is indefinite, not the shortest form, or over four bytes.
+    #[error("bad DER: length")]
+    Length,
+    /// A time that is none.
+    #[error("bad DER: time")]
+    Time,
+    /// A boolean, integer or bit string that is none.
+    #[error("bad DER: value")]
+    Value,
+}
+
+/// One tag, its value, and the whole of both.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Element<'a> {
+    /// The tag, one byte: certificates have no others.
+    pub(crate) tag: u8,
+    /// The content bytes.
+    pub(crate) value: &'a [u8],
+    /// Tag, length and content.
+    pub(crate) whole: &'a [u8],
+}
+
+/// Reads elements from the front of some bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Starts at the front.
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// The next element, whatever its tag.
+    pub(crate) fn any(&mut self) -> Result<Element<'a>, DerError> {
+        let [tag, first, after @ ..] = self.rest else {
+            return Err(DerError::Truncated);
+        };
+        // A tag number over 30 takes more bytes; nothing in a certificate or CRL has one.
+        if tag & 0x1f == 0x1f {
+            return Err(DerError::Value);
+        }
+        let (length, body) = length(*first, after)?;
+        let value = body.get(..length).ok_or(DerError::Truncated)?;
+        let end = self.rest.len() - (body.len() - length);
+        let whole = &self.rest[..end];
+        self.rest = &self.rest[end..];
+        Ok(Element {
+            tag: *tag,
+            value,
+            whole,
+        })
+    }
+
+    /// The next element, which must have this tag.
+    pub(crate) fn expect(&mut self, tag: u8) -> Result<Element<'a>, DerError> {
+        let element = self.any()?;
+        match element.tag == tag {
+            true => Ok(element),
+            false => Err(DerError::Tag {
+                expected: tag,
+                found: element.tag,
+            }),
+        }
+    }
+
+    /// The next element if it has this tag; else nothing is read.
+    pub(crate) fn optional(&mut self, tag: u8) -> Result<Option<Element<'a>>, DerError> {
+        match self.peek() {
+            Some(found) if found == tag => self.any().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The tag that comes next.
+    pub(crate) fn peek(&self) -> Option<u8> {
+        self.rest.first().copied()
+    }
+
+    /// Whether all is read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// That all is read.
+    pub(crate) fn end(self) -> Result<(), DerError> {
+        match self.is_empty() {
+            true => Ok(()),
+            false => Err(DerError::Trailing),
+        }
+    }
+}
+
+/// A UTCTime or GeneralizedTime, in the one form RFC 5280 allows: to the second, in `Z`.
+///
+/// What lies before 1970 is 1970: a certificate may begin then, and nobody's clock stands there.
+pub(crate) fn time(element: Element<'_>) -> Result<UnixTime, DerError> {
+    let digits = match (element.tag, element.value) {
+        (UTC_TIME, [digits @ .., b'Z']) if digits.len() == 12 => digits,
+        (GENERALIZED_TIME, [digits @ .., b'Z']) if digits.len() == 14 => digits,
+        _ => return Err(DerError::Time),
+    };
+    let (year, rest) = match element.tag {
+        // RFC 5280 §4.1.2.5.1: two digits mean 1950 to 2049.
+        UTC_TIME => match number(&digits[..2])? {
+            year @ 50.. => (1900 + year, &digits[2..]),
+            year => (2000 + year, &digits[2..]),
+        },
+        _ => (number(&digits[..4])?, &digits[4..]),
+    };
+    let (month, day) = (number(&rest[..2])?, number(&rest[2..4])?);
+    let (hour, minute) = (number(&rest[4..6])?, number(&rest[6..8])?);
+    let second = number(&rest[8..10])?;
+    let sane = (1..=12).contains(&month)
+        && (1..=days_in_month(year, month)).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 60;
+    if !sane {
+        return Err(DerError::Time);
+    }
+    let days = days_before_year(year) + days_before_month(year, month) + day - 1;
+    let seconds = (i64::from(days) - i64::from(days_before_year(1970))) * 86_400
+        + i64::from(hour * 3_600 + minute * 60 + second);
+    Ok(UnixTime::since_unix_epoch(std::time::Duration::from_secs(
+        u64::try_from(seconds).unwrap_or(0),
+    )))
+}
+
+/// An INTEGER's content in its shortest form, so that equal numbers are equal bytes.
+///
+/// DER demands the shortest form, and CAs have broken that: a serial that is `00 05` in the certificate and `05` in
+/// the CRL is revoked all the same.
+pub(crate) fn shortest(mut integer: &[u8]) -> &[u8] {
+    while let [first, second, ..] = integer {
+        let padding = matches!((first, second & 0x80), (0x00, 0x00) | (0xff, 0x80));
+        if !padding {
+            break;
+        }
+        integer = &integer[1..];
+    }
+    integer
+}
+
+/// A BOOLEAN's content.
+pub(crate) fn boolean(value: &[u8]) -> Result<bool, DerError> {
+    match value {
+        [0x00] => Ok(false),
+        [0xff] => Ok(true),
+        _ => Err(DerError::Value),
+    }
+}
+
+/// A BIT STRING's bytes, which must be whole ones.
+pub(crate) fn whole_bits(value: &[u8]) -> Result<&[u8], DerError> {
+    match value {
+        [0, bits @ ..] => Ok(bits),
+        _ => Err(DerError::Value),
+    }
+}
+
+fn length(first: u8, after: &[u8]) -> Result<(usize, &[u8]), DerError> {
+    if first < 0x80 {
+        return Ok((usize::from(first), after));
+    }
+    let size = usize::from(first & 0x7f);
+    if !(1..=LENGTH_BYTES_MAX).contains(&size) {
+        return Err(DerError::Length);
+    }
+    let (bytes, body) = after.split_at_checked(size).ok_or(DerError::Truncated)?;
+    let length = bytes
+        .iter()
+        .fold(0_usize, |length, byte| (length << 8) | usize::from(*byte));
+    // The shortest form only: two spellings of one certificate would be two fingerprints.
+    if bytes[0] == 0 || length < 0x80 {
+        return Err(DerError::Length);
+    }
+    Ok((length, body))
+}
+
+fn number(digits: &[u8]) -> Result<u32, DerError> {
+    digits.iter().try_fold(0, |number, digit| match digit {
+        b'0'..=b'9' => Ok(number * 10 + u32::from(digit - b'0')),
+        _ => Err(DerError::Time),
+    })
+}
+
+fn is_leap(year: u32) -> bool {
+    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+}
+
+fn days_in_month(year: u32, month: u32) -> u32 {
+    match month {
+        2 if is_leap(year) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+fn days_before_month(year: u32, month: u32) -> u32 {
+    (1..month).map(|month| days_in_month(year, month)).sum()
+}
+
+/// Days from the first of January of the year 0 (Gregorian, year 0 being a leap year) to that of `year`.
+fn days_before_year(year: u32) -> u32 {
+    match year {
+        0 => 0,
+        _ => {
+            let last = year - 1;
+            year * 365 + last / 4 - last / 100 + last / 400 + 1
+        }
+    }
+}
+
+/// Four bytes of length: 4 GiB, far over what a CRL may be.
+const LENGTH_BYTES_MAX: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(tag: u8, text: &str) -> Result<u64, DerError> {
+        time(Element {
+            tag,
+            value: text.as_bytes(),
+            whole: &[],
+        })
+        .map(|time| time.as_secs())
+    }
+
+    #[test]
+    fn times_are_read_as_rfc_5280_says() {
+        for (tag, text, expected) in [
+            (UTC_TIME, "700101000000Z", 0),
+            (UTC_TIME, "491231235959Z", 2_524_607_999),
+            (UTC_TIME, "500101000000Z", 0),
+            (GENERALIZED_TIME, "20240229120000Z", 1_709_208_000),
+            (GENERALIZED_TIME, "20500101000000Z", 2_524_608_000),
+            (GENERALIZED_TIME, "99991231235959Z", 253_402_300_799),
+            (GENERALIZED_TIME, "00000101000000Z", 0),
+        ] {
+            assert_eq!(seconds(tag, text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for (tag, text) in [
+            (UTC_TIME, "7001010000Z"),
+            (UTC_TIME, "700101000000+0000"),
+            (UTC_TIME, "20240101000000Z"),
+            (GENERALIZED_TIME, "20240230000000Z"),
+            (GENERALIZED_TIME, "20230229000000Z"),
+            (GENERALIZED_TIME, "20240101000000.5Z"),
+            (GENERALIZED_TIME, "20240101240000Z"),
+            (GENERALIZED_TIME, "2024a101000000Z"),
+            (GENERALIZED_TIME, ""),
+            (INTEGER, "20240101000000Z"),
+        ] {
+            assert_eq!(seconds(tag, text), Err(DerError::Time), "{text}");
+        }
+    }
+
+    #[test]
+    fn equal_integers_become_equal_bytes() {
+        for (long, short) in [
+            (&[0, 5][..], &[5][..]),
+            (&[0, 0, 0x80], &[0, 0x80]),
+            (&[0xff, 0x80], &[0x80]),
+            (&[0xff, 0x7f], &[0xff, 0x7f]),
+            (&[0], &[0]),
+            (&[0, 0], &[0]),
+            (&[], &[]),
+        ] {
+            assert_eq!(shortest(long), short, "{long:?}");
+        }
+    }
+
+    #[test]
+    fn lengths_that_lie_are_refused() {
+        for bytes in [
+            &[0x30][..],
+            &[0x30, 0x80, 0, 0],
+            &[0x30, 0x81, 0x05, 0, 0, 0, 0, 0],
+            &[0x30, 0x82, 0x00, 0x81],
+            &[0x30, 0x85, 1, 1, 1, 1, 1],
+            &[0x30, 0x84, 0xff, 0xff, 0xff, 0xff],
+            &[0x30, 0x02, 0x00],
+            &[0x1f, 0x81, 0x00],
+        ] {
+            assert!(Reader::new(bytes).any().is_err(), "{bytes:02x?}");
+        }
+    }
+}

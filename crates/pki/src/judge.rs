@@ -1,0 +1,616 @@
+//! The verdict on a presented chain: path, dates, depth, revocation, then who it is.
+//!
+//! Paths are built and signatures checked by webpki. Each complete path is then judged here, and where it is not
+//! acceptable webpki goes on to the next: with a CA renewed, re-keyed or cross-signed, any acceptable path will do.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use identity::{Agent, ChainVerified, ClientIdentity, Reason, Refusal};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
+
+use crate::bundle::{Ca, EMPTY_NAME, Fingerprint, Issuer};
+use crate::certificate::{Certificate, Day, Serial, Subject};
+use crate::settings::CrlExpired;
+use crate::signature;
+use crate::store::TrustStore;
+
+/// What a trust store says of a client, and what is needed to say it again.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    /// The verdict.
+    pub identity: ClientIdentity,
+    /// The path it rests on, where there is one.
+    pub chain: Option<Arc<VerifiedChain>>,
+    /// The certificates as the client sent them, its own first; none for an anonymous client.
+    pub presented: Arc<[CertificateDer<'static>]>,
+    /// The generation of the store that judged.
+    pub generation: u64,
+}
+
+impl Judgement {
+    /// Whether the verdict holds still: same trust, and no certificate or CRL it rests on has run out since.
+    ///
+    /// This is what a connection asks on each request: a comparison, and a second one for a verified client.
+    pub fn is_current(&self, generation: u64, now: UnixTime) -> bool {
+        let in_time = self
+            .chain
+            .as_ref()
+            .is_none_or(|chain| now <= chain.good_until);
+        self.generation == generation && in_time
+    }
+}
+
+/// A path that was verified, as far as it is needed to verify it again.
+#[derive(Debug)]
+pub struct VerifiedChain {
+    links: Box<[Link]>,
+    /// The earliest end among the certificates on the path, the anchor's among them.
+    earliest_end: UnixTime,
+    /// That, or the earliest next update of a CRL where expired CRLs reject.
+    good_until: UnixTime,
+    /// Bundle and policy under which the path was built.
+    paths: Fingerprint,
+    agent: Arc<Agent>,
+}
+
+impl VerifiedChain {
+    /// When the first certificate on the path ends.
+    pub fn earliest_end(&self) -> UnixTime {
+        self.earliest_end
+    }
+
+    /// The agent that it made known.
+    pub fn agent(&self) -> &Arc<Agent> {
+        &self.agent
+    }
+}
+
+/// One certificate on a path, as revocation sees it.
+#[derive(Debug)]
+struct Link {
+    issuer: Arc<Issuer>,
+    /// In its shortest form.
+    serial: Box<[u8]>,
+}
+
+/// What is wrong with which certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) reason: Reason,
+    /// The certificate it is about: subject, serial, issuer, dates.
+    pub(crate) certificate: String,
+    /// More, as sentences; may be empty.
+    pub(crate) detail: String,
+}
+
+/// A verified path before it is known whose it is.
+pub(crate) struct Path {
+    links: Box<[Link]>,
+    earliest_end: UnixTime,
+    good_until: UnixTime,
+}
+
+impl TrustStore {
+    /// Judges the certificates a client sent, its own first; proof of possession is the handshake's affair.
+    pub fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Judgement {
+        let presented = chain.iter().map(|der| der.clone().into_owned()).collect();
+        self.judge_presented(presented, now)
+    }
+
+    /// Judges again under this store what another store, or this one at an earlier time, has judged.
+    ///
+    /// A path that was good is confirmed by (issuer key, serial) alone while bundle and policy are the same; that is
+    /// all a CRL swap costs. Whatever is not confirmed is judged anew from the certificates, refused clients too:
+    /// the verdict is always what a new connection would get.
+    pub fn rejudge(&self, judgement: &Judgement, now: UnixTime) -> Judgement {
+        if let Some(chain) = &judgement.chain
+            && let Some(chain) = self.confirm(chain, now)
+        {
+            return Judgement {
+                chain: Some(chain),
+                generation: self.generation,
+                ..judgement.clone()
+            };
+        }
+        self.judge_presented(Arc::clone(&judgement.presented), now)
+    }
+
+    fn judge_presented(
+        &self,
+        presented: Arc<[CertificateDer<'static>]>,
+        now: UnixTime,
+    ) -> Judgement {
+        let (identity, chain) = match presented.split_first() {
+            None => (ClientIdentity::Anonymous, None),
+            Some((leaf, sent)) => match self.verified(leaf, sent, now) {
+                Ok(chain) => (
+                    ClientIdentity::Verified(Arc::clone(&chain.agent)),
+                    Some(chain),
+                ),
+                Err(fault) => (ClientIdentity::Refused(refusal(fault)), None),
+            },
+        };
+        Judgement {
+            identity,
+            chain,
+            presented,
+            generation: self.generation,
+        }
+    }
+
+    fn verified(
+        &self,
+        leaf: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<Arc<VerifiedChain>, Fault> {
+        let path = self.verify(leaf, sent, KeyUsage::client_auth(), now)?;
+        // The one place that says so: `path` comes from `verify` only when every check on it has passed.
+        let proof = ChainVerified::assertion();
+        let agent = Agent::from_leaf(leaf, &self.identity, proof)
+            .map_err(|error| Fault::new(Reason::Subject, leaf, format!("{}.", causes(&error))))?;
+        Ok(Arc::new(VerifiedChain {
+            links: path.links,
+            earliest_end: path.earliest_end,
+            good_until: path.good_until,
+            paths: self.paths,
+            agent: Arc::new(agent),
+        }))
+    }
+
+    /// The same path under this store, if every link of it still stands.
+    fn confirm(&self, chain: &VerifiedChain, now: UnixTime) -> Option<Arc<VerifiedChain>> {
+        if chain.paths != self.paths || now > chain.earliest_end {
+            return None;
+        }
+        let good_until = self.unrevoked(&chain.links, chain.earliest_end, now).ok()?;
+        Some(Arc::new(VerifiedChain {
+            links: chain.links.iter().map(Link::clone).collect(),
+            earliest_end: chain.earliest_end,
+            good_until,
+            paths: chain.paths,
+            agent: Arc::clone(&chain.agent),
+        }))
+    }
+
+    /// Builds and checks paths from a leaf until one is acceptable in every respect.
+    ///
+    /// # Errors
+    /// Why none is: of the paths that lead to an anchor rather than of those that lead nowhere.
+    pub(crate) fn verify(
+        &self,
+        leaf: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+        usage: KeyUsage,
+        now: UnixTime,
+    ) -> Result<Path, Fault> {
+        let parsed =
+            EndEntityCert::try_from(leaf).map_err(|error| self.fault(&error, leaf, sent, now))?;
+        if Certificate::read(leaf).is_ok_and(|leaf| leaf.issuer == EMPTY_NAME) {
+            return Err(Fault::new(Reason::Malformed, leaf, "Its issuer is empty."));
+        }
+        let intermediates = self.intermediates(sent);
+        let accepted = RefCell::new(None);
+        let refused = RefCell::new(None::<Fault>);
+        let judge_path = |path: &VerifiedPath<'_>| match self.check_path(leaf, path, now) {
+            Ok(path) => {
+                accepted.replace(Some(path));
+                Ok(())
+            }
+            Err(fault) => {
+                let mut first = refused.borrow_mut();
+                // Revoked is the one that a user of the agent can act on; else the first path found is the likeliest.
+                if first.is_none() || fault.reason == Reason::Revoked {
+                    *first = Some(fault);
+                }
+                Err(webpki::Error::UnknownRevocationStatus)
+            }
+        };
+        let outcome = parsed.verify_for_usage(
+            signature::algorithms().all,
+            &self.bundle.anchors,
+            &intermediates,
+            now,
+            usage,
+            None,
+            Some(&judge_path),
+        );
+        match (outcome, accepted.into_inner(), refused.into_inner()) {
+            (Ok(_), Some(path), _) => Ok(path),
+            (Err(_), _, Some(fault)) => Err(fault),
+            (Err(error), _, None) => Err(self.fault(&error, leaf, sent, now)),
+            // webpki accepts only what `judge_path` accepted. Should that change, nobody comes in by it.
+            (Ok(_), None, _) => Err(Fault::new(Reason::UnknownIssuer, leaf, "")),
+        }
+    }
+
+    /// The bundle's intermediates and what the client sent. Agents of Puppet 6 and later send only their own.
+    ///
+    /// What webpki cannot parse is left out: one odd certificate beside a good chain is no reason to refuse, nor may
+    /// it give the reason for a refusal.
+    fn intermediates<'a>(&'a self, sent: &'a [CertificateDer<'_>]) -> Vec<CertificateDer<'a>> {
+        let ours = self.bundle.intermediates().map(|ca| &ca.der);
+        let theirs = sent
+            .iter()
+            .filter(|der| EndEntityCert::try_from(*der).is_ok())
+            .filter(|der| {
+                self.bundle
+                    .cas
+                    .iter()
+                    .all(|ca| ca.der.as_ref() != der.as_ref())
+            });
+        ours.map(|der| CertificateDer::from(der.as_ref()))
+            .chain(theirs.map(|der| CertificateDer::from(der.as_ref())))
+            .collect()
+    }
+
+    /// Judges one path on which every signature is right and every certificate but the anchor is in time.
+    fn check_path(
+        &self,
+        leaf: &CertificateDer<'_>,
+        path: &VerifiedPath<'_>,
+        now: UnixTime,
+    ) -> Result<Path, Fault> {
+        let anchor = self
+            .bundle
+            .anchor_ca(path.anchor())
+            .ok_or_else(|| Fault::new(Reason::UnknownIssuer, leaf, ""))?;
+        check_time(leaf, anchor, now)?;
+        let ders: Vec<_> = path
+            .intermediate_certificates()
+            .map(webpki::Cert::der)
+            .collect();
+        if ders.len() > usize::from(self.settings.depth) {
+            return Err(Fault::new(
+                Reason::Depth,
+                leaf,
+                format!(
+                    "{} intermediate CAs stand between it and {}; the proxy's `depth` allows {}.",
+                    ders.len(),
+                    anchor.issuer.text,
+                    self.settings.depth
+                ),
+            ));
+        }
+        let malformed = |_| Fault::new(Reason::Malformed, leaf, "");
+        let mut links = Vec::with_capacity(ders.len() + 1);
+        let mut issuer = Arc::clone(&anchor.issuer);
+        let mut earliest_end = anchor.not_after;
+        // From the anchor down, so that each certificate's issuer is at hand.
+        for der in ders.iter().rev() {
+            let ca = Certificate::read(der).map_err(malformed)?;
+            check_ca(leaf, &ca)?;
+            earliest_end = earliest_end.min(ca.not_after);
+            let next = self.issuer(&ca);
+            links.push(Link::new(std::mem::replace(&mut issuer, next), &ca));
+        }
+        let own = Certificate::read(leaf).map_err(malformed)?;
+        earliest_end = earliest_end.min(own.not_after);
+        links.push(Link::new(issuer, &own));
+        let good_until = self.unrevoked(&links, earliest_end, now).map_err(|fault| {
+            let revoked = ders
+                .iter()
+                .rev()
+                .chain([leaf])
+                .nth(fault.link)
+                .unwrap_or(leaf);
+            self.revocation_fault(&fault, &links, leaf, revoked)
+        })?;
+        Ok(Path {
+            links: links.into(),
+            earliest_end,
+            good_until,
+        })
+    }
+
+    /// The bundle's own value for an issuer, or a new one for a CA that the client sent.
+    fn issuer(&self, ca: &Certificate<'_>) -> Arc<Issuer> {
+        let known = self.bundle.issuers.get(&Issuer::id(ca));
+        known.map_or_else(|| Arc::new(Issuer::of(ca)), Arc::clone)
+    }
+
+    /// Looks every link up in its issuer's CRL; until when the outcome holds.
+    fn unrevoked(
+        &self,
+        links: &[Link],
+        earliest_end: UnixTime,
+        now: UnixTime,
+    ) -> Result<UnixTime, LinkFault> {
+        let mut good_until = earliest_end;
+        let mut fault = None;
+        for (index, link) in links.iter().enumerate() {
+            match self.check_link(link, now) {
+                Ok(until) => good_until = good_until.min(until.unwrap_or(good_until)),
+                Err(reason) => {
+                    if fault.is_none() || reason == Reason::Revoked {
+                        fault = Some(LinkFault {
+                            link: index,
+                            reason,
+                        });
+                    }
+                }
+            }
+        }
+        fault.map_or(Ok(good_until), Err)
+    }
+
+    fn check_link(&self, link: &Link, now: UnixTime) -> Result<Option<UnixTime>, Reason> {
+        let unchecked = self.is_unchecked(&link.issuer);
+        let Some(indexed) = self.crl_of(&link.issuer) else {
+            return if unchecked {
+                Ok(None)
+            } else {
+                Err(Reason::CrlMissing)
+            };
+        };
+        if indexed.crl.serials.contains(&link.serial) {
+            return Err(Reason::Revoked);
+        }
+        // An old list is better than none, and none would do for an unchecked issuer.
+        match self.settings.crl_expired {
+            CrlExpired::Reject if !unchecked && indexed.crl.is_expired(now) => {
+                Err(Reason::CrlExpired)
+            }
+            CrlExpired::Reject if !unchecked => Ok(indexed.crl.next_update),
+            CrlExpired::Reject | CrlExpired::Warn => Ok(None),
+        }
+    }
+
+    fn revocation_fault(
+        &self,
+        fault: &LinkFault,
+        links: &[Link],
+        leaf: &CertificateDer<'_>,
+        revoked: &CertificateDer<'_>,
+    ) -> Fault {
+        let issuer = &links[fault.link].issuer;
+        let detail = match (fault.reason, self.crl_of(issuer)) {
+            (Reason::Revoked, Some(indexed)) => {
+                let list = format!(
+                    "It is on the CRL of {}, number {}.",
+                    issuer.text,
+                    indexed.crl.number_text()
+                );
+                match fault.link + 1 == links.len() {
+                    true => list,
+                    false => format!(
+                        "{list} It is a CA above the certificate {}.",
+                        described(leaf)
+                    ),
+                }
+            }
+            (Reason::CrlExpired, Some(indexed)) => format!(
+                "The CRL of {}, number {}, ended on {}; the proxy's operator has to fetch a new one.",
+                issuer.text,
+                indexed.crl.number_text(),
+                indexed
+                    .crl
+                    .next_update
+                    .map_or_else(String::new, |end| Day(end).to_string()),
+            ),
+            _ => format!(
+                "The proxy has no CRL of {}; its operator has to add it to `[trust] crl` (on the CA: ca_crl.pem).",
+                issuer.text
+            ),
+        };
+        // A missing CRL is not the fault of the CA certificate that it would have listed.
+        match fault.reason {
+            Reason::Revoked => Fault::new(fault.reason, revoked, detail),
+            reason => Fault::new(reason, leaf, detail),
+        }
+    }
+
+    /// What webpki's error means, about which certificate.
+    fn fault(
+        &self,
+        error: &webpki::Error,
+        leaf: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Fault {
+        use webpki::Error;
+        let own = Certificate::read(leaf).ok();
+        let expired = own.as_ref().is_some_and(|own| now > own.not_after);
+        let early = own.as_ref().is_some_and(|own| now < own.not_before);
+        let reason = match error {
+            Error::CertExpired { .. } if expired => Reason::Expired,
+            Error::CertNotValidYet { .. } if early => Reason::NotYetValid,
+            Error::CertExpired { .. } => Reason::CaExpired,
+            Error::CertNotValidYet { .. } => Reason::CaNotYetValid,
+            Error::UnknownIssuer => Reason::UnknownIssuer,
+            Error::InvalidSignatureForPublicKey => Reason::BadSignature,
+            Error::UnsupportedSignatureAlgorithmContext(_)
+            | Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
+                Reason::UnsupportedAlgorithm
+            }
+            Error::RequiredEkuNotFoundContext(_) | Error::EmptyEkuExtension => Reason::WrongPurpose,
+            Error::UnsupportedCriticalExtension => Reason::CriticalExtension,
+            Error::UnsupportedCertVersion => match own.as_ref().map(|own| own.version) {
+                Some(1 | 2) => Reason::CertificateVersion,
+                _ => Reason::Malformed,
+            },
+            Error::CaUsedAsEndEntity => Reason::NotAnEndEntity,
+            Error::EndEntityUsedAsCa
+            | Error::PathLenConstraintViolated
+            | Error::NameConstraintViolation
+            | Error::MalformedNameConstraint
+            | Error::InvalidNetworkMaskConstraint => Reason::PathConstraint,
+            // Too many CAs above it, or so many candidates that the search was given up.
+            Error::MaximumPathDepthExceeded
+            | Error::MaximumPathBuildCallsExceeded
+            | Error::MaximumSignatureChecksExceeded
+            | Error::MaximumNameConstraintComparisonsExceeded => Reason::Depth,
+            _ => Reason::Malformed,
+        };
+        let detail = match reason {
+            Reason::UnknownIssuer | Reason::BadSignature => {
+                own.as_ref().map(|own| self.issuer_detail(own))
+            }
+            Reason::CaExpired | Reason::CaNotYetValid => self.untimely_ca(sent, now),
+            Reason::Malformed => Some(format!("The reader says: {error}.")),
+            _ => None,
+        };
+        Fault::new(reason, leaf, detail.unwrap_or_default())
+    }
+
+    fn issuer_detail(&self, leaf: &Certificate<'_>) -> String {
+        let known = self
+            .bundle
+            .issuers
+            .values()
+            .any(|issuer| *issuer.name == *leaf.issuer);
+        match known {
+            true => format!(
+                "The proxy knows a CA {}, but its key did not sign this certificate: the CA was made anew, or this is \
+                 another one of the same name.",
+                Subject(leaf.issuer)
+            ),
+            false => {
+                let mut names: Vec<_> = self
+                    .bundle
+                    .issuers
+                    .values()
+                    .map(|issuer| issuer.text.as_str())
+                    .collect();
+                names.sort_unstable();
+                names.dedup();
+                names.truncate(SUBJECTS_SHOWN_MAX);
+                format!("The proxy trusts {}.", names.join("; "))
+            }
+        }
+    }
+
+    fn untimely_ca(&self, sent: &[CertificateDer<'_>], now: UnixTime) -> Option<String> {
+        let ours = self.bundle.cas.iter().map(|ca| &*ca.der);
+        ours.chain(sent.iter().map(|der| &**der))
+            .filter_map(|der| Certificate::read(der).ok())
+            .find(|ca| now > ca.not_after || now < ca.not_before)
+            .map(|ca| format!("It is about the CA certificate {}.", ca.describe()))
+    }
+}
+
+impl Fault {
+    pub(crate) fn new(reason: Reason, certificate: &[u8], detail: impl Into<String>) -> Self {
+        Self {
+            reason,
+            certificate: described(certificate),
+            detail: detail.into(),
+        }
+    }
+}
+
+impl Link {
+    fn new(issuer: Arc<Issuer>, certificate: &Certificate<'_>) -> Self {
+        Self {
+            issuer,
+            serial: certificate.serial.into(),
+        }
+    }
+
+    fn clone(&self) -> Self {
+        Self {
+            issuer: Arc::clone(&self.issuer),
+            serial: self.serial.clone(),
+        }
+    }
+}
+
+/// Which link of a path fails, counted from the anchor down, and why.
+struct LinkFault {
+    link: usize,
+    reason: Reason,
+}
+
+/// The anchor's own dates, which webpki does not look at.
+fn check_time(leaf: &CertificateDer<'_>, anchor: &Ca, now: UnixTime) -> Result<(), Fault> {
+    let about = || format!("It is about the CA certificate {}.", anchor.described);
+    match () {
+        () if now > anchor.not_after => Err(Fault::new(Reason::CaExpired, leaf, about())),
+        () if now < anchor.not_before => Err(Fault::new(Reason::CaNotYetValid, leaf, about())),
+        () => Ok(()),
+    }
+}
+
+/// What webpki does not ask of a CA on a path: that its key may sign certificates, and that it has a name.
+fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), Fault> {
+    if ca.subject == EMPTY_NAME || ca.issuer == EMPTY_NAME {
+        return Err(Fault::new(
+            Reason::PathConstraint,
+            leaf,
+            "A CA above it has an empty name.",
+        ));
+    }
+    match ca.extensions.signs_certificates() {
+        true => Ok(()),
+        false => Err(Fault::new(
+            Reason::PathConstraint,
+            leaf,
+            format!(
+                "The key usage of {} does not allow to sign certificates.",
+                ca.describe()
+            ),
+        )),
+    }
+}
+
+/// What the agent's user is told, with what to run.
+fn refusal(fault: Fault) -> Refusal {
+    let help = match fault.reason {
+        Reason::Revoked | Reason::Expired => RENEW,
+        Reason::UnknownIssuer | Reason::BadSignature => {
+            "Compare the agent's CA with the server's (puppet ssl verify). If the agent belongs to this server: \
+             on the agent run puppet ssl clean, then puppet agent -t."
+        }
+        Reason::NotYetValid | Reason::CaNotYetValid => "Compare the clocks of agent, CA and proxy.",
+        Reason::CaExpired => {
+            "The operator has to renew the CA certificate and give it to agents and proxy."
+        }
+        Reason::Subject
+        | Reason::WrongPurpose
+        | Reason::CriticalExtension
+        | Reason::NotAnEndEntity => RENEW,
+        Reason::CertificateVersion | Reason::Malformed | Reason::UnsupportedAlgorithm => RENEW,
+        _ => "",
+    };
+    let parts = [fault.detail.as_str(), help];
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    Refusal {
+        reason: fault.reason,
+        certificate: fault.certificate,
+        help: parts.join(" "),
+    }
+}
+
+fn described(der: &[u8]) -> String {
+    match Certificate::read(der) {
+        Ok(certificate) => format!(
+            "\"{}\" (serial {}, issued by \"{}\", valid {} to {})",
+            Subject(certificate.subject),
+            Serial(certificate.serial),
+            Subject(certificate.issuer),
+            Day(certificate.not_before),
+            Day(certificate.not_after),
+        ),
+        Err(_) => "(unreadable)".into(),
+    }
+}
+
+/// An error and its causes in one sentence.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+const RENEW: &str = "To get a new certificate: on the CA run puppetserver ca clean --certname NAME, on the agent run \
+                     puppet ssl clean, then puppet agent -t.";
+
+/// CA subjects in a refusal: enough to see that it is another estate, not a list.
+const SUBJECTS_SHOWN_MAX: usize = 4;

@@ -1,0 +1,139 @@
+//! Reading PEM: certificates, CRLs and keys out of named bytes, with the block that is wrong.
+
+use rustls_pki_types::pem::{PemObject, SectionKind};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::problem::PkiProblem;
+
+/// Something with the name an operator knows it by, usually the path it was read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named<T> {
+    /// The name that problems quote.
+    pub name: String,
+    /// The thing.
+    pub value: T,
+}
+
+impl<T> Named<T> {
+    /// Names a value.
+    pub fn new(name: impl Into<String>, value: T) -> Self {
+        Self {
+            name: name.into(),
+            value,
+        }
+    }
+}
+
+/// One DER block and where it stood.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    /// The material's name.
+    pub(crate) name: String,
+    /// Counted from 1 over all blocks of the material.
+    pub(crate) number: usize,
+    /// The bytes.
+    pub(crate) der: Vec<u8>,
+}
+
+impl Block {
+    /// The problem that says this block is not what it says it is.
+    pub(crate) fn malformed(&self, what: &'static str, why: impl ToString) -> PkiProblem {
+        PkiProblem::Malformed {
+            what,
+            name: self.name.clone(),
+            block: self.number,
+            why: why.to_string(),
+        }
+    }
+
+    /// `"a.pem" block 2`.
+    pub(crate) fn place(&self) -> String {
+        format!("\"{}\" block {}", self.name, self.number)
+    }
+}
+
+/// All certificates of a material, in order.
+///
+/// # Errors
+/// Text that is not PEM, or holds no certificate.
+pub(crate) fn certificates(material: &Named<Vec<u8>>) -> Result<Vec<Block>, PkiProblem> {
+    blocks("certificate", SectionKind::Certificate, material)
+}
+
+/// All CRLs of a material, in order.
+///
+/// # Errors
+/// Text that is not PEM, or holds no CRL.
+pub(crate) fn crls(material: &Named<Vec<u8>>) -> Result<Vec<Block>, PkiProblem> {
+    blocks("CRL", SectionKind::Crl, material)
+}
+
+/// The first private key of a material: PKCS#8, PKCS#1 or SEC1.
+///
+/// # Errors
+/// Text that is not PEM, or holds no key. An encrypted key is no key: nobody is there to type the password.
+pub(crate) fn private_key(material: &Named<Vec<u8>>) -> Result<PrivateKeyDer<'static>, PkiProblem> {
+    use rustls_pki_types::pem::Error;
+    PrivateKeyDer::from_pem_slice(&material.value).map_err(|error| match error {
+        Error::NoItemsFound if contains(&material.value, b"-----BEGIN ENCRYPTED PRIVATE KEY") => {
+            PkiProblem::UnusableKey {
+                name: material.name.clone(),
+                why: "it is encrypted; write it without a password (openssl pkey)".into(),
+            }
+        }
+        Error::NoItemsFound => PkiProblem::Empty {
+            what: "key",
+            name: material.name.clone(),
+        },
+        // The reader's own text may quote the line, and this is a key: none of it is passed on.
+        _ => PkiProblem::NotPem {
+            what: "key",
+            name: material.name.clone(),
+            why: "a block is damaged".into(),
+        },
+    })
+}
+
+/// Whether a material holds a PEM CRL at all: a directory of CRLs is taken file by file, whatever the names.
+#[must_use]
+pub fn holds_crl(bytes: &[u8]) -> bool {
+    contains(bytes, b"-----BEGIN X509 CRL-----")
+}
+
+/// A certificate's DER as rustls names it.
+pub(crate) fn certificate_der(block: &Block) -> CertificateDer<'static> {
+    CertificateDer::from(block.der.clone())
+}
+
+fn blocks(
+    what: &'static str,
+    wanted: SectionKind,
+    material: &Named<Vec<u8>>,
+) -> Result<Vec<Block>, PkiProblem> {
+    let mut found = Vec::new();
+    for (index, section) in <(SectionKind, Vec<u8>)>::pem_slice_iter(&material.value).enumerate() {
+        let (kind, der) = section.map_err(|error| PkiProblem::NotPem {
+            what,
+            name: material.name.clone(),
+            why: format!("block {}: {error}", index + 1),
+        })?;
+        if kind == wanted {
+            found.push(Block {
+                name: material.name.clone(),
+                number: index + 1,
+                der,
+            });
+        }
+    }
+    if found.is_empty() {
+        return Err(PkiProblem::Empty {
+            what,
+            name: material.name.clone(),
+        });
+    }
+    Ok(found)
+}
+
+fn contains(bytes: &[u8], needle: &[u8]) -> bool {
+    bytes.windows(needle.len()).any(|window| window == needle)
+}

@@ -1,0 +1,68 @@
+//! What can be wrong with trust material or a credential: one diagnosis each.
+
+/// One thing that is wrong with the material a configuration names.
+///
+/// Messages quote the name the caller gave (usually a path) and the PEM block, counted from 1.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PkiProblem {
+    /// The text is not PEM at all, or a block of it is damaged.
+    #[error("{what} \"{name}\": not PEM: {why}")]
+    NotPem {
+        /// What was expected there: `certificate`, `CRL`, `key`.
+        what: &'static str,
+        /// The material's name.
+        name: String,
+        /// What the reader said.
+        why: String,
+    },
+    /// PEM, but none of its blocks is what was expected.
+    #[error("{what} \"{name}\": holds no {what}")]
+    Empty {
+        /// What was expected there.
+        what: &'static str,
+        /// The material's name.
+        name: String,
+    },
+    /// A block that says what it is, and is not.
+    #[error("{what} \"{name}\" block {block}: not a {what}: {why}")]
+    Malformed {
+        /// What was expected there.
+        what: &'static str,
+        /// The material's name.
+        name: String,
+        /// Which block, from 1.
+        block: usize,
+        /// What is wrong with its bytes.
+        why: String,
+    },
+    /// The bundle holds no certificate that may be a CA.
+    #[error("the CA bundle holds no usable CA certificate: nobody could be verified")]
+    NoCa,
+    /// No usable CRL, and the configuration does not say that revocation is not checked.
+    #[error("no usable CRL, and `unchecked` names no issuer: revoked certificates would pass")]
+    NoCrl,
+    /// A CRL that cannot be used, where it would have been needed: otherwise a warning.
+    #[error("{0}")]
+    CrlUnusable(String),
+    /// A key that aws-lc cannot sign with.
+    #[error("key \"{name}\": cannot be used: {why}")]
+    UnusableKey {
+        /// The key's name.
+        name: String,
+        /// What the key reader said.
+        why: String,
+    },
+    /// The chain's first certificate holds another key.
+    #[error("key \"{key}\" does not belong to certificate \"{chain}\" ({subject})")]
+    KeyMismatch {
+        /// The key's name.
+        key: String,
+        /// The chain's name.
+        chain: String,
+        /// The leaf's subject.
+        subject: String,
+    },
+    /// rustls would not take what was put together.
+    #[error("TLS configuration: {0}")]
+    Tls(String),
+}

@@ -1,0 +1,571 @@
+//! The trust store: CA bundle, CRL index and policy as one value that is built whole and then only read.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foldhash::fast::RandomState;
+use rustls_pki_types::{SubjectPublicKeyInfoDer, UnixTime};
+
+use crate::bundle::{Bundle, Fingerprint, Issuer};
+use crate::certificate::{Day, Signed, Subject};
+use crate::crl::{Crl, CrlError};
+use crate::pem::{self, Block, Named};
+use crate::problem::PkiProblem;
+use crate::settings::{CrlExpired, TrustSettings};
+use crate::signature;
+
+/// The bytes a trust store is made of.
+#[derive(Clone, Debug, Default)]
+pub struct Material {
+    /// PEM bundles of CA certificates.
+    pub bundle: Vec<Named<Vec<u8>>>,
+    /// PEM CRLs, each blob one or several; of a directory every file that [`crate::holds_crl`].
+    pub crls: Vec<Named<Vec<u8>>>,
+}
+
+/// CA bundle, CRLs and policy.
+///
+/// Immutable but for one thing: a CRL whose issuer is not in the bundle is verified when a path first yields that
+/// issuer's key, and the outcome is remembered.
+#[derive(Debug)]
+pub struct TrustStore {
+    pub(crate) generation: u64,
+    /// Of everything a path depends on: bundle, policy, subject rule. Not of the CRLs.
+    pub(crate) paths: Fingerprint,
+    /// Of everything.
+    whole: Fingerprint,
+    pub(crate) settings: TrustSettings,
+    pub(crate) identity: identity::Settings,
+    pub(crate) bundle: Arc<Bundle>,
+    /// The newest CRL of each issuer of the bundle.
+    index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
+    strays: Vec<Arc<IndexedCrl>>,
+    /// What became of the strays at issuers that clients sent: a CRL, or none.
+    late: Mutex<HashMap<Fingerprint, Option<Arc<IndexedCrl>>, RandomState>>,
+    warnings: Vec<String>,
+}
+
+/// A CRL that counts, or may come to count.
+#[derive(Debug)]
+pub(crate) struct IndexedCrl {
+    pub(crate) crl: Crl,
+    /// Of its DER.
+    fingerprint: Fingerprint,
+    /// Where it stood: `"crl.pem" block 1`.
+    pub(crate) place: String,
+    /// The DER of a stray, for its signature is still to be checked. Empty once that is done.
+    unverified: Box<[u8]>,
+}
+
+/// What metrics and `check` say about a trust store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustStatus {
+    /// The store's generation.
+    pub generation: u64,
+    /// Each CA of the bundle.
+    pub cas: Vec<CaStatus>,
+    /// The CRL in force of each issuer that has one.
+    pub crls: Vec<CrlStatus>,
+    /// Subjects of CAs without a CRL whose certificates are therefore refused.
+    pub crl_missing: Vec<String>,
+    /// Subjects of CAs without a CRL whose certificates are accepted, since `unchecked` says so.
+    pub unchecked: Vec<String>,
+    /// CRLs whose issuer is not in the bundle, by place.
+    pub strays: Vec<String>,
+    /// What is wrong and does not stop anything: sentences for the log.
+    pub alarms: Vec<String>,
+}
+
+/// One CA of the bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaStatus {
+    /// RFC 2253.
+    pub subject: String,
+    /// Whether paths may end at it.
+    pub anchor: bool,
+    /// Begin of its time.
+    pub not_before: UnixTime,
+    /// End of its time.
+    pub not_after: UnixTime,
+    /// Whether it is before or past its time.
+    pub in_time: bool,
+    /// Where it stood.
+    pub source: String,
+}
+
+/// One CRL in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrlStatus {
+    /// RFC 2253.
+    pub issuer: String,
+    /// CRL number.
+    pub number: String,
+    /// How many certificates are revoked.
+    pub entries: usize,
+    /// When it was made.
+    pub this_update: UnixTime,
+    /// Until when it promises to be the newest; none if it does not say.
+    pub next_update: Option<UnixTime>,
+    /// Whether that is past.
+    pub expired: bool,
+    /// Where it stood.
+    pub source: String,
+}
+
+impl TrustStore {
+    /// Builds a store, reusing what has not changed since `previous`.
+    ///
+    /// The generation is `previous`'s when nothing at all has changed, else one more, beginning with 1. A CRL older
+    /// than the one in force is not taken: the newer stays, with a warning, until the process starts anew.
+    ///
+    /// # Errors
+    /// Every problem at once: material that cannot be read, no CA, or no CRL where `unchecked` names no issuer.
+    pub fn build(
+        material: &Material,
+        settings: &TrustSettings,
+        identity: &identity::Settings,
+        previous: Option<&Self>,
+    ) -> Result<Self, Vec<PkiProblem>> {
+        let mut problems = Vec::new();
+        let bundle = Bundle::read(&material.bundle, previous.map(|previous| &previous.bundle));
+        let mut blocks = Vec::new();
+        for crl in &material.crls {
+            match pem::crls(crl) {
+                Ok(found) => blocks.extend(found),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        let bundle = match bundle {
+            Ok(bundle) => bundle,
+            Err(found) => {
+                problems.splice(0..0, found);
+                return Err(problems);
+            }
+        };
+        let mut shelf = Shelf::new(&bundle, previous);
+        for block in blocks {
+            if let Err(problem) = shelf.put(block) {
+                problems.push(problem);
+            }
+        }
+        if shelf.is_empty() && settings.unchecked.is_empty() && problems.is_empty() {
+            problems.extend(shelf.warnings.iter().cloned().map(PkiProblem::CrlUnusable));
+            problems.push(PkiProblem::NoCrl);
+        }
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        shelf.keep_newer(previous);
+        Ok(Self::assemble(shelf, settings, identity, previous))
+    }
+
+    fn assemble(
+        shelf: Shelf<'_>,
+        settings: &TrustSettings,
+        identity: &identity::Settings,
+        previous: Option<&Self>,
+    ) -> Self {
+        let bundle = Arc::clone(shelf.bundle);
+        let policy = format!("{settings:?} {identity:?}");
+        let paths = Fingerprint::of([&bundle.fingerprint.as_bytes()[..], policy.as_bytes()]);
+        let mut crls: Vec<_> = shelf
+            .index
+            .values()
+            .chain(&shelf.strays)
+            .map(|crl| crl.fingerprint)
+            .collect();
+        crls.sort_unstable();
+        let whole = Fingerprint::of(
+            std::iter::once(&paths)
+                .chain(&crls)
+                .map(|fingerprint| &fingerprint.as_bytes()[..]),
+        );
+        let generation = previous.map_or(1, |previous| {
+            previous.generation + u64::from(previous.whole != whole)
+        });
+        let mut warnings = bundle.warnings.clone();
+        warnings.extend(shelf.warnings);
+        let mut store = Self {
+            generation,
+            paths,
+            whole,
+            settings: settings.clone(),
+            identity: *identity,
+            bundle,
+            index: shelf.index,
+            strays: shelf.strays,
+            late: Mutex::default(),
+            warnings,
+        };
+        store.warn_of_policy();
+        store
+    }
+
+    fn warn_of_policy(&mut self) {
+        for (issuer, unchecked) in self.without_crl() {
+            self.warnings.push(match unchecked {
+                true => format!("certificates of CA {issuer} are accepted without a CRL: `unchecked` says so"),
+                false => format!(
+                    "no CRL of CA {issuer}: every certificate it issued is refused; give its CRL (puppetserver keeps \
+                     both of a root and its intermediate in ca_crl.pem)"
+                ),
+            });
+        }
+        for entry in &self.settings.unchecked {
+            let known = self
+                .bundle
+                .issuers
+                .values()
+                .any(|issuer| issuer.text == *entry);
+            if entry != UNCHECKED_ALL && !known {
+                self.warnings.push(format!(
+                    "unchecked \"{entry}\" is not the subject of a CA of the bundle, as RFC 2253 spells it"
+                ));
+            }
+        }
+    }
+
+    /// Rises with each change; connections compare it on each request.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What was found wrong while building, and does not stop it.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The Names of the bundle's CAs, as hints for clients that hold several certificates.
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = &[u8]> {
+        let mut names: Vec<&[u8]> = self
+            .bundle
+            .issuers
+            .values()
+            .map(|issuer| &*issuer.name)
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names.into_iter()
+    }
+
+    /// What metrics and `check` print.
+    pub fn status(&self, now: UnixTime) -> TrustStatus {
+        let cas = self.bundle.cas.iter().map(|ca| CaStatus {
+            subject: ca.issuer.text.clone(),
+            anchor: ca.is_anchor,
+            not_before: ca.not_before,
+            not_after: ca.not_after,
+            in_time: ca.not_before <= now && now <= ca.not_after,
+            source: ca.place.clone(),
+        });
+        let mut crls: Vec<_> = self
+            .index
+            .values()
+            .map(|indexed| indexed.status(now))
+            .collect();
+        crls.sort_by(|a, b| (&a.issuer, &a.source).cmp(&(&b.issuer, &b.source)));
+        let (unchecked, missing): (Vec<_>, Vec<_>) = self
+            .without_crl()
+            .into_iter()
+            .partition(|(_, unchecked)| *unchecked);
+        TrustStatus {
+            generation: self.generation,
+            cas: cas.collect(),
+            crls,
+            crl_missing: missing.into_iter().map(|(issuer, _)| issuer).collect(),
+            unchecked: unchecked.into_iter().map(|(issuer, _)| issuer).collect(),
+            strays: self
+                .strays
+                .iter()
+                .map(|stray| stray.place.clone())
+                .collect(),
+            alarms: self.alarms(now),
+        }
+    }
+
+    fn alarms(&self, now: UnixTime) -> Vec<String> {
+        let mut alarms = self.warnings.clone();
+        for ca in &self.bundle.cas {
+            if now > ca.not_after {
+                alarms.push(format!(
+                    "CA {} expired on {}",
+                    ca.issuer.text,
+                    Day(ca.not_after)
+                ));
+            } else if now < ca.not_before {
+                alarms.push(format!(
+                    "CA {} is not valid before {}",
+                    ca.issuer.text,
+                    Day(ca.not_before)
+                ));
+            }
+        }
+        for indexed in self.index.values() {
+            let issuer = Subject(&indexed.crl.issuer);
+            if let Some(next_update) = indexed
+                .crl
+                .next_update
+                .filter(|_| indexed.crl.is_expired(now))
+            {
+                let consequence = match self.settings.crl_expired {
+                    CrlExpired::Warn => "it is still judged by; what was revoked since passes",
+                    CrlExpired::Reject => "its issuer's certificates are refused",
+                };
+                alarms.push(format!(
+                    "the CRL of {issuer} ({}) expired on {}: {consequence}",
+                    indexed.place,
+                    Day(next_update)
+                ));
+            }
+            if indexed.crl.this_update > now {
+                alarms.push(format!(
+                    "the CRL of {issuer} ({}) says it was made on {}, which is to come: compare the clocks",
+                    indexed.place,
+                    Day(indexed.crl.this_update)
+                ));
+            }
+        }
+        alarms
+    }
+
+    /// Subjects of CAs without a CRL, and whether `unchecked` names them.
+    fn without_crl(&self) -> Vec<(String, bool)> {
+        let mut found: Vec<_> = self
+            .bundle
+            .issuers
+            .values()
+            .filter(|issuer| !self.index.contains_key(&issuer.id))
+            .map(|issuer| (issuer.text.clone(), self.is_unchecked(issuer)))
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// Whether the configuration says in words that this issuer's certificates need no CRL.
+    pub(crate) fn is_unchecked(&self, issuer: &Issuer) -> bool {
+        let mut entries = self.settings.unchecked.iter();
+        entries.any(|entry| entry == UNCHECKED_ALL || *entry == issuer.text)
+    }
+
+    /// The CRL in force of an issuer.
+    pub(crate) fn crl_of(&self, issuer: &Issuer) -> Option<Arc<IndexedCrl>> {
+        match self.index.get(&issuer.id) {
+            Some(crl) => Some(Arc::clone(crl)),
+            // An issuer of the bundle has been matched with every CRL at load.
+            None if self.bundle.issuers.contains_key(&issuer.id) || !issuer.signs_crls => None,
+            None => self.stray_of(issuer),
+        }
+    }
+
+    /// Looks for an issuer's CRL among those that no CA of the bundle made, and remembers the outcome.
+    fn stray_of(&self, issuer: &Issuer) -> Option<Arc<IndexedCrl>> {
+        let has_name = |stray: &&Arc<IndexedCrl>| stray.crl.issuer == issuer.name;
+        if !self.strays.iter().any(|stray| has_name(&stray)) {
+            return None;
+        }
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = late.get(&issuer.id) {
+            return known.clone();
+        }
+        let spki = SubjectPublicKeyInfoDer::from(&*issuer.spki);
+        let newest = self
+            .strays
+            .iter()
+            .filter(has_name)
+            .filter(|stray| is_signed_by(&stray.unverified, &spki))
+            .max_by(|a, b| a.crl.age(&b.crl))
+            .cloned();
+        if late.len() < LATE_ISSUERS_MAX {
+            late.insert(issuer.id, newest.clone());
+        }
+        newest
+    }
+}
+
+impl IndexedCrl {
+    fn status(&self, now: UnixTime) -> CrlStatus {
+        CrlStatus {
+            issuer: Subject(&self.crl.issuer).to_string(),
+            number: self.crl.number_text(),
+            entries: self.crl.serials.len(),
+            this_update: self.crl.this_update,
+            next_update: self.crl.next_update,
+            expired: self.crl.is_expired(now),
+            source: self.place.clone(),
+        }
+    }
+}
+
+/// CRLs being sorted in.
+struct Shelf<'a> {
+    bundle: &'a Arc<Bundle>,
+    /// What the store before had already read and verified.
+    known: HashMap<Fingerprint, (Fingerprint, Arc<IndexedCrl>), RandomState>,
+    index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
+    strays: Vec<Arc<IndexedCrl>>,
+    warnings: Vec<String>,
+}
+
+impl<'a> Shelf<'a> {
+    fn new(bundle: &'a Arc<Bundle>, previous: Option<&TrustStore>) -> Self {
+        let known = previous
+            .into_iter()
+            .flat_map(|previous| &previous.index)
+            .map(|(issuer, crl)| (crl.fingerprint, (*issuer, Arc::clone(crl))))
+            .collect();
+        Self {
+            bundle,
+            known,
+            index: HashMap::default(),
+            strays: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.index.is_empty() && self.strays.is_empty()
+    }
+
+    /// Sorts one CRL in.
+    ///
+    /// # Errors
+    /// Bytes that are no CRL. One that cannot be used is a warning: the others of the file are still good.
+    fn put(&mut self, block: Block) -> Result<(), PkiProblem> {
+        let fingerprint = Fingerprint::of([&*block.der]);
+        if let Some((issuer, crl)) = self.known.get(&fingerprint)
+            && crl.place == block.place()
+            && self.may_sign_crls(*issuer)
+        {
+            let (issuer, crl) = (*issuer, Arc::clone(crl));
+            self.place(issuer, crl);
+            return Ok(());
+        }
+        let crl = match Crl::read(&block.der) {
+            Ok(crl) => crl,
+            Err(CrlError::Der(error)) => return Err(block.malformed("CRL", error)),
+            Err(CrlError::Unusable(why)) => {
+                self.warnings
+                    .push(format!("CRL {} is not used: {why}", block.place()));
+                return Ok(());
+            }
+        };
+        match self.issuer_of(&crl, &block) {
+            Maker::Known(issuer) => {
+                let crl = IndexedCrl {
+                    crl,
+                    fingerprint,
+                    place: block.place(),
+                    unverified: Box::default(),
+                };
+                self.place(issuer, Arc::new(crl));
+            }
+            Maker::MayNot => self.warnings.push(format!(
+                "CRL {} is not used: the key usage of its issuer {} does not allow to sign CRLs",
+                block.place(),
+                Subject(&crl.issuer)
+            )),
+            Maker::Unknown => self.stray(crl, fingerprint, block),
+        }
+        Ok(())
+    }
+
+    /// Which issuer of the bundle made this CRL: by name, then by signature.
+    fn issuer_of(&self, crl: &Crl, block: &Block) -> Maker {
+        let made_it = self.bundle.issuers.values().find(|issuer| {
+            issuer.name == crl.issuer
+                && is_signed_by(&block.der, &SubjectPublicKeyInfoDer::from(&*issuer.spki))
+        });
+        match made_it {
+            Some(issuer) if self.may_sign_crls(issuer.id) => Maker::Known(issuer.id),
+            Some(_) => Maker::MayNot,
+            None => Maker::Unknown,
+        }
+    }
+
+    fn may_sign_crls(&self, issuer: Fingerprint) -> bool {
+        let mut cas = self.bundle.cas.iter();
+        cas.any(|ca| ca.issuer.id == issuer && ca.signs_crls)
+    }
+
+    fn place(&mut self, issuer: Fingerprint, crl: Arc<IndexedCrl>) {
+        match self.index.get(&issuer) {
+            Some(known) if known.crl.age(&crl.crl).is_ge() => {}
+            _ => {
+                self.index.insert(issuer, crl);
+            }
+        }
+    }
+
+    fn stray(&mut self, crl: Crl, fingerprint: Fingerprint, block: Block) {
+        if self.strays.len() == STRAY_CRLS_MAX {
+            self.warnings.push(format!(
+                "CRL {} is not used: its issuer {} is not in the CA bundle, and {STRAY_CRLS_MAX} such are kept already",
+                block.place(),
+                Subject(&crl.issuer)
+            ));
+            return;
+        }
+        let same_name = self
+            .bundle
+            .issuers
+            .values()
+            .any(|issuer| issuer.name == crl.issuer);
+        if same_name {
+            self.warnings.push(format!(
+                "CRL {} is not by the CA {} of the bundle but by another key of that name (a CA made anew?)",
+                block.place(),
+                Subject(&crl.issuer)
+            ));
+        }
+        self.strays.push(Arc::new(IndexedCrl {
+            crl,
+            fingerprint,
+            place: block.place(),
+            unverified: block.der.into_boxed_slice(),
+        }));
+    }
+
+    /// Where the store before held a newer CRL of an issuer, that one stays: an older list would bring back what was
+    /// revoked since (a file restored, a copy that lost the race).
+    fn keep_newer(&mut self, previous: Option<&TrustStore>) {
+        let Some(previous) = previous else { return };
+        for (issuer, crl) in &mut self.index {
+            let Some(in_force) = previous.index.get(issuer) else {
+                continue;
+            };
+            if in_force.crl.age(&crl.crl).is_gt() {
+                self.warnings.push(format!(
+                    "the CRL of {} in {} (number {}) is older than the one in force (number {}), which stays; a start \
+                     takes the older one",
+                    Subject(&crl.crl.issuer),
+                    crl.place,
+                    crl.crl.number_text(),
+                    in_force.crl.number_text(),
+                ));
+                *crl = Arc::clone(in_force);
+            }
+        }
+    }
+}
+
+/// Who made a CRL.
+enum Maker {
+    Known(Fingerprint),
+    /// A CA of the bundle that may not.
+    MayNot,
+    Unknown,
+}
+
+fn is_signed_by(crl: &[u8], spki: &SubjectPublicKeyInfoDer<'_>) -> bool {
+    Signed::read(crl).is_ok_and(|(_, signed)| signature::check_signed(signed, spki).is_ok())
+}
+
+/// The entry of `unchecked` that names every issuer.
+const UNCHECKED_ALL: &str = "*";
+
+/// CRLs of issuers that are not in the bundle. Each may be long, and a directory may hold any number.
+const STRAY_CRLS_MAX: usize = 64;
+
+/// Issuers sent by clients whose CRL is remembered. They are all below a CA of the bundle, so there are few; beyond
+/// this the signature is checked each time.
+const LATE_ISSUERS_MAX: usize = 64;
