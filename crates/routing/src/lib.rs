@@ -1,27 +1,24 @@
 //! Where a request goes and who may ask: path rule, endpoint classes, routes, access.
-pub mod settings;
+//!
+//! Pure: a request line, headers and an identity in, a decision out. Members are unknown here, pools are indices.
 
-/// The class of an endpoint: decides who may ask, on every route (ROUTING §E).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Class {
-    /// Certificates, the CRL and certificate requests: open to anyone.
-    Enrolment,
-    /// `certificate_renewal`.
-    Renewal,
-    /// Everything else of the CA.
-    CaAdministration,
-    /// Catalog, node, facts and report of one certname.
-    OwnDocuments,
-    /// Files, metadata, environments, tasks.
-    Files,
-    /// `file_bucket_file`.
-    Filebucket,
-    /// Compilation for services.
-    Services,
-    /// `/status/v1/simple`: answered here.
-    Status,
-    /// Never passed on.
-    Never,
-    /// No endpoint of a Puppet server.
-    Unknown,
-}
+mod access;
+mod authority;
+mod class;
+mod endpoint;
+mod explain;
+mod path;
+mod route;
+pub mod settings;
+mod table;
+
+pub use authority::{authority_is_host, host_name};
+pub use class::{Class, UnknownClass};
+pub use endpoint::{Endpoint, Methods, RetryClass, classify};
+pub use explain::{AccessStep, Explanation, Step};
+pub use path::{CanonicalPath, PathProblem};
+pub use route::{Condition, RouteEntry};
+pub use settings::{ClientRule, PathPattern, RouteSettings, Settings};
+pub use table::{
+    Decision, ENROLMENT_BODY_BYTES_MAX, Plan, Question, RouteProblem, RouteRefusal, RouteTable,
+};

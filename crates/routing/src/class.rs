@@ -1,0 +1,107 @@
+//! The classes of ROUTING's table of built-in routes.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The class of an endpoint: decides who may ask, on every route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Class {
+    /// Certificates, the CRL and certificate requests: open to anyone.
+    Enrolment,
+    /// `certificate_renewal`.
+    Renewal,
+    /// Everything else of the CA.
+    CaAdministration,
+    /// Catalog, node, facts and report of one certname.
+    OwnDocuments,
+    /// Files, metadata, environments, tasks.
+    Files,
+    /// `file_bucket_file`.
+    Filebucket,
+    /// Compilation for services.
+    Services,
+    /// `/status/v1/simple`: answered here.
+    Status,
+    /// Never passed on.
+    Never,
+    /// No endpoint of a Puppet server.
+    Unknown,
+}
+
+/// A text that names no class.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no endpoint class is called {0:?}")]
+pub struct UnknownClass(pub String);
+
+impl Class {
+    /// Every class, in the table's order.
+    pub const ALL: [Self; 10] = [
+        Self::Enrolment,
+        Self::Renewal,
+        Self::CaAdministration,
+        Self::OwnDocuments,
+        Self::Files,
+        Self::Filebucket,
+        Self::Services,
+        Self::Status,
+        Self::Never,
+        Self::Unknown,
+    ];
+
+    /// The name in configuration, records and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enrolment => "enrolment",
+            Self::Renewal => "renewal",
+            Self::CaAdministration => "ca-administration",
+            Self::OwnDocuments => "own-documents",
+            Self::Files => "files",
+            Self::Filebucket => "filebucket",
+            Self::Services => "services",
+            Self::Status => "status",
+            Self::Never => "never",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether the endpoint is the CA's. `X-Client-Cert` never goes there: a CA that believes headers would sign
+    /// whatever certificate it is shown (THREATS T7).
+    pub const fn is_ca(self) -> bool {
+        matches!(
+            self,
+            Self::Enrolment | Self::Renewal | Self::CaAdministration
+        )
+    }
+
+    pub(crate) const fn bit(self) -> u16 {
+        1 << self as u16
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Class {
+    type Err = UnknownClass;
+
+    fn from_str(text: &str) -> Result<Self, UnknownClass> {
+        let found = Self::ALL.into_iter().find(|class| class.as_str() == text);
+        found.ok_or_else(|| UnknownClass(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_class_is_read_back_from_its_name() {
+        for class in Class::ALL {
+            assert_eq!(class.as_str().parse(), Ok(class));
+        }
+        assert!("Files".parse::<Class>().is_err());
+    }
+}

@@ -1,0 +1,295 @@
+//! Which Puppet endpoint a request is for.
+//!
+//! Whole segments, case-sensitive, as a Puppet server compares them. What a server could read as a guarded endpoint
+//! must never come out as [`Class::Unknown`], because a route with `client = "any"` opens that class.
+
+use http::Method;
+
+use crate::{CanonicalPath, Class};
+
+/// What is known of the endpoint of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint<'a> {
+    /// Its class: decides who may ask.
+    pub class: Class,
+    /// The certname in the path, where the endpoint has one.
+    pub certname: Option<&'a str>,
+    /// Methods that the endpoint knows.
+    pub methods: Methods,
+    /// Whether this request may be sent again after something of it may have been acted on.
+    pub retry: RetryClass,
+    /// The checksum of a filebucket request: the same one goes to the same member.
+    pub bucket_key: Option<&'a str>,
+    /// Whether the request may change the CA: one member, never twice.
+    pub ca_write: bool,
+}
+
+/// Whether a request may be sent a second time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryClass {
+    /// A GET or HEAD of an endpoint marked safe.
+    Safe,
+    /// Never, unless nothing of it has been sent.
+    Never,
+}
+
+/// The methods of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Methods(Option<&'static str>);
+
+impl Methods {
+    /// Any method: the endpoint is not known well enough to say.
+    pub const ANY: Self = Self(None);
+
+    /// Whether the endpoint knows `method`.
+    pub fn allows(self, method: &Method) -> bool {
+        self.0
+            .is_none_or(|list| list.split(", ").any(|known| known == method.as_str()))
+    }
+
+    /// The value of `Allow`, unless any method will do.
+    pub const fn allow(self) -> Option<&'static str> {
+        self.0
+    }
+}
+
+const GET: Methods = Methods(Some("GET, HEAD"));
+const GET_POST: Methods = Methods(Some("GET, HEAD, POST"));
+const GET_PUT: Methods = Methods(Some("GET, HEAD, PUT"));
+const GET_PUT_DELETE: Methods = Methods(Some("GET, HEAD, PUT, DELETE"));
+const CATALOG: Methods = Methods(Some("GET, POST"));
+const POST: Methods = Methods(Some("POST"));
+const PUT: Methods = Methods(Some("PUT"));
+
+/// What `method` on `path` asks for.
+pub fn classify<'a>(method: &Method, path: &CanonicalPath<'a>) -> Endpoint<'a> {
+    let segments = Segments::of(path.as_str());
+    let [first, second, ..] = segments.head;
+    match first {
+        "puppet-ca" => certificate_authority(method, &segments),
+        "puppet" if second == "v3" => compile(method, &segments),
+        "puppet" if segments.are(&["puppet", "v4", "catalog"]) => {
+            Endpoint::of(Class::Services, POST)
+        }
+        // Other versions, and what legacy routes make of an environment called "puppet".
+        "puppet" => {
+            legacy(method, &segments).unwrap_or(Endpoint::of(Class::Services, Methods::ANY))
+        }
+        "status" => status(&segments),
+        "metrics" | "puppet-admin-api" | "file-sync" | "file-sync-git" => {
+            Endpoint::of(Class::Never, Methods::ANY)
+        }
+        _ if first.starts_with("file-sync-") => Endpoint::of(Class::Never, Methods::ANY),
+        _ => legacy(method, &segments).unwrap_or(Endpoint::of(Class::Unknown, Methods::ANY)),
+    }
+}
+
+/// `/puppet-ca/…`: what is not exactly an enrolment request is CA administration.
+fn certificate_authority<'a>(method: &Method, segments: &Segments<'a>) -> Endpoint<'a> {
+    let [_, version, indirection, name, _] = segments.head;
+    let named = segments.count == 4 && !name.is_empty();
+    let exact = segments.count == 3;
+    let certname = (named && name != "ca").then_some(name);
+    let administration = |methods| Endpoint::of(Class::CaAdministration, methods);
+    let endpoint = match indirection {
+        _ if version != "v1" => administration(Methods::ANY),
+        "certificate" if named => Endpoint::of(Class::Enrolment, GET)
+            .of_name(certname)
+            .safe_to_repeat(method),
+        // DELETE is the one administrator's verb beside the agents' own.
+        "certificate_request" if named && method == Method::DELETE => {
+            administration(GET_PUT_DELETE).of_name(Some(name))
+        }
+        "certificate_request" if named => {
+            Endpoint::of(Class::Enrolment, GET_PUT).of_name(Some(name))
+        }
+        "certificate_revocation_list" if named && name == "ca" && !is_write(method) => {
+            Endpoint::of(Class::Enrolment, GET).safe_to_repeat(method)
+        }
+        "certificate_revocation_list" if exact => administration(PUT),
+        "certificate_status" if named => administration(GET_PUT_DELETE).of_name(Some(name)),
+        "certificate_statuses" if segments.count == 4 => administration(GET).safe_to_repeat(method),
+        // Whatever follows: a server that forgave a trailing slash would still renew.
+        "certificate_renewal" => Endpoint::of(Class::Renewal, POST),
+        "expirations" if exact => administration(GET).safe_to_repeat(method),
+        "clean" if exact => administration(PUT),
+        "sign" if exact || (named && name == "all") => administration(POST),
+        _ => administration(Methods::ANY),
+    };
+    Endpoint {
+        ca_write: !is_safe(method),
+        ..endpoint
+    }
+}
+
+/// `/puppet/v3/…`: what is not known is a service, so that no new endpoint of a server is open by being new.
+fn compile<'a>(method: &Method, segments: &Segments<'a>) -> Endpoint<'a> {
+    let [_, _, indirection, fourth, fifth] = segments.head;
+    let exact = segments.count == 3;
+    let below = segments.count > 3;
+    let own = |methods| Endpoint::of(Class::OwnDocuments, methods).of_name(Some(fourth));
+    let files = |methods| Endpoint::of(Class::Files, methods).safe_to_repeat(method);
+    let services = |methods| Endpoint::of(Class::Services, methods);
+    let named = segments.count == 4 && !fourth.is_empty();
+    match indirection {
+        "catalog" if named => own(CATALOG),
+        "node" if named => own(GET).safe_to_repeat(method),
+        "facts" | "report" if named => own(PUT),
+        "file_metadata" | "file_metadatas" if below => files(GET_POST),
+        "file_content" | "static_file_content" if below => files(GET),
+        "environments" if exact => files(GET),
+        "tasks" => files(GET),
+        // Not marked safe: the next member's bucket would answer 404 for a file that is there.
+        "file_bucket_file" if !fourth.is_empty() && !fifth.is_empty() => Endpoint {
+            bucket_key: Some(fifth),
+            ..Endpoint::of(Class::Filebucket, GET_PUT)
+        },
+        "compile" if exact => services(POST),
+        "environment_classes" | "environment_modules" | "environment_transports" if exact => {
+            services(GET).safe_to_repeat(method)
+        }
+        "plans" => services(GET).safe_to_repeat(method),
+        _ => services(Methods::ANY),
+    }
+}
+
+/// `/status/…`: the simple status is ours to answer, the rest tells too much.
+fn status<'a>(segments: &Segments<'a>) -> Endpoint<'a> {
+    let simple = segments.are(&["status", "v1", "simple"])
+        || segments.are(&["status", "v1", "simple", "server"])
+        || segments.are(&["status", "v1", "simple", "master"]);
+    if simple {
+        Endpoint::of(Class::Status, GET)
+    } else {
+        Endpoint::of(Class::Never, Methods::ANY)
+    }
+}
+
+/// `/{environment}/{indirection}/{key}` of Puppet 0.25 to 3.x, which Puppet Server still serves, `/v2.0/environments`
+/// and XML-RPC. Until routes for them exist they are guarded, nothing more. The environment may be any segment: newer
+/// servers ask only that it has no slash.
+fn legacy<'a>(method: &Method, segments: &Segments<'a>) -> Option<Endpoint<'a>> {
+    let [first, indirection, ..] = segments.head;
+    let keyed = segments.count >= 3;
+    // The body of an XML-RPC call names the service, `puppetca.getcert` among them.
+    if first == "RPC2" || (keyed && LEGACY_CA.contains(&indirection)) {
+        return Some(Endpoint {
+            ca_write: !is_safe(method),
+            ..Endpoint::of(Class::CaAdministration, Methods::ANY)
+        });
+    }
+    let compiles = first == "v2.0" || (keyed && LEGACY_COMPILE.contains(&indirection));
+    compiles.then(|| Endpoint::of(Class::Services, Methods::ANY))
+}
+
+impl<'a> Endpoint<'a> {
+    const fn of(class: Class, methods: Methods) -> Self {
+        Self {
+            class,
+            certname: None,
+            methods,
+            retry: RetryClass::Never,
+            bucket_key: None,
+            ca_write: false,
+        }
+    }
+
+    const fn of_name(self, certname: Option<&'a str>) -> Self {
+        Self { certname, ..self }
+    }
+
+    /// Marked safe in the table of endpoints; that holds for GET and HEAD only.
+    fn safe_to_repeat(self, method: &Method) -> Self {
+        let retry = if is_safe(method) {
+            RetryClass::Safe
+        } else {
+            RetryClass::Never
+        };
+        Self { retry, ..self }
+    }
+}
+
+fn is_safe(method: &Method) -> bool {
+    method == Method::GET || method == Method::HEAD
+}
+
+/// The verbs with which an administrator changes what an agent may only read.
+fn is_write(method: &Method) -> bool {
+    method == Method::PUT || method == Method::DELETE
+}
+
+/// The first segments of a path and their number; a segment that is not there is empty.
+struct Segments<'a> {
+    head: [&'a str; 5],
+    count: usize,
+}
+
+impl<'a> Segments<'a> {
+    fn of(path: &'a str) -> Self {
+        let mut segments = Self {
+            head: [""; 5],
+            count: 0,
+        };
+        for segment in path.strip_prefix('/').unwrap_or(path).split('/') {
+            if let Some(place) = segments.head.get_mut(segments.count) {
+                *place = segment;
+            } else {
+                break; // more than five is all that anyone asks
+            }
+            segments.count += 1;
+        }
+        segments
+    }
+
+    fn are(&self, path: &[&str]) -> bool {
+        self.count == path.len()
+            && self
+                .head
+                .iter()
+                .zip(path)
+                .all(|(segment, wanted)| segment == wanted)
+    }
+}
+
+const LEGACY_CA: &[&str] = &[
+    "certificate",
+    "certificates",
+    "certificate_request",
+    "certificate_requests",
+    "certificate_revocation_list",
+    "certificate_revocation_lists",
+    "certificate_status",
+    "certificate_statuses",
+    "key",
+    "keys",
+];
+
+const LEGACY_COMPILE: &[&str] = &[
+    "catalog",
+    "catalogs",
+    "node",
+    "nodes",
+    "facts",
+    "facts_search",
+    "file_metadata",
+    "file_metadatas",
+    "file_content",
+    "file_contents",
+    "file_bucket_file",
+    "file_bucket_files",
+    "report",
+    "reports",
+    "resource_type",
+    "resource_types",
+    "resource",
+    "resources",
+    "status",
+    "statuses",
+    "inventory",
+    "run",
+    "environment",
+    "environments",
+];
+
+#[cfg(test)]
+mod tests;

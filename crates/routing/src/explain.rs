@@ -1,0 +1,144 @@
+//! Every step of a decision, told by the functions that decide.
+
+use std::fmt;
+
+use crate::{Condition, Decision, Endpoint, RouteEntry};
+
+/// One step of a decision, in order.
+#[derive(Clone, Copy, Debug)]
+pub enum Step<'a> {
+    /// What the request asks for.
+    Endpoint(Endpoint<'a>),
+    /// A route was tried: it matched, or this condition did not hold.
+    Tried {
+        /// The route.
+        route: &'a RouteEntry,
+        /// The condition that did not hold.
+        failed: Option<Condition>,
+    },
+    /// No configured route matched, and no built-in one serves the class.
+    NoRoute,
+    /// Who may.
+    Access(AccessStep),
+    /// Whether the endpoint knows the method.
+    Method {
+        /// It does.
+        known: bool,
+    },
+}
+
+/// What access control said, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessStep {
+    /// Granted: the class is open to anyone.
+    OpenToAnyone,
+    /// Granted: the route is for any client.
+    AnyClient,
+    /// Granted: a verified agent.
+    Verified,
+    /// Granted: the document is the agent's own.
+    Own,
+    /// Granted: the route's `allow` names the agent.
+    Named,
+    /// Granted: the certificate is refused, and the listener forwards that verdict.
+    FailedForwarded,
+    /// 404: renewal, and no route opens it.
+    NotConfigured,
+    /// 403: the certificate is refused.
+    RefusedCertificate,
+    /// 403: no certificate.
+    NoCertificate,
+    /// 403: another agent's document.
+    NotOwn,
+    /// 403: `allow` does not name the agent.
+    NotAllowed,
+    /// 403: the class is closed unless a route opens it.
+    ClassClosed,
+    /// 403: never passed on.
+    Never,
+}
+
+impl AccessStep {
+    /// Whether the request may go on.
+    pub const fn is_granted(self) -> bool {
+        matches!(
+            self,
+            Self::OpenToAnyone
+                | Self::AnyClient
+                | Self::Verified
+                | Self::Own
+                | Self::Named
+                | Self::FailedForwarded
+        )
+    }
+
+    /// The name in records.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenToAnyone => "open-to-anyone",
+            Self::AnyClient => "any-client",
+            Self::Verified => "verified",
+            Self::Own => "own",
+            Self::Named => "named",
+            Self::FailedForwarded => "failed-forwarded",
+            Self::NotConfigured => "not-configured",
+            Self::RefusedCertificate => "refused-certificate",
+            Self::NoCertificate => "no-certificate",
+            Self::NotOwn => "not-own",
+            Self::NotAllowed => "not-allowed",
+            Self::ClassClosed => "class-closed",
+            Self::Never => "never",
+        }
+    }
+}
+
+/// A decision with the steps that led to it.
+#[derive(Debug)]
+pub struct Explanation<'a> {
+    /// In order; what was not reached is not there.
+    pub steps: Vec<Step<'a>>,
+    /// What [`crate::RouteTable::find`] says.
+    pub decision: Decision<'a>,
+}
+
+impl fmt::Display for Step<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Endpoint(endpoint) => {
+                write!(f, "class: {}", endpoint.class)?;
+                endpoint
+                    .certname
+                    .map_or(Ok(()), |name| write!(f, ", of certname {name}"))
+            }
+            Self::Tried {
+                route,
+                failed: None,
+            } => write!(f, "route {}: matches", route.name),
+            Self::Tried {
+                route,
+                failed: Some(condition),
+            } => {
+                write!(
+                    f,
+                    "route {}: no match, by its condition {condition:?}",
+                    route.name,
+                    condition = condition.to_string()
+                )
+            }
+            Self::NoRoute => f.write_str("no route"),
+            Self::Access(access) if access.is_granted() => {
+                write!(f, "access: granted ({})", access.as_str())
+            }
+            Self::Access(access) => write!(f, "access: denied ({})", access.as_str()),
+            Self::Method { known: true } => f.write_str("method: known to the endpoint"),
+            Self::Method { known: false } => f.write_str("method: not known to the endpoint"),
+        }
+    }
+}
+
+impl fmt::Display for Explanation<'_> {
+    /// One line a step.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))
+    }
+}

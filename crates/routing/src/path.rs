@@ -1,0 +1,204 @@
+//! The path rule: the bytes that are matched are the bytes that are sent, and what two readers could read two ways
+//! is refused.
+//!
+//! A Puppet server percent-decodes, cuts `;parameters` and compacts `//` before it looks for the endpoint; the first
+//! segments, which decide the class here, may therefore hold none of these.
+
+/// The path of a request that the rule lets pass, exactly as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CanonicalPath<'a>(&'a str);
+
+/// What the path rule refuses; displayed as the sentence that the client gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PathProblem {
+    /// Asterisk, authority or empty.
+    #[error("The path does not begin with a slash.")]
+    NotAbsolute,
+    /// A byte that no path may hold as it is.
+    #[error("The path contains the byte 0x{0:02x}, which must not stand in a path.")]
+    Byte(u8),
+    /// `.` or `..`, raw or encoded, with parameters or without.
+    #[error("The path contains a dot segment (\".\" or \"..\").")]
+    DotSegment,
+    /// `%` without two hexadecimal digits.
+    #[error("The path contains a percent sign that is not followed by two hexadecimal digits.")]
+    BadEscape,
+    /// `%2f`, `%5c` or `%00`.
+    #[error("The path contains an escaped slash, backslash or NUL (%{0:02x}).")]
+    ForbiddenEscape(u8),
+    /// Escapes that decode to no text.
+    #[error("The escapes in the path do not decode to UTF-8.")]
+    NotUtf8,
+    /// `%` where the endpoint or a certname is named.
+    #[error("The first three segments of a path and a certname must not be percent-escaped.")]
+    EscapedName,
+    /// `;` where the endpoint or a certname is named.
+    #[error("The first three segments of a path and a certname must not have parameters (\";\").")]
+    Parameters,
+    /// `//` where the endpoint or a certname is named.
+    #[error(
+        "The path has an empty segment (\"//\") in its first three segments or in the place of a certname."
+    )]
+    EmptySegment,
+}
+
+impl PathProblem {
+    /// The name in records and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotAbsolute => "path-not-absolute",
+            Self::Byte(_) => "path-byte",
+            Self::DotSegment => "path-dot-segment",
+            Self::BadEscape => "path-bad-escape",
+            Self::ForbiddenEscape(_) => "path-forbidden-escape",
+            Self::NotUtf8 => "path-not-utf8",
+            Self::EscapedName => "path-escaped-name",
+            Self::Parameters => "path-parameters",
+            Self::EmptySegment => "path-empty-segment",
+        }
+    }
+}
+
+impl<'a> CanonicalPath<'a> {
+    /// Judges a path as it stands in the request line, without the query.
+    ///
+    /// # Errors
+    /// Says which part of the rule the path breaks; the answer is 400.
+    pub fn check(raw: &'a str) -> Result<Self, PathProblem> {
+        let segments = raw.strip_prefix('/').ok_or(PathProblem::NotAbsolute)?;
+        if let Some(byte) = raw.bytes().find(|byte| !is_path_byte(*byte)) {
+            return Err(PathProblem::Byte(byte));
+        }
+        let names = certname_index(segments);
+        let mut rest = Some(segments);
+        let mut index = 0;
+        while let Some(current) = rest {
+            let (segment, after) = match current.split_once('/') {
+                Some((segment, after)) => (segment, Some(after)),
+                None => (current, None),
+            };
+            if index < NAMING_SEGMENTS || Some(index) == names {
+                check_naming(segment, after.is_none())?;
+            }
+            check_segment(segment)?;
+            rest = after;
+            index += 1;
+        }
+        Ok(Self(raw))
+    }
+
+    /// The path, byte for byte as it came.
+    pub const fn as_str(&self) -> &'a str {
+        self.0
+    }
+}
+
+/// Where a certname stands beyond the segments that are checked anyway: the fourth, below the CA and for an agent's
+/// own documents.
+fn certname_index(segments: &str) -> Option<usize> {
+    let mut segments = segments.split('/');
+    match [segments.next()?, segments.next()?, segments.next()?] {
+        ["puppet-ca", ..] | ["puppet", "v3", "catalog" | "node" | "facts" | "report"] => Some(3),
+        _ => None,
+    }
+}
+
+/// A segment that names an endpoint or an agent.
+fn check_naming(segment: &str, last: bool) -> Result<(), PathProblem> {
+    if segment.is_empty() && !last {
+        return Err(PathProblem::EmptySegment);
+    }
+    for byte in segment.bytes() {
+        match byte {
+            b'%' => return Err(PathProblem::EscapedName),
+            b';' => return Err(PathProblem::Parameters),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn check_segment(segment: &str) -> Result<(), PathProblem> {
+    if segment.contains('%') {
+        check_escapes(segment.as_bytes())?;
+    }
+    if is_dot_segment(segment.as_bytes()) {
+        Err(PathProblem::DotSegment)
+    } else {
+        Ok(())
+    }
+}
+
+/// Every escape is one, none hides a byte that ends or splits a path, and together they are UTF-8.
+fn check_escapes(mut bytes: &[u8]) -> Result<(), PathProblem> {
+    while let Some(at) = bytes.iter().position(|byte| *byte == b'%') {
+        bytes = &bytes[at..];
+        let first = escape(bytes).ok_or(PathProblem::BadEscape)?;
+        if matches!(first, b'/' | b'\\' | 0) {
+            return Err(PathProblem::ForbiddenEscape(first));
+        }
+        // Raw bytes are ASCII, so a character of several bytes is that many escapes in a row.
+        let length = utf8_length(first).ok_or(PathProblem::NotUtf8)?;
+        let mut character = [0; 4];
+        for place in &mut character[..length] {
+            *place = match bytes.first() {
+                Some(b'%') => escape(bytes).ok_or(PathProblem::BadEscape)?,
+                _ => return Err(PathProblem::NotUtf8),
+            };
+            bytes = &bytes[3..];
+        }
+        if std::str::from_utf8(&character[..length]).is_err() {
+            return Err(PathProblem::NotUtf8);
+        }
+    }
+    Ok(())
+}
+
+/// The byte that the escape at the beginning of `bytes` stands for.
+fn escape(bytes: &[u8]) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    match bytes {
+        [b'%', high, low, ..] => u8::try_from(digit(*high)? << 4 | digit(*low)?).ok(),
+        _ => None,
+    }
+}
+
+/// Bytes of the UTF-8 character that begins with `first`.
+fn utf8_length(first: u8) -> Option<usize> {
+    match first {
+        0x00..=0x7f => Some(1),
+        0xc2..=0xdf => Some(2),
+        0xe0..=0xef => Some(3),
+        0xf0..=0xf4 => Some(4),
+        _ => None,
+    }
+}
+
+/// `.` or `..` once escapes are decoded and parameters are cut, in the order in which a server does it.
+fn is_dot_segment(mut bytes: &[u8]) -> bool {
+    let mut dots = 0;
+    while let Some(first) = bytes.first() {
+        let (byte, length) = match first {
+            b'%' => (escape(bytes).unwrap_or(b'%'), 3),
+            raw => (*raw, 1),
+        };
+        match byte {
+            b'.' if dots < 2 => dots += 1,
+            b';' => break,
+            _ => return false,
+        }
+        bytes = bytes.get(length..).unwrap_or_default();
+    }
+    dots > 0
+}
+
+/// Visible ASCII without the backslash, and without what ends a path.
+const fn is_path_byte(byte: u8) -> bool {
+    matches!(byte, 0x21..=0x7e) && !matches!(byte, b'\\' | b'#' | b'?')
+}
+
+/// How many segments name the endpoint.
+const NAMING_SEGMENTS: usize = 3;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,295 @@
+//! One route: its conditions, and what it grants.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, Method};
+use identity::{CertnamePattern, ClientIdentity};
+use regex::Regex;
+
+use crate::settings::{ClientRule, PathPattern, RouteSettings};
+use crate::table::{Question, RouteProblem};
+use crate::{Class, host_name};
+
+/// A route of the table, configured or built in.
+#[derive(Debug)]
+pub struct RouteEntry {
+    /// Name in records, metrics and `explain`; built-in ones begin with `builtin:`.
+    pub name: Arc<str>,
+    /// Index of its pool among the names that the table was made with.
+    pub pool: usize,
+    /// Whether it is one of the built-in routes.
+    pub builtin: bool,
+    /// Whether the classes are ignored: its members are no Puppet servers.
+    pub unguarded: bool,
+    pub(crate) client: ClientRule,
+    pub(crate) allow: Vec<CertnamePattern>,
+    pub(crate) body_bytes_max: Option<u64>,
+    classes: u16,
+    host: Vec<String>,
+    path: Option<PathMatch>,
+    method: Vec<Method>,
+    header: Vec<(HeaderName, HeaderValue)>,
+    certname: Vec<CertnamePattern>,
+}
+
+#[derive(Debug)]
+enum PathMatch {
+    /// Without a slash at the end; the root is empty.
+    Prefix(String),
+    Exact(String),
+    Regex(Regex),
+}
+
+/// A condition of a route that did not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// `host`
+    Host,
+    /// `path`
+    Path,
+    /// `method`
+    Method,
+    /// `header`
+    Header,
+    /// `certname`
+    Certname,
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host",
+            Self::Path => "path",
+            Self::Method => "method",
+            Self::Header => "header",
+            Self::Certname => "certname",
+        })
+    }
+}
+
+impl RouteEntry {
+    pub(crate) fn builtin(class: Class, pool: usize) -> Self {
+        Self {
+            name: format!("{BUILTIN}{class}").into(),
+            pool,
+            builtin: true,
+            unguarded: false,
+            client: ClientRule::Verified,
+            allow: Vec::new(),
+            body_bytes_max: None,
+            classes: 0,
+            host: Vec::new(),
+            path: None,
+            method: Vec::new(),
+            header: Vec::new(),
+            certname: Vec::new(),
+        }
+    }
+
+    /// Builds a configured route; what is wrong with it goes to `problems`, all of it.
+    pub(crate) fn configured(
+        index: usize,
+        settings: &RouteSettings,
+        pools: &[Arc<str>],
+        problems: &mut Vec<RouteProblem>,
+    ) -> Option<Self> {
+        let before = problems.len();
+        let mut report = |key, message: String| {
+            problems.push(RouteProblem {
+                route: Some(index),
+                key,
+                message,
+            })
+        };
+        let pool = pools.iter().position(|pool| **pool == *settings.pool);
+        if pool.is_none() {
+            report("pool", format!("no pool is called {:?}", settings.pool));
+        }
+        for class in &settings.classes {
+            match class {
+                Class::Never => report(
+                    "classes",
+                    "the class \"never\" cannot be opened (unguarded = true is for members that are no Puppet servers)"
+                        .to_owned(),
+                ),
+                // Named agents only: any certificate of this CA, the one of a broken web server too, would do else.
+                Class::CaAdministration | Class::Services | Class::OwnDocuments
+                    if settings.allow.is_empty() && !settings.unguarded =>
+                {
+                    report("classes", format!("the class \"{class}\" is opened to named agents only: say which in allow"));
+                }
+                _ => {}
+            }
+        }
+        let path = settings
+            .path
+            .as_ref()
+            .and_then(|path| or_report(PathMatch::compile(path), "path", &mut report));
+        let mut method = Vec::new();
+        for text in &settings.method {
+            let parsed =
+                Method::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no method"));
+            method.extend(or_report(parsed, "method", &mut report));
+        }
+        let mut header = Vec::new();
+        for (name, value) in &settings.header {
+            header.extend(or_report(
+                header_condition(name, value),
+                "header",
+                &mut report,
+            ));
+        }
+        for host in &settings.host {
+            if host.is_empty() || host_name(host) != host {
+                report("host", format!("{host:?} is no host name without a port"));
+            }
+        }
+        let certname = patterns(&settings.certname, "certname", &mut report);
+        let allow = patterns(&settings.allow, "allow", &mut report);
+        if problems.len() > before {
+            return None;
+        }
+        Some(Self {
+            name: settings.name.as_str().into(),
+            pool: pool?,
+            builtin: false,
+            unguarded: settings.unguarded,
+            client: settings.client,
+            allow,
+            body_bytes_max: settings.body_bytes_max,
+            classes: settings
+                .classes
+                .iter()
+                .fold(0, |bits, class| bits | class.bit()),
+            host: settings.host.clone(),
+            path,
+            method,
+            header,
+            certname,
+        })
+    }
+
+    /// Whether the route opens `class` by name.
+    pub fn opens(&self, class: Class) -> bool {
+        self.classes & class.bit() != 0
+    }
+
+    /// The first condition that does not hold.
+    pub(crate) fn failed(&self, question: &Question<'_>) -> Option<Condition> {
+        let conditions = [
+            (self.path_holds(question.path.as_str()), Condition::Path),
+            (self.host_holds(question.host), Condition::Host),
+            (
+                self.method.is_empty() || self.method.contains(question.method),
+                Condition::Method,
+            ),
+            (self.header_holds(question.headers), Condition::Header),
+            (self.certname_holds(question.identity), Condition::Certname),
+        ];
+        conditions
+            .into_iter()
+            .find(|(holds, _)| !holds)
+            .map(|(_, condition)| condition)
+    }
+
+    fn path_holds(&self, path: &str) -> bool {
+        self.path
+            .as_ref()
+            .is_none_or(|pattern| pattern.matches(path))
+    }
+
+    fn host_holds(&self, host: Option<&str>) -> bool {
+        let named = |host| {
+            self.host
+                .iter()
+                .any(|known| known.eq_ignore_ascii_case(host_name(host)))
+        };
+        self.host.is_empty() || host.is_some_and(named)
+    }
+
+    fn header_holds(&self, headers: &HeaderMap) -> bool {
+        self.header
+            .iter()
+            .all(|(name, value)| headers.get_all(name).iter().any(|line| line == value))
+    }
+
+    /// Only a verified name is one.
+    fn certname_holds(&self, identity: &ClientIdentity) -> bool {
+        let named = |name: &str| self.certname.iter().any(|pattern| pattern.matches(name));
+        self.certname.is_empty()
+            || identity
+                .agent()
+                .is_some_and(|agent| named(agent.certname().as_str()))
+    }
+}
+
+impl PathMatch {
+    fn compile(pattern: &PathPattern) -> Result<Self, String> {
+        match pattern {
+            PathPattern::Prefix(text) | PathPattern::Exact(text) if !text.starts_with('/') => {
+                Err(format!("the path {text:?} does not begin with a slash"))
+            }
+            PathPattern::Prefix(text) => Ok(Self::Prefix(
+                text.strip_suffix('/').unwrap_or(text).to_owned(),
+            )),
+            PathPattern::Exact(text) => Ok(Self::Exact(text.clone())),
+            PathPattern::Regex(text) => anchored(text).map(Self::Regex),
+        }
+    }
+
+    fn matches(&self, path: &str) -> bool {
+        match self {
+            Self::Prefix(prefix) => {
+                let rest = path.strip_prefix(prefix.as_str());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+            Self::Exact(exact) => path == exact,
+            Self::Regex(regex) => regex.is_match(path),
+        }
+    }
+}
+
+/// The expression by itself first: `a)|(?:b` would undo the anchors that are put around it.
+fn anchored(text: &str) -> Result<Regex, String> {
+    let compiled = Regex::new(text).and_then(|_| Regex::new(&format!(r"\A(?:{text})\z")));
+    compiled.map_err(|error| format!("the regular expression {text:?} cannot be used: {error}"))
+}
+
+fn header_condition(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
+    if identity::is_removed(name) {
+        return Err(format!(
+            "the header {name:?} is removed from every request, so no condition on it can hold"
+        ));
+    }
+    let parsed_name = HeaderName::from_bytes(name.as_bytes())
+        .map_err(|_| format!("{name:?} is no header name"))?;
+    let parsed_value =
+        HeaderValue::from_str(value).map_err(|_| format!("{value:?} is no header value"))?;
+    Ok((parsed_name, parsed_value))
+}
+
+fn patterns(
+    texts: &[String],
+    key: &'static str,
+    report: &mut impl FnMut(&'static str, String),
+) -> Vec<CertnamePattern> {
+    let parsed = texts
+        .iter()
+        .map(|text| CertnamePattern::parse(text).map_err(|error| format!("{text:?}: {error}")));
+    parsed
+        .filter_map(|result| or_report(result, key, report))
+        .collect()
+}
+
+fn or_report<T>(
+    result: Result<T, String>,
+    key: &'static str,
+    report: &mut impl FnMut(&'static str, String),
+) -> Option<T> {
+    result.map_err(|message| report(key, message)).ok()
+}
+
+/// How the names of built-in routes begin.
+pub(crate) const BUILTIN: &str = "builtin:";

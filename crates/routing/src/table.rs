@@ -1,0 +1,382 @@
+//! The route table: which route serves a request, and whether the client may use it.
+//!
+//! The order is law: path rule (the caller's 400), endpoint class, first configured route that matches, else the
+//! built-in one, else 404, refused identity 403, access 403, method 405.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Method};
+use identity::ClientIdentity;
+
+use crate::explain::{AccessStep, Explanation, Step};
+use crate::route::BUILTIN;
+use crate::settings::{RouteSettings, Settings};
+use crate::{CanonicalPath, Class, Endpoint, RetryClass, RouteEntry, access, classify};
+
+/// Body limit of an enrolment request: a certificate request has 1 to 4 kB, and anyone may send one.
+pub const ENROLMENT_BODY_BYTES_MAX: u64 = 16 * 1024;
+
+/// All routes of one configuration.
+#[derive(Debug)]
+pub struct RouteTable {
+    configured: Vec<RouteEntry>,
+    builtin: Vec<(Class, RouteEntry)>,
+}
+
+/// What is asked of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Method of the request.
+    pub method: &'a Method,
+    /// Its path, judged by the path rule.
+    pub path: CanonicalPath<'a>,
+    /// Its host, with or without a port.
+    pub host: Option<&'a str>,
+    /// Its headers, scrubbed.
+    pub headers: &'a HeaderMap,
+    /// Who sent it.
+    pub identity: &'a ClientIdentity,
+    /// Whether the listener says `on_invalid = "forward"`.
+    pub failed_is_forwarded: bool,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug)]
+pub enum Decision<'a> {
+    /// It goes to a pool.
+    Forward(Plan<'a>),
+    /// The status of the estate is answered here.
+    Status,
+    /// It ends here.
+    Refuse(RouteRefusal),
+}
+
+/// How a request is forwarded.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The route that serves it.
+    pub route: &'a RouteEntry,
+    /// Index of the pool.
+    pub pool: usize,
+    /// The endpoint: class, certname, whether the CA may be changed.
+    pub endpoint: Endpoint<'a>,
+    /// Whether the class lets `X-Client-Cert` go along; the pool has its say too. Never for the CA's endpoints.
+    pub with_certificate_class: bool,
+    /// Whether it may be sent a second time.
+    pub retry: RetryClass,
+    /// What picks the member of a filebucket request.
+    pub bucket_key: Option<&'a str>,
+    /// Largest body in bytes.
+    pub body_bytes_max: Option<u64>,
+}
+
+/// Why a request ends here, and what its client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteRefusal {
+    /// 403, 404 or 405.
+    pub status: u16,
+    /// The name in records and metrics.
+    pub reason: &'static str,
+    /// One sentence or more of printable ASCII for the client.
+    pub text: String,
+    /// The value of `Allow` beside 405.
+    pub allow: Option<&'static str>,
+    /// Class of the endpoint.
+    pub class: Class,
+    /// The route, where one matched.
+    pub route: Option<Arc<str>>,
+}
+
+/// Something in the settings that no table can be made of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}: {message}")]
+pub struct RouteProblem {
+    /// Index of the route among the configured ones; none where the built-in routes are concerned.
+    pub route: Option<usize>,
+    /// The setting, as it is called in the route's table; of the whole file where there is no route.
+    pub key: &'static str,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+impl RouteTable {
+    /// Builds the table; `pool_names` are the pools, in the order of the indices that plans name.
+    ///
+    /// # Errors
+    /// Every problem at once.
+    pub fn new(settings: &Settings, pool_names: &[Arc<str>]) -> Result<Self, Vec<RouteProblem>> {
+        let mut problems = Vec::new();
+        let mut configured = Vec::new();
+        for (index, route) in settings.routes.iter().enumerate() {
+            check_name(index, &settings.routes, &mut problems);
+            configured.extend(RouteEntry::configured(
+                index,
+                route,
+                pool_names,
+                &mut problems,
+            ));
+        }
+        let builtin = if settings.builtin_routes {
+            builtin(pool_names, &mut problems)
+        } else {
+            Vec::new()
+        };
+        if problems.is_empty() {
+            Ok(Self {
+                configured,
+                builtin,
+            })
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// Every route, in the order in which they are tried.
+    pub fn routes(&self) -> impl Iterator<Item = &RouteEntry> {
+        self.configured
+            .iter()
+            .chain(self.builtin.iter().map(|(_, route)| route))
+    }
+
+    /// Decides about one request. Allocates only where it refuses.
+    pub fn find<'a>(&'a self, question: &Question<'a>) -> Decision<'a> {
+        self.find_traced(question, &mut |_| {})
+    }
+
+    /// The same decision with its steps.
+    pub fn explain<'a>(&'a self, question: &Question<'a>) -> Explanation<'a> {
+        let mut steps = Vec::new();
+        let decision = self.find_traced(question, &mut |step| steps.push(step));
+        Explanation { steps, decision }
+    }
+
+    fn find_traced<'a>(
+        &'a self,
+        question: &Question<'a>,
+        trace: &mut impl FnMut(Step<'a>),
+    ) -> Decision<'a> {
+        let endpoint = classify(question.method, &question.path);
+        trace(Step::Endpoint(endpoint));
+        let Some(route) = self.route(question, &endpoint, trace) else {
+            trace(Step::NoRoute);
+            return Decision::Refuse(RouteRefusal::no_route(endpoint.class));
+        };
+        let access = access::judge(
+            route,
+            &endpoint,
+            question.identity,
+            question.failed_is_forwarded,
+        );
+        trace(Step::Access(access));
+        if !access.is_granted() {
+            return Decision::Refuse(RouteRefusal::denied(
+                access,
+                route,
+                &endpoint,
+                question.identity,
+            ));
+        }
+        let known = route.unguarded || endpoint.methods.allows(question.method);
+        trace(Step::Method { known });
+        if !known {
+            return Decision::Refuse(RouteRefusal::wrong_method(
+                route,
+                &endpoint,
+                question.method,
+            ));
+        }
+        // Ours to answer on every route: a member could only speak for itself.
+        if endpoint.class == Class::Status && !route.unguarded && !route.opens(Class::Status) {
+            return Decision::Status;
+        }
+        Decision::Forward(Plan::new(route, endpoint))
+    }
+
+    fn route<'a>(
+        &'a self,
+        question: &Question<'a>,
+        endpoint: &Endpoint<'a>,
+        trace: &mut impl FnMut(Step<'a>),
+    ) -> Option<&'a RouteEntry> {
+        for route in &self.configured {
+            let failed = route.failed(question);
+            trace(Step::Tried { route, failed });
+            if failed.is_none() {
+                return Some(route);
+            }
+        }
+        let (_, route) = self
+            .builtin
+            .iter()
+            .find(|(class, _)| *class == endpoint.class)?;
+        trace(Step::Tried {
+            route,
+            failed: None,
+        });
+        Some(route)
+    }
+}
+
+/// A name is told in records and metrics: present, one route's only, and not that of a built-in one.
+fn check_name(index: usize, routes: &[RouteSettings], problems: &mut Vec<RouteProblem>) {
+    let name = &routes[index].name;
+    let message = if name.is_empty() {
+        "the route has no name".to_owned()
+    } else if name.starts_with(BUILTIN) {
+        format!("{name:?} begins like the name of a built-in route")
+    } else if routes[..index].iter().any(|earlier| earlier.name == *name) {
+        format!("two routes are called {name:?}")
+    } else {
+        return;
+    };
+    problems.push(RouteProblem {
+        route: Some(index),
+        key: "name",
+        message,
+    });
+}
+
+/// One route for each class that has one; renewal has none until it is configured.
+fn builtin(pools: &[Arc<str>], problems: &mut Vec<RouteProblem>) -> Vec<(Class, RouteEntry)> {
+    let mut index = |name: &str| {
+        let found = pools.iter().position(|pool| **pool == *name);
+        if found.is_none() {
+            let message = format!("the built-in routes need a pool called {name:?}");
+            problems.push(RouteProblem {
+                route: None,
+                key: "builtin_routes",
+                message,
+            });
+        }
+        found.unwrap_or(0)
+    };
+    let (ca, compilers) = (index("ca"), index("compilers"));
+    let filebucket = pools
+        .iter()
+        .position(|pool| &**pool == "filebucket")
+        .unwrap_or(compilers);
+    let entry = |class, pool| (class, RouteEntry::builtin(class, pool));
+    vec![
+        entry(Class::Enrolment, ca),
+        entry(Class::CaAdministration, ca),
+        entry(Class::OwnDocuments, compilers),
+        entry(Class::Files, compilers),
+        entry(Class::Filebucket, filebucket),
+        entry(Class::Services, compilers),
+        entry(Class::Status, compilers),
+        entry(Class::Never, compilers),
+    ]
+}
+
+impl<'a> Plan<'a> {
+    fn new(route: &'a RouteEntry, endpoint: Endpoint<'a>) -> Self {
+        let by_class = (endpoint.class == Class::Enrolment && !route.unguarded)
+            .then_some(ENROLMENT_BODY_BYTES_MAX);
+        Self {
+            route,
+            pool: route.pool,
+            endpoint,
+            with_certificate_class: !endpoint.class.is_ca(),
+            retry: endpoint.retry,
+            bucket_key: endpoint.bucket_key,
+            body_bytes_max: route.body_bytes_max.or(by_class),
+        }
+    }
+}
+
+impl RouteRefusal {
+    fn no_route(class: Class) -> Self {
+        let text = match class {
+            Class::Renewal => RENEWAL_TEXT,
+            _ => "No route of this proxy serves this path; it is none of a Puppet agent's.",
+        };
+        let reason = if class == Class::Renewal {
+            AccessStep::NotConfigured.as_str()
+        } else {
+            "no-route"
+        };
+        Self {
+            status: 404,
+            reason,
+            text: text.to_owned(),
+            allow: None,
+            class,
+            route: None,
+        }
+    }
+
+    fn wrong_method(route: &RouteEntry, endpoint: &Endpoint<'_>, method: &Method) -> Self {
+        let allow = endpoint.methods.allow().unwrap_or_default();
+        Self {
+            status: 405,
+            reason: "method",
+            text: format!("The method {method} does not exist here; the endpoint knows {allow}."),
+            allow: Some(allow),
+            class: endpoint.class,
+            route: Some(Arc::clone(&route.name)),
+        }
+    }
+
+    fn denied(
+        step: AccessStep,
+        route: &RouteEntry,
+        endpoint: &Endpoint<'_>,
+        identity: &ClientIdentity,
+    ) -> Self {
+        Self {
+            status: if step == AccessStep::NotConfigured {
+                404
+            } else {
+                403
+            },
+            reason: step.as_str(),
+            text: denial(step, route, endpoint, identity),
+            allow: None,
+            class: endpoint.class,
+            route: Some(Arc::clone(&route.name)),
+        }
+    }
+}
+
+/// What the client reads; names in it are printable ASCII by `escape_ascii`.
+fn denial(
+    step: AccessStep,
+    route: &RouteEntry,
+    endpoint: &Endpoint<'_>,
+    identity: &ClientIdentity,
+) -> String {
+    let who = identity.agent().map_or_else(
+        || "A client without a certificate".to_owned(),
+        |agent| format!("Agent {}", agent.certname().as_str().escape_default()),
+    );
+    let (class, route) = (endpoint.class, route.name.escape_default());
+    match (step, identity) {
+        (AccessStep::RefusedCertificate, ClientIdentity::Refused(refusal)) => refusal.text(),
+        (AccessStep::NotConfigured, _) => RENEWAL_TEXT.to_owned(),
+        (AccessStep::NoCertificate, _) => {
+            "This request needs a certificate of this site's Puppet CA, and the connection came without one. \
+             Run \"puppet ssl bootstrap\" on the agent, and sign its request on the CA server."
+                .to_owned()
+        }
+        (AccessStep::NotOwn, _) => {
+            let owner = endpoint.certname.unwrap_or_default().escape_default();
+            format!("{who} may not ask for what belongs to {owner}: catalog, node, facts and report are each agent's own.")
+        }
+        (AccessStep::NotAllowed, _) => {
+            format!("{who} is not among those whom route \"{route}\" of this proxy allows.")
+        }
+        (AccessStep::ClassClosed, _) => {
+            format!(
+                "{who} may not use this endpoint: the class \"{class}\" is closed at this proxy. \
+                 A route with classes = [\"{class}\"] and allow = [certnames] opens it to those named."
+            )
+        }
+        (AccessStep::Never, _) => "This endpoint is not passed on by this proxy; ask the server itself.".to_owned(),
+        (other, _) => format!("{who} may not use this endpoint ({}).", other.as_str()),
+    }
+}
+
+const RENEWAL_TEXT: &str = "Certificate renewal is not configured at this proxy.";
+
+#[cfg(test)]
+mod tests;
