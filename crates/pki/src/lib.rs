@@ -5,21 +5,32 @@
 
 mod bundle;
 mod certificate;
+mod credential;
 mod crl;
 mod der;
 mod judge;
+mod member;
 mod pem;
 mod problem;
 pub mod settings;
 mod signature;
 mod store;
+mod tls;
+mod verifier;
 
 pub use bundle::Fingerprint;
+pub use credential::Credential;
 pub use judge::{Judgement, VerifiedChain};
+pub use member::MemberError;
 pub use pem::{Named, holds_crl};
 pub use problem::PkiProblem;
 pub use settings::{CrlExpired, TrustSettings};
 pub use store::{CaStatus, CrlStatus, Material, TrustStatus, TrustStore};
+pub use tls::{TicketKeys, client_config, server_config};
+pub use verifier::{
+    ClientCert, ClientVerifier, ListenerPolicy, OnInvalid, PRESENTED_BYTES_MAX,
+    PRESENTED_CERTIFICATES_MAX, handshake_reason,
+};
 
 /// A Name, the whole DER element, in RFC 2253.
 pub(crate) fn subject_text(name: &[u8]) -> String {

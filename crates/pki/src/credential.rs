@@ -1,0 +1,160 @@
+//! A credential: the certificate chain and key that we present, to clients or to members.
+
+use std::sync::Arc;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+
+use crate::bundle::Fingerprint;
+use crate::certificate::{Certificate, Subject};
+use crate::pem::{self, Named};
+use crate::problem::PkiProblem;
+
+/// A chain whose key is at hand.
+#[derive(Clone, Debug)]
+pub struct Credential {
+    key: Arc<CertifiedKey>,
+    names: Vec<String>,
+    subject: String,
+    not_before: UnixTime,
+    not_after: UnixTime,
+    authorization_extensions: Vec<String>,
+    fingerprint: Fingerprint,
+    warnings: Vec<String>,
+}
+
+impl Credential {
+    /// Reads a chain, the leaf first, and its key (PKCS#8, PKCS#1 or SEC1).
+    ///
+    /// # Errors
+    /// Bytes that cannot be read, a key that cannot sign, or one that is not the leaf's.
+    pub fn parse(chain_pem: &Named<Vec<u8>>, key_pem: &Named<Vec<u8>>) -> Result<Self, PkiProblem> {
+        let blocks = pem::certificates(chain_pem)?;
+        for block in &blocks {
+            Certificate::read(&block.der).map_err(|error| block.malformed("certificate", error))?;
+        }
+        let leaf = &blocks[0];
+        let facts =
+            Certificate::read(&leaf.der).map_err(|error| leaf.malformed("certificate", error))?;
+        let key = pem::private_key(key_pem)?;
+        let signing_key =
+            aws_lc_rs::sign::any_supported_type(&key).map_err(|error| PkiProblem::UnusableKey {
+                name: key_pem.name.clone(),
+                why: error.to_string(),
+            })?;
+        let chain: Vec<CertificateDer<'static>> = blocks.iter().map(pem::certificate_der).collect();
+        let certified = CertifiedKey::new(chain, signing_key);
+        let subject = Subject(facts.subject).to_string();
+        match certified.keys_match() {
+            Ok(()) => {}
+            Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+                return Err(PkiProblem::KeyMismatch {
+                    key: key_pem.name.clone(),
+                    chain: chain_pem.name.clone(),
+                    subject,
+                });
+            }
+            Err(error) => return Err(leaf.malformed("certificate", error)),
+        }
+        let names = names(&leaf.der);
+        let mut warnings = Vec::new();
+        if names.is_empty() {
+            warnings.push(format!(
+                "certificate {} ({subject}) has no subjectAltName: it is good for no name, and agents refuse it",
+                leaf.place()
+            ));
+        }
+        Ok(Self {
+            names,
+            subject,
+            not_before: facts.not_before,
+            not_after: facts.not_after,
+            authorization_extensions: identity::authorization_extensions(&leaf.der),
+            fingerprint: Fingerprint::of(blocks.iter().map(|block| &*block.der)),
+            warnings,
+            key: Arc::new(certified),
+        })
+    }
+
+    /// The names the certificate is good for: DNS names and addresses of its subjectAltName.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The leaf's subject in RFC 2253.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// When the leaf begins.
+    pub fn not_before(&self) -> UnixTime {
+        self.not_before
+    }
+
+    /// When the leaf ends.
+    pub fn not_after(&self) -> UnixTime {
+        self.not_after
+    }
+
+    /// Puppet's authorisation extensions of the leaf by name, `pp_cli_auth` say. A credential with any must not be
+    /// shown to a member: whoever comes through us would be granted what it grants.
+    pub fn authorization_extensions(&self) -> &[String] {
+        &self.authorization_extensions
+    }
+
+    /// Of the whole chain: changes with it, and only with it.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// What is odd about it and stops nothing.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The chain in DER, the leaf first.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.key.cert
+    }
+
+    pub(crate) fn certified_key(&self) -> CertifiedKey {
+        (*self.key).clone()
+    }
+}
+
+fn names(leaf: &[u8]) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(leaf) else {
+        return Vec::new();
+    };
+    let Ok(Some(extension)) = certificate.subject_alternative_name() else {
+        return Vec::new();
+    };
+    let mut names = Vec::new();
+    for name in &extension.value.general_names {
+        let name = match name {
+            GeneralName::DNSName(name) => (*name).to_owned(),
+            GeneralName::IPAddress(bytes) => match address(bytes) {
+                Some(address) => address.to_string(),
+                None => continue,
+            },
+            _ => continue,
+        };
+        // Puppet's CA writes its own name twice.
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+fn address(bytes: &[u8]) -> Option<std::net::IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Some(v4.into());
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(Into::into)
+}

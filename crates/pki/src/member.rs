@@ -1,0 +1,167 @@
+//! The verifier of members' certificates: the same paths and the same CRL index as for clients, and the name.
+
+use std::sync::Arc;
+
+use identity::Reason;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
+use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use webpki::{EndEntityCert, KeyUsage};
+
+use crate::certificate::{Certificate, Subject};
+use crate::judge::Fault;
+use crate::signature;
+use crate::store::TrustStore;
+
+/// Why a member's certificate is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemberError {
+    /// The chain is not acceptable.
+    #[error("the member's certificate {certificate} {what} ({reason}). {detail}")]
+    Certificate {
+        /// Why.
+        reason: Reason,
+        /// Which certificate.
+        certificate: String,
+        /// The reason as a sentence's end.
+        what: &'static str,
+        /// More about it; may be empty.
+        detail: String,
+    },
+    /// A certificate of old, with its name in the subject only.
+    #[error(
+        "the member's certificate {certificate} has no subjectAltName: names are read from there alone, so it is good \
+         for none, {expected} included; have it made anew with dns_alt_names"
+    )]
+    NoSubjectAltName {
+        /// Which certificate.
+        certificate: String,
+        /// The name that was dialled.
+        expected: String,
+    },
+    /// It is another server's.
+    #[error(
+        "the member's certificate {certificate} is not for {expected} but for {presented}; set `server_name` if that \
+         is the member's name"
+    )]
+    WrongName {
+        /// Which certificate.
+        certificate: String,
+        /// The name that was dialled.
+        expected: String,
+        /// The names it is for.
+        presented: String,
+    },
+}
+
+impl MemberError {
+    /// Finds it in what a handshake with a member failed with.
+    pub fn find(error: &Error) -> Option<&Self> {
+        match error {
+            Error::InvalidCertificate(CertificateError::Other(OtherError(error))) => {
+                error.downcast_ref()
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<MemberError> for Error {
+    fn from(error: MemberError) -> Self {
+        CertificateError::Other(OtherError(Arc::new(error))).into()
+    }
+}
+
+impl From<Fault> for MemberError {
+    fn from(fault: Fault) -> Self {
+        Self::Certificate {
+            what: match fault.reason {
+                Reason::WrongPurpose => "is not meant for server authentication",
+                Reason::NotAnEndEntity => "is a CA's, not a server's",
+                reason => reason.sentence(),
+            },
+            reason: fault.reason,
+            certificate: fault.certificate,
+            detail: fault.detail,
+        }
+    }
+}
+
+/// Verifies members under one trust store.
+#[derive(Debug)]
+pub(crate) struct MemberVerifier {
+    trust: Arc<TrustStore>,
+}
+
+impl MemberVerifier {
+    pub(crate) fn new(trust: Arc<TrustStore>) -> Self {
+        Self { trust }
+    }
+}
+
+impl ServerCertVerifier for MemberVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.trust
+            .verify(end_entity, intermediates, KeyUsage::server_auth(), now)
+            .map_err(MemberError::from)?;
+        check_name(end_entity, server_name)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &signature::algorithms())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &signature::algorithms())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        signature::algorithms().supported_schemes()
+    }
+}
+
+fn check_name(leaf: &CertificateDer<'_>, server_name: &ServerName<'_>) -> Result<(), Error> {
+    let unreadable = || Error::InvalidCertificate(CertificateError::BadEncoding);
+    let facts = Certificate::read(leaf).map_err(|_| unreadable())?;
+    let certificate = Subject(facts.subject).to_string();
+    let expected = server_name.to_str().into_owned();
+    if !facts.extensions.has_subject_alt_name {
+        return Err(MemberError::NoSubjectAltName {
+            certificate,
+            expected,
+        }
+        .into());
+    }
+    let parsed = EndEntityCert::try_from(leaf).map_err(|_| unreadable())?;
+    let presented = match parsed.verify_is_valid_for_subject_name(server_name) {
+        Ok(()) => return Ok(()),
+        Err(webpki::Error::CertNotValidForName(context)) => context.presented.join(", "),
+        Err(_) => "no name that can be read".into(),
+    };
+    Err(MemberError::WrongName {
+        certificate,
+        expected,
+        presented,
+    }
+    .into())
+}

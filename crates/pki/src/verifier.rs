@@ -1,0 +1,314 @@
+//! The client certificate verifier: possession of the key is always checked, the verdict now or after the handshake.
+
+use std::fmt;
+use std::sync::Arc;
+
+use identity::{ClientIdentity, Reason};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::verify_tls13_signature_with_raw_key;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
+
+use crate::certificate::Certificate;
+use crate::der::{self, Reader};
+use crate::signature::{self, SignatureFault};
+use crate::store::TrustStore;
+
+/// Whether a client has to show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ClientCert {
+    /// It is asked for; who has none is anonymous. The default: enrolment needs it.
+    #[default]
+    Optional,
+    /// Without one the handshake ends with an alert.
+    Required,
+}
+
+/// When a client whose certificate is not accepted learns of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnInvalid {
+    /// After the handshake, in a response that says what is wrong. The default.
+    #[default]
+    Defer,
+    /// In the handshake, by an alert.
+    Abort,
+}
+
+/// What a listener wants of clients. TLS sessions are never shared between different policies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ListenerPolicy {
+    /// Whether a certificate is needed.
+    pub client_cert: ClientCert,
+    /// When a bad one is refused.
+    pub on_invalid: OnInvalid,
+}
+
+/// Asks clients for a certificate and checks that they hold its key.
+///
+/// Under [`OnInvalid::Defer`] any certificate of a sane size passes, and the caller must judge `peer_certificates()`
+/// with [`TrustStore::judge`] right after the handshake. A resumed session never comes here under either policy:
+/// judge it in the same way.
+pub struct ClientVerifier {
+    policy: ListenerPolicy,
+    current: Arc<dyn Fn() -> Arc<TrustStore> + Send + Sync>,
+    hints: Vec<DistinguishedName>,
+}
+
+impl ClientVerifier {
+    /// A verifier that loads the trust in force at each call of `current`.
+    ///
+    /// The CA subjects it hints to clients are those of the store in force now; make a new one when the bundle
+    /// changes, so that clients with several certificates choose well. Verdicts do not depend on it.
+    pub fn new(
+        policy: ListenerPolicy,
+        current: Arc<dyn Fn() -> Arc<TrustStore> + Send + Sync>,
+    ) -> Self {
+        let hints = hints(&current());
+        Self {
+            policy,
+            current,
+            hints,
+        }
+    }
+
+    /// What it was made for.
+    pub fn policy(&self) -> ListenerPolicy {
+        self.policy
+    }
+
+    fn judged(
+        &self,
+        leaf: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let chain: Vec<_> = std::iter::once(leaf)
+            .chain(sent)
+            .map(|der| CertificateDer::from(der.as_ref()))
+            .collect();
+        match (self.current)().judge(&chain, now).identity {
+            ClientIdentity::Verified(_) => Ok(ClientCertVerified::assertion()),
+            ClientIdentity::Refused(refusal) => Err(alert(refusal.reason)),
+            ClientIdentity::Anonymous => Err(Error::NoCertificatesPresented),
+        }
+    }
+}
+
+impl fmt::Debug for ClientVerifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientVerifier")
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        self.policy.client_cert == ClientCert::Required
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let bytes: usize =
+            end_entity.len() + intermediates.iter().map(|der| der.len()).sum::<usize>();
+        if intermediates.len() >= PRESENTED_CERTIFICATES_MAX || bytes > PRESENTED_BYTES_MAX {
+            return Err(HandshakeFault::TooLarge.into());
+        }
+        let leaf = Certificate::read(end_entity)
+            .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        if !is_verifiable(leaf.spki) {
+            return Err(HandshakeFault::Key.into());
+        }
+        match self.policy.on_invalid {
+            OnInvalid::Defer => Ok(ClientCertVerified::assertion()),
+            OnInvalid::Abort => self.judged(end_entity, intermediates, now),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let spki = public_key(cert)?;
+        match signature::check_tls12(message, dss.signature(), dss.scheme, &spki) {
+            Ok(()) => Ok(HandshakeSignatureValid::assertion()),
+            Err(SignatureFault::Wrong) => Err(CertificateError::BadSignature.into()),
+            Err(SignatureFault::Unsupported) => Err(HandshakeFault::Key.into()),
+        }
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature_with_raw_key(
+            message,
+            &public_key(cert)?,
+            dss,
+            &signature::algorithms(),
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        signature::algorithms().supported_schemes()
+    }
+}
+
+/// Why a handshake was refused, for the access record; nothing where the failure is not about a client certificate.
+pub fn handshake_reason(error: &Error) -> Option<Reason> {
+    let Error::InvalidCertificate(error) = error else {
+        return None;
+    };
+    Some(match error {
+        CertificateError::Revoked => Reason::Revoked,
+        CertificateError::Expired => Reason::Expired,
+        CertificateError::NotValidYet => Reason::NotYetValid,
+        CertificateError::UnknownIssuer => Reason::UnknownIssuer,
+        CertificateError::UnknownRevocationStatus => Reason::CrlMissing,
+        CertificateError::ExpiredRevocationList => Reason::CrlExpired,
+        CertificateError::BadSignature => Reason::BadSignature,
+        CertificateError::UnhandledCriticalExtension => Reason::CriticalExtension,
+        CertificateError::InvalidPurpose => Reason::WrongPurpose,
+        CertificateError::Other(OtherError(error)) => {
+            match error.downcast_ref::<HandshakeFault>() {
+                Some(HandshakeFault::Refused(reason)) => *reason,
+                Some(HandshakeFault::Key) => Reason::UnsupportedAlgorithm,
+                Some(HandshakeFault::TooLarge) | None => Reason::Malformed,
+            }
+        }
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            Reason::UnsupportedAlgorithm
+        }
+        _ => Reason::Malformed,
+    })
+}
+
+/// What rustls has no word for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum HandshakeFault {
+    #[error(
+        "the client sent more than {PRESENTED_CERTIFICATES_MAX} certificates or {PRESENTED_BYTES_MAX} bytes of them"
+    )]
+    TooLarge,
+    #[error(
+        "the client's key is of a kind or size that cannot be verified (RSA under 2048 bits, DSA, another curve)"
+    )]
+    Key,
+    #[error("the client's certificate {}", .0.sentence())]
+    Refused(Reason),
+}
+
+impl From<HandshakeFault> for Error {
+    fn from(fault: HandshakeFault) -> Self {
+        CertificateError::Other(OtherError(Arc::new(fault))).into()
+    }
+}
+
+/// The rustls error that makes the fitting alert, so that the client's own message is of use.
+fn alert(reason: Reason) -> Error {
+    match reason {
+        Reason::Revoked => CertificateError::Revoked.into(),
+        Reason::Expired => CertificateError::Expired.into(),
+        Reason::NotYetValid => CertificateError::NotValidYet.into(),
+        Reason::UnknownIssuer => CertificateError::UnknownIssuer.into(),
+        Reason::CrlMissing => CertificateError::UnknownRevocationStatus.into(),
+        Reason::CrlExpired => CertificateError::ExpiredRevocationList.into(),
+        Reason::BadSignature => CertificateError::BadSignature.into(),
+        Reason::WrongPurpose => CertificateError::InvalidPurpose.into(),
+        Reason::CriticalExtension => CertificateError::UnhandledCriticalExtension.into(),
+        reason => HandshakeFault::Refused(reason).into(),
+    }
+}
+
+fn public_key<'a>(cert: &'a CertificateDer<'_>) -> Result<SubjectPublicKeyInfoDer<'a>, Error> {
+    let certificate = Certificate::read(cert).map_err(|_| CertificateError::BadEncoding)?;
+    Ok(certificate.public_key())
+}
+
+fn hints(store: &TrustStore) -> Vec<DistinguishedName> {
+    let contents = store
+        .subjects()
+        .filter_map(|name| Reader::new(name).expect(der::SEQUENCE).ok());
+    let hints: Vec<_> = contents
+        .map(|name| DistinguishedName::in_sequence(name.value))
+        .collect();
+    let bytes: usize = hints.iter().map(|hint| hint.as_ref().len()).sum();
+    // No hint means any certificate; a half of the list would be wrong for the other half.
+    if bytes > HINT_BYTES_MAX {
+        Vec::new()
+    } else {
+        hints
+    }
+}
+
+/// Whether there is an algorithm for this key at all; if not, nobody can prove to hold it.
+///
+/// Asked before the signature arrives, for its failure would look like a forged one.
+fn is_verifiable(spki: &[u8]) -> bool {
+    let key = || {
+        let mut parts = Reader::new(Reader::new(spki).expect(der::SEQUENCE).ok()?.value);
+        let algorithm = parts.expect(der::SEQUENCE).ok()?.value;
+        let bits = der::whole_bits(parts.expect(der::BIT_STRING).ok()?.value).ok()?;
+        Some((algorithm, bits))
+    };
+    let Some((algorithm, bits)) = key() else {
+        return false;
+    };
+    let known = signature::algorithms()
+        .all
+        .iter()
+        .any(|known| known.public_key_alg_id().as_ref() == algorithm);
+    known && rsa_modulus_bits(algorithm, bits).is_none_or(|bits| RSA_BITS.contains(&bits))
+}
+
+/// Bits of an RSA key's modulus; none for other keys, zero for what is not well formed.
+fn rsa_modulus_bits(algorithm: &[u8], key: &[u8]) -> Option<usize> {
+    if !algorithm.starts_with(RSA_ENCRYPTION) {
+        return None;
+    }
+    let modulus = || {
+        let mut parts = Reader::new(Reader::new(key).expect(der::SEQUENCE).ok()?.value);
+        Some(parts.expect(der::INTEGER).ok()?.value)
+    };
+    let digits = match modulus().unwrap_or_default() {
+        [0, digits @ ..] => digits,
+        digits => digits,
+    };
+    let leading = digits
+        .first()
+        .map_or(0, |first| first.leading_zeros() as usize);
+    Some(digits.len() * 8 - leading)
+}
+
+/// Most certificates a client may send. A path has at most six intermediates; some clients add their root.
+pub const PRESENTED_CERTIFICATES_MAX: usize = 16;
+
+/// Most bytes of certificates a client may send: they are kept as long as its connection.
+pub const PRESENTED_BYTES_MAX: usize = 32 * 1024;
+
+/// Most bytes of CA subjects sent to clients as hints: they go out in every full handshake.
+const HINT_BYTES_MAX: usize = 8 * 1024;
+
+/// What aws-lc verifies.
+const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
+
+/// The OID 1.2.840.113549.1.1.1 with its tag.
+const RSA_ENCRYPTION: &[u8] = &[
+    0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01,
+];
