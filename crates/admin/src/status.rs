@@ -133,10 +133,27 @@ pub enum AdministrativeState {
 pub struct TrustStatus {
     /// Raised by every change of CA bundle, CRLs or policy; live connections compare it on each request.
     pub generation: u64,
-    /// Certificates in the CA bundle.
-    pub ca_certificates: u64,
+    /// The CAs of the bundle.
+    pub cas: Vec<CaStatus>,
     /// The CRLs in force, one an issuer key.
     pub crls: Vec<CrlStatus>,
+    /// CAs without a CRL, whose certificates are therefore refused.
+    pub crl_missing: Vec<String>,
+    /// CAs without a CRL whose certificates are accepted, since `unchecked` says so.
+    pub unchecked: Vec<String>,
+    /// What is wrong and stops nothing yet, as sentences.
+    pub alarms: Vec<String>,
+}
+
+/// A CA of the bundle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaStatus {
+    /// Subject as RFC 2253 spells it.
+    pub subject: String,
+    /// When it ends.
+    pub not_after: Timestamp,
+    /// File that it was read from.
+    pub source: String,
 }
 
 /// A CRL in force.
@@ -144,8 +161,8 @@ pub struct TrustStatus {
 pub struct CrlStatus {
     /// Issuer as RFC 2253 spells it.
     pub issuer: String,
-    /// CRL number in decimal; none: the list has none.
-    pub number: Option<String>,
+    /// CRL number.
+    pub number: String,
     /// Revoked certificates on it.
     pub entries: u64,
     /// When the issuer promised the next one; none: no promise.

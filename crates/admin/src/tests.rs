@@ -471,16 +471,23 @@ fn status() -> Status {
         }],
         trust: TrustStatus {
             generation: 2,
-            ca_certificates: 2,
+            cas: vec![CaStatus {
+                subject: "CN=Puppet CA".to_owned(),
+                not_after: Timestamp::from_unix_seconds(0),
+                source: "ca.pem".to_owned(),
+            }],
             crls: vec![CrlStatus {
                 issuer: "CN=Puppet CA".to_owned(),
-                number: Some("12".to_owned()),
+                number: "12".to_owned(),
                 entries: 3,
                 next_update: Some(Timestamp::from_unix_seconds(0)),
                 expired: true,
                 source: "crl.pem".to_owned(),
                 agents_copy_age_seconds: None,
             }],
+            crl_missing: vec!["CN=Other".to_owned()],
+            unchecked: Vec::new(),
+            alarms: vec!["the CRL of CN=Puppet CA has expired".to_owned()],
         },
         limits: [("discard_bytes_max".to_owned(), 4 << 20)].into(),
     }

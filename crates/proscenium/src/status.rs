@@ -40,7 +40,21 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
         rows(text, pool.members.iter().map(member).collect())?;
     }
     writeln!(text, "\nCRLs, trust generation {}", status.trust.generation)?;
-    rows(text, status.trust.crls.iter().map(crl).collect())
+    rows(text, status.trust.crls.iter().map(crl).collect())?;
+    for issuer in &status.trust.crl_missing {
+        writeln!(text, "  {issuer}: no CRL, its certificates are refused")?;
+    }
+    for issuer in &status.trust.unchecked {
+        writeln!(
+            text,
+            "  {issuer}: no CRL, its certificates are accepted unchecked"
+        )?;
+    }
+    status
+        .trust
+        .alarms
+        .iter()
+        .try_for_each(|alarm| writeln!(text, "  ALARM: {alarm}"))
 }
 
 fn listener(listener: &ListenerStatus) -> Vec<String> {
@@ -77,7 +91,7 @@ fn crl(crl: &CrlStatus) -> Vec<String> {
     };
     let mut cells = vec![
         crl.issuer.clone(),
-        format!("number {}", crl.number.as_deref().unwrap_or("none")),
+        format!("number {}", crl.number),
         format!("{} entries", crl.entries),
         promise,
         crl.source.clone(),
@@ -153,6 +167,8 @@ pool compilers, least-connections
 CRLs, trust generation 2
   CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z  /ssl/crl.pem  the agent's own copy, 3 days old
   CN=Other      number none  0 entries  EXPIRED 1970-01-01T00:00:00Z      other.pem
+  CN=Third: no CRL, its certificates are refused
+  ALARM: the CRL of CN=Other has expired
 ";
         assert_eq!(table(&status()), expected);
     }
@@ -182,16 +198,15 @@ CRLs, trust generation 2
                 connections: in_flight + u64::from(in_flight > 0),
                 weight,
             };
-        let crl =
-            |issuer: &str, number: Option<&str>, entries, next_update, source: &str| CrlStatus {
-                issuer: issuer.to_owned(),
-                number: number.map(str::to_owned),
-                entries,
-                next_update: Some(Timestamp::from_unix_seconds(next_update)),
-                expired: next_update == 0,
-                source: source.to_owned(),
-                agents_copy_age_seconds: (next_update > 0).then_some(3 * 86_400),
-            };
+        let crl = |issuer: &str, number: &str, entries, next_update, source: &str| CrlStatus {
+            issuer: issuer.to_owned(),
+            number: number.to_owned(),
+            entries,
+            next_update: Some(Timestamp::from_unix_seconds(next_update)),
+            expired: next_update == 0,
+            source: source.to_owned(),
+            agents_copy_age_seconds: (next_update > 0).then_some(3 * 86_400),
+        };
         Status {
             version: "0.1.0".to_owned(),
             phase: Phase::Serving,
@@ -232,11 +247,13 @@ CRLs, trust generation 2
             }],
             trust: TrustStatus {
                 generation: 2,
-                ca_certificates: 2,
                 crls: vec![
-                    crl("CN=Puppet CA", Some("12"), 3, 120, "/ssl/crl.pem"),
-                    crl("CN=Other", None, 0, 0, "other.pem"),
+                    crl("CN=Puppet CA", "12", 3, 120, "/ssl/crl.pem"),
+                    crl("CN=Other", "none", 0, 0, "other.pem"),
                 ],
+                crl_missing: vec!["CN=Third".to_owned()],
+                alarms: vec!["the CRL of CN=Other has expired".to_owned()],
+                ..TrustStatus::default()
             },
             limits: BTreeMap::new(),
         }
