@@ -19,11 +19,19 @@ impl Ties {
     }
 }
 
-/// A point in `0..total` for each turn, spread by the golden ratio: any run of turns meets every share evenly, and no
-/// rhythm of requests can fall in step with it, as it could with a plain remainder.
+/// A point in `0..total` for each turn: each `total` turns meet every point once, neighbours far apart, so that shares are
+/// exact over a cycle and smooth within it.
 pub(crate) fn point(turn: u64, total: u64) -> u64 {
-    let spread = turn.wrapping_mul(GOLDEN_RATIO);
-    ((u128::from(spread) * u128::from(total)) >> 64) as u64
+    let golden = (u128::from(total) * GOLDEN_RATIO_PERMILLE / 1000).max(1) as u64;
+    let step = (golden..).find(|step| gcd(*step, total) == 1).unwrap_or(1);
+    (u128::from(turn % total) * u128::from(step) % u128::from(total)) as u64
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    match b {
+        0 => a,
+        _ => gcd(b, a % b),
+    }
 }
 
 /// Smooth weighted rotation, as nginx does it: each turn every candidate gains its weight, the richest is picked and
@@ -60,4 +68,28 @@ pub(crate) fn turn(
     richest
 }
 
-const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+const GOLDEN_RATIO_PERMILLE: u128 = 618;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cycle_of_turns_meets_every_point_once() {
+        for total in 1..200 {
+            for start in [0, 5 * total] {
+                let mut met: Vec<u64> = (start..start + total)
+                    .map(|turn| point(turn, total))
+                    .collect();
+                met.sort_unstable();
+                assert!(met.iter().copied().eq(0..total), "{total}: {met:?}");
+            }
+        }
+        assert!(point(u64::MAX, u64::MAX) < u64::MAX);
+    }
+
+    #[test]
+    fn a_wheel_picks_nobody_from_nobody() {
+        assert_eq!(turn(&mut [], std::iter::empty()), None);
+    }
+}

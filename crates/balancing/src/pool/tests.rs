@@ -1,1 +1,539 @@
-//! tests
+//! Picks by table, and seeded simulations of a pool under load.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering as Atomic};
+
+use super::*;
+use crate::settings::CheckKind;
+
+const NOW: Duration = Duration::ZERO;
+
+/// A small generator of our own (xorshift64*), so that a seed means the same run for ever.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+    }
+}
+
+/// Members `a`, `b`, … with these weights and limits, all up.
+fn settings(algorithm: Algorithm, members: &[(u32, Option<u32>)]) -> PoolSettings {
+    let member = |(index, (weight, max)): (usize, &(u32, Option<u32>))| MemberSettings {
+        address: format!("c{}.example.com:8140", index + 1),
+        weight: *weight,
+        in_flight_max: *max,
+        server_name: None,
+    };
+    PoolSettings {
+        name: "compilers".to_owned(),
+        members: members.iter().enumerate().map(member).collect(),
+        algorithm,
+        check: CheckSettings {
+            kind: CheckKind::None,
+            ..CheckSettings::default()
+        },
+    }
+}
+
+fn pool(algorithm: Algorithm, members: &[(u32, Option<u32>)]) -> Pool {
+    Pool::new(&settings(algorithm, members), &Registry::default())
+}
+
+fn weights(algorithm: Algorithm, weights: &[u32]) -> Pool {
+    let members: Vec<_> = weights.iter().map(|weight| (*weight, None)).collect();
+    pool(algorithm, &members)
+}
+
+fn picked(pool: &Pool) -> Lease {
+    pool.pick(&[], None, NOW).expect("a member is available")
+}
+
+/// Picks one after the other, each given back before the next.
+fn sequence(pool: &Pool, picks: usize) -> Vec<usize> {
+    (0..picks).map(|_| picked(pool).index()).collect()
+}
+
+fn shares(picks: &[usize]) -> BTreeMap<usize, usize> {
+    let mut shares = BTreeMap::new();
+    for index in picks {
+        *shares.entry(*index).or_default() += 1;
+    }
+    shares
+}
+
+const ALGORITHMS: [Algorithm; 2] = [Algorithm::LeastConnections, Algorithm::RoundRobin];
+
+#[test]
+fn least_connections_goes_where_least_is_in_flight_for_its_weight() {
+    let pool = weights(Algorithm::LeastConnections, &[1, 2]);
+    let leases: Vec<Lease> = (0..30).map(|_| picked(&pool)).collect();
+    let indexes: Vec<usize> = leases.iter().map(Lease::index).collect();
+    assert_eq!(shares(&indexes), BTreeMap::from([(0, 10), (1, 20)]));
+    let (first, rest): (Vec<Lease>, Vec<Lease>) =
+        leases.into_iter().partition(|lease| lease.index() == 0);
+    drop(first);
+    assert_eq!(picked(&pool).index(), 0);
+    drop(rest);
+}
+
+#[test]
+fn idle_members_share_by_weight_under_either_algorithm() {
+    for algorithm in ALGORITHMS {
+        for weights in [
+            &[1, 1][..],
+            &[1, 1, 1],
+            &[5, 1, 1],
+            &[1, 2, 3, 4],
+            &[100, 1],
+        ] {
+            let pool = self::weights(algorithm, weights);
+            let total: u32 = weights.iter().sum();
+            let picks = 60 * total as usize;
+            let shares = shares(&sequence(&pool, picks));
+            for (index, weight) in weights.iter().enumerate() {
+                let share = shares.get(&index).copied().unwrap_or(0);
+                let fair = 60 * *weight as usize;
+                assert!(
+                    share.abs_diff(fair) <= 3,
+                    "{algorithm:?} {weights:?}: {index} got {share}, fair is {fair}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn round_robin_is_smooth() {
+    let pool = weights(Algorithm::RoundRobin, &[5, 1, 1]);
+    assert_eq!(sequence(&pool, 7), [0, 0, 1, 0, 2, 0, 0]);
+}
+
+#[test]
+fn two_equal_members_share_evenly_from_the_first_pick_on() {
+    for algorithm in ALGORITHMS {
+        let pool = weights(algorithm, &[1, 1]);
+        for window in 1..40 {
+            let shares = shares(&sequence(&pool, 2 * window));
+            let first = shares.get(&0).copied().unwrap_or(0);
+            assert!(
+                first.abs_diff(window) <= 1,
+                "{algorithm:?}: {first} of {}",
+                2 * window
+            );
+        }
+    }
+}
+
+#[test]
+fn a_member_tried_down_drained_or_full_is_not_picked() {
+    for algorithm in ALGORITHMS {
+        let pool = pool(algorithm, &[(1, None), (1, None), (1, None), (1, Some(1))]);
+        let full = pool.pick(&[0, 1, 2], None, NOW).expect("free");
+        assert_eq!(full.index(), 3);
+        pool.entries()[1].member.connect_refused(NOW);
+        pool.entries()[2].member.administer(Administrative::Drain);
+        for hash in [None, Some(1), Some(2), Some(3)] {
+            for _ in 0..20 {
+                assert_eq!(
+                    pool.pick(&[], hash, NOW)
+                        .expect("the first is free")
+                        .index(),
+                    0
+                );
+            }
+            assert_eq!(pool.pick(&[0], hash, NOW).err(), Some(PickError::Full));
+        }
+        drop(full);
+        assert_eq!(
+            pool.pick(&[0, 3], None, NOW).err(),
+            Some(PickError::AllTried)
+        );
+        pool.entries()[0]
+            .member
+            .administer(Administrative::Maintenance);
+        pool.entries()[3].member.connect_refused(NOW);
+        assert_eq!(
+            pool.pick(&[], None, NOW).err(),
+            Some(PickError::NoneAvailable)
+        );
+        assert!(!pool.is_available(NOW));
+    }
+}
+
+#[test]
+fn a_member_not_probed_yet_is_not_picked_unless_assumed_up() {
+    for (assume_up, expected) in [(false, Some(PickError::NoneAvailable)), (true, None)] {
+        let mut settings = settings(Algorithm::LeastConnections, &[(1, None)]);
+        settings.check = CheckSettings {
+            assume_up,
+            ..CheckSettings::default()
+        };
+        let pool = Pool::new(&settings, &Registry::default());
+        assert_eq!(pool.pick(&[], None, NOW).err(), expected);
+    }
+}
+
+#[test]
+fn writes_go_to_the_first_member_or_nowhere() {
+    let pool = pool(Algorithm::RoundRobin, &[(1, Some(2)), (9, None)]);
+    let leases = [pool.pick_first(NOW), pool.pick_first(NOW)].map(|lease| lease.expect("free"));
+    assert!(leases.iter().all(|lease| lease.index() == 0));
+    assert_eq!(pool.pick_first(NOW).err(), Some(PickError::Full));
+    drop(leases);
+    pool.entries()[0].member.connect_refused(NOW);
+    assert_eq!(pool.pick_first(NOW).err(), Some(PickError::NoneAvailable));
+}
+
+#[test]
+fn order_tells_what_picks_then_do() {
+    for algorithm in ALGORITHMS {
+        let pool = weights(algorithm, &[3, 1, 2, 1]);
+        let mut random = Random(7);
+        for round in 0..200 {
+            let hash = (round % 3 == 0).then(|| random.below(1 << 31));
+            let held: Vec<Lease> = (0..random.below(6)).map(|_| picked(&pool)).collect();
+            let told: Vec<usize> = pool
+                .order(hash, NOW)
+                .iter()
+                .map(|place| place.index)
+                .collect();
+            assert_eq!(
+                told,
+                pool.order(hash, NOW)
+                    .iter()
+                    .map(|place| place.index)
+                    .collect::<Vec<_>>()
+            );
+            let mut tried = Vec::new();
+            while let Ok(lease) = pool.pick(&tried, hash, NOW) {
+                tried.push(lease.index());
+            }
+            assert_eq!(told, tried, "{algorithm:?}, round {round}");
+            drop(held);
+        }
+    }
+}
+
+#[test]
+fn order_says_why_the_others_are_not_asked() {
+    let pool = pool(
+        Algorithm::LeastConnections,
+        &[(1, Some(1)), (1, None), (1, None), (1, None)],
+    );
+    let _full = pool.pick_first(NOW).expect("free");
+    pool.entries()[1].member.connect_refused(NOW);
+    pool.entries()[2].member.administer(Administrative::Drain);
+    let told: Vec<String> = pool
+        .order(None, NOW)
+        .iter()
+        .map(|place| format!("{} {}", place.index, place.why))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "3 least in flight for its weight (0 in flight, weight 1)",
+            "0 not asked: at its limit (1 of 1 in flight)",
+            "1 not asked: down",
+            "2 not asked: drain",
+        ]
+    );
+}
+
+#[test]
+fn a_key_stays_with_its_member_and_losing_another_does_not_move_it() {
+    let pool = weights(Algorithm::LeastConnections, &[1, 1, 1, 1]);
+    let keys: Vec<u64> = (0..4_000)
+        .map(|n| key_hash(format!("{{md5}}{n:032x}").as_bytes()))
+        .collect();
+    let home = |key: u64| pool.pick(&[], Some(key), NOW).expect("up").index();
+    let before: Vec<usize> = keys.iter().map(|key| home(*key)).collect();
+    for (index, share) in shares(&before) {
+        assert!(
+            share.abs_diff(1_000) < 150,
+            "member {index} has {share} of 4000 keys"
+        );
+    }
+    pool.entries()[2].member.connect_refused(NOW);
+    let mut moved = Vec::new();
+    for (key, home_before) in keys.iter().zip(&before) {
+        let home_now = home(*key);
+        match *home_before {
+            2 => moved.push(home_now),
+            kept => assert_eq!(home_now, kept),
+        }
+    }
+    assert_eq!(
+        shares(&moved).len(),
+        3,
+        "the lost member's keys spread over all others"
+    );
+    pool.entries()[2].member.answered();
+    assert_eq!(
+        keys.iter().map(|key| home(*key)).collect::<Vec<_>>(),
+        before
+    );
+}
+
+#[test]
+fn a_key_finds_its_member_whatever_the_order_of_the_file() {
+    let forward = settings(Algorithm::RoundRobin, &[(1, None), (2, None), (3, None)]);
+    let mut backward = forward.clone();
+    backward.members.reverse();
+    let address = |pool: &Pool, key| {
+        pool.pick(&[], Some(key), NOW)
+            .expect("up")
+            .member()
+            .address()
+            .to_string()
+    };
+    let (forward, backward) = [forward, backward]
+        .map(|settings| Pool::new(&settings, &Registry::default()))
+        .into();
+    for n in 0..500_u32 {
+        let key = key_hash(&n.to_be_bytes());
+        assert_eq!(address(&forward, key), address(&backward, key));
+    }
+}
+
+#[test]
+fn keys_share_by_weight() {
+    let pool = weights(Algorithm::RoundRobin, &[1, 3]);
+    let heavy = (0..8_000_u32)
+        .filter(|n| {
+            pool.pick(&[], Some(key_hash(&n.to_be_bytes())), NOW)
+                .expect("up")
+                .index()
+                == 1
+        })
+        .count();
+    assert!(
+        heavy.abs_diff(6_000) < 200,
+        "{heavy} of 8000, 6000 are fair"
+    );
+}
+
+#[test]
+fn key_hash_is_what_it_was() {
+    assert_eq!(key_hash(b""), KEY_HASH_OF_NOTHING);
+    assert_eq!(
+        key_hash(b"{md5}d41d8cd98f00b204e9800998ecf8427e"),
+        KEY_HASH_OF_EMPTY_FILE
+    );
+}
+
+#[test]
+fn a_reload_keeps_counts_and_health_and_does_not_alter_the_running_pool() {
+    let registry = Registry::default();
+    let mut settings = settings(Algorithm::LeastConnections, &[(1, Some(1)), (1, None)]);
+    let old = Pool::new(&settings, &registry);
+    let held = old.pick_first(NOW).expect("free");
+    old.entries()[1].member.connect_refused(NOW);
+    settings.members[0].in_flight_max = Some(2);
+    settings.members[0].weight = 7;
+    let new = Pool::new(&settings, &registry);
+    assert!(new.adopt().is_empty());
+    assert_eq!(
+        old.pick_first(NOW).err(),
+        Some(PickError::Full),
+        "the old limit holds for the old generation"
+    );
+    let second = new.pick_first(NOW).expect("the new limit leaves a place");
+    assert_eq!(second.member().in_flight(), 2);
+    assert_eq!(new.entries()[1].member.health(), Health::Down);
+    drop((held, second));
+    assert_eq!(registry.members()[0].in_flight(), 0);
+}
+
+#[test]
+fn a_changed_check_takes_hold_when_adopted_and_resets_health_only() {
+    let registry = Registry::default();
+    let mut settings = settings(Algorithm::LeastConnections, &[(1, None), (1, None)]);
+    let old = Pool::new(&settings, &registry);
+    old.entries()[0].member.connect_refused(NOW);
+    old.entries()[1].member.administer(Administrative::Drain);
+    settings.check = CheckSettings::default();
+    let new = Pool::new(&settings, &registry);
+    assert_eq!(
+        old.entries()[0].member.health(),
+        Health::Down,
+        "building a pool changes nothing"
+    );
+    let changes = new.adopt();
+    assert_eq!(changes.len(), 1);
+    assert_eq!((changes[0].0, changes[0].1.to), (0, Health::Unknown));
+    assert_eq!(
+        new.entries()[1].member.administrative(),
+        Administrative::Drain
+    );
+}
+
+#[test]
+fn a_limit_is_never_exceeded_by_threads_and_no_lease_is_lost() {
+    for algorithm in ALGORITHMS {
+        let pool = pool(algorithm, &[(1, Some(3)), (2, Some(5)), (1, Some(1))]);
+        let held = [const { AtomicU32::new(0) }; 3];
+        std::thread::scope(|scope| {
+            for seed in 1..=8 {
+                let (pool, held) = (&pool, &held);
+                scope.spawn(move || hammer(pool, held, seed));
+            }
+        });
+        for entry in pool.entries() {
+            assert_eq!(entry.member.in_flight(), 0, "{algorithm:?}");
+        }
+    }
+}
+
+/// Takes and gives back at random, checking at each step that nobody is over its limit.
+fn hammer(pool: &Pool, held: &[AtomicU32; 3], seed: u64) {
+    let mut random = Random(seed);
+    let mut leases = Vec::new();
+    for _ in 0..5_000 {
+        if random.below(2) == 0 {
+            let hash = (random.below(4) == 0).then(|| random.below(1 << 31));
+            if let Ok(lease) = pool.pick(&[], hash, NOW) {
+                let count = held[lease.index()].fetch_add(1, Atomic::SeqCst) + 1;
+                let max = pool.entries()[lease.index()]
+                    .in_flight_max
+                    .expect("all have one");
+                assert!(count <= max, "{count} held of {max}, seed {seed}");
+                leases.push(lease);
+            }
+        } else if !leases.is_empty() {
+            let lease: Lease = leases.swap_remove(random.below(leases.len() as u64) as usize);
+            held[lease.index()].fetch_sub(1, Atomic::SeqCst);
+            drop(lease);
+        }
+    }
+    for lease in leases {
+        held[lease.index()].fetch_sub(1, Atomic::SeqCst);
+    }
+}
+
+#[test]
+fn a_simulated_day_of_failures_keeps_every_promise() {
+    for seed in 1..=40 {
+        simulate(seed);
+    }
+}
+
+/// Requests of random length against members that die, come back, are drained and made ready, over two generations.
+fn simulate(seed: u64) {
+    let mut random = Random(seed);
+    let algorithm = ALGORITHMS[random.below(2) as usize];
+    let members: Vec<_> = (0..2 + random.below(5))
+        .map(|_| {
+            (
+                1 + random.below(4) as u32,
+                (random.below(2) == 0).then(|| 1 + random.below(6) as u32),
+            )
+        })
+        .collect();
+    let mut settings = settings(algorithm, &members);
+    settings.check = CheckSettings::default();
+    let registry = Registry::default();
+    let mut pool = Pool::new(&settings, &registry);
+    let mut leases: Vec<Lease> = Vec::new();
+    for step in 0..2_000_u64 {
+        let now = Duration::from_millis(step * 10);
+        let entry = &pool.entries()[random.below(members.len() as u64) as usize];
+        match random.below(20) {
+            0 => drop(entry.member.connect_refused(now)),
+            1 | 2 => drop(entry.member.probe_succeeded(pool.check())),
+            3 => drop(entry.member.probe_failed(pool.check())),
+            4 => entry.member.administer(Administrative::Drain),
+            5 | 6 => entry.member.administer(Administrative::Ready),
+            7 if random.below(50) == 0 => {
+                settings.check.fall = 1 + random.below(4) as u32;
+                pool = Pool::new(&settings, &registry);
+                pool.adopt();
+            }
+            8..=13 if !leases.is_empty() => {
+                drop(leases.swap_remove(random.below(leases.len() as u64) as usize))
+            }
+            _ => {
+                let tried: Vec<usize> = (0..random.below(3))
+                    .map(|_| random.below(members.len() as u64) as usize)
+                    .collect();
+                let hash = (random.below(5) == 0).then(|| random.below(1 << 31));
+                match pool.pick(&tried, hash, now) {
+                    Ok(lease) => {
+                        assert!(!tried.contains(&lease.index()), "seed {seed}, step {step}");
+                        assert_eq!(
+                            lease.member().health(),
+                            Health::Up,
+                            "seed {seed}, step {step}"
+                        );
+                        assert_eq!(
+                            lease.member().administrative(),
+                            Administrative::Ready,
+                            "seed {seed}, step {step}"
+                        );
+                        leases.push(lease);
+                    }
+                    Err(error) => assert_eq!(
+                        error,
+                        expected_refusal(&pool, &tried),
+                        "seed {seed}, step {step}"
+                    ),
+                }
+            }
+        }
+        for (index, entry) in pool.entries().iter().enumerate() {
+            let held = leases.iter().filter(|lease| lease.index() == index).count();
+            assert_eq!(
+                entry.member.in_flight() as usize,
+                held,
+                "seed {seed}, step {step}"
+            );
+            assert!(
+                entry.in_flight_max.is_none_or(|max| held <= max as usize),
+                "seed {seed}, step {step}"
+            );
+        }
+    }
+    drop(leases);
+    assert!(
+        registry
+            .members()
+            .iter()
+            .all(|member| member.in_flight() == 0),
+        "seed {seed}"
+    );
+}
+
+/// The same question asked in another way, from what can be seen outside.
+fn expected_refusal(pool: &Pool, tried: &[usize]) -> PickError {
+    let up: Vec<(usize, &Entry)> = pool
+        .entries()
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| entry.member.health() == Health::Up)
+        .filter(|(_, entry)| entry.member.administrative() == Administrative::Ready)
+        .collect();
+    let untried: Vec<_> = up
+        .iter()
+        .filter(|(index, _)| !tried.contains(index))
+        .collect();
+    let is_full = |entry: &Entry| {
+        entry
+            .in_flight_max
+            .is_some_and(|max| entry.member.in_flight() >= max)
+    };
+    assert!(
+        untried.iter().all(|(_, entry)| is_full(entry)),
+        "somebody could have been picked"
+    );
+    match (up.is_empty(), untried.is_empty()) {
+        (true, _) => PickError::NoneAvailable,
+        (false, true) => PickError::AllTried,
+        (false, false) => PickError::Full,
+    }
+}
+
+const KEY_HASH_OF_NOTHING: u64 = 17_665_956_581_633_026_203;
+const KEY_HASH_OF_EMPTY_FILE: u64 = 16_160_422_974_487_284_033;

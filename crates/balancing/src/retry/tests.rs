@@ -1,1 +1,140 @@
-//! tests
+//! Every stage against every kind of request.
+
+use super::*;
+
+const POLICY: RetryPolicy = RetryPolicy { attempts_max: 3 };
+
+const FRESH: Progress = Progress {
+    attempts: 1,
+    response_started: false,
+    safe: false,
+    body_replayable: true,
+    single_member: false,
+    late: false,
+};
+
+fn again(failure: Failure, progress: Progress) -> bool {
+    POLICY.judge(&failure, &progress) == RetryVerdict::Again
+}
+
+fn failure(stage: Stage) -> Failure {
+    Failure {
+        stage,
+        reused: false,
+        unsent: false,
+    }
+}
+
+const STAGES: [Stage; 6] = [
+    Stage::Resolve,
+    Stage::Connect,
+    Stage::Handshake,
+    Stage::SendHead,
+    Stage::SendBody,
+    Stage::ReceiveHead,
+];
+
+#[test]
+fn what_a_member_cannot_have_seen_goes_again_and_the_rest_only_if_safe() {
+    for (stage, catalog, file, ca_write) in [
+        (Stage::Resolve, true, true, false),
+        (Stage::Connect, true, true, false),
+        (Stage::Handshake, true, true, false),
+        (Stage::SendHead, false, true, false),
+        (Stage::SendBody, false, true, false),
+        (Stage::ReceiveHead, false, true, false),
+    ] {
+        let safe = Progress {
+            safe: true,
+            ..FRESH
+        };
+        let write = Progress {
+            single_member: true,
+            ..FRESH
+        };
+        for reused in [false, true] {
+            let failure = Failure {
+                reused,
+                ..failure(stage)
+            };
+            assert_eq!(again(failure, FRESH), catalog, "catalog, {failure:?}");
+            assert_eq!(again(failure, safe), file, "file, {failure:?}");
+            assert_eq!(again(failure, write), ca_write, "CA write, {failure:?}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_came_back_unsent_goes_again_whatever_it_is() {
+    for single_member in [false, true] {
+        for stage in [Stage::SendHead, Stage::SendBody, Stage::ReceiveHead] {
+            let unsent = Failure {
+                stage,
+                reused: true,
+                unsent: true,
+            };
+            let progress = Progress {
+                single_member,
+                ..FRESH
+            };
+            assert!(again(unsent, progress), "{unsent:?}");
+            assert!(!unsent.blames_member());
+        }
+    }
+}
+
+#[test]
+fn nothing_goes_again_once_it_cannot_be_repeated_whole() {
+    for stage in STAGES {
+        for unsent in [false, true] {
+            let failure = Failure {
+                unsent,
+                ..failure(stage)
+            };
+            let safe = Progress {
+                safe: true,
+                ..FRESH
+            };
+            for (why, progress) in [
+                (
+                    "body read",
+                    Progress {
+                        body_replayable: false,
+                        ..safe
+                    },
+                ),
+                (
+                    "response begun",
+                    Progress {
+                        response_started: true,
+                        ..safe
+                    },
+                ),
+                (
+                    "attempts used up",
+                    Progress {
+                        attempts: 3,
+                        ..safe
+                    },
+                ),
+                ("late", Progress { late: true, ..safe }),
+            ] {
+                assert!(!again(failure, progress), "{why}, {failure:?}");
+            }
+            assert!(again(
+                failure,
+                Progress {
+                    attempts: 2,
+                    ..safe
+                }
+            ));
+        }
+    }
+}
+
+#[test]
+fn a_failed_dial_blames_the_member() {
+    for stage in STAGES {
+        assert!(failure(stage).blames_member());
+    }
+}
