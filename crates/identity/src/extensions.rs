@@ -16,7 +16,7 @@ impl PuppetExtensions {
             let name = puppet_name(&oid)?;
             Some((name.into(), text(extension.value).into()))
         });
-        Self(ours.take(EXTENSIONS_MAX).collect())
+        Self(ours.collect())
     }
 
     /// Value of an extension by Puppet's name (`pp_role`), or by dotted OID where Puppet has no name for it.
@@ -114,9 +114,6 @@ fn text(value: &[u8]) -> String {
     String::from_utf8(content.to_vec())
         .unwrap_or_else(|_| printable(&String::from_utf8_lossy(content)))
 }
-
-/// No certificate of a Puppet estate comes near; a bound on what one certificate can make us keep.
-const EXTENSIONS_MAX: usize = 64;
 
 const PUPPET: &str = "1.3.6.1.4.1.34380.1";
 const REGISTERED: &str = "1.3.6.1.4.1.34380.1.1";

@@ -12,6 +12,8 @@ mod refusal;
 mod scrub;
 pub mod settings;
 mod subject;
+#[cfg(test)]
+mod test_certificate;
 
 pub use agent::{Agent, ChainVerified, SubjectError};
 pub use certname::{Certname, CertnameError, CertnamePattern, PatternError};

@@ -1,1 +1,165 @@
-//! Tests of `scrub`.
+//! Nothing that any reader takes for ours survives.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use proptest::prelude::*;
+
+use super::{is_removed, scrub};
+
+fn map(names: &[&str]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for name in names {
+        headers.append(
+            HeaderName::from_bytes(name.as_bytes()).expect("a name"),
+            HeaderValue::from_static("v"),
+        );
+    }
+    headers
+}
+
+/// THREATS T1, T2: one name of each family.
+const OURS: &[&str] = &[
+    "X-Client-Verify",
+    "X-Client-DN",
+    "X-Client-Cert",
+    "X-Client-Anything",
+    "X-SSL-Client-Cert",
+    "X-SSL-Subject",
+    "X-SSL-Client-DN",
+    "SSL-Client-Cert",
+    "SSL-Client-Verify",
+    "Client-Cert",
+    "Client-Cert-Chain",
+    "X-Forwarded-For",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Host",
+    "X-Forwarded-Client-Cert",
+    "X-Forwarded-Tls-Client-Cert",
+    "X-Forwarded-Tls-Client-Cert-Info",
+    "Forwarded",
+    "X-Real-IP",
+    "X-Authentication",
+    "Proxy",
+];
+
+/// What an agent and its tools send; all of it has to arrive.
+const AGENTS: &[&str] = &[
+    "Host",
+    "Accept",
+    "Accept-Encoding",
+    "User-Agent",
+    "X-Puppet-Version",
+    "X-Request-Id",
+    "Content-Type",
+    "Content-Length",
+    "If-Modified-Since",
+    "If-None-Match",
+    "Range",
+    "Authorization",
+    "X-Authentication-Token-Not", // not one of the names, and not below one
+    "X-Clientele",
+    "Proxy-Authorization",
+    "X.Custom.Name",
+    "Sec-WebSocket-Key",
+];
+
+#[test]
+fn every_identity_header_goes_in_every_spelling() {
+    for name in OURS {
+        let spellings = [
+            (*name).to_owned(),
+            name.to_uppercase(),
+            name.replace('-', "_"),
+            name.replace('-', "."),
+            name.replacen('-', "_", 1),
+            format!("HTTP_{}", name.replace('-', "_").to_uppercase()),
+            format!("http-{name}"),
+            name.replace('-', "~"),
+        ];
+        for spelling in spellings {
+            let mut headers = map(&[&spelling, "Accept", &spelling]);
+            let found = scrub(&mut headers);
+            assert_eq!(
+                (
+                    found.removed_identity,
+                    found.removed_underscore,
+                    headers.len()
+                ),
+                (2, 0, 1),
+                "{spelling}"
+            );
+        }
+    }
+}
+
+#[test]
+fn other_names_with_an_underscore_go_too_and_are_counted_apart() {
+    let mut headers = map(&["Content_Length", "X_Custom", "_", "Accept"]);
+    let found = scrub(&mut headers);
+    assert_eq!((found.removed_identity, found.removed_underscore), (0, 3));
+    assert_eq!(headers.len(), 1);
+}
+
+#[test]
+fn what_an_agent_sends_arrives() {
+    let mut headers = map(AGENTS);
+    assert_eq!(scrub(&mut headers), super::Scrubbing::default());
+    assert_eq!(headers.len(), AGENTS.len());
+}
+
+/// What a reader that folds every `-`, `_` and `.` makes of a name: CGI's spelling.
+fn cgi(name: &str) -> String {
+    let folded = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_uppercase()
+        } else {
+            '_'
+        }
+    };
+    format!("HTTP_{}", name.chars().map(folded).collect::<String>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    /// 1,000 forgeries of each kind; proptest prints and keeps the seed of one that survives.
+    #[test]
+    fn no_forgery_survives_for_any_folding_reader(
+        index in 0..OURS.len(),
+        bits in any::<u64>(),
+        tail in "[a-z0-9_.-]{0,6}",
+        count in 1_usize..4,
+    ) {
+        let name = OURS[index];
+        let twisted: String = name.chars().enumerate().map(|(at, c)| match (c, bits >> (at % 32) & 3) {
+            ('-', 1) => '_',
+            ('-', 2) => '.',
+            (c, 3) => c.to_ascii_uppercase(),
+            (c, _) => c.to_ascii_lowercase(),
+        }).collect();
+        let longer = format!("{twisted}-{tail}");
+        let mut headers = map(&["Accept", "X-Puppet-Version"]);
+        for _ in 0..count {
+            headers.append(HeaderName::from_bytes(twisted.as_bytes()).expect("a name"), HeaderValue::from_static("v"));
+            headers.append(HeaderName::from_bytes(longer.as_bytes()).expect("a name"), HeaderValue::from_static("v"));
+        }
+        let before = headers.len();
+        let found = scrub(&mut headers);
+        prop_assert_eq!(before - headers.len(), (found.removed_identity + found.removed_underscore) as usize);
+        prop_assert!(found.removed_identity as usize >= count);
+        for left in headers.keys() {
+            let read = cgi(left.as_str());
+            prop_assert!(OURS.iter().all(|ours| read != cgi(ours)), "{} is read as {}", left, read);
+            prop_assert!(!read.starts_with("HTTP_X_CLIENT_") && !read.starts_with("HTTP_X_SSL_"), "{}", left);
+            prop_assert!(!left.as_str().contains('_'));
+        }
+    }
+
+    #[test]
+    fn scrubbing_twice_changes_nothing_more(names in proptest::collection::vec("[a-zA-Z0-9_.~-]{1,24}", 0..12)) {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut headers = map(&names);
+        scrub(&mut headers);
+        prop_assert!(headers.keys().all(|name| !is_removed(name.as_str())));
+        prop_assert_eq!(scrub(&mut headers), super::Scrubbing::default());
+    }
+}

@@ -1,1 +1,244 @@
-//! Tests of `subject`.
+//! Subjects as they are spelled, accepted and refused.
+
+use crate::agent::SubjectError;
+use crate::certname::CertnameError;
+use crate::test_certificate::*;
+use crate::{Agent, ChainVerified, Settings, Subject, SubjectRule};
+
+fn agent(rdns: &[&[Ava<'_>]], subject: SubjectRule) -> Result<Agent, SubjectError> {
+    let settings = Settings {
+        subject,
+        ..Settings::default()
+    };
+    Agent::from_leaf(&with_subject(rdns), &settings, ChainVerified::assertion())
+}
+
+fn check(
+    rdns: &[&[Ava<'_>]],
+    puppet: Result<&str, SubjectError>,
+    single_cn: Result<&str, SubjectError>,
+) {
+    for (rule, expected) in [
+        (SubjectRule::Puppet, puppet),
+        (SubjectRule::SingleCn, single_cn),
+    ] {
+        let dn = agent(rdns, rule).map(|agent| agent.dn().to_owned());
+        assert_eq!(dn, expected.map(str::to_owned), "{rule:?} {rdns:?}");
+    }
+}
+
+#[test]
+fn subjects_of_the_puppet_ca_are_told_in_its_own_form() {
+    for tag in [UTF8, PRINTABLE, IA5] {
+        check(
+            &[&[(CN, tag, b"web01.example.com")]],
+            Ok("CN=web01.example.com"),
+            Ok("CN=web01.example.com"),
+        );
+    }
+    check(&[&[(CN, BMP, b"\0w\0e\0b")]], Ok("CN=web"), Ok("CN=web"));
+}
+
+#[test]
+fn what_parsers_read_differently_is_refused_under_both_rules() {
+    let both =
+        |rdns: &[&[Ava<'_>]], error: SubjectError| check(rdns, Err(error.clone()), Err(error));
+    both(&[], SubjectError::NoCn);
+    both(&[&[(O, UTF8, b"nobody")]], SubjectError::NoCn);
+    both(
+        &[&[(CN, UTF8, b"a")], &[(CN, UTF8, b"b")]],
+        SubjectError::SeveralCns,
+    );
+    both(
+        &[&[(CN, UTF8, b"a"), (CN, UTF8, b"b")]],
+        SubjectError::SeveralCns,
+    );
+    both(
+        &[&[(CN, UTF8, b"a"), (O, UTF8, b"x")]],
+        SubjectError::MultiValued,
+    );
+    both(
+        &[&[(O, UTF8, b"x"), (CN, UTF8, b"a")]],
+        SubjectError::MultiValued,
+    );
+    both(&[&[(CN, T61, b"agent")]], SubjectError::StringType);
+    both(&[&[(CN, UNIVERSAL, b"\0\0\0a")]], SubjectError::StringType);
+    both(&[&[(CN, UTF8, b"\xff")]], SubjectError::StringType);
+    both(
+        &[&[(CN, PRINTABLE, b"j\xfcrgen")]],
+        SubjectError::StringType,
+    );
+    both(&[&[(CN, BMP, b"\xd8\0\xdc\0")]], SubjectError::StringType);
+    both(&[&[(CN, BMP, b"\0a\0")]], SubjectError::StringType);
+    both(&[&[(CN, 0x04, b"octets")]], SubjectError::StringType);
+    both(
+        &[&[(CN, UTF8, b"")]],
+        SubjectError::Certname(CertnameError::Empty),
+    );
+    both(
+        &[&[(CN, UTF8, &[b'a'; 256])]],
+        SubjectError::Certname(CertnameError::TooLong(256)),
+    );
+    for bad in [
+        '\0', '\r', '\n', '\t', '\u{7f}', '\u{9b}', ',', '/', '+', '"', '\'', '\\',
+    ] {
+        let name = format!("a{bad}CN=victim");
+        both(
+            &[&[(CN, UTF8, name.as_bytes())]],
+            SubjectError::Certname(CertnameError::Character(bad)),
+        );
+    }
+}
+
+#[test]
+fn other_rdns_upper_case_and_other_alphabets_are_for_external_cas() {
+    let more = |count| Err(SubjectError::MoreThanCn(count));
+    check(
+        &[&[(O, UTF8, b"Org")], &[(CN, UTF8, b"a")]],
+        more(2),
+        Ok("CN=a,O=Org"),
+    );
+    check(
+        &[&[(CN, UTF8, b"a")], &[(O, UTF8, b"Org")]],
+        more(2),
+        Ok("O=Org,CN=a"),
+    );
+    let alphabet = |bad| Err(SubjectError::Certname(CertnameError::Alphabet(bad)));
+    check(&[&[(CN, UTF8, b"Web01")]], alphabet('W'), Ok("CN=Web01"));
+    check(
+        &[&[(CN, UTF8, "j\u{fc}rgen".as_bytes())]],
+        alphabet('\u{fc}'),
+        Ok("CN=j\\C3\\BCrgen"),
+    );
+    check(
+        &[&[(CN, UTF8, b"a;b=<c>")]],
+        alphabet(';'),
+        Ok("CN=a\\;b\\=\\<c\\>"),
+    );
+    check(
+        &[&[(CN, UTF8, b"#0c0561646d696e")]],
+        alphabet('#'),
+        Ok("CN=\\#0c0561646d696e"),
+    );
+}
+
+#[test]
+fn values_beside_the_cn_cannot_end_the_name_or_begin_another() {
+    let beside = |ava: Ava<'_>| {
+        agent(&[&[ava], &[(CN, UTF8, b"a")]], SubjectRule::SingleCn).map(|a| a.dn().to_owned())
+    };
+    let cases: [(Ava<'_>, &str); 9] = [
+        ((O, UTF8, b"x,CN=victim"), "CN=a,O=x\\,CN\\=victim"),
+        ((O, UTF8, b"x+CN=victim"), "CN=a,O=x\\+CN\\=victim"),
+        ((O, UTF8, b" \"x\\y\" "), "CN=a,O=\\ \\\"x\\\\y\\\"\\ "),
+        ((O, UTF8, b" "), "CN=a,O=\\ "),
+        ((O, UTF8, b""), "CN=a,O="),
+        ((O, T61, b"M\xfcller"), "CN=a,O=#14064DFC6C6C6572"),
+        (
+            ("1.2.840.113549.1.9.1", IA5, b"a@b"),
+            "CN=a,1.2.840.113549.1.9.1=#1603614062",
+        ),
+        (("0.9.2342.19200300.100.1.25", IA5, b"lab"), "CN=a,DC=lab"),
+        (("2.5.4.5", PRINTABLE, b"7"), "CN=a,2.5.4.5=#130137"),
+    ];
+    for (ava, expected) in cases {
+        assert_eq!(beside(ava).as_deref(), Ok(expected));
+    }
+    for control in [&b"x\0"[..], b"x\r\nX-Client-DN: CN=victim", b"\x1b[2J"] {
+        assert_eq!(beside((O, UTF8, control)), Err(SubjectError::Control));
+    }
+}
+
+#[test]
+fn multi_valued_rdns_beside_the_cn_keep_their_plus() {
+    let found = agent(
+        &[
+            &[(CN, UTF8, b"a")],
+            &[(O, UTF8, b"x"), ("2.5.4.11", UTF8, b"y")],
+        ],
+        SubjectRule::SingleCn,
+    );
+    assert_eq!(
+        found.map(|agent| agent.dn().to_owned()).as_deref(),
+        Ok("O=x+OU=y,CN=a")
+    );
+}
+
+#[test]
+fn an_agent_tells_name_and_serial() {
+    let agent = agent(&[&[(CN, UTF8, b"web01")]], SubjectRule::Puppet).expect("an agent");
+    assert_eq!(
+        (agent.certname().as_str(), agent.serial()),
+        ("web01", "9A05")
+    );
+    assert!(agent.certname().is("WEB01") && !agent.certname().is("web0"));
+}
+
+#[test]
+fn any_bytes_are_described_in_printable_ascii() {
+    let odd = with_subject(&[
+        &[(CN, UTF8, "a\r\n\u{fc}".as_bytes())],
+        &[(O, T61, b"\xff")],
+    ]);
+    assert_eq!(
+        Subject::describe(&odd),
+        "\"O=#1401FF,CN=a\\0D\\0A\\C3\\BC\" (serial 0x9A05, issued by \"CN=Puppet CA: test\")"
+    );
+    assert_eq!(
+        Subject::describe(b"\x30\x80nonsense"),
+        "(unreadable certificate)"
+    );
+    for cut in 0..odd.len() {
+        assert!(
+            Subject::describe(&odd[..cut])
+                .bytes()
+                .all(|byte| (0x20..0x7f).contains(&byte))
+        );
+    }
+}
+
+#[test]
+fn puppet_extensions_are_read_by_puppet_s_names() {
+    let extensions: &[(&str, &[u8])] = &[
+        ("2.5.29.19", &[0x30, 0x00]),
+        ("1.3.6.1.4.1.34380.1.1.13", b"\x0c\x03web"),
+        ("1.3.6.1.4.1.34380.1.1.26", b"raw"),
+        ("1.3.6.1.4.1.34380.1.1.99", b"\x0c\x01x"),
+        ("1.3.6.1.4.1.34380.1.2.7", b"\x0c\x01p"),
+        ("1.3.6.1.4.1.34380.1.3.39", b"\x0c\x04true"),
+        ("1.3.6.1.4.1.34380.1.3.77", b"\x0c\x01y"),
+        ("1.3.6.1.4.1.34380.10.1", b"other"),
+    ];
+    let der = certificate(&[&[(CN, UTF8, b"a")]], extensions);
+    let agent =
+        Agent::from_leaf(&der, &Settings::default(), ChainVerified::assertion()).expect("an agent");
+    let found: Vec<_> = agent.extensions().iter().collect();
+    let expected = [
+        ("pp_role", "web"),
+        ("pp_owner", "raw"),
+        ("1.3.6.1.4.1.34380.1.1.99", "x"),
+        ("1.3.6.1.4.1.34380.1.2.7", "p"),
+        ("pp_cli_auth", "true"),
+        ("1.3.6.1.4.1.34380.1.3.77", "y"),
+    ];
+    assert_eq!(found, expected);
+    assert!(agent.has_authorization_extension());
+    assert_eq!(
+        crate::authorization_extensions(&der),
+        ["pp_cli_auth", "1.3.6.1.4.1.34380.1.3.77"]
+    );
+    assert_eq!(agent.extensions().get("pp_role"), Some("web"));
+}
+
+#[test]
+fn an_ordinary_agent_has_no_authorization_extension() {
+    let der = certificate(
+        &[&[(CN, UTF8, b"a")]],
+        &[("1.3.6.1.4.1.34380.1.1.13", b"\x0c\x03web")],
+    );
+    let agent =
+        Agent::from_leaf(&der, &Settings::default(), ChainVerified::assertion()).expect("an agent");
+    assert!(!agent.has_authorization_extension());
+    assert!(crate::authorization_extensions(&der).is_empty());
+    assert!(crate::authorization_extensions(b"none").is_empty());
+}
