@@ -111,6 +111,8 @@ pub enum Limit {
     Discard,
     /// The client's or the member's body stood still.
     BodyTimeout,
+    /// The client took no byte of an answer.
+    WriteTimeout,
 }
 
 /// How an attempt ended.
@@ -422,6 +424,7 @@ words!(Limit {
     Body => "body",
     Discard => "discard",
     BodyTimeout => "body_timeout",
+    WriteTimeout => "write_timeout",
 });
 words!(AttemptResult {
     Ok => "ok",

@@ -109,7 +109,8 @@ impl Sink {
         self.handle.clone()
     }
 
-    /// Goes on with another writer and form, once what is queued now has been written to the old one or dropped.
+    /// Goes on with another writer and form. Each record goes whole to the old or to the new one; what was sent long before
+    /// goes to the old, and after that the old is dropped.
     pub fn reopen(&self, writer: Box<dyn Write + Send>, format: Format) {
         *lock(&self.handle.shared.replacement) = Some((writer, format));
         self.handle.wake();

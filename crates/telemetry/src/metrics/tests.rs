@@ -1,1 +1,185 @@
-//! Tests.
+//! What a scrape sees.
+
+use std::time::SystemTime;
+
+use super::*;
+use crate::readings::{CaReading, CrlReading, MemberReading};
+
+#[track_caller]
+fn check(text: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(
+            text.lines().any(|found| found == *line),
+            "no line {line} in\n{text}"
+        );
+    }
+}
+
+#[test]
+fn handles_count_into_their_families() {
+    let metrics = Metrics::default();
+    let listener = metrics.listener("agents");
+    listener.connections_open.inc();
+    listener.refused(RefusedBecause::HandshakesMax);
+    listener.handshake(HandshakeResult::Ok);
+    listener.limit(Limit::HeadTimeout);
+    metrics.listener("agents").handshake(HandshakeResult::Ok);
+    let pool = metrics.pool("compilers");
+    pool.attempt(AttemptResult::Connect);
+    pool.retries.inc();
+    metrics.refused("revoked");
+    metrics.reloaded(ReloadResult::Failed);
+    metrics.generation(3);
+    metrics.identity_headers_scrubbed.inc_by(5);
+    metrics.connections_revoked.inc();
+    metrics.access_records_dropped.inc();
+    check(
+        &metrics.encode(&Readings::default()),
+        &[
+            r#"proscenium_connections_open{listener="agents"} 1"#,
+            r#"proscenium_connections_refused_total{listener="agents",reason="handshakes_max"} 1"#,
+            r#"proscenium_connections_refused_total{listener="agents",reason="connections_max"} 0"#,
+            r#"proscenium_handshakes_total{listener="agents",result="ok"} 2"#,
+            r#"proscenium_handshakes_in_flight{listener="agents"} 0"#,
+            r#"proscenium_limits_hit_total{listener="agents",limit="head_timeout"} 1"#,
+            r#"proscenium_attempts_total{pool="compilers",result="connect"} 1"#,
+            r#"proscenium_retries_total{pool="compilers"} 1"#,
+            r#"proscenium_refusals_total{reason="revoked"} 1"#,
+            r#"proscenium_reloads_total{result="failed"} 1"#,
+            "proscenium_generation 3",
+            "proscenium_identity_headers_scrubbed_total 5",
+            "proscenium_connections_revoked_total 1",
+            "proscenium_access_records_dropped_total 1",
+            "proscenium_access_log_errors_total 0",
+        ],
+    );
+}
+
+#[test]
+fn requests_are_told_by_code_and_only_those_seen() {
+    let metrics = Metrics::default();
+    let request = metrics.request("compile", "compilers", "catalog");
+    for code in [200, 200, 404, 418, 599, 999] {
+        request.finished(code, Duration::from_millis(3));
+    }
+    metrics
+        .request("compile", "compilers", "catalog")
+        .finished(499, Duration::from_secs(700));
+    let text = metrics.encode(&Readings::default());
+    let labels = r#"route="compile",pool="compilers",class="catalog""#;
+    for (code, count) in [
+        ("200", 2),
+        ("404", 1),
+        ("4xx", 1),
+        ("5xx", 1),
+        ("other", 1),
+        ("499", 1),
+    ] {
+        check(
+            &text,
+            &[&format!(
+                "proscenium_requests_total{{{labels},code=\"{code}\"}} {count}"
+            )],
+        );
+    }
+    assert!(!text.contains("code=\"502\""));
+    check(
+        &text,
+        &[
+            "# TYPE proscenium_requests counter",
+            "# TYPE proscenium_request_duration_seconds histogram",
+            r#"proscenium_request_duration_seconds_count{pool="compilers"} 7"#,
+            r#"proscenium_request_duration_seconds_sum{pool="compilers"} 700.018"#,
+            r#"proscenium_request_duration_seconds_bucket{le="0.0025",pool="compilers"} 0"#,
+            r#"proscenium_request_duration_seconds_bucket{le="0.005",pool="compilers"} 6"#,
+            r#"proscenium_request_duration_seconds_bucket{le="660.0",pool="compilers"} 6"#,
+            r#"proscenium_request_duration_seconds_bucket{le="+Inf",pool="compilers"} 7"#,
+        ],
+    );
+}
+
+#[test]
+fn every_code_is_counted_somewhere() {
+    let counts = CodeCounts::default();
+    for code in 0..=u16::MAX {
+        counts.count(code);
+    }
+    assert_eq!(counts.seen().map(|(_, count)| count).sum::<u64>(), 65_536);
+    assert!(CODES.is_sorted_by_key(|(code, _)| *code));
+    assert!(CODES.iter().all(|(code, word)| code.to_string() == *word));
+}
+
+#[test]
+fn readings_are_told_as_gauges() {
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let readings = Readings {
+        members: vec![MemberReading {
+            pool: "compilers".to_owned(),
+            member: "c1:8140".to_owned(),
+            up: true,
+            in_flight: 4,
+            connections: 6,
+        }],
+        crls: vec![CrlReading {
+            issuer: "CN=Puppet CA: puppet".to_owned(),
+            source: "crl.pem".to_owned(),
+            age: Duration::from_secs(60),
+            next_update: Some(at(2_000_000_000)),
+            entries: 12,
+            number: Some(34),
+        }],
+        cas: vec![CaReading {
+            subject: "CN=Puppet CA: puppet".to_owned(),
+            not_after: at(2_100_000_000),
+        }],
+        crl_agent_copy_age: Some(Duration::from_millis(1_500)),
+    };
+    let text = Metrics::default().encode(&readings);
+    let crl = r#"issuer="CN=Puppet CA: puppet",source="crl.pem""#;
+    check(
+        &text,
+        &[
+            r#"proscenium_member_up{pool="compilers",member="c1:8140"} 1.0"#,
+            r#"proscenium_member_in_flight{pool="compilers",member="c1:8140"} 4.0"#,
+            r#"proscenium_member_connections{pool="compilers",member="c1:8140"} 6.0"#,
+            &format!("proscenium_crl_age_seconds{{{crl}}} 60.0"),
+            &format!("proscenium_crl_next_update_seconds{{{crl}}} 2000000000.0"),
+            &format!("proscenium_crl_entries{{{crl}}} 12.0"),
+            &format!("proscenium_crl_number{{{crl}}} 34.0"),
+            r#"proscenium_ca_not_after_seconds{subject="CN=Puppet CA: puppet"} 2100000000.0"#,
+            "proscenium_crl_agent_copy_age_seconds 1.5",
+        ],
+    );
+    assert!(text.ends_with("# EOF\n"));
+    assert_eq!(text.matches("# EOF").count(), 1);
+}
+
+#[test]
+fn a_label_cannot_end_its_line() {
+    let readings = Readings {
+        cas: vec![CaReading {
+            subject: "CN=a\\,\"b\"\nproscenium_generation 9".to_owned(),
+            not_after: SystemTime::UNIX_EPOCH,
+        }],
+        ..Readings::default()
+    };
+    check(
+        &Metrics::default().encode(&readings),
+        &[
+            r#"proscenium_ca_not_after_seconds{subject="CN=a\\,\"b\"\nproscenium_generation 9"} 0.0"#,
+        ],
+    );
+}
+
+#[test]
+fn every_word_of_a_label_is_another() {
+    fn check<const N: usize>(words: [&str; N]) {
+        let mut sorted = words.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), N, "{words:?}");
+    }
+    check(Limit::ALL.map(Limit::as_str));
+    check(HandshakeResult::ALL.map(HandshakeResult::as_str));
+    check(AttemptResult::ALL.map(AttemptResult::as_str));
+}

@@ -1,1 +1,216 @@
-//! Tests.
+//! A sink against writers that block, fail and are replaced.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Instant, SystemTime};
+
+use super::*;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Keeps what is written.
+#[derive(Clone, Default)]
+struct Page(Arc<Mutex<Vec<u8>>>);
+
+impl Page {
+    fn lines(&self) -> usize {
+        lock(&self.0).iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    fn contains(&self, text: &str) -> bool {
+        String::from_utf8_lossy(&lock(&self.0)).contains(text)
+    }
+}
+
+impl Write for Page {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        lock(&self.0).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Says when it is asked to write, then waits to be let.
+struct Gate {
+    asked: SyncSender<()>,
+    let_go: Receiver<()>,
+    page: Page,
+}
+
+impl Write for Gate {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.asked.send(()).map_err(io::Error::other)?;
+        self.let_go.recv().map_err(io::Error::other)?;
+        self.page.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A full disk.
+struct Full;
+
+impl Write for Full {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn record(listener: &str) -> Box<AccessRecord> {
+    let client = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+    Box::new(AccessRecord::new(
+        SystemTime::UNIX_EPOCH,
+        listener.into(),
+        client,
+    ))
+}
+
+fn start(queue_max: usize, writer: impl Write + Send + 'static, metrics: &Metrics) -> Sink {
+    let settings = AccessLogSettings {
+        queue_max,
+        ..AccessLogSettings::default()
+    };
+    Sink::start(&settings, Box::new(writer), metrics).expect("a thread")
+}
+
+#[test]
+fn what_was_sent_is_written_by_the_time_it_is_closed() {
+    let (metrics, page) = (Metrics::default(), Page::default());
+    let sink = start(10_000, page.clone(), &metrics);
+    let senders: Vec<_> = (0..4)
+        .map(|_| {
+            let handle = sink.handle();
+            thread::spawn(move || (0..1_000).for_each(|_| handle.send(record("agents"))))
+        })
+        .collect();
+    for sender in senders {
+        sender.join().expect("sent");
+    }
+    assert_eq!(sink.close(LONG), Ok(()));
+    assert_eq!(page.lines(), 4_000);
+    assert_eq!(metrics.access_records_dropped.get(), 0);
+}
+
+#[test]
+fn a_blocked_writer_costs_records_that_are_counted_and_no_time() {
+    let (metrics, page) = (Metrics::default(), Page::default());
+    let (asked, was_asked) = sync_channel(100);
+    let (open, let_go) = sync_channel(100);
+    let gate = Gate {
+        asked,
+        let_go,
+        page: page.clone(),
+    };
+    let sink = start(8, gate, &metrics);
+    let handle = sink.handle();
+    handle.send(record("agents"));
+    was_asked
+        .recv_timeout(LONG)
+        .expect("the first batch is being written");
+    for _ in 0..20 {
+        handle.send(record("agents"));
+    }
+    assert_eq!(
+        metrics.access_records_dropped.get(),
+        12,
+        "8 wait, 12 of 20 are dropped"
+    );
+    for _ in 0..10 {
+        open.send(()).expect("the writer waits");
+    }
+    assert_eq!(sink.close(LONG), Ok(()));
+    assert_eq!(page.lines(), 9);
+}
+
+#[test]
+fn closing_does_not_wait_for_a_blocked_writer_longer_than_asked() {
+    let metrics = Metrics::default();
+    let (asked, was_asked) = sync_channel(100);
+    let (_open, let_go) = sync_channel(100);
+    let gate = Gate {
+        asked,
+        let_go,
+        page: Page::default(),
+    };
+    let sink = start(8, gate, &metrics);
+    sink.handle().send(record("agents"));
+    was_asked
+        .recv_timeout(LONG)
+        .expect("the first batch is being written");
+    for _ in 0..3 {
+        sink.handle().send(record("agents"));
+    }
+    assert_eq!(
+        sink.close(Duration::from_millis(1)),
+        Err(Unwritten { records: 3 })
+    );
+    assert_eq!(metrics.access_records_dropped.get(), 3);
+}
+
+#[test]
+fn a_reopened_sink_goes_on_with_the_new_writer_and_form() {
+    let (metrics, old, new) = (Metrics::default(), Page::default(), Page::default());
+    let sink = start(100, old.clone(), &metrics);
+    sink.handle().send(record("before"));
+    sink.reopen(Box::new(new.clone()), Format::Json);
+    wait_for(|| lock(&sink.handle.shared.replacement).is_none());
+    sink.handle().send(record("after"));
+    assert_eq!(sink.close(LONG), Ok(()));
+    assert!(old.contains("listener=before"));
+    assert!(new.contains(r#""listener":"after""#));
+    assert_eq!((old.lines(), new.lines()), (1, 1));
+}
+
+#[test]
+fn a_failing_writer_is_counted_and_a_new_one_heals_it() {
+    let (metrics, page) = (Metrics::default(), Page::default());
+    let sink = start(100, Full, &metrics);
+    sink.handle().send(record("agents"));
+    wait_for(|| metrics.access_log_errors.get() == 1);
+    sink.reopen(Box::new(page.clone()), Format::Combined);
+    wait_for(|| lock(&sink.handle.shared.replacement).is_none());
+    sink.handle().send(record("agents"));
+    assert_eq!(sink.close(LONG), Ok(()));
+    assert_eq!(page.lines(), 1);
+}
+
+#[test]
+fn what_comes_after_the_close_is_dropped_and_counted() {
+    let metrics = Metrics::default();
+    let sink = start(100, Page::default(), &metrics);
+    let handle = sink.handle();
+    assert_eq!(sink.close(LONG), Ok(()));
+    wait_for(|| {
+        handle.send(record("agents"));
+        metrics.access_records_dropped.get() > 0
+    });
+}
+
+#[test]
+fn a_queue_of_one_still_writes() {
+    let (metrics, page) = (Metrics::default(), Page::default());
+    let sink = start(1, page.clone(), &metrics);
+    for written in 1..=5 {
+        sink.handle().send(record("agents"));
+        wait_for(|| page.lines() == written);
+    }
+    assert_eq!(sink.close(LONG), Ok(()));
+    assert_eq!(metrics.access_records_dropped.get(), 0);
+}
+
+#[track_caller]
+fn wait_for(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited too long");
+        thread::yield_now();
+    }
+}
