@@ -1,3 +1,17 @@
-//! listener
+//! From a socket to an authenticated connection: bind, accept, handshake, activity, drain.
+//!
+//! Knows nothing of pools or HTTP. One accept loop runs per worker and listener; limits count over all workers.
 
+mod accept;
+mod activity;
+mod connection;
+mod gate;
 pub mod settings;
+mod socket;
+
+pub use accept::{HandshakeEnd, Listener, ListenerTls, Live, accept_loop};
+pub use activity::{Activity, Stage, Timed};
+pub use connection::{Connection, Downstream, Standing, TlsFacts, TlsIo};
+pub use gate::{Gate, Permit};
+pub use settings::{ClientCert, OnInvalid, Settings};
+pub use socket::{BindError, bind};

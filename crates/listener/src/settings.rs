@@ -45,6 +45,8 @@ pub struct Settings {
     pub head_timeout: Duration,
     /// Time a connection may stand without a request. Default 15 s, at least 5 s (agents reuse for 4 s, never retry).
     pub idle_timeout: Duration,
+    /// Time a client may take no byte of an answer that waits for it. Default 60 s.
+    pub write_timeout: Duration,
     /// Most bytes of a request head. Default 64 KiB.
     pub head_bytes_max: usize,
 }

@@ -1,3 +1,20 @@
-//! proxy
+//! One request from head to last byte: sanitize, route, pick, stamp, send, judge, answer, record.
+//!
+//! [`Worker`] is one thread's proxy; `exchange::handle` is the request path in one function. No TOML, no files.
 
+mod body;
+mod connection;
+mod error;
+mod exchange;
+mod generation;
+mod record;
+mod respond;
+mod sanitize;
+mod serve;
 pub mod settings;
+mod worker;
+
+pub use body::{BodyFault, RequestBody, ResponseBody, ResponseFault};
+pub use generation::{Generation, PoolRuntime};
+pub use settings::{HostRule, PoolRules, Settings};
+pub use worker::{Phase, Shared, Signals, Worker};

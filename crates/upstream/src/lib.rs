@@ -1,3 +1,20 @@
-//! upstream
+//! From a member to an exchange: dialling, reuse, sending, probes.
+//!
+//! Knows nothing of routes. Each worker owns its connections; only the count per member is shared.
 
+mod connections;
+mod connector;
+mod dial;
+mod exchange;
+mod head;
+mod io;
+mod probe;
 pub mod settings;
+
+pub use connections::{Connections, Crew};
+pub use connector::{Connector, ConnectorSpec, Slots, Target, TargetError};
+pub use dial::{DialError, DialStage};
+pub use exchange::{AttemptError, Exchange, Lent};
+pub use head::{Scrubbed, Scrubbing, Stamped, hop_by_hop};
+pub use probe::{ProbeError, probe};
+pub use settings::{Plaintext, Scheme, Settings};

@@ -1,0 +1,234 @@
+//! The accept loop of one worker for one listener, and the handshake of each connection.
+
+use std::{
+    io,
+    net::SocketAddr,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use pki::TrustStore;
+use rustls::pki_types::UnixTime;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    time::{sleep, timeout},
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+
+use crate::{
+    activity::{Activity, Timed},
+    connection::{Connection, Downstream, Standing, TlsFacts},
+    gate::{Gate, Permit},
+    settings::Settings,
+};
+
+/// First and longest wait after the system refused to hand over a connection (out of descriptors, mostly).
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+
+/// What a listener obeys at present; asked at each connection.
+#[derive(Clone, Debug)]
+pub struct ListenerTls {
+    /// Name, limits and policies.
+    pub settings: Settings,
+    /// The TLS configuration, with the client verifier in it.
+    pub tls: Arc<rustls::ServerConfig>,
+}
+
+/// What a listener needs from the layers above.
+pub trait Live: 'static {
+    /// The configuration in force; `None`: the listener was removed.
+    fn current(&self, listener: &str) -> Option<(Arc<ListenerTls>, Arc<TrustStore>)>;
+    /// A limit was reached and somebody waits.
+    fn limit_reached(&self, listener: &str, limit: &'static str);
+    /// A handshake ended: well, or with a reason and what the system said.
+    fn handshake_ended(&self, listener: &str, ended: HandshakeEnd<'_>);
+}
+
+/// How a handshake ended.
+#[derive(Debug)]
+pub struct HandshakeEnd<'a> {
+    /// The client's address.
+    pub client: SocketAddr,
+    /// How long it took, waiting for a place included.
+    pub took: Duration,
+    /// `None`: well. Otherwise a short reason and the whole story.
+    pub failure: Option<(&'static str, &'a str)>,
+}
+
+/// The counts of one listener over all workers; they outlive configurations.
+#[derive(Debug)]
+pub struct Listener {
+    /// Name in records and metrics.
+    pub name: Arc<str>,
+    /// Connections open, handshakes included.
+    pub connections: Arc<Gate>,
+    /// Handshakes in flight.
+    pub handshakes: Arc<Gate>,
+}
+
+impl Listener {
+    /// A listener without connections.
+    pub fn new(name: &str) -> Self {
+        Self { name: Arc::from(name), connections: Arc::default(), handshakes: Arc::default() }
+    }
+}
+
+/// Accepts until the future is dropped. Each connection runs as a task of this thread and ends in `serve`.
+pub async fn accept_loop<L, S, F>(listener: Arc<Listener>, socket: TcpListener, live: Rc<L>, serve: S)
+where
+    L: Live,
+    S: Fn(Connection) -> F + Clone + 'static,
+    F: Future<Output = ()> + 'static,
+{
+    let mut back_off = BACK_OFF.0;
+    loop {
+        let Some(permit) = place(&listener, &*live).await else { return };
+        match socket.accept().await {
+            Ok((stream, client)) => {
+                back_off = BACK_OFF.0;
+                let (listener, live, serve) = (Arc::clone(&listener), Rc::clone(&live), serve.clone());
+                tokio::task::spawn_local(async move {
+                    if let Some(connection) = handshake(&listener, &*live, stream, client, permit).await {
+                        serve(connection).await;
+                    }
+                });
+            }
+            Err(error) if aborted(&error) => {}
+            Err(error) => {
+                tracing::warn!(listener = %listener.name, %error, "accept failed");
+                sleep(back_off).await;
+                back_off = (back_off * 2).min(BACK_OFF.1);
+            }
+        }
+    }
+}
+
+/// A place among the listener's connections; `None`: the listener was removed.
+async fn place<L: Live>(listener: &Listener, live: &L) -> Option<Permit> {
+    let limit = || live.current(&listener.name).map_or(u32::MAX, |(current, _)| current.settings.connections_max);
+    if let Some(permit) = listener.connections.try_enter(limit()) {
+        return Some(permit);
+    }
+    live.limit_reached(&listener.name, "connections_max");
+    let permit = listener.connections.enter(limit).await;
+    live.current(&listener.name).map(|_| permit)
+}
+
+/// From a socket to a connection whose client is known; a failure is told to `live`.
+async fn handshake<L: Live>(
+    listener: &Listener,
+    live: &L,
+    stream: TcpStream,
+    client: SocketAddr,
+    permit: Permit,
+) -> Option<Connection> {
+    let began = Instant::now();
+    let (current, _) = live.current(&listener.name)?;
+    let ended = |failure: Option<(&'static str, &str)>| {
+        live.handshake_ended(&listener.name, HandshakeEnd { client, took: began.elapsed(), failure });
+    };
+    let local = stream.local_addr().ok()?;
+    // Small answers must not wait for the peer's acknowledgement.
+    let _ = stream.set_nodelay(true);
+    match timeout(current.settings.handshake_timeout, agree(listener, live, &current, stream)).await {
+        Ok(Ok(stream)) => {
+            let tls = TlsFacts::of(stream.get_ref().1, began.elapsed());
+            // Judged by what is in force now: the handshake may have begun under an older trust store, and a
+            // resumed session was never shown to the verifier.
+            let (current, trust) = live.current(&listener.name)?;
+            let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            let standing = Standing::judge(&trust, presented, UnixTime::now());
+            ended(None);
+            let activity = Arc::new(Activity::new());
+            Some(Connection {
+                io: Timed::new(stream, Arc::clone(&activity)),
+                activity,
+                downstream: Downstream {
+                    listener: Arc::clone(&listener.name),
+                    on_invalid: current.settings.on_invalid,
+                    client,
+                    local,
+                    tls,
+                },
+                standing,
+                permit,
+            })
+        }
+        Ok(Err(error)) => {
+            let (reason, story) = reason_of(&error);
+            ended(Some((reason, &story)));
+            None
+        }
+        Err(_) => {
+            ended(Some(("handshake-timeout", "the client did not finish its handshake in time")));
+            None
+        }
+    }
+}
+
+async fn agree<L: Live>(
+    listener: &Listener,
+    live: &L,
+    current: &ListenerTls,
+    stream: TcpStream,
+) -> io::Result<TlsStream<TcpStream>> {
+    let limit = || live.current(&listener.name).map_or(u32::MAX, |(current, _)| current.settings.handshakes_max);
+    let _permit = match listener.handshakes.try_enter(limit()) {
+        Some(permit) => permit,
+        None => {
+            live.limit_reached(&listener.name, "handshakes_max");
+            listener.handshakes.enter(limit).await
+        }
+    };
+    // A probe that only connects, as agents do before their first request, is no handshake.
+    if stream.peek(&mut [0]).await? == 0 {
+        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, Unspoken));
+    }
+    TlsAcceptor::from(Arc::clone(&current.tls)).accept(stream).await
+}
+
+/// A peer that connected and went away without a byte.
+#[derive(Debug, thiserror::Error)]
+#[error("the client connected and closed without a byte")]
+struct Unspoken;
+
+/// A short reason for metrics and records, and the whole story.
+fn reason_of(error: &io::Error) -> (&'static str, String) {
+    let story = error.to_string();
+    let Some(source) = error.get_ref() else { return ("connection-lost", story) };
+    if source.is::<Unspoken>() {
+        return ("unspoken", story);
+    }
+    let reason = match source.downcast_ref::<rustls::Error>() {
+        None => "connection-lost",
+        Some(rustls::Error::NoCertificatesPresented) => "no-certificate",
+        Some(rustls::Error::InvalidCertificate(error)) => certificate_reason(error),
+        Some(rustls::Error::AlertReceived(_)) => "client-alert",
+        Some(rustls::Error::PeerIncompatible(_)) => "nothing-in-common",
+        Some(rustls::Error::InvalidMessage(_) | rustls::Error::InappropriateMessage { .. }) => "not-tls",
+        Some(_) => "handshake-failed",
+    };
+    (reason, story)
+}
+
+/// The peer went away while it waited in the queue.
+fn aborted(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted)
+}
+
+/// The reason of a certificate that the verifier ended the handshake for.
+fn certificate_reason(error: &rustls::CertificateError) -> &'static str {
+    use rustls::CertificateError as E;
+    match error {
+        E::Revoked => "revoked",
+        E::Expired | E::ExpiredContext { .. } => "expired",
+        E::NotValidYet | E::NotValidYetContext { .. } => "not-yet-valid",
+        E::UnknownIssuer => "unknown-issuer",
+        E::BadSignature => "bad-signature",
+        E::UnknownRevocationStatus => "crl-missing",
+        E::ExpiredRevocationList | E::ExpiredRevocationListContext { .. } => "crl-expired",
+        E::InvalidPurpose | E::InvalidPurposeContext { .. } => "wrong-purpose",
+        _ => "bad-certificate",
+    }
+}

@@ -1,0 +1,187 @@
+//! When a connection last did something, and the transport that notes it.
+//!
+//! hyper has one timer for a head and for an idle connection; two are needed, and the drain rule needs the time of
+//! the last byte. The transport notes times; whoever drives the connection reads them.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stage {
+    /// Between requests: no byte of the next one has come.
+    Idle = 0,
+    /// Bytes of a head have come, not yet all of it.
+    Head = 1,
+    /// A request is being answered.
+    Busy = 2,
+}
+
+/// Times and stage of one connection, shared by its transport and its driver. Relaxed: one thread drives both.
+#[derive(Debug)]
+pub struct Activity {
+    start: Instant,
+    stage: AtomicU8,
+    /// Microseconds from `start` at which `stage` began.
+    since: AtomicU64,
+    /// Microseconds from `start` of the last byte read.
+    last_read: AtomicU64,
+    /// Microseconds from `start` of the last byte written.
+    last_write: AtomicU64,
+    /// Microseconds from `start` since which a write has been refused; 0: none is.
+    write_stalled: AtomicU64,
+}
+
+impl Activity {
+    /// A connection that is idle from now on.
+    pub fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            stage: AtomicU8::new(Stage::Idle as u8),
+            since: AtomicU64::new(0),
+            last_read: AtomicU64::new(0),
+            last_write: AtomicU64::new(0),
+            write_stalled: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes that a new stage begins now.
+    pub fn enter(&self, stage: Stage) {
+        self.since.store(self.now(), Ordering::Relaxed);
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    /// The present stage and when it began.
+    pub fn stage(&self) -> (Stage, Instant) {
+        let stage = match self.stage.load(Ordering::Relaxed) {
+            0 => Stage::Idle,
+            1 => Stage::Head,
+            _ => Stage::Busy,
+        };
+        (stage, self.instant(&self.since))
+    }
+
+    /// Since when nothing happened on an idle connection: its last answer may still be on its way out.
+    pub fn idle_since(&self) -> Instant {
+        self.instant(&self.since).max(self.instant(&self.last_write))
+    }
+
+    /// When the last byte was read, or the connection began.
+    pub fn last_read(&self) -> Instant {
+        self.instant(&self.last_read)
+    }
+
+    /// Since when the peer has taken no byte that we want to write.
+    pub fn write_stalled(&self) -> Option<Instant> {
+        let stalled = self.write_stalled.load(Ordering::Relaxed);
+        (stalled > 0).then(|| self.start + Duration::from_micros(stalled))
+    }
+
+    fn read_some(&self) {
+        self.last_read.store(self.now(), Ordering::Relaxed);
+        if self.stage.load(Ordering::Relaxed) == Stage::Idle as u8 {
+            self.enter(Stage::Head);
+        }
+    }
+
+    fn wrote(&self, pending: bool) {
+        if !pending {
+            self.last_write.store(self.now(), Ordering::Relaxed);
+        }
+        self.flushed(pending);
+    }
+
+    /// A flush that waits is a stalled write as well: TLS keeps a record until the socket takes it.
+    fn flushed(&self, pending: bool) {
+        let stalled = self.write_stalled.load(Ordering::Relaxed);
+        if pending && stalled == 0 {
+            self.write_stalled.store(self.now().max(1), Ordering::Relaxed);
+        } else if !pending && stalled > 0 {
+            self.write_stalled.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
+    fn instant(&self, micros: &AtomicU64) -> Instant {
+        self.start + Duration::from_micros(micros.load(Ordering::Relaxed))
+    }
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A transport that notes its activity.
+#[derive(Debug)]
+pub struct Timed<T> {
+    inner: T,
+    activity: Arc<Activity>,
+}
+
+impl<T> Timed<T> {
+    /// Wraps a transport.
+    pub fn new(inner: T, activity: Arc<Activity>) -> Self {
+        Self { inner, activity }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Timed<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        if polled.is_ready() && buffer.filled().len() > before {
+            self.activity.read_some();
+        }
+        polled
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        self.activity.wrote(polled.is_pending());
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_flush(cx);
+        self.activity.flushed(polled.is_pending());
+        polled
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.activity.wrote(polled.is_pending());
+        polled
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, slices);
+        self.activity.wrote(polled.is_pending());
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}

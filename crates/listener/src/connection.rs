@@ -1,0 +1,123 @@
+//! What is known of a connection once its handshake is done.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use identity::{ClientIdentity, IdentityHeaders};
+use pki::{Judgement, TrustStore};
+use rustls::{ServerConnection, pki_types::CertificateDer, pki_types::UnixTime};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use crate::{
+    activity::{Activity, Timed},
+    gate::Permit,
+    settings::OnInvalid,
+};
+
+/// The transport of a connection, above TLS. Named because layers above hold it without knowing what is below.
+pub type TlsIo = Timed<TlsStream<TcpStream>>;
+
+/// An authenticated connection, ready for requests.
+#[derive(Debug)]
+pub struct Connection {
+    /// The transport, above TLS.
+    pub io: TlsIo,
+    /// Its times and stage.
+    pub activity: Arc<Activity>,
+    /// Who is at the other end.
+    pub downstream: Downstream,
+    /// Who the client was found to be at the handshake.
+    pub standing: Standing,
+    /// Its place among the listener's connections.
+    pub permit: Permit,
+}
+
+/// The facts of a connection that do not change while it lives.
+#[derive(Debug)]
+pub struct Downstream {
+    /// Name of the listener.
+    pub listener: Arc<str>,
+    /// What becomes of a refused certificate.
+    pub on_invalid: OnInvalid,
+    /// The client's address.
+    pub client: SocketAddr,
+    /// Our address.
+    pub local: SocketAddr,
+    /// What was agreed.
+    pub tls: TlsFacts,
+}
+
+/// What TLS agreed on.
+#[derive(Clone, Debug)]
+pub struct TlsFacts {
+    /// `TLSv1.2` or `TLSv1.3`.
+    pub version: &'static str,
+    /// Cipher suite by its IANA name.
+    pub cipher: &'static str,
+    /// Server name asked for.
+    pub server_name: Option<Arc<str>>,
+    /// Whether a session was resumed.
+    pub resumed: bool,
+    /// How long the handshake took, waiting for a place included.
+    pub took: Duration,
+}
+
+impl TlsFacts {
+    pub(crate) fn of(connection: &ServerConnection, took: Duration) -> Self {
+        Self {
+            version: match connection.protocol_version() {
+                Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
+                _ => "TLSv1.3",
+            },
+            cipher: connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()).unwrap_or("-"),
+            server_name: connection.server_name().map(Arc::from),
+            resumed: connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed),
+            took,
+        }
+    }
+}
+
+/// Who the client is by the trust store that was last asked, ready for records and requests.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// What the trust store said.
+    pub judgement: Judgement,
+    /// The same, ready to be stamped on requests.
+    pub headers: Arc<IdentityHeaders>,
+    /// `SUCCESS`, `NONE` or `FAILED:reason`.
+    pub verdict: Arc<str>,
+    /// Name of a verified agent.
+    pub certname: Option<Arc<str>>,
+}
+
+impl Standing {
+    /// Judges the certificates a client presented, its own first; none: anonymous.
+    pub fn judge(trust: &TrustStore, presented: &[CertificateDer<'_>], now: UnixTime) -> Self {
+        Self::of(trust.judge(presented, now))
+    }
+
+    /// Judges anew after a change of trust, or after something on the chain has run out.
+    pub fn rejudge(&self, trust: &TrustStore, now: UnixTime) -> Self {
+        Self::of(trust.rejudge(&self.judgement, now))
+    }
+
+    /// Who the client is.
+    pub fn identity(&self) -> &ClientIdentity {
+        &self.judgement.identity
+    }
+
+    /// Whether the client's certificate is refused.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.judgement.identity, ClientIdentity::Refused(_))
+    }
+
+    fn of(judgement: Judgement) -> Self {
+        let identity = &judgement.identity;
+        Self {
+            headers: Arc::new(IdentityHeaders::new(identity, judgement.presented.first().map(AsRef::as_ref))),
+            verdict: identity.verdict().to_string().into(),
+            certname: identity.agent().map(|agent| agent.certname().as_str().into()),
+            judgement,
+        }
+    }
+}

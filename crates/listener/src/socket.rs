@@ -1,0 +1,70 @@
+//! Listening sockets: one per worker with `SO_REUSEPORT`.
+
+use std::{io, net::SocketAddr};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Connections that may wait in a socket's queue before they are accepted.
+const BACKLOG: i32 = 1024;
+
+/// An address that could not be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {}", explain(.source))]
+pub struct BindError {
+    /// The address.
+    pub address: SocketAddr,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+/// Binds `count` sockets to one address; the kernel spreads new connections over them.
+///
+/// The first is bound without `SO_REUSEPORT` and closed again: that shows another program on the port,
+/// which `SO_REUSEPORT` of the same user would hide. Skipped where the address is ours already (`kept`).
+///
+/// # Errors
+/// [`BindError`] names the address and what to do.
+pub fn bind(address: SocketAddr, count: usize, kept: bool) -> Result<Vec<std::net::TcpListener>, BindError> {
+    let fail = |source| BindError { address, source };
+    if !kept && address.port() != 0 {
+        open(address, false).map_err(fail)?;
+    }
+    let first = open(address, true).map_err(fail)?;
+    // Port 0 is settled by the first socket; the others join it.
+    let settled = first.local_addr().map_err(fail)?;
+    let mut sockets = vec![first];
+    for _ in 1..count {
+        sockets.push(open(settled, true).map_err(fail)?);
+    }
+    Ok(sockets)
+}
+
+fn open(address: SocketAddr, share: bool) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        // `[::]` also takes IPv4, as operators expect of an agents' port.
+        socket.set_only_v6(false)?;
+    }
+    if share {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    if share {
+        socket.listen(BACKLOG)?;
+    }
+    Ok(socket.into())
+}
+
+fn explain(source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => format!("{source}; another program listens there (`ss -ltnp` shows which)"),
+        io::ErrorKind::PermissionDenied => {
+            format!("{source}; ports below 1024 need CAP_NET_BIND_SERVICE (in the service unit) or root")
+        }
+        io::ErrorKind::AddrNotAvailable => format!("{source}; no interface of this host has that address"),
+        _ => source.to_string(),
+    }
+}

@@ -1,0 +1,348 @@
+//! Bodies in both directions: streamed, counted, with a limit on silence; never gathered.
+
+use std::{
+    cell::{Cell, RefCell},
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Sleep, sleep_until};
+
+use crate::record::{EndedBy, Exchanged};
+
+/// Silence allowed in a body before a pool has its say.
+const IDLE_DEFAULT: Duration = Duration::from_secs(60);
+
+/// What can be wrong with a request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyFault {
+    /// It is larger than the route allows.
+    #[error("the request body is larger than {0} bytes")]
+    TooLarge(u64),
+    /// The client sent nothing for too long.
+    #[error("the client sent nothing of its body for {0:?}")]
+    Idle(Duration),
+    /// The client went away or broke the framing.
+    #[error("the client broke off its body")]
+    Broken,
+}
+
+/// How far a request body has come; shared by the exchange and the body that the member connection polls.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    incoming: RefCell<Option<Incoming>>,
+    limit: Cell<Option<u64>>,
+    idle: RefCell<IdleLimit>,
+    /// The client waits for `100 Continue`, which hyper sends when the body is first polled.
+    expects_continue: bool,
+    /// Whether anything was asked of the body: from then on it cannot be sent to another member.
+    polled: Cell<bool>,
+    bytes: Cell<u64>,
+    finished: Cell<Option<Instant>>,
+    fault: Cell<Option<BodyFault>>,
+}
+
+impl Upload {
+    pub(crate) fn new(incoming: Incoming, expects_continue: bool) -> Rc<Self> {
+        let finished = incoming.is_end_stream().then(Instant::now);
+        Rc::new(Self {
+            incoming: RefCell::new(Some(incoming)),
+            limit: Cell::new(None),
+            idle: RefCell::new(IdleLimit::new(IDLE_DEFAULT)),
+            expects_continue,
+            polled: Cell::new(false),
+            bytes: Cell::new(0),
+            finished: Cell::new(finished),
+            fault: Cell::new(None),
+        })
+    }
+
+    /// Sets what the route and its pool allow.
+    pub(crate) fn allow(&self, limit: Option<u64>, idle: Duration) {
+        self.limit.set(limit);
+        *self.idle.borrow_mut() = IdleLimit::new(idle);
+    }
+
+    /// Refuses a body that says itself that it is too large.
+    pub(crate) fn check_length(&self) -> Result<(), BodyFault> {
+        match (self.limit.get(), self.size_hint().exact()) {
+            (Some(limit), Some(length)) if length > limit => Err(self.fail(BodyFault::TooLarge(limit))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it comes in chunks.
+    pub(crate) fn length_unknown(&self) -> bool {
+        self.finished.get().is_none() && self.size_hint().exact().is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.borrow().as_ref().map_or_else(SizeHint::default, Body::size_hint)
+    }
+
+    /// Whether the client waits to be told to send.
+    pub(crate) fn awaits_continue(&self) -> bool {
+        self.expects_continue && !self.polled.get()
+    }
+
+    /// When the last byte was read from the client.
+    pub(crate) fn finished(&self) -> Option<Instant> {
+        self.finished.get()
+    }
+
+    /// Whether it may still be sent from its beginning.
+    pub(crate) fn replayable(&self) -> bool {
+        !self.polled.get() || (self.finished.get().is_some() && self.bytes.get() == 0)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
+        self.fault.get()
+    }
+
+    /// What has not been read, to be dropped in small amounts; from now on the member gets no more of it.
+    pub(crate) fn rest(&self) -> Option<Incoming> {
+        if self.finished.get().is_some() { None } else { self.incoming.borrow_mut().take() }
+    }
+
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        if let Some(fault) = self.fault.get() {
+            return Poll::Ready(Some(Err(fault)));
+        }
+        let mut incoming = self.incoming.borrow_mut();
+        let Some(body) = incoming.as_mut() else {
+            return Poll::Ready(if self.finished.get().is_some() { None } else { Some(Err(BodyFault::Broken)) });
+        };
+        if self.finished.get().is_none() {
+            self.polled.set(true);
+        }
+        loop {
+            return match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Pending => match self.idle.borrow_mut().poll_exceeded(cx) {
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(limit) => Poll::Ready(Some(Err(self.fail(BodyFault::Idle(limit))))),
+                },
+                Poll::Ready(None) => {
+                    self.finish();
+                    Poll::Ready(None)
+                }
+                Poll::Ready(Some(Err(_))) => Poll::Ready(Some(Err(self.fail(BodyFault::Broken)))),
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.idle.borrow_mut().touch();
+                    // Trailers could carry what heads may not: they are dropped.
+                    let Some(data) = frame.data_ref() else { continue };
+                    self.bytes.set(self.bytes.get() + data.len() as u64);
+                    if let Some(limit) = self.limit.get()
+                        && self.bytes.get() > limit
+                    {
+                        return Poll::Ready(Some(Err(self.fail(BodyFault::TooLarge(limit)))));
+                    }
+                    if body.is_end_stream() {
+                        self.finish();
+                    }
+                    Poll::Ready(Some(Ok(frame)))
+                }
+            };
+        }
+    }
+
+    fn finish(&self) {
+        if self.finished.get().is_none() {
+            self.finished.set(Some(Instant::now()));
+        }
+    }
+
+    fn fail(&self, fault: BodyFault) -> BodyFault {
+        self.fault.set(Some(fault));
+        fault
+    }
+}
+
+/// The request body that a member connection polls. Polled only once that connection is ready, so that a client's
+/// `Expect: 100-continue` is answered after routing and access.
+#[derive(Debug)]
+pub struct RequestBody(pub(crate) Rc<Upload>);
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyFault;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        self.0.poll(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.finished.get().is_some() && self.0.fault.get().is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
+/// A body that a member may not send.
+#[derive(Debug, thiserror::Error)]
+pub enum ResponseFault {
+    /// The member sent nothing for too long.
+    #[error("the member sent nothing of its body for {0:?}")]
+    Idle(Duration),
+    /// The member went away or broke the framing.
+    #[error("the member broke off its body")]
+    Broken(#[source] hyper::Error),
+}
+
+/// The body of a response: ours, or a member's on its way through.
+#[derive(Debug)]
+pub enum ResponseBody {
+    /// A text of our own.
+    Local {
+        /// What is left of it.
+        text: Option<Bytes>,
+        /// The exchange, over when the text has gone.
+        exchanged: Option<Exchanged>,
+    },
+    /// A member's.
+    Member(Box<MemberBody>),
+}
+
+/// A member's body, which holds lease, connection and record until its end.
+#[derive(Debug)]
+pub struct MemberBody {
+    incoming: Incoming,
+    idle: IdleLimit,
+    exchanged: Option<Exchanged>,
+}
+
+impl ResponseBody {
+    pub(crate) fn local(text: Bytes, exchanged: Exchanged) -> Self {
+        Self::Local { text: (!text.is_empty()).then_some(text), exchanged: Some(exchanged) }.ended_if_empty()
+    }
+
+    pub(crate) fn member(incoming: Incoming, idle: Duration, exchanged: Exchanged) -> Self {
+        Self::Member(Box::new(MemberBody { incoming, idle: IdleLimit::new(idle), exchanged: Some(exchanged) }))
+            .ended_if_empty()
+    }
+
+    /// hyper never polls a body that says it has ended.
+    fn ended_if_empty(mut self) -> Self {
+        if self.is_end_stream() {
+            match &mut self {
+                Self::Local { exchanged, .. } => exchanged.take(),
+                Self::Member(body) => body.exchanged.take(),
+            }
+            .into_iter()
+            .for_each(|exchanged| exchanged.end(EndedBy::Completion));
+        }
+        self
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = ResponseFault;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
+        match self.get_mut() {
+            Self::Local { text, exchanged } => {
+                let text = text.take();
+                if let Some(mut exchanged) = exchanged.take() {
+                    exchanged.sent(text.as_ref().map_or(0, Bytes::len));
+                    exchanged.end(EndedBy::Completion);
+                }
+                Poll::Ready(text.map(|text| Ok(Frame::data(text))))
+            }
+            Self::Member(body) => body.poll(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Local { text, .. } => text.is_none(),
+            Self::Member(body) => body.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Local { text, .. } => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
+            Self::Member(body) => body.incoming.size_hint(),
+        }
+    }
+}
+
+impl MemberBody {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
+        loop {
+            return match Pin::new(&mut self.incoming).poll_frame(cx) {
+                Poll::Pending => match self.idle.poll_exceeded(cx) {
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(limit) => {
+                        self.end(EndedBy::MemberIdle);
+                        Poll::Ready(Some(Err(ResponseFault::Idle(limit))))
+                    }
+                },
+                Poll::Ready(None) => {
+                    self.end(EndedBy::Completion);
+                    Poll::Ready(None)
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    self.end(EndedBy::Member);
+                    Poll::Ready(Some(Err(ResponseFault::Broken(error))))
+                }
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.idle.touch();
+                    let Some(data) = frame.data_ref() else { continue };
+                    if let Some(exchanged) = &mut self.exchanged {
+                        exchanged.sent(data.len());
+                    }
+                    if self.incoming.is_end_stream() {
+                        self.end(EndedBy::Completion);
+                    }
+                    Poll::Ready(Some(Ok(frame)))
+                }
+            };
+        }
+    }
+
+    fn end(&mut self, by: EndedBy) {
+        if let Some(exchanged) = self.exchanged.take() {
+            exchanged.end(by);
+        }
+    }
+}
+
+/// A limit on silence that costs a timer only while waiting.
+#[derive(Debug)]
+pub(crate) struct IdleLimit {
+    limit: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl IdleLimit {
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self { limit, timer: None }
+    }
+
+    fn touch(&mut self) {
+        self.timer = None;
+    }
+
+    /// Ready with the limit once nothing came for so long. Silence counts from the first wait after the last frame:
+    /// while nobody asks for more, nobody is late.
+    fn poll_exceeded(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
+        let limit = self.limit;
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(tokio::time::Instant::now() + limit)));
+        timer.as_mut().poll(cx).map(|()| limit)
+    }
+}

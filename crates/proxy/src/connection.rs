@@ -1,0 +1,105 @@
+//! One connection as its requests see it: who the client is now, and what is said of it upstream.
+
+use std::{
+    cell::{Cell, RefCell},
+    sync::Arc,
+};
+
+use http::HeaderValue;
+use listener::{Activity, Connection, Downstream, OnInvalid, Permit, Standing};
+use pki::TrustStore;
+use rustls_pki_types::UnixTime;
+use telemetry::{ListenerMetrics, TlsFacts};
+
+/// One connection; its requests come one after the other on one thread.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) downstream: Downstream,
+    pub(crate) activity: Arc<Activity>,
+    pub(crate) metrics: ListenerMetrics,
+    pub(crate) tls: Arc<TlsFacts>,
+    pub(crate) forwarded: Forwarded,
+    standing: RefCell<Standing>,
+    /// The client was accepted once and is no more: one 403, then the end.
+    turned: Cell<bool>,
+    /// Whether a request has come; the handshake's time is told with the first.
+    pub(crate) requests: Cell<u64>,
+    /// Every response from now on says that it is the last.
+    pub(crate) closing: Cell<bool>,
+    /// The grace is over.
+    pub(crate) cut: Cell<bool>,
+    _permit: Permit,
+}
+
+/// What is told of a connection, one value each, made once.
+#[derive(Debug)]
+pub(crate) struct Forwarded {
+    pub(crate) client: HeaderValue,
+    pub(crate) port: HeaderValue,
+}
+
+impl Conn {
+    pub(crate) fn new(connection: Connection, metrics: ListenerMetrics) -> (Self, listener::TlsIo) {
+        let Connection { io, activity, downstream, standing, permit } = connection;
+        let tls = Arc::new(TlsFacts {
+            version: downstream.tls.version,
+            cipher: downstream.tls.cipher,
+            resumed: downstream.tls.resumed,
+            sni: downstream.tls.server_name.as_deref().map(Into::into),
+        });
+        let text = |text: String| HeaderValue::try_from(text).expect("addresses and ports are plain ASCII");
+        let forwarded = Forwarded {
+            client: text(downstream.client.ip().to_canonical().to_string()),
+            port: text(downstream.local.port().to_string()),
+        };
+        let conn = Self {
+            downstream,
+            activity,
+            metrics,
+            tls,
+            forwarded,
+            standing: RefCell::new(standing),
+            turned: Cell::new(false),
+            requests: Cell::new(0),
+            closing: Cell::new(false),
+            cut: Cell::new(false),
+            _permit: permit,
+        };
+        (conn, io)
+    }
+
+    /// Who the client is by the trust store in force: judged anew where that has changed or something on the chain
+    /// has run out.
+    pub(crate) fn standing(&self, trust: &TrustStore) -> Standing {
+        let now = UnixTime::now();
+        let mut standing = self.standing.borrow_mut();
+        if !standing.judgement.is_current(trust.generation(), now) {
+            let anew = standing.rejudge(trust, now);
+            if anew.is_refused() && !standing.is_refused() {
+                self.turned.set(true);
+                tracing::info!(
+                    client = %self.downstream.client, verdict = %anew.verdict,
+                    "a live connection's certificate is no longer accepted"
+                );
+            }
+            *standing = anew;
+        }
+        standing.clone()
+    }
+
+    /// Generation of the trust store that was last asked.
+    pub(crate) fn trust_generation(&self) -> u64 {
+        self.standing.borrow().judgement.generation
+    }
+
+    /// Whether the client may not even stay connected: accepted once and no more, or admitted only because a
+    /// resumed session was never shown to the verifier.
+    pub(crate) fn outstayed(&self, standing: &Standing) -> bool {
+        standing.is_refused() && (self.turned.get() || self.downstream.on_invalid == OnInvalid::Abort)
+    }
+
+    /// Whether a refused identity goes upstream as `FAILED` where that is allowed at all.
+    pub(crate) fn failed_is_forwarded(&self) -> bool {
+        self.downstream.on_invalid == OnInvalid::Forward && !self.turned.get()
+    }
+}

@@ -1,0 +1,88 @@
+//! Why a request got no member's answer.
+
+use std::{sync::Arc, time::Duration};
+
+use routing::RouteRefusal;
+use upstream::DialError;
+
+use crate::{body::BodyFault, sanitize::Insane};
+
+/// Why a request got no member's answer. `respond::to_response` is the only map to status codes.
+#[derive(Debug)]
+pub(crate) enum ProxyError {
+    /// `OPTIONS *`: answered here, no error at all.
+    ServerWide,
+    /// The built-in status answer: no error either.
+    Status {
+        available: bool,
+    },
+    /// It could be read two ways.
+    Insane(Insane),
+    /// No route, or no right.
+    Refused(Box<RouteRefusal>),
+    /// The body is too large, stood still or broke off.
+    Body(BodyFault),
+    /// Nobody can be asked now.
+    Unavailable {
+        pool: Arc<str>,
+        reason: &'static str,
+        source: Option<DialError>,
+    },
+    /// A member could not be spoken to.
+    Unreachable(DialError),
+    /// A member broke off; it may have acted on the request.
+    Broken {
+        member: Arc<str>,
+        source: hyper::Error,
+    },
+    /// A member did not answer in time.
+    Late {
+        member: Arc<str>,
+        limit: Duration,
+    },
+    /// A member answered what cannot be passed on.
+    Answer {
+        member: Arc<str>,
+        reason: &'static str,
+    },
+}
+
+impl ProxyError {
+    /// Short reason for records and metrics.
+    pub(crate) fn reason(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::ServerWide => return None,
+            Self::Status { available } => return (!available).then_some("no-compiler-available"),
+            Self::Insane(insane) => insane.reason(),
+            Self::Refused(refusal) => refusal.reason,
+            Self::Body(BodyFault::TooLarge(_)) => "body-too-large",
+            Self::Body(BodyFault::Idle(_)) => "body-timeout",
+            Self::Body(BodyFault::Broken) => "client-gone",
+            Self::Unavailable { reason, .. } | Self::Answer { reason, .. } => reason,
+            Self::Unreachable(error) => error.reason(),
+            Self::Broken { .. } => "member-broke-off",
+            Self::Late { .. } => "first-byte-timeout",
+        })
+    }
+
+    /// The chain of causes, for the record.
+    pub(crate) fn cause(&self) -> Option<String> {
+        match self {
+            Self::Unavailable { source: Some(error), .. } | Self::Unreachable(error) => Some(error.to_string()),
+            Self::Broken { source, .. } => Some(chain(source)),
+            Self::Insane(insane) => Some(insane.to_string()),
+            _ => None,
+        }
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

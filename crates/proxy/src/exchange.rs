@@ -1,0 +1,313 @@
+//! The request path in one function: every request passes [`handle`].
+
+use std::{future::Future, pin::pin, rc::Rc, sync::Arc, time::Duration};
+
+use balancing::{Failure, Lease, PickError, Progress, RetryPolicy, RetryVerdict, Stage as AttemptStage, key_hash};
+use http::{
+    HeaderName, HeaderValue, Method, Request, Response, Uri,
+    header::{HOST, TRANSFER_ENCODING},
+    request,
+};
+use hyper::body::Incoming;
+use listener::{Stage, Standing};
+use routing::{CanonicalPath, Decision, Plan, Question, RetryClass};
+use telemetry::AttemptResult;
+use tokio::time::sleep;
+use upstream::{AttemptError, DialError, DialStage, Exchange, Scrubbed};
+
+use crate::{
+    body::{RequestBody, ResponseBody, Upload},
+    connection::Conn,
+    error::ProxyError,
+    generation::{Generation, PoolRuntime},
+    record::Exchanged,
+    respond,
+    sanitize::{Insane, Sane, host_of, is_server_wide, sanitize},
+    settings::HostRule,
+    worker::Worker,
+};
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// One request, from its head to a response whose body may still be on its way.
+pub(crate) async fn handle(worker: Rc<Worker>, conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
+    conn.activity.enter(Stage::Busy);
+    // One request sees one generation from start to end.
+    let generation = worker.current();
+    let (head, incoming) = request.into_parts();
+    let request_id = format!("{:016x}{:016x}", worker.random(), worker.random());
+    let mut exchanged = Exchanged::begin(&worker, &conn, &generation, &head, incoming, &request_id);
+    let standing = conn.standing(&generation.trust);
+    exchanged.identified(&standing);
+    match pass(&worker, &conn, &generation, &standing, head, &request_id, &mut exchanged).await {
+        Ok(exchange) => {
+            let Exchange { head, body, lent, .. } = exchange;
+            exchanged.lent = Some(lent);
+            let idle = exchanged.idle_timeout();
+            let close = exchanged.is_last();
+            let body = ResponseBody::member(body, idle, exchanged);
+            respond::from_member(&worker, head, body, close)
+        }
+        Err(error) => respond::to_response(&worker, &error, exchanged),
+    }
+}
+
+/// Sanitize, route, authorise, and try members until one answers.
+async fn pass(
+    worker: &Rc<Worker>,
+    conn: &Rc<Conn>,
+    generation: &Generation,
+    standing: &Standing,
+    head: request::Parts,
+    request_id: &str,
+    exchanged: &mut Exchanged,
+) -> Result<Exchange<RequestBody>, ProxyError> {
+    if is_server_wide(&head) {
+        return Err(ProxyError::ServerWide);
+    }
+    let Sane { method, target, scrubbed, scrubbing } = sanitize(head).map_err(ProxyError::Insane)?;
+    exchanged.scrubbed(scrubbing);
+    let path = CanonicalPath::check(target.path()).map_err(|problem| ProxyError::Insane(Insane::Path(problem.to_string())))?;
+    let decision = generation.routes.find(&Question {
+        method: &method,
+        path,
+        host: host_of(scrubbed.headers()),
+        headers: scrubbed.headers(),
+        identity: standing.identity(),
+        failed_is_forwarded: conn.failed_is_forwarded(),
+    });
+    let plan = match decision {
+        Decision::Forward(plan) => plan,
+        Decision::Status => return Err(ProxyError::Status { available: status_available(worker, generation) }),
+        Decision::Refuse(refusal) => return Err(ProxyError::Refused(Box::new(refusal))),
+    };
+    exchanged.routed(&plan);
+    let pool = &generation.pools[plan.pool];
+    let upload = Rc::clone(&exchanged.upload);
+    admit_body(&upload, &plan, generation, pool)?;
+    let request = Outgoing { method: &method, target: &target, scrubbed: &scrubbed, request_id };
+    let attempts = Attempts { worker, conn, pool, plan: &plan, standing, request };
+    attempts.run(generation.settings.attempts_max, exchanged).await
+}
+
+/// Whether a compiler could take a request now.
+fn status_available(worker: &Worker, generation: &Generation) -> bool {
+    generation.status_pool.is_some_and(|pool| generation.pools[pool].pool.is_available(worker.shared.now()))
+}
+
+/// Refuses a body that says it is too large before anything of it is read.
+fn admit_body(upload: &Upload, plan: &Plan<'_>, generation: &Generation, pool: &PoolRuntime) -> Result<(), ProxyError> {
+    let limit = plan.body_bytes_max.map(|limit| {
+        if limit == routing::ENROLMENT_BODY_BYTES_MAX { generation.settings.enrolment_body_bytes_max } else { limit }
+    });
+    upload.allow(limit, pool.settings.idle_timeout);
+    upload.check_length().map_err(ProxyError::Body)
+}
+
+/// Sets what is said of the connection, one value each.
+fn tell_of_connection(scrubbed: &mut Scrubbed, conn: &Conn, request_id: &str, upload: &Upload) {
+    if let Some(host) = scrubbed.headers().get(HOST).cloned() {
+        scrubbed.set(X_FORWARDED_HOST, host);
+    }
+    scrubbed.set(X_FORWARDED_FOR, conn.forwarded.client.clone());
+    scrubbed.set(X_REAL_IP, conn.forwarded.client.clone());
+    scrubbed.set(X_FORWARDED_PORT, conn.forwarded.port.clone());
+    scrubbed.set(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
+    scrubbed.set(X_REQUEST_ID, HeaderValue::from_str(request_id).expect("hexadecimal digits"));
+    if upload.length_unknown() {
+        // hyper would drop a GET's body of unknown length without this.
+        scrubbed.set(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
+/// The attempts of one request.
+struct Attempts<'a> {
+    worker: &'a Rc<Worker>,
+    conn: &'a Conn,
+    pool: &'a PoolRuntime,
+    plan: &'a Plan<'a>,
+    standing: &'a Standing,
+    request: Outgoing<'a>,
+}
+
+/// A request as it was found fit to be sent on.
+struct Outgoing<'a> {
+    method: &'a Method,
+    target: &'a Uri,
+    scrubbed: &'a Scrubbed,
+    request_id: &'a str,
+}
+
+impl Attempts<'_> {
+    /// Tries members until one answers, or until trying again could do harm.
+    async fn run(&self, attempts_max: u32, exchanged: &mut Exchanged) -> Result<Exchange<RequestBody>, ProxyError> {
+        let policy = RetryPolicy { attempts_max };
+        let mut tried = Vec::new();
+        let mut attempts = 0;
+        let mut last: Option<ProxyError> = None;
+        loop {
+            let lease = match self.pick(&tried) {
+                Ok(lease) => lease,
+                Err(error) => return Err(last.unwrap_or_else(|| self.unavailable(error))),
+            };
+            let member = Arc::clone(lease.member().address());
+            attempts += 1;
+            exchanged.attempted(&member, &self.pool.metrics);
+            match self.attempt(&lease, &exchanged.upload, attempts > 1).await {
+                Ok(exchange) => {
+                    if let Some(change) = lease.member().answered() {
+                        self.worker.shared.health_changed(self.pool.pool.name(), &member, &change);
+                    }
+                    self.pool.metrics.attempt(AttemptResult::Ok);
+                    exchanged.connected(exchange.connect);
+                    exchanged.answered(exchange.head.status);
+                    respond::judge_answer(&exchange.head, self.plan.endpoint.class, self.plan.route.unguarded, &member)?;
+                    exchanged.lease = Some(lease);
+                    return Ok(exchange);
+                }
+                Err((failure, error)) => {
+                    self.note_failure(&lease, &failure, &error);
+                    let progress = Progress {
+                        attempts,
+                        response_started: false,
+                        safe: self.plan.retry == RetryClass::Safe,
+                        body_replayable: exchanged.upload.replayable(),
+                        single_member: self.plan.endpoint.ca_write,
+                        late: matches!(error, ProxyError::Late { .. } | ProxyError::Body(_)),
+                    };
+                    if policy.judge(&failure, &progress) == RetryVerdict::GiveUp {
+                        return Err(error);
+                    }
+                    if failure.blames_member() {
+                        tried.push(lease.index());
+                    }
+                    last = Some(error);
+                }
+            }
+        }
+    }
+
+    /// The CA's writes go to one member; a filebucket's checksum leads to one; the rest is balanced.
+    fn pick(&self, tried: &[usize]) -> Result<Lease, PickError> {
+        let now = self.worker.shared.now();
+        if self.plan.endpoint.ca_write {
+            self.pool.pool.pick_first(now)
+        } else {
+            self.pool.pool.pick(tried, self.plan.bucket_key.map(|key| key_hash(key.as_bytes())), now)
+        }
+    }
+
+    fn unavailable(&self, error: PickError) -> ProxyError {
+        let reason = match error {
+            PickError::Full => "members-full",
+            PickError::NoneAvailable | PickError::AllTried => "no-member-available",
+        };
+        ProxyError::Unavailable { pool: Arc::clone(self.pool.pool.name()), reason, source: None }
+    }
+
+    /// One attempt at one member: stamp last, send, wait for the head.
+    async fn attempt(
+        &self,
+        lease: &Lease,
+        upload: &Rc<Upload>,
+        fresh: bool,
+    ) -> Result<Exchange<RequestBody>, (Failure, ProxyError)> {
+        let connector = &self.pool.connectors[lease.index()];
+        let request = &self.request;
+        let mut scrubbed = request.scrubbed.clone();
+        tell_of_connection(&mut scrubbed, self.conn, request.request_id, upload);
+        if self.pool.rules.host == HostRule::Member || !scrubbed.headers().contains_key(HOST) {
+            scrubbed.set(HOST, connector.host.clone());
+        }
+        let with_certificate = self.plan.with_certificate_class && self.pool.rules.forward_cert;
+        let stamped = scrubbed.stamp(&self.standing.headers, with_certificate);
+        let body = RequestBody(Rc::clone(upload));
+        let sent = self.worker.connections.send(connector, request.method, request.target, stamped, body, fresh);
+        let limit = self.pool.settings.first_byte_timeout;
+        let failed = |stage, reused, unsent, error| Err((Failure { stage, reused, unsent }, error));
+        match first_byte(sent, upload, limit).await {
+            None => failed(AttemptStage::ReceiveHead, false, false, ProxyError::Late { member: Arc::clone(&connector.address), limit }),
+            Some(Ok(exchange)) => Ok(exchange),
+            Some(Err(AttemptError::Dial(error, _))) => {
+                let stage = match error.stage() {
+                    DialStage::Resolve => AttemptStage::Resolve,
+                    DialStage::Connect => AttemptStage::Connect,
+                    DialStage::Handshake => AttemptStage::Handshake,
+                };
+                failed(stage, false, true, self.unreached(error))
+            }
+            Some(Err(AttemptError::Unsent(source, _))) => {
+                let member = Arc::clone(&connector.address);
+                failed(AttemptStage::SendHead, true, true, ProxyError::Broken { member, source })
+            }
+            Some(Err(AttemptError::Ambiguous { source, reused })) => {
+                let error = match upload.fault() {
+                    // The client's doing, whatever the member made of it.
+                    Some(fault) => ProxyError::Body(fault),
+                    None => ProxyError::Broken { member: Arc::clone(&connector.address), source },
+                };
+                failed(AttemptStage::ReceiveHead, reused, false, error)
+            }
+        }
+    }
+
+    /// A member that takes no connection may be back in a moment; one whose TLS is wrong is not.
+    fn unreached(&self, error: DialError) -> ProxyError {
+        match error {
+            DialError::Handshake { .. } | DialError::Plaintext { .. } => ProxyError::Unreachable(error),
+            error => ProxyError::Unavailable {
+                pool: Arc::clone(self.pool.pool.name()),
+                reason: error.reason(),
+                source: Some(error),
+            },
+        }
+    }
+
+    /// Tells metrics, events and the member's health of a failed attempt.
+    fn note_failure(&self, lease: &Lease, failure: &Failure, error: &ProxyError) {
+        let result = match (failure.stage, error) {
+            (_, ProxyError::Late { .. }) => AttemptResult::Timeout,
+            (_, ProxyError::Body(_)) => AttemptResult::Abandoned,
+            (AttemptStage::Resolve, _) => AttemptResult::Resolve,
+            (AttemptStage::Connect, _) => AttemptResult::Connect,
+            (AttemptStage::Handshake, _) => AttemptResult::Handshake,
+            (AttemptStage::SendHead | AttemptStage::SendBody, _) => AttemptResult::Send,
+            (AttemptStage::ReceiveHead, _) => AttemptResult::Receive,
+        };
+        self.pool.metrics.attempt(result);
+        let member = lease.member();
+        tracing::warn!(
+            pool = %self.pool.pool.name(), member = %member.address(), result = result.as_str(),
+            cause = error.cause().unwrap_or_default(), "attempt failed"
+        );
+        let refused = matches!(error, ProxyError::Unavailable { source: Some(source), .. } if source.refused());
+        if refused && let Some(change) = member.connect_refused(self.worker.shared.now()) {
+            self.worker.shared.health_changed(self.pool.pool.name(), member.address(), &change);
+        }
+    }
+}
+
+/// Waits for the head of a response: `limit` counts from the request's last byte. `None`: it did not come in time.
+async fn first_byte<T>(sent: impl Future<Output = T>, upload: &Upload, limit: Duration) -> Option<T> {
+    let mut sent = pin!(sent);
+    let mut timer = pin!(sleep(limit));
+    loop {
+        tokio::select! {
+            biased;
+            answer = sent.as_mut() => return Some(answer),
+            () = timer.as_mut() => {
+                // While the client still sends, its own silence is limited, not the member's.
+                let waited = upload.finished().map_or(Duration::ZERO, |finished| finished.elapsed());
+                if waited >= limit {
+                    return None;
+                }
+                timer.as_mut().reset(tokio::time::Instant::now() + (limit - waited));
+            }
+        }
+    }
+}

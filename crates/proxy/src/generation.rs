@@ -1,0 +1,48 @@
+//! One applied configuration with its materials, as requests see it: whole, and the same from start to end.
+
+use std::{collections::HashMap, sync::Arc};
+
+use balancing::Pool;
+use listener::ListenerTls;
+use pki::TrustStore;
+use routing::RouteTable;
+use telemetry::PoolMetrics;
+use upstream::Connector;
+
+use crate::settings::{PoolRules, Settings};
+
+/// One applied configuration, numbered.
+#[derive(Debug)]
+pub struct Generation {
+    /// Its number; rises by one with each that is applied.
+    pub number: u64,
+    /// Where requests go.
+    pub routes: RouteTable,
+    /// The pools, in the order that `routes` knows them by.
+    pub pools: Vec<PoolRuntime>,
+    /// The pool whose availability the built-in status answer tells.
+    pub status_pool: Option<usize>,
+    /// Who is trusted.
+    pub trust: Arc<TrustStore>,
+    /// What each listener obeys.
+    pub listeners: HashMap<Arc<str>, Arc<ListenerTls>>,
+    /// Limits of an exchange.
+    pub settings: Settings,
+    /// Idle connections of clients no longer accepted that are closed a second.
+    pub revoked_close_rate: u32,
+}
+
+/// A pool with what is needed to reach its members.
+#[derive(Debug)]
+pub struct PoolRuntime {
+    /// Who is picked.
+    pub pool: Pool,
+    /// How each member is reached, by the pool's index.
+    pub connectors: Vec<Arc<Connector>>,
+    /// What requests to it look like.
+    pub rules: PoolRules,
+    /// Limits towards its members.
+    pub settings: upstream::Settings,
+    /// Its counters.
+    pub metrics: PoolMetrics,
+}

@@ -1,0 +1,323 @@
+//! What is held and told of one exchange: lease, connection and record, until the last byte.
+
+use std::{
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use balancing::Lease;
+use http::{
+    HeaderMap, Method, StatusCode, Version,
+    header::{EXPECT, HOST, REFERER, USER_AGENT},
+    request,
+};
+use http_body::Body;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use listener::{HandshakeEnd, Stage, Standing};
+use routing::{Class, Plan};
+use telemetry::{AccessRecord, HandshakeResult, Limit, PoolMetrics, RefusedBecause, RequestMetrics, Spoken, SpokenCopy, Times};
+use tokio::time::timeout;
+use upstream::{Lent, Scrubbing};
+
+use crate::{
+    body::{RequestBody, Upload},
+    connection::Conn,
+    error::ProxyError,
+    generation::Generation,
+    worker::{Phase, Worker},
+};
+
+/// What ended an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndedBy {
+    /// Its last byte.
+    Completion,
+    /// The client went away.
+    Client,
+    /// The member broke off.
+    Member,
+    /// The member's body stood still for too long.
+    MemberIdle,
+}
+
+/// One exchange from its head to its last byte. Whatever ends it, the lease goes back and one record is written.
+#[derive(Debug)]
+pub struct Exchanged {
+    worker: Rc<Worker>,
+    conn: Rc<Conn>,
+    generation: Arc<Generation>,
+    began: Instant,
+    record: Option<AccessRecord>,
+    metrics: Option<RequestMetrics>,
+    method: Method,
+    last: bool,
+    idle_timeout: Duration,
+    pub(crate) upload: Rc<Upload>,
+    pub(crate) lease: Option<Lease>,
+    pub(crate) lent: Option<Lent<RequestBody>>,
+}
+
+impl Exchanged {
+    pub(crate) fn begin(
+        worker: &Rc<Worker>,
+        conn: &Rc<Conn>,
+        generation: &Arc<Generation>,
+        head: &request::Parts,
+        incoming: Incoming,
+        request_id: &str,
+    ) -> Self {
+        let mut record =
+            AccessRecord::new(SystemTime::now(), Arc::clone(&conn.downstream.listener), conn.downstream.client);
+        record.tls = Some(Arc::clone(&conn.tls));
+        record.spoken = spoken(head, request_id);
+        record.http_version = Some(if head.version == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" });
+        let requests = conn.requests.get();
+        conn.requests.set(requests + 1);
+        if requests == 0 {
+            record.times.handshake = Some(conn.downstream.tls.took);
+        }
+        let draining = worker.shared.signals.borrow().phase != Phase::Serving;
+        Self {
+            began: Instant::now(),
+            record: Some(record),
+            metrics: None,
+            method: head.method.clone(),
+            last: draining || conn.closing.get(),
+            idle_timeout: Duration::from_secs(60),
+            upload: Upload::new(incoming, head.headers.contains_key(EXPECT)),
+            lease: None,
+            lent: None,
+            worker: Rc::clone(worker),
+            conn: Rc::clone(conn),
+            generation: Arc::clone(generation),
+        }
+    }
+
+    /// Notes who asks.
+    pub(crate) fn identified(&mut self, standing: &Standing) {
+        self.last |= self.conn.outstayed(standing);
+        let record = self.record_mut();
+        record.verdict = Some(Arc::clone(&standing.verdict));
+        record.certname = standing.certname.clone();
+    }
+
+    /// Notes where it goes.
+    pub(crate) fn routed(&mut self, plan: &Plan<'_>) {
+        let pool = &self.generation.pools[plan.pool];
+        let name = Arc::clone(pool.pool.name());
+        self.metrics =
+            Some(self.worker.request_metrics(self.generation.number, &plan.route.name, &name, plan.endpoint.class));
+        self.idle_timeout = pool.settings.idle_timeout;
+        let route = Arc::clone(&plan.route.name);
+        let record = self.record_mut();
+        record.route = Some(route);
+        record.class = Some(plan.endpoint.class.as_str());
+        record.pool = Some(name);
+    }
+
+    /// Notes what a client said that is not its to say.
+    pub(crate) fn scrubbed(&self, scrubbing: Scrubbing) {
+        if scrubbing.identity > 0 {
+            self.worker.shared.metrics.identity_headers_scrubbed.inc_by(u64::from(scrubbing.identity));
+            tracing::debug!(client = %self.conn.downstream.client, count = scrubbing.identity, "identity headers removed");
+        }
+    }
+
+    /// Notes an attempt.
+    pub(crate) fn attempted(&mut self, member: &Arc<str>, metrics: &PoolMetrics) {
+        let record = self.record_mut();
+        record.attempts += 1;
+        record.member = Some(Arc::clone(member));
+        if record.attempts > 1 {
+            metrics.retries.inc();
+        }
+    }
+
+    /// Notes how long a new connection took.
+    pub(crate) fn connected(&mut self, took: Option<Duration>) {
+        self.record_mut().times.connect = took;
+    }
+
+    /// How long a body of its pool may stand still.
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        self.idle_timeout
+    }
+
+    /// Notes the head of a member's response.
+    pub(crate) fn answered(&mut self, status: StatusCode) {
+        let took = self.began.elapsed();
+        let record = self.record_mut();
+        record.status = Some(status.as_u16());
+        record.times.first_byte = Some(took);
+    }
+
+    /// Notes an answer of our own.
+    pub(crate) fn answered_here(&mut self, status: StatusCode, error: &ProxyError) {
+        let (route, class) = match error {
+            ProxyError::Refused(refusal) => (refusal.route.clone(), Some(refusal.class)),
+            ProxyError::Status { .. } => (None, Some(Class::Status)),
+            _ => (None, None),
+        };
+        if let Some(reason) = error.reason() {
+            self.worker.shared.metrics.refused(reason);
+        }
+        if matches!(error, ProxyError::Body(_)) {
+            self.last = true;
+            self.conn.metrics.limit(if error.reason() == Some("body-too-large") { Limit::Body } else { Limit::BodyTimeout });
+        }
+        let record = self.record_mut();
+        record.status = Some(status.as_u16());
+        record.reason = error.reason();
+        record.cause = error.cause().map(Into::into);
+        record.route = route.or(record.route.take());
+        record.class = class.map(Class::as_str).or(record.class);
+    }
+
+    /// Counts bytes of the response's body.
+    pub(crate) fn sent(&mut self, bytes: usize) {
+        if let Some(record) = &mut self.record {
+            record.bytes_out += bytes as u64;
+        }
+    }
+
+    /// Whether it asked for the head alone.
+    pub(crate) fn is_head(&self) -> bool {
+        self.method == Method::HEAD
+    }
+
+    /// Whether the connection ends after this exchange.
+    pub(crate) fn is_last(&self) -> bool {
+        self.last
+    }
+
+    /// The end. The connection to the member is kept only if both bodies have ended.
+    pub(crate) fn end(mut self, by: EndedBy) {
+        self.lease = None;
+        let lent = self.lent.take();
+        if by == EndedBy::Completion {
+            match self.upload.rest() {
+                None => lent.into_iter().for_each(Lent::give_back),
+                Some(rest) => {
+                    drop(lent);
+                    self.discard(rest);
+                }
+            }
+        }
+        self.finish(by);
+    }
+
+    /// Reads and drops what the client still sends, so that it gets to see the answer. A client that waits for
+    /// `100 Continue` was told with the answer not to send at all.
+    fn discard(&self, rest: Incoming) {
+        if self.upload.awaits_continue() {
+            return;
+        }
+        let settings = self.generation.settings;
+        let conn = Rc::clone(&self.conn);
+        tokio::task::spawn_local(async move {
+            let dropped = timeout(settings.discard_timeout, drop_at_most(rest, settings.discard_bytes_max)).await;
+            if dropped != Ok(true) {
+                conn.metrics.limit(Limit::Discard);
+            }
+            // What was read meanwhile were no bytes of a next head.
+            conn.activity.enter(Stage::Idle);
+        });
+    }
+
+    fn finish(&mut self, by: EndedBy) {
+        let Some(mut record) = self.record.take() else { return };
+        let total = self.began.elapsed();
+        if by == EndedBy::MemberIdle {
+            self.conn.metrics.limit(Limit::BodyTimeout);
+        }
+        record.bytes_in = self.upload.bytes();
+        record.times.total = Some(total);
+        (record.ended_by, record.reason) = match by {
+            EndedBy::Completion => (telemetry::EndedBy::Proxy, record.reason),
+            EndedBy::Client => (telemetry::EndedBy::Client, record.reason.or(Some("client-gone"))),
+            EndedBy::Member => (telemetry::EndedBy::Member, record.reason.or(Some("member-broke-off"))),
+            EndedBy::MemberIdle => (telemetry::EndedBy::Member, record.reason.or(Some("body-timeout"))),
+        };
+        // Nothing was answered: the client went away first.
+        let status = *record.status.get_or_insert(499);
+        if let Some(metrics) = &self.metrics {
+            metrics.finished(status, total);
+        } else {
+            let class = record.class.unwrap_or("-");
+            self.worker.shared.metrics.request("-", "-", class).finished(status, total);
+        }
+        self.worker.shared.sink.send(Box::new(record));
+        self.conn.activity.enter(Stage::Idle);
+    }
+
+    fn record_mut(&mut self) -> &mut AccessRecord {
+        self.record.as_mut().expect("the record is taken only at the end")
+    }
+}
+
+impl Drop for Exchanged {
+    fn drop(&mut self) {
+        self.finish(EndedBy::Client);
+    }
+}
+
+/// True: it ended within the limit.
+async fn drop_at_most(mut rest: Incoming, limit: u64) -> bool {
+    let mut dropped = 0;
+    while !rest.is_end_stream() {
+        match rest.frame().await {
+            Some(Ok(frame)) => dropped += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(_)) | None => return true,
+        }
+        if dropped > limit {
+            return false;
+        }
+    }
+    true
+}
+
+fn spoken(head: &request::Parts, request_id: &str) -> SpokenCopy {
+    let field = |name| HeaderMap::get(&head.headers, name).map(http::HeaderValue::as_bytes);
+    SpokenCopy::of(&Spoken {
+        method: Some(head.method.as_str().as_bytes()),
+        target: Some(head.uri.path_and_query().map_or("*", |target| target.as_str()).as_bytes()),
+        host: field(HOST),
+        referer: field(REFERER),
+        user_agent: field(USER_AGENT),
+        request_id: Some(request_id.as_bytes()),
+    })
+}
+
+/// Counts a listener's limit that somebody now waits at.
+pub(crate) fn limit_reached(worker: &Worker, listener: &str, limit: &'static str) {
+    let because = if limit == "connections_max" { RefusedBecause::ConnectionsMax } else { RefusedBecause::HandshakesMax };
+    worker.listener_metrics(listener).refused(because);
+}
+
+/// Counts a handshake; a failed one leaves a record.
+pub(crate) fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
+    let metrics = worker.listener_metrics(listener);
+    let Some((reason, story)) = ended.failure else { return metrics.handshake(HandshakeResult::Ok) };
+    let (result, ended_by) = match reason {
+        "unspoken" | "connection-lost" => (HandshakeResult::Closed, telemetry::EndedBy::Client),
+        "handshake-timeout" => (HandshakeResult::Timeout, telemetry::EndedBy::Proxy),
+        "client-alert" => (HandshakeResult::Failed, telemetry::EndedBy::Client),
+        "not-tls" | "nothing-in-common" | "handshake-failed" | "bad-signature" => {
+            (HandshakeResult::Failed, telemetry::EndedBy::Proxy)
+        }
+        _ => (HandshakeResult::Refused, telemetry::EndedBy::Proxy),
+    };
+    metrics.handshake(result);
+    if reason == "unspoken" {
+        // Load balancers and agents probe so, every few seconds; no handshake began, none was refused.
+        return;
+    }
+    let mut record = AccessRecord::new(SystemTime::now(), Arc::from(listener), ended.client);
+    record.reason = Some(reason);
+    record.cause = Some(story.into());
+    record.ended_by = ended_by;
+    record.times = Times { handshake: Some(ended.took), ..Times::default() };
+    worker.shared.sink.send(Box::new(record));
+}

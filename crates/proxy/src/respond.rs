@@ -1,0 +1,148 @@
+//! Responses: ours, by one map from causes to status codes, and a member's on its way through.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{
+    HeaderValue, Response, StatusCode, Version,
+    header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER},
+    response::Parts,
+};
+use identity::{X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
+use routing::Class;
+
+use crate::{
+    body::{BodyFault, ResponseBody},
+    error::ProxyError,
+    record::Exchanged,
+    worker::Worker,
+};
+
+/// Seconds after which a client may try again, drawn anew each time so that a herd spreads.
+const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 10..=30;
+/// Every answer of a Puppet server's own code carries it (docs/decisions/starting-server-404.md).
+const X_PUPPET_VERSION: &str = "x-puppet-version";
+
+/// What is answered in the place of a member.
+struct Text {
+    status: StatusCode,
+    text: String,
+    allow: Option<String>,
+    retry_after: bool,
+}
+
+/// The only map from causes to status codes.
+pub(crate) fn to_response(worker: &Worker, error: &ProxyError, mut exchanged: Exchanged) -> Response<ResponseBody> {
+    let Text { status, text, allow, retry_after } = describe(error);
+    let text = Bytes::from(text);
+    exchanged.answered_here(status, error);
+    let head = exchanged.is_head();
+    let close = exchanged.is_last();
+    let length = text.len();
+    let body = ResponseBody::local(if head { Bytes::new() } else { text }, exchanged);
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    if let Some(allow) = allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
+        headers.insert(ALLOW, allow);
+    }
+    if retry_after {
+        headers.insert(RETRY_AFTER, spread(worker));
+    }
+    if close {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+fn describe(error: &ProxyError) -> Text {
+    let plain = |status, text: String| Text { status, text: text + "\n", allow: None, retry_after: false };
+    let later = |status, text: String| Text { retry_after: true, ..plain(status, text) };
+    match error {
+        ProxyError::ServerWide => Text {
+            allow: Some("GET, HEAD, POST, PUT, DELETE, OPTIONS".to_owned()),
+            text: String::new(),
+            ..plain(StatusCode::OK, String::new())
+        },
+        // The words of Puppet Server's own status service, without a line's end: agents and checks compare them.
+        ProxyError::Status { available: true } => {
+            Text { text: "running".to_owned(), ..plain(StatusCode::OK, String::new()) }
+        }
+        ProxyError::Status { available: false } => {
+            Text { text: "error".to_owned(), ..plain(StatusCode::SERVICE_UNAVAILABLE, String::new()) }
+        }
+        ProxyError::Insane(insane) => plain(StatusCode::BAD_REQUEST, format!("Bad request: {insane}.")),
+        ProxyError::Refused(refusal) => Text {
+            allow: refusal.allow.as_ref().map(ToString::to_string),
+            ..plain(StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN), refusal.text.to_string())
+        },
+        ProxyError::Body(fault @ BodyFault::TooLarge(_)) => {
+            plain(StatusCode::PAYLOAD_TOO_LARGE, format!("Refused: {fault}."))
+        }
+        ProxyError::Body(fault) => plain(StatusCode::REQUEST_TIMEOUT, format!("Given up: {fault}.")),
+        ProxyError::Unavailable { pool, .. } => later(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("No server of the pool `{pool}` can take this request now; nothing was sent. Try again later."),
+        ),
+        ProxyError::Unreachable(error) => plain(
+            StatusCode::BAD_GATEWAY,
+            format!("The server behind this proxy could not be reached; nothing was sent: {error}."),
+        ),
+        ProxyError::Broken { member, .. } => plain(
+            StatusCode::BAD_GATEWAY,
+            format!(
+                "The server {member} broke off before it answered. It may have acted on this request, so it was not sent to another."
+            ),
+        ),
+        ProxyError::Late { member, limit } => plain(
+            StatusCode::GATEWAY_TIMEOUT,
+            format!("The server {member} did not answer within {} s (first_byte_timeout).", limit.as_secs()),
+        ),
+        ProxyError::Answer { reason: "member-starting", member } => later(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("The server {member} is starting or stopping. Try again later."),
+        ),
+        ProxyError::Answer { member, reason } => plain(
+            StatusCode::BAD_GATEWAY,
+            format!("The server {member} answered what cannot be passed on ({reason})."),
+        ),
+    }
+}
+
+/// Whether a member's answer can be passed on at all.
+pub(crate) fn judge_answer(head: &Parts, class: Class, unguarded: bool, member: &Arc<str>) -> Result<(), ProxyError> {
+    let answer = |reason| Err(ProxyError::Answer { member: Arc::clone(member), reason });
+    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+        return answer("unasked-upgrade");
+    }
+    // Agents take a 404 for "not signed yet" or "no such file"; one that no Puppet code gave means neither.
+    let puppet = class != Class::Unknown && !unguarded;
+    if puppet && head.status == StatusCode::NOT_FOUND && !head.headers.contains_key(X_PUPPET_VERSION) {
+        return answer("member-starting");
+    }
+    Ok(())
+}
+
+/// A member's response on its way to the client.
+pub(crate) fn from_member(worker: &Worker, mut head: Parts, body: ResponseBody, close: bool) -> Response<ResponseBody> {
+    upstream::hop_by_hop(&mut head.headers);
+    // What is said upstream of a client is nobody's business downstream.
+    for name in [&X_CLIENT_VERIFY, &X_CLIENT_DN, &X_CLIENT_CERT] {
+        head.headers.remove(name);
+    }
+    if head.status == StatusCode::SERVICE_UNAVAILABLE && !head.headers.contains_key(RETRY_AFTER) {
+        head.headers.insert(RETRY_AFTER, spread(worker));
+    }
+    if close {
+        head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    head.version = Version::HTTP_11;
+    Response::from_parts(head, body)
+}
+
+fn spread(worker: &Worker) -> HeaderValue {
+    let width = RETRY_AFTER_SECONDS.end() - RETRY_AFTER_SECONDS.start() + 1;
+    HeaderValue::from(RETRY_AFTER_SECONDS.start() + worker.random() % width)
+}

@@ -1,0 +1,131 @@
+//! Refuses what two parsers could read two ways, and takes out what a client may not say.
+
+use http::{
+    HeaderMap, Method, Uri, Version,
+    header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
+    request::Parts,
+    uri::PathAndQuery,
+};
+use upstream::{Scrubbed, Scrubbing};
+
+/// A request that is refused before it is routed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Insane {
+    /// Host is missing, doubled or no host.
+    #[error("the Host field {0}")]
+    Host(&'static str),
+    /// The absolute form names another authority than Host.
+    #[error("the request line names `{0}`, Host another authority")]
+    Authority(String),
+    /// The request target is neither a path nor an absolute URL.
+    #[error("the request target is neither a path nor an http(s) URL")]
+    Target,
+    /// The path could be read two ways.
+    #[error("{0}")]
+    Path(String),
+    /// The framing could be read two ways.
+    #[error("{0}")]
+    Framing(&'static str),
+}
+
+impl Insane {
+    /// Short reason for records and metrics.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::Host(_) | Self::Authority(_) => "bad-host",
+            Self::Target => "bad-target",
+            Self::Path(_) => "bad-path",
+            Self::Framing(_) => "bad-framing",
+        }
+    }
+}
+
+/// A request that reads one way only.
+#[derive(Debug)]
+pub(crate) struct Sane {
+    pub(crate) method: Method,
+    /// Origin form, the bytes that were matched.
+    pub(crate) target: Uri,
+    pub(crate) scrubbed: Scrubbed,
+    pub(crate) scrubbing: Scrubbing,
+}
+
+/// `OPTIONS *`, which concerns this proxy and no resource behind it (RFC 9110 §9.3.7).
+pub(crate) fn is_server_wide(head: &Parts) -> bool {
+    head.method == Method::OPTIONS && head.uri.path() == "*"
+}
+
+/// Checks framing, Host and target, in this order, then scrubs. The path is judged by `routing`, whose rule it is.
+pub(crate) fn sanitize(head: Parts) -> Result<Sane, Insane> {
+    let target = check(&head)?;
+    let (scrubbed, scrubbing) = Scrubbed::new(head.headers);
+    Ok(Sane { method: head.method, target, scrubbed, scrubbing })
+}
+
+fn check(head: &Parts) -> Result<Uri, Insane> {
+    framing(&head.headers)?;
+    host(head)?;
+    let target = origin_form(&head.uri)?;
+    Ok(target)
+}
+
+/// hyper has refused most of what is wrong with framing; what it lets by is refused here.
+fn framing(headers: &HeaderMap) -> Result<(), Insane> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next() {
+        if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+            return Err(Insane::Framing("Transfer-Encoding is something else than `chunked`, once"));
+        }
+        if headers.contains_key(CONTENT_LENGTH) {
+            return Err(Insane::Framing("both Content-Length and Transfer-Encoding are given"));
+        }
+    }
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    if let Some(length) = lengths.next()
+        && (lengths.next().is_some() || !length.as_bytes().iter().all(u8::is_ascii_digit))
+    {
+        return Err(Insane::Framing("Content-Length is given twice or is no number"));
+    }
+    Ok(())
+}
+
+/// One Host that is a host, and no other authority in the request line.
+fn host(head: &Parts) -> Result<(), Insane> {
+    let mut hosts = head.headers.get_all(HOST).iter();
+    let (first, second) = (hosts.next(), hosts.next());
+    if second.is_some() {
+        return Err(Insane::Host("is given twice"));
+    }
+    let Some(host) = first else {
+        return if head.version == Version::HTTP_10 && head.uri.authority().is_none() {
+            Ok(())
+        } else {
+            Err(Insane::Host("is missing"))
+        };
+    };
+    let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._:[]%~!$&'()*+;=".contains(byte);
+    if host.is_empty() || !host.as_bytes().iter().all(legal) {
+        return Err(Insane::Host("is no host name or address"));
+    }
+    match head.uri.authority() {
+        Some(authority) if !authority.as_str().as_bytes().eq_ignore_ascii_case(host.as_bytes()) => {
+            Err(Insane::Authority(authority.as_str().escape_default().collect()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The target as it is sent on: the path and query of the absolute form, the same bytes otherwise.
+fn origin_form(uri: &Uri) -> Result<Uri, Insane> {
+    let http = matches!(uri.scheme_str(), None | Some("http" | "https"));
+    match uri.path_and_query() {
+        Some(target) if http && target.as_str().starts_with('/') => Ok(Uri::from(PathAndQuery::clone(target))),
+        _ => Err(Insane::Target),
+    }
+}
+
+/// The host of a request, for route conditions: without port.
+pub(crate) fn host_of(headers: &HeaderMap) -> Option<&str> {
+    headers.get(HOST).and_then(|host| host.to_str().ok())
+}
+

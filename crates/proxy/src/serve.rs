@@ -1,0 +1,184 @@
+//! Drives one connection: requests, the two timers, revocation and drain.
+
+use std::{convert::Infallible, pin::pin, rc::Rc, sync::Arc, time::Duration};
+
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use listener::{Connection, Listener, Settings, Stage};
+use telemetry::Limit;
+use tokio::{
+    net::TcpListener,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    connection::Conn,
+    exchange::handle,
+    worker::{LiveWorker, Phase, Worker},
+};
+
+/// Fields of a request head.
+const HEAD_FIELDS_MAX: usize = 200;
+/// Silence after which a draining connection may be closed: an agent reuses one for 4 s and never tries again.
+const DRAIN_SILENCE: Duration = Duration::from_secs(5);
+
+impl Worker {
+    /// Accepts and serves connections of one listener on this thread until the future is dropped.
+    pub async fn listen(self: Rc<Self>, listener: Arc<Listener>, socket: TcpListener) {
+        let live = Rc::new(LiveWorker(Rc::clone(&self)));
+        listener::accept_loop(listener, socket, live, move |connection| serve(Rc::clone(&self), connection)).await;
+    }
+}
+
+/// Why a connection is closed by us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Idle,
+    HeadLate,
+    WriteStalled,
+    Revoked,
+    Drained,
+    Cut,
+}
+
+async fn serve(worker: Rc<Worker>, connection: Connection) {
+    let Some(settings) = worker.current().listeners.get(&connection.downstream.listener).map(|l| l.settings.clone())
+    else {
+        return;
+    };
+    let metrics = worker.listener_metrics(&connection.downstream.listener);
+    let (conn, io) = Conn::new(connection, metrics);
+    let conn = Rc::new(conn);
+    conn.metrics.connections_open.inc();
+    drive(&worker, &conn, &settings, io).await;
+    conn.metrics.connections_open.dec();
+}
+
+async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: listener::TlsIo) {
+    let service = hyper::service::service_fn(|request| {
+        let (worker, conn) = (Rc::clone(worker), Rc::clone(conn));
+        async move { Ok::<_, Infallible>(handle(worker, conn, request).await) }
+    });
+    // Head and idle time have timers of their own below; hyper has one for both.
+    let mut http = pin!(
+        http1::Builder::new()
+            .header_read_timeout(None)
+            .max_headers(HEAD_FIELDS_MAX)
+            .max_header_size(settings.head_bytes_max)
+            .serve_connection(TokioIo::new(io), service)
+    );
+    let mut signals = worker.shared.signals.subscribe();
+    let mut watch = Watch { worker, conn, settings, draining: false, revoked_at: None };
+    watch.heed(&signals.borrow_and_update());
+    let mut timer = pin!(sleep_until(watch.next()));
+    loop {
+        tokio::select! {
+            biased;
+            ended = http.as_mut() => {
+                if let Err(error) = ended {
+                    if error.is_parse_too_large() {
+                        conn.metrics.limit(Limit::Head);
+                    }
+                    tracing::debug!(client = %conn.downstream.client, %error, "a connection ended with an error");
+                }
+                return;
+            }
+            changed = signals.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                watch.heed(&signals.borrow_and_update());
+                timer.as_mut().reset(watch.next());
+            }
+            () = timer.as_mut() => match watch.due() {
+                None => timer.as_mut().reset(watch.next()),
+                Some(ending) => {
+                    watch.note(ending);
+                    if matches!(ending, Ending::Cut | Ending::WriteStalled) {
+                        return;
+                    }
+                    // Says goodbye to a peer that may be listening, but does not wait for one that is not.
+                    http.as_mut().graceful_shutdown();
+                    let _ = tokio::time::timeout(Duration::from_secs(1), http.as_mut()).await;
+                    return;
+                }
+            },
+        }
+    }
+}
+
+/// When a connection is to be closed, and why.
+struct Watch<'a> {
+    worker: &'a Worker,
+    conn: &'a Conn,
+    settings: &'a Settings,
+    draining: bool,
+    /// When a client that is no longer accepted has its turn to be closed, if it is idle then.
+    revoked_at: Option<Instant>,
+}
+
+impl Watch<'_> {
+    /// Takes note of what the whole process was told.
+    fn heed(&mut self, signals: &crate::worker::Signals) {
+        match signals.phase {
+            Phase::Serving => {}
+            Phase::Draining => {
+                self.draining = true;
+                self.conn.closing.set(true);
+            }
+            Phase::Cutting => self.conn.cut.set(true),
+        }
+        let generation = self.worker.current();
+        // A busy connection finishes its answer, and its next request is told why it is the last.
+        let idle = self.conn.activity.stage().0 == Stage::Idle;
+        if idle && self.conn.trust_generation() != generation.trust.generation() {
+            let standing = self.conn.standing(&generation.trust);
+            if self.conn.outstayed(&standing) {
+                self.revoked_at = Some(Instant::now() + self.worker.shared.turn(generation.revoked_close_rate));
+            }
+        }
+    }
+
+    /// Why the connection is to be closed now, if it is.
+    fn due(&self) -> Option<Ending> {
+        let now = Instant::now();
+        self.deadlines().into_iter().flatten().find(|(at, _)| *at <= now).map(|(_, ending)| ending)
+    }
+
+    /// When to look again.
+    fn next(&self) -> Instant {
+        let busy = Instant::now() + self.settings.idle_timeout;
+        self.deadlines().into_iter().flatten().map(|(at, _)| at).min().unwrap_or(busy)
+    }
+
+    fn deadlines(&self) -> [Option<(Instant, Ending)>; 4] {
+        let (stage, since) = self.conn.activity.stage();
+        let at = |from: std::time::Instant, after: Duration| Instant::from_std(from + after);
+        let idle = stage == Stage::Idle;
+        let stalled = self.conn.activity.write_stalled();
+        [
+            self.conn.cut.get().then(|| (Instant::now(), Ending::Cut)),
+            stalled.map(|since| (at(since, self.settings.write_timeout), Ending::WriteStalled)),
+            self.revoked_at.filter(|_| idle && stalled.is_none()).map(|at| (at, Ending::Revoked)),
+            match stage {
+                Stage::Busy => None,
+                Stage::Head => Some((at(since, self.settings.head_timeout), Ending::HeadLate)),
+                Stage::Idle if stalled.is_some() => None,
+                Stage::Idle if self.draining => Some((at(self.conn.activity.last_read(), DRAIN_SILENCE), Ending::Drained)),
+                Stage::Idle => Some((at(self.conn.activity.idle_since(), self.settings.idle_timeout), Ending::Idle)),
+            },
+        ]
+    }
+
+    fn note(&self, ending: Ending) {
+        match ending {
+            Ending::Idle => self.conn.metrics.limit(Limit::IdleTimeout),
+            Ending::HeadLate => self.conn.metrics.limit(Limit::HeadTimeout),
+            Ending::WriteStalled => self.conn.metrics.limit(Limit::WriteTimeout),
+            Ending::Revoked => {
+                self.worker.shared.metrics.connections_revoked.inc();
+            }
+            Ending::Drained | Ending::Cut => {}
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! One thread's proxy, and the few things that all threads share.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    hash::{BuildHasher, Hasher},
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use arc_swap::ArcSwap;
+use balancing::Change;
+use listener::{HandshakeEnd, ListenerTls, Live};
+use pki::TrustStore;
+use routing::Class;
+use telemetry::{ListenerMetrics, Metrics, RequestMetrics, SinkHandle};
+use tokio::sync::watch;
+use upstream::{Connections, Crew};
+
+use crate::{body::RequestBody, generation::Generation, record};
+
+/// Where the process is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Takes connections and requests.
+    #[default]
+    Serving,
+    /// Finishes what runs and takes no more.
+    Draining,
+    /// Ends what is left.
+    Cutting,
+}
+
+/// What connections must hear of at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signals {
+    /// Where the process is in its life.
+    pub phase: Phase,
+    /// Generation of the trust store in force.
+    pub trust_generation: u64,
+}
+
+/// What all workers share; nothing else is.
+#[derive(Debug)]
+pub struct Shared {
+    /// The generation in force: the one cell.
+    pub current: Arc<ArcSwap<Generation>>,
+    /// Metric families.
+    pub metrics: Arc<Metrics>,
+    /// Access records.
+    pub sink: SinkHandle,
+    /// Told to every connection.
+    pub signals: watch::Sender<Signals>,
+    /// Workers' calls to close idle member connections.
+    pub crew: Arc<Crew>,
+    /// When the process began: the zero of the balancer's clock.
+    pub started: Instant,
+    pacer: AtomicU64,
+}
+
+impl Shared {
+    /// What the workers of one process share.
+    pub fn new(current: Arc<ArcSwap<Generation>>, metrics: Arc<Metrics>, sink: SinkHandle) -> Self {
+        let trust_generation = current.load().trust.generation();
+        Self {
+            current,
+            metrics,
+            sink,
+            signals: watch::Sender::new(Signals { phase: Phase::Serving, trust_generation }),
+            crew: Arc::default(),
+            started: Instant::now(),
+            pacer: AtomicU64::new(0),
+        }
+    }
+
+    /// Time since the process began.
+    pub fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// When the next connection may be closed for revocation or re-judged, at `rate` a second over all workers.
+    pub(crate) fn turn(&self, rate: u32) -> Duration {
+        let gap = 1_000_000 / u64::from(rate.max(1));
+        let now = self.now().as_micros() as u64;
+        let turn = self
+            .pacer
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| Some(next.max(now) + gap))
+            .unwrap_or_else(|next| next);
+        Duration::from_micros(turn.max(now) - now)
+    }
+
+    /// Tells of a member whose health has changed.
+    pub fn health_changed(&self, pool: &str, member: &str, change: &Change) {
+        tracing::warn!(pool, member, from = ?change.from, to = ?change.to, cause = ?change.cause, "member health changed");
+    }
+}
+
+/// One thread's proxy.
+#[derive(Debug)]
+pub struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) connections: Rc<Connections<RequestBody>>,
+    listener_metrics: RefCell<HashMap<Arc<str>, ListenerMetrics>>,
+    request_metrics: RefCell<(u64, HashMap<(usize, Class), RequestMetrics>)>,
+    random: Cell<u64>,
+}
+
+impl Worker {
+    /// A worker of this thread, and the task that looks after its member connections.
+    pub fn new(shared: &Arc<Shared>) -> (Rc<Self>, impl Future<Output = ()> + use<>) {
+        let (connections, sweeping) = Connections::new(&shared.crew);
+        let worker = Rc::new(Self {
+            shared: Arc::clone(shared),
+            connections,
+            listener_metrics: RefCell::default(),
+            request_metrics: RefCell::default(),
+            random: Cell::new(seed()),
+        });
+        (worker, sweeping)
+    }
+
+    pub(crate) fn current(&self) -> Arc<Generation> {
+        self.shared.current.load_full()
+    }
+
+    pub(crate) fn listener_metrics(&self, listener: &str) -> ListenerMetrics {
+        if let Some(metrics) = self.listener_metrics.borrow().get(listener) {
+            return metrics.clone();
+        }
+        let metrics = self.shared.metrics.listener(listener);
+        self.listener_metrics.borrow_mut().insert(Arc::from(listener), metrics.clone());
+        metrics
+    }
+
+    /// The counters of a route and class, looked up by name once a generation.
+    pub(crate) fn request_metrics(&self, generation: u64, route: &Arc<str>, pool: &str, class: Class) -> RequestMetrics {
+        let mut cache = self.request_metrics.borrow_mut();
+        if cache.0 != generation {
+            *cache = (generation, HashMap::new());
+        }
+        cache
+            .1
+            .entry((Arc::as_ptr(route).cast::<u8>() as usize, class))
+            .or_insert_with(|| self.shared.metrics.request(route, pool, class.as_str()))
+            .clone()
+    }
+
+    /// A number that no client can foresee well enough to matter: request ids and spreads, no secrets (splitmix64).
+    pub(crate) fn random(&self) -> u64 {
+        let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.set(state);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// The standard library's per-process randomness, one draw.
+fn seed() -> u64 {
+    std::hash::RandomState::new().build_hasher().finish()
+}
+
+/// How a listener's accept loop sees its worker.
+#[derive(Debug)]
+pub(crate) struct LiveWorker(pub(crate) Rc<Worker>);
+
+impl Live for LiveWorker {
+    fn current(&self, listener: &str) -> Option<(Arc<ListenerTls>, Arc<TrustStore>)> {
+        let generation = self.0.shared.current.load();
+        let current = generation.listeners.get(listener)?;
+        Some((Arc::clone(current), Arc::clone(&generation.trust)))
+    }
+
+    fn limit_reached(&self, listener: &str, limit: &'static str) {
+        record::limit_reached(&self.0, listener, limit);
+    }
+
+    fn handshake_ended(&self, listener: &str, ended: HandshakeEnd<'_>) {
+        record::handshake_ended(&self.0, listener, &ended);
+    }
+}

@@ -1,0 +1,212 @@
+//! One worker's connections to members: reuse, the limit over all workers, and the sweep.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    fmt,
+    pin::pin,
+    rc::Rc,
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http_body::Body;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    sync::Notify,
+    time::timeout,
+};
+
+use crate::{
+    connector::{Connector, OpenSlot},
+    dial::{DialError, dial},
+};
+
+/// How often idle connections are looked through.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Most bytes of a member's response head.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Most fields of a member's response head.
+const HEAD_FIELDS_MAX: usize = 200;
+/// Errors of a request body as hyper takes them.
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The workers' wake-up calls: a worker at a member's limit asks the others to close an idle connection.
+#[derive(Debug, Default)]
+pub struct Crew {
+    sweeps: Mutex<Vec<Arc<Notify>>>,
+}
+
+impl Crew {
+    fn join(&self) -> Arc<Notify> {
+        let sweep = Arc::new(Notify::new());
+        self.sweeps.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(Arc::clone(&sweep));
+        sweep
+    }
+
+    fn ask_all(&self) {
+        for sweep in self.sweeps.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter() {
+            sweep.notify_one();
+        }
+    }
+
+    fn size(&self) -> u32 {
+        self.sweeps.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len() as u32
+    }
+}
+
+/// One worker's connections to all members. `B` is the body that requests carry.
+pub struct Connections<B> {
+    idle: RefCell<HashMap<u64, Vec<Idle<B>>>>,
+    crew: Arc<Crew>,
+    sweep: Arc<Notify>,
+}
+
+struct Idle<B> {
+    sender: SendRequest<B>,
+    since: Instant,
+    connector: Arc<Connector>,
+}
+
+impl<B> fmt::Debug for Connections<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").finish_non_exhaustive()
+    }
+}
+
+/// A connection in hand, and how long it took to open; none: it was used before.
+pub(crate) struct Held<B> {
+    pub(crate) sender: SendRequest<B>,
+    pub(crate) connect: Option<Duration>,
+}
+
+impl<B> Connections<B>
+where
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<BodyError>,
+{
+    /// A worker without connections, and the task that sweeps them: it must be spawned on the same thread.
+    pub fn new(crew: &Arc<Crew>) -> (Rc<Self>, impl Future<Output = ()> + use<B>) {
+        let connections =
+            Rc::new(Self { idle: RefCell::default(), crew: Arc::clone(crew), sweep: crew.join() });
+        let weak = Rc::downgrade(&connections);
+        let sweep = Arc::clone(&connections.sweep);
+        let sweeping = async move {
+            loop {
+                // Whatever woke us, one pass serves it.
+                let _ = timeout(SWEEP_INTERVAL, sweep.notified()).await;
+                let Some(connections) = weak.upgrade() else { return };
+                connections.sweep();
+            }
+        };
+        (connections, sweeping)
+    }
+
+    /// A connection to the member: one that stands ready, else a new one.
+    pub(crate) async fn take(&self, connector: &Arc<Connector>, fresh: bool) -> Result<Held<B>, DialError> {
+        if !fresh && let Some(sender) = self.ready(connector) {
+            return Ok(Held { sender, connect: None });
+        }
+        let full = || DialError::Full { address: Arc::clone(&connector.address), limit: connector.settings.connections_max };
+        match timeout(connector.settings.connect_timeout, self.slot_or_ready(connector, fresh)).await {
+            Err(_) => Err(full()),
+            Ok(Place::Ready(sender)) => Ok(Held { sender, connect: None }),
+            Ok(Place::Slot(slot)) => {
+                let began = Instant::now();
+                let sender = self.open(connector, slot).await?;
+                Ok(Held { sender, connect: Some(began.elapsed()) })
+            }
+        }
+    }
+
+    /// Puts a connection back whose exchange is over. It is closed instead where others wait for its place, or
+    /// where this worker keeps its share already.
+    pub(crate) fn put(&self, connector: &Arc<Connector>, sender: SendRequest<B>) {
+        if sender.is_closed() || connector.slots.grant() {
+            return;
+        }
+        let share = (connector.settings.connections_max / self.crew.size().max(1)).max(1) as usize;
+        let mut idle = self.idle.borrow_mut();
+        let idle = idle.entry(connector.id).or_default();
+        if idle.len() < share {
+            idle.push(Idle { sender, since: Instant::now(), connector: Arc::clone(connector) });
+            connector.slots.freed.notify_one();
+        }
+    }
+
+    /// The connection used last is the least likely to be closed by the member just now.
+    fn ready(&self, connector: &Connector) -> Option<SendRequest<B>> {
+        let mut idle = self.idle.borrow_mut();
+        let idle = idle.get_mut(&connector.id)?;
+        let keepalive = connector.settings.keepalive;
+        idle.retain(|kept| !kept.sender.is_closed() && kept.since.elapsed() < keepalive);
+        let position = idle.iter().rposition(|kept| kept.sender.is_ready())?;
+        Some(idle.swap_remove(position).sender)
+    }
+
+    async fn slot_or_ready(&self, connector: &Arc<Connector>, fresh: bool) -> Place<B> {
+        let slots = &connector.slots;
+        let mut asked = false;
+        loop {
+            let mut freed = pin!(slots.freed.notified());
+            // Registered before the attempt, so that a place freed in between is not missed.
+            freed.as_mut().enable();
+            if let Some(slot) = slots.try_open(connector.settings.connections_max) {
+                return Place::Slot(slot);
+            }
+            // At the limit a used connection is better than none, even where a fresh one was wished for.
+            if (!fresh || asked)
+                && let Some(sender) = self.ready(connector)
+            {
+                return Place::Ready(sender);
+            }
+            if !asked {
+                asked = true;
+                slots.wanted.fetch_add(1, Ordering::AcqRel);
+                self.crew.ask_all();
+            }
+            freed.await;
+        }
+    }
+
+    async fn open(&self, connector: &Connector, slot: OpenSlot) -> Result<SendRequest<B>, DialError> {
+        let io = TokioIo::new(dial(connector).await?);
+        let (sender, connection) = http1::Builder::new()
+            .max_headers(HEAD_FIELDS_MAX)
+            .max_header_size(HEAD_BYTES_MAX)
+            .handshake(io)
+            .await
+            .map_err(|error| DialError::Connect { address: Arc::clone(&connector.address), source: std::io::Error::other(error) })?;
+        // Owned by its sender: it ends when the sender is dropped or the member closes.
+        tokio::task::spawn_local(async move {
+            let _slot = slot;
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to a member ended with an error");
+            }
+        });
+        Ok(sender)
+    }
+
+    /// Drops what is closed or too old, and what another worker asked for.
+    fn sweep(&self) {
+        self.idle.borrow_mut().retain(|_, idle| {
+            idle.retain(|kept| !kept.sender.is_closed() && kept.since.elapsed() < kept.connector.settings.keepalive);
+            while idle.first().is_some_and(|oldest| oldest.connector.slots.grant()) {
+                idle.remove(0);
+            }
+            !idle.is_empty()
+        });
+    }
+
+    /// Ends all connections that carry nothing.
+    pub fn close_idle(&self) {
+        self.idle.borrow_mut().clear();
+    }
+}
+
+enum Place<B> {
+    Ready(SendRequest<B>),
+    Slot(OpenSlot),
+}

@@ -1,0 +1,211 @@
+//! How one member is reached: where, by which protocol, under which name, within which limits.
+
+use std::{
+    net::IpAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+};
+
+use http::HeaderValue;
+use rustls::{ClientConfig, pki_types::ServerName};
+use tokio::sync::Notify;
+
+use crate::settings::Settings;
+
+/// Tells connectors apart, so that a connection is reused only by the connector that opened it.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// Where a member listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A host and port.
+    Tcp {
+        /// Name or address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// An address that is no target.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum TargetError {
+    /// Neither `host:port` nor `unix:/path`.
+    #[error("`{0}` is neither `host:port` nor `unix:/path`")]
+    Shape(String),
+    /// A name that no certificate can carry.
+    #[error("`{0}` is no name that a certificate can carry")]
+    Name(String),
+}
+
+impl Target {
+    /// Reads `host:port`, `[v6]:port` or `unix:/path`.
+    ///
+    /// # Errors
+    /// [`TargetError::Shape`].
+    pub fn parse(address: &str) -> Result<Self, TargetError> {
+        let shape = || TargetError::Shape(address.to_owned());
+        if let Some(path) = address.strip_prefix("unix:") {
+            return if path.starts_with('/') { Ok(Self::Unix(path.into())) } else { Err(shape()) };
+        }
+        let (host, port) = address.rsplit_once(':').ok_or_else(shape)?;
+        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() || (host.contains(':') && host.parse::<IpAddr>().is_err()) {
+            return Err(shape());
+        }
+        match port.parse() {
+            Ok(port) if port > 0 => Ok(Self::Tcp { host: host.to_owned(), port }),
+            _ => Err(shape()),
+        }
+    }
+
+    /// The host, as far as there is one.
+    pub fn host(&self) -> &str {
+        match self {
+            Self::Tcp { host, .. } => host,
+            Self::Unix(_) => "localhost",
+        }
+    }
+}
+
+/// Connections to one member over all workers and generations.
+#[derive(Debug, Default)]
+pub struct Slots {
+    open: AtomicU32,
+    /// Workers that wait for others to close an idle connection.
+    pub(crate) wanted: AtomicU32,
+    pub(crate) freed: Notify,
+}
+
+impl Slots {
+    /// Connections open now.
+    pub fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn try_open(self: &Arc<Self>, max: u32) -> Option<OpenSlot> {
+        self.open
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| (open < max).then_some(open + 1))
+            .ok()
+            .map(|_| OpenSlot(Arc::clone(self)))
+    }
+
+    /// Takes one of the wishes for a closed connection; true: the caller closes one.
+    pub(crate) fn grant(&self) -> bool {
+        self.wanted.fetch_update(Ordering::AcqRel, Ordering::Acquire, |wanted| wanted.checked_sub(1)).is_ok()
+    }
+}
+
+/// One open connection, counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenSlot(Arc<Slots>);
+
+impl Drop for OpenSlot {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::AcqRel);
+        self.0.freed.notify_one();
+    }
+}
+
+/// What a connector is made of.
+#[derive(Clone, Debug)]
+pub struct ConnectorSpec<'a> {
+    /// Address as configured.
+    pub address: &'a str,
+    /// Name that the member's certificate must carry; none: the host of `address`.
+    pub server_name: Option<&'a str>,
+    /// TLS towards the member; none: plain HTTP.
+    pub tls: Option<Arc<ClientConfig>>,
+    /// Limits.
+    pub settings: Settings,
+    /// Connections to this member over all workers.
+    pub slots: Arc<Slots>,
+}
+
+/// How one member is reached.
+#[derive(Debug)]
+pub struct Connector {
+    pub(crate) id: u64,
+    /// Address as configured, for messages.
+    pub address: Arc<str>,
+    /// Where it listens.
+    pub target: Target,
+    /// What Host says where `host = "member"`, and in probes.
+    pub host: HeaderValue,
+    pub(crate) server_name: ServerName<'static>,
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+    /// Limits.
+    pub settings: Settings,
+    /// Connections to this member over all workers.
+    pub slots: Arc<Slots>,
+}
+
+impl Connector {
+    /// Checks the address and the name.
+    ///
+    /// # Errors
+    /// [`TargetError`] quotes what is wrong.
+    pub fn new(spec: ConnectorSpec<'_>) -> Result<Self, TargetError> {
+        let target = Target::parse(spec.address)?;
+        let name = spec.server_name.unwrap_or(target.host());
+        let server_name = ServerName::try_from(name.to_owned()).map_err(|_| TargetError::Name(name.to_owned()))?;
+        let host = match &target {
+            Target::Tcp { port, .. } if name.contains(':') => format!("[{name}]:{port}"),
+            Target::Tcp { port, .. } => format!("{name}:{port}"),
+            Target::Unix(_) => name.to_owned(),
+        };
+        Ok(Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            address: Arc::from(spec.address),
+            host: HeaderValue::from_str(&host).map_err(|_| TargetError::Name(name.to_owned()))?,
+            target,
+            server_name,
+            tls: spec.tls,
+            settings: spec.settings,
+            slots: spec.slots,
+        })
+    }
+
+    /// Whether a member is spoken to over TLS.
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_operators_write_them() {
+        let tcp = |host: &str, port| Ok(Target::Tcp { host: host.to_owned(), port });
+        let wrong = |address: &str| Err(TargetError::Shape(address.to_owned()));
+        for (address, expected) in [
+            ("c1.example.com:8140", tcp("c1.example.com", 8140)),
+            ("127.0.0.1:80", tcp("127.0.0.1", 80)),
+            ("[::1]:8140", tcp("::1", 8140)),
+            ("unix:/run/p.sock", Ok(Target::Unix("/run/p.sock".into()))),
+            ("c1", wrong("c1")),
+            ("c1:0", wrong("c1:0")),
+            (":8140", wrong(":8140")),
+            ("a:b:8140", wrong("a:b:8140")),
+            ("unix:p.sock", wrong("unix:p.sock")),
+        ] {
+            assert_eq!(Target::parse(address), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_member_is_never_given_more_connections_than_its_limit() {
+        let slots = Arc::new(Slots::default());
+        let first = slots.try_open(1);
+        assert!(first.is_some() && slots.try_open(1).is_none());
+        drop(first);
+        assert_eq!(slots.open(), 0);
+    }
+}

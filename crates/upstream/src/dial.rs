@@ -1,0 +1,179 @@
+//! Opening a transport to a member: name, connect, handshake, within one deadline.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use tokio::{
+    net::{TcpStream, UnixStream, lookup_host},
+    time::{Instant, timeout_at},
+};
+use tokio_rustls::TlsConnector;
+
+use crate::{
+    connector::{Connector, Target},
+    io::MemberIo,
+    settings::Plaintext,
+};
+
+/// Addresses of one name that are tried in turn.
+const ADDRESSES_MAX: usize = 8;
+
+/// Where dialling stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DialStage {
+    /// The name.
+    Resolve,
+    /// The connection.
+    Connect,
+    /// TLS.
+    Handshake,
+}
+
+/// A member that could not be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The name has no address now.
+    #[error("{address}: the name does not resolve: {source}")]
+    Resolve {
+        /// The member.
+        address: Arc<str>,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// Nobody took the connection.
+    #[error("{address}: cannot connect: {source}")]
+    Connect {
+        /// The member.
+        address: Arc<str>,
+        /// What the system said of the last address tried.
+        source: io::Error,
+    },
+    /// Plain HTTP would leave this host.
+    #[error(
+        "{address}: plain HTTP to {resolved}, which is not loopback: use scheme = \"https\", or plaintext = \"trusted-network\""
+    )]
+    Plaintext {
+        /// The member.
+        address: Arc<str>,
+        /// What the name stands for.
+        resolved: SocketAddr,
+    },
+    /// TLS was not agreed on.
+    #[error("{address}: TLS: {source}")]
+    Handshake {
+        /// The member.
+        address: Arc<str>,
+        /// What went wrong, with the certificate's name where one is at fault.
+        source: io::Error,
+    },
+    /// The deadline passed.
+    #[error("{address}: no connection within {limit:?} (connect_timeout)")]
+    Late {
+        /// The member.
+        address: Arc<str>,
+        /// Where it stood.
+        stage: DialStage,
+        /// The limit.
+        limit: Duration,
+    },
+    /// All connections are in use.
+    #[error("{address}: all {limit} connections are in use (connections_max)")]
+    Full {
+        /// The member.
+        address: Arc<str>,
+        /// The limit.
+        limit: u32,
+    },
+}
+
+impl DialError {
+    /// Where dialling stopped.
+    pub fn stage(&self) -> DialStage {
+        match self {
+            Self::Resolve { .. } => DialStage::Resolve,
+            Self::Connect { .. } | Self::Plaintext { .. } | Self::Full { .. } => DialStage::Connect,
+            Self::Handshake { .. } => DialStage::Handshake,
+            Self::Late { stage, .. } => *stage,
+        }
+    }
+
+    /// Whether nobody listens there: the one sign that is good enough to take a member down at once.
+    pub fn refused(&self) -> bool {
+        matches!(self, Self::Connect { source, .. } if matches!(source.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound))
+    }
+
+    /// Short reason for records and metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Resolve { .. } => "name-unresolved",
+            Self::Connect { .. } if self.refused() => "connect-refused",
+            Self::Connect { .. } => "connect-failed",
+            Self::Plaintext { .. } => "plaintext-refused",
+            Self::Handshake { .. } => "member-tls-failed",
+            Self::Late { .. } => "connect-timeout",
+            Self::Full { .. } => "connections-max",
+        }
+    }
+}
+
+/// Opens a transport to a member.
+pub(crate) async fn dial(connector: &Connector) -> Result<MemberIo, DialError> {
+    let limit = connector.settings.connect_timeout;
+    let deadline = Instant::now() + limit;
+    let late = |stage| DialError::Late { address: Arc::clone(&connector.address), stage, limit };
+    let (host, port) = match &connector.target {
+        Target::Unix(path) => {
+            return match timeout_at(deadline, UnixStream::connect(path)).await {
+                Ok(Ok(stream)) => Ok(MemberIo::Unix(stream)),
+                Ok(Err(source)) => Err(DialError::Connect { address: Arc::clone(&connector.address), source }),
+                Err(_) => Err(late(DialStage::Connect)),
+            };
+        }
+        Target::Tcp { host, port } => (host.as_str(), *port),
+    };
+    let addresses = timeout_at(deadline, resolve(host, port))
+        .await
+        .map_err(|_| late(DialStage::Resolve))?
+        .map_err(|source| DialError::Resolve { address: Arc::clone(&connector.address), source })?;
+    let stream = connect(connector, &addresses, deadline).await?;
+    let Some(tls) = &connector.tls else { return Ok(MemberIo::Tcp(stream)) };
+    let handshake = TlsConnector::from(Arc::clone(tls)).connect(connector.server_name.clone(), stream);
+    match timeout_at(deadline, handshake).await {
+        Ok(Ok(stream)) => Ok(MemberIo::Tls(Box::new(stream))),
+        Ok(Err(source)) => Err(DialError::Handshake { address: Arc::clone(&connector.address), source }),
+        Err(_) => Err(late(DialStage::Handshake)),
+    }
+}
+
+async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(ip) = host.parse() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let addresses: Vec<_> = lookup_host((host, port)).await?.take(ADDRESSES_MAX).collect();
+    if addresses.is_empty() { Err(io::Error::new(io::ErrorKind::NotFound, "no address")) } else { Ok(addresses) }
+}
+
+/// Tries each address in turn; each gets an equal share of the time that is left.
+async fn connect(connector: &Connector, addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, DialError> {
+    let address = || Arc::clone(&connector.address);
+    let mut last = DialError::Late { address: address(), stage: DialStage::Connect, limit: connector.settings.connect_timeout };
+    for (tried, resolved) in addresses.iter().enumerate() {
+        if connector.tls.is_none() && connector.settings.plaintext == Plaintext::Loopback && !is_loopback(resolved) {
+            last = DialError::Plaintext { address: address(), resolved: *resolved };
+            continue;
+        }
+        let left = deadline.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
+        match timeout_at(Instant::now() + left, TcpStream::connect(resolved)).await {
+            Ok(Ok(stream)) => {
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
+            }
+            Ok(Err(source)) => last = DialError::Connect { address: address(), source },
+            Err(_) => {}
+        }
+    }
+    Err(last)
+}
+
+fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}

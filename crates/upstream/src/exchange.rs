@@ -1,0 +1,111 @@
+//! One request with its response on one connection to a member.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Method, Request, Uri, Version, response};
+use http_body::Body;
+use hyper::{body::Incoming, client::conn::http1::SendRequest};
+
+use crate::{
+    connections::Connections,
+    connector::Connector,
+    dial::DialError,
+    head::Stamped,
+};
+
+/// An attempt that brought no response.
+#[derive(Debug)]
+pub enum AttemptError<B> {
+    /// No connection; nothing was sent. The body is handed back.
+    Dial(DialError, B),
+    /// The message came back unsent, certainly not acted on.
+    Unsent(hyper::Error, B),
+    /// It may have been acted on.
+    Ambiguous {
+        /// What was seen.
+        source: hyper::Error,
+        /// Whether the connection had been used before.
+        reused: bool,
+    },
+}
+
+/// A response whose body is still to come, and the connection it comes on.
+#[derive(Debug)]
+pub struct Exchange<B> {
+    /// Head of the response.
+    pub head: response::Parts,
+    /// Its body.
+    pub body: Incoming,
+    /// The connection, to be given back when the body has ended.
+    pub lent: Lent<B>,
+    /// How long connecting took; none: the connection had been used before.
+    pub connect: Option<Duration>,
+}
+
+/// A connection that carries an exchange. Dropped, it is closed; `give_back` keeps it.
+pub struct Lent<B> {
+    sender: SendRequest<B>,
+    connector: Arc<Connector>,
+    home: Rc<Connections<B>>,
+}
+
+impl<B> std::fmt::Debug for Lent<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lent").field("member", &self.connector.address).finish_non_exhaustive()
+    }
+}
+
+impl<B> Lent<B>
+where
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// The exchange is over and both bodies have ended: the connection may serve again.
+    pub fn give_back(self) {
+        self.home.put(&self.connector, self.sender);
+    }
+}
+
+impl<B> Connections<B>
+where
+    B: Body<Data = Bytes> + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    /// Sends one request to a member and waits for the head of its response. `fresh`: on a new connection, as after
+    /// one that turned out to be closed.
+    ///
+    /// # Errors
+    /// [`AttemptError`] says whether anything can have been acted on.
+    pub async fn send(
+        self: &Rc<Self>,
+        connector: &Arc<Connector>,
+        method: &Method,
+        target: &Uri,
+        stamped: Stamped,
+        body: B,
+        fresh: bool,
+    ) -> Result<Exchange<B>, AttemptError<B>> {
+        let held = match self.take(connector, fresh).await {
+            Ok(held) => held,
+            Err(error) => return Err(AttemptError::Dial(error, body)),
+        };
+        let mut sender = held.sender;
+        let mut request = Request::new(body);
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = target.clone();
+        *request.version_mut() = Version::HTTP_11;
+        *request.headers_mut() = stamped.into_headers();
+        match sender.try_send_request(request).await {
+            Ok(response) => {
+                let (head, body) = response.into_parts();
+                let lent = Lent { sender, connector: Arc::clone(connector), home: Rc::clone(self) };
+                Ok(Exchange { head, body, lent, connect: held.connect })
+            }
+            Err(mut error) => Err(match error.take_message() {
+                Some(request) => AttemptError::Unsent(error.into_error(), request.into_body()),
+                None => AttemptError::Ambiguous { source: error.into_error(), reused: held.connect.is_none() },
+            }),
+        }
+    }
+}
