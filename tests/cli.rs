@@ -1,5 +1,7 @@
 //! The command line: exit codes, what is said on which stream, and the verbs that ask a running proxy.
 
+#![allow(clippy::disallowed_methods, reason = "tests write files")]
+
 use std::{fs, path::Path};
 
 use tempfile::TempDir;
@@ -211,7 +213,7 @@ fn reload_waits_and_exits_by_the_outcome() {
 fn a_drained_member_gets_no_more_requests_until_it_is_ready() {
     let ca = Ca::new();
     let compiler = StandIn::start("c1");
-    let address = compiler.address().to_string();
+    let address = compiler.address();
     let proxy = configured(&ca, &address).start();
     proxy.wait_for_members(&["compilers"]);
     let agent = ca.agent("web01");

@@ -1,0 +1,281 @@
+//! `explain` against the far end: what it says of a generated request is what becomes of that request.
+
+use std::collections::BTreeSet;
+
+use testkit::{Ca, Credential, Outcome, Proxy, Reply, Seed, StandIn};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
+
+/// Requests compared.
+const REQUESTS: usize = 500;
+
+#[test]
+fn explain_says_what_becomes_of_every_generated_request() {
+    let ca = Ca::new();
+    let members = ["ca", "compilers", "compilers", "forge"].map(member);
+    let [authority, first, second, forge] = &members;
+    let clients = clients(&ca);
+    let revoked = clients[REVOKED].credential.as_ref().unwrap();
+    let proxy = Proxy::new(&ca, BINARY)
+        .with(&pool("ca", &[authority]))
+        .with(&pool("compilers", &[first, second]))
+        .with(&pool("forge", &[forge]))
+        .with(ROUTES)
+        .file("revoked.pem", &revoked.cert_pem, 0o644)
+        .start();
+    proxy.wait_for_members(&["ca", "compilers", "forge"]);
+
+    let mut seed = Seed::from_env_or_random();
+    let mut seen = Seen::default();
+    for _ in 0..REQUESTS {
+        let request = Request::generate(&mut seed, &clients);
+        let client = &clients[request.client];
+        let arguments = request.arguments(client, &proxy);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let told = Fate::told(&proxy.command(&["explain"], &arguments));
+        let answer = proxy.client(client.credential.as_ref()).request(
+            request.method,
+            &request.target,
+            &request.headers(),
+            b"",
+        );
+        let came = match answer.headers.get("x-pool") {
+            Some(pool) => Fate::Pool(pool.to_owned()),
+            None => Fate::Answer(answer.status),
+        };
+        assert_eq!(told, came, "{request:?}");
+        seen.count(&came);
+    }
+    // A generator that only ever hits one branch would prove nothing.
+    assert!(seen.pools.len() == 3 && seen.answers.len() >= 4, "{seen:?}");
+}
+
+/// What becomes of a request: the pool that gets it, or the status that we answer it with.
+#[derive(Debug, PartialEq, Eq)]
+enum Fate {
+    Pool(String),
+    Answer(u16),
+}
+
+impl Fate {
+    /// As the lines `pool: NAME` or `answer: STATUS …` tell it.
+    #[track_caller]
+    fn told(outcome: &Outcome) -> Self {
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let word = |line: &str| line.split([' ', ',']).next().unwrap_or_default().to_owned();
+        let fate = outcome.stdout.lines().find_map(|line| {
+            let pool = line
+                .strip_prefix("pool: ")
+                .map(|rest| Self::Pool(word(rest)));
+            let answer = || {
+                Some(Self::Answer(
+                    word(line.strip_prefix("answer: ")?).parse().ok()?,
+                ))
+            };
+            pool.or_else(answer)
+        });
+        fate.unwrap_or_else(|| panic!("neither pool nor answer in {}", outcome.stdout))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    pools: BTreeSet<String>,
+    answers: BTreeSet<u16>,
+}
+
+impl Seen {
+    fn count(&mut self, fate: &Fate) {
+        match fate {
+            Fate::Pool(pool) => self.pools.insert(pool.clone()),
+            Fate::Answer(status) => self.answers.insert(*status),
+        };
+    }
+}
+
+struct Client {
+    credential: Option<Credential>,
+    flags: &'static [&'static str],
+}
+
+/// Anonymous, two agents, one whom a route names, one whose certificate is revoked.
+fn clients(ca: &Ca) -> Vec<Client> {
+    let client = |credential, flags| Client { credential, flags };
+    let agent = |name, flags| client(Some(ca.agent(name)), flags);
+    let revoked = ca.agent("revoked");
+    ca.revoke(&revoked);
+    vec![
+        client(None, &[]),
+        agent("web01", &["--certname", "web01"]),
+        agent("web02", &["--certname", "web02"]),
+        agent("admin.example", &["--certname", "admin.example"]),
+        client(Some(revoked), &[]),
+    ]
+}
+
+const REVOKED: usize = 4;
+
+#[derive(Debug)]
+struct Request {
+    client: usize,
+    method: &'static str,
+    host: &'static str,
+    target: String,
+    field: Option<(&'static str, &'static str)>,
+}
+
+impl Request {
+    fn generate(seed: &mut Seed, clients: &[Client]) -> Self {
+        let mut target = (*seed.pick(TARGETS)).to_owned();
+        if seed.once_in(3) {
+            let (from, to) = *seed.pick(TWISTS);
+            target = target.replacen(from, to, 1);
+        }
+        if seed.once_in(3) {
+            let tail: &str = seed.pick::<&str>(TAILS);
+            target.push_str(tail);
+        }
+        Self {
+            client: seed.below(clients.len()),
+            method: *seed.pick(METHODS),
+            host: *seed.pick(HOSTS),
+            target,
+            field: *seed.pick(FIELDS),
+        }
+    }
+
+    fn headers(&self) -> Vec<(&str, &str)> {
+        let mut headers = vec![("Host", self.host)];
+        headers.extend(self.field);
+        headers
+    }
+
+    /// The request as `explain` is told it.
+    fn arguments(&self, client: &Client, proxy: &Proxy) -> Vec<String> {
+        let mut arguments: Vec<String> = vec![
+            format!("https://{}{}", self.host, self.target),
+            "--method".to_owned(),
+            self.method.to_owned(),
+        ];
+        if let Some((name, value)) = self.field {
+            arguments.extend(["--header".to_owned(), format!("{name}: {value}")]);
+        }
+        if client.credential.is_some() && client.flags.is_empty() {
+            let file = proxy.directory().join("revoked.pem");
+            arguments.extend(["--cert".to_owned(), file.display().to_string()]);
+        }
+        arguments.extend(client.flags.iter().map(|flag| (*flag).to_owned()));
+        arguments
+    }
+}
+
+/// A member that answers everything with the name of its pool.
+fn member(pool: &'static str) -> StandIn {
+    let member = StandIn::start(pool);
+    member.answer(move |request| {
+        (!request.is_probe()).then(|| Reply::ok("here").header("X-Pool", pool))
+    });
+    member
+}
+
+fn pool(name: &str, members: &[&StandIn]) -> String {
+    let addresses: Vec<String> = members.iter().map(|member| member.address()).collect();
+    format!("[pools.{name}]\nscheme = \"http\"\nmembers = {addresses:?}")
+}
+
+const ROUTES: &str = r#"
+[[routes]]
+name = "forge"
+host = ["forge.example"]
+path = { prefix = "/v3" }
+pool = "forge"
+client = "any"
+
+[[routes]]
+name = "canary"
+header = { X-Canary = "yes" }
+certname = ["web*"]
+path = { prefix = "/puppet/v3" }
+pool = "forge"
+
+[[routes]]
+name = "administration"
+path = { regex = "/puppet-ca/v1/certificate_status(es)?/.*" }
+method = ["GET", "PUT", "DELETE"]
+pool = "ca"
+allow = ["admin.example"]
+classes = ["ca-administration"]
+"#;
+
+const METHODS: &[&str] = &[
+    "GET", "GET", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH",
+];
+const HOSTS: &[&str] = &[
+    "puppet",
+    "puppet:8140",
+    "forge.example:8140",
+    "FORGE.example",
+];
+const FIELDS: &[Option<(&str, &str)>] = &[
+    None,
+    None,
+    Some(("X-Canary", "yes")),
+    Some(("X-Canary", "no")),
+    Some(("X-Client-Verify", "SUCCESS")),
+    Some(("X_Canary", "yes")),
+];
+const TARGETS: &[&str] = &[
+    "/",
+    "/v3/modules",
+    "/v3files",
+    "/nowhere",
+    "/status/v1/simple",
+    "/status/v1/services",
+    "/metrics/v2",
+    "/puppet-ca/v1/certificate/ca",
+    "/puppet-ca/v1/certificate/web01",
+    "/puppet-ca/v1/certificate_revocation_list/ca",
+    "/puppet-ca/v1/certificate_request/web01",
+    "/puppet-ca/v1/certificate_renewal",
+    "/puppet-ca/v1/certificate_status/web01",
+    "/puppet-ca/v1/certificate_statuses/any",
+    "/puppet-ca/v1/sign/all",
+    "/puppet-admin-api/v1/environment-cache",
+    "/puppet/v3/catalog/web01",
+    "/puppet/v3/catalog/web02",
+    "/puppet/v3/node/web01",
+    "/puppet/v3/facts/web02",
+    "/puppet/v3/report/web01",
+    "/puppet/v3/file_metadata/modules/x/y",
+    "/puppet/v3/file_content/modules/x/y",
+    "/puppet/v3/file_bucket_file/md5/d41d8cd98f00b204e9800998ecf8427e",
+    "/puppet/v3/static_file_content/modules/x",
+    "/puppet/v3/environments",
+    "/puppet/v3/tasks",
+    "/puppet/v3/compile",
+    "/puppet/v4/catalog",
+    "/production/catalog/web01",
+];
+const TWISTS: &[(&str, &str)] = &[
+    ("/v3", "//v3"),
+    ("/v3", "/%763"),
+    ("/v1", "/./v1"),
+    ("/v1", "/x/../v1"),
+    ("puppet", "Puppet"),
+    ("puppet", "%70uppet"),
+    ("catalog", "Catalog"),
+    ("web01", "WEB01"),
+    ("web01", "web%30%31"),
+    ("/", "/;a=b/"),
+    ("modules", "mod%2Fules"),
+];
+const TAILS: &[&str] = &[
+    "?environment=production",
+    "/",
+    "/extra",
+    "%00",
+    "%",
+    ".pson",
+    ";x",
+    "?a=/../b",
+];
