@@ -165,10 +165,15 @@ impl Pool {
     /// Says why it cannot be asked.
     pub fn pick_first(&self, now: Duration) -> Result<Lease, PickError> {
         let first = self.entries.first().ok_or(PickError::NoneAvailable)?;
-        match first.obstacle(now) {
-            None => self.lease(0, now).ok_or(PickError::Full),
-            Some(Why::Full { .. }) => Err(PickError::Full),
-            Some(_) => Err(PickError::NoneAvailable),
+        // A place may be lost to another worker between the look and the grab: the second look says to what.
+        match first
+            .is_up_and_ready(now)
+            .then(|| self.lease(0, now))
+            .flatten()
+        {
+            Some(lease) => Ok(lease),
+            None if first.is_up_and_ready(now) => Err(PickError::Full),
+            None => Err(PickError::NoneAvailable),
         }
     }
 

@@ -189,6 +189,30 @@ fn writes_go_to_the_first_member_or_nowhere() {
 }
 
 #[test]
+fn a_member_down_without_probes_is_tried_by_one_pick_while_others_pass_it_by() {
+    for algorithm in ALGORITHMS {
+        let pool = weights(algorithm, &[9, 1]);
+        let later = Duration::from_secs(1);
+        pool.entries()[0].member.connect_refused(NOW);
+        let picks: Vec<usize> = (0..20)
+            .map(|_| {
+                pool.pick(&[], None, later)
+                    .expect("the other is up")
+                    .index()
+            })
+            .collect();
+        assert_eq!(
+            shares(&picks),
+            BTreeMap::from([(0, 1), (1, 19)]),
+            "{algorithm:?}"
+        );
+        assert_eq!(pool.pick_first(later).err(), Some(PickError::NoneAvailable));
+        pool.entries()[0].member.answered();
+        assert!(pool.pick_first(later).is_ok());
+    }
+}
+
+#[test]
 fn order_tells_what_picks_then_do() {
     for algorithm in ALGORITHMS {
         let pool = weights(algorithm, &[3, 1, 2, 1]);
