@@ -31,8 +31,8 @@ pub struct Config {
     pub exchange: proxy::settings::Settings,
     /// Where records go, and in which form.
     pub access_log: AccessLog,
-    /// The admin API's Unix socket.
-    pub admin_socket: PathBuf,
+    /// The control plane's socket.
+    pub admin: admin::settings::Settings,
 }
 
 /// Files of a credential.
@@ -99,13 +99,4 @@ pub enum Output {
     Stdout,
     /// A file, opened for appending and again on each reload.
     File(PathBuf),
-}
-
-impl Config {
-    /// The effective configuration as TOML: what differs from the defaults, or with `defaults` every setting.
-    #[must_use]
-    pub fn show(&self, defaults: bool) -> String {
-        let _ = defaults;
-        String::new()
-    }
 }

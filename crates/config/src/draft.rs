@@ -3,8 +3,17 @@
 use std::{path::PathBuf, time::SystemTime};
 
 use crate::{
+    agent::Agent,
+    config::{AccessLog, Config, MemberTls, Output},
+    examination::{Examination, parse},
+    keys,
+    listeners,
     materials::{Files, Loaded, Materials, Wanted},
+    pools,
     report::{Problem, Report},
+    routes,
+    section::Section,
+    trust::{Named, Naming},
 };
 
 /// The text of a configuration.
@@ -43,9 +52,14 @@ pub struct Environment {
 /// A configuration whose text is read and judged.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    source: Source,
-    problems: Vec<Problem>,
-    wanted: Vec<Wanted>,
+    pub(crate) source: Source,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) credentials: Vec<Named>,
+    pub(crate) agent: Agent,
+    pub(crate) now: Option<SystemTime>,
+    /// Whole only while there is no error.
+    pub(crate) config: Option<Config>,
 }
 
 impl Environment {
@@ -68,8 +82,27 @@ impl Default for Environment {
 impl Draft {
     /// Parses a text and holds it against the schema, then checks what one part of it says of another.
     #[must_use]
-    pub fn read(source: &Source, _overrides: &Overrides, _environment: &Environment, _files: &dyn Files) -> Self {
-        Self { source: source.clone(), problems: Vec::new(), wanted: Vec::new() }
+    pub fn read(source: &Source, overrides: &Overrides, environment: &Environment, files: &dyn Files) -> Self {
+        let mut draft = Self {
+            source: source.clone(),
+            problems: Vec::new(),
+            wanted: Vec::new(),
+            credentials: Vec::new(),
+            agent: Agent::default(),
+            now: environment.now,
+            config: None,
+        };
+        let text = source.text.as_str();
+        let (table, syntax) = parse(text);
+        draft.problems = Examination::run(text, table.get_ref(), &keys::ROOT, &syntax);
+        if !syntax.is_empty() {
+            draft.problems.extend(syntax);
+            return draft;
+        }
+        let root = Section::root(text, table.get_ref(), &keys::ROOT);
+        draft.agent = Agent::find(&root, overrides, environment, files);
+        draft.build(&root, environment.cores);
+        draft
     }
 
     /// The materials it names, each path once.
@@ -82,13 +115,91 @@ impl Draft {
     ///
     /// # Errors
     /// Everything wrong with text and materials.
-    pub fn finish(self, _materials: Materials) -> Result<Loaded, Report> {
-        Err(self.into_report())
+    pub fn finish(mut self, materials: Materials) -> Result<Loaded, Report> {
+        self.judge(&materials);
+        let config = self.config.take();
+        let report = self.into_report();
+        match config {
+            Some(config) if !report.has_errors() => Ok(Loaded {
+                config,
+                materials,
+                report,
+            }),
+            _ => Err(report),
+        }
     }
 
     /// What was found in the text alone.
     #[must_use]
     pub fn into_report(self) -> Report {
         Report::new(&self.source, self.problems)
+    }
+
+    /// Builds every crate's settings. Parts that are not right are left out: their errors keep the whole from use.
+    fn build(&mut self, root: &Section<'_>, cores: usize) {
+        let mut problems = std::mem::take(&mut self.problems);
+        let mut naming = Naming {
+            agent: &self.agent,
+            problems: Vec::new(),
+            wanted: Vec::new(),
+            credentials: Vec::new(),
+        };
+        let certificates = naming.certificates(root);
+        let trust = naming.trust(root);
+        let towards_clients = certificates.first().map(|credential| MemberTls {
+            credential: credential.clone(),
+            ca: trust.ca.clone(),
+            crl: trust.crl.clone(),
+        });
+        let upstream = pools::upstream(root);
+        let config = Config {
+            ssldir: self.agent.ssldir.clone(),
+            certname: self.agent.certname.clone(),
+            workers: root.count("workers").map_or(cores.max(1), |workers| workers as usize),
+            drain_grace: root.duration("drain_grace").unwrap_or_default(),
+            listeners: listeners::build(root, &mut problems),
+            pools: pools::build(root, &upstream, towards_clients.as_ref(), &mut naming),
+            certificates,
+            trust,
+            identity: identity(&root.table("identity")),
+            upstream,
+            routes: routes::build(root, &mut problems),
+            exchange: pools::exchange(root),
+            access_log: access_log(&root.table("access_log")),
+            admin: admin::settings::Settings {
+                socket: root.table("admin").path("socket").unwrap_or_default(),
+            },
+        };
+        problems.append(&mut naming.problems);
+        (self.wanted, self.credentials) = (naming.wanted, naming.credentials);
+        self.problems = problems;
+        self.config = Some(config);
+    }
+}
+
+fn identity(section: &Section<'_>) -> identity::settings::Settings {
+    identity::settings::Settings {
+        subject: match section.text("subject").as_deref() {
+            Some("single-cn") => identity::settings::SubjectRule::SingleCn,
+            _ => identity::settings::SubjectRule::Puppet,
+        },
+        dn_format: identity::settings::DnFormat::Rfc2253,
+    }
+}
+
+fn access_log(section: &Section<'_>) -> AccessLog {
+    let default = telemetry::settings::AccessLogSettings::default();
+    AccessLog {
+        output: match section.text("path").as_deref() {
+            None | Some("stdout") => Output::Stdout,
+            Some(path) => Output::File(path.into()),
+        },
+        settings: telemetry::settings::AccessLogSettings {
+            format: match section.text("format").as_deref() {
+                Some("json") => telemetry::settings::Format::Json,
+                _ => telemetry::settings::Format::Combined,
+            },
+            queue_max: section.count("queue_max").map_or(default.queue_max, |count| count as usize),
+        },
     }
 }

@@ -5,11 +5,24 @@
 //! [`Draft::finish`] judges them and gives a [`Config`] or a [`Report`]. [`load`] is that way in one call: start,
 //! reload and `check` all use it.
 
+mod agent;
 mod config;
 mod draft;
+mod examination;
+mod forms;
+mod judgement;
+mod keys;
+mod listeners;
 mod materials;
+mod pools;
+mod quantity;
 mod reference;
 mod report;
+mod routes;
+mod schema;
+mod section;
+mod show;
+mod trust;
 mod socket;
 
 pub use crate::{

@@ -1,0 +1,114 @@
+//! The Puppet agent on this machine: where its certificate, key, CA bundle and CRL are, and how to get them.
+
+use std::path::PathBuf;
+
+use crate::{
+    config::Credential,
+    draft::{Environment, Overrides},
+    materials::Files,
+    report::Problem,
+    section::Section,
+};
+
+/// The agent's files, as far as they are known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Agent {
+    pub(crate) ssldir: Option<PathBuf>,
+    pub(crate) certname: Option<String>,
+    /// Names that have a certificate and a key there.
+    candidates: Vec<String>,
+    /// The account that has to read the key.
+    user: String,
+}
+
+impl Agent {
+    /// Command line before file before machine.
+    pub(crate) fn find(
+        root: &Section<'_>,
+        overrides: &Overrides,
+        environment: &Environment,
+        files: &dyn Files,
+    ) -> Self {
+        let first_default = || environment.ssldirs.first().cloned();
+        let ssldir = overrides.ssldir.clone().or_else(|| root.path("ssldir")).or_else(first_default);
+        let candidates = ssldir.as_ref().map(|ssldir| files.certnames(ssldir)).unwrap_or_default();
+        let only = || match candidates.as_slice() {
+            [only] => Some(only.clone()),
+            _ => environment.hostname.clone().map(|hostname| hostname.to_lowercase()),
+        };
+        Self {
+            certname: overrides.certname.clone().or_else(|| root.text("certname")).or_else(only),
+            ssldir,
+            candidates,
+            user: environment.user.clone(),
+        }
+    }
+
+    pub(crate) fn credential(&self) -> Option<Credential> {
+        let (ssldir, certname) = (self.ssldir.as_ref()?, self.certname.as_ref()?);
+        Some(Credential {
+            chain: ssldir.join("certs").join(format!("{certname}.pem")),
+            key: ssldir.join("private_keys").join(format!("{certname}.pem")),
+        })
+    }
+
+    pub(crate) fn ca(&self) -> Option<PathBuf> {
+        Some(self.ssldir.as_ref()?.join("certs").join("ca.pem"))
+    }
+
+    pub(crate) fn crl(&self) -> Option<PathBuf> {
+        Some(self.ssldir.as_ref()?.join("crl.pem"))
+    }
+
+    /// What to say when something should come from an agent and there is none.
+    pub(crate) fn missing(&self) -> Problem {
+        match self.ssldir {
+            None => Problem::error("ssldir", "this machine has no Puppet agent's ssldir")
+                .expected(format!("{} to exist, or `ssldir` to name it", Environment::SSLDIRS.join(" or ")))
+                .help(format!("for a certificate of the Puppet CA run `{}`", self.bootstrap()))
+                .help("or name other files: `[tls] certificates`, `[trust] ca` and `crl`, `[upstream.tls]`"),
+            Some(_) => Problem::error("certname", "it is not known which certificate to use")
+                .expected("`certname`, or one certificate with a key in `ssldir`"),
+        }
+    }
+
+    /// What to say when the agent has no certificate of that name.
+    pub(crate) fn without_certificate(&self, credential: &Credential) -> Problem {
+        let certname = self.certname.as_deref().unwrap_or_default();
+        let problem = Problem::error(
+            "certname",
+            format!("no certificate yet for {certname}: {} does not exist", credential.chain.display()),
+        )
+        .help(format!("to get one run `{}`", self.bootstrap()))
+        .help(format!("and sign it on the CA server: `puppetserver ca sign --certname {certname}`"));
+        match self.candidates.as_slice() {
+            [] => problem,
+            names => problem.help(format!("`certname` may name one that is there: {}", names.join(", "))),
+        }
+    }
+
+    /// Commands that let the service read the agent's key. An ACL, since the agent sets owner, group and mode of its
+    /// files again on each run.
+    pub(crate) fn open_key(&self, credential: &Credential) -> String {
+        let user = &self.user;
+        let directory = credential.key.parent().unwrap_or(&credential.key).display();
+        format!("run `setfacl -m u:{user}:x {directory} && setfacl -m u:{user}:r {}`", credential.key.display())
+    }
+
+    pub(crate) fn user(&self) -> &str {
+        &self.user
+    }
+
+    fn bootstrap(&self) -> String {
+        let certname = self.certname.as_deref().unwrap_or("NAME");
+        let ssldir = match &self.ssldir {
+            Some(ssldir) if !Environment::SSLDIRS.iter().any(|default| ssldir.as_os_str() == *default) => {
+                format!(" --ssldir {}", ssldir.display())
+            }
+            _ => String::new(),
+        };
+        format!(
+            "puppet ssl bootstrap --certname {certname} --dns_alt_names puppet,{certname}{ssldir} --waitforcert 60"
+        )
+    }
+}

@@ -1,0 +1,346 @@
+//! The examination of a parsed file against the schema: unknown keys, wrong shapes, values out of range; all of them.
+
+use std::ops::Range;
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use crate::{
+    forms::{self, Fault, Form},
+    quantity,
+    report::Problem,
+    schema::{Absent, Key, Shape, Table},
+    section::{Section, integer, join},
+};
+
+/// An element of a list of texts and tables.
+pub(crate) enum MemberEntry<'d> {
+    Text {
+        text: String,
+        span: Range<usize>,
+        path: String,
+    },
+    Table(Section<'d>),
+}
+
+/// Parses a text: what could be read of it, and every fault of its syntax.
+pub(crate) fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<Problem>) {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let mut problems: Vec<_> = errors.iter().map(|error| fault_of_syntax(text, error)).collect();
+    problems.sort_by_key(|problem| problem.place.as_ref().map(|place| place.span.start));
+    // After its first fault a line reads as nonsense, and after the end of an open list is missed so does every line
+    // below; more about them would only mislead.
+    problems.dedup_by_key(|problem| problem.place.as_ref().map(|place| place.line));
+    problems.dedup_by(|one, before| one.message == before.message && one.message.contains("array"));
+    (table, problems)
+}
+
+fn fault_of_syntax(text: &str, error: &toml::de::Error) -> Problem {
+    let span = error.span().unwrap_or(text.len()..text.len());
+    let rest_of_line = text.get(span.start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+    let (message, expected) = match error.message().split_once(", expected ") {
+        // The parser takes what is not there for a text without its quotes.
+        Some(("string values must be quoted", _)) if rest_of_line.trim().is_empty() => ("no value", None),
+        Some(("string values must be quoted", _)) => ("a text without quotes", Some("a value: a text stands in quotes")),
+        Some((message, expected)) => (message, Some(expected)),
+        None => (error.message(), None),
+    };
+    let mut problem = Problem::error("", message);
+    problem.expected = expected.map(ToOwned::to_owned);
+    if message.contains("array") {
+        problem = problem.help("perhaps the `]` of a list above is missing");
+    }
+    problem.at(text, span)
+}
+
+/// Holds a parsed file against the schema.
+pub(crate) struct Examination<'t> {
+    text: &'t str,
+    /// Whether the syntax had faults: then nothing is said about what is missing.
+    broken: bool,
+    problems: Vec<Problem>,
+}
+
+impl<'t> Examination<'t> {
+    pub(crate) fn run(text: &'t str, root: &DeTable<'_>, schema: &Table, syntax: &[Problem]) -> Vec<Problem> {
+        let mut examination = Self {
+            text,
+            broken: !syntax.is_empty(),
+            problems: Vec::new(),
+        };
+        examination.table(root, schema, "", None);
+        let obscured = obscured(text, syntax);
+        examination.problems.retain(|problem| {
+            let line = problem.place.as_ref().map(|place| place.line);
+            !line.is_some_and(|line| obscured.iter().any(|lines| lines.contains(&line)))
+        });
+        examination.problems
+    }
+
+    fn table(&mut self, table: &DeTable<'_>, schema: &Table, path: &str, span: Option<&Range<usize>>) {
+        for (name, value) in table {
+            let key_path = join(path, name.get_ref());
+            match schema.keys.iter().find(|key| key.name == name.get_ref()) {
+                Some(key) => self.value(value, &key.shape, &key_path),
+                None => self.unknown(name, schema, &key_path),
+            }
+        }
+        let missing = |key: &&Key| matches!(key.absent, Absent::Refused) && !table.contains_key(key.name);
+        for key in schema.keys.iter().filter(missing) {
+            self.missing(key, path, span);
+        }
+    }
+
+    fn unknown(&mut self, name: &Spanned<std::borrow::Cow<'_, str>>, schema: &Table, key_path: &str) {
+        let known = schema.keys.iter().map(|key| key.name);
+        let problem = Problem::error(key_path, "unknown key").at(self.text, name.span());
+        self.problems.push(match closest(name.get_ref(), known) {
+            Some(close) => problem.help(format!("did you mean `{close}`?")),
+            None => problem.help(format!("known keys: {}", list_of_keys(schema))),
+        });
+    }
+
+    fn missing(&mut self, key: &Key, path: &str, span: Option<&Range<usize>>) {
+        if self.broken {
+            return;
+        }
+        let problem = Problem::error(join(path, key.name), "missing").expected(format!(
+            "`{}`: {}",
+            key.name,
+            key.shape.expected()
+        ));
+        self.problems.push(match span {
+            Some(span) => problem.at(self.text, span.clone()),
+            None => problem,
+        });
+    }
+
+    fn value(&mut self, value: &Spanned<DeValue<'_>>, shape: &Shape, path: &str) {
+        match (shape, value.get_ref()) {
+            (Shape::Texts(form) | Shape::TextOrTexts(form), DeValue::Array(array)) => {
+                for (index, element) in array.iter().enumerate() {
+                    self.value(element, &Shape::Text(form), &format!("{path}[{index}]"));
+                }
+            }
+            (Shape::Words(words), DeValue::Array(array)) => {
+                for (index, element) in array.iter().enumerate() {
+                    self.value(element, &Shape::Word(words), &format!("{path}[{index}]"));
+                }
+            }
+            (Shape::Table(schema), DeValue::Table(table)) => self.table(table, schema, path, Some(&value.span())),
+            (Shape::OneOf(schema), DeValue::Table(table)) => {
+                self.table(table, schema, path, Some(&value.span()));
+                self.exactly_one(table, value, shape, path);
+            }
+            (Shape::Named(schema), DeValue::Table(tables)) => {
+                for (name, value) in tables {
+                    let path = join(path, name.get_ref());
+                    self.form(name.get_ref(), &forms::NAME, &path, name.span());
+                    self.value_of_table(value, schema, &path);
+                }
+            }
+            (Shape::Tables(schema), DeValue::Array(array)) => {
+                for (index, element) in array.iter().enumerate() {
+                    self.value_of_table(element, schema, &format!("{path}[{index}]"));
+                }
+            }
+            (Shape::TextsOrTables(form, schema), DeValue::Array(array)) => {
+                for (index, element) in array.iter().enumerate() {
+                    let path = format!("{path}[{index}]");
+                    match element.get_ref() {
+                        DeValue::Table(_) => self.value_of_table(element, schema, &path),
+                        _ => self.value(element, &Shape::Text(form), &path),
+                    }
+                }
+            }
+            (Shape::Pairs, DeValue::Table(table)) => {
+                for (name, value) in table {
+                    self.value(value, &HEADER_VALUE, &join(path, name.get_ref()));
+                    self.form(name.get_ref(), &HEADER_NAME, &join(path, name.get_ref()), name.span());
+                }
+            }
+            (Shape::Text(form) | Shape::TextOrTexts(form), DeValue::String(text)) => {
+                self.form(text, form, path, value.span());
+            }
+            (shape, found) => {
+                if let Some(problem) = simple(found, shape, path) {
+                    self.problems.push(problem.at(self.text, value.span()));
+                }
+            }
+        }
+    }
+
+    fn value_of_table(&mut self, value: &Spanned<DeValue<'_>>, schema: &Table, path: &str) {
+        match value.get_ref() {
+            DeValue::Table(table) => self.table(table, schema, path, Some(&value.span())),
+            found => {
+                let problem = Problem::error(path, format!("{} where a table belongs", with_article(found)));
+                let known = format!("a table with {}", list_of_keys(schema));
+                self.problems.push(problem.expected(known).at(self.text, value.span()));
+            }
+        }
+    }
+
+    fn exactly_one(&mut self, table: &DeTable<'_>, value: &Spanned<DeValue<'_>>, shape: &Shape, path: &str) {
+        let message = match table.len() {
+            1 => return,
+            0 => "an empty table",
+            _ => "more than one condition on the path",
+        };
+        let problem = Problem::error(path, message).expected(shape.expected());
+        self.problems.push(problem.at(self.text, value.span()));
+    }
+
+    fn form(&mut self, text: &str, form: &Form, path: &str, span: Range<usize>) {
+        if let Err(Fault { message, help }) = (form.check)(text) {
+            let mut problem = Problem::error(path, message).expected(form.what).at(self.text, span);
+            problem.help.extend(help);
+            self.problems.push(problem);
+        }
+    }
+}
+
+/// Whether a value is right for a shape without parts; whether a text has its form.
+pub(crate) fn fits(value: &DeValue<'_>, shape: &Shape) -> bool {
+    match (shape, value) {
+        (Shape::Text(form) | Shape::TextOrTexts(form), DeValue::String(text)) => (form.check)(text).is_ok(),
+        (shape, value) => simple(value, shape, "").is_none(),
+    }
+}
+
+/// The known word that a mistaken one is closest to, if it is close at all.
+pub(crate) fn closest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let plain = |word: &str| word.to_lowercase().replace('_', "-");
+    let word = plain(word);
+    known
+        .map(|known| (strsim::jaro_winkler(&word, &plain(known)), known))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, known)| known)
+}
+
+/// What is wrong with a value that has no parts.
+fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
+    let wrong = |message: String| Some(Problem::error(path, message).expected(shape.expected()));
+    let wrong_type = || wrong(format!("{} is the wrong type", with_article(value)));
+    match (shape, value) {
+        (Shape::Switch, DeValue::Boolean(_)) => None,
+        (Shape::Switch, DeValue::String(text)) if text == "true" || text == "false" => {
+            let problem = wrong(format!("\"{text}\" is a text"));
+            problem.map(|problem| problem.help(format!("write {text} without quotes")))
+        }
+        (Shape::Count { min, max }, DeValue::Integer(number)) => match integer(value) {
+            Some(count) if (*min..=*max).contains(&count) => None,
+            _ => wrong(format!("{number} is out of range")),
+        },
+        (Shape::Duration { min, max }, DeValue::String(text)) => match quantity::duration(text) {
+            Some(duration) if (*min..=*max).contains(&duration) => None,
+            Some(duration) if duration < *min => wrong(format!("\"{text}\" is too short")),
+            Some(_) => wrong(format!("\"{text}\" is too long")),
+            None => wrong(format!("\"{text}\" is no duration"))
+                .map(|problem| problem.help("a whole number and one of the units ms, s, m, h, d")),
+        },
+        (Shape::Duration { .. }, DeValue::Integer(number)) => {
+            wrong("a number without a unit".into()).map(|problem| problem.help(format!("for seconds write \"{number}s\"")))
+        }
+        (Shape::Size { min, max }, DeValue::String(text)) => match quantity::size(text) {
+            Some(size) if (*min..=*max).contains(&size) => None,
+            Some(size) if size < *min => wrong(format!("\"{text}\" is too small")),
+            Some(_) => wrong(format!("\"{text}\" is too large")),
+            None => wrong(format!("\"{text}\" is no size"))
+                .map(|problem| problem.help("a whole number and one of the units B, KiB, MiB, GiB")),
+        },
+        (Shape::Size { .. }, DeValue::Integer(number)) => {
+            wrong("a number without a unit".into()).map(|problem| problem.help(format!("for bytes write \"{number}B\"")))
+        }
+        (Shape::Word(words), DeValue::String(text)) => match words.contains(&text.as_ref()) {
+            true => None,
+            false => {
+                let problem = wrong(format!("\"{text}\" is not known here"));
+                let close = closest(text, words.iter().copied());
+                problem.map(|problem| match close {
+                    Some(close) => problem.help(format!("did you mean \"{close}\"?")),
+                    None => problem,
+                })
+            }
+        },
+        (Shape::Texts(_) | Shape::Words(_) | Shape::TextsOrTables(..), DeValue::String(text)) => {
+            wrong("a text where a list belongs".into()).map(|problem| problem.help(format!("write [\"{text}\"]")))
+        }
+        (Shape::Tables(_), DeValue::Table(_)) => {
+            let key = path.rsplit('.').next().unwrap_or(path);
+            wrong("a table where a list of tables belongs".into())
+                .map(|problem| problem.help(format!("write [[{path}]], or {key} = [{{ … }}]")))
+        }
+        (Shape::OneOf(_), DeValue::String(text)) => wrong("a text where a table belongs".into())
+            .map(|problem| problem.help(format!("write {{ prefix = \"{text}\" }}"))),
+        _ => wrong_type(),
+    }
+}
+
+/// Lines of which nothing is believed: from a fault of the syntax to the next table.
+fn obscured(text: &str, syntax: &[Problem]) -> Vec<Range<usize>> {
+    let headers: Vec<_> = text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| line.trim_start().starts_with('['))
+        .map(|(index, _)| index + 1)
+        .collect();
+    let faults = syntax.iter().filter_map(|problem| problem.place.as_ref());
+    faults
+        .map(|place| {
+            let next = headers.iter().find(|header| **header > place.line);
+            place.line..next.copied().unwrap_or(usize::MAX)
+        })
+        .collect()
+}
+
+fn list_of_keys(schema: &Table) -> String {
+    let names: Vec<_> = schema.keys.iter().map(|key| format!("`{}`", key.name)).collect();
+    names.join(", ")
+}
+
+fn with_article(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) => "a number",
+        DeValue::Float(_) => "a number with a fraction",
+        DeValue::Boolean(_) => "a switch (true or false)",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+static HEADER_NAME: Form = Form {
+    what: "the name of a header field",
+    check: |text| {
+        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^`|~".contains(&byte);
+        match !text.is_empty() && text.bytes().all(token) {
+            true => Ok(()),
+            false if text.contains('_') => Err(Fault {
+                message: "no header field with a `_` is passed on, so this never matches".into(),
+                help: Some(format!("write {}", text.replace('_', "-"))),
+            }),
+            false => Err(Fault {
+                message: format!("\"{text}\" is no name of a header field"),
+                help: None,
+            }),
+        }
+    },
+};
+
+static HEADER_TEXT: Form = Form {
+    what: "a text of visible characters",
+    check: |text| match text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) {
+        true => Ok(()),
+        false => Err(Fault {
+            message: "no header field can hold this".into(),
+            help: None,
+        }),
+    },
+};
+
+static HEADER_VALUE: Shape = Shape::Text(&HEADER_TEXT);

@@ -1,0 +1,317 @@
+//! Forms of text: what a string of a certain setting must look like, and what to say when it does not.
+
+use std::net::{IpAddr, SocketAddr};
+
+/// A form of text.
+pub(crate) struct Form {
+    /// What it is, to be read after "expected".
+    pub(crate) what: &'static str,
+    /// Judges a text.
+    pub(crate) check: fn(&str) -> Result<(), Fault>,
+}
+
+/// What is wrong with a text.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) message: String,
+    pub(crate) help: Option<String>,
+}
+
+pub(crate) static PATH: Form = Form {
+    what: "an absolute path",
+    check: absolute_path,
+};
+pub(crate) static OUTPUT: Form = Form {
+    what: "\"stdout\" or an absolute path",
+    check: |text| match text {
+        "stdout" => Ok(()),
+        path => absolute_path(path),
+    },
+};
+pub(crate) static SOCKET: Form = Form {
+    what: "an absolute path of at most 107 bytes",
+    check: |text| match text.len() {
+        // sun_path holds 108 bytes with its final NUL.
+        0..=107 => absolute_path(text),
+        length => Err(Fault::new(format!("path of {length} bytes is too long for a Unix socket"))),
+    },
+};
+pub(crate) static LISTEN: Form = Form {
+    what: "an IP address and a port, as \"0.0.0.0:8140\" or \"[::]:8140\"",
+    check: listen_address,
+};
+pub(crate) static MEMBER: Form = Form {
+    what: "\"host:port\" or \"unix:/path\"",
+    check: |text| Address::parse(text).map(drop),
+};
+pub(crate) static SERVER_NAME: Form = Form {
+    what: "a host name or an IP address",
+    check: |text| match is_host(text) {
+        true => Ok(()),
+        false => Err(Fault::new(format!("\"{text}\" is no host name"))),
+    },
+};
+pub(crate) static NAME: Form = Form {
+    what: "a name of letters, digits, `-` and `_`",
+    check: name,
+};
+pub(crate) static POOL: Form = Form {
+    what: "the name of a pool",
+    check: |_| Ok(()),
+};
+pub(crate) static CERTNAME: Form = Form {
+    what: "a certname: lower-case letters, digits, `.`, `-` and `_`",
+    check: certname,
+};
+pub(crate) static CERTNAME_PATTERN: Form = Form {
+    what: "a certname, in which `*` stands for any run of characters",
+    check: certname_pattern,
+};
+pub(crate) static HOST: Form = Form {
+    what: "a host name without a port",
+    check: host_condition,
+};
+pub(crate) static METHOD: Form = Form {
+    what: "a method in capitals, as \"GET\"",
+    check: method,
+};
+pub(crate) static PATH_SEGMENTS: Form = Form {
+    what: "a path that starts with `/`",
+    check: path_condition,
+};
+pub(crate) static REGEX: Form = Form {
+    what: "a regular expression, anchored at both ends",
+    check: regular_expression,
+};
+pub(crate) static ISSUER: Form = Form {
+    what: "a distinguished name by RFC 2253, as \"CN=Puppet CA: puppet.example.com\", or \"*\"",
+    check: |text| match text {
+        "*" => Ok(()),
+        text => distinguished_name(text),
+    },
+};
+
+/// A member's address, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    Unix,
+    Ip(IpAddr),
+    Name(String),
+}
+
+impl Address {
+    pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return absolute_path(path).map(|()| Self::Unix);
+        }
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return port_of_member(&address.port().to_string()).map(|()| Self::Ip(address.ip()));
+        }
+        if text.contains("://") {
+            return Err(Fault::new(format!("\"{text}\" is a URL")).help("say the protocol with the pool's `scheme`"));
+        }
+        match text.rsplit_once(':') {
+            Some((host, port)) if is_name(host) => {
+                port_of_member(port)?;
+                Ok(Self::Name(host.into()))
+            }
+            Some((host, _)) => Err(Fault::new(format!("\"{host}\" is no host name"))),
+            None if is_host(text) => {
+                Err(Fault::new("the port is missing").help(format!("write \"{text}:8140\" for a Puppet server")))
+            }
+            None => Err(Fault::new(format!("\"{text}\" is no address"))),
+        }
+    }
+
+    /// Whether plain HTTP to it stays on this machine. A name other than `localhost` does not count: what it stands
+    /// for can change without a change of the file. The rule is held again, by address, at each dial.
+    pub(crate) fn is_local(&self) -> bool {
+        match self {
+            Self::Unix => true,
+            Self::Ip(address) => address.to_canonical().is_loopback(),
+            Self::Name(name) => name.eq_ignore_ascii_case("localhost"),
+        }
+    }
+}
+
+impl Fault {
+    fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            help: None,
+        }
+    }
+
+    fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+fn absolute_path(text: &str) -> Result<(), Fault> {
+    match text.starts_with('/') {
+        true if text.contains('\0') => Err(Fault::new("a path cannot hold a NUL")),
+        true => Ok(()),
+        false => Err(Fault::new(format!("\"{text}\" is no absolute path"))
+            .help("a service has no directory of its own to start from")),
+    }
+}
+
+fn listen_address(text: &str) -> Result<(), Fault> {
+    if text.parse::<SocketAddr>().is_ok() {
+        return Ok(());
+    }
+    let fault = Fault::new(format!("\"{text}\" is no address to listen on"));
+    if text.parse::<IpAddr>().is_ok() {
+        return Err(fault.help("the port is missing; agents use 8140"));
+    }
+    let port = text.strip_prefix('*').unwrap_or(text);
+    Err(match port.strip_prefix(':').unwrap_or(port).parse::<u16>() {
+        Ok(port) => fault.help(format!("write \"0.0.0.0:{port}\" for every IPv4 address, \"[::]:{port}\" for IPv6")),
+        Err(_) => fault,
+    })
+}
+
+fn port_of_member(text: &str) -> Result<(), Fault> {
+    match text.parse::<u16>() {
+        Ok(1..) => Ok(()),
+        _ => Err(Fault::new(format!("\"{text}\" is no port from 1 to 65535"))),
+    }
+}
+
+fn name(text: &str) -> Result<(), Fault> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    match text.len() {
+        1..=64 if text.bytes().all(plain) => Ok(()),
+        1..=64 => Err(Fault::new(format!("\"{text}\" is no name")).help("it stands in records and metrics")),
+        _ => Err(Fault::new("a name has 1 to 64 characters")),
+    }
+}
+
+fn certname(text: &str) -> Result<(), Fault> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+    match text.len() {
+        1..=255 if text.bytes().all(plain) => Ok(()),
+        _ => Err(Fault::new(format!("\"{text}\" is no certname"))),
+    }
+}
+
+/// Upper case may stand in it: `[identity] subject = "single-cn"` admits such names.
+fn certname_pattern(text: &str) -> Result<(), Fault> {
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b",/+\"\\".contains(&byte);
+    match text.len() {
+        1..=255 if text.bytes().all(plain) => Ok(()),
+        _ => Err(Fault::new(format!("\"{text}\" can match no certname"))),
+    }
+}
+
+fn host_condition(text: &str) -> Result<(), Fault> {
+    match text.rsplit_once(':') {
+        _ if is_host(text) => Ok(()),
+        Some((host, port)) if is_host(host) && port.parse::<u16>().is_ok() => {
+            Err(Fault::new("a host is compared without its port").help(format!("write \"{host}\"")))
+        }
+        _ => Err(Fault::new(format!("\"{text}\" is no host name"))),
+    }
+}
+
+fn method(text: &str) -> Result<(), Fault> {
+    let capitals = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
+    match capitals(text) {
+        true => Ok(()),
+        false if capitals(&text.to_uppercase()) => Err(Fault::new("methods are compared with their case")
+            .help(format!("write \"{}\"", text.to_uppercase()))),
+        false => Err(Fault::new(format!("\"{text}\" is no method"))),
+    }
+}
+
+/// Paths that the path rule refuses would make a route that never matches.
+fn path_condition(text: &str) -> Result<(), Fault> {
+    if !text.starts_with('/') {
+        return Err(Fault::new(format!("\"{text}\" does not start with `/`")));
+    }
+    if text.contains(['?', '#']) {
+        return Err(Fault::new("a path is compared without its query"));
+    }
+    if text.split('/').any(|segment| segment == "." || segment == "..") {
+        return Err(Fault::new("no request with a dot segment is passed on, so this never matches"));
+    }
+    match text.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'\\') {
+        true => Ok(()),
+        false => Err(Fault::new("a path is compared as it is sent, with blanks and other letters escaped")),
+    }
+}
+
+fn regular_expression(text: &str) -> Result<(), Fault> {
+    let Err(error) = regex::Regex::new(text) else {
+        return Ok(());
+    };
+    // The library draws the expression with a caret of its own; its last line is the sentence.
+    let error = error.to_string();
+    let sentence = error.lines().last().unwrap_or_default();
+    let sentence = sentence.strip_prefix("error: ").unwrap_or(sentence);
+    Err(Fault::new(format!("no regular expression: {sentence}")))
+}
+
+/// Attribute type, `=`, value; separated by commas or plus signs that no backslash precedes (RFC 2253 §2).
+fn distinguished_name(text: &str) -> Result<(), Fault> {
+    let no_name = || Fault::new(format!("\"{text}\" is no distinguished name by RFC 2253"));
+    if text.starts_with('/') {
+        return Err(no_name().help(rfc2253_of_slashes(text)));
+    }
+    match attributes(text).ok_or_else(no_name)?.iter().all(|attribute| is_attribute(attribute)) {
+        true => Ok(()),
+        false => Err(no_name()),
+    }
+}
+
+/// Cuts a name at separators that are neither escaped nor quoted; nothing for an escape or quote without an end.
+fn attributes(text: &str) -> Option<Vec<String>> {
+    let mut parts = vec![String::new()];
+    let (mut escaped, mut quoted) = (false, false);
+    for character in text.chars() {
+        let part = parts.last_mut()?;
+        match character {
+            ',' | '+' | ';' if !escaped && !quoted => {
+                parts.push(String::new());
+                continue;
+            }
+            '"' if !escaped => quoted = !quoted,
+            _ => {}
+        }
+        escaped = character == '\\' && !escaped;
+        part.push(character);
+    }
+    (!escaped && !quoted).then_some(parts)
+}
+
+fn is_attribute(text: &str) -> bool {
+    let Some((kind, value)) = text.trim_start().split_once('=') else {
+        return false;
+    };
+    let keyword = kind.starts_with(|first: char| first.is_ascii_alphabetic())
+        && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let dotted = kind.split('.').all(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+    (keyword || dotted) && !value.is_empty()
+}
+
+/// OpenSSL's old form `/O=x/CN=y` turned around: RFC 2253 begins with the last RDN.
+fn rfc2253_of_slashes(text: &str) -> String {
+    let parts: Vec<_> = text.trim_start_matches('/').rsplit('/').collect();
+    format!("write \"{}\"", parts.join(","))
+}
+
+fn is_host(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok() || is_name(text)
+}
+
+fn is_name(text: &str) -> bool {
+    let label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        (1..=63).contains(&label.len()) && label.bytes().all(plain)
+    };
+    text.len() <= 253 && text.strip_suffix('.').unwrap_or(text).split('.').all(label)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! The judgement of materials: what is absent, closed to us or open to everyone, and keys that fit no certificate.
+
+use std::{
+    collections::BTreeSet,
+    io::ErrorKind,
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+use crate::{
+    config::{Config, Credential},
+    draft::Draft,
+    materials::{Kind, Material, Materials, ReadError, Wanted},
+    report::Problem,
+    trust::{Audience, Named},
+};
+
+/// Any right of others than owner and group.
+const OTHERS: u32 = 0o007;
+
+impl Draft {
+    pub(crate) fn judge(&mut self, materials: &Materials) {
+        let mut found = Vec::new();
+        let mut absent = BTreeSet::new();
+        for wanted in &self.wanted {
+            match materials.get(&wanted.path) {
+                Some(Ok(material)) => found.extend(self.judge_mode(wanted, material)),
+                Some(Err(error)) if wanted.optional && error.kind == ErrorKind::NotFound => {
+                    absent.insert(wanted.path.clone());
+                }
+                Some(Err(error)) => found.extend(self.unreadable(wanted, error, materials)),
+                None => found.push(self.problem(wanted, format!("{} was not read", wanted.path.display()))),
+            }
+        }
+        for named in &self.credentials {
+            found.extend(self.judge_credential(named, materials));
+        }
+        if let Some(config) = &mut self.config {
+            forget(config, &absent);
+        }
+        found.extend(self.agents_copy(materials));
+        self.problems.extend(found);
+    }
+
+    fn judge_mode(&self, wanted: &Wanted, material: &Material) -> Option<Problem> {
+        let path = wanted.path.display();
+        if material.blobs.is_empty() {
+            return Some(self.problem(wanted, format!("{path} is an empty directory")));
+        }
+        if wanted.kind != Kind::Key || material.mode & OTHERS == 0 {
+            return None;
+        }
+        let problem = self.problem(wanted, format!("{path} is open to everyone on this machine (mode {:04o})", material.mode));
+        Some(problem.expected("a private key that only its owner and group can read").help(format!("run `chmod o= {path}`")))
+    }
+
+    /// One sentence for an agent that has no certificate, not one for each of its files.
+    fn unreadable(&self, wanted: &Wanted, error: &ReadError, materials: &Materials) -> Option<Problem> {
+        let path = wanted.path.display();
+        let agents = self.agent.credential().filter(|_| wanted.from_agent);
+        let missing = |path: &Path| matches!(materials.get(path), Some(Err(error)) if error.kind == ErrorKind::NotFound);
+        let no_certificate = agents.as_ref().filter(|credential| missing(&credential.chain));
+        match (error.kind, no_certificate) {
+            (ErrorKind::NotFound, Some(credential)) => {
+                (wanted.kind == Kind::Chain).then(|| self.agent.without_certificate(credential))
+            }
+            (ErrorKind::PermissionDenied, _) if wanted.kind == Kind::Key => {
+                let user = self.agent.user();
+                let problem = self.problem(wanted, format!("{user} may not read the private key {path}"));
+                let credential = Credential {
+                    chain: wanted.path.clone(),
+                    key: wanted.path.clone(),
+                };
+                Some(problem.help(self.agent.open_key(&credential)))
+            }
+            (ErrorKind::PermissionDenied, _) => {
+                let user = self.agent.user();
+                let problem = self.problem(wanted, format!("{user} may not read {path}"));
+                Some(problem.help(format!("run `setfacl -m u:{user}:rX {path}`")))
+            }
+            _ => Some(self.problem(wanted, format!("{path} cannot be read: {}", error.message))),
+        }
+    }
+
+    fn judge_credential(&self, named: &Named, materials: &Materials) -> Vec<Problem> {
+        let material = |path: &Path| materials.get(path)?.as_ref().ok()?.blobs.first();
+        let (chain, key) = (material(&named.credential.chain), material(&named.credential.key));
+        let (Some(chain), Some(key)) = (chain, key) else {
+            return Vec::new();
+        };
+        let place = |problem: Problem| match &named.span {
+            Some(span) => problem.at(&self.source.text, span.clone()),
+            None => problem,
+        };
+        let chain = pki::Named::new(&chain.name, chain.bytes.clone());
+        let key = pki::Named::new(&key.name, key.bytes.clone());
+        let _ = (chain, key, place);
+        Vec::new()
+    }
+
+    /// Nothing refreshes the agent's copy while no agent runs, and nobody notices.
+    fn agents_copy(&self, materials: &Materials) -> Option<Problem> {
+        let copy = self.agent.crl()?;
+        if !self.config.as_ref()?.trust.crl_is_agents_copy {
+            return None;
+        }
+        let material = materials.get(&copy)?.as_ref().ok()?;
+        let age = age(material.modified, self.now);
+        let problem = Problem::warning(
+            "trust.crl",
+            format!("the revocation list in force, {}, is the agent's own copy{age}", copy.display()),
+        );
+        Some(problem.help("it ages silently: name a list that something refreshes, or see to it that an agent runs here"))
+    }
+
+    fn problem(&self, wanted: &Wanted, message: String) -> Problem {
+        let problem = Problem::error(&wanted.key_path, message);
+        match &wanted.span {
+            Some(span) => problem.at(&self.source.text, span.clone()),
+            None => problem,
+        }
+    }
+}
+
+/// Takes out what is absent and need not be there.
+fn forget(config: &mut Config, absent: &BTreeSet<std::path::PathBuf>) {
+    config.trust.crl.retain(|path| !absent.contains(path));
+    config.trust.crl_is_agents_copy &= !config.trust.crl.is_empty();
+    for tls in config.pools.iter_mut().filter_map(|pool| pool.tls.as_mut()) {
+        tls.crl.retain(|path| !absent.contains(path));
+    }
+}
+
+fn age(modified: Option<SystemTime>, now: Option<SystemTime>) -> String {
+    let Some(age) = modified.zip(now).and_then(|(modified, now)| now.duration_since(modified).ok()) else {
+        return String::new();
+    };
+    match age {
+        age if age < Duration::from_secs(2 * 3600) => format!(", written {} minutes ago", age.as_secs() / 60),
+        age if age < Duration::from_secs(2 * 86_400) => format!(", written {} hours ago", age.as_secs() / 3600),
+        age => format!(", written {} days ago", age.as_secs() / 86_400),
+    }
+}

@@ -1,0 +1,312 @@
+//! Every setting of the file: the one place where a key is declared.
+
+use std::time::Duration;
+
+use crate::{
+    forms,
+    schema::{Absent, Key, Shape, Table, settings},
+};
+
+const fn milliseconds(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// No timeout is longer: one of a day is a mistake of the unit.
+const DAY: Duration = seconds(86_400);
+
+settings! {
+    /// One TOML file, `/etc/proscenium/proscenium.toml` or the one named by `--config`.
+    /// Only a listener and the pools have to be written; everything else has a default that is safe.
+    ROOT at "" {
+        /// Directory of the Puppet agent whose certificate, key, CA bundle and CRL are used where `[tls]`, `[trust]`,
+        /// `[upstream.tls]` and `[pools.NAME.tls]` name none. `--ssldir` overrides it.
+        /// The two places tried are those of Puppet's own packages and of Debian's.
+        "ssldir": Shape::Text(&forms::PATH),
+            Means("`/etc/puppetlabs/puppet/ssl` if it exists, else `/var/lib/puppet/ssl`");
+        /// Name of the certificate in `ssldir`: `certs/NAME.pem` with `private_keys/NAME.pem`. `--certname` overrides it.
+        "certname": Shape::Text(&forms::CERTNAME),
+            Means("the only certificate in `ssldir` that has a key, else the machine's full name");
+        /// Worker threads, each with a runtime and upstream connections of its own.
+        /// One to a core is what measured best; more only take turns.
+        "workers": Shape::Count { min: 1, max: 1024 }, Means("one to a core");
+        /// Whether the routes of a Puppet estate follow the configured ones: `/puppet-ca` to the pool `ca`, `/puppet` to
+        /// `compilers`, files of the filebucket to `filebucket` if there is such a pool.
+        /// With them, pools named `ca` and `compilers` must exist.
+        "builtin_routes": Shape::Switch, Value("true");
+        /// Time that running exchanges have to finish after SIGTERM; what runs then is cut and counted.
+        /// Catalogs of most estates compile well within a minute, and service managers wait 90 s before they kill.
+        "drain_grace": Shape::Duration { min: seconds(0), max: DAY }, Value("\"60s\"");
+        "listeners": Shape::Named(&LISTENER), Means("nothing to listen on, which is an error");
+        "tls": Shape::Table(&TLS), Means("the agent's own certificate");
+        "trust": Shape::Table(&TRUST), Means("the agent's own CA bundle and CRL");
+        "identity": Shape::Table(&IDENTITY), Means("the defaults below");
+        "upstream": Shape::Table(&UPSTREAM), Means("the defaults below");
+        "pools": Shape::Named(&POOL), Means("no pools");
+        "routes": Shape::Tables(&ROUTE), Means("the built-in routes alone");
+        "access_log": Shape::Table(&ACCESS_LOG), Means("the defaults below");
+        "admin": Shape::Table(&ADMIN), Means("the defaults below");
+    }
+
+    /// An address where agents are accepted. NAME stands in records and metrics.
+    LISTENER at "listeners.NAME" {
+        /// Address and port to bind. Agents use port 8140. No two listeners may share one.
+        "address": Shape::Text(&forms::LISTEN), Refused;
+        /// Whether a client must show a certificate. `optional` asks for one and serves enrolment to those that have none
+        /// yet; `required` ends the handshake with an alert.
+        "client_cert": Shape::Word(&["optional", "required"]), Value("\"optional\"");
+        /// What becomes of a client whose certificate is refused. `explain` answers every request with a 403 that says what
+        /// is wrong with which certificate and what to run; `abort` ends the handshake with a TLS alert, which an agent
+        /// shows without a reason; `forward` sends `X-Client-Verify: FAILED:reason` upstream on enrolment and on routes
+        /// with `client = "any"`, and answers 403 elsewhere.
+        "on_invalid": Shape::Word(&["explain", "abort", "forward"]), Value("\"explain\"");
+        /// Most connections at once, over all workers. At about 30 KiB each the default takes 600 MB.
+        "connections_max": Shape::Count { min: 1, max: 1_000_000 }, Value("20000");
+        /// Most handshakes in flight at once, over all workers. They cost most of the processor time; more at once only
+        /// makes each of them later.
+        "handshakes_max": Shape::Count { min: 1, max: 100_000 }, Value("512");
+        /// Time allowed for a TLS handshake.
+        "handshake_timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"10s\"");
+        /// Time from the first byte of a request to the end of its head.
+        "head_timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"30s\"");
+        /// Time that a connection may stand without a request. An agent uses a connection again for 4 s after an answer
+        /// and never repeats a request that a closing connection lost: never under 5 s.
+        "idle_timeout": Shape::Duration { min: seconds(5), max: DAY }, Value("\"15s\"");
+        /// Time that a client may take no byte of an answer that waits for it.
+        "write_timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"60s\"");
+        /// Most bytes of a request's head: request line and header fields.
+        /// Agents send under 2 KiB; a Puppet server takes 8 KiB.
+        "head_max": Shape::Size { min: 8 << 10, max: 1 << 20 }, Value("\"64KiB\"");
+    }
+
+    /// What we show to clients.
+    TLS at "tls" {
+        /// Certificates with their keys. Of several the one is used that the client can verify: an ECDSA certificate
+        /// beside an RSA one makes a handshake five times cheaper.
+        "certificates": Shape::Tables(&CREDENTIAL), Means("that of `certname` in `ssldir`");
+    }
+
+    /// A certificate and its key.
+    CREDENTIAL at "tls.certificates[]" {
+        /// PEM file with the certificate and the intermediate certificates that clients do not have.
+        "chain": Shape::Text(&forms::PATH), Refused;
+        /// PEM file with the private key. Others than its owner and group may not have any right on it; nothing relaxes that.
+        "key": Shape::Text(&forms::PATH), Refused;
+    }
+
+    /// Whose certificates are believed, and what revokes them.
+    TRUST at "trust" {
+        /// PEM files with CA certificates, root and intermediates; of a directory every file counts.
+        "ca": Shape::TextOrTexts(&forms::PATH), Means("`certs/ca.pem` in `ssldir`");
+        /// PEM files with revocation lists; of a directory every file counts, whatever its name.
+        /// The agent's own copy grows old when no agent runs on this machine; the start and `check` say how old it is.
+        /// Where `ca` is set, this one or `unchecked` has to be set too: a list belongs to its CA.
+        "crl": Shape::TextOrTexts(&forms::PATH), Means("`crl.pem` in `ssldir`");
+        /// Most intermediate certificates between a client's certificate and a root. Puppet's own CA has one.
+        /// Six is what the path building library follows.
+        "depth": Shape::Count { min: 0, max: 6 }, Value("6");
+        /// Issuers whose certificates are accepted although no revocation list of theirs is there, each by its
+        /// distinguished name (RFC 2253); `["*"]` is all of them. A list that is there is used all the same.
+        "unchecked": Shape::Texts(&forms::ISSUER), Value("[]");
+        /// What a revocation list past its next update does. `warn` judges by it and raises an alarm; `reject` refuses
+        /// clients of its issuer. An expired list still names everyone it named; refusing all would stop the estate.
+        "crl_expired": Shape::Word(&["warn", "reject"]), Value("\"warn\"");
+        /// Most connections of revoked clients closed in one second after the trust has changed, so that thousands do not
+        /// come back at once.
+        "revoked_close_rate": Shape::Count { min: 1, max: 1_000_000 }, Value("1000");
+    }
+
+    /// How a certificate's subject becomes an identity.
+    IDENTITY at "identity" {
+        /// Which subjects are accepted. `puppet`: exactly one CN, in the Puppet CA's alphabet. `single-cn`, for external
+        /// CAs: other attributes and upper case may stand beside the one CN.
+        "subject": Shape::Word(&["puppet", "single-cn"]), Value("\"puppet\"");
+        /// Form of `X-Client-DN`. RFC 2253 is the one that every Puppet server reads alike.
+        "dn_format": Shape::Word(&["rfc2253"]), Value("\"rfc2253\"");
+    }
+
+    /// Connections to members. What a pool says itself goes before it.
+    UPSTREAM at "upstream" {
+        /// Time allowed for finding the name, connecting and shaking hands.
+        "connect_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"5s\"");
+        /// Time from the last byte of a request to the first of its answer. An agent waits 10 min for a catalog: with
+        /// more than that it is the agent that gives up first, and its error is the true one.
+        "first_byte_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"11m\"");
+        /// Time without a byte of a body, in either direction.
+        "idle_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"60s\"");
+        /// Time that an unused connection is kept. Jetty closes one after 30 s; ours has to be shorter, or requests are
+        /// lost on connections that are just closing.
+        "keepalive": Shape::Duration { min: seconds(0), max: DAY }, Value("\"20s\"");
+        /// Most connections to one member, over all workers. A Puppet server has 200 threads.
+        "connections_max": Shape::Count { min: 1, max: 100_000 }, Value("128");
+        /// Most attempts of one request. A catalog, a report or a write to the CA is never sent twice, whatever this says.
+        "attempts_max": Shape::Count { min: 1, max: 10 }, Value("3");
+        /// Most bytes of a request body that are read and dropped after an early answer, before the connection is closed:
+        /// a client that is still sending would otherwise not see the answer.
+        "discard_max": Shape::Size { min: 0, max: 1 << 30 }, Value("\"4MiB\"");
+        /// Time allowed for that.
+        "discard_timeout": Shape::Duration { min: milliseconds(10), max: seconds(300) }, Value("\"5s\"");
+        "tls": Shape::Table(&MEMBER_TLS), Means("what is used towards clients");
+    }
+
+    /// TLS to members; `[pools.NAME.tls]` has the same keys and goes before `[upstream.tls]`.
+    MEMBER_TLS at "upstream.tls" {
+        /// PEM file with the certificate that members see. Set together with `key`.
+        "chain": Shape::Text(&forms::PATH), Means("that of the first of `[tls] certificates`, which is the agent's own if not set");
+        /// PEM file with its key.
+        "key": Shape::Text(&forms::PATH), Means("the key of that certificate");
+        /// PEM files or directories with the CA certificates that members are verified against.
+        "ca": Shape::TextOrTexts(&forms::PATH), Means("`[trust] ca`");
+        /// PEM files or directories with the revocation lists for members' certificates.
+        "crl": Shape::TextOrTexts(&forms::PATH), Means("`[trust] crl`");
+    }
+
+    /// Members that do the same work. The built-in routes use the pools `ca`, `compilers` and, if there is one,
+    /// `filebucket`. NAME stands in records, metrics and routes.
+    POOL at "pools.NAME" {
+        /// Servers: `"host:port"`, `"unix:/path"`, or a table. At least one.
+        /// A name that cannot be resolved is no error: that member is down, and is asked for again.
+        "members": Shape::TextsOrTables(&forms::MEMBER, &MEMBER), Refused;
+        /// Protocol to the members. `https` shows our certificate and verifies theirs. `http` is for loopback and Unix
+        /// sockets: whoever can reach such a server writes identities at will.
+        "scheme": Shape::Word(&["https", "http"]), Value("\"https\"");
+        /// How far plain HTTP may reach: with `"trusted-network"` to any address. Only where nobody else can put a byte on
+        /// the path, a WireGuard link between two machines for instance. Held by address at each dial.
+        "plaintext": Shape::Word(&["trusted-network"]), Means("loopback addresses and Unix sockets only");
+        /// How a member is picked. `least-connections`: the fewest requests in flight by weight, over all workers; requests
+        /// differ a hundredfold in length. `round-robin`: in turn, by weight.
+        "algorithm": Shape::Word(&["least-connections", "round-robin"]), Value("\"least-connections\"");
+        /// Whether `X-Client-Cert` goes with the request, beside `X-Client-Verify: SUCCESS` only and never to the CA.
+        /// Trusted facts (`$trusted['extensions']`) are empty without it.
+        "forward_cert": Shape::Switch, Value("false");
+        /// What the Host field says: `keep`, what the client said; `member`, the member's own name.
+        "host": Shape::Word(&["keep", "member"]), Value("\"keep\"");
+        /// As in `[upstream]`.
+        "connect_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Means("that of `[upstream]`");
+        /// As in `[upstream]`.
+        "first_byte_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Means("that of `[upstream]`");
+        /// As in `[upstream]`.
+        "idle_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Means("that of `[upstream]`");
+        /// As in `[upstream]`.
+        "keepalive": Shape::Duration { min: seconds(0), max: DAY }, Means("that of `[upstream]`");
+        /// As in `[upstream]`.
+        "connections_max": Shape::Count { min: 1, max: 100_000 }, Means("that of `[upstream]`");
+        "tls": Shape::Table(&MEMBER_TLS), Means("`[upstream.tls]`");
+        "check": Shape::Table(&CHECK), Means("the defaults below");
+    }
+
+    /// A member that needs more than an address.
+    MEMBER at "pools.NAME.members[]" {
+        /// `"host:port"` or `"unix:/path"`.
+        "address": Shape::Text(&forms::MEMBER), Refused;
+        /// Share of the load within the pool: a member of weight 2 gets twice as much as one of weight 1.
+        "weight": Shape::Count { min: 1, max: 1000 }, Value("1");
+        /// Most requests in flight at once; what is too much goes to other members. A Puppet server works on as many
+        /// catalogs as it has JRuby instances.
+        "max": Shape::Count { min: 1, max: 100_000 }, Means("no limit of its own");
+        /// Name that the member's certificate must carry.
+        "server_name": Shape::Text(&forms::SERVER_NAME), Means("the host of `address`");
+    }
+
+    /// How members are probed.
+    CHECK at "pools.NAME.check" {
+        /// What a probe asks. `http`: GET `/status/v1/simple`, wanting 200 and `running`, which a Puppet server says only
+        /// when it can work. `tcp`: a connection that opens. `none`: no probes; a member is up until it refuses a connection.
+        "type": Shape::Word(&["http", "tcp", "none"]), Value("\"http\"");
+        /// Time between two probes of a member.
+        "interval": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"5s\"");
+        /// Time allowed for one probe.
+        "timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"3s\"");
+        /// Good probes in a row that bring a member up again. One that was never probed comes up on its first.
+        "rise": Shape::Count { min: 1, max: 100 }, Value("2");
+        /// Bad probes in a row that take a member down. A refused connection takes it down at once.
+        "fall": Shape::Count { min: 1, max: 100 }, Value("3");
+        /// Whether a member counts as up before its first probe has come back.
+        "assume_up": Shape::Switch, Value("false");
+    }
+
+    /// A route: conditions, who may use it, and a pool. All conditions must hold; the first route that matches wins; the
+    /// built-in routes follow. What an endpoint of a Puppet server demands of the client holds on every route.
+    ROUTE at "routes[]" {
+        /// Name in records, metrics and `explain`.
+        "name": Shape::Text(&forms::NAME), Refused;
+        /// Pool that requests go to.
+        "pool": Shape::Text(&forms::POOL), Refused;
+        /// Condition: host names, compared without case and port.
+        "host": Shape::Texts(&forms::HOST), Means("any host");
+        /// Condition: the path, as `{ prefix = "/a" }`, `{ exact = "/a/b" }` or `{ regex = "/a/[0-9]+" }`.
+        "path": Shape::OneOf(&PATH), Means("any path");
+        /// Condition: methods. The next route is tried for others.
+        "method": Shape::Texts(&forms::METHOD), Means("any method");
+        /// Condition: header fields and their exact values, as `{ X-Site = "north" }`; all must hold.
+        "header": Shape::Pairs, Means("any header");
+        /// Condition: certnames of verified clients; `*` stands for any run of characters. The next route is tried for others.
+        "certname": Shape::Texts(&forms::CERTNAME_PATTERN), Means("any client");
+        /// Access: `verified` clients only, or `any`, where the endpoint's class allows it.
+        "client": Shape::Word(&["verified", "any"]), Value("\"verified\"");
+        /// Access: certnames that may use the route; `*` stands for any run of characters. Who matches the conditions and is
+        /// not named here gets a 403.
+        "allow": Shape::Texts(&forms::CERTNAME_PATTERN), Means("all that `client` admits");
+        /// Guarded classes of endpoints that this route opens: the administration of the CA or compilation for services,
+        /// to those whom `allow` names.
+        "classes": Shape::Words(CLASSES), Value("[]");
+        /// Ignore the classes of endpoints: for members that are no Puppet servers. A Puppet server behind such a route is
+        /// open to all whom the route admits.
+        "unguarded": Shape::Switch, Value("false");
+        /// Largest request body; more is answered 413.
+        "body_max": Shape::Size { min: 0, max: 1 << 40 }, Means("16 KiB on enrolment, else none");
+    }
+
+    /// A path condition: exactly one of these.
+    PATH at "routes[].path" {
+        /// This path and everything below it, by whole segments: `/a` is not `/ab`.
+        "prefix": Shape::Text(&forms::PATH_SEGMENTS), Means("no such condition");
+        /// This path alone.
+        "exact": Shape::Text(&forms::PATH_SEGMENTS), Means("no such condition");
+        /// A regular expression that the whole path must match.
+        "regex": Shape::Text(&forms::REGEX), Means("no such condition");
+    }
+
+    /// One line for each exchange and each refused handshake.
+    ACCESS_LOG at "access_log" {
+        /// `"stdout"`, or a file that is opened again on each reload.
+        "path": Shape::Text(&forms::OUTPUT), Value("\"stdout\"");
+        /// `combined`: Apache's form with the certname as user, and more fields after it; `json`: one object a line.
+        "format": Shape::Word(&["combined", "json"]), Value("\"combined\"");
+        /// Most lines that wait to be written; more are dropped and counted, since no request waits for a disk.
+        "queue_max": Shape::Count { min: 1, max: 10_000_000 }, Value("8192");
+    }
+
+    /// The socket that `reload` and other commands talk to.
+    ADMIN at "admin" {
+        /// Unix socket, with mode 0600.
+        "socket": Shape::Text(&forms::SOCKET), Value("\"/run/proscenium/admin.sock\"");
+    }
+}
+
+/// Words of the classes that a route can open; nothing opens what is never passed on.
+pub(crate) const CLASSES: &[&str] = &[
+    "enrolment",
+    "renewal",
+    "ca-administration",
+    "own-documents",
+    "files",
+    "filebucket",
+    "services",
+    "status",
+];
+
+#[cfg(test)]
+mod tests {
+    use routing::Class;
+
+    #[test]
+    fn the_words_of_classes_are_those_of_the_routes() {
+        let openable = Class::ALL.into_iter().filter(|class| !matches!(class, Class::Never | Class::Unknown));
+        let words: Vec<_> = openable.map(Class::as_str).collect();
+        assert_eq!(words, super::CLASSES);
+    }
+}

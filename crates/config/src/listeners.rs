@@ -1,0 +1,61 @@
+//! `[listeners.NAME]`.
+
+use std::{collections::HashMap, net::SocketAddr};
+
+use listener::settings::{ClientCert, OnInvalid, Settings};
+
+use crate::{report::Problem, section::Section};
+
+pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<Settings> {
+    let sections = root.named("listeners");
+    if sections.is_empty() && !root.is_no_table("listeners") {
+        problems.push(
+            root.error("listeners", "nothing to listen on")
+                .expected("at least one listener")
+                .help("write [listeners.agents] with address = \"0.0.0.0:8140\""),
+        );
+    }
+    let listeners: Vec<_> = sections
+        .iter()
+        .filter_map(|(name, section)| settings(name, section).map(|settings| (settings, section)))
+        .collect();
+    shared_addresses(&listeners, problems);
+    listeners.into_iter().map(|(settings, _)| settings).collect()
+}
+
+fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
+    Some(Settings {
+        name: name.into(),
+        address: section.text("address")?.parse().ok()?,
+        client_cert: match section.text("client_cert")?.as_str() {
+            "required" => ClientCert::Required,
+            _ => ClientCert::Optional,
+        },
+        on_invalid: match section.text("on_invalid")?.as_str() {
+            "abort" => OnInvalid::Abort,
+            "forward" => OnInvalid::Forward,
+            _ => OnInvalid::Explain,
+        },
+        connections_max: section.count("connections_max")?,
+        handshakes_max: section.count("handshakes_max")?,
+        handshake_timeout: section.duration("handshake_timeout")?,
+        head_timeout: section.duration("head_timeout")?,
+        idle_timeout: section.duration("idle_timeout")?,
+        write_timeout: section.duration("write_timeout")?,
+        head_bytes_max: section.size("head_max")?.try_into().ok()?,
+    })
+}
+
+/// Port 0 is a different port each time.
+fn shared_addresses(listeners: &[(Settings, &Section<'_>)], problems: &mut Vec<Problem>) {
+    let mut names: HashMap<SocketAddr, &str> = HashMap::new();
+    for (settings, section) in listeners.iter().filter(|(settings, _)| settings.address.port() != 0) {
+        if let Some(other) = names.insert(settings.address, &settings.name) {
+            problems.push(
+                section
+                    .error("address", format!("listener `{other}` has this address too"))
+                    .expected("an address of its own"),
+            );
+        }
+    }
+}

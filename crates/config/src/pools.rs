@@ -1,0 +1,243 @@
+//! `[upstream]` and `[pools.NAME]`.
+
+use std::collections::HashSet;
+
+use balancing::settings::{Algorithm, CheckKind, CheckSettings, MemberSettings, PoolSettings};
+use proxy::settings::{HostRule, PoolRules};
+use upstream::settings::{Plaintext, Scheme, Settings};
+
+use crate::{
+    config::{MemberTls, PoolConfig},
+    examination::{MemberEntry, closest},
+    forms::Address,
+    report::Problem,
+    section::Section,
+    trust::Naming,
+};
+
+/// A member with where it stands in the file.
+struct Entry<'d> {
+    settings: MemberSettings,
+    /// The pool's section, or the member's own.
+    section: Section<'d>,
+    key_path: String,
+    span: Option<std::ops::Range<usize>>,
+}
+
+/// `[upstream]`: the part that pools take over.
+pub(crate) fn upstream(root: &Section<'_>) -> Settings {
+    let section = root.table("upstream");
+    overridden(&section, &Settings::default())
+}
+
+/// The part of `[upstream]` that belongs to the exchange.
+pub(crate) fn exchange(root: &Section<'_>) -> proxy::settings::Settings {
+    let section = root.table("upstream");
+    let default = proxy::settings::Settings::default();
+    proxy::settings::Settings {
+        discard_bytes_max: section.size("discard_max").unwrap_or(default.discard_bytes_max),
+        discard_timeout: section.duration("discard_timeout").unwrap_or(default.discard_timeout),
+        attempts_max: section.count("attempts_max").unwrap_or(default.attempts_max),
+        ..default
+    }
+}
+
+pub(crate) fn build(
+    root: &Section<'_>,
+    upstream: &Settings,
+    towards_clients: Option<&MemberTls>,
+    naming: &mut Naming<'_>,
+) -> Vec<PoolConfig> {
+    let sections = root.named("pools");
+    let default = towards_clients.map(|above| naming.member_tls(&root.table("upstream").table("tls"), above));
+    let pools = sections
+        .iter()
+        .map(|(name, section)| pool(name, section, upstream, default.as_ref(), naming))
+        .collect();
+    builtin_pools(root, &sections, &mut naming.problems);
+    pools
+}
+
+fn pool(
+    name: &str,
+    section: &Section<'_>,
+    upstream: &Settings,
+    default: Option<&MemberTls>,
+    naming: &mut Naming<'_>,
+) -> PoolConfig {
+    let settings = Settings {
+        scheme: match section.text("scheme").as_deref() {
+            Some("http") => Scheme::Http,
+            _ => Scheme::Https,
+        },
+        plaintext: match section.text("plaintext").as_deref() {
+            Some("trusted-network") => Plaintext::TrustedNetwork,
+            _ => Plaintext::Loopback,
+        },
+        ..overridden(section, upstream)
+    };
+    let members = members(section);
+    let tls = match settings.scheme {
+        Scheme::Https => default.map(|default| naming.member_tls(&section.table("tls"), default)),
+        Scheme::Http => None,
+    };
+    if let Some(tls) = &tls {
+        naming.seen_by_members(&tls.credential);
+    }
+    let problems = &mut naming.problems;
+    count_members(section, &members, problems);
+    match settings.scheme {
+        Scheme::Https => names_for_tls(&members, section, problems),
+        Scheme::Http => plain_members(&members, section, settings.plaintext, problems),
+    }
+    PoolConfig {
+        pool: PoolSettings {
+            name: name.into(),
+            members: members.into_iter().map(|entry| entry.settings).collect(),
+            algorithm: match section.text("algorithm").as_deref() {
+                Some("round-robin") => Algorithm::RoundRobin,
+                _ => Algorithm::LeastConnections,
+            },
+            check: check(&section.table("check")),
+        },
+        upstream: settings,
+        rules: PoolRules {
+            forward_cert: section.switch("forward_cert"),
+            host: match section.text("host").as_deref() {
+                Some("member") => HostRule::Member,
+                _ => HostRule::Keep,
+            },
+        },
+        tls,
+    }
+}
+
+fn overridden(section: &Section<'_>, above: &Settings) -> Settings {
+    Settings {
+        connect_timeout: section.duration("connect_timeout").unwrap_or(above.connect_timeout),
+        first_byte_timeout: section.duration("first_byte_timeout").unwrap_or(above.first_byte_timeout),
+        idle_timeout: section.duration("idle_timeout").unwrap_or(above.idle_timeout),
+        keepalive: section.duration("keepalive").unwrap_or(above.keepalive),
+        connections_max: section.count("connections_max").unwrap_or(above.connections_max),
+        ..*above
+    }
+}
+
+fn check(section: &Section<'_>) -> CheckSettings {
+    let default = CheckSettings::default();
+    CheckSettings {
+        kind: match section.text("type").as_deref() {
+            Some("tcp") => CheckKind::Tcp,
+            Some("none") => CheckKind::None,
+            _ => CheckKind::Http,
+        },
+        interval: section.duration("interval").unwrap_or(default.interval),
+        timeout: section.duration("timeout").unwrap_or(default.timeout),
+        rise: section.count("rise").unwrap_or(default.rise),
+        fall: section.count("fall").unwrap_or(default.fall),
+        assume_up: section.switch("assume_up"),
+    }
+}
+
+fn members<'d>(pool: &Section<'d>) -> Vec<Entry<'d>> {
+    let entries = pool.entries("members").into_iter();
+    entries.filter_map(|entry| member(pool, entry)).collect()
+}
+
+fn member<'d>(pool: &Section<'d>, entry: MemberEntry<'d>) -> Option<Entry<'d>> {
+    match entry {
+        MemberEntry::Text { text, span, path } => Some(Entry {
+            settings: MemberSettings {
+                address: text,
+                weight: 1,
+                in_flight_max: None,
+                server_name: None,
+            },
+            section: pool.clone(),
+            key_path: path,
+            span: Some(span),
+        }),
+        MemberEntry::Table(section) => Some(Entry {
+            settings: MemberSettings {
+                address: section.text("address")?,
+                weight: section.count("weight")?,
+                in_flight_max: section.count("max"),
+                server_name: section.text("server_name"),
+            },
+            key_path: section.key_path("address"),
+            span: section.span("address"),
+            section,
+        }),
+    }
+}
+
+fn count_members(section: &Section<'_>, members: &[Entry<'_>], problems: &mut Vec<Problem>) {
+    if section.is_empty_list("members") {
+        problems.push(section.error("members", "an empty pool").expected("at least one member"));
+    }
+    let mut seen = HashSet::new();
+    for entry in members.iter().filter(|entry| !seen.insert(entry.settings.address.to_lowercase())) {
+        let message = format!("\"{}\" is in this pool already", entry.settings.address);
+        let problem = Problem::error(&entry.key_path, message).help("for a larger share give one entry a `weight`");
+        problems.push(entry.section.place(problem, entry.span.clone()));
+    }
+}
+
+/// A certificate is held against a name, and a Unix socket has none.
+fn names_for_tls(members: &[Entry<'_>], pool: &Section<'_>, problems: &mut Vec<Problem>) {
+    let nameless = |entry: &&Entry<'_>| {
+        entry.settings.server_name.is_none() && matches!(Address::parse(&entry.settings.address), Ok(Address::Unix))
+    };
+    for entry in members.iter().filter(nameless) {
+        let problem = Problem::error(&entry.key_path, "a Unix socket has no name to hold a certificate against")
+            .expected("`server_name`, or scheme = \"http\" for the pool");
+        problems.push(entry.section.place(problem, entry.span.clone()));
+    }
+    if pool.text("plaintext").is_some() {
+        problems.push(pool.warning("plaintext", "no effect beside scheme = \"https\""));
+    }
+}
+
+fn plain_members(members: &[Entry<'_>], pool: &Section<'_>, plaintext: Plaintext, problems: &mut Vec<Problem>) {
+    if pool.is_set("tls") {
+        problems.push(pool.warning("tls", "no effect beside scheme = \"http\""));
+    }
+    let remote = |entry: &&Entry<'_>| Address::parse(&entry.settings.address).is_ok_and(|address| !address.is_local());
+    let remote: Vec<_> = members.iter().filter(remote).collect();
+    if plaintext == Plaintext::TrustedNetwork {
+        if !remote.is_empty() {
+            problems.push(pool.warning("plaintext", "whoever is on the way to these members can write any identity"));
+        }
+        return;
+    }
+    for entry in remote {
+        let address = &entry.settings.address;
+        let problem = Problem::error(&entry.key_path, format!("plain HTTP to \"{address}\" would leave this machine"))
+            .expected("a loopback address, `localhost` or a Unix socket")
+            .help("whoever is on the way could write any identity: use scheme = \"https\"")
+            .help("or, if nobody else can be on the way, say plaintext = \"trusted-network\" in this pool");
+        problems.push(entry.section.place(problem, entry.span.clone()));
+    }
+}
+
+/// The built-in routes lead to `ca` and to `compilers`: without either they are a 404 that agents read as "not yet".
+fn builtin_pools(root: &Section<'_>, sections: &[(String, Section<'_>)], problems: &mut Vec<Problem>) {
+    if !root.switch("builtin_routes") || root.is_no_table("pools") {
+        return;
+    }
+    let names = || sections.iter().map(|(name, _)| name.as_str());
+    for (wanted, work) in [("ca", "/puppet-ca"), ("compilers", "everything else")] {
+        if names().any(|name| name == wanted) {
+            continue;
+        }
+        let problem = root
+            .error("pools", format!("no pool `{wanted}`, where the built-in routes send {work}"))
+            .expected(format!("[pools.{wanted}] with its `members`"));
+        let others = names().filter(|name| !["ca", "compilers", "filebucket"].contains(name));
+        let problem = match closest(wanted, others) {
+            Some(close) => problem.help(format!("is it the pool `{close}`? Then it has to be named `{wanted}`")),
+            None => problem,
+        };
+        problems.push(problem.help("or write routes of your own and say builtin_routes = false"));
+    }
+}

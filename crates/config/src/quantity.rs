@@ -1,0 +1,86 @@
+//! Durations and sizes as text: a whole number and a unit, so that no key needs one.
+
+use std::time::Duration;
+
+/// Reads `"60s"`: milliseconds, seconds, minutes, hours or days.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = split(text)?;
+    let milliseconds = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    number.checked_mul(milliseconds).map(Duration::from_millis)
+}
+
+/// Reads `"8KiB"`: bytes, or powers of 1024 of them.
+pub(crate) fn size(text: &str) -> Option<u64> {
+    let (number, unit) = split(text)?;
+    let bytes = match unit {
+        "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    number.checked_mul(bytes)
+}
+
+/// Writes a duration in the largest unit that holds it whole, one alone in the next smaller: `60s`, `24h`.
+pub(crate) fn show_duration(duration: Duration) -> String {
+    let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let units = [(3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    match units.iter().find(|(unit, _)| milliseconds > *unit && milliseconds.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", milliseconds / unit),
+        None if milliseconds == 0 => "0s".into(),
+        None => "1ms".into(),
+    }
+}
+
+/// Writes a size in the largest unit that holds it whole.
+pub(crate) fn show_size(bytes: u64) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", bytes / unit),
+        None => format!("{bytes}B"),
+    }
+}
+
+fn split(text: &str) -> Option<(u64, &str)> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    Some((number.parse().ok()?, unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantity_is_a_whole_number_and_a_unit() {
+        for (text, milliseconds) in [("60s", 60_000), ("500ms", 500), ("11m", 660_000), ("2h", 7_200_000), ("0s", 0)] {
+            assert_eq!(duration(text), Some(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for (text, bytes) in [("8KiB", 8192), ("0B", 0), ("4MiB", 4 << 20), ("1GiB", 1 << 30)] {
+            assert_eq!(size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "60", "s", "60 s", "1.5s", "-1s", "1m30s", "8kb", "8K", "99999999999999999999s", "18446744073709551615d"] {
+            assert_eq!(duration(text), None, "{text}");
+            assert_eq!(size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_reads_back_as_the_same() {
+        for milliseconds in [0, 1, 999, 1_000, 1_500, 60_000, 90_000, 660_000, 3_600_000, 86_400_000] {
+            let value = Duration::from_millis(milliseconds);
+            assert_eq!(duration(&show_duration(value)), Some(value), "{milliseconds}");
+        }
+        for bytes in [0, 1, 1023, 1024, 65_536, 4 << 20, 3 << 30] {
+            assert_eq!(size(&show_size(bytes)), Some(bytes), "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! `[[routes]]`.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use routing::{ClientRule, PathPattern, RouteSettings, RouteTable, Settings};
+
+use crate::{examination::closest, report::Problem, section::Section};
+
+pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Settings {
+    let sections = root.tables("routes");
+    let builtin_routes = root.switch("builtin_routes");
+    if sections.is_empty() && !builtin_routes {
+        problems.push(root.error("builtin_routes", "no routes at all").expected("true, or [[routes]] of your own"));
+    }
+    let pools: Vec<_> = root.named("pools").into_iter().map(|(name, _)| name).collect();
+    for section in &sections {
+        known_pool(section, &pools, problems);
+        guards(section, problems);
+    }
+    repeated_names(&sections, problems);
+    idle_pools(root, &sections, builtin_routes, problems);
+    table(&sections, builtin_routes, &pools, problems)
+}
+
+/// The settings, after the table that is made of them has been tried: what it refuses and nothing above has said yet.
+fn table(
+    sections: &[Section<'_>],
+    builtin_routes: bool,
+    pools: &[String],
+    problems: &mut Vec<Problem>,
+) -> Settings {
+    let (sections, routes): (Vec<_>, Vec<_>) =
+        sections.iter().filter_map(|section| Some((section, route(section)?))).unzip();
+    let settings = Settings { routes, builtin_routes };
+    let names: Vec<Arc<str>> = pools.iter().map(|name| name.as_str().into()).collect();
+    for refused in RouteTable::new(&settings, &names).err().unwrap_or_default() {
+        let Some(section) = refused.route.and_then(|index| sections.get(index)) else {
+            // Pools of the built-in routes: `pools` reports them.
+            continue;
+        };
+        let key = section.key_path(refused.key);
+        if !problems.iter().any(|problem| problem.key.starts_with(&key)) {
+            problems.push(section.error(refused.key, refused.message));
+        }
+    }
+    settings
+}
+
+fn route(section: &Section<'_>) -> Option<RouteSettings> {
+    Some(RouteSettings {
+        name: section.text("name")?,
+        host: section.texts("host"),
+        path: path(&section.table("path")),
+        method: section.texts("method"),
+        header: section.pairs("header"),
+        certname: section.texts("certname"),
+        pool: section.text("pool")?,
+        client: match section.text("client")?.as_str() {
+            "any" => ClientRule::Any,
+            _ => ClientRule::Verified,
+        },
+        allow: section.texts("allow"),
+        classes: section.texts("classes").iter().filter_map(|word| word.parse().ok()).collect(),
+        unguarded: section.switch("unguarded"),
+        body_bytes_max: section.size("body_max"),
+    })
+}
+
+fn path(section: &Section<'_>) -> Option<PathPattern> {
+    let prefix = || section.text("prefix").map(PathPattern::Prefix);
+    let exact = || section.text("exact").map(PathPattern::Exact);
+    let regex = || section.text("regex").map(PathPattern::Regex);
+    prefix().or_else(exact).or_else(regex)
+}
+
+fn known_pool(section: &Section<'_>, pools: &[String], problems: &mut Vec<Problem>) {
+    let Some(pool) = section.text("pool").filter(|pool| !pools.contains(pool)) else {
+        return;
+    };
+    let known = || pools.iter().map(String::as_str);
+    let problem = section.error("pool", format!("no pool `{pool}`")).expected("the name of a pool");
+    problems.push(match closest(&pool, known()) {
+        Some(close) => problem.help(format!("did you mean \"{close}\"?")),
+        None if pools.is_empty() => problem.help(format!("write [pools.{pool}] with its `members`")),
+        None => problem.help(format!("pools here: {}", known().collect::<Vec<_>>().join(", "))),
+    });
+}
+
+/// What a route leaves unguarded, or says without an effect.
+fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
+    if section.switch("unguarded") {
+        let problem = section.warning("unguarded", "this route ignores what Puppet's endpoints demand of a client");
+        problems.push(problem.help("right for members that are no Puppet servers, and for no others"));
+        if section.is_set("classes") {
+            problems.push(section.warning("classes", "no effect beside unguarded = true"));
+        }
+    }
+    for key in ["allow", "certname", "host", "method"] {
+        if section.is_empty_list(key) {
+            let message = "an empty list, which reads as nobody and means anybody";
+            problems.push(section.error(key, message).expected("at least one element, or no such key"));
+        }
+    }
+}
+
+fn repeated_names(sections: &[Section<'_>], problems: &mut Vec<Problem>) {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for (index, section) in sections.iter().enumerate() {
+        let Some(name) = section.text("name") else {
+            continue;
+        };
+        if let Some(other) = seen.insert(name.clone(), index) {
+            let problem = section.error("name", format!("`routes[{other}]` is named \"{name}\" too"));
+            problems.push(problem.expected("a name of its own"));
+        }
+    }
+}
+
+/// A pool that no route leads to is a slip more often than a plan.
+fn idle_pools(root: &Section<'_>, sections: &[Section<'_>], builtin_routes: bool, problems: &mut Vec<Problem>) {
+    let builtin = ["ca", "compilers", "filebucket"].into_iter().filter(|_| builtin_routes).map(ToOwned::to_owned);
+    let used: HashSet<_> = sections.iter().filter_map(|section| section.text("pool")).chain(builtin).collect();
+    for (name, section) in root.named("pools").iter().filter(|(name, _)| !used.contains(name)) {
+        let problem = Problem::warning(root.key_path("pools") + "." + name, "no route leads to this pool");
+        problems.push(section.place(problem, section.own_span()));
+    }
+}

@@ -1,0 +1,330 @@
+//! A configuration as TOML again: what is in force, every default filled in or left out.
+
+use std::{fmt::Write as _, path::Path};
+
+use identity::settings::{DnFormat, SubjectRule};
+use listener::settings::{ClientCert, OnInvalid};
+use pki::settings::CrlExpired;
+use routing::settings::{ClientRule, PathPattern};
+use telemetry::settings::Format;
+use upstream::settings::{Plaintext, Scheme};
+
+use crate::{
+    config::{Config, Credential, MemberTls, Output, PoolConfig},
+    keys,
+    quantity::{show_duration, show_size},
+    schema::{Absent, Table},
+    section::join,
+};
+
+/// One table on its way to TOML: keys with their values as TOML.
+struct Printer {
+    text: String,
+    /// Whether keys that stand at their defaults are written.
+    defaults: bool,
+}
+
+impl Config {
+    /// What is in force, as TOML that reads back as the same: what differs from the defaults, or with `defaults`
+    /// every setting. Materials are named, never shown.
+    #[must_use]
+    pub fn show(&self, defaults: bool) -> String {
+        let mut printer = Printer {
+            text: String::new(),
+            defaults,
+        };
+        self.show_top(&mut printer);
+        self.show_listeners(&mut printer);
+        self.show_trust(&mut printer);
+        self.show_upstream(&mut printer);
+        for pool in &self.pools {
+            show_pool(pool, self, &mut printer);
+        }
+        self.show_routes(&mut printer);
+        self.show_rest(&mut printer);
+        printer.text
+    }
+
+    fn show_top(&self, printer: &mut Printer) {
+        let keys = [
+            ("ssldir", self.ssldir.as_deref().map(path)),
+            ("certname", self.certname.as_deref().map(text)),
+            ("workers", Some(self.workers.to_string())),
+            ("builtin_routes", Some(self.routes.builtin_routes.to_string())),
+            ("drain_grace", Some(text(&show_duration(self.drain_grace)))),
+        ];
+        printer.table(&keys::ROOT, "", &keys);
+    }
+
+    fn show_listeners(&self, printer: &mut Printer) {
+        for settings in &self.listeners {
+            let client_cert = match settings.client_cert {
+                ClientCert::Optional => "optional",
+                ClientCert::Required => "required",
+            };
+            let on_invalid = match settings.on_invalid {
+                OnInvalid::Explain => "explain",
+                OnInvalid::Abort => "abort",
+                OnInvalid::Forward => "forward",
+            };
+            let keys = [
+                ("address", Some(text(&settings.address.to_string()))),
+                ("client_cert", Some(text(client_cert))),
+                ("on_invalid", Some(text(on_invalid))),
+                ("connections_max", Some(settings.connections_max.to_string())),
+                ("handshakes_max", Some(settings.handshakes_max.to_string())),
+                ("handshake_timeout", Some(text(&show_duration(settings.handshake_timeout)))),
+                ("head_timeout", Some(text(&show_duration(settings.head_timeout)))),
+                ("idle_timeout", Some(text(&show_duration(settings.idle_timeout)))),
+                ("write_timeout", Some(text(&show_duration(settings.write_timeout)))),
+                ("head_max", Some(text(&show_size(settings.head_bytes_max as u64)))),
+            ];
+            printer.table(&keys::LISTENER, &format!("[{}]", join("listeners", &settings.name)), &keys);
+        }
+    }
+
+    fn show_trust(&self, printer: &mut Printer) {
+        let certificates: Vec<_> = self.certificates.iter().map(credential).collect();
+        let certificates = format!("[{}]", certificates.join(", "));
+        printer.table(&keys::TLS, "[tls]", &[("certificates", Some(certificates))]);
+        let trust = &self.trust;
+        let crl_expired = match trust.settings.crl_expired {
+            CrlExpired::Warn => "warn",
+            CrlExpired::Reject => "reject",
+        };
+        let keys = [
+            ("ca", Some(paths(&trust.ca))),
+            ("crl", Some(paths(&trust.crl))),
+            ("depth", Some(trust.settings.depth.to_string())),
+            ("unchecked", Some(texts(&trust.settings.unchecked))),
+            ("crl_expired", Some(text(crl_expired))),
+            ("revoked_close_rate", Some(trust.revoked_close_rate.to_string())),
+        ];
+        printer.table(&keys::TRUST, "[trust]", &keys);
+        let subject = match self.identity.subject {
+            SubjectRule::Puppet => "puppet",
+            SubjectRule::SingleCn => "single-cn",
+        };
+        let dn_format = match self.identity.dn_format {
+            DnFormat::Rfc2253 => "rfc2253",
+        };
+        let keys = [("subject", Some(text(subject))), ("dn_format", Some(text(dn_format)))];
+        printer.table(&keys::IDENTITY, "[identity]", &keys);
+    }
+
+    fn show_upstream(&self, printer: &mut Printer) {
+        let settings = &self.upstream;
+        let keys = [
+            ("connect_timeout", Some(text(&show_duration(settings.connect_timeout)))),
+            ("first_byte_timeout", Some(text(&show_duration(settings.first_byte_timeout)))),
+            ("idle_timeout", Some(text(&show_duration(settings.idle_timeout)))),
+            ("keepalive", Some(text(&show_duration(settings.keepalive)))),
+            ("connections_max", Some(settings.connections_max.to_string())),
+            ("attempts_max", Some(self.exchange.attempts_max.to_string())),
+            ("discard_max", Some(text(&show_size(self.exchange.discard_bytes_max)))),
+            ("discard_timeout", Some(text(&show_duration(self.exchange.discard_timeout)))),
+        ];
+        printer.table(&keys::UPSTREAM, "[upstream]", &keys);
+    }
+
+    fn show_routes(&self, printer: &mut Printer) {
+        for route in &self.routes.routes {
+            let list = |texts_: &[String]| (!texts_.is_empty()).then(|| texts(texts_));
+            let condition = route.path.as_ref().map(|pattern| match pattern {
+                PathPattern::Prefix(prefix) => format!("{{ prefix = {} }}", text(prefix)),
+                PathPattern::Exact(exact) => format!("{{ exact = {} }}", text(exact)),
+                PathPattern::Regex(regex) => format!("{{ regex = {} }}", text(regex)),
+            });
+            let header = |(name, value): &(String, String)| format!("{} = {}", join("", name), text(value));
+            let headers: Vec<_> = route.header.iter().map(header).collect();
+            let client = match route.client {
+                ClientRule::Verified => "verified",
+                ClientRule::Any => "any",
+            };
+            let classes: Vec<_> = route.classes.iter().map(|class| class.as_str().to_owned()).collect();
+            let keys = [
+                ("name", Some(text(&route.name))),
+                ("pool", Some(text(&route.pool))),
+                ("host", list(&route.host)),
+                ("path", condition),
+                ("method", list(&route.method)),
+                ("header", (!headers.is_empty()).then(|| format!("{{ {} }}", headers.join(", ")))),
+                ("certname", list(&route.certname)),
+                ("client", Some(text(client))),
+                ("allow", list(&route.allow)),
+                ("classes", Some(texts(&classes))),
+                ("unguarded", Some(route.unguarded.to_string())),
+                ("body_max", route.body_bytes_max.map(|bytes| text(&show_size(bytes)))),
+            ];
+            printer.table(&keys::ROUTE, "[[routes]]", &keys);
+        }
+    }
+
+    fn show_rest(&self, printer: &mut Printer) {
+        let output = match &self.access_log.output {
+            Output::Stdout => text("stdout"),
+            Output::File(file) => path(file),
+        };
+        let format = match self.access_log.settings.format {
+            Format::Combined => "combined",
+            Format::Json => "json",
+        };
+        let keys = [
+            ("path", Some(output)),
+            ("format", Some(text(format))),
+            ("queue_max", Some(self.access_log.settings.queue_max.to_string())),
+        ];
+        printer.table(&keys::ACCESS_LOG, "[access_log]", &keys);
+        printer.table(&keys::ADMIN, "[admin]", &[("socket", Some(path(&self.admin.socket)))]);
+    }
+}
+
+fn show_pool(config: &PoolConfig, whole: &Config, printer: &mut Printer) {
+    use balancing::settings::{Algorithm, CheckKind};
+    use proxy::settings::HostRule;
+    let (settings, above) = (&config.upstream, &whole.upstream);
+    let all = printer.defaults;
+    let scheme = match settings.scheme {
+        Scheme::Https => "https",
+        Scheme::Http => "http",
+    };
+    let algorithm = match config.pool.algorithm {
+        Algorithm::LeastConnections => "least-connections",
+        Algorithm::RoundRobin => "round-robin",
+    };
+    let host = match config.rules.host {
+        HostRule::Keep => "keep",
+        HostRule::Member => "member",
+    };
+    let own = |value: String, differs: bool| (all || differs).then_some(value);
+    let duration = |one, other| own(text(&show_duration(one)), one != other);
+    let members: Vec<_> = config.pool.members.iter().map(member).collect();
+    let keys = [
+        ("members", Some(format!("[{}]", members.join(", ")))),
+        ("scheme", Some(text(scheme))),
+        ("plaintext", (settings.plaintext == Plaintext::TrustedNetwork).then(|| text("trusted-network"))),
+        ("algorithm", Some(text(algorithm))),
+        ("forward_cert", Some(config.rules.forward_cert.to_string())),
+        ("host", Some(text(host))),
+        ("connect_timeout", duration(settings.connect_timeout, above.connect_timeout)),
+        ("first_byte_timeout", duration(settings.first_byte_timeout, above.first_byte_timeout)),
+        ("idle_timeout", duration(settings.idle_timeout, above.idle_timeout)),
+        ("keepalive", duration(settings.keepalive, above.keepalive)),
+        (
+            "connections_max",
+            own(settings.connections_max.to_string(), settings.connections_max != above.connections_max),
+        ),
+    ];
+    let header = join("pools", &config.pool.name);
+    printer.table(&keys::POOL, &format!("[{header}]"), &keys);
+    if let Some(tls) = &config.tls {
+        show_member_tls(tls, whole, &format!("[{header}.tls]"), printer);
+    }
+    let check = &config.pool.check;
+    let kind = match check.kind {
+        CheckKind::Http => "http",
+        CheckKind::Tcp => "tcp",
+        CheckKind::None => "none",
+    };
+    let keys = [
+        ("type", Some(text(kind))),
+        ("interval", Some(text(&show_duration(check.interval)))),
+        ("timeout", Some(text(&show_duration(check.timeout)))),
+        ("rise", Some(check.rise.to_string())),
+        ("fall", Some(check.fall.to_string())),
+        ("assume_up", Some(check.assume_up.to_string())),
+    ];
+    printer.table(&keys::CHECK, &format!("[{header}.check]"), &keys);
+}
+
+/// What differs from what is used towards clients.
+fn show_member_tls(tls: &MemberTls, whole: &Config, header: &str, printer: &mut Printer) {
+    let all = printer.defaults;
+    let credential = (all || whole.certificates.first() != Some(&tls.credential)).then_some(&tls.credential);
+    let keys = [
+        ("chain", credential.map(|credential| path(&credential.chain))),
+        ("key", credential.map(|credential| path(&credential.key))),
+        ("ca", (all || tls.ca != whole.trust.ca).then(|| paths(&tls.ca))),
+        ("crl", (all || tls.crl != whole.trust.crl).then(|| paths(&tls.crl))),
+    ];
+    printer.table(&keys::MEMBER_TLS, header, &keys);
+}
+
+impl Printer {
+    /// A table whose keys all stand at their defaults is left out, unless it has to be there.
+    fn table(&mut self, schema: &Table, header: &str, keys: &[(&str, Option<String>)]) {
+        let mut lines = String::new();
+        for (name, value) in keys {
+            let declared = schema.key(name);
+            let is_default = |value: &str| matches!(declared.absent, Absent::Value(default) if default == value);
+            if let Some(value) = value.as_deref().filter(|value| self.defaults || !is_default(value)) {
+                let _ = writeln!(lines, "{name} = {value}");
+            }
+        }
+        if lines.is_empty() {
+            return;
+        }
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        if !header.is_empty() {
+            let _ = writeln!(self.text, "{header}");
+        }
+        self.text.push_str(&lines);
+    }
+}
+
+fn member(settings: &balancing::settings::MemberSettings) -> String {
+    let plain = settings.weight == 1 && settings.in_flight_max.is_none() && settings.server_name.is_none();
+    if plain {
+        return text(&settings.address);
+    }
+    let mut keys = format!("address = {}", text(&settings.address));
+    if settings.weight != 1 {
+        let _ = write!(keys, ", weight = {}", settings.weight);
+    }
+    if let Some(max) = settings.in_flight_max {
+        let _ = write!(keys, ", max = {max}");
+    }
+    if let Some(name) = &settings.server_name {
+        let _ = write!(keys, ", server_name = {}", text(name));
+    }
+    format!("{{ {keys} }}")
+}
+
+fn credential(credential: &Credential) -> String {
+    format!("{{ chain = {}, key = {} }}", path(&credential.chain), path(&credential.key))
+}
+
+fn path(path: &Path) -> String {
+    text(&path.to_string_lossy())
+}
+
+fn paths(list: &[std::path::PathBuf]) -> String {
+    let quoted: Vec<_> = list.iter().map(|element| path(element)).collect();
+    match quoted.as_slice() {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
+}
+
+fn texts(list: &[String]) -> String {
+    let quoted: Vec<_> = list.iter().map(|element| text(element)).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+/// A TOML basic string.
+fn text(value: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in value.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            control if control.is_control() => {
+                let _ = write!(quoted, "\\u{:04X}", u32::from(control));
+            }
+            plain => quoted.push(plain),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

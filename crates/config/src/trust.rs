@@ -1,0 +1,244 @@
+//! Materials by name: `[tls]`, `[trust]`, `[upstream.tls]` and `[pools.NAME.tls]`, with the agent's own as defaults.
+
+use std::{ops::Range, path::PathBuf};
+
+use pki::settings::{CrlExpired, TrustSettings};
+
+use crate::{
+    agent::Agent,
+    config::{Credential, MemberTls, Trust},
+    materials::{Kind, Wanted},
+    report::Problem,
+    section::Section,
+};
+
+/// What the configuration names, and what is wrong with the naming.
+pub(crate) struct Naming<'a> {
+    pub(crate) agent: &'a Agent,
+    pub(crate) problems: Vec<Problem>,
+    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) credentials: Vec<Named>,
+}
+
+/// A credential, who names it and who sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    pub(crate) credential: Credential,
+    pub(crate) audience: Audience,
+    pub(crate) key_path: String,
+    pub(crate) from_agent: bool,
+    pub(crate) span: Option<Range<usize>>,
+}
+
+/// Who sees a credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    Clients,
+    Members,
+}
+
+/// Where a name stands in the file.
+#[derive(Clone, Debug, Default)]
+struct Mention {
+    key_path: String,
+    span: Option<Range<usize>>,
+    from_agent: bool,
+}
+
+impl Naming<'_> {
+    /// `[tls] certificates`, else the agent's.
+    pub(crate) fn certificates(&mut self, root: &Section<'_>) -> Vec<Credential> {
+        let tls = root.table("tls");
+        if !tls.is_set("certificates") {
+            return self.agents_credential(Audience::Clients).into_iter().collect();
+        }
+        let sections = tls.tables("certificates");
+        if tls.is_empty_list("certificates") {
+            self.problems.push(tls.error("certificates", "an empty list").expected("at least one certificate"));
+        }
+        sections.iter().filter_map(|section| self.written_credential(section, Audience::Clients)).collect()
+    }
+
+    /// `[trust]`, with the agent's bundle and list as defaults.
+    pub(crate) fn trust(&mut self, root: &Section<'_>) -> Trust {
+        let section = root.table("trust");
+        let settings = TrustSettings {
+            depth: section.count("depth").and_then(|depth| depth.try_into().ok()).unwrap_or_default(),
+            crl_expired: match section.text("crl_expired").as_deref() {
+                Some("reject") => CrlExpired::Reject,
+                _ => CrlExpired::Warn,
+            },
+            unchecked: section.texts("unchecked"),
+        };
+        let ca = self.bundle(&section, "ca", Kind::Ca, false).unwrap_or_else(|| self.agents_file(Kind::Ca, false));
+        let crl = self.lists(&section, &settings);
+        let agents_copy = self.agent.crl();
+        Trust {
+            crl_is_agents_copy: agents_copy.is_some_and(|copy| crl.contains(&copy)),
+            revoked_close_rate: section.count("revoked_close_rate").unwrap_or_default(),
+            settings,
+            ca,
+            crl,
+        }
+    }
+
+    /// `[upstream.tls]` or `[pools.NAME.tls]`, the rest from what stands above it.
+    pub(crate) fn member_tls(&mut self, section: &Section<'_>, above: &MemberTls) -> MemberTls {
+        let credential = match (section.is_set("chain"), section.is_set("key")) {
+            (false, false) => None,
+            (true, true) => self.written_credential(section, Audience::Members),
+            (chain, _) => {
+                let (there, lacking) = if chain { ("chain", "key") } else { ("key", "chain") };
+                let problem = section.error(there, format!("`{lacking}` is missing beside it"));
+                self.problems.push(problem.expected("`chain` and `key` together"));
+                None
+            }
+        };
+        MemberTls {
+            credential: credential.unwrap_or_else(|| above.credential.clone()),
+            ca: self.bundle(section, "ca", Kind::Ca, false).unwrap_or_else(|| above.ca.clone()),
+            crl: self.bundle(section, "crl", Kind::Crl, false).unwrap_or_else(|| above.crl.clone()),
+        }
+    }
+
+    /// Notes that members see a credential which is named for somebody else.
+    pub(crate) fn seen_by_members(&mut self, credential: &Credential) {
+        let known = |named: &&Named| named.credential == *credential;
+        if let Some(named) = self.credentials.iter().find(known).cloned() {
+            self.credentials.push(Named {
+                audience: Audience::Members,
+                ..named
+            });
+        }
+    }
+
+    /// The lists in `[trust]`, else the agent's where the bundle is the agent's too: a list belongs to its CA.
+    fn lists(&mut self, section: &Section<'_>, settings: &TrustSettings) -> Vec<PathBuf> {
+        let unchecked = !settings.unchecked.is_empty();
+        if let Some(crl) = self.bundle(section, "crl", Kind::Crl, false) {
+            if section.is_empty_list("crl") && !unchecked {
+                self.problems.push(without_lists(section.error("crl", "an empty list")));
+            }
+            return crl;
+        }
+        if !section.is_set("ca") {
+            return self.agents_file(Kind::Crl, unchecked);
+        }
+        if !unchecked {
+            self.problems.push(without_lists(section.error("ca", "no revocation list belongs to this bundle")));
+        }
+        Vec::new()
+    }
+
+    fn bundle(&mut self, section: &Section<'_>, key: &str, kind: Kind, optional: bool) -> Option<Vec<PathBuf>> {
+        if !section.is_set(key) {
+            return None;
+        }
+        let texts = section.spanned_texts(key);
+        if section.is_empty_list(key) && kind == Kind::Ca {
+            self.problems.push(section.error(key, "an empty list").expected("at least one CA bundle"));
+        }
+        for (path, span) in &texts {
+            let mention = Mention {
+                key_path: section.key_path(key),
+                span: Some(span.clone()),
+                from_agent: false,
+            };
+            self.want(PathBuf::from(path), kind, optional, mention);
+        }
+        Some(texts.into_iter().map(|(path, _)| PathBuf::from(path)).collect())
+    }
+
+    fn agents_file(&mut self, kind: Kind, optional: bool) -> Vec<PathBuf> {
+        let (path, key_path) = match kind {
+            Kind::Crl => (self.agent.crl(), "trust.crl"),
+            _ => (self.agent.ca(), "trust.ca"),
+        };
+        let Some(path) = path else {
+            if !optional {
+                self.report_missing_agent();
+            }
+            return Vec::new();
+        };
+        let mention = Mention {
+            key_path: key_path.into(),
+            span: None,
+            from_agent: true,
+        };
+        self.want(path.clone(), kind, optional, mention);
+        vec![path]
+    }
+
+    fn agents_credential(&mut self, audience: Audience) -> Option<Credential> {
+        let Some(credential) = self.agent.credential() else {
+            self.report_missing_agent();
+            return None;
+        };
+        let mention = |key_path: &str| Mention {
+            key_path: key_path.into(),
+            span: None,
+            from_agent: true,
+        };
+        self.want(credential.chain.clone(), Kind::Chain, false, mention("certname"));
+        self.want(credential.key.clone(), Kind::Key, false, mention("certname"));
+        self.credentials.push(Named {
+            credential: credential.clone(),
+            audience,
+            key_path: "certname".into(),
+            from_agent: true,
+            span: None,
+        });
+        Some(credential)
+    }
+
+    fn written_credential(&mut self, section: &Section<'_>, audience: Audience) -> Option<Credential> {
+        let credential = Credential {
+            chain: section.path("chain")?,
+            key: section.path("key")?,
+        };
+        let mention = |key: &str| Mention {
+            key_path: section.key_path(key),
+            span: section.span(key),
+            from_agent: false,
+        };
+        self.want(credential.chain.clone(), Kind::Chain, false, mention("chain"));
+        self.want(credential.key.clone(), Kind::Key, false, mention("key"));
+        self.credentials.push(Named {
+            credential: credential.clone(),
+            audience,
+            key_path: section.key_path("key"),
+            from_agent: false,
+            span: section.span("key"),
+        });
+        Some(credential)
+    }
+
+    /// Each path once; what one place needs is not optional for the others.
+    fn want(&mut self, path: PathBuf, kind: Kind, optional: bool, mention: Mention) {
+        if let Some(known) = self.wanted.iter_mut().find(|wanted| wanted.path == path) {
+            known.optional &= optional;
+            return;
+        }
+        self.wanted.push(Wanted {
+            path,
+            kind,
+            key_path: mention.key_path,
+            from_agent: mention.from_agent,
+            optional,
+            span: mention.span,
+        });
+    }
+
+    fn report_missing_agent(&mut self) {
+        let problem = self.agent.missing();
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+}
+
+fn without_lists(problem: Problem) -> Problem {
+    problem
+        .expected("`crl`, or `unchecked` to say whose certificates are accepted without a list")
+        .help("a revoked certificate would be accepted; to have that say unchecked = [\"*\"]")
+}

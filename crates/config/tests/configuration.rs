@@ -1,0 +1,222 @@
+//! What becomes of a right configuration: defaults, the examples in `conf/`, showing it again, the reference page.
+
+mod machine;
+
+use std::{fs, path::Path};
+
+use config::{Loaded, Output, Overrides};
+use machine::Machine;
+
+const SIX_LINES: &str = r#"
+[listeners.agents]
+address = "0.0.0.0:8140"
+[pools.ca]
+members = ["ca.example.com:8140"]
+[pools.compilers]
+members = ["c1.example.com:8140", "c2.example.com:8140"]
+"#;
+
+/// Every key of every table, none at its default.
+const EVERYTHING: &str = include_str!("everything.toml");
+
+fn load(text: &str) -> Loaded {
+    let loaded = Machine::with_agent().load("proscenium.toml", text, &Overrides::default());
+    loaded.unwrap_or_else(|report| panic!("{report}"))
+}
+
+fn project(path: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+#[test]
+fn six_lines_get_every_default_from_the_crates_that_obey_them() {
+    let config = load(SIX_LINES).config;
+    assert_eq!(config.workers, 2);
+    assert_eq!(config.upstream, upstream::settings::Settings::default());
+    assert_eq!(config.exchange, proxy::settings::Settings::default());
+    assert_eq!(config.identity, identity::settings::Settings::default());
+    assert_eq!(config.trust.settings, pki::settings::TrustSettings::default());
+    assert_eq!(config.routes, routing::settings::Settings::default());
+    assert_eq!(config.access_log.settings, telemetry::settings::AccessLogSettings::default());
+    assert_eq!(config.access_log.output, Output::Stdout);
+    assert_eq!(config.admin, admin::settings::Settings::default());
+    for pool in &config.pools {
+        assert_eq!(pool.pool.check, balancing::settings::CheckSettings::default());
+        assert_eq!(pool.pool.algorithm, balancing::settings::Algorithm::default());
+        assert_eq!(pool.rules, proxy::settings::PoolRules::default());
+        assert_eq!(pool.upstream, config.upstream);
+    }
+}
+
+#[test]
+fn six_lines_use_the_agents_own_files_on_both_sides() {
+    let config = load(SIX_LINES).config;
+    let ssldir = Path::new("/etc/puppetlabs/puppet/ssl");
+    let credential = &config.certificates[0];
+    assert_eq!(credential.chain, ssldir.join("certs/puppet.example.com.pem"));
+    assert_eq!(credential.key, ssldir.join("private_keys/puppet.example.com.pem"));
+    assert_eq!(config.trust.ca, [ssldir.join("certs/ca.pem")]);
+    assert_eq!(config.trust.crl, [ssldir.join("crl.pem")]);
+    assert!(config.trust.crl_is_agents_copy);
+    for pool in &config.pools {
+        let tls = pool.tls.as_ref().expect("https");
+        assert_eq!((&tls.credential, &tls.ca, &tls.crl), (credential, &config.trust.ca, &config.trust.crl));
+    }
+}
+
+#[test]
+fn the_command_line_goes_before_the_file_and_the_file_before_the_machine() {
+    let file = format!("ssldir = \"/from/file\"\ncertname = \"file\"\n{SIX_LINES}");
+    let line = Overrides {
+        ssldir: Some("/from/line".into()),
+        certname: Some("line".into()),
+    };
+    let machine = Machine {
+        certnames: vec!["only".into()],
+    };
+    for (text, overrides, ssldir, certname) in [
+        (&file, &line, "/from/line", "line"),
+        (&file, &Overrides::default(), "/from/file", "file"),
+        (&SIX_LINES.to_owned(), &Overrides::default(), "/etc/puppetlabs/puppet/ssl", "only"),
+    ] {
+        let config = machine.load("proscenium.toml", text, overrides).expect("a right file").config;
+        assert_eq!(config.ssldir.as_deref(), Some(Path::new(ssldir)));
+        assert_eq!(config.certname.as_deref(), Some(certname));
+    }
+}
+
+#[test]
+fn the_machines_name_chooses_among_several_certificates() {
+    let machine = Machine {
+        certnames: vec!["a".into(), "b".into()],
+    };
+    let config = machine.load("x", SIX_LINES, &Overrides::default()).expect("a right file").config;
+    assert_eq!(config.certname.as_deref(), Some("puppet.example.com"));
+}
+
+#[test]
+fn no_list_is_needed_where_the_file_says_so() {
+    let text = format!("[trust]\nunchecked = [\"*\"]\n{SIX_LINES}");
+    let missing = Overrides {
+        ssldir: Some("/etc/ssl".into()),
+        certname: Some("a".into()),
+    };
+    let with_list = Machine::with_agent().load("x", &text, &missing).expect("a right file").config;
+    assert_eq!(with_list.trust.crl.len(), 1, "a list that is there is used");
+    let text = format!("[trust]\nunchecked = [\"*\"]\nca = \"/etc/pki/ca.pem\"\n{SIX_LINES}");
+    let without = Machine::with_agent().load("x", &text, &missing).expect("a right file").config;
+    assert!(without.trust.crl.is_empty() && !without.trust.crl_is_agents_copy);
+}
+
+#[test]
+fn what_is_shown_reads_back_as_the_same() {
+    for text in [SIX_LINES, EVERYTHING].into_iter().map(ToOwned::to_owned).chain(examples().into_iter().map(|(_, text)| text)) {
+        let config = load(&text).config;
+        for defaults in [false, true] {
+            let shown = config.show(defaults);
+            let again = load(&shown).config;
+            assert_eq!(again, config, "{shown}");
+        }
+    }
+}
+
+
+#[test]
+fn everything_differs_from_its_default_and_is_shown() {
+    let shown = load(EVERYTHING).config.show(false);
+    let keys = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.filter_map(|line| line.split_once(" = ")).map(|(key, _)| key.to_owned()).collect()
+    };
+    let (mut written, mut shown) = (keys(EVERYTHING), keys(&shown));
+    for list in [&mut written, &mut shown] {
+        list.sort();
+        list.dedup();
+    }
+    assert_eq!(written, shown);
+}
+
+#[test]
+fn every_key_of_the_reference_is_in_everything() {
+    for line in config::defaults().lines() {
+        let Some((key, _)) = line.trim_start_matches(['#', ' ']).split_once(" = ") else {
+            continue;
+        };
+        // `exact` and `regex` stand in inline tables.
+        assert!(EVERYTHING.contains(&format!("{key} = ")), "{key} is not in everything.toml");
+    }
+}
+
+#[test]
+fn each_example_in_conf_is_right() {
+    let examples = examples();
+    assert!(examples.len() >= 4, "the examples are there");
+    for (name, text) in examples {
+        let report = config::check_text(&name, &text);
+        assert_eq!(report.count(config::Severity::Error), 0, "{report}");
+        load(&text);
+    }
+}
+
+#[test]
+fn the_installed_file_says_nothing_but_the_six_lines() {
+    let text = fs::read_to_string(project("conf/proscenium.toml")).expect("the installed file");
+    let (installed, six) = (load(&text).config, load(SIX_LINES).config);
+    assert_eq!(installed, six);
+}
+
+/// What is commented out in the installed file is right too, and says what the defaults are.
+#[test]
+fn the_installed_file_names_every_default() {
+    let text = fs::read_to_string(project("conf/proscenium.toml")).expect("the installed file");
+    let is_setting = |line: &str| line.starts_with('[') || line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+    let lines: Vec<_> = text
+        .lines()
+        .filter_map(|line| match line.strip_prefix('#') {
+            Some(commented) if is_setting(commented) => Some(commented),
+            Some(_) => None,
+            None => Some(line),
+        })
+        .collect();
+    let uncommented = load(&lines.join("\n")).config;
+    assert_eq!(uncommented.show(false), load(&text).config.show(false));
+}
+
+#[test]
+fn the_reference_page_is_fresh() {
+    let page = project("docs/configuration.md");
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&page, config::reference()).expect("a writable directory");
+    }
+    let written = fs::read_to_string(&page).unwrap_or_default();
+    assert!(written == config::reference(), "docs/configuration.md is stale: run `cargo xtask reference`");
+}
+
+#[test]
+fn equal_text_gives_an_equal_configuration() {
+    assert_eq!(load(EVERYTHING).config, load(EVERYTHING).config);
+    assert_ne!(load(EVERYTHING).config, load(SIX_LINES).config);
+}
+
+#[test]
+fn a_report_is_json_without_the_text() {
+    let report = config::check_text("a.toml", "workrs = 4\n");
+    let json = serde_json::to_value(&report).expect("plain data");
+    assert_eq!(json["file"], "a.toml");
+    assert_eq!(json["problems"][0]["key"], "workrs");
+    assert_eq!(json["problems"][0]["severity"], "error");
+    assert_eq!(json["problems"][0]["place"]["line"], 1);
+    assert_eq!(json["problems"][0]["place"]["column"], 1);
+    assert!(json.get("text").is_none());
+}
+
+fn examples() -> Vec<(String, String)> {
+    let mut paths: Vec<_> = fs::read_dir(project("conf"))
+        .expect("the directory of examples")
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    paths.sort();
+    let read = |path: &Path| (path.display().to_string(), fs::read_to_string(path).expect("an example"));
+    paths.iter().map(|path| read(path)).collect()
+}

@@ -1,0 +1,114 @@
+//! A machine made up for tests: files whose names say what is the matter with them.
+
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::{Duration, SystemTime},
+};
+
+use config::{Blob, Environment, Files, Kind, Loaded, Material, Overrides, ReadError, Report, Source, Wanted};
+
+/// Every file is there and right, but for those whose path holds one of these words: `missing`, `denied`,
+/// `world-readable`, `other` (another key than that of the certificates), `garbage`, `empty-directory`.
+pub(crate) struct Machine {
+    /// Certificates in the ssldir.
+    pub(crate) certnames: Vec<String>,
+}
+
+impl Machine {
+    pub(crate) const fn with_agent() -> Self {
+        Self { certnames: Vec::new() }
+    }
+
+    pub(crate) fn load(&self, name: &str, text: &str, overrides: &Overrides) -> Result<Loaded, Report> {
+        let source = Source {
+            name: name.into(),
+            text: text.into(),
+        };
+        config::load(&source, overrides, &environment(), self)
+    }
+}
+
+impl Files for Machine {
+    fn certnames(&self, _ssldir: &Path) -> Vec<String> {
+        self.certnames.clone()
+    }
+
+    fn read(&self, wanted: &Wanted) -> Result<Material, ReadError> {
+        let path = wanted.path.to_string_lossy();
+        let failure = |kind, message: &str| ReadError {
+            kind,
+            message: message.into(),
+        };
+        if path.contains("missing") {
+            return Err(failure(ErrorKind::NotFound, "No such file or directory (os error 2)"));
+        }
+        if path.contains("denied") {
+            return Err(failure(ErrorKind::PermissionDenied, "Permission denied (os error 13)"));
+        }
+        let blob = Blob {
+            name: path.to_string(),
+            bytes: contents(&path, wanted.kind).into_bytes(),
+        };
+        Ok(Material {
+            blobs: if path.contains("empty-directory") { Vec::new() } else { vec![blob] },
+            mode: if path.contains("world-readable") { 0o644 } else { 0o640 },
+            uid: 0,
+            gid: 0,
+            modified: Some(SystemTime::UNIX_EPOCH),
+        })
+    }
+}
+
+/// A machine with Puppet's own packages, three days after its files were written.
+pub(crate) fn environment() -> Environment {
+    Environment {
+        ssldirs: vec![PathBuf::from(Environment::SSLDIRS[0])],
+        hostname: Some("puppet.example.com".into()),
+        cores: 2,
+        now: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(3 * 86_400)),
+        ..Environment::default()
+    }
+}
+
+fn contents(path: &str, kind: Kind) -> String {
+    let pair = pair();
+    match kind {
+        _ if path.contains("garbage") => "no PEM at all".into(),
+        Kind::Key if path.contains("other") => pair.other_key.clone(),
+        Kind::Key => pair.key.clone(),
+        Kind::Chain if path.contains("pp-cli-auth") => pair.with_extension.clone(),
+        Kind::Chain => pair.chain.clone(),
+        Kind::Ca | Kind::Crl => String::new(),
+    }
+}
+
+struct Pair {
+    chain: String,
+    with_extension: String,
+    key: String,
+    other_key: String,
+}
+
+fn pair() -> &'static Pair {
+    static PAIR: OnceLock<Pair> = OnceLock::new();
+    PAIR.get_or_init(|| {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::new(vec!["puppet.example.com".into()]).expect("names");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "puppet.example.com");
+        let chain = params.self_signed(&key).expect("a certificate").pem();
+        // pp_cli_auth = UTF8String "true"
+        let oid = [1, 3, 6, 1, 4, 1, 34380, 1, 3, 39];
+        let mut value = vec![0x0c, 4];
+        value.extend(b"true");
+        params.custom_extensions = vec![rcgen::CustomExtension::from_oid_content(&oid, value)];
+        Pair {
+            with_extension: params.self_signed(&key).expect("a certificate").pem(),
+            chain,
+            key: key.serialize_pem(),
+            other_key: rcgen::KeyPair::generate().expect("a key").serialize_pem(),
+        }
+    })
+}
