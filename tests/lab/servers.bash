@@ -18,7 +18,7 @@ ca_make() {
   cp -r "$LAB_SOURCE/site/." "$LAB_DIR/code/"
   head -c 2000000 /dev/urandom >"$LAB_DIR/code/environments/production/modules/lab/files/big"
   puppet_conf ca ca "autosign = $LAB_DIR/ca/autosign.conf"
-  { echo "puppet.$DOMAIN"; for name in $COMPILERS; do echo "$name.$DOMAIN"; done; echo "auto-*.$DOMAIN"; } >"$LAB_DIR/ca/autosign.conf"
+  { echo "puppet.$DOMAIN"; for name in $COMPILERS; do echo "$name.$DOMAIN"; done; echo "*.auto.$DOMAIN"; } >"$LAB_DIR/ca/autosign.conf"
   server_conf ca
   puppetserver ca setup --config "$LAB_DIR/ca/puppet.conf" --ca-name 'Puppet CA: lab' --subject-alt-names "ca.$DOMAIN" >"$LAB_DIR/ca/log/setup.log"
   say "CA made"

@@ -1,2 +1,63 @@
-//! Automation.
-fn main() {}
+//! Automation: tests, the lab, the benchmark, the reference page, the demonstration. `cargo xtask help` lists them.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for the terminal, which starts programs and writes files"
+)]
+
+mod bench;
+mod demo;
+mod lab;
+mod reference;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let outcome = match Command::parse() {
+        Command::Test => test::run(),
+        Command::Tidy => test::tidy(),
+        Command::Lab { arguments } => lab::run(&arguments),
+        Command::Bench(options) => bench::run(&options),
+        Command::Reference { check } => reference::run(check),
+        Command::Demo(options) => demo::run(&options),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What can be asked of this project.
+#[derive(Parser)]
+#[command(name = "cargo xtask", about)]
+enum Command {
+    /// Every test: the workspace's, then the real lab where Puppet Server is installed
+    Test,
+    /// The layer check and the other rules of the tree
+    Tidy,
+    /// The lab with real Puppet servers and agents: up, test, agent, ca, curl, down; all of it without a word
+    #[command(trailing_var_arg = true, disable_help_flag = true)]
+    Lab {
+        /// What `tests/lab/lab` is told
+        #[arg(allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// CPU time per request beside nginx, in the same run
+    Bench(bench::Options),
+    /// Write docs/configuration.md from the settings' own words
+    Reference {
+        /// Write nothing; fail where the page is not fresh
+        #[arg(long)]
+        check: bool,
+    },
+    /// The proxy at work before your eyes; no Puppet needed
+    Demo(demo::Options),
+}

@@ -1,0 +1,46 @@
+//! CPU time of a process and all it started, in the kernel's nanoseconds.
+
+use std::{fs, time::Duration};
+
+/// Time run so far by every thread of the process tree. Threads that have ended are not in it.
+pub(super) fn run_time(root: u32) -> Duration {
+    tree(root).into_iter().map(process_time).sum()
+}
+
+fn process_time(process: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{process}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok())
+        .filter_map(|text| text.split_whitespace().next()?.parse().ok())
+        .map(Duration::from_nanos)
+        .sum()
+}
+
+/// The process and its descendants.
+fn tree(root: u32) -> Vec<u32> {
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(&process) = found.get(next) {
+        found.extend(children(process));
+        next += 1;
+    }
+    found
+}
+
+fn children(process: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
+        .flat_map(|text| {
+            text.split_whitespace()
+                .filter_map(|id| id.parse().ok())
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}

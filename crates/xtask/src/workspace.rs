@@ -1,0 +1,61 @@
+//! Where things are in the tree, and how programs are run.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+
+/// The root of the repository.
+pub(crate) fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Where cargo builds to.
+pub(crate) fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Cargo itself, at the root of the workspace.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Builds the program, in release where `release`, and says where it is; `PROSCENIUM` names one that is built already.
+pub(crate) fn build_proscenium(release: bool) -> Result<PathBuf> {
+    if let Some(built) = env::var_os("PROSCENIUM") {
+        return Ok(built.into());
+    }
+    let mut command = cargo();
+    command.args(["build", "--package", "proscenium"]);
+    if release {
+        command.arg("--release");
+    }
+    run(&mut command)?;
+    Ok(target()
+        .join(if release { "release" } else { "debug" })
+        .join("proscenium"))
+}
+
+/// Runs a program to its end; another status than 0 is an error.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command
+        .status()
+        .with_context(|| format!("{} does not start", command.get_program().display()))?;
+    if !status.success() {
+        bail!("{} failed: {status}", command.get_program().display());
+    }
+    Ok(())
+}
+
+/// Whether a program is somewhere in `PATH`.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain([PathBuf::from("/usr/sbin")])
+        .any(|folder| folder.join(program).is_file())
+}
