@@ -18,7 +18,7 @@ pub struct ChainVerified(());
 impl ChainVerified {
     /// Asserts that the chain of the certificate at hand was verified against the trust in force.
     ///
-    /// Only the verifier in `pki` may call this (a test looks for other callers).
+    /// Only the verifier in `pki` may call this, and tests that need an agent.
     pub fn assertion() -> Self {
         Self(())
     }

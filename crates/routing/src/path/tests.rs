@@ -1,1 +1,147 @@
-//! Tests of `path`.
+//! The path rule as a table.
+
+use proptest::prelude::*;
+
+use super::{CanonicalPath, PathProblem};
+
+fn check(path: &str, expected: Result<(), PathProblem>) {
+    assert_eq!(
+        CanonicalPath::check(path).map(|path| path.as_str().len()),
+        expected.map(|()| path.len()),
+        "{path:?}"
+    );
+}
+
+#[test]
+fn what_agents_send_passes_untouched() {
+    for path in [
+        "/",
+        "/puppet-ca/v1/certificate/ca",
+        "/puppet-ca/v1/certificate/web01.example.com",
+        "/puppet-ca/v1/certificate/",
+        "/puppet/v3/catalog/web01",
+        "/puppet/v3/file_bucket_file/sha256/0123abcd//etc/motd",
+        "/puppet/v3/file_content/modules/a/file%20name%2B%C3%BC%E2%82%AC%F0%9F%98%80",
+        "/puppet/v3/file_content/modules/a;b/c;d=e",
+        "/puppet/v3/file_content/modules/..a/a../...",
+        "/puppet/v3/file_content/modules/%2e%2e%2e",
+        "/puppet/v3/file_content/modules/%252e%252e",
+        "/puppet/v3/file_content//modules",
+        "/puppet/v3/",
+        "/a/b/",
+        "/a~b!$&'()*+,=:@|^`{}[]<>\"",
+    ] {
+        check(path, Ok(()));
+    }
+}
+
+#[test]
+fn what_two_parsers_read_two_ways_is_refused_anywhere() {
+    let prefix = "/puppet/v3/file_content/modules";
+    for (tail, problem) in [
+        ("/./x", PathProblem::DotSegment),
+        ("/..", PathProblem::DotSegment),
+        ("/../x", PathProblem::DotSegment),
+        ("/%2e", PathProblem::DotSegment),
+        ("/%2E%2e/x", PathProblem::DotSegment),
+        ("/.%2e", PathProblem::DotSegment),
+        ("/..;a=b/x", PathProblem::DotSegment),
+        ("/.;", PathProblem::DotSegment),
+        ("/%2e%2e%3bx/y", PathProblem::DotSegment),
+        ("/a%2fb", PathProblem::ForbiddenEscape(b'/')),
+        ("/a%2Fb", PathProblem::ForbiddenEscape(b'/')),
+        ("/a%5cb", PathProblem::ForbiddenEscape(b'\\')),
+        ("/a%00b", PathProblem::ForbiddenEscape(0)),
+        ("/a%", PathProblem::BadEscape),
+        ("/a%2", PathProblem::BadEscape),
+        ("/a%zz", PathProblem::BadEscape),
+        ("/a%2/b", PathProblem::BadEscape),
+        ("/a%+1", PathProblem::BadEscape),
+        ("/%C3", PathProblem::NotUtf8),
+        ("/%C3x", PathProblem::NotUtf8),
+        ("/%C3/%BC", PathProblem::NotUtf8),
+        ("/%C3%", PathProblem::BadEscape),
+        ("/%ff", PathProblem::NotUtf8),
+        ("/%80", PathProblem::NotUtf8),
+        ("/%c0%ae", PathProblem::NotUtf8),
+        ("/%c0%af", PathProblem::NotUtf8),
+        ("/%ed%a0%80", PathProblem::NotUtf8),
+        ("/%f4%90%80%80", PathProblem::NotUtf8),
+        ("/a\\b", PathProblem::Byte(b'\\')),
+        ("/a b", PathProblem::Byte(b' ')),
+        ("/a\tb", PathProblem::Byte(b'\t')),
+        ("/a\0b", PathProblem::Byte(0)),
+        ("/a\x7fb", PathProblem::Byte(0x7f)),
+        ("/a#b", PathProblem::Byte(b'#')),
+        ("/\u{fc}", PathProblem::Byte(0xc3)),
+    ] {
+        check(&format!("{prefix}{tail}"), Err(problem));
+    }
+}
+
+#[test]
+fn the_segments_that_name_endpoint_and_agent_are_plain() {
+    for (path, problem) in [
+        ("/%70uppet-ca/v1/sign", PathProblem::EscapedName),
+        ("/puppet-ca/%761/sign", PathProblem::EscapedName),
+        ("/puppet-ca/v1/sig%6e", PathProblem::EscapedName),
+        ("/a/b/c%20d", PathProblem::EscapedName),
+        ("/puppet-ca/v1/certificate/web%30", PathProblem::EscapedName),
+        (
+            "/puppet-ca/v1/certificate_request/web%30",
+            PathProblem::EscapedName,
+        ),
+        (
+            "/puppet-ca/v1/certificate_status/web%30",
+            PathProblem::EscapedName,
+        ),
+        ("/puppet/v3/catalog/web%30", PathProblem::EscapedName),
+        ("/puppet/v3/node/web%30", PathProblem::EscapedName),
+        ("/puppet/v3/facts/web%30", PathProblem::EscapedName),
+        ("/puppet/v3/report/web%30", PathProblem::EscapedName),
+        ("/puppet-ca;x/v1/sign", PathProblem::Parameters),
+        ("/puppet-ca/v1;/sign", PathProblem::Parameters),
+        ("/puppet-ca/v1/sign;x=1", PathProblem::Parameters),
+        ("/;x", PathProblem::Parameters),
+        ("/puppet/v3/catalog/web01;x", PathProblem::Parameters),
+        ("//puppet-ca/v1/sign", PathProblem::EmptySegment),
+        ("/puppet-ca//v1/sign", PathProblem::EmptySegment),
+        ("/puppet-ca/v1//sign", PathProblem::EmptySegment),
+        ("//", PathProblem::EmptySegment),
+        ("/puppet/v3/catalog//web01", PathProblem::EmptySegment),
+        ("/puppet-ca/v1/certificate//", PathProblem::EmptySegment),
+        ("*", PathProblem::NotAbsolute),
+        ("", PathProblem::NotAbsolute),
+        ("puppet", PathProblem::NotAbsolute),
+    ] {
+        check(path, Err(problem));
+    }
+}
+
+#[test]
+fn problems_are_sentences() {
+    let problem = CanonicalPath::check("/a%2fb/c/d/e").expect_err("a name with an escape");
+    assert!(problem.to_string().ends_with('.') && problem.to_string().is_ascii());
+    assert_eq!(problem.as_str(), "path-escaped-name");
+}
+
+proptest! {
+    /// Every path that passes holds no dot segment and no hidden slash for a reader that decodes and cuts.
+    #[test]
+    fn no_dot_segment_hides_from_a_decoding_reader(path in "(/([a-z.;%/\\\\]|%2e|%2f|%3b|%c3|%bc|%5c|\\.\\.){0,5}){1,7}") {
+        if let Ok(path) = CanonicalPath::check(&path) {
+            for segment in path.as_str().split('/') {
+                let bytes: Vec<u8> = percent_encoding::percent_decode_str(segment).collect();
+                let text = String::from_utf8(bytes).expect("UTF-8");
+                let cut = text.split(';').next().unwrap_or_default();
+                prop_assert!(cut != "." && cut != ".." && !text.contains(['/', '\\', '\0']), "{}", path.as_str());
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_panics(path in "\\PC{0,40}") {
+        let _ = CanonicalPath::check(&path);
+        let _ = CanonicalPath::check(&format!("/{path}"));
+    }
+}

@@ -1,1 +1,1115 @@
-//! Tests of `table`.
+//! Who gets where: every row of the built-in table for every kind of client, and configured routes on top.
+
+use std::sync::Arc;
+
+use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, Method};
+use identity::{Agent, ChainVerified, ClientIdentity, Reason, Refusal, SubjectRule};
+
+use super::*;
+use crate::settings::{ClientRule, PathPattern, RouteSettings};
+use crate::{CanonicalPath, Condition};
+
+const POOLS: &[&str] = &["compilers", "ca", "filebucket", "forge"];
+
+/// One request to the table; who asks is one of "anonymous", "refused", or a certname.
+struct Ask<'a> {
+    table: &'a RouteTable,
+    host: Option<&'a str>,
+    header: Option<(&'a str, &'a str)>,
+    forward: bool,
+}
+
+impl<'a> Ask<'a> {
+    fn of(table: &'a RouteTable) -> Self {
+        Self {
+            table,
+            host: Some("puppet:8140"),
+            header: None,
+            forward: false,
+        }
+    }
+
+    /// `GET /path` by `who`: "POOL via ROUTE", "status", or "CODE reason".
+    fn outcome(&self, request: &str, who: &str) -> String {
+        self.decide(request, who, |decision| match decision {
+            Decision::Forward(plan) => format!("{} via {}", POOLS[plan.pool], plan.route.name),
+            Decision::Status => "status".to_owned(),
+            Decision::Refuse(refusal) => {
+                assert!(
+                    refusal
+                        .text
+                        .bytes()
+                        .all(|byte| (0x20..0x7f).contains(&byte)),
+                    "{}",
+                    refusal.text
+                );
+                assert!(
+                    refusal.text.ends_with('.') && refusal.text.len() > 20,
+                    "{}",
+                    refusal.text
+                );
+                assert_eq!(refusal.allow.is_some(), refusal.status == 405);
+                format!("{} {}", refusal.status, refusal.reason)
+            }
+        })
+    }
+
+    fn decide<T>(&self, request: &str, who: &str, look: impl FnOnce(Decision<'_>) -> T) -> T {
+        let (method, path) = request.split_once(' ').expect("method and path");
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        let mut headers = HeaderMap::new();
+        if let Some((name, value)) = self.header {
+            headers.append(
+                HeaderName::from_bytes(name.as_bytes()).expect("name"),
+                HeaderValue::from_static("other"),
+            );
+            headers.append(
+                HeaderName::from_bytes(name.as_bytes()).expect("name"),
+                HeaderValue::from_str(value).expect("value"),
+            );
+        }
+        let question = Question {
+            method: &method,
+            path: CanonicalPath::check(path).expect("a path"),
+            host: self.host,
+            headers: &headers,
+            identity: &identity(who),
+            failed_is_forwarded: self.forward,
+        };
+        let explained = self.table.explain(&question);
+        let decision = self.table.find(&question);
+        assert_eq!(format!("{:?}", explained.decision), format!("{decision:?}"));
+        look(decision)
+    }
+}
+
+fn identity(who: &str) -> ClientIdentity {
+    match who {
+        "anonymous" => ClientIdentity::Anonymous,
+        "refused" => ClientIdentity::Refused(Refusal {
+            reason: Reason::Revoked,
+            certificate: "\"CN=gone\" (serial 0x05)".to_owned(),
+            help: "Run \"puppet ssl clean\" on the agent.".to_owned(),
+        }),
+        certname => ClientIdentity::Verified(Arc::new(agent(certname))),
+    }
+}
+
+/// An agent of this name, from a certificate that nobody signed.
+fn agent(certname: &str) -> Agent {
+    fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
+        let length = content.len();
+        let header = if length < 0x80 {
+            vec![tag, length as u8]
+        } else {
+            vec![tag, 0x82, (length >> 8) as u8, length as u8]
+        };
+        [header, content.to_vec()].concat()
+    }
+    let algorithm = tlv(0x30, &tlv(0x06, &[0x2b, 0x65, 0x70]));
+    let name = |cn: &str| {
+        let attribute = [tlv(0x06, &[0x55, 0x04, 0x03]), tlv(0x0c, cn.as_bytes())].concat();
+        tlv(0x30, &tlv(0x31, &tlv(0x30, &attribute)))
+    };
+    let body = [
+        tlv(0xa0, &tlv(0x02, &[2])),
+        tlv(0x02, &[7]),
+        algorithm.clone(),
+        name("CA"),
+        tlv(
+            0x30,
+            &[tlv(0x17, b"250101000000Z"), tlv(0x17, b"300101000000Z")].concat(),
+        ),
+        name(certname),
+        tlv(0x30, &[algorithm.clone(), tlv(0x03, &[0; 33])].concat()),
+    ];
+    let der = tlv(
+        0x30,
+        &[tlv(0x30, &body.concat()), algorithm, tlv(0x03, &[0; 65])].concat(),
+    );
+    let settings = identity::Settings {
+        subject: SubjectRule::SingleCn,
+        ..identity::Settings::default()
+    };
+    Agent::from_leaf(&der, &settings, ChainVerified::assertion()).expect("an agent")
+}
+
+fn pools(names: &[&str]) -> Vec<Arc<str>> {
+    names.iter().map(|name| Arc::from(*name)).collect()
+}
+
+fn table(routes: Vec<RouteSettings>) -> RouteTable {
+    let settings = Settings {
+        routes,
+        ..Settings::default()
+    };
+    RouteTable::new(&settings, &pools(POOLS)).expect("a table")
+}
+
+fn route(name: &str, prefix: &str) -> RouteSettings {
+    RouteSettings {
+        name: name.to_owned(),
+        path: Some(PathPattern::Prefix(prefix.to_owned())),
+        pool: "forge".to_owned(),
+        ..RouteSettings::default()
+    }
+}
+
+fn strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+#[test]
+fn the_built_in_routes_say_who_may_and_where_to() {
+    let table = table(Vec::new());
+    let ask = Ask::of(&table);
+    // request, then: anonymous, refused, web01 (whose documents these are), web02
+    let rows: &[(&str, [&str; 4])] = &[
+        (
+            "GET /puppet-ca/v1/certificate/web01",
+            [
+                "ca via builtin:enrolment",
+                "403 refused-certificate",
+                "ca via builtin:enrolment",
+                "ca via builtin:enrolment",
+            ],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate/ca",
+            [
+                "ca via builtin:enrolment",
+                "403 refused-certificate",
+                "ca via builtin:enrolment",
+                "ca via builtin:enrolment",
+            ],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate_revocation_list/ca",
+            [
+                "ca via builtin:enrolment",
+                "403 refused-certificate",
+                "ca via builtin:enrolment",
+                "ca via builtin:enrolment",
+            ],
+        ),
+        (
+            "PUT /puppet-ca/v1/certificate_request/web01",
+            [
+                "ca via builtin:enrolment",
+                "403 refused-certificate",
+                "ca via builtin:enrolment",
+                "ca via builtin:enrolment",
+            ],
+        ),
+        (
+            "POST /puppet-ca/v1/certificate/web01",
+            [
+                "405 method",
+                "403 refused-certificate",
+                "405 method",
+                "405 method",
+            ],
+        ),
+        (
+            "POST /puppet-ca/v1/certificate_renewal",
+            ["404 not-configured"; 4],
+        ),
+        (
+            "DELETE /puppet-ca/v1/certificate_request/web01",
+            [
+                "403 class-closed",
+                "403 refused-certificate",
+                "403 class-closed",
+                "403 class-closed",
+            ],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate_status/web01",
+            [
+                "403 class-closed",
+                "403 refused-certificate",
+                "403 class-closed",
+                "403 class-closed",
+            ],
+        ),
+        (
+            "GET /puppet-ca/v1/certificate_statuses/all",
+            [
+                "403 class-closed",
+                "403 refused-certificate",
+                "403 class-closed",
+                "403 class-closed",
+            ],
+        ),
+        (
+            "PUT /puppet-ca/v1/certificate_revocation_list",
+            [
+                "403 class-closed",
+                "403 refused-certificate",
+                "403 class-closed",
+                "403 class-closed",
+            ],
+        ),
+        (
+            "PUT /puppet-ca/v1/clean",
+            [
+                "403 class-closed",
+                "403 refused-certificate",
+                "403 class-closed",
+                "403 class-closed",
+            ],
+        ),
+        (
+            "POST /puppet-ca/v1/sign/all",
+            [
+                "403 class-closed",
+                "403 refused-certificate",
+                "403 class-closed",
+                "403 class-closed",
+            ],
+        ),
+        (
+            "GET /puppet-ca/v1/expirations",
+            [
+                "403 class-closed",
+                "403 refused-certificate",
+                "403 class-closed",
+                "403 class-closed",
+            ],
+        ),
+        (
+            "GET /production/certificate/web01",
+            [
+                "403 class-closed",
+                "403 refused-certificate",
+                "403 class-closed",
+                "403 class-closed",
+            ],
+        ),
+        (
+            "POST /puppet/v3/catalog/web01",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "compilers via builtin:own-documents",
+                "403 not-own",
+            ],
+        ),
+        (
+            "GET /puppet/v3/node/web01",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "compilers via builtin:own-documents",
+                "403 not-own",
+            ],
+        ),
+        (
+            "PUT /puppet/v3/facts/web01",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "compilers via builtin:own-documents",
+                "403 not-own",
+            ],
+        ),
+        (
+            "PUT /puppet/v3/report/web01",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "compilers via builtin:own-documents",
+                "403 not-own",
+            ],
+        ),
+        (
+            "PUT /puppet/v3/report/WEB01",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "compilers via builtin:own-documents",
+                "403 not-own",
+            ],
+        ),
+        (
+            "DELETE /puppet/v3/report/web01",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "405 method",
+                "403 not-own",
+            ],
+        ),
+        (
+            "GET /puppet/v3/file_metadatas/plugins",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "compilers via builtin:files",
+                "compilers via builtin:files",
+            ],
+        ),
+        (
+            "GET /puppet/v3/file_content/modules/a/b",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "compilers via builtin:files",
+                "compilers via builtin:files",
+            ],
+        ),
+        (
+            "GET /puppet/v3/static_file_content/a",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "compilers via builtin:files",
+                "compilers via builtin:files",
+            ],
+        ),
+        (
+            "GET /puppet/v3/environments",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "compilers via builtin:files",
+                "compilers via builtin:files",
+            ],
+        ),
+        (
+            "GET /puppet/v3/tasks/a/b",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "compilers via builtin:files",
+                "compilers via builtin:files",
+            ],
+        ),
+        (
+            "PUT /puppet/v3/file_content/modules/a/b",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "405 method",
+                "405 method",
+            ],
+        ),
+        (
+            "PUT /puppet/v3/file_bucket_file/sha256/abc//x",
+            [
+                "403 no-certificate",
+                "403 refused-certificate",
+                "filebucket via builtin:filebucket",
+                "filebucket via builtin:filebucket",
+            ],
+        ),
+        (
+            "POST /puppet/v4/catalog",
+            [
+                "403 class-closed",
+                "403 refused-certificate",
+                "403 class-closed",
+                "403 class-closed",
+            ],
+        ),
+        (
+            "POST /puppet/v3/compile",
+            [
+                "403 class-closed",
+                "403 refused-certificate",
+                "403 class-closed",
+                "403 class-closed",
+            ],
+        ),
+        (
+            "GET /puppet/v3/environment_classes",
+            [
+                "403 class-closed",
+                "403 refused-certificate",
+                "403 class-closed",
+                "403 class-closed",
+            ],
+        ),
+        (
+            "GET /puppet/v3/plans",
+            [
+                "403 class-closed",
+                "403 refused-certificate",
+                "403 class-closed",
+                "403 class-closed",
+            ],
+        ),
+        (
+            "GET /status/v1/simple",
+            ["status", "403 refused-certificate", "status", "status"],
+        ),
+        (
+            "HEAD /status/v1/simple/server",
+            ["status", "403 refused-certificate", "status", "status"],
+        ),
+        (
+            "GET /status/v1/simple/master",
+            ["status", "403 refused-certificate", "status", "status"],
+        ),
+        (
+            "POST /status/v1/simple",
+            [
+                "405 method",
+                "403 refused-certificate",
+                "405 method",
+                "405 method",
+            ],
+        ),
+        (
+            "GET /status/v1/services",
+            [
+                "403 never",
+                "403 refused-certificate",
+                "403 never",
+                "403 never",
+            ],
+        ),
+        (
+            "GET /metrics/v2/list",
+            [
+                "403 never",
+                "403 refused-certificate",
+                "403 never",
+                "403 never",
+            ],
+        ),
+        (
+            "DELETE /puppet-admin-api/v1/jruby-pool",
+            [
+                "403 never",
+                "403 refused-certificate",
+                "403 never",
+                "403 never",
+            ],
+        ),
+        (
+            "GET /file-sync/v1/latest-commits",
+            [
+                "403 never",
+                "403 refused-certificate",
+                "403 never",
+                "403 never",
+            ],
+        ),
+        ("GET /", ["404 no-route"; 4]),
+        ("GET /packages/current/install.bash", ["404 no-route"; 4]),
+    ];
+    for (request, expected) in rows {
+        for (who, expected) in ["anonymous", "refused", "web01", "web02"]
+            .into_iter()
+            .zip(expected)
+        {
+            assert_eq!(ask.outcome(request, who), *expected, "{request} by {who}");
+        }
+    }
+}
+
+#[test]
+fn a_failed_verdict_is_forwarded_on_enrolment_and_any_routes_only() {
+    let any = RouteSettings {
+        client: ClientRule::Any,
+        ..route("any", "/pub")
+    };
+    let opened = RouteSettings {
+        client: ClientRule::Any,
+        classes: vec![Class::Files],
+        ..route("files", "/puppet/v3/file_content")
+    };
+    let named = RouteSettings {
+        client: ClientRule::Any,
+        allow: strings(&["web*"]),
+        ..route("named", "/named")
+    };
+    let table = table(vec![any, opened, named, route("verified", "/priv")]);
+    let ask = Ask {
+        forward: true,
+        ..Ask::of(&table)
+    };
+    for (request, expected) in [
+        (
+            "PUT /puppet-ca/v1/certificate_request/web01",
+            "ca via builtin:enrolment",
+        ),
+        ("GET /pub/x", "forge via any"),
+        ("GET /puppet/v3/file_content/m/x", "forge via files"),
+        ("GET /named/x", "403 refused-certificate"),
+        ("GET /priv/x", "403 refused-certificate"),
+        ("GET /status/v1/simple", "403 refused-certificate"),
+        (
+            "GET /puppet/v3/file_metadatas/plugins",
+            "403 refused-certificate",
+        ),
+        ("POST /puppet/v3/catalog/web01", "403 refused-certificate"),
+        ("GET /metrics", "403 refused-certificate"),
+        ("GET /nowhere", "404 no-route"),
+    ] {
+        assert_eq!(ask.outcome(request, "refused"), expected, "{request}");
+    }
+    let text = ask.decide("GET /priv/x", "refused", |decision| match decision {
+        Decision::Refuse(refusal) => refusal.text,
+        _ => String::new(),
+    });
+    assert!(
+        text.contains("is revoked") && text.contains("puppet ssl clean"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_catch_all_for_any_client_opens_only_what_is_unknown() {
+    let table = table(vec![RouteSettings {
+        client: ClientRule::Any,
+        ..route("all", "/")
+    }]);
+    let ask = Ask::of(&table);
+    for (request, expected) in [
+        ("GET /", "forge via all"),
+        ("GET /anything", "forge via all"),
+        ("GET /Puppet-CA/v1/sign", "forge via all"),
+        ("GET /puppet-ca/v1/certificate/ca", "forge via all"),
+        (
+            "POST /puppet-ca/v1/certificate_renewal",
+            "404 not-configured",
+        ),
+        ("POST /puppet-ca/v1/sign", "403 class-closed"),
+        ("GET /production/certificate/web01", "403 class-closed"),
+        ("POST /RPC2", "403 class-closed"),
+        ("POST /puppet/v3/catalog/web01", "403 no-certificate"),
+        ("GET /puppet/v3/file_content/m/x", "403 no-certificate"),
+        (
+            "GET /puppet/v3/file_bucket_file/md5/x",
+            "403 no-certificate",
+        ),
+        ("POST /puppet/v4/catalog", "403 class-closed"),
+        ("POST /production/catalog/web01", "403 class-closed"),
+        ("GET /puppet/v3/brand_new", "403 class-closed"),
+        ("GET /status/v1/simple", "status"),
+        ("GET /status/v1/services", "403 never"),
+    ] {
+        assert_eq!(ask.outcome(request, "anonymous"), expected, "{request}");
+    }
+    assert_eq!(
+        ask.outcome("POST /puppet/v3/catalog/web01", "web01"),
+        "forge via all"
+    );
+    assert_eq!(
+        ask.outcome("POST /puppet/v3/catalog/web01", "web02"),
+        "403 not-own"
+    );
+}
+
+#[test]
+fn classes_open_what_they_name_to_those_whom_the_route_names() {
+    let admin = |classes: &[Class], prefix: &str| RouteSettings {
+        classes: classes.to_vec(),
+        allow: strings(&["admin.example", "ops-*"]),
+        client: ClientRule::Any,
+        ..route(&format!("admin{prefix}"), prefix)
+    };
+    let renewal = RouteSettings {
+        classes: vec![Class::Renewal],
+        client: ClientRule::Any,
+        ..route("renewal", "/puppet-ca/v1/certificate_renewal")
+    };
+    let status = RouteSettings {
+        classes: vec![Class::Status],
+        ..route("status", "/status/v1/simple")
+    };
+    let table = table(vec![
+        renewal,
+        status,
+        admin(&[Class::CaAdministration], "/puppet-ca"),
+        admin(&[Class::OwnDocuments, Class::Services], "/puppet"),
+    ]);
+    let ask = Ask::of(&table);
+    // request, then: anonymous, admin.example, OPS-1, web01
+    let rows: &[(&str, [&str; 4])] = &[
+        (
+            "POST /puppet-ca/v1/sign",
+            [
+                "403 no-certificate",
+                "forge via admin/puppet-ca",
+                "forge via admin/puppet-ca",
+                "403 not-allowed",
+            ],
+        ),
+        (
+            "GET /puppet-ca/v1/sign",
+            [
+                "403 no-certificate",
+                "405 method",
+                "405 method",
+                "403 not-allowed",
+            ],
+        ),
+        (
+            "POST /puppet/v4/catalog",
+            [
+                "403 no-certificate",
+                "forge via admin/puppet",
+                "forge via admin/puppet",
+                "403 not-allowed",
+            ],
+        ),
+        (
+            "GET /puppet/v3/node/web01",
+            [
+                "403 no-certificate",
+                "forge via admin/puppet",
+                "forge via admin/puppet",
+                "forge via admin/puppet",
+            ],
+        ),
+        (
+            "GET /puppet/v3/node/web02",
+            [
+                "403 no-certificate",
+                "forge via admin/puppet",
+                "forge via admin/puppet",
+                "403 not-own",
+            ],
+        ),
+        (
+            "GET /puppet/v3/file_content/m/x",
+            [
+                "403 no-certificate",
+                "forge via admin/puppet",
+                "forge via admin/puppet",
+                "403 not-allowed",
+            ],
+        ),
+        (
+            "POST /puppet-ca/v1/certificate_renewal",
+            [
+                "403 no-certificate",
+                "forge via renewal",
+                "forge via renewal",
+                "forge via renewal",
+            ],
+        ),
+        (
+            "GET /status/v1/simple",
+            [
+                "forge via status",
+                "forge via status",
+                "forge via status",
+                "forge via status",
+            ],
+        ),
+        ("GET /status/v1/services", ["403 never"; 4]),
+    ];
+    for (request, expected) in rows {
+        for (who, expected) in ["anonymous", "admin.example", "OPS-1", "web01"]
+            .into_iter()
+            .zip(expected)
+        {
+            assert_eq!(ask.outcome(request, who), *expected, "{request} by {who}");
+        }
+    }
+}
+
+#[test]
+fn an_unguarded_route_knows_no_classes() {
+    let any = RouteSettings {
+        unguarded: true,
+        client: ClientRule::Any,
+        ..route("any", "/")
+    };
+    let any_table = table(vec![any.clone()]);
+    let named_table = table(vec![RouteSettings {
+        allow: strings(&["web*"]),
+        ..any
+    }]);
+    for request in [
+        "POST /puppet-ca/v1/sign",
+        "BREW /puppet-ca/v1/certificate/ca",
+        "POST /puppet-ca/v1/certificate_renewal",
+        "GET /puppet/v3/node/web02",
+        "GET /status/v1/simple",
+        "GET /metrics",
+        "GET /",
+    ] {
+        let ask = Ask::of(&any_table);
+        assert_eq!(
+            ask.outcome(request, "anonymous"),
+            "forge via any",
+            "{request}"
+        );
+        assert_eq!(
+            ask.outcome(request, "refused"),
+            "403 refused-certificate",
+            "{request}"
+        );
+        assert_eq!(
+            Ask {
+                forward: true,
+                ..Ask::of(&any_table)
+            }
+            .outcome(request, "refused"),
+            "forge via any"
+        );
+        let ask = Ask::of(&named_table);
+        assert_eq!(
+            ask.outcome(request, "anonymous"),
+            "403 no-certificate",
+            "{request}"
+        );
+        assert_eq!(ask.outcome(request, "web01"), "forge via any", "{request}");
+        assert_eq!(ask.outcome(request, "db01"), "403 not-allowed", "{request}");
+    }
+}
+
+#[test]
+fn conditions_send_what_they_do_not_hold_for_to_the_next_route() {
+    let base = RouteSettings {
+        client: ClientRule::Any,
+        ..route("r", "/a")
+    };
+    let path = |path| RouteSettings {
+        path: Some(path),
+        ..base.clone()
+    };
+    let cases: Vec<(RouteSettings, Vec<(&str, bool)>)> = vec![
+        (
+            base.clone(),
+            vec![
+                ("GET /a", true),
+                ("GET /a/", true),
+                ("GET /a/b", true),
+                ("GET /ab", false),
+                ("GET /A", false),
+            ],
+        ),
+        (
+            path(PathPattern::Prefix("/a/".to_owned())),
+            vec![("GET /a", true), ("GET /a/b", true), ("GET /ab", false)],
+        ),
+        (
+            path(PathPattern::Exact("/a".to_owned())),
+            vec![("GET /a", true), ("GET /a/", false), ("GET /a/b", false)],
+        ),
+        (
+            path(PathPattern::Regex("/a|/b/[0-9]+".to_owned())),
+            vec![
+                ("GET /a", true),
+                ("GET /b/12", true),
+                ("GET /b/12x", false),
+                ("GET /x/a", false),
+                ("GET /ab", false),
+            ],
+        ),
+        (
+            RouteSettings {
+                method: strings(&["GET", "BREW"]),
+                ..base.clone()
+            },
+            vec![
+                ("GET /a", true),
+                ("BREW /a", true),
+                ("HEAD /a", false),
+                ("get /a", false),
+            ],
+        ),
+        (
+            RouteSettings {
+                host: strings(&["other", "Puppet"]),
+                ..base.clone()
+            },
+            vec![("GET /a", true)],
+        ),
+        (
+            RouteSettings {
+                host: strings(&["puppet.example"]),
+                ..base.clone()
+            },
+            vec![("GET /a", false)],
+        ),
+        (
+            RouteSettings {
+                certname: strings(&["web*"]),
+                ..base.clone()
+            },
+            vec![("GET /a", false)],
+        ),
+        (
+            RouteSettings {
+                header: vec![("X-Team".to_owned(), "a".to_owned())],
+                ..base.clone()
+            },
+            vec![("GET /a", true)],
+        ),
+        (
+            RouteSettings {
+                header: vec![("X-Team".to_owned(), "A".to_owned())],
+                ..base.clone()
+            },
+            vec![("GET /a", false)],
+        ),
+    ];
+    for (settings, requests) in cases {
+        let table = table(vec![settings.clone()]);
+        for (request, matches) in requests {
+            let ask = Ask {
+                header: Some(("x-team", "a")),
+                ..Ask::of(&table)
+            };
+            let expected = if matches {
+                "forge via r"
+            } else {
+                "404 no-route"
+            };
+            assert_eq!(
+                ask.outcome(request, "anonymous"),
+                expected,
+                "{request} {settings:?}"
+            );
+        }
+    }
+    let table = table(vec![
+        RouteSettings {
+            certname: strings(&["web*"]),
+            ..route("webs", "/a")
+        },
+        RouteSettings {
+            pool: "compilers".to_owned(),
+            ..route("rest", "/a")
+        },
+    ]);
+    let ask = Ask {
+        host: None,
+        ..Ask::of(&table)
+    };
+    assert_eq!(ask.outcome("GET /a", "web01"), "forge via webs");
+    assert_eq!(ask.outcome("GET /a", "db01"), "compilers via rest");
+    assert_eq!(ask.outcome("GET /a", "anonymous"), "403 no-certificate");
+}
+
+#[test]
+fn the_plan_says_how_to_forward() {
+    let table = table(vec![
+        RouteSettings {
+            body_bytes_max: Some(5),
+            ..route("small", "/puppet-ca/v1/certificate_request/small")
+        },
+        RouteSettings {
+            unguarded: true,
+            client: ClientRule::Any,
+            host: strings(&["open"]),
+            ..route("open", "/")
+        },
+    ]);
+    // request, host, then: with certificate, retry, bucket key, body limit, CA write
+    let rows: &[(
+        &str,
+        &str,
+        (bool, RetryClass, Option<&str>, Option<u64>, bool),
+    )] = &[
+        (
+            "GET /puppet-ca/v1/certificate/ca",
+            "p",
+            (false, RetryClass::Safe, None, Some(16384), false),
+        ),
+        (
+            "PUT /puppet-ca/v1/certificate_request/web01",
+            "p",
+            (false, RetryClass::Never, None, Some(16384), true),
+        ),
+        (
+            "PUT /puppet-ca/v1/certificate_request/small",
+            "p",
+            (false, RetryClass::Never, None, Some(5), true),
+        ),
+        (
+            "PUT /puppet-ca/v1/certificate_request/web01",
+            "open",
+            (false, RetryClass::Never, None, None, true),
+        ),
+        (
+            "POST /puppet/v3/catalog/web01",
+            "p",
+            (true, RetryClass::Never, None, None, false),
+        ),
+        (
+            "GET /puppet/v3/file_content/m/a",
+            "p",
+            (true, RetryClass::Safe, None, None, false),
+        ),
+        (
+            "GET /puppet/v3/file_bucket_file/md5/f00//x",
+            "p",
+            (true, RetryClass::Never, Some("f00"), None, false),
+        ),
+        (
+            "GET /x",
+            "open",
+            (true, RetryClass::Never, None, None, false),
+        ),
+    ];
+    for (request, host, expected) in rows {
+        let ask = Ask {
+            host: Some(host),
+            ..Ask::of(&table)
+        };
+        ask.decide(request, "web01", |decision| match decision {
+            Decision::Forward(plan) => {
+                let found = (
+                    plan.with_certificate_class,
+                    plan.retry,
+                    plan.bucket_key,
+                    plan.body_bytes_max,
+                    plan.endpoint.ca_write,
+                );
+                assert_eq!(found, *expected, "{request}");
+            }
+            other => panic!("{request}: {other:?}"),
+        });
+    }
+}
+
+#[test]
+fn a_wrong_method_is_told_what_would_be_right() {
+    let table = table(Vec::new());
+    Ask::of(&table).decide(
+        "OPTIONS /puppet-ca/v1/certificate_request/a",
+        "anonymous",
+        |decision| match decision {
+            Decision::Refuse(refusal) => {
+                assert_eq!(
+                    (refusal.status, refusal.allow),
+                    (405, Some("GET, HEAD, PUT"))
+                );
+                assert_eq!(
+                    (refusal.class, refusal.route.as_deref()),
+                    (Class::Enrolment, Some("builtin:enrolment"))
+                );
+            }
+            other => panic!("{other:?}"),
+        },
+    );
+}
+
+#[test]
+fn without_built_in_routes_only_the_configured_ones_are_there() {
+    let settings = Settings {
+        routes: vec![route("a", "/a")],
+        builtin_routes: false,
+    };
+    let table = RouteTable::new(&settings, &pools(&["forge", "x", "y", "forge"]))
+        .expect("no ca pool is needed");
+    for request in [
+        "GET /puppet-ca/v1/certificate/ca",
+        "GET /status/v1/simple",
+        "GET /metrics",
+        "GET /b",
+    ] {
+        assert_eq!(
+            Ask::of(&table).outcome(request, "web01"),
+            "404 no-route",
+            "{request}"
+        );
+    }
+}
+
+#[test]
+fn without_a_bucket_pool_buckets_go_to_the_compilers() {
+    let table =
+        RouteTable::new(&Settings::default(), &pools(&["compilers", "ca"])).expect("a table");
+    let outcome = Ask::of(&table).outcome("HEAD /puppet/v3/file_bucket_file/md5/a", "web01");
+    assert_eq!(outcome, "compilers via builtin:filebucket");
+}
+
+#[test]
+fn all_that_is_wrong_with_the_settings_is_said_at_once() {
+    let bad = RouteSettings {
+        name: "r".to_owned(),
+        path: Some(PathPattern::Regex("a)|(?:b".to_owned())),
+        pool: "nowhere".to_owned(),
+        method: strings(&["G T"]),
+        host: strings(&["puppet:8140"]),
+        header: vec![
+            ("X-Client-DN".to_owned(), "x".to_owned()),
+            ("a b".to_owned(), "x".to_owned()),
+        ],
+        certname: strings(&["a,b"]),
+        allow: strings(&[""]),
+        classes: vec![Class::Never],
+        ..RouteSettings::default()
+    };
+    let unnamed = RouteSettings {
+        classes: vec![Class::CaAdministration],
+        ..route("r", "/a")
+    };
+    let relative = route("builtin:x", "a");
+    let settings = Settings {
+        routes: vec![bad, unnamed, relative],
+        ..Settings::default()
+    };
+    let problems =
+        RouteTable::new(&settings, &pools(&["compilers", "forge"])).expect_err("all wrong");
+    let found: Vec<_> = problems
+        .iter()
+        .map(|problem| (problem.route, problem.key))
+        .collect();
+    let expected = [
+        (Some(0), "pool"),
+        (Some(0), "classes"),
+        (Some(0), "path"),
+        (Some(0), "method"),
+        (Some(0), "header"),
+        (Some(0), "header"),
+        (Some(0), "host"),
+        (Some(0), "certname"),
+        (Some(0), "allow"),
+        (Some(1), "name"),
+        (Some(1), "classes"),
+        (Some(2), "name"),
+        (Some(2), "path"),
+        (None, "builtin_routes"),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn explain_tells_each_step() {
+    let table = table(vec![
+        RouteSettings {
+            host: strings(&["forge"]),
+            ..route("forge", "/")
+        },
+        RouteSettings {
+            certname: strings(&["db*"]),
+            ..route("dbs", "/puppet")
+        },
+    ]);
+    let (method, headers, identity) = (Method::POST, HeaderMap::new(), identity("web01"));
+    let question = Question {
+        method: &method,
+        path: CanonicalPath::check("/puppet/v3/catalog/web02").expect("a path"),
+        host: Some("puppet"),
+        headers: &headers,
+        identity: &identity,
+        failed_is_forwarded: false,
+    };
+    let explanation = table.explain(&question);
+    assert!(matches!(
+        explanation.steps[1],
+        Step::Tried {
+            failed: Some(Condition::Host),
+            ..
+        }
+    ));
+    assert_eq!(
+        explanation.to_string(),
+        "class: own-documents, of certname web02\n\
+         route forge: no match, by its condition \"host\"\n\
+         route dbs: no match, by its condition \"certname\"\n\
+         route builtin:own-documents: matches\n\
+         access: denied (not-own)\n"
+    );
+}
