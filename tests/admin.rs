@@ -1,0 +1,179 @@
+//! The admin socket of a running proxy: who may use it, and what it says.
+
+#![allow(clippy::disallowed_methods, reason = "tests look at files")]
+
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+use testkit::{Ca, Client, Proxy, Response, StandIn};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+
+#[test]
+fn the_admin_socket_is_its_owners_alone() {
+    let proxy = started(&Ca::new(), "127.0.0.1:1");
+    let metadata = fs::metadata(proxy.admin_socket()).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn callers_that_say_nothing_do_not_hold_up_the_others() {
+    let proxy = started(&Ca::new(), "127.0.0.1:1");
+    let _silent: Vec<UnixStream> = (0..20)
+        .map(|_| UnixStream::connect(proxy.admin_socket()).unwrap())
+        .collect();
+    assert_eq!(proxy.status()["phase"], "serving");
+}
+
+#[test]
+fn status_tells_listeners_pools_and_the_crls_in_force() {
+    let ca = Ca::new();
+    let proxy = started(&ca, "127.0.0.1:1");
+    let status = proxy.status();
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["generation"]["number"], 1);
+    assert_eq!(status["last_reload"], Value::Null);
+    assert_eq!(status["listeners"][0]["name"], "agents");
+    assert_eq!(
+        status["listeners"][0]["address"],
+        proxy.address().to_string()
+    );
+    let pools = status["pools"].as_array().unwrap();
+    let names: Vec<&str> = pools
+        .iter()
+        .filter_map(|pool| pool["name"].as_str())
+        .collect();
+    assert_eq!(names, ["ca", "compilers"]);
+    let number = ca.crl_number().to_string();
+    let crls = status["trust"]["crls"].as_array().unwrap();
+    assert!(
+        crls.iter().any(|crl| crl["number"] == number.as_str()),
+        "{crls:?}"
+    );
+    assert!(
+        crls.iter()
+            .all(|crl| crl["agents_copy_age_seconds"].is_u64()),
+        "{crls:?}"
+    );
+}
+
+#[test]
+fn metrics_are_open_metrics_text() {
+    let proxy = started(&Ca::new(), "127.0.0.1:1");
+    let answer = proxy.admin("GET", "/metrics");
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(
+        (answer.status, answer.headers.only("content-type")),
+        (200, content_type)
+    );
+    assert!(answer.text().ends_with("# EOF\n"));
+}
+
+#[test]
+fn a_refused_reload_is_422_with_every_problem_in_its_report() {
+    let proxy = started(&Ca::new(), "127.0.0.1:1");
+    proxy.edit_config("[pools.ca]", "[pools.ca]\ncolour = \"red\"\nshape = 7");
+    let answer = proxy.admin("POST", "/v1/reload");
+    let outcome = answer.json();
+    assert_eq!(
+        (answer.status, &outcome["result"]),
+        (422, &Value::from("refused"))
+    );
+    let report = outcome["report"].as_str().unwrap();
+    assert!(
+        report.contains("colour") && report.contains("shape"),
+        "{report}"
+    );
+    assert_eq!(proxy.generation(), 1);
+}
+
+#[test]
+fn what_the_api_does_not_know_is_refused_with_what_it_knows() {
+    let proxy = started(&Ca::new(), "127.0.0.1:1");
+    for (method, target, status, expected) in [
+        ("GET", "/v2/status", 404, "GET /v1/status"),
+        ("GET", "/v1/reload", 405, "POST"),
+        ("POST", "/v1/status", 405, "GET"),
+        (
+            "POST",
+            "/v1/pools/compilers/members/127.0.0.1:1",
+            400,
+            "drain",
+        ),
+    ] {
+        let answer = proxy.admin(method, target);
+        assert_eq!(answer.status, status, "{method} {target}");
+        let error = answer.json()["error"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_draining_member_finishes_what_it_has() {
+    let ca = Ca::new();
+    let compiler = StandIn::start("c1");
+    let address = compiler.address();
+    let proxy = started(&ca, &address);
+    proxy.wait_for_members(&["compilers"]);
+    let agent = ca.agent("web01");
+    let client = proxy.client(Some(&agent));
+    compiler.hold();
+    thread::scope(|scope| {
+        let running = scope.spawn(|| client.get(CATALOG).status);
+        compiler.wait_for_head(1, WAIT_LIMIT);
+        let drained = set_state(&proxy, &address, "drain");
+        assert_eq!(drained.status, 200);
+        assert_eq!(drained.json()["in_flight"], 1);
+        let turned_away = client.get(CATALOG);
+        assert_eq!(turned_away.status, 503);
+        turned_away.headers.only("retry-after");
+        compiler.release();
+        assert_eq!(running.join().unwrap(), 200);
+    });
+    proxy.wait_for_status("nothing in flight", |status| {
+        let pools = status["pools"].as_array().into_iter().flatten();
+        let mut members = pools.flat_map(|pool| pool["members"].as_array().into_iter().flatten());
+        members.all(|member| member["in_flight"] == 0)
+    });
+    assert_eq!(compiler.requests().len(), 1);
+}
+
+#[test]
+fn an_administrative_state_survives_a_reload() {
+    let ca = Ca::new();
+    let proxy = started(&ca, "127.0.0.1:1");
+    set_state(&proxy, "127.0.0.1:1", "maintenance");
+    ca.renew_crl();
+    proxy.swap_crl();
+    let status = proxy.status();
+    assert_eq!(status["generation"]["number"], 2);
+    let member = &status["pools"][1]["members"][0];
+    assert_eq!(member["administrative_state"], "maintenance");
+}
+
+fn started(ca: &Ca, compiler: &str) -> Proxy {
+    let pool = |name: &str, member: &str| {
+        format!("[pools.{name}]\nscheme = \"http\"\nmembers = [\"{member}\"]")
+    };
+    Proxy::new(ca, BINARY)
+        .with(&pool("ca", "127.0.0.1:2"))
+        .with(&pool("compilers", compiler))
+        .start()
+}
+
+fn set_state(proxy: &Proxy, member: &str, state: &str) -> Response {
+    let target = format!("/v1/pools/compilers/members/{member}");
+    let body = format!("{{\"state\": \"{state}\"}}");
+    Client::unix(&proxy.admin_socket()).request("POST", &target, &[], body.as_bytes())
+}
+
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
