@@ -6,7 +6,10 @@ use std::{
     net::{Shutdown, SocketAddr, TcpStream},
     os::unix::net::UnixStream,
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -105,6 +108,7 @@ pub struct Client {
     tls: Option<Arc<ClientConfig>>,
     timeout: Duration,
     receive_buffer: Option<usize>,
+    answers: Arc<AtomicUsize>,
 }
 
 #[derive(Clone)]
@@ -144,6 +148,7 @@ impl Client {
             tls: None,
             timeout: READ_TIMEOUT,
             receive_buffer: None,
+            answers: Arc::default(),
         };
         Ok(client.configured())
     }
@@ -159,6 +164,7 @@ impl Client {
             tls: None,
             timeout: READ_TIMEOUT,
             receive_buffer: None,
+            answers: Arc::default(),
         }
     }
 
@@ -205,6 +211,12 @@ impl Client {
         self.configured()
     }
 
+    /// Counts final answers here; the proxy under test asks how many there were.
+    pub(crate) fn counted(mut self, answers: &Arc<AtomicUsize>) -> Self {
+        self.answers = Arc::clone(answers);
+        self
+    }
+
     /// Value of Host.
     pub fn host(&self) -> String {
         match &self.address {
@@ -242,6 +254,7 @@ impl Client {
             host: self.host(),
             timeout: self.timeout,
             ended: false,
+            answers: Arc::clone(&self.answers),
         })
     }
 
@@ -332,6 +345,7 @@ pub struct Connection {
     host: String,
     timeout: Duration,
     ended: bool,
+    answers: Arc<AtomicUsize>,
 }
 
 impl Connection {
@@ -466,6 +480,7 @@ impl Connection {
     /// # Errors
     /// If it breaks off.
     pub fn read_body_of(&mut self, mut response: Response) -> Result<Response, ClientError> {
+        self.answers.fetch_add(1, Ordering::SeqCst);
         response.body = self
             .reader
             .body(&mut self.io, response.framing)

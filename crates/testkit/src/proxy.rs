@@ -8,7 +8,10 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -319,6 +322,7 @@ impl Started {
             started: Mutex::new(self),
             directory,
             ca: ca.clone(),
+            answers: Arc::default(),
         }
     }
 }
@@ -368,6 +372,7 @@ pub struct Proxy {
     started: Mutex<Started>,
     directory: TempDir,
     ca: Ca,
+    answers: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -426,7 +431,45 @@ impl Proxy {
 
     /// A client that shows `credential`.
     pub fn client(&self, credential: Option<&Credential>) -> Client {
-        Client::new(self.address(), &self.ca.bundle_pem(), credential)
+        Client::new(self.address(), &self.ca.bundle_pem(), credential).counted(&self.answers)
+    }
+
+    /// A client that shows `credential` though the TLS library may take no such key.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn try_client(&self, credential: Option<&Credential>) -> Result<Client, rustls::Error> {
+        let client = Client::try_new(self.address(), &self.ca.bundle_pem(), credential)?;
+        Ok(client.counted(&self.answers))
+    }
+
+    /// Whether it has not ended.
+    pub fn is_running(&self) -> bool {
+        !self.started().process.has_ended()
+    }
+
+    /// What must hold once the clients are done: every answer has a record, and no lease is left.
+    ///
+    /// # Panics
+    /// If it does not hold in time.
+    #[track_caller]
+    pub fn assert_settled(&self) {
+        self.wait_for_status("no lease left", |status| {
+            let pools = status["pools"].as_array().map_or(&[][..], Vec::as_slice);
+            let members = pools
+                .iter()
+                .filter_map(|pool| pool["members"].as_array())
+                .flatten();
+            members.clone().all(|member| member["in_flight"] == 0)
+        });
+        let answers = self.answers.load(Ordering::SeqCst);
+        let records = || self.records().len();
+        let written = wait_until(WAIT_LIMIT, || (records() >= answers).then_some(()));
+        assert!(
+            written.is_some(),
+            "{answers} answers, {} records",
+            records()
+        );
     }
 
     /// The configuration as it stands on disk.

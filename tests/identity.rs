@@ -1,0 +1,824 @@
+//! Who a client is, is told by us alone: read at the far end, byte by byte.
+
+use std::collections::BTreeMap;
+
+use percent_encoding::percent_decode_str;
+use rustls::AlertDescription;
+use testkit::{Ca, Client, ClientError, Connection, Credential, Recorded, Seed};
+
+use crate::support::{
+    Estate, LIMIT, assert_refused, assert_told,
+    fixtures::{self, JudgedBy, Row},
+};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+
+/// Every name by which a front end has ever told a server who its client is.
+const IDENTITY_HEADERS: &[&str] = &[
+    "X-Client-Verify",
+    "X-Client-DN",
+    "X-Client-Cert",
+    "X-Client-Anything",
+    "X-SSL-Subject",
+    "X-SSL-Client-Cert",
+    "X-SSL-Client-DN",
+    "X-SSL-Client-Verify",
+    "SSL-Client-Cert",
+    "SSL-Client-Verify",
+    "SSL-Client-S-DN",
+    "Client-Cert",
+    "Client-Cert-Chain",
+    "X-Forwarded-For",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Host",
+    "X-Forwarded-Port",
+    "X-Forwarded-Client-Cert",
+    "X-Forwarded-Tls-Client-Cert",
+    "X-Forwarded-Tls-Client-Cert-Info",
+    "Forwarded",
+    "X-Real-IP",
+    "X-Authentication",
+    "Proxy",
+];
+
+/// What every forged value contains, and nothing else does.
+const MARK: &str = "forged";
+
+#[test]
+fn an_agent_is_told_by_its_certificate() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let request = estate.only_request();
+    assert_told(&request, "SUCCESS", Some("CN=web01"));
+    assert!(
+        request.headers.all("x-client-cert").is_empty(),
+        "not asked for by the pool"
+    );
+    assert_eq!(
+        request.target, CATALOG,
+        "the bytes that were matched are the bytes that are sent"
+    );
+}
+
+#[test]
+fn no_certificate_is_told_as_none() {
+    let estate = Estate::start();
+    assert_eq!(
+        estate.anonymous().get(CA_CERTIFICATE).text(),
+        estate.ca.bundle_pem()
+    );
+    assert_told(&estate.only_request(), "NONE", None);
+}
+
+#[test]
+fn identity_headers_of_a_client_never_reach_a_member() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    for (client, target, told) in [
+        (
+            estate.client(&agent),
+            CATALOG,
+            ("SUCCESS", Some("CN=web01")),
+        ),
+        (estate.anonymous(), CA_CERTIFICATE, ("NONE", None)),
+    ] {
+        let mut connection = client.connect().expect("connects");
+        for name in IDENTITY_HEADERS {
+            for spelling in spellings(name) {
+                for forgery in forgeries(&spelling) {
+                    ask_with(&estate, &mut connection, target, &forgery);
+                    assert_nothing_forged(&estate.only_request(), told, &forgery);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thousand_generated_forgeries_change_nothing() {
+    let mut seed = Seed::from_env_or_random();
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let mut verified = estate.client(&agent).connect().expect("connects");
+    let mut anonymous = estate.anonymous().connect().expect("connects");
+    for _ in 0..1000 {
+        let forgery = generated(&mut seed);
+        let (connection, target, told) = if seed.once_in(2) {
+            (&mut verified, CATALOG, ("SUCCESS", Some("CN=web01")))
+        } else {
+            (&mut anonymous, CA_CERTIFICATE, ("NONE", None))
+        };
+        ask_with(&estate, connection, target, &forgery);
+        assert_nothing_forged(&estate.only_request(), told, &forgery);
+    }
+}
+
+#[test]
+fn a_header_with_an_underscore_is_dropped_whatever_its_name() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let headers = [("X_Odd", MARK), ("X-Odd", "kept"), ("x.odd", "kept too")];
+    assert_eq!(
+        estate
+            .client(&agent)
+            .request("GET", CATALOG, &headers, b"")
+            .status,
+        200
+    );
+    let request = estate.only_request();
+    assert!(!request.raw_text().contains(MARK), "{}", request.raw_text());
+    assert_eq!(
+        (request.only("x-odd"), request.only("x.odd")),
+        ("kept", "kept too")
+    );
+}
+
+#[test]
+fn forwarded_fields_have_one_value_and_it_is_ours() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let forged = [
+        ("X-Forwarded-For", "203.0.113.1"),
+        ("X-Forwarded-For", "203.0.113.2"),
+        ("X-Real-IP", "203.0.113.3"),
+    ];
+    assert_eq!(client.request("GET", CATALOG, &forged, b"").status, 200);
+    let request = estate.only_request();
+    let port = estate.proxy.address().port().to_string();
+    for (name, expected) in [
+        ("X-Forwarded-For", "127.0.0.1"),
+        ("X-Forwarded-Proto", "https"),
+        ("X-Forwarded-Host", client.host().as_str()),
+        ("X-Forwarded-Port", port.as_str()),
+        ("X-Real-IP", "127.0.0.1"),
+        ("Host", client.host().as_str()),
+    ] {
+        assert_eq!(request.only(name), expected, "{name}");
+    }
+    assert!(!request.only("X-Request-Id").is_empty());
+    assert!(request.headers.all("Forwarded").is_empty());
+}
+
+#[test]
+fn the_certificate_goes_to_compilers_that_ask_for_it_and_never_to_the_ca() {
+    let estate = Estate::builder()
+        .compiler_pool("forward_cert = true")
+        .ca_pool("forward_cert = true")
+        .start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    assert_eq!(client.get(CATALOG).status, 200);
+    let escaped = estate.only_request().only("x-client-cert").to_owned();
+    assert!(
+        !escaped.contains(['+', ' ', '\n']),
+        "blanks and newlines are escaped: {escaped}"
+    );
+    let pem = percent_decode_str(&escaped)
+        .decode_utf8()
+        .expect("PEM is ASCII")
+        .into_owned();
+    assert_eq!(
+        Credential::from_pem("web01", &pem, "").cert_der,
+        agent.cert_der
+    );
+    estate.forget();
+    assert_eq!(client.get(CA_CERTIFICATE).status, 200);
+    assert!(
+        estate
+            .only_request()
+            .headers
+            .all("x-client-cert")
+            .is_empty(),
+        "class enrolment has none"
+    );
+}
+
+#[test]
+fn only_enrolment_and_status_pass_without_a_certificate() {
+    let estate = Estate::start();
+    for case in CLASSES {
+        let response = estate
+            .anonymous()
+            .request(case.method, case.target, &[], case.body);
+        assert_eq!(
+            response.status, case.anonymous,
+            "{} {}: {response:?}",
+            case.method, case.target
+        );
+        let reached = usize::from(case.reaches_member);
+        assert_eq!(
+            estate.far_end().len(),
+            reached,
+            "{} {} at the far end",
+            case.method,
+            case.target
+        );
+        for request in estate.far_end() {
+            assert_told(&request, "NONE", None);
+        }
+        estate.forget();
+    }
+}
+
+#[test]
+fn nothing_passes_with_a_refused_certificate_and_every_answer_says_why() {
+    let estate = Estate::start();
+    let agent = estate.ca.leaf("web01").expired().issue();
+    for case in CLASSES {
+        let response = estate
+            .client(&agent)
+            .request(case.method, case.target, &[], case.body);
+        if case.is_nowhere() {
+            assert!(
+                [403, 404].contains(&response.status),
+                "{}: {response:?}",
+                case.target
+            );
+        } else {
+            assert_refused(&response, 403, &["web01", "expired"]);
+        }
+        assert!(
+            estate.far_end().is_empty(),
+            "{} {} went on",
+            case.method,
+            case.target
+        );
+    }
+}
+
+#[test]
+fn an_agent_gets_its_own_documents_and_no_others() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    for (method, target, expected) in [
+        ("POST", "/puppet/v3/catalog/web01", 200),
+        ("POST", "/puppet/v3/catalog/web02", 403),
+        ("POST", "/puppet/v3/catalog/web01.example.com", 403),
+        ("GET", "/puppet/v3/node/web02", 403),
+        ("PUT", "/puppet/v3/facts/web02", 403),
+        ("PUT", "/puppet/v3/report/web02", 403),
+        ("PUT", "/puppet/v3/report/web01", 200),
+        ("GET", "/puppet/v3/file_metadata/modules/a/b", 200),
+        ("POST", "/puppet/v4/catalog", 403),
+        ("PUT", "/puppet-ca/v1/certificate_status/web01", 403),
+        ("DELETE", "/puppet-ca/v1/certificate_request/web02", 403),
+        ("GET", "/metrics/v2/list", 403),
+    ] {
+        let response = connection.request(method, target, &[], b"x");
+        assert_eq!(response.status, expected, "{method} {target}: {response:?}");
+    }
+}
+
+#[test]
+fn certificates_of_the_field_are_told_as_their_table_says() {
+    let mut groups: BTreeMap<JudgedBy, Vec<Row>> = BTreeMap::new();
+    for row in fixtures::verdicts() {
+        groups.entry(row.judged_by.clone()).or_default().push(row);
+    }
+    for (judged_by, rows) in groups {
+        for subject in ["puppet", "single-cn"] {
+            check_verdicts(&judged_by, &rows, subject);
+        }
+    }
+}
+
+#[test]
+fn a_stolen_certificate_ends_the_handshake() {
+    for on_invalid in ["explain", "abort", "forward"] {
+        let estate = Estate::builder()
+            .proxy(move |proxy| proxy.listener(&format!("on_invalid = \"{on_invalid}\"")))
+            .start();
+        let thief = estate
+            .ca
+            .agent("web01")
+            .with_key_of(&estate.ca.agent("thief"));
+        for client in [estate.client(&thief).tls12(), estate.client(&thief).tls13()] {
+            let error = client
+                .try_request("GET", CA_CERTIFICATE, &[], b"")
+                .expect_err("refused");
+            assert!(error.alert().is_some(), "{on_invalid}: {error}");
+        }
+        assert!(estate.far_end().is_empty());
+    }
+}
+
+#[test]
+fn refused_certificates_meet_what_the_listener_says() {
+    for (on_invalid, enrolment, catalog) in [
+        ("explain", Expected::Status(403), Expected::Status(403)),
+        ("abort", Expected::Alert, Expected::Alert),
+        ("forward", Expected::Status(200), Expected::Status(403)),
+    ] {
+        let estate = Estate::builder()
+            .proxy(move |proxy| proxy.listener(&format!("on_invalid = \"{on_invalid}\"")))
+            .start();
+        let revoked = estate.ca.agent("web01");
+        estate.ca.revoke(&revoked);
+        estate.proxy.swap_crl();
+        for client in [
+            estate.client(&revoked).tls12(),
+            estate.client(&revoked).tls13(),
+        ] {
+            estate.forget();
+            enrolment.check(
+                client.try_request("GET", CA_CERTIFICATE, &[], b""),
+                on_invalid,
+            );
+            for request in estate.far_end() {
+                assert_told(&request, "FAILED:revoked", None);
+            }
+            catalog.check(client.try_request("GET", CATALOG, &[], b""), on_invalid);
+        }
+    }
+}
+
+#[test]
+fn a_listener_that_requires_a_certificate_ends_handshakes_without_one() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("client_cert = \"required\""))
+        .start();
+    for (client, alert) in [
+        (
+            estate.anonymous().tls13(),
+            AlertDescription::CertificateRequired,
+        ),
+        (
+            estate.anonymous().tls12(),
+            AlertDescription::HandshakeFailure,
+        ),
+    ] {
+        let error = client
+            .try_request("GET", CA_CERTIFICATE, &[], b"")
+            .expect_err("refused");
+        let got = error
+            .alert()
+            .unwrap_or_else(|| panic!("an alert, not {error}"));
+        assert!(
+            [alert, AlertDescription::CertificateRequired].contains(&got),
+            "{got:?}"
+        );
+    }
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+}
+
+#[test]
+fn a_revoked_agent_is_refused_on_a_connection_that_was_busy_at_the_swap() {
+    let estate = Estate::builder().compilers(1).start();
+    for version in [Client::tls12, Client::tls13] {
+        let agent = estate.ca.agent("web01");
+        let mut connection = version(estate.client(&agent)).connect().expect("connects");
+        estate.compilers[0].hold();
+        estate.forget();
+        connection
+            .send("POST", "/puppet/v3/catalog/web01", &[], b"facts")
+            .expect("sends");
+        estate.compilers[0].wait_for_request(1, LIMIT);
+        estate.ca.revoke(&agent);
+        estate.proxy.swap_crl();
+        estate.compilers[0].release();
+        assert_eq!(
+            connection
+                .read_response()
+                .expect("the answer it waited for")
+                .status,
+            200
+        );
+        estate.forget();
+        let report = connection.request("PUT", "/puppet/v3/report/web01", &[], b"{}");
+        assert_refused(&report, 403, &["web01", "revoked"]);
+        assert!(report.says_close());
+        assert!(connection.is_closed_within(LIMIT));
+        assert!(estate.far_end().is_empty(), "no member saw the report");
+    }
+}
+
+#[test]
+fn a_revoked_agents_idle_connection_is_closed_and_others_stay() {
+    let estate = Estate::start();
+    let (revoked, other) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
+    let mut idle = estate.client(&revoked).connect().expect("connects");
+    let mut stays = estate.client(&other).connect().expect("connects");
+    assert_eq!(idle.get(CATALOG).status, 200);
+    assert_eq!(stays.get("/puppet/v3/catalog/web02").status, 200);
+    estate.ca.revoke(&revoked);
+    estate.proxy.swap_crl();
+    assert!(idle.is_closed_within(LIMIT), "closed without an answer");
+    assert_eq!(stays.get("/puppet/v3/catalog/web02").status, 200);
+}
+
+#[test]
+fn a_revoked_agent_is_refused_on_a_resumed_session() {
+    let estate = Estate::start();
+    for version in [Client::tls12, Client::tls13] {
+        let agent = estate.ca.agent("web01");
+        let client = version(estate.client(&agent));
+        assert_eq!(client.get(CATALOG).status, 200);
+        let mut resumed = client.connect().expect("connects");
+        assert!(resumed.resumed(), "sessions are resumed at all");
+        assert_eq!(resumed.get(CATALOG).status, 200);
+        estate.ca.revoke(&agent);
+        estate.proxy.swap_crl();
+        estate.forget();
+        let response = client.get(CATALOG);
+        assert_refused(&response, 403, &["web01", "revoked"]);
+        assert!(estate.far_end().is_empty());
+    }
+}
+
+#[test]
+fn a_certificate_that_ends_on_a_live_connection_is_refused_from_then_on() {
+    let estate = Estate::start();
+    let agent = estate.ca.leaf("web01").valid_seconds(-60, 3).issue();
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    assert_eq!(connection.get(CATALOG).status, 200);
+    let refused = testkit::wait_until(LIMIT, || {
+        Some(connection.try_request("GET", CATALOG, &[], b""))
+            .filter(|r| !matches!(r, Ok(r) if r.status == 200))
+    });
+    match refused.expect("it ends") {
+        Ok(response) => assert_refused(&response, 403, &["web01", "expired"]),
+        Err(error) => assert!(error.is_closed(), "{error}"),
+    }
+}
+
+#[test]
+fn certificates_of_another_ca_are_refused_though_the_name_is_the_same() {
+    let estate = Estate::start();
+    for ca in [Ca::other(), Ca::named("test"), Ca::single("test")] {
+        let response = estate.client(&ca.agent("web01")).get(CATALOG);
+        assert_refused(&response, 403, &["web01"]);
+    }
+    assert!(estate.far_end().is_empty());
+}
+
+#[test]
+fn agents_of_a_single_self_signed_ca_are_verified() {
+    let ca = Ca::single("puppet.example.com");
+    let estate = Estate::builder().ca(&ca).start();
+    let agent = ca.leaf("web01").without_san().issue();
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    assert_told(&estate.only_request(), "SUCCESS", Some("CN=web01"));
+    ca.revoke(&agent);
+    estate.proxy.swap_crl();
+    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
+}
+
+#[test]
+fn a_revoked_intermediate_takes_its_agents_with_it() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    estate.ca.revoke_intermediate();
+    estate.proxy.swap_crl();
+    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
+}
+
+#[test]
+fn members_over_mutual_tls_see_our_certificate_and_the_agents_name() {
+    let estate = Estate::builder().tls_members().start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let request = estate.only_request();
+    assert_told(&request, "SUCCESS", Some("CN=web01"));
+    assert_ne!(request.peer_certificates, [agent.cert_der]);
+    assert_eq!(request.peer_certificates.len(), 1, "the proxy's leaf");
+}
+
+/// One request to each class of endpoint.
+struct Case {
+    method: &'static str,
+    target: &'static str,
+    body: &'static [u8],
+    /// Status of the answer to a client without a certificate.
+    anonymous: u16,
+    /// Whether that client's request reaches a member.
+    reaches_member: bool,
+}
+
+impl Case {
+    /// What is answered 404 for everyone.
+    fn is_nowhere(&self) -> bool {
+        self.anonymous == 404 && !self.reaches_member
+    }
+}
+
+const fn case(
+    method: &'static str,
+    target: &'static str,
+    anonymous: u16,
+    reaches_member: bool,
+) -> Case {
+    let body: &[u8] = match method.as_bytes() {
+        b"PUT" | b"POST" => b"body",
+        _ => b"",
+    };
+    Case {
+        method,
+        target,
+        body,
+        anonymous,
+        reaches_member,
+    }
+}
+
+const CLASSES: &[Case] = &[
+    // Enrolment
+    case("GET", "/puppet-ca/v1/certificate/ca", 200, true),
+    case("GET", "/puppet-ca/v1/certificate/web01", 404, true),
+    case(
+        "GET",
+        "/puppet-ca/v1/certificate_revocation_list/ca",
+        200,
+        true,
+    ),
+    case("GET", "/puppet-ca/v1/certificate_request/web09", 404, true),
+    case("PUT", "/puppet-ca/v1/certificate_request/web01", 200, true),
+    // Renewal
+    case("POST", "/puppet-ca/v1/certificate_renewal", 404, false),
+    // CA administration
+    case(
+        "DELETE",
+        "/puppet-ca/v1/certificate_request/web01",
+        403,
+        false,
+    ),
+    case("GET", "/puppet-ca/v1/certificate_status/web01", 403, false),
+    case("PUT", "/puppet-ca/v1/certificate_status/web01", 403, false),
+    case(
+        "DELETE",
+        "/puppet-ca/v1/certificate_status/web01",
+        403,
+        false,
+    ),
+    case("GET", "/puppet-ca/v1/certificate_statuses/all", 403, false),
+    case(
+        "PUT",
+        "/puppet-ca/v1/certificate_revocation_list",
+        403,
+        false,
+    ),
+    case("PUT", "/puppet-ca/v1/clean", 403, false),
+    case("POST", "/puppet-ca/v1/sign", 403, false),
+    case("POST", "/puppet-ca/v1/sign/all", 403, false),
+    case("GET", "/puppet-ca/v1/expirations", 403, false),
+    case("GET", "/production/certificate_status/web01", 403, false),
+    // Own documents
+    case("POST", "/puppet/v3/catalog/web01", 403, false),
+    case("GET", "/puppet/v3/catalog/web01", 403, false),
+    case("GET", "/puppet/v3/node/web01", 403, false),
+    case("PUT", "/puppet/v3/facts/web01", 403, false),
+    case("PUT", "/puppet/v3/report/web01", 403, false),
+    // Files and lists
+    case("GET", "/puppet/v3/file_metadata/modules/a/b", 403, false),
+    case("GET", "/puppet/v3/file_metadatas/plugins", 403, false),
+    case("GET", "/puppet/v3/file_content/modules/a/b", 403, false),
+    case(
+        "GET",
+        "/puppet/v3/static_file_content/modules/a/b?code_id=1",
+        403,
+        false,
+    ),
+    case("GET", "/puppet/v3/environments", 403, false),
+    case("GET", "/puppet/v3/tasks", 403, false),
+    // Filebucket
+    case(
+        "GET",
+        "/puppet/v3/file_bucket_file/sha256/abc//etc/motd",
+        403,
+        false,
+    ),
+    case(
+        "PUT",
+        "/puppet/v3/file_bucket_file/sha256/abc//etc/motd",
+        403,
+        false,
+    ),
+    // Services
+    case("POST", "/puppet/v4/catalog", 403, false),
+    case("POST", "/puppet/v3/compile", 403, false),
+    case("GET", "/puppet/v3/environment_classes", 403, false),
+    case("GET", "/puppet/v3/plans", 403, false),
+    // Status: answered here
+    case("GET", "/status/v1/simple", 200, false),
+    case("GET", "/status/v1/simple/server", 200, false),
+    case("GET", "/status/v1/simple/master", 200, false),
+    // Never
+    case("GET", "/status/v1/services", 403, false),
+    case("GET", "/metrics/v2/list", 403, false),
+    case(
+        "DELETE",
+        "/puppet-admin-api/v1/environment-cache",
+        403,
+        false,
+    ),
+    case("GET", "/file-sync/v1/latest-commits", 403, false),
+    // Unknown
+    case("GET", "/", 404, false),
+    case("GET", "/elsewhere", 404, false),
+];
+
+/// What a client meets.
+#[derive(Clone, Copy, Debug)]
+enum Expected {
+    Status(u16),
+    Alert,
+}
+
+impl Expected {
+    #[track_caller]
+    fn check(self, met: Result<testkit::Response, ClientError>, context: &str) {
+        match (self, met) {
+            (Self::Status(expected), Ok(response)) => {
+                assert_eq!(response.status, expected, "{context}: {response:?}")
+            }
+            (Self::Alert, Err(error)) => assert!(error.alert().is_some(), "{context}: {error}"),
+            (expected, met) => panic!("{context}: expected {expected:?}, met {met:?}"),
+        }
+    }
+}
+
+/// Plays the rows that share a trust store and a rule for subjects: what the CA server is told on enrolment.
+fn check_verdicts(judged_by: &JudgedBy, rows: &[Row], subject: &'static str) {
+    let expected = |row: &Row| {
+        if subject == "puppet" {
+            row.puppet.clone()
+        } else {
+            row.single_cn.clone()
+        }
+    };
+    let trust = format!(
+        "[trust]\nca = {:?}\ncrl = {:?}\ncrl_expired = {:?}\n[identity]\nsubject = \"{subject}\"",
+        fixtures::path(&judged_by.ca),
+        fixtures::path(&judged_by.crl),
+        judged_by.crl_expired
+    );
+    let start = |trust: String| {
+        let change = move |proxy: testkit::ProxyBuilder| {
+            proxy.listener("on_invalid = \"forward\"").with(&trust)
+        };
+        Estate::builder().proxy(change)
+    };
+    if rows.iter().any(|row| expected(row) == "refused at start") {
+        let ca = Ca::new();
+        let outcome = testkit::Proxy::new(&ca, crate::support::BINARY)
+            .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+            .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+            .with(&trust)
+            .try_start()
+            .map(drop)
+            .expect_err("refused at start");
+        assert_eq!(outcome.code, Some(78), "{judged_by:?}: {}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains(&judged_by.crl),
+            "{judged_by:?}: {}",
+            outcome.stderr
+        );
+        return;
+    }
+    let estate = start(trust).start();
+    for row in rows {
+        estate.forget();
+        let context = format!("{} by {judged_by:?}, subject {subject}", row.certificate);
+        let told = told_of(&estate, row).unwrap_or_else(|error| match error.alert() {
+            Some(_) => "alert".to_owned(),
+            None => panic!("{context}: {error}"),
+        });
+        assert_eq!(told, expected(row), "{context}");
+    }
+}
+
+/// The verdict that the CA server is told when this certificate asks for the CA's.
+fn told_of(estate: &Estate, row: &Row) -> Result<String, ClientError> {
+    // RSA 1024 is no key for the client's TLS library either: there is no handshake to end.
+    let client = match estate.proxy.try_client(Some(&row.credential())) {
+        Ok(client) => client,
+        Err(_) => return Ok("alert".to_owned()),
+    };
+    let response = client.try_request("GET", CA_CERTIFICATE, &[], b"")?;
+    assert_eq!(response.status, 200, "{}: {response:?}", row.certificate);
+    let request = estate.only_request();
+    let verify = request.only("x-client-verify").to_owned();
+    assert_eq!(
+        request.headers.all("x-client-dn").len(),
+        usize::from(verify == "SUCCESS"),
+        "{}",
+        request.raw_text()
+    );
+    Ok(verify)
+}
+
+/// The five spellings that one server or another reads as the same name.
+fn spellings(name: &str) -> [String; 5] {
+    [
+        name.to_owned(),
+        name.to_ascii_lowercase(),
+        name.to_ascii_uppercase(),
+        name.replace('-', "_"),
+        name.replacen('-', ".", 1).replace('-', "_"),
+    ]
+}
+
+/// A name once, doubled, nominated by `Connection` before it and after it.
+fn forgeries(name: &str) -> Vec<Vec<(String, String)>> {
+    let line = |value: &str| (name.to_owned(), format!("{value}-{MARK}"));
+    let nomination = || {
+        (
+            "Connection".to_owned(),
+            format!("{name}, X-Client-Verify, x-client-dn"),
+        )
+    };
+    vec![
+        vec![line("SUCCESS")],
+        vec![line("CN=victim"), line("CN=attacker")],
+        vec![nomination(), line("SUCCESS")],
+        vec![line("SUCCESS"), nomination()],
+    ]
+}
+
+/// A forgery by chance: up to four lines of any names in any case, with `_` and `.` for `-`, some of them nominated.
+fn generated(seed: &mut Seed) -> Vec<(String, String)> {
+    let mut lines = Vec::new();
+    for _ in 0..=seed.below(3) {
+        let name: String = seed
+            .pick(IDENTITY_HEADERS)
+            .chars()
+            .map(|c| match c {
+                '-' => *seed.pick(&['-', '-', '_', '.']),
+                c if seed.once_in(2) => c.to_ascii_uppercase(),
+                c => c.to_ascii_lowercase(),
+            })
+            .collect();
+        let value = *seed.pick(&[
+            "SUCCESS",
+            "CN=victim",
+            "/CN=victim",
+            "0",
+            "-----BEGIN CERTIFICATE-----",
+            "",
+        ]);
+        for _ in 0..=seed.below(2) {
+            lines.push((name.clone(), format!("{value} {MARK}").trim().to_owned()));
+        }
+        if seed.once_in(3) {
+            let at = seed.below(lines.len() + 1);
+            let more = *seed.pick(&[
+                "close-not",
+                "X-Client-Verify",
+                "x-client-dn",
+                "Host",
+                "keep-alive",
+            ]);
+            lines.insert(at, ("Connection".to_owned(), format!("{name}, {more}")));
+        }
+    }
+    lines
+}
+
+#[track_caller]
+fn ask_with(
+    estate: &Estate,
+    connection: &mut Connection,
+    target: &str,
+    forgery: &[(String, String)],
+) {
+    estate.forget();
+    let headers: Vec<_> = forgery
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let response = connection.request("GET", target, &headers, b"");
+    assert_eq!(response.status, 200, "{forgery:?}: {response:?}");
+}
+
+/// What a member was told is ours: no forged byte, one verdict, one subject at most, every trusted name once at most.
+#[track_caller]
+fn assert_nothing_forged(
+    request: &Recorded,
+    told: (&str, Option<&str>),
+    forgery: &[(String, String)],
+) {
+    let raw = request.raw_text();
+    assert!(
+        !raw.to_ascii_lowercase().contains(MARK),
+        "{forgery:?} reached the member:\n{raw}"
+    );
+    assert_told(request, told.0, told.1);
+    let mut names: Vec<_> = request
+        .headers
+        .names()
+        .iter()
+        .map(|name| name.replace(['_', '.'], "-"))
+        .collect();
+    names.sort();
+    for pair in names.windows(2) {
+        assert_ne!(
+            pair[0], pair[1],
+            "{forgery:?}: a field twice at the member:\n{raw}"
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! An estate in five lines: a CA, a CA server, two compilers, and the built program in front of them.
+//!
+//! `let estate = Estate::start(); let agent = estate.ca.agent("web01");`
+//! `assert_eq!(estate.client(&agent).get("/puppet/v3/catalog/web01?environment=production").status, 200)`
+
+pub(crate) mod fixtures;
+
+use std::{thread, time::Duration};
+
+use testkit::{Ca, Client, Credential, Proxy, ProxyBuilder, Recorded, Response, StandIn};
+
+/// The built program.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
+/// Longer than anything takes that is not stuck.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+/// A Puppet estate with the proxy in front.
+pub(crate) struct Estate {
+    /// The proxy; first, so that it ends before its members.
+    pub(crate) proxy: Proxy,
+    /// The Puppet CA.
+    pub(crate) ca: Ca,
+    /// The CA server.
+    pub(crate) ca_server: StandIn,
+    /// The compilers c1 and c2.
+    pub(crate) compilers: Vec<StandIn>,
+}
+
+/// How members are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Members {
+    /// Plain HTTP on loopback.
+    Plain,
+    /// Mutual TLS; the stand-ins record the proxy's certificate.
+    Tls,
+}
+
+/// An estate in the making.
+pub(crate) struct EstateBuilder {
+    ca: Ca,
+    members: Members,
+    compilers: usize,
+    ca_lines: Vec<String>,
+    compiler_lines: Vec<String>,
+    change: Vec<Box<dyn FnOnce(ProxyBuilder) -> ProxyBuilder>>,
+}
+
+impl Estate {
+    /// Plain members, everything else as it is by default.
+    pub(crate) fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// One that differs.
+    pub(crate) fn builder() -> EstateBuilder {
+        EstateBuilder {
+            ca: Ca::new(),
+            members: Members::Plain,
+            compilers: 2,
+            ca_lines: Vec::new(),
+            compiler_lines: Vec::new(),
+            change: Vec::new(),
+        }
+    }
+
+    /// A client that shows this agent's certificate; each has a session store of its own.
+    pub(crate) fn client(&self, agent: &Credential) -> Client {
+        self.proxy.client(Some(agent))
+    }
+
+    /// A client without a certificate.
+    pub(crate) fn anonymous(&self) -> Client {
+        self.proxy.client(None)
+    }
+
+    /// Requests at every far end, probes left out.
+    pub(crate) fn far_end(&self) -> Vec<Recorded> {
+        self.members().flat_map(StandIn::requests).collect()
+    }
+
+    /// The one request that reached a far end since `forget`.
+    #[track_caller]
+    pub(crate) fn only_request(&self) -> Recorded {
+        let mut requests = self.far_end();
+        assert_eq!(
+            requests.len(),
+            1,
+            "one request at the far end: {requests:#?}"
+        );
+        requests.remove(0)
+    }
+
+    /// Forgets what the far ends recorded.
+    pub(crate) fn forget(&self) {
+        self.members().for_each(StandIn::forget);
+    }
+
+    /// CA server and compilers.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &StandIn> {
+        std::iter::once(&self.ca_server).chain(&self.compilers)
+    }
+}
+
+impl Drop for Estate {
+    fn drop(&mut self) {
+        if !thread::panicking() && self.proxy.is_running() {
+            self.proxy.assert_settled();
+        }
+    }
+}
+
+impl EstateBuilder {
+    /// Another CA.
+    pub(crate) fn ca(mut self, ca: &Ca) -> Self {
+        self.ca = ca.clone();
+        self
+    }
+
+    /// Members over mutual TLS.
+    pub(crate) fn tls_members(mut self) -> Self {
+        self.members = Members::Tls;
+        self
+    }
+
+    /// Another number of compilers.
+    pub(crate) fn compilers(mut self, n: usize) -> Self {
+        self.compilers = n;
+        self
+    }
+
+    /// A line of `[pools.ca]`.
+    pub(crate) fn ca_pool(mut self, line: &str) -> Self {
+        self.ca_lines.push(line.to_owned());
+        self
+    }
+
+    /// A line of `[pools.compilers]`.
+    pub(crate) fn compiler_pool(mut self, line: &str) -> Self {
+        self.compiler_lines.push(line.to_owned());
+        self
+    }
+
+    /// Any other change of the proxy's configuration: `.proxy(|p| p.with("[trust]\ndepth = 1"))`.
+    pub(crate) fn proxy(
+        mut self,
+        change: impl FnOnce(ProxyBuilder) -> ProxyBuilder + 'static,
+    ) -> Self {
+        self.change.push(Box::new(change));
+        self
+    }
+
+    /// Starts everything and waits until the members are up.
+    #[track_caller]
+    pub(crate) fn start(self) -> Estate {
+        let ca_server = self.member("ca");
+        let compilers: Vec<_> = (1..=self.compilers)
+            .map(|n| self.member(&format!("c{n}")))
+            .collect();
+        let pools = [
+            self.pool("ca", std::slice::from_ref(&ca_server), &self.ca_lines),
+            self.pool("compilers", &compilers, &self.compiler_lines),
+        ];
+        let proxy = Proxy::new(&self.ca, BINARY).with(&pools.concat());
+        let proxy = self
+            .change
+            .into_iter()
+            .fold(proxy, |proxy, change| change(proxy))
+            .start();
+        proxy.wait_for_members(&["ca", "compilers"]);
+        Estate {
+            proxy,
+            ca: self.ca,
+            ca_server,
+            compilers,
+        }
+    }
+
+    fn member(&self, name: &str) -> StandIn {
+        let builder = StandIn::builder(name).ca(&self.ca);
+        match self.members {
+            Members::Plain => builder.start(),
+            Members::Tls => builder.tls(&self.ca, &self.ca.server(name)).start(),
+        }
+    }
+
+    fn pool(&self, name: &str, members: &[StandIn], lines: &[String]) -> String {
+        let scheme = match self.members {
+            Members::Plain => "http",
+            Members::Tls => "https",
+        };
+        let addresses: Vec<_> = members.iter().map(StandIn::address).collect();
+        let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        format!("[pools.{name}]\nscheme = \"{scheme}\"\nmembers = {addresses:?}\n{lines}\n")
+    }
+}
+
+/// Asserts what a far end was told of its client: one verdict, always; a subject beside SUCCESS alone.
+#[track_caller]
+pub(crate) fn assert_told(request: &Recorded, verify: &str, dn: Option<&str>) {
+    assert_eq!(
+        request.only("x-client-verify"),
+        verify,
+        "{}",
+        request.raw_text()
+    );
+    let told = request.headers.all("x-client-dn");
+    assert_eq!(
+        told,
+        dn.into_iter().collect::<Vec<_>>(),
+        "{}",
+        request.raw_text()
+    );
+}
+
+/// Asserts a refusal of ours: its status, and every one of these words in its text.
+#[track_caller]
+pub(crate) fn assert_refused(response: &Response, status: u16, words: &[&str]) {
+    assert_eq!(response.status, status, "{response:?}");
+    for word in words {
+        assert!(
+            response.text().contains(word),
+            "{word:?} is not said: {response:?}"
+        );
+    }
+}
