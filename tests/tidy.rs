@@ -1,0 +1,213 @@
+//! The rules of the tree that a machine can hold: layers, names, module docs, who may vouch for a client.
+#![allow(clippy::disallowed_methods, reason = "the tree is read from its files")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
+
+/// From the bottom: a crate imports from lower lines only. testkit is for tests and imports nobody.
+const LAYERS: &[&[&str]] = &[
+    &["identity"],
+    &["routing", "balancing"],
+    &["pki", "telemetry"],
+    &["listener", "upstream"],
+    &["proxy"],
+    &["admin"],
+    &["config"],
+    &["server"],
+    &["proscenium", "xtask"],
+];
+
+#[test]
+fn imports_go_down_only() {
+    let metadata = metadata();
+    let mut wrong = Vec::new();
+    for package in metadata.workspace_packages() {
+        for dependency in &package.dependencies {
+            let (from, to) = (package.name.as_str(), dependency.name.as_str());
+            if dependency.path.is_some() && !is_allowed(from, to, dependency.kind) {
+                wrong.push(format!("{from} imports {to}"));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "imports that do not go down: {}",
+        wrong.join(", ")
+    );
+}
+
+#[test]
+fn every_crate_has_a_line_and_a_folder_of_its_name() {
+    let metadata = metadata();
+    for package in metadata.workspace_packages() {
+        let folder = folder(package).file_name().map(|name| name.to_owned());
+        assert_eq!(
+            folder.as_deref(),
+            Some(package.name.as_str().as_ref()),
+            "folder of {}",
+            package.name
+        );
+        assert!(
+            package.name.as_str() == "testkit" || layer(&package.name).is_some(),
+            "{} has no line in LAYERS",
+            package.name
+        );
+    }
+}
+
+#[test]
+fn every_file_says_first_what_it_is() {
+    let silent: Vec<_> = sources()
+        .into_iter()
+        .filter(|(_, text)| !text.starts_with("//! "))
+        .map(|(path, _)| path)
+        .collect();
+    assert!(
+        silent.is_empty(),
+        "files without `//!` on the first line: {silent:?}"
+    );
+}
+
+#[test]
+fn only_pki_vouches_for_a_chain() {
+    // Tests stand outside: they need agents without a chain.
+    let vouching: Vec<_> = sources()
+        .into_iter()
+        .filter(|(path, _)| !is_test(path) && !path.starts_with("crates/pki/src"))
+        .filter(|(_, text)| text.contains(concat!("ChainVerified::", "assertion")))
+        .map(|(path, _)| path)
+        .collect();
+    assert!(
+        vouching.is_empty(),
+        "only a verified chain makes an agent, but: {vouching:?}"
+    );
+}
+
+#[test]
+fn files_and_environment_are_left_to_the_upper_crates() {
+    // clippy.toml refuses std::fs and std::env; a crate root that lifts it says that its work is files.
+    let allowed = ["server", "proscenium", "testkit", "xtask"];
+    let lifted: Vec<_> = sources()
+        .into_iter()
+        .filter(|(path, text)| !is_test(path) && text.contains("clippy::disallowed_methods"))
+        .map(|(path, _)| path)
+        .filter(|path| {
+            !allowed
+                .iter()
+                .any(|name| path.starts_with(format!("crates/{name}/src")))
+        })
+        .collect();
+    assert!(
+        lifted.is_empty(),
+        "disallowed methods are allowed in: {lifted:?}"
+    );
+}
+
+#[test]
+fn layer_0_refuses_all_that_the_others_refuse_and_the_clock() {
+    let refused = |path: &Path| -> Vec<String> {
+        let text = read(path);
+        text.lines()
+            .filter(|line| line.contains("{ path ="))
+            .map(str::to_owned)
+            .collect()
+    };
+    let everywhere = refused(&root().join("clippy.toml"));
+    for name in LAYERS[..2].concat() {
+        let here = refused(&root().join("crates").join(name).join("clippy.toml"));
+        assert!(
+            everywhere.iter().all(|line| here.contains(line)),
+            "crates/{name}/clippy.toml lacks lines of the root's"
+        );
+        assert!(
+            here.iter().any(|line| line.contains("SystemTime::now")),
+            "crates/{name} may read the clock"
+        );
+    }
+}
+
+#[test]
+fn every_decision_and_document_starts_with_a_heading() {
+    for path in files_below(&root().join("docs"), "md") {
+        assert!(read(&path).starts_with("# "), "{}", path.display());
+    }
+}
+
+fn is_allowed(from: &str, to: &str, kind: DependencyKind) -> bool {
+    match (layer(from), layer(to)) {
+        (Some(from), Some(to)) => to < from,
+        // testkit: in tests of anybody, and in the automation.
+        (Some(_), None) => kind == DependencyKind::Development || from == "xtask",
+        (None, _) => false,
+    }
+}
+
+fn layer(name: &str) -> Option<usize> {
+    LAYERS.iter().position(|line| line.contains(&name))
+}
+
+fn metadata() -> Metadata {
+    MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .other_options(["--offline".to_owned()])
+        .exec()
+        .expect("cargo metadata of this workspace")
+}
+
+fn folder(package: &Package) -> PathBuf {
+    let manifest = package.manifest_path.as_std_path();
+    manifest
+        .parent()
+        .expect("a manifest lies in a folder")
+        .to_owned()
+}
+
+fn is_test(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    text.starts_with("tests/") || text.contains("/tests/") || text.ends_with("/tests.rs")
+}
+
+/// Every Rust file of the tree by its path from the root.
+fn sources() -> BTreeMap<PathBuf, String> {
+    let root = root();
+    let files = ["crates", "tests"]
+        .iter()
+        .flat_map(|folder| files_below(&root.join(folder), "rs"));
+    files
+        .map(|path| {
+            let text = read(&path);
+            let name = path.strip_prefix(&root).expect("below the root").to_owned();
+            (name, text)
+        })
+        .collect()
+}
+
+fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder of the tree") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(files_below(&path, extension));
+        } else if path.extension().is_some_and(|end| end == extension) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn root() -> PathBuf {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = crate_folder.ancestors().nth(2);
+    root.expect("crates/proscenium lies two below the root")
+        .to_owned()
+}
