@@ -19,7 +19,7 @@ pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
     /// Of parts, each with its length, so that no two lists of parts read the same.
-    pub(crate) fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
+    pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut context = digest::Context::new(&digest::SHA256);
         for part in parts {
             context.update(&(part.len() as u64).to_be_bytes());

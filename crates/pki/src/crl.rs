@@ -69,6 +69,8 @@ impl Crl {
         let mut tbs = Reader::new(tbs);
         let has_version = match tbs.optional(der::INTEGER)? {
             None => false,
+            // DER leaves the default out; OpenSSL lets a script write it.
+            Some(version) if version.value == [0] => false,
             Some(version) if version.value == [1] => true,
             Some(_) => return Err(DerError::Value.into()),
         };

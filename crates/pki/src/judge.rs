@@ -149,8 +149,13 @@ impl TrustStore {
         let path = self.verify(leaf, sent, KeyUsage::client_auth(), now)?;
         // The one place that says so: `path` comes from `verify` only when every check on it has passed.
         let proof = ChainVerified::assertion();
-        let agent = Agent::from_leaf(leaf, &self.identity, proof)
-            .map_err(|error| Fault::new(Reason::Subject, leaf, format!("{}.", causes(&error))))?;
+        let agent = Agent::from_leaf(leaf, &self.identity, proof).map_err(|error| {
+            Fault::new(
+                Reason::Subject,
+                leaf,
+                format!("In detail: {}.", causes(&error)),
+            )
+        })?;
         Ok(Arc::new(VerifiedChain {
             links: path.links,
             earliest_end: path.earliest_end,
@@ -188,8 +193,16 @@ impl TrustStore {
     ) -> Result<Path, Fault> {
         let parsed =
             EndEntityCert::try_from(leaf).map_err(|error| self.fault(&error, leaf, sent, now))?;
-        if Certificate::read(leaf).is_ok_and(|leaf| leaf.issuer == EMPTY_NAME) {
+        let own = Certificate::read(leaf).map_err(|_| Fault::new(Reason::Malformed, leaf, ""))?;
+        if own.issuer == EMPTY_NAME {
             return Err(Fault::new(Reason::Malformed, leaf, "Its issuer is empty."));
+        }
+        if !signature::is_verifiable(own.spki) {
+            return Err(Fault::new(
+                Reason::UnsupportedAlgorithm,
+                leaf,
+                UNVERIFIABLE_KEY,
+            ));
         }
         let intermediates = self.intermediates(sent);
         let accepted = RefCell::new(None);
@@ -611,6 +624,8 @@ fn causes(error: &dyn std::error::Error) -> String {
 
 const RENEW: &str = "To get a new certificate: on the CA run puppetserver ca clean --certname NAME, on the agent run \
                      puppet ssl clean, then puppet agent -t.";
+
+const UNVERIFIABLE_KEY: &str = "Its key is of a kind or size that cannot be verified (RSA under 2048 bits, DSA, another curve).";
 
 /// CA subjects in a refusal: enough to see that it is another estate, not a list.
 const SUBJECTS_SHOWN_MAX: usize = 4;

@@ -74,6 +74,13 @@ impl ClientVerifier {
         }
     }
 
+    /// Hints at the CAs of a store that is about to be in force.
+    #[must_use]
+    pub fn hinting(mut self, store: &TrustStore) -> Self {
+        self.hints = hints(store);
+        self
+    }
+
     /// What it was made for.
     pub fn policy(&self) -> ListenerPolicy {
         self.policy
@@ -127,7 +134,7 @@ impl ClientCertVerifier for ClientVerifier {
         }
         let leaf = Certificate::read(end_entity)
             .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
-        if !is_verifiable(leaf.spki) {
+        if !signature::is_verifiable(leaf.spki) {
             return Err(HandshakeFault::Key.into());
         }
         match self.policy.on_invalid {
@@ -257,45 +264,6 @@ fn hints(store: &TrustStore) -> Vec<DistinguishedName> {
     }
 }
 
-/// Whether there is an algorithm for this key at all; if not, nobody can prove to hold it.
-///
-/// Asked before the signature arrives, for its failure would look like a forged one.
-fn is_verifiable(spki: &[u8]) -> bool {
-    let key = || {
-        let mut parts = Reader::new(Reader::new(spki).expect(der::SEQUENCE).ok()?.value);
-        let algorithm = parts.expect(der::SEQUENCE).ok()?.value;
-        let bits = der::whole_bits(parts.expect(der::BIT_STRING).ok()?.value).ok()?;
-        Some((algorithm, bits))
-    };
-    let Some((algorithm, bits)) = key() else {
-        return false;
-    };
-    let known = signature::algorithms()
-        .all
-        .iter()
-        .any(|known| known.public_key_alg_id().as_ref() == algorithm);
-    known && rsa_modulus_bits(algorithm, bits).is_none_or(|bits| RSA_BITS.contains(&bits))
-}
-
-/// Bits of an RSA key's modulus; none for other keys, zero for what is not well formed.
-fn rsa_modulus_bits(algorithm: &[u8], key: &[u8]) -> Option<usize> {
-    if !algorithm.starts_with(RSA_ENCRYPTION) {
-        return None;
-    }
-    let modulus = || {
-        let mut parts = Reader::new(Reader::new(key).expect(der::SEQUENCE).ok()?.value);
-        Some(parts.expect(der::INTEGER).ok()?.value)
-    };
-    let digits = match modulus().unwrap_or_default() {
-        [0, digits @ ..] => digits,
-        digits => digits,
-    };
-    let leading = digits
-        .first()
-        .map_or(0, |first| first.leading_zeros() as usize);
-    Some(digits.len() * 8 - leading)
-}
-
 /// Most certificates a client may send. A path has at most six intermediates; some clients add their root.
 pub const PRESENTED_CERTIFICATES_MAX: usize = 16;
 
@@ -304,11 +272,3 @@ pub const PRESENTED_BYTES_MAX: usize = 32 * 1024;
 
 /// Most bytes of CA subjects sent to clients as hints: they go out in every full handshake.
 const HINT_BYTES_MAX: usize = 8 * 1024;
-
-/// What aws-lc verifies.
-const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
-
-/// The OID 1.2.840.113549.1.1.1 with its tag.
-const RSA_ENCRYPTION: &[u8] = &[
-    0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01,
-];

@@ -1,0 +1,270 @@
+//! CAs, agents and CRLs made on the fly, and a trust store over them.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file includes it and uses its own part"
+)]
+
+use std::time::Duration;
+
+use identity::{ClientIdentity, Reason, Refusal};
+use pki::{CrlExpired, Judgement, Material, Named, PkiProblem, TrustSettings, TrustStore};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SerialNumber, date_time_ymd,
+};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
+
+/// 2030-01-01: every certificate here is good then unless a test says otherwise.
+pub fn now() -> UnixTime {
+    at(1_893_456_000)
+}
+
+pub fn at(seconds: u64) -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+}
+
+pub const IN_2041: u64 = 2_240_524_800;
+
+/// A certificate and its key.
+pub struct Leaf {
+    pub der: CertificateDer<'static>,
+    pub key: KeyPair,
+}
+
+/// A certificate authority.
+pub struct Ca {
+    pub der: CertificateDer<'static>,
+    pub issuer: Issuer<'static, KeyPair>,
+}
+
+pub fn ca_params(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(2040, 1, 1);
+    params
+}
+
+/// As Puppet's CA makes them: one CN, one DNS name, both purposes.
+pub fn leaf_params(name: &str, serial: u64) -> CertificateParams {
+    let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.serial_number = Some(SerialNumber::from(serial));
+    params.extended_key_usages = vec![
+        ExtendedKeyUsagePurpose::ServerAuth,
+        ExtendedKeyUsagePurpose::ClientAuth,
+    ];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(2039, 1, 1);
+    params
+}
+
+impl Ca {
+    pub fn root(name: &str) -> Self {
+        Self::root_with(ca_params(name), KeyPair::generate().unwrap())
+    }
+
+    pub fn root_with(params: CertificateParams, key: KeyPair) -> Self {
+        let der = params.self_signed(&key).unwrap().der().clone();
+        Self {
+            der,
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    pub fn intermediate(&self, name: &str, serial: u64) -> Self {
+        self.intermediate_with(ca_params(name), KeyPair::generate().unwrap(), serial)
+    }
+
+    pub fn intermediate_with(
+        &self,
+        mut params: CertificateParams,
+        key: KeyPair,
+        serial: u64,
+    ) -> Self {
+        params.serial_number = Some(SerialNumber::from(serial));
+        let der = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+        Self {
+            der,
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    pub fn agent(&self, name: &str, serial: u64) -> Leaf {
+        self.sign(leaf_params(name, serial))
+    }
+
+    pub fn sign(&self, params: CertificateParams) -> Leaf {
+        self.sign_key(&params, KeyPair::generate().unwrap())
+    }
+
+    pub fn sign_key(&self, params: &CertificateParams, key: KeyPair) -> Leaf {
+        let der = params.signed_by(&key, &self.issuer).unwrap().der().clone();
+        Leaf { der, key }
+    }
+
+    /// A CRL good until 2040.
+    pub fn crl(&self, number: u64, serials: &[u64]) -> CertificateRevocationListDer<'static> {
+        self.crl_until(number, serials, 2040)
+    }
+
+    pub fn crl_until(
+        &self,
+        number: u64,
+        serials: &[u64],
+        year: i32,
+    ) -> CertificateRevocationListDer<'static> {
+        crl_params(number, serials, year)
+            .signed_by(&self.issuer)
+            .unwrap()
+            .der()
+            .clone()
+    }
+}
+
+pub fn crl_params(number: u64, serials: &[u64], year: i32) -> CertificateRevocationListParams {
+    CertificateRevocationListParams {
+        this_update: date_time_ymd(2020, 1, 1),
+        next_update: date_time_ymd(year, 1, 1),
+        crl_number: SerialNumber::from(number),
+        issuing_distribution_point: None,
+        revoked_certs: serials
+            .iter()
+            .map(|serial| RevokedCertParams {
+                serial_number: SerialNumber::from(*serial),
+                revocation_time: date_time_ymd(2021, 1, 1),
+                reason_code: None,
+                invalidity_date: None,
+            })
+            .collect(),
+        key_identifier_method: KeyIdMethod::Sha256,
+    }
+}
+
+/// The two levels that Puppet 6 and later make.
+pub struct Puppet {
+    pub root: Ca,
+    pub ca: Ca,
+}
+
+impl Puppet {
+    pub fn new() -> Self {
+        let root = Ca::root("Puppet Root CA: test");
+        let ca = root.intermediate("Puppet CA: test", 2);
+        Self { root, ca }
+    }
+
+    pub fn bundle(&self) -> Vec<CertificateDer<'static>> {
+        vec![self.ca.der.clone(), self.root.der.clone()]
+    }
+
+    /// Both CRLs, the CA's with these serials.
+    pub fn crls(&self, number: u64, serials: &[u64]) -> Vec<CertificateRevocationListDer<'static>> {
+        vec![self.ca.crl(number, serials), self.root.crl(1, &[])]
+    }
+
+    pub fn store(&self) -> TrustStore {
+        store(&self.bundle(), &self.crls(1, &[])).unwrap()
+    }
+}
+
+pub fn pem(label: &str, der: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in der.chunks(48) {
+        for three in chunk.chunks(3) {
+            let bits = three
+                .iter()
+                .fold(0_u32, |bits, byte| (bits << 8) | u32::from(*byte))
+                << (8 * (3 - three.len()));
+            for place in 0..4 {
+                match place <= three.len() {
+                    true => text.push(char::from(
+                        ALPHABET[(bits >> (18 - 6 * place)) as usize & 63],
+                    )),
+                    false => text.push('='),
+                }
+            }
+        }
+        text.push('\n');
+    }
+    format!("-----BEGIN {label}-----\n{text}-----END {label}-----\n")
+}
+
+pub fn material(
+    bundle: &[CertificateDer<'_>],
+    crls: &[CertificateRevocationListDer<'_>],
+) -> Material {
+    let cas: String = bundle.iter().map(|der| pem("CERTIFICATE", der)).collect();
+    let lists: String = crls.iter().map(|der| pem("X509 CRL", der)).collect();
+    Material {
+        bundle: vec![Named::new("ca.pem", cas.into_bytes())],
+        crls: match crls {
+            [] => Vec::new(),
+            _ => vec![Named::new("crl.pem", lists.into_bytes())],
+        },
+    }
+}
+
+pub fn store(
+    bundle: &[CertificateDer<'_>],
+    crls: &[CertificateRevocationListDer<'_>],
+) -> Result<TrustStore, Vec<PkiProblem>> {
+    store_with(bundle, crls, &TrustSettings::default(), None)
+}
+
+pub fn store_with(
+    bundle: &[CertificateDer<'_>],
+    crls: &[CertificateRevocationListDer<'_>],
+    settings: &TrustSettings,
+    previous: Option<&TrustStore>,
+) -> Result<TrustStore, Vec<PkiProblem>> {
+    TrustStore::build(
+        &material(bundle, crls),
+        settings,
+        &identity::Settings::default(),
+        previous,
+    )
+}
+
+pub fn unchecked(entries: &[&str]) -> TrustSettings {
+    TrustSettings {
+        unchecked: entries.iter().map(|entry| (*entry).to_owned()).collect(),
+        ..TrustSettings::default()
+    }
+}
+
+pub fn rejecting() -> TrustSettings {
+    TrustSettings {
+        crl_expired: CrlExpired::Reject,
+        ..TrustSettings::default()
+    }
+}
+
+/// `None` for a verified client, else why not.
+pub fn reason(judgement: &Judgement) -> Option<Reason> {
+    match &judgement.identity {
+        ClientIdentity::Verified(_) => None,
+        ClientIdentity::Anonymous => panic!("anonymous"),
+        ClientIdentity::Refused(refusal) => Some(refusal.reason),
+    }
+}
+
+pub fn refusal(judgement: &Judgement) -> &Refusal {
+    match &judgement.identity {
+        ClientIdentity::Refused(refusal) => refusal,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// The verdict on a leaf sent alone, as Puppet agents do.
+pub fn verdict(store: &TrustStore, leaf: &Leaf) -> Option<Reason> {
+    reason(&store.judge(std::slice::from_ref(&leaf.der), now()))
+}

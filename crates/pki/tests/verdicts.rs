@@ -1,0 +1,943 @@
+//! Verdicts on presented chains: the table of what is accepted and why the rest is not.
+
+mod support;
+
+use identity::{ClientIdentity, Reason};
+use pki::{Material, Named, PkiProblem, TrustSettings, TrustStore};
+use rcgen::{
+    BasicConstraints, CrlDistributionPoint, IsCa, KeyUsagePurpose, PublicKeyData, date_time_ymd,
+};
+use rcgen::{
+    CustomExtension, ExtendedKeyUsagePurpose, GeneralSubtree, KeyPair, NameConstraints, SanType,
+    SerialNumber,
+};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
+use support::*;
+
+#[test]
+fn a_leaf_sent_alone_is_verified_through_the_bundles_intermediate() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01.example.com", 5);
+    let judgement = puppet.store().judge(&[agent.der], now());
+    let agent = judgement.identity.agent().expect("verified");
+    assert_eq!(agent.dn(), "CN=web01.example.com");
+    assert_eq!(judgement.chain.unwrap().earliest_end(), at(2_177_452_800));
+}
+
+#[test]
+fn nobody_is_anonymous_by_a_bad_certificate_nor_verified_by_none() {
+    let puppet = Puppet::new();
+    let judgement = puppet.store().judge(&[], now());
+    assert!(matches!(judgement.identity, ClientIdentity::Anonymous));
+    let garbage = CertificateDer::from(b"garbage".to_vec());
+    let judgement = puppet.store().judge(&[garbage], now());
+    assert_eq!(reason(&judgement), Some(Reason::Malformed));
+}
+
+#[test]
+fn each_bad_certificate_is_told_its_own_reason() {
+    let puppet = Puppet::new();
+    let store = store(&puppet.bundle(), &puppet.crls(1, &[9])).unwrap();
+    type Change = fn(&mut rcgen::CertificateParams);
+    let cases: &[(Change, Option<Reason>)] = &[
+        (|_| {}, None),
+        (|p| p.extended_key_usages.clear(), None),
+        (|p| p.key_usages.clear(), None),
+        (
+            |p| p.serial_number = Some(SerialNumber::from_slice(&[9])),
+            Some(Reason::Revoked),
+        ),
+        (
+            |p| p.not_after = date_time_ymd(2029, 12, 31),
+            Some(Reason::Expired),
+        ),
+        (
+            |p| p.not_before = date_time_ymd(2030, 1, 2),
+            Some(Reason::NotYetValid),
+        ),
+        (
+            |p| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth],
+            Some(Reason::WrongPurpose),
+        ),
+        (
+            |p| p.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
+            Some(Reason::NotAnEndEntity),
+        ),
+        (
+            |p| {
+                let mut unknown = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
+                unknown.set_criticality(true);
+                p.custom_extensions.push(unknown);
+            },
+            Some(Reason::CriticalExtension),
+        ),
+        (
+            |p| {
+                p.custom_extensions
+                    .push(CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]))
+            },
+            None,
+        ),
+        (
+            |p| {
+                p.distinguished_name
+                    .push(rcgen::DnType::OrganizationName, "x")
+            },
+            Some(Reason::Subject),
+        ),
+    ];
+    for (index, (change, expected)) in cases.iter().enumerate() {
+        let mut params = leaf_params("web01.example.com", 5);
+        change(&mut params);
+        assert_eq!(
+            verdict(&store, &puppet.ca.sign(params)),
+            *expected,
+            "case {index}"
+        );
+    }
+}
+
+#[test]
+fn keys_and_signatures_of_every_supported_kind_are_accepted() {
+    let puppet = Puppet::new();
+    for algorithm in [
+        &rcgen::PKCS_ECDSA_P256_SHA256,
+        &rcgen::PKCS_ECDSA_P384_SHA384,
+        &rcgen::PKCS_ECDSA_P521_SHA512,
+        &rcgen::PKCS_ED25519,
+    ] {
+        let root = Ca::root_with(ca_params("root"), KeyPair::generate_for(algorithm).unwrap());
+        let agent = root.sign_key(
+            &leaf_params("web01", 5),
+            KeyPair::generate_for(algorithm).unwrap(),
+        );
+        let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
+        assert_eq!(verdict(&store, &agent), None, "{algorithm:?}");
+        assert_eq!(
+            verdict(&puppet.store(), &agent),
+            Some(Reason::UnknownIssuer)
+        );
+    }
+}
+
+#[test]
+fn a_forged_issuer_name_is_a_bad_signature_and_a_strange_one_an_unknown_issuer() {
+    let puppet = Puppet::new();
+    let impostor = Ca::root("Puppet CA: test").agent("web01", 5);
+    assert_eq!(
+        verdict(&puppet.store(), &impostor),
+        Some(Reason::BadSignature)
+    );
+    let stranger = Ca::root("elsewhere").agent("web01", 5);
+    assert_eq!(
+        verdict(&puppet.store(), &stranger),
+        Some(Reason::UnknownIssuer)
+    );
+}
+
+#[test]
+fn an_agent_cannot_issue() {
+    let puppet = Puppet::new();
+    let key = KeyPair::generate().unwrap();
+    let agent = puppet.ca.sign_key(
+        &leaf_params("evil", 5),
+        KeyPair::from_pem(&key.serialize_pem()).unwrap(),
+    );
+    let params = leaf_params("evil", 5);
+    let forged = leaf_params("victim", 6)
+        .signed_by(
+            &key,
+            &rcgen::Issuer::new(params, KeyPair::from_pem(&key.serialize_pem()).unwrap()),
+        )
+        .unwrap();
+    let judgement = puppet
+        .store()
+        .judge(&[forged.der().clone(), agent.der], now());
+    assert_eq!(reason(&judgement), Some(Reason::PathConstraint));
+}
+
+#[test]
+fn a_ca_without_the_right_to_sign_certificates_issues_nothing() {
+    let puppet = Puppet::new();
+    let mut params = ca_params("sub");
+    params.key_usages = vec![KeyUsagePurpose::CrlSign];
+    let sub = puppet
+        .ca
+        .intermediate_with(params, KeyPair::generate().unwrap(), 7);
+    let agent = sub.agent("web01", 5);
+    let judgement = puppet.store().judge(&[agent.der, sub.der], now());
+    assert_eq!(reason(&judgement), Some(Reason::PathConstraint));
+}
+
+#[test]
+fn of_an_old_and_a_new_crl_the_new_one_counts_in_either_order() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let (old, new, root) = (
+        puppet.ca.crl(255, &[]),
+        puppet.ca.crl(256, &[5]),
+        puppet.root.crl(1, &[]),
+    );
+    for crls in [[old.clone(), new.clone(), root.clone()], [new, root, old]] {
+        let store = store(&puppet.bundle(), &crls).unwrap();
+        assert_eq!(verdict(&store, &agent), Some(Reason::Revoked));
+    }
+}
+
+#[test]
+fn a_rekeyed_ca_of_the_same_name_is_judged_by_its_own_crl() {
+    let (old, new) = (Ca::root("Puppet CA: test"), Ca::root("Puppet CA: test"));
+    let bundle = [old.der.clone(), new.der.clone()];
+    let crls = [old.crl(9, &[5]), new.crl(1, &[6])];
+    let store = store(&bundle, &crls).unwrap();
+    assert_eq!(verdict(&store, &new.agent("web05", 5)), None);
+    assert_eq!(
+        verdict(&store, &new.agent("web06", 6)),
+        Some(Reason::Revoked)
+    );
+    assert_eq!(
+        verdict(&store, &old.agent("web05", 5)),
+        Some(Reason::Revoked)
+    );
+    assert_eq!(verdict(&store, &old.agent("web06", 6)), None);
+}
+
+#[test]
+fn a_renamed_ca_with_the_old_key_is_judged_by_the_crl_of_its_name() {
+    let key = KeyPair::generate().unwrap();
+    let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
+    let (old, new) = (
+        Ca::root_with(ca_params("old"), again()),
+        Ca::root_with(ca_params("new"), again()),
+    );
+    let bundle = [old.der.clone(), new.der.clone()];
+    let store = store(&bundle, &[old.crl(1, &[5]), new.crl(2, &[])]).unwrap();
+    assert_eq!(
+        verdict(&store, &old.agent("web05", 5)),
+        Some(Reason::Revoked)
+    );
+    assert_eq!(verdict(&store, &new.agent("web05", 5)), None);
+}
+
+#[test]
+fn an_expired_ca_is_refused_though_webpki_takes_any_anchor() {
+    for (change, expected) in [
+        ((2020, 2029), Reason::CaExpired),
+        ((2031, 2040), Reason::CaNotYetValid),
+    ] {
+        let mut params = ca_params("root");
+        params.not_before = date_time_ymd(change.0, 1, 1);
+        params.not_after = date_time_ymd(change.1, 1, 1);
+        let root = Ca::root_with(params, KeyPair::generate().unwrap());
+        let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
+        let judgement = store.judge(&[root.agent("web01", 5).der], now());
+        assert_eq!(reason(&judgement), Some(expected));
+        assert!(
+            refusal(&judgement).help.contains("CN=root"),
+            "{:?}",
+            refusal(&judgement)
+        );
+    }
+}
+
+#[test]
+fn an_expired_intermediate_is_a_ca_that_expired() {
+    let root = Ca::root("root");
+    let mut params = ca_params("sub");
+    params.not_after = date_time_ymd(2029, 1, 1);
+    let sub = root.intermediate_with(params, KeyPair::generate().unwrap(), 2);
+    let store = store(
+        &[root.der.clone(), sub.der.clone()],
+        &[root.crl(1, &[]), sub.crl(1, &[])],
+    )
+    .unwrap();
+    assert_eq!(
+        verdict(&store, &sub.agent("web01", 5)),
+        Some(Reason::CaExpired)
+    );
+}
+
+#[test]
+fn where_a_ca_was_renewed_any_of_its_certificates_will_do() {
+    let key = KeyPair::generate().unwrap();
+    let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
+    let mut params = ca_params("root");
+    params.not_after = date_time_ymd(2029, 1, 1);
+    let (old, new) = (
+        Ca::root_with(params, again()),
+        Ca::root_with(ca_params("root"), again()),
+    );
+    for bundle in [
+        [old.der.clone(), new.der.clone()],
+        [new.der.clone(), old.der.clone()],
+    ] {
+        let store = store(&bundle, &[new.crl(1, &[])]).unwrap();
+        assert_eq!(verdict(&store, &old.agent("web01", 5)), None);
+    }
+}
+
+#[test]
+fn an_intermediate_revoked_by_the_roots_crl_issues_nobody() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let crls = [puppet.ca.crl(1, &[]), puppet.root.crl(2, &[2])];
+    let store = store(&puppet.bundle(), &crls).unwrap();
+    let judgement = store.judge(std::slice::from_ref(&agent.der), now());
+    assert_eq!(reason(&judgement), Some(Reason::Revoked));
+    assert!(
+        refusal(&judgement)
+            .certificate
+            .contains("CN=Puppet CA: test")
+    );
+    // Sending the intermediate along changes nothing.
+    let judgement = store.judge(&[agent.der, puppet.ca.der.clone()], now());
+    assert_eq!(reason(&judgement), Some(Reason::Revoked));
+}
+
+#[test]
+fn a_reissued_intermediate_is_taken_where_the_first_is_revoked() {
+    let root = Ca::root("root");
+    let key = KeyPair::generate().unwrap();
+    let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
+    let first = root.intermediate_with(ca_params("sub"), again(), 2);
+    let second = root.intermediate_with(ca_params("sub"), again(), 3);
+    let agent = first.agent("web01", 5);
+    let bundle = [root.der.clone(), first.der.clone(), second.der];
+    let store = store(&bundle, &[root.crl(1, &[2]), first.crl(1, &[])]).unwrap();
+    assert_eq!(verdict(&store, &agent), None);
+}
+
+#[test]
+fn a_missing_crl_refuses_unless_unchecked_names_the_issuer() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let revoked = puppet.ca.agent("web09", 9);
+    let ca_only = [puppet.ca.crl(1, &[9])];
+    for (entries, crls, expected) in [
+        (&[][..], &ca_only[..], Some(Reason::CrlMissing)),
+        (&["CN=Puppet CA: test"], &ca_only, Some(Reason::CrlMissing)),
+        (&["CN=Puppet Root CA: test"], &ca_only, None),
+        (&["*"], &ca_only, None),
+        (&["*"], &[], None),
+        (&["CN=Puppet Root CA: test"], &[], Some(Reason::CrlMissing)),
+    ] {
+        let store = store_with(&puppet.bundle(), crls, &unchecked(entries), None).unwrap();
+        assert_eq!(verdict(&store, &agent), expected, "{entries:?}");
+        // What a CRL does say counts, whatever is unchecked.
+        if !crls.is_empty() {
+            assert_eq!(
+                verdict(&store, &revoked),
+                Some(Reason::Revoked),
+                "{entries:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_expired_crl_is_judged_by_or_rejects_as_the_policy_says() {
+    let root = Ca::root("root");
+    let (agent, revoked) = (root.agent("web01", 5), root.agent("web09", 9));
+    let bundle = [root.der.clone()];
+    let crls = [root.crl_until(1, &[9], 2025)];
+    let warning = store(&bundle, &crls).unwrap();
+    assert_eq!(verdict(&warning, &agent), None);
+    assert_eq!(verdict(&warning, &revoked), Some(Reason::Revoked));
+    let status = warning.status(now());
+    assert!(status.crls[0].expired);
+    assert!(
+        status.alarms.iter().any(|alarm| alarm.contains("expired")),
+        "{:?}",
+        status.alarms
+    );
+
+    let rejecting = store_with(&bundle, &crls, &rejecting(), None).unwrap();
+    assert_eq!(verdict(&rejecting, &agent), Some(Reason::CrlExpired));
+    assert_eq!(verdict(&rejecting, &revoked), Some(Reason::Revoked));
+}
+
+#[test]
+fn depth_counts_the_intermediates_of_the_verified_path() {
+    let root = Ca::root("root");
+    let one = root.intermediate("one", 2);
+    let two = one.intermediate("two", 3);
+    let agent = two.agent("web01", 5);
+    let bundle = [root.der.clone(), one.der.clone(), two.der.clone()];
+    let crls = [root.crl(1, &[]), one.crl(1, &[]), two.crl(1, &[])];
+    for (depth, expected) in [
+        (6, None),
+        (2, None),
+        (1, Some(Reason::Depth)),
+        (0, Some(Reason::Depth)),
+    ] {
+        let settings = TrustSettings {
+            depth,
+            ..TrustSettings::default()
+        };
+        let store = store_with(&bundle, &crls, &settings, None).unwrap();
+        assert_eq!(verdict(&store, &agent), expected, "depth {depth}");
+    }
+}
+
+#[test]
+fn an_intermediate_alone_is_trusted_by_itself_and_the_build_says_so() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let store = store(
+        std::slice::from_ref(&puppet.ca.der),
+        &[puppet.ca.crl(1, &[])],
+    )
+    .unwrap();
+    assert_eq!(verdict(&store, &agent), None);
+    assert!(
+        store
+            .warnings()
+            .iter()
+            .any(|warning| warning.contains("trusted by itself"))
+    );
+    assert!(
+        puppet.store().warnings().is_empty(),
+        "{:?}",
+        puppet.store().warnings()
+    );
+}
+
+#[test]
+fn a_crl_of_a_ca_that_the_client_sends_counts_from_the_first_path_on() {
+    let puppet = Puppet::new();
+    let sub = puppet.ca.intermediate("sub", 7);
+    let (good, bad) = (sub.agent("web01", 5), sub.agent("web09", 9));
+    let mut crls = puppet.crls(1, &[]);
+    let without = store(&puppet.bundle(), &crls).unwrap();
+    let chain = |leaf: &Leaf| [leaf.der.clone(), sub.der.clone()];
+    assert_eq!(
+        reason(&without.judge(&chain(&good), now())),
+        Some(Reason::CrlMissing)
+    );
+
+    // Another CA of that name is no help, nor harm.
+    crls.push(Ca::root("sub").crl(99, &[5]));
+    crls.push(sub.crl(1, &[]));
+    crls.push(sub.crl(2, &[9]));
+    let with = store(&puppet.bundle(), &crls).unwrap();
+    assert_eq!(with.status(now()).strays.len(), 3);
+    for _ in 0..2 {
+        assert_eq!(reason(&with.judge(&chain(&good), now())), None);
+        assert_eq!(
+            reason(&with.judge(&chain(&bad), now())),
+            Some(Reason::Revoked)
+        );
+    }
+}
+
+#[test]
+fn odd_certificates_beside_a_good_chain_change_nothing() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let junk = CertificateDer::from(vec![0x30, 0x03, 1, 2, 3]);
+    let stranger = Ca::root("elsewhere");
+    let chain = [
+        agent.der.clone(),
+        junk,
+        stranger.der,
+        agent.der,
+        puppet.root.der.clone(),
+    ];
+    assert_eq!(reason(&puppet.store().judge(&chain, now())), None);
+    // Nor do they give the reason.
+    let unknown = Ca::root("elsewhere").agent("web01", 5);
+    let junk = CertificateDer::from(vec![0x30, 0x03, 1, 2, 3]);
+    assert_eq!(
+        reason(&puppet.store().judge(&[unknown.der, junk], now())),
+        Some(Reason::UnknownIssuer)
+    );
+}
+
+#[test]
+fn serials_of_any_length_are_found_on_the_crl() {
+    let root = Ca::root("root");
+    let serials: &[&[u8]] = &[&[1], &[0x7f], &[0x80], &[1, 0], &[0x12; 20], &[0x92; 19]];
+    let mut params = crl_params(1, &[], 2040);
+    params.revoked_certs = crl_params(1, &vec![0; serials.len()], 2040).revoked_certs;
+    for (entry, serial) in params.revoked_certs.iter_mut().zip(serials) {
+        entry.serial_number = SerialNumber::from_slice(serial);
+    }
+    let crl = params.signed_by(&root.issuer).unwrap().der().clone();
+    let store = store(std::slice::from_ref(&root.der), &[crl]).unwrap();
+    assert_eq!(store.status(now()).crls[0].entries, serials.len());
+    for (serial, expected) in serials
+        .iter()
+        .map(|serial| (*serial, Some(Reason::Revoked)))
+        .chain([
+            (&[2][..], None),
+            (&[0x7e], None),
+            (&[0x12; 19], None),
+            (&[1, 1], None),
+        ])
+    {
+        let mut params = leaf_params("web01", 5);
+        params.serial_number = Some(SerialNumber::from_slice(serial));
+        assert_eq!(
+            verdict(&store, &root.sign(params)),
+            expected,
+            "{serial:02x?}"
+        );
+    }
+}
+
+#[test]
+fn a_swapped_crl_is_seen_by_a_chain_that_was_verified_before() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let before = store(&puppet.bundle(), &puppet.crls(1, &[])).unwrap();
+    let judgement = before.judge(&[agent.der], now());
+    assert!(judgement.is_current(before.generation(), now()));
+
+    let after = store_with(
+        &puppet.bundle(),
+        &puppet.crls(2, &[7]),
+        &TrustSettings::default(),
+        Some(&before),
+    )
+    .unwrap();
+    assert!(!judgement.is_current(after.generation(), now()));
+    let again = after.rejudge(&judgement, now());
+    assert_eq!(reason(&again), None);
+    assert!(again.is_current(after.generation(), now()));
+    // By its links alone: the agent, and the headers made of it, are the same value.
+    let same = |a: &pki::Judgement, b: &pki::Judgement| {
+        std::sync::Arc::ptr_eq(
+            a.chain.as_ref().unwrap().agent(),
+            b.chain.as_ref().unwrap().agent(),
+        )
+    };
+    assert!(same(&judgement, &again));
+
+    let revoking = store_with(
+        &puppet.bundle(),
+        &puppet.crls(3, &[5]),
+        &TrustSettings::default(),
+        Some(&after),
+    )
+    .unwrap();
+    let refused = revoking.rejudge(&again, now());
+    assert_eq!(reason(&refused), Some(Reason::Revoked));
+    // Un-revoking takes a newer list, and then a refused connection sees it as a new one would.
+    let back = store_with(
+        &puppet.bundle(),
+        &puppet.crls(4, &[]),
+        &TrustSettings::default(),
+        Some(&revoking),
+    )
+    .unwrap();
+    assert_eq!(reason(&back.rejudge(&refused, now())), None);
+}
+
+#[test]
+fn a_swapped_root_crl_revokes_the_intermediate_of_a_verified_chain() {
+    let puppet = Puppet::new();
+    let before = puppet.store();
+    let judgement = before.judge(&[puppet.ca.agent("web01", 5).der], now());
+    let crls = [puppet.ca.crl(1, &[]), puppet.root.crl(2, &[2])];
+    let after = store_with(
+        &puppet.bundle(),
+        &crls,
+        &TrustSettings::default(),
+        Some(&before),
+    )
+    .unwrap();
+    assert_eq!(
+        reason(&after.rejudge(&judgement, now())),
+        Some(Reason::Revoked)
+    );
+}
+
+#[test]
+fn a_changed_bundle_or_policy_builds_paths_anew() {
+    let puppet = Puppet::new();
+    let before = puppet.store();
+    let judgement = before.judge(&[puppet.ca.agent("web01", 5).der], now());
+    let other = Ca::root("other");
+    let after = store_with(
+        std::slice::from_ref(&other.der),
+        &[other.crl(1, &[])],
+        &TrustSettings::default(),
+        Some(&before),
+    );
+    assert_eq!(
+        reason(&after.unwrap().rejudge(&judgement, now())),
+        Some(Reason::UnknownIssuer)
+    );
+    let shallow = TrustSettings {
+        depth: 0,
+        ..TrustSettings::default()
+    };
+    let after = store_with(
+        &puppet.bundle(),
+        &puppet.crls(1, &[]),
+        &shallow,
+        Some(&before),
+    )
+    .unwrap();
+    assert_eq!(
+        reason(&after.rejudge(&judgement, now())),
+        Some(Reason::Depth)
+    );
+}
+
+#[test]
+fn a_verdict_ends_with_the_earliest_certificate_or_rejecting_crl() {
+    let root = Ca::root("root");
+    let bundle = [root.der.clone()];
+    let agent = root.agent("web01", 5);
+    let in_2039 = 2_177_452_800;
+    let store = store(&bundle, &[root.crl_until(1, &[], 2035)]).unwrap();
+    let judgement = store.judge(std::slice::from_ref(&agent.der), now());
+    assert!(judgement.is_current(1, at(in_2039)));
+    assert!(!judgement.is_current(1, at(in_2039 + 1)));
+    assert_eq!(
+        reason(&store.rejudge(&judgement, at(in_2039 + 1))),
+        Some(Reason::Expired)
+    );
+    assert_eq!(
+        reason(&store.rejudge(&judgement, at(IN_2041))),
+        Some(Reason::Expired)
+    );
+
+    let in_2035 = 2_051_222_400;
+    let store = store_with(&bundle, &[root.crl_until(1, &[], 2035)], &rejecting(), None).unwrap();
+    let judgement = store.judge(&[agent.der], now());
+    assert!(judgement.is_current(1, at(in_2035)));
+    assert!(!judgement.is_current(1, at(in_2035 + 1)));
+    assert_eq!(
+        reason(&store.rejudge(&judgement, at(in_2035 + 1))),
+        Some(Reason::CrlExpired)
+    );
+}
+
+#[test]
+fn the_generation_rises_with_a_change_and_only_with_one() {
+    let puppet = Puppet::new();
+    let settings = TrustSettings::default();
+    let first = puppet.store();
+    let same = store_with(
+        &puppet.bundle(),
+        &puppet.crls(1, &[]),
+        &settings,
+        Some(&first),
+    )
+    .unwrap();
+    // The CRLs are signed anew by ECDSA, so their bytes differ: build from the same bytes to see no change.
+    assert_eq!((first.generation(), same.generation()), (1, 2));
+    let crls = puppet.crls(2, &[]);
+    let one = store_with(&puppet.bundle(), &crls, &settings, Some(&same)).unwrap();
+    let two = store_with(&puppet.bundle(), &crls, &settings, Some(&one)).unwrap();
+    assert_eq!((one.generation(), two.generation()), (3, 3));
+    let three = store_with(&puppet.bundle(), &crls, &unchecked(&["*"]), Some(&two)).unwrap();
+    assert_eq!(three.generation(), 4);
+}
+
+#[test]
+fn an_older_crl_does_not_bring_back_what_was_revoked() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let first = store(&puppet.bundle(), &puppet.crls(15, &[5])).unwrap();
+    let second = store_with(
+        &puppet.bundle(),
+        &puppet.crls(14, &[]),
+        &TrustSettings::default(),
+        Some(&first),
+    )
+    .unwrap();
+    assert_eq!(verdict(&second, &agent), Some(Reason::Revoked));
+    assert!(
+        second
+            .warnings()
+            .iter()
+            .any(|warning| warning.contains("older"))
+    );
+}
+
+#[test]
+fn there_is_no_way_to_start_open() {
+    let puppet = Puppet::new();
+    assert_eq!(
+        store(&puppet.bundle(), &[]).unwrap_err(),
+        [PkiProblem::NoCrl]
+    );
+    let agent = puppet.ca.agent("web01", 5);
+    assert_eq!(
+        store(&[agent.der], &puppet.crls(1, &[])).unwrap_err(),
+        [PkiProblem::NoCa]
+    );
+    let empty = Material {
+        bundle: vec![Named::new("ca.pem", Vec::new())],
+        crls: vec![Named::new("crl.pem", b"nothing".to_vec())],
+    };
+    let problems = TrustStore::build(
+        &empty,
+        &TrustSettings::default(),
+        &identity::Settings::default(),
+        None,
+    )
+    .unwrap_err();
+    let texts: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        texts,
+        [
+            "certificate \"ca.pem\": holds no certificate",
+            "CRL \"crl.pem\": holds no CRL"
+        ]
+    );
+    let problems = TrustStore::build(
+        &Material::default(),
+        &TrustSettings::default(),
+        &identity::Settings::default(),
+        None,
+    )
+    .unwrap_err();
+    assert_eq!(problems, [PkiProblem::NoCa]);
+}
+
+#[test]
+fn problems_quote_name_and_block() {
+    let puppet = Puppet::new();
+    let mut material = material(&puppet.bundle(), &puppet.crls(1, &[]));
+    material.bundle[0]
+        .value
+        .extend_from_slice(pem("CERTIFICATE", &[0x30, 0x01]).as_bytes());
+    material.crls[0]
+        .value
+        .extend_from_slice(pem("X509 CRL", &[0x04, 0x00]).as_bytes());
+    let build = |material: &Material| {
+        TrustStore::build(
+            material,
+            &TrustSettings::default(),
+            &identity::Settings::default(),
+            None,
+        )
+    };
+    let problems = build(&material).unwrap_err();
+    assert_eq!(
+        problems[0].to_string(),
+        "certificate \"ca.pem\" block 3: not a certificate: bad DER: it ends too early"
+    );
+    material.bundle[0].value.truncate(100);
+    assert!(
+        build(&material).unwrap_err()[0]
+            .to_string()
+            .starts_with("certificate \"ca.pem\": not PEM: block 1")
+    );
+}
+
+#[test]
+fn crls_of_unusable_kinds_are_warnings_beside_good_ones_and_errors_alone() {
+    let root = Ca::root("root");
+    let mut partitioned = crl_params(2, &[], 2040);
+    partitioned.issuing_distribution_point = Some(rcgen::CrlIssuingDistributionPoint {
+        distribution_point: CrlDistributionPoint {
+            uris: vec!["http://crl.example.com".into()],
+        },
+        scope: Some(rcgen::CrlScope::UserCertsOnly),
+    });
+    let partitioned = partitioned.signed_by(&root.issuer).unwrap().der().clone();
+    let bundle = [root.der.clone()];
+    let both = store(&bundle, &[partitioned.clone(), root.crl(1, &[5])]).unwrap();
+    assert!(
+        both.warnings()
+            .iter()
+            .any(|warning| warning.contains("block 1 is not used"))
+    );
+    assert_eq!(
+        verdict(&both, &root.agent("web01", 5)),
+        Some(Reason::Revoked)
+    );
+    let alone = store(&bundle, &[partitioned]).unwrap_err();
+    assert!(
+        matches!(&alone[..], [PkiProblem::CrlUnusable(_), PkiProblem::NoCrl]),
+        "{alone:?}"
+    );
+}
+
+#[test]
+fn a_ca_that_may_not_sign_crls_makes_none() {
+    let mut params = ca_params("root");
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let key = KeyPair::generate().unwrap();
+    let signer = Ca::root_with(
+        ca_params("root"),
+        KeyPair::from_pem(&key.serialize_pem()).unwrap(),
+    );
+    let root = Ca::root_with(params, key);
+    let bundle = [root.der.clone()];
+    assert!(store(&bundle, &[signer.crl(1, &[])]).is_err());
+}
+
+/// RUSTSEC-2026-0104: webpki before 0.103.13 could be made to panic by a CRL. Ours is another reader; it is shown
+/// every prefix of a CRL, and the CRL with each byte changed.
+#[test]
+fn rustsec_2026_0104_no_crl_makes_the_reader_panic() {
+    let root = Ca::root("root");
+    let crl = root.crl(1, &[5, 300, 70_000]);
+    let bundle = [root.der.clone()];
+    let build = |bytes: Vec<u8>| {
+        let _outcome = store(&bundle, &[CertificateRevocationListDer::from(bytes)]);
+    };
+    (1..crl.len()).for_each(|end| build(crl[..end].to_vec()));
+    for index in 0..crl.len() {
+        for flip in [0x01, 0x80, 0xff] {
+            let mut bytes = crl.to_vec();
+            bytes[index] ^= flip;
+            build(bytes);
+        }
+    }
+}
+
+/// The same for certificates that clients send.
+#[test]
+fn no_certificate_makes_the_judge_panic_and_no_changed_one_is_verified() {
+    let puppet = Puppet::new();
+    let store = puppet.store();
+    let agent = puppet.ca.agent("web01", 5).der;
+    for end in 0..agent.len() {
+        let cut = CertificateDer::from(agent[..end].to_vec());
+        assert!(
+            reason(&store.judge(&[cut], now())).is_some(),
+            "cut at {end}"
+        );
+    }
+    for index in 0..agent.len() {
+        let mut bytes = agent.to_vec();
+        bytes[index] ^= 0x01;
+        assert!(
+            reason(&store.judge(&[bytes.into()], now())).is_some(),
+            "byte {index}"
+        );
+    }
+}
+
+/// RUSTSEC-2026-0049: a CRL was not matched to certificates with several distribution points. Ours is found by
+/// issuer alone.
+#[test]
+fn rustsec_2026_0049_distribution_points_hide_no_crl() {
+    let root = Ca::root("root");
+    let mut params = leaf_params("web01", 5);
+    params.crl_distribution_points = ["http://one.example.com", "http://two.example.com"]
+        .map(|uri| CrlDistributionPoint {
+            uris: vec![uri.into()],
+        })
+        .into();
+    let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[5])]).unwrap();
+    assert_eq!(verdict(&store, &root.sign(params)), Some(Reason::Revoked));
+}
+
+/// RUSTSEC-2026-0098 (URI names) and RUSTSEC-2026-0099 (wildcard names) slipped past name constraints.
+#[test]
+fn rustsec_2026_0098_and_0099_name_constraints_hold_for_uris_and_wildcards() {
+    let root = Ca::root("root");
+    let constrain = |permitted: Vec<GeneralSubtree>, excluded: Vec<GeneralSubtree>| {
+        let mut params = ca_params("sub");
+        params.name_constraints = Some(NameConstraints {
+            permitted_subtrees: permitted,
+            excluded_subtrees: excluded,
+        });
+        root.intermediate_with(params, KeyPair::generate().unwrap(), 2)
+    };
+    let permitted = constrain(
+        vec![GeneralSubtree::DnsName("good.example.com".into())],
+        Vec::new(),
+    );
+    let mut wildcard = leaf_params("x.good.example.com", 5);
+    wildcard.subject_alt_names = vec![SanType::DnsName("*.example.com".try_into().unwrap())];
+    for (sub, params, expected) in [
+        (&permitted, leaf_params("x.good.example.com", 5), None),
+        (
+            &permitted,
+            leaf_params("x.bad.example.com", 5),
+            Some(Reason::PathConstraint),
+        ),
+        (&permitted, wildcard, Some(Reason::PathConstraint)),
+    ] {
+        let bundle = [root.der.clone(), sub.der.clone()];
+        let store = store(&bundle, &[root.crl(1, &[]), sub.crl(1, &[])]).unwrap();
+        assert_eq!(verdict(&store, &sub.sign(params)), expected);
+    }
+    // A constraint on URIs, which rcgen cannot write: permitted [0] { [0] { [6] ".good.example.com" } }.
+    let mut params = ca_params("sub");
+    let name = b".good.example.com";
+    let mut content = vec![0x30, 23, 0xa0, 21, 0x30, 19, 0x86, 17];
+    content.extend_from_slice(name);
+    let mut extension = CustomExtension::from_oid_content(&[2, 5, 29, 30], content);
+    extension.set_criticality(true);
+    params.custom_extensions.push(extension);
+    let sub = root.intermediate_with(params, KeyPair::generate().unwrap(), 2);
+    let mut uri = leaf_params("web01", 5);
+    uri.subject_alt_names = vec![SanType::URI("https://bad.example.org/".try_into().unwrap())];
+    let store = store(
+        &[root.der.clone(), sub.der.clone()],
+        &[root.crl(1, &[]), sub.crl(1, &[])],
+    )
+    .unwrap();
+    assert_eq!(
+        verdict(&store, &sub.sign(uri)),
+        Some(Reason::PathConstraint)
+    );
+}
+
+#[test]
+fn a_refusal_names_certificate_dates_and_what_to_run() {
+    let puppet = Puppet::new();
+    let store = store(&puppet.bundle(), &puppet.crls(7, &[9])).unwrap();
+    let text = refusal(&store.judge(&[puppet.ca.agent("web09.example.com", 9).der], now())).text();
+    assert_eq!(
+        text,
+        "The certificate \"CN=web09.example.com\" (serial 0x09, issued by \"CN=Puppet CA: test\", valid \
+         2020-01-01T00:00:00Z to 2039-01-01T00:00:00Z) is revoked (revoked). It is on the CRL of CN=Puppet CA: test, \
+         number 7. To get a new certificate: on the CA run puppetserver ca clean --certname NAME, on the agent run \
+         puppet ssl clean, then puppet agent -t."
+    );
+}
+
+#[test]
+fn status_tells_cas_crls_and_what_is_missing() {
+    let puppet = Puppet::new();
+    let status = store(&puppet.bundle(), &[puppet.ca.crl(300, &[5, 6])])
+        .unwrap()
+        .status(now());
+    let cas: Vec<_> = status
+        .cas
+        .iter()
+        .map(|ca| (ca.subject.as_str(), ca.anchor, ca.in_time))
+        .collect();
+    assert_eq!(
+        cas,
+        [
+            ("CN=Puppet CA: test", false, true),
+            ("CN=Puppet Root CA: test", true, true)
+        ]
+    );
+    let crl = &status.crls[0];
+    assert_eq!(
+        (crl.issuer.as_str(), crl.number.as_str(), crl.entries),
+        ("CN=Puppet CA: test", "300", 2)
+    );
+    assert_eq!(crl.source, "\"crl.pem\" block 1");
+    assert_eq!(status.crl_missing, ["CN=Puppet Root CA: test"]);
+}
+
+#[test]
+fn a_key_that_cannot_be_verified_is_no_identity() {
+    let puppet = Puppet::new();
+    // An agent's certificate whose key says it is of a kind that nobody here knows.
+    let agent = puppet.ca.agent("web01", 5);
+    let point = agent.key.der_bytes();
+    let mut bytes = agent.der.to_vec();
+    let place = bytes
+        .windows(point.len())
+        .position(|window| window == point)
+        .unwrap();
+    // The curve's OID stands just before the bit string's tag, length and unused-bits byte.
+    bytes[place - 4] ^= 0x01;
+    let judgement = puppet.store().judge(&[bytes.into()], now());
+    assert_eq!(reason(&judgement), Some(Reason::UnsupportedAlgorithm));
+}
