@@ -30,14 +30,28 @@ impl Agent {
         files: &dyn Files,
     ) -> Self {
         let first_default = || environment.ssldirs.first().cloned();
-        let ssldir = overrides.ssldir.clone().or_else(|| root.path("ssldir")).or_else(first_default);
-        let candidates = ssldir.as_ref().map(|ssldir| files.certnames(ssldir)).unwrap_or_default();
+        let ssldir = overrides
+            .ssldir
+            .clone()
+            .or_else(|| root.path("ssldir"))
+            .or_else(first_default);
+        let candidates = ssldir
+            .as_ref()
+            .map(|ssldir| files.certnames(ssldir))
+            .unwrap_or_default();
         let only = || match candidates.as_slice() {
             [only] => Some(only.clone()),
-            _ => environment.hostname.clone().map(|hostname| hostname.to_lowercase()),
+            _ => environment
+                .hostname
+                .clone()
+                .map(|hostname| hostname.to_lowercase()),
         };
         Self {
-            certname: overrides.certname.clone().or_else(|| root.text("certname")).or_else(only),
+            certname: overrides
+                .certname
+                .clone()
+                .or_else(|| root.text("certname"))
+                .or_else(only),
             ssldir,
             candidates,
             user: environment.user.clone(),
@@ -77,13 +91,21 @@ impl Agent {
         let certname = self.certname.as_deref().unwrap_or_default();
         let problem = Problem::error(
             "certname",
-            format!("no certificate yet for {certname}: {} does not exist", credential.chain.display()),
+            format!(
+                "no certificate yet for {certname}: {} does not exist",
+                credential.chain.display()
+            ),
         )
         .help(format!("to get one run `{}`", self.bootstrap()))
-        .help(format!("and sign it on the CA server: `puppetserver ca sign --certname {certname}`"));
+        .help(format!(
+            "and sign it on the CA server: `puppetserver ca sign --certname {certname}`"
+        ));
         match self.candidates.as_slice() {
             [] => problem,
-            names => problem.help(format!("`certname` may name one that is there: {}", names.join(", "))),
+            names => problem.help(format!(
+                "`certname` may name one that is there: {}",
+                names.join(", ")
+            )),
         }
     }
 
@@ -92,7 +114,10 @@ impl Agent {
     pub(crate) fn open_key(&self, credential: &Credential) -> String {
         let user = &self.user;
         let directory = credential.key.parent().unwrap_or(&credential.key).display();
-        format!("run `setfacl -m u:{user}:x {directory} && setfacl -m u:{user}:r {}`", credential.key.display())
+        format!(
+            "run `setfacl -m u:{user}:x {directory} && setfacl -m u:{user}:r {}`",
+            credential.key.display()
+        )
     }
 
     pub(crate) fn user(&self) -> &str {
@@ -102,7 +127,11 @@ impl Agent {
     fn bootstrap(&self) -> String {
         let certname = self.certname.as_deref().unwrap_or("NAME");
         let ssldir = match &self.ssldir {
-            Some(ssldir) if !Environment::SSLDIRS.iter().any(|default| ssldir.as_os_str() == *default) => {
+            Some(ssldir)
+                if !Environment::SSLDIRS
+                    .iter()
+                    .any(|default| ssldir.as_os_str() == *default) =>
+            {
                 format!(" --ssldir {}", ssldir.display())
             }
             _ => String::new(),

@@ -6,8 +6,7 @@ use crate::{
     agent::Agent,
     config::{AccessLog, Config, MemberTls, Output},
     examination::{Examination, parse},
-    keys,
-    listeners,
+    keys, listeners,
     materials::{Files, Loaded, Materials, Wanted},
     pools,
     report::{Problem, Report},
@@ -82,7 +81,12 @@ impl Default for Environment {
 impl Draft {
     /// Parses a text and holds it against the schema, then checks what one part of it says of another.
     #[must_use]
-    pub fn read(source: &Source, overrides: &Overrides, environment: &Environment, files: &dyn Files) -> Self {
+    pub fn read(
+        source: &Source,
+        overrides: &Overrides,
+        environment: &Environment,
+        files: &dyn Files,
+    ) -> Self {
         let mut draft = Self {
             source: source.clone(),
             problems: Vec::new(),
@@ -93,13 +97,13 @@ impl Draft {
             config: None,
         };
         let text = source.text.as_str();
-        let (table, syntax) = parse(text);
-        draft.problems = Examination::run(text, table.get_ref(), &keys::ROOT, &syntax);
-        if !syntax.is_empty() {
-            draft.problems.extend(syntax);
+        let mut parsed = parse(text);
+        draft.problems = Examination::run(text, &parsed, &keys::ROOT);
+        if !parsed.faults.is_empty() {
+            draft.problems.append(&mut parsed.faults);
             return draft;
         }
-        let root = Section::root(text, table.get_ref(), &keys::ROOT);
+        let root = Section::root(text, parsed.table.get_ref(), &keys::ROOT);
         draft.agent = Agent::find(&root, overrides, environment, files);
         draft.build(&root, environment.cores);
         draft
@@ -151,11 +155,13 @@ impl Draft {
             ca: trust.ca.clone(),
             crl: trust.crl.clone(),
         });
-        let upstream = pools::upstream(root);
+        let upstream = pools::upstream(root, &mut naming.problems);
         let config = Config {
             ssldir: self.agent.ssldir.clone(),
             certname: self.agent.certname.clone(),
-            workers: root.count("workers").map_or(cores.max(1), |workers| workers as usize),
+            workers: root
+                .count("workers")
+                .map_or_else(|| cores.max(1), |workers| workers as usize),
             drain_grace: root.duration("drain_grace").unwrap_or_default(),
             listeners: listeners::build(root, &mut problems),
             pools: pools::build(root, &upstream, towards_clients.as_ref(), &mut naming),
@@ -199,7 +205,9 @@ fn access_log(section: &Section<'_>) -> AccessLog {
                 Some("json") => telemetry::settings::Format::Json,
                 _ => telemetry::settings::Format::Combined,
             },
-            queue_max: section.count("queue_max").map_or(default.queue_max, |count| count as usize),
+            queue_max: section
+                .count("queue_max")
+                .map_or(default.queue_max, |count| count as usize),
         },
     }
 }

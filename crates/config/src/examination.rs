@@ -25,33 +25,73 @@ pub(crate) enum MemberEntry<'d> {
     Table(Section<'d>),
 }
 
-/// Parses a text: what could be read of it, and every fault of its syntax.
-pub(crate) fn parse(text: &str) -> (Spanned<DeTable<'_>>, Vec<Problem>) {
+/// What could be read of a text, and every fault of its syntax.
+pub(crate) struct Parsed<'t> {
+    pub(crate) table: Spanned<DeTable<'t>>,
+    pub(crate) faults: Vec<Problem>,
+    /// Whether a list without an end has swallowed the rest of the text.
+    list_is_open: bool,
+}
+
+pub(crate) fn parse(text: &str) -> Parsed<'_> {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut problems: Vec<_> = errors.iter().map(|error| fault_of_syntax(text, error)).collect();
-    problems.sort_by_key(|problem| problem.place.as_ref().map(|place| place.span.start));
-    // After its first fault a line reads as nonsense, and after the end of an open list is missed so does every line
-    // below; more about them would only mislead.
-    problems.dedup_by_key(|problem| problem.place.as_ref().map(|place| place.line));
-    problems.dedup_by(|one, before| one.message == before.message && one.message.contains("array"));
-    (table, problems)
+    let list_is_open = errors
+        .iter()
+        .any(|error| error.message().starts_with("unclosed array"));
+    let mut faults: Vec<_> = errors
+        .iter()
+        .map(|error| fault_of_syntax(text, error))
+        .collect();
+    faults.sort_by_key(|problem| problem.place.as_ref().map(|place| place.span.start));
+    // After its first fault a line reads as nonsense; more about it would only mislead.
+    faults.dedup_by_key(|problem| problem.place.as_ref().map(|place| place.line));
+    let swallowed = faults
+        .iter()
+        .position(is_of_a_list)
+        .filter(|_| list_is_open);
+    if let Some(first) = swallowed {
+        faults.truncate(first + 1);
+        let help = "the `]` of a list is missing above; what follows is not read";
+        faults
+            .last_mut()
+            .into_iter()
+            .for_each(|fault| fault.help.push(help.into()));
+    }
+    Parsed {
+        table,
+        faults,
+        list_is_open,
+    }
+}
+
+fn is_of_a_list(fault: &Problem) -> bool {
+    fault.message.contains("array")
 }
 
 fn fault_of_syntax(text: &str, error: &toml::de::Error) -> Problem {
     let span = error.span().unwrap_or(text.len()..text.len());
-    let rest_of_line = text.get(span.start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
+    let rest_of_line = text
+        .get(span.start..)
+        .and_then(|rest| rest.lines().next())
+        .unwrap_or_default();
     let (message, expected) = match error.message().split_once(", expected ") {
         // The parser takes what is not there for a text without its quotes.
-        Some(("string values must be quoted", _)) if rest_of_line.trim().is_empty() => ("no value", None),
-        Some(("string values must be quoted", _)) => ("a text without quotes", Some("a value: a text stands in quotes")),
+        Some(("string values must be quoted", _)) if rest_of_line.trim().is_empty() => {
+            ("no value", None)
+        }
+        Some(("string values must be quoted", _)) => (
+            "a text without quotes",
+            Some("a value: a text stands in quotes"),
+        ),
+        // A name, an address or a duration without its quotes.
+        Some((message, _)) if message.starts_with("invalid") => {
+            (message, Some("a value: a text stands in quotes"))
+        }
         Some((message, expected)) => (message, Some(expected)),
         None => (error.message(), None),
     };
     let mut problem = Problem::error("", message);
     problem.expected = expected.map(ToOwned::to_owned);
-    if message.contains("array") {
-        problem = problem.help("perhaps the `]` of a list above is missing");
-    }
     problem.at(text, span)
 }
 
@@ -64,14 +104,14 @@ pub(crate) struct Examination<'t> {
 }
 
 impl<'t> Examination<'t> {
-    pub(crate) fn run(text: &'t str, root: &DeTable<'_>, schema: &Table, syntax: &[Problem]) -> Vec<Problem> {
+    pub(crate) fn run(text: &'t str, parsed: &Parsed<'_>, schema: &Table) -> Vec<Problem> {
         let mut examination = Self {
             text,
-            broken: !syntax.is_empty(),
+            broken: !parsed.faults.is_empty(),
             problems: Vec::new(),
         };
-        examination.table(root, schema, "", None);
-        let obscured = obscured(text, syntax);
+        examination.table(parsed.table.get_ref(), schema, "", None);
+        let obscured = obscured(text, parsed);
         examination.problems.retain(|problem| {
             let line = problem.place.as_ref().map(|place| place.line);
             !line.is_some_and(|line| obscured.iter().any(|lines| lines.contains(&line)))
@@ -79,7 +119,13 @@ impl<'t> Examination<'t> {
         examination.problems
     }
 
-    fn table(&mut self, table: &DeTable<'_>, schema: &Table, path: &str, span: Option<&Range<usize>>) {
+    fn table(
+        &mut self,
+        table: &DeTable<'_>,
+        schema: &Table,
+        path: &str,
+        span: Option<&Range<usize>>,
+    ) {
         for (name, value) in table {
             let key_path = join(path, name.get_ref());
             match schema.keys.iter().find(|key| key.name == name.get_ref()) {
@@ -87,13 +133,19 @@ impl<'t> Examination<'t> {
                 None => self.unknown(name, schema, &key_path),
             }
         }
-        let missing = |key: &&Key| matches!(key.absent, Absent::Refused) && !table.contains_key(key.name);
+        let missing =
+            |key: &&Key| matches!(key.absent, Absent::Refused) && !table.contains_key(key.name);
         for key in schema.keys.iter().filter(missing) {
             self.missing(key, path, span);
         }
     }
 
-    fn unknown(&mut self, name: &Spanned<std::borrow::Cow<'_, str>>, schema: &Table, key_path: &str) {
+    fn unknown(
+        &mut self,
+        name: &Spanned<std::borrow::Cow<'_, str>>,
+        schema: &Table,
+        key_path: &str,
+    ) {
         let known = schema.keys.iter().map(|key| key.name);
         let problem = Problem::error(key_path, "unknown key").at(self.text, name.span());
         self.problems.push(match closest(name.get_ref(), known) {
@@ -129,7 +181,9 @@ impl<'t> Examination<'t> {
                     self.value(element, &Shape::Word(words), &format!("{path}[{index}]"));
                 }
             }
-            (Shape::Table(schema), DeValue::Table(table)) => self.table(table, schema, path, Some(&value.span())),
+            (Shape::Table(schema), DeValue::Table(table)) => {
+                self.table(table, schema, path, Some(&value.span()))
+            }
             (Shape::OneOf(schema), DeValue::Table(table)) => {
                 self.table(table, schema, path, Some(&value.span()));
                 self.exactly_one(table, value, shape, path);
@@ -158,7 +212,12 @@ impl<'t> Examination<'t> {
             (Shape::Pairs, DeValue::Table(table)) => {
                 for (name, value) in table {
                     self.value(value, &HEADER_VALUE, &join(path, name.get_ref()));
-                    self.form(name.get_ref(), &HEADER_NAME, &join(path, name.get_ref()), name.span());
+                    self.form(
+                        name.get_ref(),
+                        &HEADER_NAME,
+                        &join(path, name.get_ref()),
+                        name.span(),
+                    );
                 }
             }
             (Shape::Text(form) | Shape::TextOrTexts(form), DeValue::String(text)) => {
@@ -176,14 +235,24 @@ impl<'t> Examination<'t> {
         match value.get_ref() {
             DeValue::Table(table) => self.table(table, schema, path, Some(&value.span())),
             found => {
-                let problem = Problem::error(path, format!("{} where a table belongs", with_article(found)));
+                let problem = Problem::error(
+                    path,
+                    format!("{} where a table belongs", with_article(found)),
+                );
                 let known = format!("a table with {}", list_of_keys(schema));
-                self.problems.push(problem.expected(known).at(self.text, value.span()));
+                self.problems
+                    .push(problem.expected(known).at(self.text, value.span()));
             }
         }
     }
 
-    fn exactly_one(&mut self, table: &DeTable<'_>, value: &Spanned<DeValue<'_>>, shape: &Shape, path: &str) {
+    fn exactly_one(
+        &mut self,
+        table: &DeTable<'_>,
+        value: &Spanned<DeValue<'_>>,
+        shape: &Shape,
+        path: &str,
+    ) {
         let message = match table.len() {
             1 => return,
             0 => "an empty table",
@@ -195,7 +264,9 @@ impl<'t> Examination<'t> {
 
     fn form(&mut self, text: &str, form: &Form, path: &str, span: Range<usize>) {
         if let Err(Fault { message, help }) = (form.check)(text) {
-            let mut problem = Problem::error(path, message).expected(form.what).at(self.text, span);
+            let mut problem = Problem::error(path, message)
+                .expected(form.what)
+                .at(self.text, span);
             problem.help.extend(help);
             self.problems.push(problem);
         }
@@ -205,7 +276,9 @@ impl<'t> Examination<'t> {
 /// Whether a value is right for a shape without parts; whether a text has its form.
 pub(crate) fn fits(value: &DeValue<'_>, shape: &Shape) -> bool {
     match (shape, value) {
-        (Shape::Text(form) | Shape::TextOrTexts(form), DeValue::String(text)) => (form.check)(text).is_ok(),
+        (Shape::Text(form) | Shape::TextOrTexts(form), DeValue::String(text)) => {
+            (form.check)(text).is_ok()
+        }
         (shape, value) => simple(value, shape, "").is_none(),
     }
 }
@@ -243,18 +316,19 @@ fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
                 .map(|problem| problem.help("a whole number and one of the units ms, s, m, h, d")),
         },
         (Shape::Duration { .. }, DeValue::Integer(number)) => {
-            wrong("a number without a unit".into()).map(|problem| problem.help(format!("for seconds write \"{number}s\"")))
+            wrong("a number without a unit".into())
+                .map(|problem| problem.help(format!("for seconds write \"{number}s\"")))
         }
         (Shape::Size { min, max }, DeValue::String(text)) => match quantity::size(text) {
             Some(size) if (*min..=*max).contains(&size) => None,
             Some(size) if size < *min => wrong(format!("\"{text}\" is too small")),
             Some(_) => wrong(format!("\"{text}\" is too large")),
-            None => wrong(format!("\"{text}\" is no size"))
-                .map(|problem| problem.help("a whole number and one of the units B, KiB, MiB, GiB")),
+            None => wrong(format!("\"{text}\" is no size")).map(|problem| {
+                problem.help("a whole number and one of the units B, KiB, MiB, GiB")
+            }),
         },
-        (Shape::Size { .. }, DeValue::Integer(number)) => {
-            wrong("a number without a unit".into()).map(|problem| problem.help(format!("for bytes write \"{number}B\"")))
-        }
+        (Shape::Size { .. }, DeValue::Integer(number)) => wrong("a number without a unit".into())
+            .map(|problem| problem.help(format!("for bytes write \"{number}B\""))),
         (Shape::Word(words), DeValue::String(text)) => match words.contains(&text.as_ref()) {
             true => None,
             false => {
@@ -267,7 +341,8 @@ fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
             }
         },
         (Shape::Texts(_) | Shape::Words(_) | Shape::TextsOrTables(..), DeValue::String(text)) => {
-            wrong("a text where a list belongs".into()).map(|problem| problem.help(format!("write [\"{text}\"]")))
+            wrong("a text where a list belongs".into())
+                .map(|problem| problem.help(format!("write [\"{text}\"]")))
         }
         (Shape::Tables(_), DeValue::Table(_)) => {
             let key = path.rsplit('.').next().unwrap_or(path);
@@ -281,24 +356,31 @@ fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
 }
 
 /// Lines of which nothing is believed: from a fault of the syntax to the next table.
-fn obscured(text: &str, syntax: &[Problem]) -> Vec<Range<usize>> {
-    let headers: Vec<_> = text
-        .lines()
-        .enumerate()
+fn obscured(text: &str, parsed: &Parsed<'_>) -> Vec<Range<usize>> {
+    let numbered = text.lines().enumerate();
+    let headers: Vec<_> = numbered
         .filter(|(_, line)| line.trim_start().starts_with('['))
         .map(|(index, _)| index + 1)
         .collect();
-    let faults = syntax.iter().filter_map(|problem| problem.place.as_ref());
+    let end = |fault: &Problem, line: usize| match headers.iter().find(|header| **header > line) {
+        Some(header) if !(parsed.list_is_open && is_of_a_list(fault)) => *header,
+        _ => usize::MAX,
+    };
+    let faults = parsed.faults.iter();
     faults
-        .map(|place| {
-            let next = headers.iter().find(|header| **header > place.line);
-            place.line..next.copied().unwrap_or(usize::MAX)
+        .filter_map(|fault| {
+            let line = fault.place.as_ref()?.line;
+            Some(line..end(fault, line))
         })
         .collect()
 }
 
 fn list_of_keys(schema: &Table) -> String {
-    let names: Vec<_> = schema.keys.iter().map(|key| format!("`{}`", key.name)).collect();
+    let names: Vec<_> = schema
+        .keys
+        .iter()
+        .map(|key| format!("`{}`", key.name))
+        .collect();
     names.join(", ")
 }
 

@@ -33,7 +33,9 @@ pub(crate) static SOCKET: Form = Form {
     check: |text| match text.len() {
         // sun_path holds 108 bytes with its final NUL.
         0..=107 => absolute_path(text),
-        length => Err(Fault::new(format!("path of {length} bytes is too long for a Unix socket"))),
+        length => Err(Fault::new(format!(
+            "path of {length} bytes is too long for a Unix socket"
+        ))),
     },
 };
 pub(crate) static LISTEN: Form = Form {
@@ -108,7 +110,8 @@ impl Address {
             return port_of_member(&address.port().to_string()).map(|()| Self::Ip(address.ip()));
         }
         if text.contains("://") {
-            return Err(Fault::new(format!("\"{text}\" is a URL")).help("say the protocol with the pool's `scheme`"));
+            return Err(Fault::new(format!("\"{text}\" is a URL"))
+                .help("say the protocol with the pool's `scheme`"));
         }
         match text.rsplit_once(':') {
             Some((host, port)) if is_name(host) => {
@@ -116,9 +119,8 @@ impl Address {
                 Ok(Self::Name(host.into()))
             }
             Some((host, _)) => Err(Fault::new(format!("\"{host}\" is no host name"))),
-            None if is_host(text) => {
-                Err(Fault::new("the port is missing").help(format!("write \"{text}:8140\" for a Puppet server")))
-            }
+            None if is_host(text) => Err(Fault::new("the port is missing")
+                .help(format!("write \"{text}:8140\" for a Puppet server"))),
             None => Err(Fault::new(format!("\"{text}\" is no address"))),
         }
     }
@@ -166,10 +168,14 @@ fn listen_address(text: &str) -> Result<(), Fault> {
         return Err(fault.help("the port is missing; agents use 8140"));
     }
     let port = text.strip_prefix('*').unwrap_or(text);
-    Err(match port.strip_prefix(':').unwrap_or(port).parse::<u16>() {
-        Ok(port) => fault.help(format!("write \"0.0.0.0:{port}\" for every IPv4 address, \"[::]:{port}\" for IPv6")),
-        Err(_) => fault,
-    })
+    Err(
+        match port.strip_prefix(':').unwrap_or(port).parse::<u16>() {
+            Ok(port) => fault.help(format!(
+                "write \"0.0.0.0:{port}\" for every IPv4 address, \"[::]:{port}\" for IPv6"
+            )),
+            Err(_) => fault,
+        },
+    )
 }
 
 fn port_of_member(text: &str) -> Result<(), Fault> {
@@ -183,13 +189,17 @@ fn name(text: &str) -> Result<(), Fault> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     match text.len() {
         1..=64 if text.bytes().all(plain) => Ok(()),
-        1..=64 => Err(Fault::new(format!("\"{text}\" is no name")).help("it stands in records and metrics")),
+        1..=64 => {
+            Err(Fault::new(format!("\"{text}\" is no name"))
+                .help("it stands in records and metrics"))
+        }
         _ => Err(Fault::new("a name has 1 to 64 characters")),
     }
 }
 
 fn certname(text: &str) -> Result<(), Fault> {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+    let plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
     match text.len() {
         1..=255 if text.bytes().all(plain) => Ok(()),
         _ => Err(Fault::new(format!("\"{text}\" is no certname"))),
@@ -216,11 +226,18 @@ fn host_condition(text: &str) -> Result<(), Fault> {
 }
 
 fn method(text: &str) -> Result<(), Fault> {
-    let capitals = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
+    let capitals = |text: &str| {
+        !text.is_empty()
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_uppercase() || byte == b'-')
+    };
     match capitals(text) {
         true => Ok(()),
-        false if capitals(&text.to_uppercase()) => Err(Fault::new("methods are compared with their case")
-            .help(format!("write \"{}\"", text.to_uppercase()))),
+        false if capitals(&text.to_uppercase()) => {
+            Err(Fault::new("methods are compared with their case")
+                .help(format!("write \"{}\"", text.to_uppercase())))
+        }
         false => Err(Fault::new(format!("\"{text}\" is no method"))),
     }
 }
@@ -233,12 +250,22 @@ fn path_condition(text: &str) -> Result<(), Fault> {
     if text.contains(['?', '#']) {
         return Err(Fault::new("a path is compared without its query"));
     }
-    if text.split('/').any(|segment| segment == "." || segment == "..") {
-        return Err(Fault::new("no request with a dot segment is passed on, so this never matches"));
+    if text
+        .split('/')
+        .any(|segment| segment == "." || segment == "..")
+    {
+        return Err(Fault::new(
+            "no request with a dot segment is passed on, so this never matches",
+        ));
     }
-    match text.bytes().all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'\\') {
+    match text
+        .bytes()
+        .all(|byte| (0x21..=0x7e).contains(&byte) && byte != b'\\')
+    {
         true => Ok(()),
-        false => Err(Fault::new("a path is compared as it is sent, with blanks and other letters escaped")),
+        false => Err(Fault::new(
+            "a path is compared as it is sent, with blanks and other letters escaped",
+        )),
     }
 }
 
@@ -259,7 +286,11 @@ fn distinguished_name(text: &str) -> Result<(), Fault> {
     if text.starts_with('/') {
         return Err(no_name().help(rfc2253_of_slashes(text)));
     }
-    match attributes(text).ok_or_else(no_name)?.iter().all(|attribute| is_attribute(attribute)) {
+    match attributes(text)
+        .ok_or_else(no_name)?
+        .iter()
+        .all(|attribute| is_attribute(attribute))
+    {
         true => Ok(()),
         false => Err(no_name()),
     }
@@ -290,8 +321,12 @@ fn is_attribute(text: &str) -> bool {
         return false;
     };
     let keyword = kind.starts_with(|first: char| first.is_ascii_alphabetic())
-        && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    let dotted = kind.split('.').all(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+        && kind
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let dotted = kind
+        .split('.')
+        .all(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
     (keyword || dotted) && !value.is_empty()
 }
 

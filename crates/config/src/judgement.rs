@@ -12,7 +12,7 @@ use crate::{
     draft::Draft,
     materials::{Kind, Material, Materials, ReadError, Wanted},
     report::Problem,
-    trust::{Audience, Named},
+    trust::{Mention, Named},
 };
 
 /// Any right of others than owner and group.
@@ -29,7 +29,8 @@ impl Draft {
                     absent.insert(wanted.path.clone());
                 }
                 Some(Err(error)) => found.extend(self.unreadable(wanted, error, materials)),
-                None => found.push(self.problem(wanted, format!("{} was not read", wanted.path.display()))),
+                None => found
+                    .push(self.problem(wanted, format!("{} was not read", wanted.path.display()))),
             }
         }
         for named in &self.credentials {
@@ -50,23 +51,43 @@ impl Draft {
         if wanted.kind != Kind::Key || material.mode & OTHERS == 0 {
             return None;
         }
-        let problem = self.problem(wanted, format!("{path} is open to everyone on this machine (mode {:04o})", material.mode));
-        Some(problem.expected("a private key that only its owner and group can read").help(format!("run `chmod o= {path}`")))
+        let problem = self.problem(
+            wanted,
+            format!(
+                "{path} is open to everyone on this machine (mode {:04o})",
+                material.mode
+            ),
+        );
+        Some(
+            problem
+                .expected("a private key that only its owner and group can read")
+                .help(format!("run `chmod o= {path}`")),
+        )
     }
 
     /// One sentence for an agent that has no certificate, not one for each of its files.
-    fn unreadable(&self, wanted: &Wanted, error: &ReadError, materials: &Materials) -> Option<Problem> {
+    fn unreadable(
+        &self,
+        wanted: &Wanted,
+        error: &ReadError,
+        materials: &Materials,
+    ) -> Option<Problem> {
         let path = wanted.path.display();
         let agents = self.agent.credential().filter(|_| wanted.from_agent);
         let missing = |path: &Path| matches!(materials.get(path), Some(Err(error)) if error.kind == ErrorKind::NotFound);
-        let no_certificate = agents.as_ref().filter(|credential| missing(&credential.chain));
+        let no_certificate = agents
+            .as_ref()
+            .filter(|credential| missing(&credential.chain));
         match (error.kind, no_certificate) {
             (ErrorKind::NotFound, Some(credential)) => {
                 (wanted.kind == Kind::Chain).then(|| self.agent.without_certificate(credential))
             }
             (ErrorKind::PermissionDenied, _) if wanted.kind == Kind::Key => {
                 let user = self.agent.user();
-                let problem = self.problem(wanted, format!("{user} may not read the private key {path}"));
+                let problem = self.problem(
+                    wanted,
+                    format!("{user} may not read the private key {path}"),
+                );
                 let credential = Credential {
                     chain: wanted.path.clone(),
                     key: wanted.path.clone(),
@@ -84,18 +105,90 @@ impl Draft {
 
     fn judge_credential(&self, named: &Named, materials: &Materials) -> Vec<Problem> {
         let material = |path: &Path| materials.get(path)?.as_ref().ok()?.blobs.first();
-        let (chain, key) = (material(&named.credential.chain), material(&named.credential.key));
+        let (chain, key) = (
+            material(&named.credential.chain),
+            material(&named.credential.key),
+        );
         let (Some(chain), Some(key)) = (chain, key) else {
             return Vec::new();
         };
-        let place = |problem: Problem| match &named.span {
-            Some(span) => problem.at(&self.source.text, span.clone()),
-            None => problem,
-        };
         let chain = pki::Named::new(&chain.name, chain.bytes.clone());
         let key = pki::Named::new(&key.name, key.bytes.clone());
-        let _ = (chain, key, place);
-        Vec::new()
+        let credential = match pki::Credential::parse(&chain, &key) {
+            Ok(credential) => credential,
+            Err(error) => return vec![self.unusable(named, &error)],
+        };
+        let mut found = Vec::new();
+        if let Some(now) = self
+            .now
+            .and_then(|now| now.duration_since(SystemTime::UNIX_EPOCH).ok())
+        {
+            let path = named.credential.chain.display();
+            if now.as_secs() > credential.not_after().as_secs() {
+                found.push(self.mentioned(
+                    &named.chain,
+                    Problem::warning("", format!("{path} has expired")),
+                ));
+            }
+            if now.as_secs() < credential.not_before().as_secs() {
+                found.push(self.mentioned(
+                    &named.chain,
+                    Problem::warning("", format!("{path} is not valid yet")),
+                ));
+            }
+        }
+        let odd = credential.warnings().iter();
+        found
+            .extend(odd.map(|warning| self.mentioned(&named.chain, Problem::warning("", warning))));
+        if !credential.authorization_extensions().is_empty() {
+            found.push(self.authorised(named, &credential));
+        }
+        found
+    }
+
+    fn unusable(&self, named: &Named, error: &pki::PkiProblem) -> Problem {
+        let mention = match error {
+            pki::PkiProblem::KeyMismatch { .. } | pki::PkiProblem::UnusableKey { .. } => &named.key,
+            pki::PkiProblem::NotPem { what: "key", .. }
+            | pki::PkiProblem::Empty { what: "key", .. } => &named.key,
+            _ => &named.chain,
+        };
+        self.mentioned(mention, Problem::error("", error.to_string()))
+    }
+
+    /// What a member grants to our certificate it would grant to whoever comes through us.
+    fn authorised(&self, named: &Named, credential: &pki::Credential) -> Problem {
+        let extensions = credential.authorization_extensions().join(", ");
+        let path = named.credential.chain.display();
+        let message = format!("{path} carries an authorisation extension: {extensions}");
+        if !named.seen_by_members {
+            return self
+                .mentioned(&named.chain, Problem::warning("", message))
+                .help("clients see it, and no member does");
+        }
+        let own = format!(
+            "proscenium.{}",
+            self.agent.certname.as_deref().unwrap_or("example.com")
+        );
+        self.mentioned(&named.chain, Problem::error("", message))
+            .expected("a certificate of the proxy's own, without any right on the members that see it")
+            .help("whoever comes through this proxy could be granted what the members grant to this certificate")
+            .help(format!("run `puppet ssl bootstrap --certname {own} --ssldir /etc/proscenium/ssl --waitforcert 60`"))
+            .help(format!(
+                "and say [upstream.tls] chain = \"/etc/proscenium/ssl/certs/{own}.pem\", \
+                 key = \"/etc/proscenium/ssl/private_keys/{own}.pem\""
+            ))
+    }
+
+    fn mentioned(&self, mention: &Mention, problem: Problem) -> Problem {
+        let problem = Problem {
+            key: mention.key_path.clone(),
+            ..problem
+        };
+        match &mention.span {
+            Some(span) => problem.at(&self.source.text, span.clone()),
+            None => problem,
+        }
     }
 
     /// Nothing refreshes the agent's copy while no agent runs, and nobody notices.
@@ -108,7 +201,10 @@ impl Draft {
         let age = age(material.modified, self.now);
         let problem = Problem::warning(
             "trust.crl",
-            format!("the revocation list in force, {}, is the agent's own copy{age}", copy.display()),
+            format!(
+                "the revocation list in force, {}, is the agent's own copy{age}",
+                copy.display()
+            ),
         );
         Some(problem.help("it ages silently: name a list that something refreshes, or see to it that an agent runs here"))
     }
@@ -132,12 +228,19 @@ fn forget(config: &mut Config, absent: &BTreeSet<std::path::PathBuf>) {
 }
 
 fn age(modified: Option<SystemTime>, now: Option<SystemTime>) -> String {
-    let Some(age) = modified.zip(now).and_then(|(modified, now)| now.duration_since(modified).ok()) else {
+    let Some(age) = modified
+        .zip(now)
+        .and_then(|(modified, now)| now.duration_since(modified).ok())
+    else {
         return String::new();
     };
     match age {
-        age if age < Duration::from_secs(2 * 3600) => format!(", written {} minutes ago", age.as_secs() / 60),
-        age if age < Duration::from_secs(2 * 86_400) => format!(", written {} hours ago", age.as_secs() / 3600),
+        age if age < Duration::from_secs(2 * 3600) => {
+            format!(", written {} minutes ago", age.as_secs() / 60)
+        }
+        age if age < Duration::from_secs(2 * 86_400) => {
+            format!(", written {} hours ago", age.as_secs() / 3600)
+        }
         age => format!(", written {} days ago", age.as_secs() / 86_400),
     }
 }

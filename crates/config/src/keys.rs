@@ -305,7 +305,9 @@ mod tests {
 
     #[test]
     fn the_words_of_classes_are_those_of_the_routes() {
-        let openable = Class::ALL.into_iter().filter(|class| !matches!(class, Class::Never | Class::Unknown));
+        let openable = Class::ALL
+            .into_iter()
+            .filter(|class| !matches!(class, Class::Never | Class::Unknown));
         let words: Vec<_> = openable.map(Class::as_str).collect();
         assert_eq!(words, super::CLASSES);
     }

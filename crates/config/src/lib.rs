@@ -22,8 +22,8 @@ mod routes;
 mod schema;
 mod section;
 mod show;
-mod trust;
 mod socket;
+mod trust;
 
 pub use crate::{
     config::{AccessLog, Config, Credential, MemberTls, Output, PoolConfig, Trust},
@@ -66,5 +66,11 @@ pub fn check_text(name: &str, text: &str) -> Report {
         hostname: Some("puppet.example.com".into()),
         ..Environment::default()
     };
-    Draft::read(&source, &Overrides::default(), &environment, &materials::NoFiles).into_report()
+    Draft::read(
+        &source,
+        &Overrides::default(),
+        &environment,
+        &materials::NoFiles,
+    )
+    .into_report()
 }

@@ -20,7 +20,10 @@ pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<Sett
         .filter_map(|(name, section)| settings(name, section).map(|settings| (settings, section)))
         .collect();
     shared_addresses(&listeners, problems);
-    listeners.into_iter().map(|(settings, _)| settings).collect()
+    listeners
+        .into_iter()
+        .map(|(settings, _)| settings)
+        .collect()
 }
 
 fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
@@ -49,11 +52,17 @@ fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
 /// Port 0 is a different port each time.
 fn shared_addresses(listeners: &[(Settings, &Section<'_>)], problems: &mut Vec<Problem>) {
     let mut names: HashMap<SocketAddr, &str> = HashMap::new();
-    for (settings, section) in listeners.iter().filter(|(settings, _)| settings.address.port() != 0) {
+    for (settings, section) in listeners
+        .iter()
+        .filter(|(settings, _)| settings.address.port() != 0)
+    {
         if let Some(other) = names.insert(settings.address, &settings.name) {
             problems.push(
                 section
-                    .error("address", format!("listener `{other}` has this address too"))
+                    .error(
+                        "address",
+                        format!("listener `{other}` has this address too"),
+                    )
                     .expected("an address of its own"),
             );
         }

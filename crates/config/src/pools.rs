@@ -1,6 +1,6 @@
 //! `[upstream]` and `[pools.NAME]`.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use balancing::settings::{Algorithm, CheckKind, CheckSettings, MemberSettings, PoolSettings};
 use proxy::settings::{HostRule, PoolRules};
@@ -24,9 +24,13 @@ struct Entry<'d> {
     span: Option<std::ops::Range<usize>>,
 }
 
+/// Jetty, in a Puppet server, closes a connection that is idle for so long.
+const JETTY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// `[upstream]`: the part that pools take over.
-pub(crate) fn upstream(root: &Section<'_>) -> Settings {
+pub(crate) fn upstream(root: &Section<'_>, problems: &mut Vec<Problem>) -> Settings {
     let section = root.table("upstream");
+    long_keepalive(&section, problems);
     overridden(&section, &Settings::default())
 }
 
@@ -35,9 +39,15 @@ pub(crate) fn exchange(root: &Section<'_>) -> proxy::settings::Settings {
     let section = root.table("upstream");
     let default = proxy::settings::Settings::default();
     proxy::settings::Settings {
-        discard_bytes_max: section.size("discard_max").unwrap_or(default.discard_bytes_max),
-        discard_timeout: section.duration("discard_timeout").unwrap_or(default.discard_timeout),
-        attempts_max: section.count("attempts_max").unwrap_or(default.attempts_max),
+        discard_bytes_max: section
+            .size("discard_max")
+            .unwrap_or(default.discard_bytes_max),
+        discard_timeout: section
+            .duration("discard_timeout")
+            .unwrap_or(default.discard_timeout),
+        attempts_max: section
+            .count("attempts_max")
+            .unwrap_or(default.attempts_max),
         ..default
     }
 }
@@ -49,7 +59,8 @@ pub(crate) fn build(
     naming: &mut Naming<'_>,
 ) -> Vec<PoolConfig> {
     let sections = root.named("pools");
-    let default = towards_clients.map(|above| naming.member_tls(&root.table("upstream").table("tls"), above));
+    let default =
+        towards_clients.map(|above| naming.member_tls(&root.table("upstream").table("tls"), above));
     let pools = sections
         .iter()
         .map(|(name, section)| pool(name, section, upstream, default.as_ref(), naming))
@@ -85,6 +96,7 @@ fn pool(
         naming.seen_by_members(&tls.credential);
     }
     let problems = &mut naming.problems;
+    long_keepalive(section, problems);
     count_members(section, &members, problems);
     match settings.scheme {
         Scheme::Https => names_for_tls(&members, section, problems),
@@ -114,11 +126,19 @@ fn pool(
 
 fn overridden(section: &Section<'_>, above: &Settings) -> Settings {
     Settings {
-        connect_timeout: section.duration("connect_timeout").unwrap_or(above.connect_timeout),
-        first_byte_timeout: section.duration("first_byte_timeout").unwrap_or(above.first_byte_timeout),
-        idle_timeout: section.duration("idle_timeout").unwrap_or(above.idle_timeout),
+        connect_timeout: section
+            .duration("connect_timeout")
+            .unwrap_or(above.connect_timeout),
+        first_byte_timeout: section
+            .duration("first_byte_timeout")
+            .unwrap_or(above.first_byte_timeout),
+        idle_timeout: section
+            .duration("idle_timeout")
+            .unwrap_or(above.idle_timeout),
         keepalive: section.duration("keepalive").unwrap_or(above.keepalive),
-        connections_max: section.count("connections_max").unwrap_or(above.connections_max),
+        connections_max: section
+            .count("connections_max")
+            .unwrap_or(above.connections_max),
         ..*above
     }
 }
@@ -173,24 +193,53 @@ fn member<'d>(pool: &Section<'d>, entry: MemberEntry<'d>) -> Option<Entry<'d>> {
 
 fn count_members(section: &Section<'_>, members: &[Entry<'_>], problems: &mut Vec<Problem>) {
     if section.is_empty_list("members") {
-        problems.push(section.error("members", "an empty pool").expected("at least one member"));
+        problems.push(
+            section
+                .error("members", "an empty pool")
+                .expected("at least one member"),
+        );
     }
     let mut seen = HashSet::new();
-    for entry in members.iter().filter(|entry| !seen.insert(entry.settings.address.to_lowercase())) {
+    for entry in members
+        .iter()
+        .filter(|entry| !seen.insert(entry.settings.address.to_lowercase()))
+    {
         let message = format!("\"{}\" is in this pool already", entry.settings.address);
-        let problem = Problem::error(&entry.key_path, message).help("for a larger share give one entry a `weight`");
+        let problem = Problem::error(&entry.key_path, message)
+            .help("for a larger share give one entry a `weight`");
         problems.push(entry.section.place(problem, entry.span.clone()));
+    }
+}
+
+fn long_keepalive(section: &Section<'_>, problems: &mut Vec<Problem>) {
+    if section.is_set("keepalive")
+        && section
+            .duration("keepalive")
+            .is_some_and(|kept| kept >= JETTY_IDLE_TIMEOUT)
+    {
+        let problem = section.warning(
+            "keepalive",
+            "a Puppet server closes an unused connection after 30 s",
+        );
+        problems
+            .push(problem.help(
+                "requests are lost on connections that are just closing: keep them for less",
+            ));
     }
 }
 
 /// A certificate is held against a name, and a Unix socket has none.
 fn names_for_tls(members: &[Entry<'_>], pool: &Section<'_>, problems: &mut Vec<Problem>) {
     let nameless = |entry: &&Entry<'_>| {
-        entry.settings.server_name.is_none() && matches!(Address::parse(&entry.settings.address), Ok(Address::Unix))
+        entry.settings.server_name.is_none()
+            && matches!(Address::parse(&entry.settings.address), Ok(Address::Unix))
     };
     for entry in members.iter().filter(nameless) {
-        let problem = Problem::error(&entry.key_path, "a Unix socket has no name to hold a certificate against")
-            .expected("`server_name`, or scheme = \"http\" for the pool");
+        let problem = Problem::error(
+            &entry.key_path,
+            "a Unix socket has no name to hold a certificate against",
+        )
+        .expected("`server_name`, or scheme = \"http\" for the pool");
         problems.push(entry.section.place(problem, entry.span.clone()));
     }
     if pool.text("plaintext").is_some() {
@@ -198,15 +247,25 @@ fn names_for_tls(members: &[Entry<'_>], pool: &Section<'_>, problems: &mut Vec<P
     }
 }
 
-fn plain_members(members: &[Entry<'_>], pool: &Section<'_>, plaintext: Plaintext, problems: &mut Vec<Problem>) {
+fn plain_members(
+    members: &[Entry<'_>],
+    pool: &Section<'_>,
+    plaintext: Plaintext,
+    problems: &mut Vec<Problem>,
+) {
     if pool.is_set("tls") {
         problems.push(pool.warning("tls", "no effect beside scheme = \"http\""));
     }
-    let remote = |entry: &&Entry<'_>| Address::parse(&entry.settings.address).is_ok_and(|address| !address.is_local());
+    let remote = |entry: &&Entry<'_>| {
+        Address::parse(&entry.settings.address).is_ok_and(|address| !address.is_local())
+    };
     let remote: Vec<_> = members.iter().filter(remote).collect();
     if plaintext == Plaintext::TrustedNetwork {
         if !remote.is_empty() {
-            problems.push(pool.warning("plaintext", "whoever is on the way to these members can write any identity"));
+            problems.push(pool.warning(
+                "plaintext",
+                "whoever is on the way to these members can write any identity",
+            ));
         }
         return;
     }
@@ -221,7 +280,11 @@ fn plain_members(members: &[Entry<'_>], pool: &Section<'_>, plaintext: Plaintext
 }
 
 /// The built-in routes lead to `ca` and to `compilers`: without either they are a 404 that agents read as "not yet".
-fn builtin_pools(root: &Section<'_>, sections: &[(String, Section<'_>)], problems: &mut Vec<Problem>) {
+fn builtin_pools(
+    root: &Section<'_>,
+    sections: &[(String, Section<'_>)],
+    problems: &mut Vec<Problem>,
+) {
     if !root.switch("builtin_routes") || root.is_no_table("pools") {
         return;
     }
@@ -231,11 +294,16 @@ fn builtin_pools(root: &Section<'_>, sections: &[(String, Section<'_>)], problem
             continue;
         }
         let problem = root
-            .error("pools", format!("no pool `{wanted}`, where the built-in routes send {work}"))
+            .error(
+                "pools",
+                format!("no pool `{wanted}`, where the built-in routes send {work}"),
+            )
             .expected(format!("[pools.{wanted}] with its `members`"));
         let others = names().filter(|name| !["ca", "compilers", "filebucket"].contains(name));
         let problem = match closest(wanted, others) {
-            Some(close) => problem.help(format!("is it the pool `{close}`? Then it has to be named `{wanted}`")),
+            Some(close) => problem.help(format!(
+                "is it the pool `{close}`? Then it has to be named `{wanted}`"
+            )),
             None => problem,
         };
         problems.push(problem.help("or write routes of your own and say builtin_routes = false"));

@@ -33,7 +33,10 @@ pub(crate) fn size(text: &str) -> Option<u64> {
 pub(crate) fn show_duration(duration: Duration) -> String {
     let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let units = [(3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
-    match units.iter().find(|(unit, _)| milliseconds > *unit && milliseconds.is_multiple_of(*unit)) {
+    match units
+        .iter()
+        .find(|(unit, _)| milliseconds > *unit && milliseconds.is_multiple_of(*unit))
+    {
         Some((unit, name)) => format!("{}{name}", milliseconds / unit),
         None if milliseconds == 0 => "0s".into(),
         None => "1ms".into(),
@@ -43,7 +46,10 @@ pub(crate) fn show_duration(duration: Duration) -> String {
 /// Writes a size in the largest unit that holds it whole.
 pub(crate) fn show_size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match units.iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit)) {
+    match units
+        .iter()
+        .find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit))
+    {
         Some((unit, name)) => format!("{}{name}", bytes / unit),
         None => format!("{bytes}B"),
     }
@@ -61,13 +67,40 @@ mod tests {
 
     #[test]
     fn a_quantity_is_a_whole_number_and_a_unit() {
-        for (text, milliseconds) in [("60s", 60_000), ("500ms", 500), ("11m", 660_000), ("2h", 7_200_000), ("0s", 0)] {
-            assert_eq!(duration(text), Some(Duration::from_millis(milliseconds)), "{text}");
+        for (text, milliseconds) in [
+            ("60s", 60_000),
+            ("500ms", 500),
+            ("11m", 660_000),
+            ("2h", 7_200_000),
+            ("0s", 0),
+        ] {
+            assert_eq!(
+                duration(text),
+                Some(Duration::from_millis(milliseconds)),
+                "{text}"
+            );
         }
-        for (text, bytes) in [("8KiB", 8192), ("0B", 0), ("4MiB", 4 << 20), ("1GiB", 1 << 30)] {
+        for (text, bytes) in [
+            ("8KiB", 8192),
+            ("0B", 0),
+            ("4MiB", 4 << 20),
+            ("1GiB", 1 << 30),
+        ] {
             assert_eq!(size(text), Some(bytes), "{text}");
         }
-        for text in ["", "60", "s", "60 s", "1.5s", "-1s", "1m30s", "8kb", "8K", "99999999999999999999s", "18446744073709551615d"] {
+        for text in [
+            "",
+            "60",
+            "s",
+            "60 s",
+            "1.5s",
+            "-1s",
+            "1m30s",
+            "8kb",
+            "8K",
+            "99999999999999999999s",
+            "18446744073709551615d",
+        ] {
             assert_eq!(duration(text), None, "{text}");
             assert_eq!(size(text), None, "{text}");
         }
@@ -75,9 +108,15 @@ mod tests {
 
     #[test]
     fn what_is_shown_reads_back_as_the_same() {
-        for milliseconds in [0, 1, 999, 1_000, 1_500, 60_000, 90_000, 660_000, 3_600_000, 86_400_000] {
+        for milliseconds in [
+            0, 1, 999, 1_000, 1_500, 60_000, 90_000, 660_000, 3_600_000, 86_400_000,
+        ] {
             let value = Duration::from_millis(milliseconds);
-            assert_eq!(duration(&show_duration(value)), Some(value), "{milliseconds}");
+            assert_eq!(
+                duration(&show_duration(value)),
+                Some(value),
+                "{milliseconds}"
+            );
         }
         for bytes in [0, 1, 1023, 1024, 65_536, 4 << 20, 3 << 30] {
             assert_eq!(size(&show_size(bytes)), Some(bytes), "{bytes}");

@@ -41,7 +41,11 @@ fn table(page: &mut String, schema: &Table) {
             let _ = writeln!(page, "## {}\n\n{}\n", header(path), paragraph(schema.docs));
         }
     }
-    for declared in schema.keys.iter().filter(|key| below(key).is_none() || !key.docs.is_empty()) {
+    for declared in schema
+        .keys
+        .iter()
+        .filter(|key| below(key).is_none() || !key.docs.is_empty())
+    {
         key(page, declared);
     }
     for below in schema.keys.iter().filter_map(below) {

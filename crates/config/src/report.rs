@@ -4,6 +4,10 @@ use std::{fmt, ops::Range};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use serde::Serialize;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
 
 use crate::draft::Source;
 
@@ -70,16 +74,56 @@ pub enum Colour {
 
 impl Report {
     pub(crate) fn new(source: &Source, mut problems: Vec<Problem>) -> Self {
-        problems.sort_by_key(|problem| match &problem.place {
-            Some(place) => (0, place.span.start),
-            None => (1, 0),
-        });
+        sort(&mut problems);
         problems.dedup();
         Self {
             file: source.name.clone(),
             problems,
             text: source.text.clone(),
         }
+    }
+
+    /// A configuration file that cannot be read at all.
+    #[must_use]
+    pub fn unreadable(file: &str, error: &std::io::Error) -> Self {
+        let source = Source {
+            name: file.to_owned(),
+            text: String::new(),
+        };
+        let mut report = Self::new(&source, Vec::new());
+        let help = match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                "name another file with --config, or write this one: the common case is six lines (docs/operating.md)"
+            }
+            std::io::ErrorKind::PermissionDenied => "run as an account that may read it",
+            _ => "name another file with --config",
+        };
+        report.fail(
+            "",
+            &format!("cannot read {file}: {error}"),
+            &[help.to_owned()],
+        );
+        report
+    }
+
+    /// Adds an error that was found while building what the configuration describes: an address that cannot be bound, a
+    /// bundle of which no trust store can be made. It gets the place of its key, or of the table above it.
+    pub fn fail(&mut self, key: &str, message: &dyn fmt::Display, help: &[String]) {
+        self.add(Problem {
+            help: help.to_vec(),
+            ..Problem::error(key, message.to_string())
+        });
+    }
+
+    /// Adds a warning that was found while building what the configuration describes.
+    pub fn warn(&mut self, key: &str, message: &dyn fmt::Display) {
+        self.add(Problem::warning(key, message.to_string()));
+    }
+
+    fn add(&mut self, mut problem: Problem) {
+        problem.place = lookup(&self.text, &problem.key).map(|span| Place::new(&self.text, span));
+        self.problems.push(problem);
+        sort(&mut self.problems);
     }
 
     /// Whether anything stops the configuration from being used.
@@ -91,7 +135,10 @@ impl Report {
     /// How many problems of a severity there are.
     #[must_use]
     pub fn count(&self, severity: Severity) -> usize {
-        self.problems.iter().filter(|problem| problem.severity == severity).count()
+        self.problems
+            .iter()
+            .filter(|problem| problem.severity == severity)
+            .count()
     }
 
     /// The report for people: each problem with its lines and carets, then a count.
@@ -128,15 +175,19 @@ impl Report {
         let group = match &problem.place {
             Some(place) => group.element(
                 Snippet::source(&self.text).path(&self.file).annotation(
-                    AnnotationKind::Primary
-                        .span(place.span.clone())
-                        .label(problem.expected.as_deref().map(|expected| format!("expected {expected}"))),
+                    AnnotationKind::Primary.span(place.span.clone()).label(
+                        problem
+                            .expected
+                            .as_deref()
+                            .map(|expected| format!("expected {expected}")),
+                    ),
                 ),
             ),
             None => group.element(Origin::path(&self.file)),
         };
         let unplaced = problem.expected.iter().filter(|_| problem.place.is_none());
-        let group = group.elements(unplaced.map(|expected| Level::NOTE.message(format!("expected {expected}"))));
+        let group = group
+            .elements(unplaced.map(|expected| Level::NOTE.message(format!("expected {expected}"))));
         group.elements(problem.help.iter().map(|help| Level::HELP.message(help)))
     }
 }
@@ -206,10 +257,46 @@ impl Place {
     }
 }
 
+/// In the order of the file; what has no place in it comes last.
+fn sort(problems: &mut [Problem]) {
+    problems.sort_by_key(|problem| match &problem.place {
+        Some(place) => (0, place.span.start),
+        None => (1, 0),
+    });
+}
+
+/// Where the value of a key path stands, or of the longest part of it that the text has.
+fn lookup(text: &str, key_path: &str) -> Option<Range<usize>> {
+    let (table, _faults) = DeTable::parse_recoverable(text);
+    let steps = key_path
+        .split(['.', '[', ']'])
+        .filter(|step| !step.is_empty());
+    let mut found: Option<&Spanned<DeValue<'_>>> = None;
+    for step in steps {
+        let below = match found {
+            None => table.get_ref().get(step),
+            Some(value) => match value.get_ref() {
+                DeValue::Array(array) => {
+                    step.parse().ok().and_then(|index: usize| array.get(index))
+                }
+                value => value.get(step),
+            },
+        };
+        match below {
+            Some(value) => found = Some(value),
+            None => break,
+        }
+    }
+    found.map(Spanned::span)
+}
+
 /// The nearest character boundary at or below an index, so that no span can make the rendering panic.
 fn floor_boundary(text: &str, index: usize) -> usize {
     let index = index.min(text.len());
-    (0..=index).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
+    (0..=index)
+        .rev()
+        .find(|&at| text.is_char_boundary(at))
+        .unwrap_or(0)
 }
 
 fn counted(count: usize, what: &str) -> String {

@@ -13,9 +13,16 @@ pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Settings
     let sections = root.tables("routes");
     let builtin_routes = root.switch("builtin_routes");
     if sections.is_empty() && !builtin_routes {
-        problems.push(root.error("builtin_routes", "no routes at all").expected("true, or [[routes]] of your own"));
+        problems.push(
+            root.error("builtin_routes", "no routes at all")
+                .expected("true, or [[routes]] of your own"),
+        );
     }
-    let pools: Vec<_> = root.named("pools").into_iter().map(|(name, _)| name).collect();
+    let pools: Vec<_> = root
+        .named("pools")
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     for section in &sections {
         known_pool(section, &pools, problems);
         guards(section, problems);
@@ -32,9 +39,14 @@ fn table(
     pools: &[String],
     problems: &mut Vec<Problem>,
 ) -> Settings {
-    let (sections, routes): (Vec<_>, Vec<_>) =
-        sections.iter().filter_map(|section| Some((section, route(section)?))).unzip();
-    let settings = Settings { routes, builtin_routes };
+    let (sections, routes): (Vec<_>, Vec<_>) = sections
+        .iter()
+        .filter_map(|section| Some((section, route(section)?)))
+        .unzip();
+    let settings = Settings {
+        routes,
+        builtin_routes,
+    };
     let names: Vec<Arc<str>> = pools.iter().map(|name| name.as_str().into()).collect();
     for refused in RouteTable::new(&settings, &names).err().unwrap_or_default() {
         let Some(section) = refused.route.and_then(|index| sections.get(index)) else {
@@ -63,7 +75,11 @@ fn route(section: &Section<'_>) -> Option<RouteSettings> {
             _ => ClientRule::Verified,
         },
         allow: section.texts("allow"),
-        classes: section.texts("classes").iter().filter_map(|word| word.parse().ok()).collect(),
+        classes: section
+            .texts("classes")
+            .iter()
+            .filter_map(|word| word.parse().ok())
+            .collect(),
         unguarded: section.switch("unguarded"),
         body_bytes_max: section.size("body_max"),
     })
@@ -81,19 +97,30 @@ fn known_pool(section: &Section<'_>, pools: &[String], problems: &mut Vec<Proble
         return;
     };
     let known = || pools.iter().map(String::as_str);
-    let problem = section.error("pool", format!("no pool `{pool}`")).expected("the name of a pool");
+    let problem = section
+        .error("pool", format!("no pool `{pool}`"))
+        .expected("the name of a pool");
     problems.push(match closest(&pool, known()) {
         Some(close) => problem.help(format!("did you mean \"{close}\"?")),
-        None if pools.is_empty() => problem.help(format!("write [pools.{pool}] with its `members`")),
-        None => problem.help(format!("pools here: {}", known().collect::<Vec<_>>().join(", "))),
+        None if pools.is_empty() => {
+            problem.help(format!("write [pools.{pool}] with its `members`"))
+        }
+        None => problem.help(format!(
+            "pools here: {}",
+            known().collect::<Vec<_>>().join(", ")
+        )),
     });
 }
 
 /// What a route leaves unguarded, or says without an effect.
 fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
     if section.switch("unguarded") {
-        let problem = section.warning("unguarded", "this route ignores what Puppet's endpoints demand of a client");
-        problems.push(problem.help("right for members that are no Puppet servers, and for no others"));
+        let problem = section.warning(
+            "unguarded",
+            "this route ignores what Puppet's endpoints demand of a client",
+        );
+        problems
+            .push(problem.help("right for members that are no Puppet servers, and for no others"));
         if section.is_set("classes") {
             problems.push(section.warning("classes", "no effect beside unguarded = true"));
         }
@@ -101,7 +128,11 @@ fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
     for key in ["allow", "certname", "host", "method"] {
         if section.is_empty_list(key) {
             let message = "an empty list, which reads as nobody and means anybody";
-            problems.push(section.error(key, message).expected("at least one element, or no such key"));
+            problems.push(
+                section
+                    .error(key, message)
+                    .expected("at least one element, or no such key"),
+            );
         }
     }
 }
@@ -113,18 +144,38 @@ fn repeated_names(sections: &[Section<'_>], problems: &mut Vec<Problem>) {
             continue;
         };
         if let Some(other) = seen.insert(name.clone(), index) {
-            let problem = section.error("name", format!("`routes[{other}]` is named \"{name}\" too"));
+            let problem =
+                section.error("name", format!("`routes[{other}]` is named \"{name}\" too"));
             problems.push(problem.expected("a name of its own"));
         }
     }
 }
 
 /// A pool that no route leads to is a slip more often than a plan.
-fn idle_pools(root: &Section<'_>, sections: &[Section<'_>], builtin_routes: bool, problems: &mut Vec<Problem>) {
-    let builtin = ["ca", "compilers", "filebucket"].into_iter().filter(|_| builtin_routes).map(ToOwned::to_owned);
-    let used: HashSet<_> = sections.iter().filter_map(|section| section.text("pool")).chain(builtin).collect();
-    for (name, section) in root.named("pools").iter().filter(|(name, _)| !used.contains(name)) {
-        let problem = Problem::warning(root.key_path("pools") + "." + name, "no route leads to this pool");
+fn idle_pools(
+    root: &Section<'_>,
+    sections: &[Section<'_>],
+    builtin_routes: bool,
+    problems: &mut Vec<Problem>,
+) {
+    let builtin = ["ca", "compilers", "filebucket"]
+        .into_iter()
+        .filter(|_| builtin_routes)
+        .map(ToOwned::to_owned);
+    let used: HashSet<_> = sections
+        .iter()
+        .filter_map(|section| section.text("pool"))
+        .chain(builtin)
+        .collect();
+    for (name, section) in root
+        .named("pools")
+        .iter()
+        .filter(|(name, _)| !used.contains(name))
+    {
+        let problem = Problem::warning(
+            root.key_path("pools") + "." + name,
+            "no route leads to this pool",
+        );
         problems.push(section.place(problem, section.own_span()));
     }
 }

@@ -43,9 +43,18 @@ pub(crate) enum Shape {
     Word(&'static [&'static str]),
     Words(&'static [&'static str]),
     Switch,
-    Count { min: u64, max: u64 },
-    Duration { min: Duration, max: Duration },
-    Size { min: u64, max: u64 },
+    Count {
+        min: u64,
+        max: u64,
+    },
+    Duration {
+        min: Duration,
+        max: Duration,
+    },
+    Size {
+        min: u64,
+        max: u64,
+    },
     /// A table of this kind.
     Table(&'static Table),
     /// A table of this kind with exactly one of its keys.
@@ -96,11 +105,17 @@ impl Shape {
             ),
             Self::Table(_) | Self::Named(_) => "a table".into(),
             Self::OneOf(table) => {
-                let forms: Vec<_> = table.keys.iter().map(|key| format!("{{ {} = … }}", key.name)).collect();
+                let forms: Vec<_> = table
+                    .keys
+                    .iter()
+                    .map(|key| format!("{{ {} = … }}", key.name))
+                    .collect();
                 forms.join(" or ")
             }
             Self::Tables(_) => "a list of tables".into(),
-            Self::TextsOrTables(form, _) => format!("a list, each element {} or a table", form.what),
+            Self::TextsOrTables(form, _) => {
+                format!("a list, each element {} or a table", form.what)
+            }
             Self::Pairs => "a table of names and texts".into(),
         }
     }

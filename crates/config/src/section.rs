@@ -44,7 +44,8 @@ impl<'d> Section<'d> {
 
     /// Whether a key that should hold tables holds something else, which the examination has reported.
     pub(crate) fn is_no_table(&self, key: &str) -> bool {
-        self.raw(key).is_some_and(|value| !value.get_ref().is_table())
+        self.raw(key)
+            .is_some_and(|value| !value.get_ref().is_table())
     }
 
     /// Whether the file gives a list without elements.
@@ -60,7 +61,9 @@ impl<'d> Section<'d> {
 
     /// Where a key's value stands, else the table.
     pub(crate) fn span(&self, key: &str) -> Option<Range<usize>> {
-        self.raw(key).map(Spanned::span).or_else(|| self.span.clone())
+        self.raw(key)
+            .map(Spanned::span)
+            .or_else(|| self.span.clone())
     }
 
     /// Where the table stands.
@@ -73,7 +76,10 @@ impl<'d> Section<'d> {
     }
 
     pub(crate) fn warning(&self, key: &str, message: impl Into<String>) -> Problem {
-        self.place(Problem::warning(self.key_path(key), message), self.span(key))
+        self.place(
+            Problem::warning(self.key_path(key), message),
+            self.span(key),
+        )
     }
 
     pub(crate) fn place(&self, problem: Problem, span: Option<Range<usize>>) -> Problem {
@@ -93,7 +99,10 @@ impl<'d> Section<'d> {
 
     /// The texts of a list, or the one text in the place of a list.
     pub(crate) fn texts(&self, key: &str) -> Vec<String> {
-        self.spanned_texts(key).into_iter().map(|(text, _)| text).collect()
+        self.spanned_texts(key)
+            .into_iter()
+            .map(|(text, _)| text)
+            .collect()
     }
 
     pub(crate) fn spanned_texts(&self, key: &str) -> Vec<(String, Range<usize>)> {
@@ -164,14 +173,19 @@ impl<'d> Section<'d> {
         let array = self.raw(key).and_then(|value| value.get_ref().as_array());
         let numbered = array.into_iter().flat_map(|array| array.iter()).enumerate();
         numbered
-            .filter_map(|(index, value)| self.below(value, schema, format!("{}[{index}]", self.key_path(key))))
+            .filter_map(|(index, value)| {
+                self.below(value, schema, format!("{}[{index}]", self.key_path(key)))
+            })
             .collect()
     }
 
     /// Elements of a list of texts and tables, in order.
     pub(crate) fn entries(&self, key: &str) -> Vec<MemberEntry<'d>> {
         let Shape::TextsOrTables(_, schema) = self.schema.key(key).shape else {
-            panic!("{key} of \"{}\" is no list of texts and tables", self.schema.path);
+            panic!(
+                "{key} of \"{}\" is no list of texts and tables",
+                self.schema.path
+            );
         };
         let array = self.raw(key).and_then(|value| value.get_ref().as_array());
         let numbered = array.into_iter().flat_map(|array| array.iter()).enumerate();
@@ -192,13 +206,23 @@ impl<'d> Section<'d> {
         let mut pairs: Vec<_> = table
             .into_iter()
             .flatten()
-            .filter_map(|(name, value)| Some((name.span().start, name.get_ref(), value.get_ref().as_str()?)))
+            .filter_map(|(name, value)| {
+                Some((name.span().start, name.get_ref(), value.get_ref().as_str()?))
+            })
             .collect();
         pairs.sort_by_key(|(start, ..)| *start);
-        pairs.into_iter().map(|(_, name, value)| (name.to_string(), value.to_owned())).collect()
+        pairs
+            .into_iter()
+            .map(|(_, name, value)| (name.to_string(), value.to_owned()))
+            .collect()
     }
 
-    fn below(&self, value: &'d Spanned<DeValue<'d>>, schema: &'static Table, path: String) -> Option<Self> {
+    fn below(
+        &self,
+        value: &'d Spanned<DeValue<'d>>,
+        schema: &'static Table,
+        path: String,
+    ) -> Option<Self> {
         Some(Self {
             text: self.text,
             table: Some(value.get_ref().as_table()?),
@@ -210,7 +234,9 @@ impl<'d> Section<'d> {
 
     fn read<T>(&self, key: &str, convert: impl Fn(&DeValue<'_>) -> Option<T>) -> Option<T> {
         let declared = self.schema.key(key);
-        let written = self.raw(key).filter(|value| fits(value.get_ref(), &declared.shape));
+        let written = self
+            .raw(key)
+            .filter(|value| fits(value.get_ref(), &declared.shape));
         written
             .and_then(|value| convert(value.get_ref()))
             .or_else(|| default_of(declared, convert))
@@ -230,7 +256,10 @@ pub(crate) fn integer(value: &DeValue<'_>) -> Option<u64> {
 
 /// A key below a path; quoted where it is no bare key.
 pub(crate) fn join(path: &str, key: &str) -> String {
-    let bare = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    let bare = !key.is_empty()
+        && key
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
     let key = if bare { key.into() } else { format!("{key:?}") };
     match path {
         "" => key,

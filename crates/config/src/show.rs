@@ -50,7 +50,10 @@ impl Config {
             ("ssldir", self.ssldir.as_deref().map(path)),
             ("certname", self.certname.as_deref().map(text)),
             ("workers", Some(self.workers.to_string())),
-            ("builtin_routes", Some(self.routes.builtin_routes.to_string())),
+            (
+                "builtin_routes",
+                Some(self.routes.builtin_routes.to_string()),
+            ),
             ("drain_grace", Some(text(&show_duration(self.drain_grace)))),
         ];
         printer.table(&keys::ROOT, "", &keys);
@@ -71,15 +74,37 @@ impl Config {
                 ("address", Some(text(&settings.address.to_string()))),
                 ("client_cert", Some(text(client_cert))),
                 ("on_invalid", Some(text(on_invalid))),
-                ("connections_max", Some(settings.connections_max.to_string())),
+                (
+                    "connections_max",
+                    Some(settings.connections_max.to_string()),
+                ),
                 ("handshakes_max", Some(settings.handshakes_max.to_string())),
-                ("handshake_timeout", Some(text(&show_duration(settings.handshake_timeout)))),
-                ("head_timeout", Some(text(&show_duration(settings.head_timeout)))),
-                ("idle_timeout", Some(text(&show_duration(settings.idle_timeout)))),
-                ("write_timeout", Some(text(&show_duration(settings.write_timeout)))),
-                ("head_max", Some(text(&show_size(settings.head_bytes_max as u64)))),
+                (
+                    "handshake_timeout",
+                    Some(text(&show_duration(settings.handshake_timeout))),
+                ),
+                (
+                    "head_timeout",
+                    Some(text(&show_duration(settings.head_timeout))),
+                ),
+                (
+                    "idle_timeout",
+                    Some(text(&show_duration(settings.idle_timeout))),
+                ),
+                (
+                    "write_timeout",
+                    Some(text(&show_duration(settings.write_timeout))),
+                ),
+                (
+                    "head_max",
+                    Some(text(&show_size(settings.head_bytes_max as u64))),
+                ),
             ];
-            printer.table(&keys::LISTENER, &format!("[{}]", join("listeners", &settings.name)), &keys);
+            printer.table(
+                &keys::LISTENER,
+                &format!("[{}]", join("listeners", &settings.name)),
+                &keys,
+            );
         }
     }
 
@@ -98,7 +123,10 @@ impl Config {
             ("depth", Some(trust.settings.depth.to_string())),
             ("unchecked", Some(texts(&trust.settings.unchecked))),
             ("crl_expired", Some(text(crl_expired))),
-            ("revoked_close_rate", Some(trust.revoked_close_rate.to_string())),
+            (
+                "revoked_close_rate",
+                Some(trust.revoked_close_rate.to_string()),
+            ),
         ];
         printer.table(&keys::TRUST, "[trust]", &keys);
         let subject = match self.identity.subject {
@@ -108,21 +136,42 @@ impl Config {
         let dn_format = match self.identity.dn_format {
             DnFormat::Rfc2253 => "rfc2253",
         };
-        let keys = [("subject", Some(text(subject))), ("dn_format", Some(text(dn_format)))];
+        let keys = [
+            ("subject", Some(text(subject))),
+            ("dn_format", Some(text(dn_format))),
+        ];
         printer.table(&keys::IDENTITY, "[identity]", &keys);
     }
 
     fn show_upstream(&self, printer: &mut Printer) {
         let settings = &self.upstream;
         let keys = [
-            ("connect_timeout", Some(text(&show_duration(settings.connect_timeout)))),
-            ("first_byte_timeout", Some(text(&show_duration(settings.first_byte_timeout)))),
-            ("idle_timeout", Some(text(&show_duration(settings.idle_timeout)))),
+            (
+                "connect_timeout",
+                Some(text(&show_duration(settings.connect_timeout))),
+            ),
+            (
+                "first_byte_timeout",
+                Some(text(&show_duration(settings.first_byte_timeout))),
+            ),
+            (
+                "idle_timeout",
+                Some(text(&show_duration(settings.idle_timeout))),
+            ),
             ("keepalive", Some(text(&show_duration(settings.keepalive)))),
-            ("connections_max", Some(settings.connections_max.to_string())),
+            (
+                "connections_max",
+                Some(settings.connections_max.to_string()),
+            ),
             ("attempts_max", Some(self.exchange.attempts_max.to_string())),
-            ("discard_max", Some(text(&show_size(self.exchange.discard_bytes_max)))),
-            ("discard_timeout", Some(text(&show_duration(self.exchange.discard_timeout)))),
+            (
+                "discard_max",
+                Some(text(&show_size(self.exchange.discard_bytes_max))),
+            ),
+            (
+                "discard_timeout",
+                Some(text(&show_duration(self.exchange.discard_timeout))),
+            ),
         ];
         printer.table(&keys::UPSTREAM, "[upstream]", &keys);
     }
@@ -135,26 +184,37 @@ impl Config {
                 PathPattern::Exact(exact) => format!("{{ exact = {} }}", text(exact)),
                 PathPattern::Regex(regex) => format!("{{ regex = {} }}", text(regex)),
             });
-            let header = |(name, value): &(String, String)| format!("{} = {}", join("", name), text(value));
+            let header =
+                |(name, value): &(String, String)| format!("{} = {}", join("", name), text(value));
             let headers: Vec<_> = route.header.iter().map(header).collect();
             let client = match route.client {
                 ClientRule::Verified => "verified",
                 ClientRule::Any => "any",
             };
-            let classes: Vec<_> = route.classes.iter().map(|class| class.as_str().to_owned()).collect();
+            let classes: Vec<_> = route
+                .classes
+                .iter()
+                .map(|class| class.as_str().to_owned())
+                .collect();
             let keys = [
                 ("name", Some(text(&route.name))),
                 ("pool", Some(text(&route.pool))),
                 ("host", list(&route.host)),
                 ("path", condition),
                 ("method", list(&route.method)),
-                ("header", (!headers.is_empty()).then(|| format!("{{ {} }}", headers.join(", ")))),
+                (
+                    "header",
+                    (!headers.is_empty()).then(|| format!("{{ {} }}", headers.join(", "))),
+                ),
                 ("certname", list(&route.certname)),
                 ("client", Some(text(client))),
                 ("allow", list(&route.allow)),
                 ("classes", Some(texts(&classes))),
                 ("unguarded", Some(route.unguarded.to_string())),
-                ("body_max", route.body_bytes_max.map(|bytes| text(&show_size(bytes)))),
+                (
+                    "body_max",
+                    route.body_bytes_max.map(|bytes| text(&show_size(bytes))),
+                ),
             ];
             printer.table(&keys::ROUTE, "[[routes]]", &keys);
         }
@@ -172,10 +232,17 @@ impl Config {
         let keys = [
             ("path", Some(output)),
             ("format", Some(text(format))),
-            ("queue_max", Some(self.access_log.settings.queue_max.to_string())),
+            (
+                "queue_max",
+                Some(self.access_log.settings.queue_max.to_string()),
+            ),
         ];
         printer.table(&keys::ACCESS_LOG, "[access_log]", &keys);
-        printer.table(&keys::ADMIN, "[admin]", &[("socket", Some(path(&self.admin.socket)))]);
+        printer.table(
+            &keys::ADMIN,
+            "[admin]",
+            &[("socket", Some(path(&self.admin.socket)))],
+        );
     }
 }
 
@@ -202,17 +269,32 @@ fn show_pool(config: &PoolConfig, whole: &Config, printer: &mut Printer) {
     let keys = [
         ("members", Some(format!("[{}]", members.join(", ")))),
         ("scheme", Some(text(scheme))),
-        ("plaintext", (settings.plaintext == Plaintext::TrustedNetwork).then(|| text("trusted-network"))),
+        (
+            "plaintext",
+            (settings.plaintext == Plaintext::TrustedNetwork).then(|| text("trusted-network")),
+        ),
         ("algorithm", Some(text(algorithm))),
         ("forward_cert", Some(config.rules.forward_cert.to_string())),
         ("host", Some(text(host))),
-        ("connect_timeout", duration(settings.connect_timeout, above.connect_timeout)),
-        ("first_byte_timeout", duration(settings.first_byte_timeout, above.first_byte_timeout)),
-        ("idle_timeout", duration(settings.idle_timeout, above.idle_timeout)),
+        (
+            "connect_timeout",
+            duration(settings.connect_timeout, above.connect_timeout),
+        ),
+        (
+            "first_byte_timeout",
+            duration(settings.first_byte_timeout, above.first_byte_timeout),
+        ),
+        (
+            "idle_timeout",
+            duration(settings.idle_timeout, above.idle_timeout),
+        ),
         ("keepalive", duration(settings.keepalive, above.keepalive)),
         (
             "connections_max",
-            own(settings.connections_max.to_string(), settings.connections_max != above.connections_max),
+            own(
+                settings.connections_max.to_string(),
+                settings.connections_max != above.connections_max,
+            ),
         ),
     ];
     let header = join("pools", &config.pool.name);
@@ -240,12 +322,22 @@ fn show_pool(config: &PoolConfig, whole: &Config, printer: &mut Printer) {
 /// What differs from what is used towards clients.
 fn show_member_tls(tls: &MemberTls, whole: &Config, header: &str, printer: &mut Printer) {
     let all = printer.defaults;
-    let credential = (all || whole.certificates.first() != Some(&tls.credential)).then_some(&tls.credential);
+    let credential =
+        (all || whole.certificates.first() != Some(&tls.credential)).then_some(&tls.credential);
     let keys = [
-        ("chain", credential.map(|credential| path(&credential.chain))),
+        (
+            "chain",
+            credential.map(|credential| path(&credential.chain)),
+        ),
         ("key", credential.map(|credential| path(&credential.key))),
-        ("ca", (all || tls.ca != whole.trust.ca).then(|| paths(&tls.ca))),
-        ("crl", (all || tls.crl != whole.trust.crl).then(|| paths(&tls.crl))),
+        (
+            "ca",
+            (all || tls.ca != whole.trust.ca).then(|| paths(&tls.ca)),
+        ),
+        (
+            "crl",
+            (all || tls.crl != whole.trust.crl).then(|| paths(&tls.crl)),
+        ),
     ];
     printer.table(&keys::MEMBER_TLS, header, &keys);
 }
@@ -256,8 +348,12 @@ impl Printer {
         let mut lines = String::new();
         for (name, value) in keys {
             let declared = schema.key(name);
-            let is_default = |value: &str| matches!(declared.absent, Absent::Value(default) if default == value);
-            if let Some(value) = value.as_deref().filter(|value| self.defaults || !is_default(value)) {
+            let is_default =
+                |value: &str| matches!(declared.absent, Absent::Value(default) if default == value);
+            if let Some(value) = value
+                .as_deref()
+                .filter(|value| self.defaults || !is_default(value))
+            {
                 let _ = writeln!(lines, "{name} = {value}");
             }
         }
@@ -275,7 +371,8 @@ impl Printer {
 }
 
 fn member(settings: &balancing::settings::MemberSettings) -> String {
-    let plain = settings.weight == 1 && settings.in_flight_max.is_none() && settings.server_name.is_none();
+    let plain =
+        settings.weight == 1 && settings.in_flight_max.is_none() && settings.server_name.is_none();
     if plain {
         return text(&settings.address);
     }
@@ -293,7 +390,11 @@ fn member(settings: &balancing::settings::MemberSettings) -> String {
 }
 
 fn credential(credential: &Credential) -> String {
-    format!("{{ chain = {}, key = {} }}", path(&credential.chain), path(&credential.key))
+    format!(
+        "{{ chain = {}, key = {} }}",
+        path(&credential.chain),
+        path(&credential.key)
+    )
 }
 
 fn path(path: &Path) -> String {

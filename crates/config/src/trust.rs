@@ -20,28 +20,21 @@ pub(crate) struct Naming<'a> {
     pub(crate) credentials: Vec<Named>,
 }
 
-/// A credential, who names it and who sees it.
+/// A credential and who names it.
 #[derive(Clone, Debug)]
 pub(crate) struct Named {
     pub(crate) credential: Credential,
-    pub(crate) audience: Audience,
-    pub(crate) key_path: String,
-    pub(crate) from_agent: bool,
-    pub(crate) span: Option<Range<usize>>,
-}
-
-/// Who sees a credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Audience {
-    Clients,
-    Members,
+    pub(crate) chain: Mention,
+    pub(crate) key: Mention,
+    /// Whether a pool shows it to its members.
+    pub(crate) seen_by_members: bool,
 }
 
 /// Where a name stands in the file.
 #[derive(Clone, Debug, Default)]
-struct Mention {
-    key_path: String,
-    span: Option<Range<usize>>,
+pub(crate) struct Mention {
+    pub(crate) key_path: String,
+    pub(crate) span: Option<Range<usize>>,
     from_agent: bool,
 }
 
@@ -50,27 +43,42 @@ impl Naming<'_> {
     pub(crate) fn certificates(&mut self, root: &Section<'_>) -> Vec<Credential> {
         let tls = root.table("tls");
         if !tls.is_set("certificates") {
-            return self.agents_credential(Audience::Clients).into_iter().collect();
+            return self.agents_credential().into_iter().collect();
         }
         let sections = tls.tables("certificates");
         if tls.is_empty_list("certificates") {
-            self.problems.push(tls.error("certificates", "an empty list").expected("at least one certificate"));
+            self.problems.push(
+                tls.error("certificates", "an empty list")
+                    .expected("at least one certificate"),
+            );
         }
-        sections.iter().filter_map(|section| self.written_credential(section, Audience::Clients)).collect()
+        sections
+            .iter()
+            .filter_map(|section| self.written_credential(section))
+            .collect()
     }
 
     /// `[trust]`, with the agent's bundle and list as defaults.
     pub(crate) fn trust(&mut self, root: &Section<'_>) -> Trust {
         let section = root.table("trust");
         let settings = TrustSettings {
-            depth: section.count("depth").and_then(|depth| depth.try_into().ok()).unwrap_or_default(),
+            depth: section
+                .count("depth")
+                .and_then(|depth| depth.try_into().ok())
+                .unwrap_or_default(),
             crl_expired: match section.text("crl_expired").as_deref() {
                 Some("reject") => CrlExpired::Reject,
                 _ => CrlExpired::Warn,
             },
             unchecked: section.texts("unchecked"),
         };
-        let ca = self.bundle(&section, "ca", Kind::Ca, false).unwrap_or_else(|| self.agents_file(Kind::Ca, false));
+        if !settings.unchecked.is_empty() {
+            let message = "revoked certificates of these issuers are accepted while no list of theirs is there";
+            self.problems.push(section.warning("unchecked", message));
+        }
+        let ca = self
+            .bundle(&section, "ca", Kind::Ca, false)
+            .unwrap_or_else(|| self.agents_file(Kind::Ca, false));
         let crl = self.lists(&section, &settings);
         let agents_copy = self.agent.crl();
         Trust {
@@ -86,30 +94,37 @@ impl Naming<'_> {
     pub(crate) fn member_tls(&mut self, section: &Section<'_>, above: &MemberTls) -> MemberTls {
         let credential = match (section.is_set("chain"), section.is_set("key")) {
             (false, false) => None,
-            (true, true) => self.written_credential(section, Audience::Members),
+            (true, true) => self.written_credential(section),
             (chain, _) => {
-                let (there, lacking) = if chain { ("chain", "key") } else { ("key", "chain") };
+                let (there, lacking) = if chain {
+                    ("chain", "key")
+                } else {
+                    ("key", "chain")
+                };
                 let problem = section.error(there, format!("`{lacking}` is missing beside it"));
-                self.problems.push(problem.expected("`chain` and `key` together"));
+                self.problems
+                    .push(problem.expected("`chain` and `key` together"));
                 None
             }
         };
         MemberTls {
             credential: credential.unwrap_or_else(|| above.credential.clone()),
-            ca: self.bundle(section, "ca", Kind::Ca, false).unwrap_or_else(|| above.ca.clone()),
-            crl: self.bundle(section, "crl", Kind::Crl, false).unwrap_or_else(|| above.crl.clone()),
+            ca: self
+                .bundle(section, "ca", Kind::Ca, false)
+                .unwrap_or_else(|| above.ca.clone()),
+            crl: self
+                .bundle(section, "crl", Kind::Crl, false)
+                .unwrap_or_else(|| above.crl.clone()),
         }
     }
 
-    /// Notes that members see a credential which is named for somebody else.
+    /// Notes that a pool shows a credential to its members.
     pub(crate) fn seen_by_members(&mut self, credential: &Credential) {
-        let known = |named: &&Named| named.credential == *credential;
-        if let Some(named) = self.credentials.iter().find(known).cloned() {
-            self.credentials.push(Named {
-                audience: Audience::Members,
-                ..named
-            });
-        }
+        let shown = self
+            .credentials
+            .iter_mut()
+            .filter(|named| named.credential == *credential);
+        shown.for_each(|named| named.seen_by_members = true);
     }
 
     /// The lists in `[trust]`, else the agent's where the bundle is the agent's too: a list belongs to its CA.
@@ -117,7 +132,8 @@ impl Naming<'_> {
         let unchecked = !settings.unchecked.is_empty();
         if let Some(crl) = self.bundle(section, "crl", Kind::Crl, false) {
             if section.is_empty_list("crl") && !unchecked {
-                self.problems.push(without_lists(section.error("crl", "an empty list")));
+                self.problems
+                    .push(without_lists(section.error("crl", "an empty list")));
             }
             return crl;
         }
@@ -125,18 +141,30 @@ impl Naming<'_> {
             return self.agents_file(Kind::Crl, unchecked);
         }
         if !unchecked {
-            self.problems.push(without_lists(section.error("ca", "no revocation list belongs to this bundle")));
+            self.problems.push(without_lists(
+                section.error("ca", "no revocation list belongs to this bundle"),
+            ));
         }
         Vec::new()
     }
 
-    fn bundle(&mut self, section: &Section<'_>, key: &str, kind: Kind, optional: bool) -> Option<Vec<PathBuf>> {
+    fn bundle(
+        &mut self,
+        section: &Section<'_>,
+        key: &str,
+        kind: Kind,
+        optional: bool,
+    ) -> Option<Vec<PathBuf>> {
         if !section.is_set(key) {
             return None;
         }
         let texts = section.spanned_texts(key);
         if section.is_empty_list(key) && kind == Kind::Ca {
-            self.problems.push(section.error(key, "an empty list").expected("at least one CA bundle"));
+            self.problems.push(
+                section
+                    .error(key, "an empty list")
+                    .expected("at least one CA bundle"),
+            );
         }
         for (path, span) in &texts {
             let mention = Mention {
@@ -146,7 +174,12 @@ impl Naming<'_> {
             };
             self.want(PathBuf::from(path), kind, optional, mention);
         }
-        Some(texts.into_iter().map(|(path, _)| PathBuf::from(path)).collect())
+        Some(
+            texts
+                .into_iter()
+                .map(|(path, _)| PathBuf::from(path))
+                .collect(),
+        )
     }
 
     fn agents_file(&mut self, kind: Kind, optional: bool) -> Vec<PathBuf> {
@@ -169,29 +202,21 @@ impl Naming<'_> {
         vec![path]
     }
 
-    fn agents_credential(&mut self, audience: Audience) -> Option<Credential> {
+    fn agents_credential(&mut self) -> Option<Credential> {
         let Some(credential) = self.agent.credential() else {
             self.report_missing_agent();
             return None;
         };
-        let mention = |key_path: &str| Mention {
-            key_path: key_path.into(),
+        let mention = Mention {
+            key_path: "certname".into(),
             span: None,
             from_agent: true,
         };
-        self.want(credential.chain.clone(), Kind::Chain, false, mention("certname"));
-        self.want(credential.key.clone(), Kind::Key, false, mention("certname"));
-        self.credentials.push(Named {
-            credential: credential.clone(),
-            audience,
-            key_path: "certname".into(),
-            from_agent: true,
-            span: None,
-        });
+        self.want_credential(credential.clone(), mention.clone(), mention);
         Some(credential)
     }
 
-    fn written_credential(&mut self, section: &Section<'_>, audience: Audience) -> Option<Credential> {
+    fn written_credential(&mut self, section: &Section<'_>) -> Option<Credential> {
         let credential = Credential {
             chain: section.path("chain")?,
             key: section.path("key")?,
@@ -201,16 +226,25 @@ impl Naming<'_> {
             span: section.span(key),
             from_agent: false,
         };
-        self.want(credential.chain.clone(), Kind::Chain, false, mention("chain"));
-        self.want(credential.key.clone(), Kind::Key, false, mention("key"));
-        self.credentials.push(Named {
-            credential: credential.clone(),
-            audience,
-            key_path: section.key_path("key"),
-            from_agent: false,
-            span: section.span("key"),
-        });
+        self.want_credential(credential.clone(), mention("chain"), mention("key"));
         Some(credential)
+    }
+
+    fn want_credential(&mut self, credential: Credential, chain: Mention, key: Mention) {
+        self.want(credential.chain.clone(), Kind::Chain, false, chain.clone());
+        self.want(credential.key.clone(), Kind::Key, false, key.clone());
+        if !self
+            .credentials
+            .iter()
+            .any(|named| named.credential == credential)
+        {
+            self.credentials.push(Named {
+                credential,
+                chain,
+                key,
+                seen_by_members: false,
+            });
+        }
     }
 
     /// Each path once; what one place needs is not optional for the others.

@@ -1,5 +1,10 @@
 //! What becomes of a right configuration: defaults, the examples in `conf/`, showing it again, the reference page.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the examples and the reference page are files"
+)]
+
 mod machine;
 
 use std::{fs, path::Path};
@@ -25,7 +30,9 @@ fn load(text: &str) -> Loaded {
 }
 
 fn project(path: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
 }
 
 #[test]
@@ -35,14 +42,26 @@ fn six_lines_get_every_default_from_the_crates_that_obey_them() {
     assert_eq!(config.upstream, upstream::settings::Settings::default());
     assert_eq!(config.exchange, proxy::settings::Settings::default());
     assert_eq!(config.identity, identity::settings::Settings::default());
-    assert_eq!(config.trust.settings, pki::settings::TrustSettings::default());
+    assert_eq!(
+        config.trust.settings,
+        pki::settings::TrustSettings::default()
+    );
     assert_eq!(config.routes, routing::settings::Settings::default());
-    assert_eq!(config.access_log.settings, telemetry::settings::AccessLogSettings::default());
+    assert_eq!(
+        config.access_log.settings,
+        telemetry::settings::AccessLogSettings::default()
+    );
     assert_eq!(config.access_log.output, Output::Stdout);
     assert_eq!(config.admin, admin::settings::Settings::default());
     for pool in &config.pools {
-        assert_eq!(pool.pool.check, balancing::settings::CheckSettings::default());
-        assert_eq!(pool.pool.algorithm, balancing::settings::Algorithm::default());
+        assert_eq!(
+            pool.pool.check,
+            balancing::settings::CheckSettings::default()
+        );
+        assert_eq!(
+            pool.pool.algorithm,
+            balancing::settings::Algorithm::default()
+        );
         assert_eq!(pool.rules, proxy::settings::PoolRules::default());
         assert_eq!(pool.upstream, config.upstream);
     }
@@ -53,14 +72,23 @@ fn six_lines_use_the_agents_own_files_on_both_sides() {
     let config = load(SIX_LINES).config;
     let ssldir = Path::new("/etc/puppetlabs/puppet/ssl");
     let credential = &config.certificates[0];
-    assert_eq!(credential.chain, ssldir.join("certs/puppet.example.com.pem"));
-    assert_eq!(credential.key, ssldir.join("private_keys/puppet.example.com.pem"));
+    assert_eq!(
+        credential.chain,
+        ssldir.join("certs/puppet.example.com.pem")
+    );
+    assert_eq!(
+        credential.key,
+        ssldir.join("private_keys/puppet.example.com.pem")
+    );
     assert_eq!(config.trust.ca, [ssldir.join("certs/ca.pem")]);
     assert_eq!(config.trust.crl, [ssldir.join("crl.pem")]);
     assert!(config.trust.crl_is_agents_copy);
     for pool in &config.pools {
         let tls = pool.tls.as_ref().expect("https");
-        assert_eq!((&tls.credential, &tls.ca, &tls.crl), (credential, &config.trust.ca, &config.trust.crl));
+        assert_eq!(
+            (&tls.credential, &tls.ca, &tls.crl),
+            (credential, &config.trust.ca, &config.trust.crl)
+        );
     }
 }
 
@@ -77,9 +105,17 @@ fn the_command_line_goes_before_the_file_and_the_file_before_the_machine() {
     for (text, overrides, ssldir, certname) in [
         (&file, &line, "/from/line", "line"),
         (&file, &Overrides::default(), "/from/file", "file"),
-        (&SIX_LINES.to_owned(), &Overrides::default(), "/etc/puppetlabs/puppet/ssl", "only"),
+        (
+            &SIX_LINES.to_owned(),
+            &Overrides::default(),
+            "/etc/puppetlabs/puppet/ssl",
+            "only",
+        ),
     ] {
-        let config = machine.load("proscenium.toml", text, overrides).expect("a right file").config;
+        let config = machine
+            .load("proscenium.toml", text, overrides)
+            .expect("a right file")
+            .config;
         assert_eq!(config.ssldir.as_deref(), Some(Path::new(ssldir)));
         assert_eq!(config.certname.as_deref(), Some(certname));
     }
@@ -90,7 +126,10 @@ fn the_machines_name_chooses_among_several_certificates() {
     let machine = Machine {
         certnames: vec!["a".into(), "b".into()],
     };
-    let config = machine.load("x", SIX_LINES, &Overrides::default()).expect("a right file").config;
+    let config = machine
+        .load("x", SIX_LINES, &Overrides::default())
+        .expect("a right file")
+        .config;
     assert_eq!(config.certname.as_deref(), Some("puppet.example.com"));
 }
 
@@ -101,16 +140,26 @@ fn no_list_is_needed_where_the_file_says_so() {
         ssldir: Some("/etc/ssl".into()),
         certname: Some("a".into()),
     };
-    let with_list = Machine::with_agent().load("x", &text, &missing).expect("a right file").config;
+    let with_list = Machine::with_agent()
+        .load("x", &text, &missing)
+        .expect("a right file")
+        .config;
     assert_eq!(with_list.trust.crl.len(), 1, "a list that is there is used");
     let text = format!("[trust]\nunchecked = [\"*\"]\nca = \"/etc/pki/ca.pem\"\n{SIX_LINES}");
-    let without = Machine::with_agent().load("x", &text, &missing).expect("a right file").config;
+    let without = Machine::with_agent()
+        .load("x", &text, &missing)
+        .expect("a right file")
+        .config;
     assert!(without.trust.crl.is_empty() && !without.trust.crl_is_agents_copy);
 }
 
 #[test]
 fn what_is_shown_reads_back_as_the_same() {
-    for text in [SIX_LINES, EVERYTHING].into_iter().map(ToOwned::to_owned).chain(examples().into_iter().map(|(_, text)| text)) {
+    for text in [SIX_LINES, EVERYTHING]
+        .into_iter()
+        .map(ToOwned::to_owned)
+        .chain(examples().into_iter().map(|(_, text)| text))
+    {
         let config = load(&text).config;
         for defaults in [false, true] {
             let shown = config.show(defaults);
@@ -120,19 +169,23 @@ fn what_is_shown_reads_back_as_the_same() {
     }
 }
 
-
 #[test]
 fn everything_differs_from_its_default_and_is_shown() {
     let shown = load(EVERYTHING).config.show(false);
     let keys = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        lines.filter_map(|line| line.split_once(" = ")).map(|(key, _)| key.to_owned()).collect()
+        lines
+            .filter_map(|line| line.split_once(" = "))
+            .map(|(key, _)| key.to_owned())
+            .collect()
     };
     let (mut written, mut shown) = (keys(EVERYTHING), keys(&shown));
     for list in [&mut written, &mut shown] {
         list.sort();
         list.dedup();
     }
+    // It has one word only, which is its default.
+    written.retain(|key| key != "dn_format");
     assert_eq!(written, shown);
 }
 
@@ -143,7 +196,10 @@ fn every_key_of_the_reference_is_in_everything() {
             continue;
         };
         // `exact` and `regex` stand in inline tables.
-        assert!(EVERYTHING.contains(&format!("{key} = ")), "{key} is not in everything.toml");
+        assert!(
+            EVERYTHING.contains(&format!("{key} = ")),
+            "{key} is not in everything.toml"
+        );
     }
 }
 
@@ -169,7 +225,12 @@ fn the_installed_file_says_nothing_but_the_six_lines() {
 #[test]
 fn the_installed_file_names_every_default() {
     let text = fs::read_to_string(project("conf/proscenium.toml")).expect("the installed file");
-    let is_setting = |line: &str| line.starts_with('[') || line.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+    let is_setting = |line: &str| {
+        line.starts_with('[')
+            || line
+                .split_once(" = ")
+                .is_some_and(|(key, _)| !key.contains(' '))
+    };
     let lines: Vec<_> = text
         .lines()
         .filter_map(|line| match line.strip_prefix('#') {
@@ -189,7 +250,10 @@ fn the_reference_page_is_fresh() {
         fs::write(&page, config::reference()).expect("a writable directory");
     }
     let written = fs::read_to_string(&page).unwrap_or_default();
-    assert!(written == config::reference(), "docs/configuration.md is stale: run `cargo xtask reference`");
+    assert!(
+        written == config::reference(),
+        "docs/configuration.md is stale: run `cargo xtask reference`"
+    );
 }
 
 #[test]
@@ -210,13 +274,89 @@ fn a_report_is_json_without_the_text() {
     assert!(json.get("text").is_none());
 }
 
+#[test]
+fn what_is_found_later_gets_the_place_of_its_key() {
+    let mut report = load(EVERYTHING).report;
+    for (key, line) in [
+        ("listeners.outside.address", "address = \"[::1]:8140\""),
+        ("pools.main.members[1].address", "members = [\"c1:8140\""),
+        ("trust.ca", "ca = [\"/etc/pki/ca\""),
+        ("identity.no_such_key", "[identity]"),
+        ("nowhere", ""),
+    ] {
+        report.fail(key, &"later", &[]);
+        let problem = report
+            .problems
+            .iter()
+            .find(|problem| problem.key == key)
+            .expect("it is there");
+        let found = problem
+            .place
+            .as_ref()
+            .and_then(|place| EVERYTHING.lines().nth(place.line - 1));
+        assert!(
+            found.unwrap_or_default().starts_with(line),
+            "{key}: {found:?}"
+        );
+        assert_eq!(found.is_none(), line.is_empty(), "{key}");
+    }
+    assert!(report.has_errors());
+}
+
+/// A text that is cut off or damaged at any place is reported, and nothing panics.
+#[test]
+fn damaged_texts_are_reported_with_places_in_the_text() {
+    for at in (0..EVERYTHING.len()).step_by(5) {
+        let (before, after) = EVERYTHING.split_at(at);
+        for damaged in [
+            before.to_owned(),
+            format!("{before}\"{after}"),
+            format!("{before}ä[{after}"),
+        ] {
+            let report = config::check_text("damaged.toml", &damaged);
+            for place in report
+                .problems
+                .iter()
+                .filter_map(|problem| problem.place.as_ref())
+            {
+                assert!(
+                    place.line <= damaged.lines().count() + 1 && place.span.end <= damaged.len()
+                );
+            }
+        }
+    }
+}
+
+/// Rendering is slow enough to be tried at fewer places.
+#[test]
+fn reports_of_damaged_texts_can_be_rendered() {
+    for at in (0..EVERYTHING.len()).step_by(37) {
+        let damaged = format!("{}\t\u{e4}{{", &EVERYTHING[..at]);
+        let report = config::check_text("damaged.toml", &damaged);
+        assert!(
+            report.has_errors()
+                && report
+                    .render(config::Colour::Always)
+                    .contains("damaged.toml")
+        );
+    }
+}
+
 fn examples() -> Vec<(String, String)> {
     let mut paths: Vec<_> = fs::read_dir(project("conf"))
         .expect("the directory of examples")
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "toml")
+        })
         .collect();
     paths.sort();
-    let read = |path: &Path| (path.display().to_string(), fs::read_to_string(path).expect("an example"));
+    let read = |path: &Path| {
+        (
+            path.display().to_string(),
+            fs::read_to_string(path).expect("an example"),
+        )
+    };
     paths.iter().map(|path| read(path)).collect()
 }

@@ -7,7 +7,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use config::{Blob, Environment, Files, Kind, Loaded, Material, Overrides, ReadError, Report, Source, Wanted};
+use config::{
+    Blob, Environment, Files, Kind, Loaded, Material, Overrides, ReadError, Report, Source, Wanted,
+};
+
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Every file is there and right, but for those whose path holds one of these words: `missing`, `denied`,
 /// `world-readable`, `other` (another key than that of the certificates), `garbage`, `empty-directory`.
@@ -18,10 +22,17 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) const fn with_agent() -> Self {
-        Self { certnames: Vec::new() }
+        Self {
+            certnames: Vec::new(),
+        }
     }
 
-    pub(crate) fn load(&self, name: &str, text: &str, overrides: &Overrides) -> Result<Loaded, Report> {
+    pub(crate) fn load(
+        &self,
+        name: &str,
+        text: &str,
+        overrides: &Overrides,
+    ) -> Result<Loaded, Report> {
         let source = Source {
             name: name.into(),
             text: text.into(),
@@ -42,21 +53,35 @@ impl Files for Machine {
             message: message.into(),
         };
         if path.contains("missing") {
-            return Err(failure(ErrorKind::NotFound, "No such file or directory (os error 2)"));
+            return Err(failure(
+                ErrorKind::NotFound,
+                "No such file or directory (os error 2)",
+            ));
         }
         if path.contains("denied") {
-            return Err(failure(ErrorKind::PermissionDenied, "Permission denied (os error 13)"));
+            return Err(failure(
+                ErrorKind::PermissionDenied,
+                "Permission denied (os error 13)",
+            ));
         }
         let blob = Blob {
             name: path.to_string(),
             bytes: contents(&path, wanted.kind).into_bytes(),
         };
         Ok(Material {
-            blobs: if path.contains("empty-directory") { Vec::new() } else { vec![blob] },
-            mode: if path.contains("world-readable") { 0o644 } else { 0o640 },
+            blobs: if path.contains("empty-directory") {
+                Vec::new()
+            } else {
+                vec![blob]
+            },
+            mode: if path.contains("world-readable") {
+                0o644
+            } else {
+                0o640
+            },
             uid: 0,
             gid: 0,
-            modified: Some(SystemTime::UNIX_EPOCH),
+            modified: Some(SystemTime::UNIX_EPOCH + 20_000 * DAY),
         })
     }
 }
@@ -67,7 +92,7 @@ pub(crate) fn environment() -> Environment {
         ssldirs: vec![PathBuf::from(Environment::SSLDIRS[0])],
         hostname: Some("puppet.example.com".into()),
         cores: 2,
-        now: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(3 * 86_400)),
+        now: Some(SystemTime::UNIX_EPOCH + 20_003 * DAY),
         ..Environment::default()
     }
 }
@@ -95,9 +120,12 @@ fn pair() -> &'static Pair {
     static PAIR: OnceLock<Pair> = OnceLock::new();
     PAIR.get_or_init(|| {
         let key = rcgen::KeyPair::generate().expect("a key");
-        let mut params = rcgen::CertificateParams::new(vec!["puppet.example.com".into()]).expect("names");
+        let mut params =
+            rcgen::CertificateParams::new(vec!["puppet.example.com".into()]).expect("names");
         params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(rcgen::DnType::CommonName, "puppet.example.com");
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "puppet.example.com");
         let chain = params.self_signed(&key).expect("a certificate").pem();
         // pp_cli_auth = UTF8String "true"
         let oid = [1, 3, 6, 1, 4, 1, 34380, 1, 3, 39];
