@@ -6,7 +6,7 @@ use crate::{
     agent::Agent,
     config::{AccessLog, Config, MemberTls, Output},
     examination::{Examination, parse},
-    keys, listeners,
+    forms, keys, listeners,
     materials::{Files, Loaded, Materials, Wanted},
     pools,
     report::{Problem, Report},
@@ -105,6 +105,10 @@ impl Draft {
         }
         let root = Section::root(text, parsed.table.get_ref(), &keys::ROOT);
         draft.agent = Agent::find(&root, overrides, environment, files);
+        if let Some(Err(fault)) = overrides.certname.as_deref().map(forms::CERTNAME.check) {
+            let problem = Problem::error("--certname", fault.message);
+            draft.problems.push(problem.expected(forms::CERTNAME.what));
+        }
         draft.build(&root, environment.cores);
         draft
     }

@@ -68,14 +68,18 @@ settings! {
         /// Most handshakes in flight at once, over all workers. They cost most of the processor time; more at once only
         /// makes each of them later.
         "handshakes_max": Shape::Count { min: 1, max: 100_000 }, Value("512");
-        /// Time allowed for a TLS handshake.
+        /// Time allowed for a TLS handshake. It takes two round trips and a few milliseconds of an agent's processor; 10 s is
+        /// enough for the slowest of them and ends a client that only holds the place.
         "handshake_timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"10s\"");
-        /// Time from the first byte of a request to the end of its head.
+        /// Time from the first byte of a request to the end of its head. A head fits one packet or two; who takes longer
+        /// than 30 s sends it slowly on purpose.
         "head_timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"30s\"");
         /// Time that a connection may stand without a request. An agent uses a connection again for 4 s after an answer
-        /// and never repeats a request that a closing connection lost: never under 5 s.
+        /// (`http_keepalive_timeout` in Puppet's defaults.rb) and never repeats a request that a closing connection lost:
+        /// never under 5 s. 15 s spares the next handshake of a run that pauses between requests.
         "idle_timeout": Shape::Duration { min: seconds(5), max: DAY }, Value("\"15s\"");
-        /// Time that a client may take no byte of an answer that waits for it.
+        /// Time that a client may take no byte of an answer that waits for it. An agent that works on what it has got does
+        /// not read for seconds, not for a minute.
         "write_timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"60s\"");
         /// Most bytes of a request's head: request line and header fields.
         /// Agents send under 2 KiB; a Puppet server takes 8 KiB.
@@ -111,7 +115,7 @@ settings! {
         /// Issuers whose certificates are accepted although no revocation list of theirs is there, each by its
         /// distinguished name (RFC 2253); `["*"]` is all of them. A list that is there is used all the same.
         "unchecked": Shape::Texts(&forms::ISSUER), Value("[]");
-        /// What a revocation list past its next update does. `warn` judges by it and raises an alarm; `reject` refuses
+        /// What a revocation list past its next update (RFC 5280, 5.1.2.5) does. `warn` judges by it and raises an alarm; `reject` refuses
         /// clients of its issuer. An expired list still names everyone it named; refusing all would stop the estate.
         "crl_expired": Shape::Word(&["warn", "reject"]), Value("\"warn\"");
         /// Most connections of revoked clients closed in one second after the trust has changed, so that thousands do not
@@ -124,25 +128,30 @@ settings! {
         /// Which subjects are accepted. `puppet`: exactly one CN, in the Puppet CA's alphabet. `single-cn`, for external
         /// CAs: other attributes and upper case may stand beside the one CN.
         "subject": Shape::Word(&["puppet", "single-cn"]), Value("\"puppet\"");
-        /// Form of `X-Client-DN`. RFC 2253 is the one that every Puppet server reads alike.
+        /// Form of `X-Client-DN`. That of RFC 2253 is the one that every Puppet server reads alike.
         "dn_format": Shape::Word(&["rfc2253"]), Value("\"rfc2253\"");
     }
 
     /// Connections to members. What a pool says itself goes before it.
     UPSTREAM at "upstream" {
-        /// Time allowed for finding the name, connecting and shaking hands.
+        /// Time allowed for finding the name, connecting and shaking hands. An agent waits 2 min for a connection
+        /// (`http_connect_timeout`); with 5 s there is time to try the other members.
         "connect_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"5s\"");
-        /// Time from the last byte of a request to the first of its answer. An agent waits 10 min for a catalog: with
+        /// Time from the last byte of a request to the first of its answer. An agent waits 10 min for a catalog
+        /// (`http_read_timeout` in Puppet's defaults.rb): with
         /// more than that it is the agent that gives up first, and its error is the true one.
         "first_byte_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"11m\"");
-        /// Time without a byte of a body, in either direction.
+        /// Time without a byte of a body, in either direction. Bodies come from a disk or from memory: a minute of silence
+        /// is a peer that has gone.
         "idle_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"60s\"");
-        /// Time that an unused connection is kept. Jetty closes one after 30 s; ours has to be shorter, or requests are
+        /// Time that an unused connection is kept. Jetty closes one after 30 s (`idle-timeout-milliseconds` in
+        /// webserver.conf); ours has to be shorter, or requests are
         /// lost on connections that are just closing.
         "keepalive": Shape::Duration { min: seconds(0), max: DAY }, Value("\"20s\"");
-        /// Most connections to one member, over all workers. A Puppet server has 200 threads.
+        /// Most connections to one member, over all workers. A Puppet server has 200 threads
+        /// (`max-threads` in webserver.conf), and a request that waits for a JRuby instance holds one.
         "connections_max": Shape::Count { min: 1, max: 100_000 }, Value("128");
-        /// Most attempts of one request. A catalog, a report or a write to the CA is never sent twice, whatever this says.
+        /// Most attempts of one request, each at another member where there is one. A catalog, a report or a write to the CA is never sent twice, whatever this says.
         "attempts_max": Shape::Count { min: 1, max: 10 }, Value("3");
         /// Most bytes of a request body that are read and dropped after an early answer, before the connection is closed:
         /// a client that is still sending would otherwise not see the answer.
@@ -160,7 +169,8 @@ settings! {
         "key": Shape::Text(&forms::PATH), Means("the key of that certificate");
         /// PEM files or directories with the CA certificates that members are verified against.
         "ca": Shape::TextOrTexts(&forms::PATH), Means("`[trust] ca`");
-        /// PEM files or directories with the revocation lists for members' certificates.
+        /// PEM files or directories with the revocation lists for members' certificates. Where `ca` is another one than
+        /// that of the agents, name its list here, or that CA in `[trust] unchecked`.
         "crl": Shape::TextOrTexts(&forms::PATH), Means("`[trust] crl`");
     }
 
@@ -174,7 +184,8 @@ settings! {
         /// sockets: whoever can reach such a server writes identities at will.
         "scheme": Shape::Word(&["https", "http"]), Value("\"https\"");
         /// How far plain HTTP may reach: with `"trusted-network"` to any address. Only where nobody else can put a byte on
-        /// the path, a WireGuard link between two machines for instance. Held by address at each dial.
+        /// the path, a WireGuard link between two machines for instance. A name other than `localhost` counts as
+        /// another machine, since what it stands for can change. Held by address at each dial.
         "plaintext": Shape::Word(&["trusted-network"]), Means("loopback addresses and Unix sockets only");
         /// How a member is picked. `least-connections`: the fewest requests in flight by weight, over all workers; requests
         /// differ a hundredfold in length. `round-robin`: in turn, by weight.
@@ -216,9 +227,9 @@ settings! {
         /// What a probe asks. `http`: GET `/status/v1/simple`, wanting 200 and `running`, which a Puppet server says only
         /// when it can work. `tcp`: a connection that opens. `none`: no probes; a member is up until it refuses a connection.
         "type": Shape::Word(&["http", "tcp", "none"]), Value("\"http\"");
-        /// Time between two probes of a member.
+        /// Time between two probes of a member. With `fall` it says how long a member that hangs still gets requests: 15 s.
         "interval": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"5s\"");
-        /// Time allowed for one probe.
+        /// Time allowed for one probe. A Puppet server answers in 2 to 4 ms, and late when it is busy: late is not down.
         "timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"3s\"");
         /// Good probes in a row that bring a member up again. One that was never probed comes up on its first.
         "rise": Shape::Count { min: 1, max: 100 }, Value("2");
@@ -276,7 +287,7 @@ settings! {
         "path": Shape::Text(&forms::OUTPUT), Value("\"stdout\"");
         /// `combined`: Apache's form with the certname as user, and more fields after it; `json`: one object a line.
         "format": Shape::Word(&["combined", "json"]), Value("\"combined\"");
-        /// Most lines that wait to be written; more are dropped and counted, since no request waits for a disk.
+        /// Most lines that wait to be written, about 4 MB of them; more are dropped and counted, since no request waits for a disk.
         "queue_max": Shape::Count { min: 1, max: 10_000_000 }, Value("8192");
     }
 

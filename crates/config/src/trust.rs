@@ -247,10 +247,16 @@ impl Naming<'_> {
         }
     }
 
-    /// Each path once; what one place needs is not optional for the others.
+    /// Each path once; what one place needs is not optional for the others, and a file that holds a key among other
+    /// things is judged as a key.
     fn want(&mut self, path: PathBuf, kind: Kind, optional: bool, mention: Mention) {
         if let Some(known) = self.wanted.iter_mut().find(|wanted| wanted.path == path) {
             known.optional &= optional;
+            if kind == Kind::Key && known.kind != Kind::Key {
+                known.kind = kind;
+                known.key_path = mention.key_path;
+                known.span = mention.span;
+            }
             return;
         }
         self.wanted.push(Wanted {

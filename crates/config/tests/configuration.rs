@@ -134,6 +134,35 @@ fn the_machines_name_chooses_among_several_certificates() {
 }
 
 #[test]
+fn certificates_of_other_names_are_told_where_the_machines_has_none() {
+    let machine = Machine {
+        certnames: vec!["a.example.com".into(), "b.example.com".into()],
+    };
+    let text = format!("ssldir = \"/missing\"\n{SIX_LINES}");
+    let report = machine
+        .load("x", &text, &Overrides::default())
+        .expect_err("no certificate");
+    assert!(
+        report
+            .render(config::Colour::Never)
+            .contains("a.example.com, b.example.com"),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_certname_of_the_command_line_leads_nowhere_else() {
+    let overrides = Overrides {
+        certname: Some("../../etc/passwd".into()),
+        ..Overrides::default()
+    };
+    let report = Machine::with_agent()
+        .load("x", SIX_LINES, &overrides)
+        .expect_err("no certname");
+    assert_eq!(report.problems[0].key, "--certname");
+}
+
+#[test]
 fn no_list_is_needed_where_the_file_says_so() {
     let text = format!("[trust]\nunchecked = [\"*\"]\n{SIX_LINES}");
     let missing = Overrides {

@@ -102,6 +102,7 @@ fn contents(path: &str, kind: Kind) -> String {
     match kind {
         _ if path.contains("garbage") => "no PEM at all".into(),
         Kind::Key if path.contains("other") => pair.other_key.clone(),
+        _ if path.contains("world-readable") => pair.chain.clone() + &pair.key,
         Kind::Key => pair.key.clone(),
         Kind::Chain if path.contains("pp-cli-auth") => pair.with_extension.clone(),
         Kind::Chain => pair.chain.clone(),
