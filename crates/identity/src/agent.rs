@@ -63,8 +63,8 @@ pub enum SubjectError {
     )]
     MoreThanCn(usize),
     /// The CN is no certname.
-    #[error("the CN is no certname")]
-    Certname(#[source] CertnameError),
+    #[error(transparent)]
+    Certname(#[from] CertnameError),
 }
 
 impl Agent {

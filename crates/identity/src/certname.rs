@@ -24,7 +24,7 @@ pub enum CertnameError {
     Character(char),
     /// Not a name that the Puppet CA would sign.
     #[error(
-        "the name is not in the Puppet CA's alphabet (lower case a-z, 0-9, '.', '_', '-'): {0:?}"
+        "the name contains {0:?}, which is not in the Puppet CA's alphabet (a-z, 0-9, '.', '_', '-')"
     )]
     Alphabet(char),
     /// A hyphen or a dot at an end, or an empty part between dots.

@@ -16,7 +16,7 @@ pub use authority::{authority_is_host, host_name};
 pub use class::{Class, UnknownClass};
 pub use endpoint::{Endpoint, Methods, RetryClass, classify};
 pub use explain::{AccessStep, Explanation, Step};
-pub use path::{CanonicalPath, PathProblem};
+pub use path::{CanonicalPath, PathProblem, check_query};
 pub use route::{Condition, RouteEntry};
 pub use settings::{ClientRule, PathPattern, RouteSettings, Settings};
 pub use table::{

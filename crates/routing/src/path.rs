@@ -17,6 +17,9 @@ pub enum PathProblem {
     /// A byte that no path may hold as it is.
     #[error("The path contains the byte 0x{0:02x}, which must not stand in a path.")]
     Byte(u8),
+    /// A byte that no query may hold as it is.
+    #[error("The query contains the byte 0x{0:02x}, which must not stand in a request target.")]
+    QueryByte(u8),
     /// `.` or `..`, raw or encoded, with parameters or without.
     #[error("The path contains a dot segment (\".\" or \"..\").")]
     DotSegment,
@@ -48,6 +51,7 @@ impl PathProblem {
         match self {
             Self::NotAbsolute => "path-not-absolute",
             Self::Byte(_) => "path-byte",
+            Self::QueryByte(_) => "query-byte",
             Self::DotSegment => "path-dot-segment",
             Self::BadEscape => "path-bad-escape",
             Self::ForbiddenEscape(_) => "path-forbidden-escape",
@@ -91,6 +95,18 @@ impl<'a> CanonicalPath<'a> {
     pub const fn as_str(&self) -> &'a str {
         self.0
     }
+}
+
+/// Judges a query, without its question mark: it names no endpoint, so only what may not stand in a request target at
+/// all is refused.
+///
+/// # Errors
+/// [`PathProblem::QueryByte`] for a control byte, a blank, `#`, or a byte over 0x7e.
+pub fn check_query(raw: &str) -> Result<(), PathProblem> {
+    let bad = raw
+        .bytes()
+        .find(|byte| !matches!(byte, 0x21..=0x7e) || *byte == b'#');
+    bad.map_or(Ok(()), |byte| Err(PathProblem::QueryByte(byte)))
 }
 
 /// Where a certname stands beyond the segments that are checked anyway: the fourth, below the CA and for an agent's

@@ -40,11 +40,12 @@ pub struct RouteSettings {
     pub certname: Vec<String>,
     /// Pool that requests go to.
     pub pool: String,
-    /// Who may use the route. Default: verified agents.
+    /// Who may use the route. Default: verified agents. Enrolment and status stay open to anyone whatever this says.
     pub client: ClientRule,
     /// Certname patterns that may use the route; empty: all that `client` admits. Matched and not allowed is 403.
     pub allow: Vec<String>,
-    /// Guarded classes that this route opens.
+    /// Guarded classes that this route opens. Own documents, services and CA administration open to those whom
+    /// `allow` names, renewal to verified agents, the rest to whom `client` admits; `never` opens nowhere.
     pub classes: Vec<Class>,
     /// Classes are ignored: for members that are no Puppet servers.
     pub unguarded: bool,

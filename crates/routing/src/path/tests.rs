@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{CanonicalPath, PathProblem};
+use super::{CanonicalPath, PathProblem, check_query};
 
 fn check(path: &str, expected: Result<(), PathProblem>) {
     assert_eq!(
@@ -123,6 +123,31 @@ fn problems_are_sentences() {
     let problem = CanonicalPath::check("/a%2fb/c/d/e").expect_err("a name with an escape");
     assert!(problem.to_string().ends_with('.') && problem.to_string().is_ascii());
     assert_eq!(problem.as_str(), "path-escaped-name");
+}
+
+#[test]
+fn a_query_is_left_alone_but_for_what_no_target_may_hold() {
+    for query in [
+        "",
+        "environment=production",
+        "ignore=.svn&ignore=CVS&x=%zz%2f..//;?\\",
+    ] {
+        assert_eq!(check_query(query), Ok(()), "{query}");
+    }
+    for (query, byte) in [
+        ("a b", b' '),
+        ("a\tb", b'\t'),
+        ("a\0", 0),
+        ("a#b", b'#'),
+        ("\u{fc}", 0xc3),
+        ("\x7f", 0x7f),
+    ] {
+        assert_eq!(
+            check_query(query),
+            Err(PathProblem::QueryByte(byte)),
+            "{query}"
+        );
+    }
 }
 
 proptest! {

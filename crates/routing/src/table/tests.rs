@@ -160,354 +160,98 @@ fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
+/// Compares a table of lines `request | outcome for each of the four who ask`.
+fn check_rows(table: &str, who: [&str; 4], outcome: impl Fn(&str, &str) -> String) {
+    for line in table.lines() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        assert_eq!(cells.len(), 5, "{line}");
+        for (who, expected) in who.into_iter().zip(&cells[1..]) {
+            assert_eq!(outcome(cells[0], who), *expected, "{} by {who}", cells[0]);
+        }
+    }
+}
+
+fn class_of(request: &str) -> Class {
+    let (method, path) = request.split_once(' ').expect("method and path");
+    let method = Method::from_bytes(method.as_bytes()).expect("a method");
+    classify(&method, &CanonicalPath::check(path).expect("a path")).class
+}
+
+/// By a client without a certificate, one whose certificate is refused, web01, and web02; a pool's name means that
+/// the built-in route of the class took the request there.
+const BUILT_IN: &str = "\
+GET /puppet-ca/v1/certificate/web01              | ca | 403 refused-certificate | ca | ca
+GET /puppet-ca/v1/certificate/ca                 | ca | 403 refused-certificate | ca | ca
+GET /puppet-ca/v1/certificate_revocation_list/ca | ca | 403 refused-certificate | ca | ca
+PUT /puppet-ca/v1/certificate_request/web01      | ca | 403 refused-certificate | ca | ca
+POST /puppet-ca/v1/certificate/web01             | 405 method | 403 refused-certificate | 405 method | 405 method
+POST /puppet-ca/v1/certificate_renewal           | 404 not-configured | 404 not-configured | 404 not-configured | 404 not-configured
+DELETE /puppet-ca/v1/certificate_request/web01   | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+GET /puppet-ca/v1/certificate_status/web01       | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+GET /puppet-ca/v1/certificate_statuses/all       | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+PUT /puppet-ca/v1/certificate_revocation_list    | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+PUT /puppet-ca/v1/clean                          | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+POST /puppet-ca/v1/sign/all                      | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+GET /puppet-ca/v1/expirations                    | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+GET /production/certificate/web01                | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+POST /puppet/v3/catalog/web01                    | 403 no-certificate | 403 refused-certificate | compilers | 403 not-own
+GET /puppet/v3/node/web01                        | 403 no-certificate | 403 refused-certificate | compilers | 403 not-own
+PUT /puppet/v3/facts/web01                       | 403 no-certificate | 403 refused-certificate | compilers | 403 not-own
+PUT /puppet/v3/report/web01                      | 403 no-certificate | 403 refused-certificate | compilers | 403 not-own
+PUT /puppet/v3/report/WEB01                      | 403 no-certificate | 403 refused-certificate | compilers | 403 not-own
+DELETE /puppet/v3/report/web01                   | 403 no-certificate | 403 refused-certificate | 405 method | 403 not-own
+GET /puppet/v3/file_metadatas/plugins            | 403 no-certificate | 403 refused-certificate | compilers | compilers
+GET /puppet/v3/file_content/modules/a/b          | 403 no-certificate | 403 refused-certificate | compilers | compilers
+GET /puppet/v3/static_file_content/a             | 403 no-certificate | 403 refused-certificate | compilers | compilers
+GET /puppet/v3/environments                      | 403 no-certificate | 403 refused-certificate | compilers | compilers
+GET /puppet/v3/tasks/a/b                         | 403 no-certificate | 403 refused-certificate | compilers | compilers
+PUT /puppet/v3/file_content/modules/a/b          | 403 no-certificate | 403 refused-certificate | 405 method | 405 method
+PUT /puppet/v3/file_bucket_file/sha256/abc//x    | 403 no-certificate | 403 refused-certificate | filebucket | filebucket
+POST /puppet/v4/catalog                          | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+POST /puppet/v3/compile                          | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+GET /puppet/v3/environment_classes               | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+GET /puppet/v3/plans                             | 403 class-closed | 403 refused-certificate | 403 class-closed | 403 class-closed
+GET /status/v1/simple                            | status | 403 refused-certificate | status | status
+HEAD /status/v1/simple/server                    | status | 403 refused-certificate | status | status
+GET /status/v1/simple/master                     | status | 403 refused-certificate | status | status
+POST /status/v1/simple                           | 405 method | 403 refused-certificate | 405 method | 405 method
+GET /status/v1/services                          | 403 never | 403 refused-certificate | 403 never | 403 never
+GET /metrics/v2/list                             | 403 never | 403 refused-certificate | 403 never | 403 never
+DELETE /puppet-admin-api/v1/jruby-pool           | 403 never | 403 refused-certificate | 403 never | 403 never
+GET /file-sync/v1/latest-commits                 | 403 never | 403 refused-certificate | 403 never | 403 never
+GET /                                            | 404 no-route | 404 no-route | 404 no-route | 404 no-route
+GET /packages/current/install.bash               | 404 no-route | 404 no-route | 404 no-route | 404 no-route
+";
+
+/// By a client without a certificate, two who are named, and one who is not.
+const OPENED: &str = "\
+POST /puppet-ca/v1/sign                | 403 no-certificate | forge via admin/puppet-ca | forge via admin/puppet-ca | 403 not-allowed
+GET /puppet-ca/v1/sign                 | 403 no-certificate | 405 method | 405 method | 403 not-allowed
+POST /puppet/v4/catalog                | 403 no-certificate | forge via admin/puppet | forge via admin/puppet | 403 not-allowed
+GET /puppet/v3/node/web01              | 403 no-certificate | forge via admin/puppet | forge via admin/puppet | forge via admin/puppet
+GET /puppet/v3/node/web02              | 403 no-certificate | forge via admin/puppet | forge via admin/puppet | 403 not-own
+GET /puppet/v3/file_content/m/x        | 403 no-certificate | forge via admin/puppet | forge via admin/puppet | 403 not-allowed
+POST /puppet-ca/v1/certificate_renewal | 403 no-certificate | forge via renewal | forge via renewal | forge via renewal
+GET /status/v1/simple                  | forge via status | forge via status | forge via status | forge via status
+GET /status/v1/services                | 403 never | 403 never | 403 never | 403 never
+";
+
 #[test]
 fn the_built_in_routes_say_who_may_and_where_to() {
     let table = table(Vec::new());
     let ask = Ask::of(&table);
-    // request, then: anonymous, refused, web01 (whose documents these are), web02
-    let rows: &[(&str, [&str; 4])] = &[
-        (
-            "GET /puppet-ca/v1/certificate/web01",
-            [
-                "ca via builtin:enrolment",
-                "403 refused-certificate",
-                "ca via builtin:enrolment",
-                "ca via builtin:enrolment",
-            ],
-        ),
-        (
-            "GET /puppet-ca/v1/certificate/ca",
-            [
-                "ca via builtin:enrolment",
-                "403 refused-certificate",
-                "ca via builtin:enrolment",
-                "ca via builtin:enrolment",
-            ],
-        ),
-        (
-            "GET /puppet-ca/v1/certificate_revocation_list/ca",
-            [
-                "ca via builtin:enrolment",
-                "403 refused-certificate",
-                "ca via builtin:enrolment",
-                "ca via builtin:enrolment",
-            ],
-        ),
-        (
-            "PUT /puppet-ca/v1/certificate_request/web01",
-            [
-                "ca via builtin:enrolment",
-                "403 refused-certificate",
-                "ca via builtin:enrolment",
-                "ca via builtin:enrolment",
-            ],
-        ),
-        (
-            "POST /puppet-ca/v1/certificate/web01",
-            [
-                "405 method",
-                "403 refused-certificate",
-                "405 method",
-                "405 method",
-            ],
-        ),
-        (
-            "POST /puppet-ca/v1/certificate_renewal",
-            ["404 not-configured"; 4],
-        ),
-        (
-            "DELETE /puppet-ca/v1/certificate_request/web01",
-            [
-                "403 class-closed",
-                "403 refused-certificate",
-                "403 class-closed",
-                "403 class-closed",
-            ],
-        ),
-        (
-            "GET /puppet-ca/v1/certificate_status/web01",
-            [
-                "403 class-closed",
-                "403 refused-certificate",
-                "403 class-closed",
-                "403 class-closed",
-            ],
-        ),
-        (
-            "GET /puppet-ca/v1/certificate_statuses/all",
-            [
-                "403 class-closed",
-                "403 refused-certificate",
-                "403 class-closed",
-                "403 class-closed",
-            ],
-        ),
-        (
-            "PUT /puppet-ca/v1/certificate_revocation_list",
-            [
-                "403 class-closed",
-                "403 refused-certificate",
-                "403 class-closed",
-                "403 class-closed",
-            ],
-        ),
-        (
-            "PUT /puppet-ca/v1/clean",
-            [
-                "403 class-closed",
-                "403 refused-certificate",
-                "403 class-closed",
-                "403 class-closed",
-            ],
-        ),
-        (
-            "POST /puppet-ca/v1/sign/all",
-            [
-                "403 class-closed",
-                "403 refused-certificate",
-                "403 class-closed",
-                "403 class-closed",
-            ],
-        ),
-        (
-            "GET /puppet-ca/v1/expirations",
-            [
-                "403 class-closed",
-                "403 refused-certificate",
-                "403 class-closed",
-                "403 class-closed",
-            ],
-        ),
-        (
-            "GET /production/certificate/web01",
-            [
-                "403 class-closed",
-                "403 refused-certificate",
-                "403 class-closed",
-                "403 class-closed",
-            ],
-        ),
-        (
-            "POST /puppet/v3/catalog/web01",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "compilers via builtin:own-documents",
-                "403 not-own",
-            ],
-        ),
-        (
-            "GET /puppet/v3/node/web01",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "compilers via builtin:own-documents",
-                "403 not-own",
-            ],
-        ),
-        (
-            "PUT /puppet/v3/facts/web01",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "compilers via builtin:own-documents",
-                "403 not-own",
-            ],
-        ),
-        (
-            "PUT /puppet/v3/report/web01",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "compilers via builtin:own-documents",
-                "403 not-own",
-            ],
-        ),
-        (
-            "PUT /puppet/v3/report/WEB01",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "compilers via builtin:own-documents",
-                "403 not-own",
-            ],
-        ),
-        (
-            "DELETE /puppet/v3/report/web01",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "405 method",
-                "403 not-own",
-            ],
-        ),
-        (
-            "GET /puppet/v3/file_metadatas/plugins",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "compilers via builtin:files",
-                "compilers via builtin:files",
-            ],
-        ),
-        (
-            "GET /puppet/v3/file_content/modules/a/b",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "compilers via builtin:files",
-                "compilers via builtin:files",
-            ],
-        ),
-        (
-            "GET /puppet/v3/static_file_content/a",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "compilers via builtin:files",
-                "compilers via builtin:files",
-            ],
-        ),
-        (
-            "GET /puppet/v3/environments",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "compilers via builtin:files",
-                "compilers via builtin:files",
-            ],
-        ),
-        (
-            "GET /puppet/v3/tasks/a/b",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "compilers via builtin:files",
-                "compilers via builtin:files",
-            ],
-        ),
-        (
-            "PUT /puppet/v3/file_content/modules/a/b",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "405 method",
-                "405 method",
-            ],
-        ),
-        (
-            "PUT /puppet/v3/file_bucket_file/sha256/abc//x",
-            [
-                "403 no-certificate",
-                "403 refused-certificate",
-                "filebucket via builtin:filebucket",
-                "filebucket via builtin:filebucket",
-            ],
-        ),
-        (
-            "POST /puppet/v4/catalog",
-            [
-                "403 class-closed",
-                "403 refused-certificate",
-                "403 class-closed",
-                "403 class-closed",
-            ],
-        ),
-        (
-            "POST /puppet/v3/compile",
-            [
-                "403 class-closed",
-                "403 refused-certificate",
-                "403 class-closed",
-                "403 class-closed",
-            ],
-        ),
-        (
-            "GET /puppet/v3/environment_classes",
-            [
-                "403 class-closed",
-                "403 refused-certificate",
-                "403 class-closed",
-                "403 class-closed",
-            ],
-        ),
-        (
-            "GET /puppet/v3/plans",
-            [
-                "403 class-closed",
-                "403 refused-certificate",
-                "403 class-closed",
-                "403 class-closed",
-            ],
-        ),
-        (
-            "GET /status/v1/simple",
-            ["status", "403 refused-certificate", "status", "status"],
-        ),
-        (
-            "HEAD /status/v1/simple/server",
-            ["status", "403 refused-certificate", "status", "status"],
-        ),
-        (
-            "GET /status/v1/simple/master",
-            ["status", "403 refused-certificate", "status", "status"],
-        ),
-        (
-            "POST /status/v1/simple",
-            [
-                "405 method",
-                "403 refused-certificate",
-                "405 method",
-                "405 method",
-            ],
-        ),
-        (
-            "GET /status/v1/services",
-            [
-                "403 never",
-                "403 refused-certificate",
-                "403 never",
-                "403 never",
-            ],
-        ),
-        (
-            "GET /metrics/v2/list",
-            [
-                "403 never",
-                "403 refused-certificate",
-                "403 never",
-                "403 never",
-            ],
-        ),
-        (
-            "DELETE /puppet-admin-api/v1/jruby-pool",
-            [
-                "403 never",
-                "403 refused-certificate",
-                "403 never",
-                "403 never",
-            ],
-        ),
-        (
-            "GET /file-sync/v1/latest-commits",
-            [
-                "403 never",
-                "403 refused-certificate",
-                "403 never",
-                "403 never",
-            ],
-        ),
-        ("GET /", ["404 no-route"; 4]),
-        ("GET /packages/current/install.bash", ["404 no-route"; 4]),
-    ];
-    for (request, expected) in rows {
-        for (who, expected) in ["anonymous", "refused", "web01", "web02"]
-            .into_iter()
-            .zip(expected)
-        {
-            assert_eq!(ask.outcome(request, who), *expected, "{request} by {who}");
-        }
-    }
+    check_rows(
+        BUILT_IN,
+        ["anonymous", "refused", "web01", "web02"],
+        |request, who| {
+            let outcome = ask.outcome(request, who);
+            let class = class_of(request);
+            outcome
+                .strip_suffix(&format!(" via builtin:{class}"))
+                .unwrap_or(&outcome)
+                .to_owned()
+        },
+    );
 }
 
 #[test]
@@ -629,89 +373,11 @@ fn classes_open_what_they_name_to_those_whom_the_route_names() {
     ]);
     let ask = Ask::of(&table);
     // request, then: anonymous, admin.example, OPS-1, web01
-    let rows: &[(&str, [&str; 4])] = &[
-        (
-            "POST /puppet-ca/v1/sign",
-            [
-                "403 no-certificate",
-                "forge via admin/puppet-ca",
-                "forge via admin/puppet-ca",
-                "403 not-allowed",
-            ],
-        ),
-        (
-            "GET /puppet-ca/v1/sign",
-            [
-                "403 no-certificate",
-                "405 method",
-                "405 method",
-                "403 not-allowed",
-            ],
-        ),
-        (
-            "POST /puppet/v4/catalog",
-            [
-                "403 no-certificate",
-                "forge via admin/puppet",
-                "forge via admin/puppet",
-                "403 not-allowed",
-            ],
-        ),
-        (
-            "GET /puppet/v3/node/web01",
-            [
-                "403 no-certificate",
-                "forge via admin/puppet",
-                "forge via admin/puppet",
-                "forge via admin/puppet",
-            ],
-        ),
-        (
-            "GET /puppet/v3/node/web02",
-            [
-                "403 no-certificate",
-                "forge via admin/puppet",
-                "forge via admin/puppet",
-                "403 not-own",
-            ],
-        ),
-        (
-            "GET /puppet/v3/file_content/m/x",
-            [
-                "403 no-certificate",
-                "forge via admin/puppet",
-                "forge via admin/puppet",
-                "403 not-allowed",
-            ],
-        ),
-        (
-            "POST /puppet-ca/v1/certificate_renewal",
-            [
-                "403 no-certificate",
-                "forge via renewal",
-                "forge via renewal",
-                "forge via renewal",
-            ],
-        ),
-        (
-            "GET /status/v1/simple",
-            [
-                "forge via status",
-                "forge via status",
-                "forge via status",
-                "forge via status",
-            ],
-        ),
-        ("GET /status/v1/services", ["403 never"; 4]),
-    ];
-    for (request, expected) in rows {
-        for (who, expected) in ["anonymous", "admin.example", "OPS-1", "web01"]
-            .into_iter()
-            .zip(expected)
-        {
-            assert_eq!(ask.outcome(request, who), *expected, "{request} by {who}");
-        }
-    }
+    check_rows(
+        OPENED,
+        ["anonymous", "admin.example", "OPS-1", "web01"],
+        |request, who| ask.outcome(request, who),
+    );
 }
 
 #[test]
@@ -905,11 +571,7 @@ fn the_plan_says_how_to_forward() {
         },
     ]);
     // request, host, then: with certificate, retry, bucket key, body limit, CA write
-    let rows: &[(
-        &str,
-        &str,
-        (bool, RetryClass, Option<&str>, Option<u64>, bool),
-    )] = &[
+    let rows = [
         (
             "GET /puppet-ca/v1/certificate/ca",
             "p",
@@ -965,7 +627,7 @@ fn the_plan_says_how_to_forward() {
                     plan.body_bytes_max,
                     plan.endpoint.ca_write,
                 );
-                assert_eq!(found, *expected, "{request}");
+                assert_eq!(found, expected, "{request}");
             }
             other => panic!("{request}: {other:?}"),
         });
