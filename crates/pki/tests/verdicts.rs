@@ -1,4 +1,5 @@
 //! Verdicts on presented chains: the table of what is accepted and why the rest is not.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 mod support;
 

@@ -2,8 +2,11 @@
 #![allow(
     dead_code,
     unreachable_pub,
-    reason = "each test file includes it and uses its own part"
+    clippy::unwrap_used,
+    reason = "each test file includes it and uses its own part; a test that cannot go on should stop"
 )]
+
+pub mod tls;
 
 use std::time::Duration;
 
