@@ -33,6 +33,8 @@ pub struct Agent {
     serial: Box<str>,
     extensions: PuppetExtensions,
     leaf: Box<[u8]>,
+    /// Made up to explain a decision; no header is ever made of it.
+    supposed: bool,
 }
 
 /// Why a verified certificate's subject is no identity.
@@ -92,7 +94,27 @@ impl Agent {
             serial: serial(certificate.tbs_certificate.raw_serial()).into(),
             extensions: PuppetExtensions::of(&certificate),
             leaf: leaf_der.into(),
+            supposed: false,
         })
+    }
+
+    /// An agent that `explain` takes for granted. Routing treats it as verified; [`crate::IdentityHeaders`] says
+    /// `NONE` of it, because no chain proves it.
+    pub fn supposed(certname: Certname) -> Self {
+        let dn = format!("CN={certname}");
+        Self {
+            dn_value: HeaderValue::from_static(""),
+            dn: dn.into(),
+            certname,
+            serial: "".into(),
+            extensions: PuppetExtensions::default(),
+            leaf: Box::default(),
+            supposed: true,
+        }
+    }
+
+    pub(crate) fn is_supposed(&self) -> bool {
+        self.supposed
     }
 
     /// Puppet's name for the agent.

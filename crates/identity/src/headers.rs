@@ -31,6 +31,9 @@ impl IdentityHeaders {
     /// `leaf_der` is the certificate that the client presented. It is told on only if it is byte for byte the one
     /// that was verified; a Puppet server does not compare the two headers.
     pub fn new(identity: &ClientIdentity, leaf_der: Option<&[u8]>) -> Self {
+        if identity.agent().is_some_and(crate::Agent::is_supposed) {
+            return Self::new(&ClientIdentity::Anonymous, None);
+        }
         let verified = identity.agent().map(|agent| VerifiedHeaders {
             dn: agent.dn_value().clone(),
             certificate: leaf_der

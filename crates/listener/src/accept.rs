@@ -1,10 +1,13 @@
 //! The accept loop of one worker for one listener, and the handshake of each connection.
 
 use std::{
+    future::poll_fn,
     io,
     net::SocketAddr,
+    pin::pin,
     rc::Rc,
     sync::Arc,
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -74,32 +77,57 @@ impl Listener {
     }
 }
 
-/// Accepts until the future is dropped. Each connection runs as a task of this thread and ends in `serve`.
-pub async fn accept_loop<L, S, F>(listener: Arc<Listener>, socket: TcpListener, live: Rc<L>, serve: S)
-where
+/// Accepts until `closed`, then takes what waits in the queue and closes the socket: nobody who has connected is
+/// turned away by a reset. Each connection runs as a task of this thread and ends in `serve`.
+pub async fn accept_loop<L, S, F>(
+    listener: Arc<Listener>,
+    socket: TcpListener,
+    live: Rc<L>,
+    serve: S,
+    closed: impl Future<Output = ()>,
+) where
     L: Live,
     S: Fn(Connection) -> F + Clone + 'static,
     F: Future<Output = ()> + 'static,
 {
+    let start = |stream, client, permit| {
+        let (listener, live, serve) = (Arc::clone(&listener), Rc::clone(&live), serve.clone());
+        tokio::task::spawn_local(async move {
+            if let Some(connection) = handshake(&listener, &*live, stream, client, permit).await {
+                serve(connection).await;
+            }
+        });
+    };
+    let mut closed = pin!(closed);
     let mut back_off = BACK_OFF.0;
     loop {
-        let Some(permit) = place(&listener, &*live).await else { return };
-        match socket.accept().await {
-            Ok((stream, client)) => {
+        let next = async {
+            let permit = place(&listener, &*live).await?;
+            Some((socket.accept().await, permit))
+        };
+        let next = tokio::select! {
+            biased;
+            () = closed.as_mut() => break,
+            next = next => next,
+        };
+        match next {
+            None => break,
+            Some((Ok((stream, client)), permit)) => {
                 back_off = BACK_OFF.0;
-                let (listener, live, serve) = (Arc::clone(&listener), Rc::clone(&live), serve.clone());
-                tokio::task::spawn_local(async move {
-                    if let Some(connection) = handshake(&listener, &*live, stream, client, permit).await {
-                        serve(connection).await;
-                    }
-                });
+                start(stream, client, permit);
             }
-            Err(error) if aborted(&error) => {}
-            Err(error) => {
+            Some((Err(error), _)) if aborted(&error) => {}
+            Some((Err(error), _)) => {
                 tracing::warn!(listener = %listener.name, %error, "accept failed");
                 sleep(back_off).await;
                 back_off = (back_off * 2).min(BACK_OFF.1);
             }
+        }
+    }
+    while let Some(permit) = listener.connections.try_enter(u32::MAX) {
+        match poll_fn(|cx| Poll::Ready(socket.poll_accept(cx))).await {
+            Poll::Ready(Ok((stream, client))) => start(stream, client, permit),
+            Poll::Ready(Err(_)) | Poll::Pending => break,
         }
     }
 }
@@ -203,7 +231,9 @@ fn reason_of(error: &io::Error) -> (&'static str, String) {
     let reason = match source.downcast_ref::<rustls::Error>() {
         None => "connection-lost",
         Some(rustls::Error::NoCertificatesPresented) => "no-certificate",
-        Some(rustls::Error::InvalidCertificate(error)) => certificate_reason(error),
+        Some(error @ rustls::Error::InvalidCertificate(_)) => {
+            pki::handshake_reason(error).map_or("bad-certificate", |reason| reason.as_str())
+        }
         Some(rustls::Error::AlertReceived(_)) => "client-alert",
         Some(rustls::Error::PeerIncompatible(_)) => "nothing-in-common",
         Some(rustls::Error::InvalidMessage(_) | rustls::Error::InappropriateMessage { .. }) => "not-tls",
@@ -215,20 +245,4 @@ fn reason_of(error: &io::Error) -> (&'static str, String) {
 /// The peer went away while it waited in the queue.
 fn aborted(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted)
-}
-
-/// The reason of a certificate that the verifier ended the handshake for.
-fn certificate_reason(error: &rustls::CertificateError) -> &'static str {
-    use rustls::CertificateError as E;
-    match error {
-        E::Revoked => "revoked",
-        E::Expired | E::ExpiredContext { .. } => "expired",
-        E::NotValidYet | E::NotValidYetContext { .. } => "not-yet-valid",
-        E::UnknownIssuer => "unknown-issuer",
-        E::BadSignature => "bad-signature",
-        E::UnknownRevocationStatus => "crl-missing",
-        E::ExpiredRevocationList | E::ExpiredRevocationListContext { .. } => "crl-expired",
-        E::InvalidPurpose | E::InvalidPurposeContext { .. } => "wrong-purpose",
-        _ => "bad-certificate",
-    }
 }

@@ -8,7 +8,6 @@ mod ask;
 mod failure;
 mod log;
 mod output;
-mod server;
 mod status;
 mod verbs;
 

@@ -1,10 +1,11 @@
 //! The verbs that read the configuration themselves: `run`, `check`, `explain`, `config show`.
 
+use server::{ExplainAs, Options, StartError};
+
 use crate::{
     arguments::{Agent, Arguments, ConfigShow, Explain, Run},
     failure::Failure,
     log, output,
-    server::{self, ExplainAs, Options, StartError},
 };
 
 /// Serves until told to stop.

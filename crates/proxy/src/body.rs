@@ -190,7 +190,7 @@ impl Body for RequestBody {
 
 /// A body that a member may not send.
 #[derive(Debug, thiserror::Error)]
-pub enum ResponseFault {
+pub(crate) enum ResponseFault {
     /// The member sent nothing for too long.
     #[error("the member sent nothing of its body for {0:?}")]
     Idle(Duration),
@@ -201,7 +201,7 @@ pub enum ResponseFault {
 
 /// The body of a response: ours, or a member's on its way through.
 #[derive(Debug)]
-pub enum ResponseBody {
+pub(crate) enum ResponseBody {
     /// A text of our own.
     Local {
         /// What is left of it.
@@ -215,7 +215,7 @@ pub enum ResponseBody {
 
 /// A member's body, which holds lease, connection and record until its end.
 #[derive(Debug)]
-pub struct MemberBody {
+pub(crate) struct MemberBody {
     incoming: Incoming,
     idle: IdleLimit,
     exchanged: Option<Exchanged>,

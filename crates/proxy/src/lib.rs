@@ -14,7 +14,7 @@ mod serve;
 pub mod settings;
 mod worker;
 
-pub use body::{BodyFault, RequestBody, ResponseBody, ResponseFault};
+pub use body::{BodyFault, RequestBody};
 pub use generation::{Generation, PoolRuntime};
 pub use settings::{HostRule, PoolRules, Settings};
 pub use worker::{Phase, Shared, Signals, Worker};

@@ -31,7 +31,7 @@ use crate::{
 
 /// What ended an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndedBy {
+pub(crate) enum EndedBy {
     /// Its last byte.
     Completion,
     /// The client went away.
@@ -44,7 +44,7 @@ pub enum EndedBy {
 
 /// One exchange from its head to its last byte. Whatever ends it, the lease goes back and one record is written.
 #[derive(Debug)]
-pub struct Exchanged {
+pub(crate) struct Exchanged {
     worker: Rc<Worker>,
     conn: Rc<Conn>,
     generation: Arc<Generation>,

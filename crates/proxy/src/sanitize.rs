@@ -10,7 +10,7 @@ use upstream::{Scrubbed, Scrubbing};
 
 /// A request that is refused before it is routed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Insane {
+pub(crate) enum Insane {
     /// Host is missing, doubled or no host.
     #[error("the Host field {0}")]
     Host(&'static str),

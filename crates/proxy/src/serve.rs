@@ -23,10 +23,16 @@ const HEAD_FIELDS_MAX: usize = 200;
 const DRAIN_SILENCE: Duration = Duration::from_secs(5);
 
 impl Worker {
-    /// Accepts and serves connections of one listener on this thread until the future is dropped.
-    pub async fn listen(self: Rc<Self>, listener: Arc<Listener>, socket: TcpListener) {
+    /// Accepts and serves connections of one listener on this thread until `closed`.
+    pub async fn listen(
+        self: Rc<Self>,
+        listener: Arc<Listener>,
+        socket: TcpListener,
+        closed: impl Future<Output = ()>,
+    ) {
         let live = Rc::new(LiveWorker(Rc::clone(&self)));
-        listener::accept_loop(listener, socket, live, move |connection| serve(Rc::clone(&self), connection)).await;
+        let serve = move |connection| serve(Rc::clone(&self), connection);
+        listener::accept_loop(listener, socket, live, serve, closed).await;
     }
 }
 

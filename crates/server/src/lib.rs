@@ -1,1 +1,35 @@
-//! server
+//! Assembly and life cycle: start, reload, drain; the one crate that opens, reads and watches files.
+//!
+//! A start is a reload from nothing: both go text → [`config::load`] → prepare → commit (DATAFLOW, "one
+//! configuration change").
+
+// This crate is where files are opened, and where time and threads begin.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod app;
+mod checked;
+mod control;
+mod crew;
+mod explain;
+mod files;
+mod outputs;
+mod prepare;
+mod probes;
+mod reload;
+
+use std::path::PathBuf;
+
+pub use app::{StartError, run};
+pub use checked::{Checked, check, effective};
+pub use explain::{ExplainAs, Explainer, prepare_for_explain};
+
+/// What the command line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The configuration file.
+    pub config: PathBuf,
+    /// `--ssldir`.
+    pub ssldir: Option<PathBuf>,
+    /// `--certname`.
+    pub certname: Option<String>,
+}

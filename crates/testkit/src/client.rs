@@ -3,7 +3,7 @@
 use std::{
     fmt,
     io::{self, ErrorKind, Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{SocketAddr, TcpStream},
     os::unix::net::UnixStream,
     path::Path,
     sync::{
@@ -26,6 +26,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject
 use crate::{
     ca::Credential,
     message::{Body, Headers, Interim, MessageReader, Response, response_framing, response_head},
+    socket::Socket,
 };
 
 /// Long enough for a loaded machine, short enough that a test that hangs says so.
@@ -609,14 +610,12 @@ impl Connection {
             tls.conn.send_close_notify();
             let _ = tls.flush();
         }
-        let _ = self.io.socket().shutdown(Shutdown::Write);
+        self.io.socket().finish();
     }
 
     /// Ends the connection with a reset.
     pub fn reset(self) {
-        if let Socket::Tcp(stream) = self.io.socket() {
-            let _ = rustix::net::connect_unspec(stream);
-        }
+        self.io.socket().reset();
     }
 
     /// Whether this TLS session was resumed.
@@ -776,55 +775,6 @@ impl Write for Io {
             Self::Plain(socket) => socket.flush(),
             Self::Tls(tls) => tls.flush(),
         }
-    }
-}
-
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    fn set_timeouts(&self, limit: Duration) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => {
-                stream.set_read_timeout(Some(limit))?;
-                stream.set_write_timeout(Some(limit))
-            }
-            Self::Unix(stream) => {
-                stream.set_read_timeout(Some(limit))?;
-                stream.set_write_timeout(Some(limit))
-            }
-        }
-    }
-
-    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.shutdown(how),
-            Self::Unix(stream) => stream.shutdown(how),
-        }
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(into),
-            Self::Unix(stream) => stream.read(into),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -1,9 +1,12 @@
 //! A stand-in Puppet server: records the raw bytes of every request, answers as Puppet does or as a test says.
 
+mod answer;
+mod puppet;
+
 use std::{
     collections::{BTreeMap, HashMap},
     io::{self, Read, Write},
-    net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
     sync::{
@@ -18,13 +21,14 @@ use rustls::{
     RootCertStore, ServerConfig, ServerConnection, StreamOwned,
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
-use serde_json::json;
 
+use self::answer::{After, Transport, give};
 use crate::{
     ca::{Ca, Credential},
     client::{certificates, private_key},
     message::{Body, Headers, MessageReader, request_framing, request_head},
-    reply::{Content, End, Gate, Reply},
+    reply::{Gate, Reply},
+    socket::Socket,
     wait::wait_until,
 };
 
@@ -537,7 +541,7 @@ impl Shared {
             let index = self.record(&request);
             let early = lock(&self.head_handler).clone();
             if let Some(reply) = early(&request) {
-                self.give(&mut io, socket, &request, &reply)?;
+                give(&mut io, socket, &request, &reply)?;
                 return self.discard(&mut io);
             }
             if request
@@ -560,7 +564,7 @@ impl Shared {
                 .headers
                 .get("connection")
                 .is_some_and(|value| value.eq_ignore_ascii_case("close"));
-            if self.give(&mut io, socket, &request, &reply)? == After::Close || last {
+            if give(&mut io, socket, &request, &reply)? == After::Close || last {
                 return Ok(());
             }
         }
@@ -595,307 +599,6 @@ impl Shared {
         let handler = lock(&self.handler).clone();
         handler(request).unwrap_or_else(|| self.puppet(request))
     }
-
-    /// What a Puppet server would say.
-    fn puppet(&self, request: &Recorded) -> Reply {
-        let segments: Vec<&str> = request.path().split('/').skip(1).collect();
-        let reply = match (request.method.as_str(), segments.as_slice()) {
-            ("GET", ["status", "v1", "simple", ..]) => Reply::ok("running"),
-            (_, ["puppet-ca", "v1", rest @ ..]) => return self.puppet_ca(request, rest),
-            ("POST" | "GET", ["puppet", "v3", "catalog", name]) => Reply::json(
-                &json!({ "name": name, "version": 1, "compiler": self.name, "resources": [], "edges": [] }),
-            ),
-            ("GET", ["puppet", "v3", "node", name]) => {
-                Reply::json(&json!({ "name": name, "parameters": {} }))
-            }
-            ("PUT", ["puppet", "v3", "facts", name]) => Reply::json(&json!([name])),
-            ("PUT", ["puppet", "v3", "report", _]) => Reply::json(&json!([])),
-            ("GET", ["puppet", "v3", "file_metadatas", ..]) => Reply::json(&json!([])),
-            ("GET", ["puppet", "v3", "file_metadata", rest @ ..]) => {
-                Reply::json(&json!({ "path": rest.join("/"), "type": "file" }))
-            }
-            (
-                "GET",
-                [
-                    "puppet",
-                    "v3",
-                    "file_content" | "static_file_content",
-                    rest @ ..,
-                ],
-            ) => Reply::status(200)
-                .header("Content-Type", "application/octet-stream")
-                .body(format!("content of {}", rest.join("/")).as_bytes()),
-            ("GET", ["puppet", "v3", "environments"]) => {
-                Reply::json(&json!({ "environments": {} }))
-            }
-            (_, ["puppet", "v3", "file_bucket_file", algorithm, sum, ..]) => {
-                self.file_bucket(request, algorithm, sum)
-            }
-            _ => return not_found(request),
-        };
-        reply
-            .header("X-Puppet-Version", PUPPET_VERSION)
-            .header("X-Puppet-Compiler-Name", &self.name)
-    }
-
-    fn puppet_ca(&self, request: &Recorded, rest: &[&str]) -> Reply {
-        let reply = match (request.method.as_str(), rest, &self.ca) {
-            (_, _, None) => return not_found(request),
-            ("GET", ["certificate", "ca"], Some(ca)) => Reply::ok(&ca.bundle_pem()),
-            ("GET", ["certificate_revocation_list", "ca"], Some(ca)) => Reply::ok(&ca.crl_pem()),
-            ("GET", ["certificate", name], _) => match lock(&self.published).get(*name) {
-                Some(pem) => Reply::ok(pem),
-                None => return not_found(request),
-            },
-            ("PUT", ["certificate_request", name], _) => {
-                let mut requested = lock(&self.requested);
-                if requested.contains_key(*name) {
-                    let text = format!(
-                        "{name} already has a requested certificate; ignoring certificate request"
-                    );
-                    Reply::status(400)
-                        .header("Content-Type", "text/plain")
-                        .body(text.as_bytes())
-                } else {
-                    requested.insert((*name).to_owned(), request.body.kept.clone());
-                    Reply::ok("")
-                }
-            }
-            ("GET", ["certificate_request", name], _) => match lock(&self.requested).get(*name) {
-                Some(pem) => Reply::status(200)
-                    .header("Content-Type", "text/plain")
-                    .body(pem),
-                None => return not_found(request),
-            },
-            ("GET", ["certificate_status", name], _) => {
-                Reply::json(&json!({ "name": name, "state": "signed" }))
-            }
-            ("PUT", ["certificate_status", _] | ["clean"], _) | ("POST", ["sign", ..], _) => {
-                Reply::status(204)
-            }
-            _ => return not_found(request),
-        };
-        reply.header("X-Puppet-Version", PUPPET_VERSION)
-    }
-
-    /// Every compiler has a bucket of its own.
-    fn file_bucket(&self, request: &Recorded, algorithm: &str, sum: &str) -> Reply {
-        let key = format!("{algorithm}/{sum}");
-        let mut bucket = lock(&self.bucket);
-        match (request.method.as_str(), bucket.get(&key)) {
-            ("PUT", _) => {
-                bucket.insert(key, request.body.kept.clone());
-                Reply::status(200)
-            }
-            ("GET" | "HEAD", Some(bytes)) => Reply::status(200)
-                .header("Content-Type", "application/octet-stream")
-                .body(bytes),
-            _ => not_found(request),
-        }
-    }
-
-    /// Writes the answer with the faults it asks for.
-    fn give(
-        &self,
-        io: &mut impl Transport,
-        socket: &Socket,
-        request: &Recorded,
-        reply: &Reply,
-    ) -> io::Result<After> {
-        for interim in &reply.interim {
-            io.write_all(interim)?;
-            io.flush()?;
-        }
-        if !reply.delay.is_zero() {
-            // The delay itself is what the test asked for.
-            thread::sleep(reply.delay);
-        }
-        if let Some(gate) = &reply.gate {
-            gate.pass();
-        }
-        if reply.reset {
-            socket.reset();
-            return Ok(After::Close);
-        }
-        if let Content::Raw(bytes) = &reply.content {
-            io.write_all(bytes)?;
-            io.finish();
-            return Ok(After::Close);
-        }
-        io.write_all(&head_bytes(reply))?;
-        io.flush()?;
-        let mut writer = BodyWriter {
-            io,
-            socket,
-            reply,
-            sent: 0,
-        };
-        if request.method != "HEAD" && !writer.content()? {
-            return Ok(After::Close);
-        }
-        let close = reply.close || matches!(reply.content, Content::ToClose(_));
-        if close {
-            io.finish();
-        }
-        Ok(if close { After::Close } else { After::Keep })
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum After {
-    Keep,
-    Close,
-}
-
-fn head_bytes(reply: &Reply) -> Vec<u8> {
-    let mut head = format!("HTTP/1.1 {} {}\r\n", reply.status, reason(reply.status));
-    for (name, value) in &reply.headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    match &reply.content {
-        Content::Length(_) if matches!(reply.status, 204 | 304) => {}
-        Content::Length(bytes) => head.push_str(&format!("Content-Length: {}\r\n", bytes.len())),
-        Content::Stream(length) => head.push_str(&format!("Content-Length: {length}\r\n")),
-        Content::Chunks(..) => head.push_str("Transfer-Encoding: chunked\r\n"),
-        Content::ToClose(_) | Content::Raw(_) => {}
-    }
-    if reply.close {
-        head.push_str("Connection: close\r\n");
-    }
-    head.push_str("\r\n");
-    head.into_bytes()
-}
-
-/// Sends body bytes, counting those of the content, and breaks off where the reply says.
-struct BodyWriter<'a, W> {
-    io: &'a mut W,
-    socket: &'a Socket,
-    reply: &'a Reply,
-    sent: u64,
-}
-
-impl<W: Write> BodyWriter<'_, W> {
-    /// False once broken off.
-    fn content(&mut self) -> io::Result<bool> {
-        match &self.reply.content {
-            Content::Length(bytes) | Content::ToClose(bytes) => self.pieces(bytes),
-            Content::Stream(length) => self.stream(*length),
-            Content::Chunks(chunks, trailers) => self.chunks(chunks, trailers),
-            Content::Raw(_) => Ok(true),
-        }
-    }
-
-    fn chunks(&mut self, chunks: &[Vec<u8>], trailers: &[(String, String)]) -> io::Result<bool> {
-        for chunk in chunks.iter().filter(|chunk| !chunk.is_empty()) {
-            self.io
-                .write_all(format!("{:x}\r\n", chunk.len()).as_bytes())?;
-            if !self.pieces(chunk)? {
-                return Ok(false);
-            }
-            self.io.write_all(b"\r\n")?;
-            self.io.flush()?;
-        }
-        let fields: String = trailers
-            .iter()
-            .map(|(name, value)| format!("{name}: {value}\r\n"))
-            .collect();
-        self.io.write_all(format!("0\r\n{fields}\r\n").as_bytes())?;
-        self.io.flush()?;
-        Ok(true)
-    }
-
-    fn stream(&mut self, length: u64) -> io::Result<bool> {
-        let block = vec![b'x'; 64 << 10];
-        let mut left = length;
-        while left > 0 {
-            let size = left.min(block.len() as u64) as usize;
-            if !self.pieces(&block[..size])? {
-                return Ok(false);
-            }
-            left -= size as u64;
-        }
-        Ok(true)
-    }
-
-    fn pieces(&mut self, bytes: &[u8]) -> io::Result<bool> {
-        let (size, interval) = self.reply.dribble.unwrap_or((usize::MAX, Duration::ZERO));
-        let mut rest = bytes;
-        loop {
-            if let Some((_, end)) = self
-                .reply
-                .end_after
-                .filter(|(after, _)| self.sent >= *after)
-            {
-                self.io.flush()?;
-                match end {
-                    End::Close => self.socket.close(),
-                    End::Reset => self.socket.reset(),
-                }
-                return Ok(false);
-            }
-            if let Some((_, gate)) = self
-                .reply
-                .hold_after
-                .as_ref()
-                .filter(|(after, _)| self.sent >= *after)
-            {
-                self.io.flush()?;
-                gate.pass();
-            }
-            if rest.is_empty() {
-                return Ok(true);
-            }
-            let take = rest.len().min(size).min(self.until_stop());
-            self.io.write_all(&rest[..take])?;
-            self.io.flush()?;
-            self.sent += take as u64;
-            rest = &rest[take..];
-            if !interval.is_zero() && !rest.is_empty() {
-                // Slowness is what the test asked for.
-                thread::sleep(interval);
-            }
-        }
-    }
-
-    /// Bytes to the next place where something happens.
-    fn until_stop(&self) -> usize {
-        let ends = self.reply.end_after.map(|(after, _)| after);
-        let holds = self.reply.hold_after.as_ref().map(|(after, _)| *after);
-        let ahead = ends
-            .into_iter()
-            .chain(holds)
-            .filter(|after| *after > self.sent)
-            .min();
-        ahead.map_or(usize::MAX, |after| (after - self.sent) as usize)
-    }
-}
-
-/// A stream that can tell its peer that nothing more will come.
-trait Transport: Read + Write {
-    fn finish(&mut self);
-}
-
-impl Transport for Socket {
-    fn finish(&mut self) {
-        let _ = match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
-            Self::Unix(stream) => stream.shutdown(Shutdown::Write),
-        };
-    }
-}
-
-impl Transport for StreamOwned<ServerConnection, Socket> {
-    fn finish(&mut self) {
-        self.conn.send_close_notify();
-        let _ = self.flush();
-        self.sock.finish();
-    }
-}
-
-impl<S: Transport> Transport for Tap<'_, S> {
-    fn finish(&mut self) {
-        self.io.finish();
-    }
 }
 
 /// Copies what is read into the connection's record.
@@ -924,6 +627,12 @@ impl<S: Write> Write for Tap<'_, S> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.io.flush()
+    }
+}
+
+impl<S: Transport> Transport for Tap<'_, S> {
+    fn finish(&mut self) {
+        self.io.finish();
     }
 }
 
@@ -963,82 +672,12 @@ impl Listener {
     }
 }
 
-/// A stream whose end can be brought about from another thread.
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    fn try_clone(&self) -> io::Result<Self> {
-        match self {
-            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
-            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
-        }
-    }
-
-    /// Ends it; the peer may be gone already.
-    fn close(&self) {
-        let _ = match self {
-            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
-            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
-        };
-    }
-
-    /// Ends it with a reset; a Unix socket knows only the plain end.
-    fn reset(&self) {
-        if let Self::Tcp(stream) = self {
-            // Aborts the connection at once, though other descriptors hold it: close would wait for the last.
-            let _ = rustix::net::connect_unspec(stream);
-        }
-        self.close();
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(into),
-            Self::Unix(stream) => stream.read(into),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.write(bytes),
-            Self::Unix(stream) => stream.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn not_found(request: &Recorded) -> Reply {
-    let text = format!("Not Found: Could not find {}", request.path());
-    Reply::status(404)
-        .header("Content-Type", "text/plain")
-        .body(text.as_bytes())
-}
-
-fn reason(status: u16) -> &'static str {
-    http::StatusCode::from_u16(status)
-        .ok()
-        .and_then(|s| s.canonical_reason())
-        .unwrap_or("Unknown")
-}
-
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What health checks ask for.
 const PROBE_PATH: &str = "/status/v1/simple";
-/// What the stand-in says it is.
-const PUPPET_VERSION: &str = "8.7.0";
 /// Most bytes of a connection that are kept.
 const RAW_KEPT_MAX: usize = 4 << 20;
 

@@ -171,6 +171,21 @@ impl Connector {
         })
     }
 
+    /// Whether it is what `spec` asks for, so that its connections may go on.
+    pub fn is(&self, spec: &ConnectorSpec<'_>) -> bool {
+        let same_tls = match (&self.tls, &spec.tls) {
+            (None, None) => true,
+            (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
+            _ => false,
+        };
+        let name = spec.server_name.unwrap_or(self.target.host());
+        same_tls
+            && *self.address == *spec.address
+            && ServerName::try_from(name).is_ok_and(|name| name == self.server_name)
+            && self.settings == spec.settings
+            && Arc::ptr_eq(&self.slots, &spec.slots)
+    }
+
     /// Whether a member is spoken to over TLS.
     pub fn is_tls(&self) -> bool {
         self.tls.is_some()

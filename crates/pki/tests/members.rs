@@ -1,0 +1,279 @@
+//! The other direction: what we make of a member's certificate.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::sync::Arc;
+
+use identity::Reason;
+use pki::{
+    ClientVerifier, Credential, ListenerPolicy, MemberError, Named, TicketKeys, TrustSettings,
+    TrustStore, client_config, server_config,
+};
+use rcgen::{ExtendedKeyUsagePurpose, SanType};
+use rustls::{
+    AlertDescription, ClientConfig, ClientConnection, Error, HandshakeKind, ServerConfig,
+};
+use support::tls::*;
+use support::*;
+
+#[test]
+fn a_member_is_believed_by_chain_and_by_a_name_of_its_subject_alt_names() {
+    let puppet = Puppet::new();
+    let mut params = leaf_params("c1.example.com", 5);
+    params
+        .subject_alt_names
+        .push(SanType::DnsName("puppet".try_into().unwrap()));
+    params
+        .subject_alt_names
+        .push(SanType::IpAddress([192, 0, 2, 7].into()));
+    let member = member(&puppet, &puppet.ca.sign(params));
+    for name in ["c1.example.com", "puppet", "192.0.2.7"] {
+        dial(name, &trusted(&puppet), &member).unwrap();
+    }
+    for name in ["c2.example.com", "192.0.2.8"] {
+        let text = refused(name, &trusted(&puppet), &member).to_string();
+        assert_eq!(
+            text,
+            format!(
+                "the member's certificate CN=c1.example.com is not for {name} but for \
+                 DnsName(\"c1.example.com\"), DnsName(\"puppet\"), IpAddress(192.0.2.7); set `server_name` if that is \
+                 the member's name"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_member_without_a_subject_alt_name_is_told_in_words() {
+    let puppet = Puppet::new();
+    let mut params = leaf_params("puppet", 5);
+    params.subject_alt_names.clear();
+    let error = refused(
+        "puppet",
+        &trusted(&puppet),
+        &member(&puppet, &puppet.ca.sign(params)),
+    );
+    assert!(matches!(error, MemberError::NoSubjectAltName { .. }));
+    assert!(
+        error
+            .to_string()
+            .contains("CN=puppet has no subjectAltName: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_bad_member_is_refused_with_its_reason() {
+    let puppet = Puppet::new();
+    let trust = Arc::new(store(&puppet.bundle(), &puppet.crls(4, &[9])).unwrap());
+    let mut client_only = leaf_params("puppet", 5);
+    client_only.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    for (leaf, expected, words) in [
+        (puppet.ca.agent("puppet", 9), Reason::Revoked, "is revoked"),
+        (
+            Ca::root("elsewhere").agent("puppet", 5),
+            Reason::UnknownIssuer,
+            "CN=elsewhere",
+        ),
+        (
+            puppet.ca.sign(client_only),
+            Reason::WrongPurpose,
+            "is not meant for server authentication",
+        ),
+    ] {
+        let error = refused("puppet", &trust, &member(&puppet, &leaf));
+        let MemberError::Certificate { reason, .. } = &error else {
+            panic!("{error}");
+        };
+        assert_eq!(*reason, expected);
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+#[test]
+fn a_member_that_cannot_show_its_key_is_refused() {
+    let puppet = Puppet::new();
+    let stolen = puppet.ca.agent("puppet", 5);
+    let thief = Leaf {
+        der: stolen.der.clone(),
+        key: rcgen::KeyPair::generate().unwrap(),
+    };
+    let mut config = (*member(&puppet, &stolen)).clone();
+    let key = rustls::sign::CertifiedKey::new(vec![thief.der.clone()], signing_key(&thief.key));
+    config.cert_resolver = Arc::new(rustls::sign::SingleCertAndKey::from(key));
+    let error = dial("puppet", &trusted(&puppet), &Arc::new(config)).unwrap_err();
+    assert_eq!(
+        error,
+        Error::InvalidCertificate(rustls::CertificateError::BadSignature)
+    );
+}
+
+#[test]
+fn we_show_our_credential_to_a_member_that_asks() {
+    let puppet = Puppet::new();
+    let member = member(&puppet, &puppet.ca.agent("puppet", 5));
+    let ours = credential(&puppet.ca.agent("proxy", 6));
+    let client = client(&trusted(&puppet), Some(&ours));
+    let (_, server) = shake(&client, &member);
+    assert_eq!(server.unwrap().peer_certificates(), Some(ours.chain()));
+}
+
+#[test]
+fn a_session_with_a_member_ends_with_the_trust_generation() {
+    let puppet = Puppet::new();
+    let member = member(&puppet, &puppet.ca.agent("puppet", 5));
+    let before = trusted(&puppet);
+    let config = client(&before, None);
+    let kind = |config: &Arc<ClientConfig>| {
+        shake(config, &member)
+            .0
+            .map(|client| client.handshake_kind())
+    };
+    assert_eq!(kind(&config), Ok(Some(HandshakeKind::Full)));
+    assert_eq!(kind(&config), Ok(Some(HandshakeKind::Resumed)));
+    let crls = puppet.crls(2, &[5]);
+    let after = store_with(
+        &puppet.bundle(),
+        &crls,
+        &TrustSettings::default(),
+        Some(&before),
+    )
+    .unwrap();
+    let error = kind(&client(&Arc::new(after), None)).unwrap_err();
+    assert!(
+        MemberError::find(&error)
+            .unwrap()
+            .to_string()
+            .contains("is revoked")
+    );
+}
+
+#[test]
+fn the_member_sees_an_alert_too() {
+    let puppet = Puppet::new();
+    let member = member(&puppet, &Ca::root("elsewhere").agent("puppet", 5));
+    let (_, server) = shake(&client(&trusted(&puppet), None), &member);
+    assert_eq!(
+        server.unwrap_err(),
+        Error::AlertReceived(AlertDescription::CertificateUnknown)
+    );
+}
+
+#[test]
+fn a_credential_without_names_or_with_rights_says_so() {
+    let ca = Ca::root("root");
+    let mut params = leaf_params("ca.example.com", 5);
+    let mut rights = rcgen::CustomExtension::from_oid_content(
+        &[1, 3, 6, 1, 4, 1, 34380, 1, 3, 39],
+        b"\x0c\x04true".to_vec(),
+    );
+    rights.set_criticality(false);
+    params.custom_extensions.push(rights);
+    params
+        .subject_alt_names
+        .push(SanType::IpAddress([192, 0, 2, 7].into()));
+    let full = credential(&ca.sign(params));
+    assert_eq!(full.names(), ["ca.example.com", "192.0.2.7"]);
+    assert_eq!(full.authorization_extensions(), ["pp_cli_auth"]);
+    assert_eq!(full.not_after(), at(2_177_452_800));
+    assert!(full.warnings().is_empty());
+    let mut params = leaf_params("old", 6);
+    params.subject_alt_names.clear();
+    let bare = credential(&ca.sign(params));
+    assert!(bare.names().is_empty());
+    assert!(bare.warnings()[0].contains("has no subjectAltName"));
+    assert_ne!(bare.fingerprint(), full.fingerprint());
+}
+
+#[test]
+fn keys_are_read_in_each_form_and_must_belong_to_the_certificate() {
+    let ca = Ca::root("root");
+    for pem_key in [
+        include_str!("keys/sec1.pem"),
+        include_str!("keys/pkcs1.pem"),
+    ] {
+        let key = rcgen::KeyPair::from_pem(pem_key).unwrap();
+        let leaf = ca.sign_key(&leaf_params("puppet", 5), key);
+        let chain = Named::new("cert.pem", pem("CERTIFICATE", &leaf.der).into_bytes());
+        Credential::parse(&chain, &Named::new("key.pem", pem_key.into())).unwrap();
+        let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        let error = Credential::parse(&chain, &Named::new("key.pem", other.into())).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "key \"key.pem\" does not belong to certificate \"cert.pem\" (CN=puppet)"
+        );
+    }
+}
+
+#[test]
+fn a_bad_key_is_told_without_a_byte_of_it() {
+    let ca = Ca::root("root");
+    let chain = Named::new(
+        "cert.pem",
+        pem("CERTIFICATE", &ca.agent("puppet", 5).der).into_bytes(),
+    );
+    for (key, expected) in [
+        ("", "key \"key.pem\": holds no key"),
+        (
+            "-----BEGIN PRIVATE KEY-----\nc2VjcmV0!\n-----END PRIVATE KEY-----\n",
+            "key \"key.pem\": not PEM: a block is damaged",
+        ),
+        (
+            "-----BEGIN PRIVATE KEY-----c2VjcmV0",
+            "key \"key.pem\": not PEM: a block is damaged",
+        ),
+        (
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nc2VjcmV0\n-----END ENCRYPTED PRIVATE KEY-----\n",
+            "key \"key.pem\": cannot be used: it is encrypted; write it without a password (openssl pkey)",
+        ),
+    ] {
+        let error = Credential::parse(&chain, &Named::new("key.pem", key.into())).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+    let error = Credential::parse(&Named::new("cert.pem", b"x".to_vec()), &chain).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "certificate \"cert.pem\": holds no certificate"
+    );
+}
+
+/// A member is another Puppet server: rustls with our own listener's configuration will do.
+fn member(puppet: &Puppet, leaf: &Leaf) -> Arc<ServerConfig> {
+    let trust = Arc::new(puppet.store());
+    let verifier = ClientVerifier::new(
+        ListenerPolicy::default(),
+        Arc::new(move || Arc::clone(&trust)),
+    );
+    let config = server_config(
+        Arc::new(verifier),
+        &[credential(leaf)],
+        &TicketKeys::new().unwrap(),
+    );
+    let mut config = (*config.unwrap()).clone();
+    config.time_provider = Arc::new(Fixed);
+    Arc::new(config)
+}
+
+fn trusted(puppet: &Puppet) -> Arc<TrustStore> {
+    Arc::new(puppet.store())
+}
+
+fn client(trust: &Arc<TrustStore>, credential: Option<&Credential>) -> Arc<ClientConfig> {
+    let mut config = (*client_config(trust, credential).unwrap()).clone();
+    config.time_provider = Arc::new(Fixed);
+    Arc::new(config)
+}
+
+fn dial(
+    name: &str,
+    trust: &Arc<TrustStore>,
+    member: &Arc<ServerConfig>,
+) -> Result<ClientConnection, Error> {
+    shake_for(name, &client(trust, None), member).0
+}
+
+fn refused(name: &str, trust: &Arc<TrustStore>, member: &Arc<ServerConfig>) -> MemberError {
+    let error = dial(name, trust, member).unwrap_err();
+    MemberError::find(&error).unwrap().clone()
+}

@@ -1,0 +1,281 @@
+//! The process from start to stop.
+
+use std::{
+    fs, io,
+    os::unix::{fs::PermissionsExt, net::UnixListener},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use arc_swap::ArcSwap;
+use config::{Output, Report};
+use listener::{BindError, Listener};
+use proxy::{Generation, Phase, Shared};
+use telemetry::Sink;
+use tokio::{
+    runtime,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, interval, sleep_until, timeout},
+};
+
+use crate::{
+    Options,
+    control::Operator,
+    crew::WorkerThreads,
+    files, outputs,
+    prepare::{Foundation, Lasting, prepare},
+    probes,
+};
+
+/// How often a stopping process looks whether a connection is left.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Time for connections to end once they are cut, and for records to be written.
+const CUT_GRACE: Duration = Duration::from_secs(2);
+
+/// Why the process did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configuration or its materials.
+    #[error("{}", .0.summary())]
+    Config(Report),
+    /// An address.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The control plane's socket.
+    #[error("admin socket {}: {source}; [admin] socket names another place", path.display())]
+    Admin {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The access log.
+    #[error("{0}")]
+    AccessLog(io::Error),
+    /// Threads, randomness, signals.
+    #[error("the system gives not enough to start: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A listener that is accepted on.
+pub(crate) struct Bound {
+    pub(crate) listener: Arc<Listener>,
+    /// As configured: what says whether a socket is kept.
+    pub(crate) configured: std::net::SocketAddr,
+    /// With the port that was really bound.
+    pub(crate) address: std::net::SocketAddr,
+}
+
+/// The running process, as reload and operator see it.
+pub(crate) struct App {
+    pub(crate) options: Options,
+    pub(crate) lasting: Lasting,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) workers: WorkerThreads,
+    pub(crate) state: Mutex<State>,
+    /// One reload at a time.
+    pub(crate) reloading: tokio::sync::Mutex<()>,
+}
+
+/// What changes with a reload, beside the cell.
+pub(crate) struct State {
+    pub(crate) foundation: Foundation,
+    pub(crate) loaded_at: SystemTime,
+    pub(crate) bound: Vec<Bound>,
+    pub(crate) last_reload: Option<(SystemTime, admin::ReloadOutcome)>,
+    pub(crate) sink: Option<Sink>,
+    pub(crate) probes: JoinSet<()>,
+}
+
+impl App {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn generation(&self) -> Arc<Generation> {
+        self.shared.current.load_full()
+    }
+
+    fn connections(&self) -> u32 {
+        self.state().bound.iter().map(|bound| bound.listener.connections.inside()).sum()
+    }
+}
+
+/// Starts, serves until told to stop, and drains.
+///
+/// # Errors
+/// Whatever keeps it from starting; once it serves it ends well.
+pub fn run(options: &Options) -> Result<(), StartError> {
+    // Files written by us (access log, socket) are nobody else's to read.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
+    let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build()?;
+    runtime.block_on(async {
+        let app = start(options).await?;
+        serve(&app).await
+    })
+}
+
+/// Everything up to the first accepted connection.
+async fn start(options: &Options) -> Result<Arc<App>, StartError> {
+    let lasting = Lasting::new().map_err(io::Error::other)?;
+    let loaded = files::load(options).map_err(StartError::Config)?;
+    let prepared = prepare(loaded, 1, &lasting, None).map_err(StartError::Config)?;
+    let facts = crate::checked::facts(&prepared);
+    let (generation, foundation, report) = prepared.split();
+    tell(&report, &facts);
+
+    let config = &foundation.config;
+    let sink = outputs::open(&config.access_log.output)
+        .and_then(|output| Sink::start(&config.access_log.settings, output, &lasting.metrics))
+        .map_err(StartError::AccessLog)?;
+    let mut sockets = Vec::new();
+    for settings in &config.listeners {
+        sockets.push((settings, listener::bind(settings.address, config.workers, false)?));
+    }
+    let cell = Arc::new(ArcSwap::from_pointee(generation));
+    let _ = lasting.cell.set(Arc::clone(&cell));
+    let shared = Arc::new(Shared::new(Arc::clone(&cell), Arc::clone(&lasting.metrics), sink.handle()));
+    let generation = cell.load_full();
+    adopt(&generation, &shared);
+    lasting.metrics.generation(generation.number);
+    let workers = WorkerThreads::start(config.workers, &shared)?;
+    let mut bound = Vec::new();
+    for (settings, sockets) in sockets {
+        let listener = Arc::new(Listener::new(&settings.name));
+        let address = sockets.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(settings.address);
+        tracing::info!(listener = %settings.name, %address, "listening");
+        workers.listen(&listener, sockets).await;
+        bound.push(Bound { listener, configured: settings.address, address });
+    }
+    let state = State {
+        loaded_at: SystemTime::now(),
+        bound,
+        last_reload: None,
+        sink: Some(sink),
+        probes: probes::start(&generation, &shared),
+        foundation,
+    };
+    let app = App {
+        options: options.clone(),
+        lasting,
+        shared,
+        workers,
+        state: Mutex::new(state),
+        reloading: tokio::sync::Mutex::default(),
+    };
+    Ok(Arc::new(app))
+}
+
+/// Puts the pools of a committed generation in force.
+pub(crate) fn adopt(generation: &Generation, shared: &Shared) {
+    for runtime in &generation.pools {
+        for (index, change) in runtime.pool.adopt() {
+            shared.health_changed(runtime.pool.name(), &runtime.connectors[index].address, &change);
+        }
+    }
+}
+
+fn tell(report: &Report, facts: &[String]) {
+    for problem in &report.problems {
+        tracing::warn!(key = %problem.key, "{}", problem.message);
+    }
+    for fact in facts {
+        tracing::info!("{fact}");
+    }
+}
+
+/// Serves until told to stop, and drains.
+async fn serve(app: &Arc<App>) -> Result<(), StartError> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let socket = app.state().foundation.config.admin.socket.clone();
+    let listener = bind_admin(&socket).map_err(|source| StartError::Admin { path: socket.clone(), source })?;
+    let (stop_admin, stopped) = watch::channel(false);
+    let admin = tokio::spawn(admin::serve(listener, Arc::new(Operator(Arc::clone(app))), stopped));
+    tracing::info!(generation = 1, workers = app.workers.count(), "serving");
+    loop {
+        tokio::select! {
+            _ = hangup.recv() => {
+                let app = Arc::clone(app);
+                tokio::spawn(async move { app.reload("SIGHUP").await });
+            }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    drain(app, &mut terminate, &mut interrupt).await;
+    let _ = stop_admin.send(true);
+    let _ = timeout(CUT_GRACE, admin).await;
+    let _ = fs::remove_file(&socket);
+    if let Some(sink) = app.state().sink.take()
+        && let Err(unwritten) = sink.close(CUT_GRACE)
+    {
+        tracing::error!("{unwritten}");
+    }
+    Ok(())
+}
+
+/// Finishes what runs, takes no more, and says what came of it. A second signal cuts the grace short.
+async fn drain(app: &App, terminate: &mut Signal, interrupt: &mut Signal) {
+    let began = Instant::now();
+    let grace = app.state().foundation.config.drain_grace;
+    let open = app.connections();
+    tracing::info!(connections = open, ?grace, "draining");
+    app.shared.signals.send_modify(|signals| signals.phase = Phase::Draining);
+    let names: Vec<_> = app.state().bound.iter().map(|bound| Arc::clone(&bound.listener.name)).collect();
+    for name in &names {
+        app.workers.close(name).await;
+    }
+    tokio::select! {
+        () = no_connection_left(app) => {}
+        () = sleep_until(began + grace) => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    let cut = app.connections();
+    if cut > 0 {
+        app.shared.signals.send_modify(|signals| signals.phase = Phase::Cutting);
+        let _ = timeout(CUT_GRACE, no_connection_left(app)).await;
+    }
+    tracing::info!(finished = open.saturating_sub(cut), cut, took = ?began.elapsed(), "drained");
+}
+
+async fn no_connection_left(app: &App) {
+    let mut look = interval(LOOK_INTERVAL);
+    loop {
+        look.tick().await;
+        if app.connections() == 0 {
+            return;
+        }
+    }
+}
+
+/// Binds the control plane's socket, mode 0600. One that nobody answers on is left from a crash and taken over.
+fn bind_admin(path: &Path) -> io::Result<UnixListener> {
+    if let Some(parent) = path.parent()
+        && !parent.exists()
+    {
+        fs::create_dir_all(parent)?;
+    }
+    if path.exists() {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another proscenium answers there"));
+        }
+        fs::remove_file(path)?;
+    }
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(before);
+    let listener = bound?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Whether an output is a file that a reload opens anew.
+pub(crate) fn is_file(output: &Output) -> bool {
+    matches!(output, Output::File(_))
+}

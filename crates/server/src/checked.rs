@@ -1,0 +1,82 @@
+//! `check` and `config show`: what a start would do, short of binding.
+
+use config::Report;
+use rustls_pki_types::UnixTime;
+
+use crate::{
+    Options, files,
+    prepare::{Lasting, Prepared, prepare},
+};
+
+/// A configuration that a start would take.
+#[derive(Debug)]
+pub struct Checked {
+    /// Warnings.
+    pub report: Report,
+    /// What an operator would want to know of it, a sentence each.
+    pub facts: Vec<String>,
+}
+
+/// Does what a start does, short of binding.
+///
+/// # Errors
+/// The report that a start would print.
+pub fn check(options: &Options) -> Result<Checked, Report> {
+    let prepared = prepared(options)?;
+    let facts = facts(&prepared);
+    Ok(Checked { report: prepared.report, facts })
+}
+
+/// The configuration in effect as TOML.
+///
+/// # Errors
+/// The report that a start would print.
+pub fn effective(options: &Options, defaults: bool) -> Result<String, Report> {
+    Ok(prepared(options)?.config.show(defaults))
+}
+
+pub(crate) fn prepared(options: &Options) -> Result<Prepared, Report> {
+    let loaded = files::load(options)?;
+    let lasting = Lasting::new().map_err(|error| {
+        let mut report = Report::unreadable(&loaded.report.file, &std::io::Error::other("no randomness"));
+        report.fail("", &error, &[]);
+        report
+    })?;
+    prepare(loaded, 1, &lasting, None)
+}
+
+/// The names the certificates are good for, and the CRLs that clients are judged by.
+pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
+    let mut facts = Vec::new();
+    for (credential, files) in prepared.credentials.iter().zip(&prepared.config.certificates) {
+        facts.push(format!(
+            "certificate {} ({}) is good for {}",
+            files.chain.display(),
+            credential.subject(),
+            if credential.names().is_empty() { "no name at all".to_owned() } else { credential.names().join(", ") }
+        ));
+    }
+    let status = prepared.generation.trust.status(UnixTime::now());
+    for crl in &status.crls {
+        facts.push(format!(
+            "CRL of {} number {} with {} entries from {}{}",
+            crl.issuer,
+            crl.number,
+            crl.entries,
+            crl.source,
+            if crl.expired { " HAS EXPIRED" } else { "" }
+        ));
+    }
+    facts.extend(status.crl_missing.iter().map(|issuer| {
+        format!("no CRL of {issuer}: certificates that it has issued are refused")
+    }));
+    facts.extend(status.unchecked.iter().map(|issuer| format!("revocation is not checked for certificates of {issuer}")));
+    if let Some(written) = prepared.agents_copy {
+        let age = std::time::SystemTime::now().duration_since(written).unwrap_or_default();
+        facts.push(format!(
+            "the CRL is the agent's own copy, {} h old: only agent runs on this host refresh it; name another in [trust] crl",
+            age.as_secs() / 3600
+        ));
+    }
+    facts
+}

@@ -1,0 +1,218 @@
+//! The running process as its operator sees it.
+
+use std::{
+    collections::BTreeMap,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use admin::{
+    AdministrativeState, Control, GenerationStatus, LastReload, ListenerStatus, MemberStateError, MemberStatus,
+    PoolStatus, ReloadOutcome, Status, Timestamp,
+};
+use balancing::{Administrative, Health, settings::Algorithm};
+use proxy::{Phase, PoolRuntime};
+use rustls_pki_types::UnixTime;
+use telemetry::{CaReading, CrlReading, MemberReading, Readings};
+
+use crate::app::App;
+
+/// The operator's hold on the process.
+pub(crate) struct Operator(pub(crate) Arc<App>);
+
+impl Control for Operator {
+    fn status(&self) -> Status {
+        let app = &self.0;
+        let generation = app.generation();
+        let state = app.state();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            phase: match app.shared.signals.borrow().phase {
+                Phase::Serving => admin::Phase::Serving,
+                Phase::Draining | Phase::Cutting => admin::Phase::Draining,
+            },
+            generation: GenerationStatus {
+                number: generation.number,
+                loaded_at: state.loaded_at.into(),
+                fingerprint: state.foundation.fingerprint.to_string(),
+            },
+            last_reload: state
+                .last_reload
+                .as_ref()
+                .map(|(at, outcome)| LastReload { at: (*at).into(), outcome: outcome.clone() }),
+            listeners: state
+                .bound
+                .iter()
+                .filter_map(|bound| {
+                    let settings = &generation.listeners.get(&bound.listener.name)?.settings;
+                    Some(ListenerStatus {
+                        name: settings.name.clone(),
+                        address: bound.address.to_string(),
+                        connections: bound.listener.connections.inside().into(),
+                        connections_max: settings.connections_max.into(),
+                        handshakes: bound.listener.handshakes.inside().into(),
+                        handshakes_max: settings.handshakes_max.into(),
+                    })
+                })
+                .collect(),
+            pools: generation.pools.iter().map(|runtime| pool_status(app, runtime)).collect(),
+            trust: trust_status(app, state.foundation.agents_copy),
+            limits: BTreeMap::from([
+                ("discard_bytes_max".to_owned(), generation.settings.discard_bytes_max),
+                ("attempts_max".to_owned(), generation.settings.attempts_max.into()),
+                ("revoked_close_rate".to_owned(), generation.revoked_close_rate.into()),
+                (
+                    "access_log_queue_max".to_owned(),
+                    state.foundation.config.access_log.settings.queue_max as u64,
+                ),
+            ]),
+        }
+    }
+
+    fn metrics(&self) -> String {
+        self.0.lasting.metrics.encode(&readings(&self.0))
+    }
+
+    fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
+        let app = Arc::clone(&self.0);
+        Box::pin(async move {
+            // A task of its own: a caller that hangs up does not stop a reload halfway.
+            let reload = tokio::spawn(async move { app.reload("admin").await });
+            reload.await.unwrap_or_else(|_| ReloadOutcome {
+                result: admin::ReloadResult::Refused,
+                generation: self.0.generation().number,
+                report: "the reload broke off".to_owned(),
+            })
+        })
+    }
+
+    fn set_member_state(
+        &self,
+        pool: &str,
+        member: &str,
+        state: AdministrativeState,
+    ) -> Result<MemberStatus, MemberStateError> {
+        let generation = self.0.generation();
+        let Some(runtime) = generation.pools.iter().find(|runtime| &**runtime.pool.name() == pool) else {
+            let known = generation.pools.iter().map(|runtime| runtime.pool.name().to_string()).collect();
+            return Err(MemberStateError::UnknownPool { pool: pool.to_owned(), known });
+        };
+        let Some(index) = runtime.connectors.iter().position(|connector| &*connector.address == member) else {
+            let known = runtime.connectors.iter().map(|connector| connector.address.to_string()).collect();
+            return Err(MemberStateError::UnknownMember { pool: pool.to_owned(), member: member.to_owned(), known });
+        };
+        runtime.pool.entries()[index].member.administer(match state {
+            AdministrativeState::Ready => Administrative::Ready,
+            AdministrativeState::Drain => Administrative::Drain,
+            AdministrativeState::Maintenance => Administrative::Maintenance,
+        });
+        tracing::info!(pool, member, %state, "administrative state set");
+        Ok(member_status(&self.0, runtime, index))
+    }
+}
+
+fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
+    PoolStatus {
+        name: runtime.pool.name().to_string(),
+        algorithm: match runtime.pool.algorithm() {
+            Algorithm::LeastConnections => "least-connections",
+            Algorithm::RoundRobin => "round-robin",
+        }
+        .to_owned(),
+        members: (0..runtime.connectors.len()).map(|index| member_status(app, runtime, index)).collect(),
+    }
+}
+
+fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus {
+    let entry = &runtime.pool.entries()[index];
+    let address = &runtime.connectors[index].address;
+    MemberStatus {
+        address: address.to_string(),
+        health: match entry.member.health() {
+            Health::Unknown => admin::Health::Unknown,
+            Health::Up => admin::Health::Up,
+            Health::Down => admin::Health::Down,
+        },
+        administrative_state: match entry.member.administrative() {
+            Administrative::Ready => AdministrativeState::Ready,
+            Administrative::Drain => AdministrativeState::Drain,
+            Administrative::Maintenance => AdministrativeState::Maintenance,
+        },
+        in_flight: entry.member.in_flight().into(),
+        connections: app.lasting.connections(runtime.pool.name(), address).into(),
+        weight: entry.weight,
+    }
+}
+
+fn trust_status(app: &App, agents_copy: Option<SystemTime>) -> admin::TrustStatus {
+    let status = app.generation().trust.status(UnixTime::now());
+    let age = agents_copy.map(|written| age(written).as_secs());
+    let stamp = |time: UnixTime| Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
+    admin::TrustStatus {
+        generation: status.generation,
+        cas: status
+            .cas
+            .into_iter()
+            .map(|ca| admin::CaStatus { subject: ca.subject, not_after: stamp(ca.not_after), source: ca.source })
+            .collect(),
+        crls: status
+            .crls
+            .into_iter()
+            .map(|crl| admin::CrlStatus {
+                issuer: crl.issuer,
+                number: crl.number,
+                entries: crl.entries as u64,
+                next_update: crl.next_update.map(stamp),
+                expired: crl.expired,
+                source: crl.source,
+                agents_copy_age_seconds: age,
+            })
+            .collect(),
+        crl_missing: status.crl_missing,
+        unchecked: status.unchecked,
+        alarms: status.alarms,
+    }
+}
+
+fn readings(app: &App) -> Readings {
+    let generation = app.generation();
+    let status = generation.trust.status(UnixTime::now());
+    let time = |time: UnixTime| SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs());
+    let member = |runtime: &PoolRuntime, index: usize| {
+        let entry = &runtime.pool.entries()[index];
+        let address = &runtime.connectors[index].address;
+        MemberReading {
+            pool: runtime.pool.name().to_string(),
+            member: address.to_string(),
+            up: entry.member.health() == Health::Up,
+            in_flight: entry.member.in_flight(),
+            connections: app.lasting.connections(runtime.pool.name(), address),
+        }
+    };
+    Readings {
+        members: generation
+            .pools
+            .iter()
+            .flat_map(|runtime| (0..runtime.connectors.len()).map(move |index| member(runtime, index)))
+            .collect(),
+        crls: status
+            .crls
+            .into_iter()
+            .map(|crl| CrlReading {
+                issuer: crl.issuer,
+                source: crl.source,
+                age: age(time(crl.this_update)),
+                next_update: crl.next_update.map(time),
+                entries: crl.entries as u64,
+                number: crl.number.parse().ok(),
+            })
+            .collect(),
+        cas: status.cas.into_iter().map(|ca| CaReading { subject: ca.subject, not_after: time(ca.not_after) }).collect(),
+        crl_agent_copy_age: app.state().foundation.agents_copy.map(age),
+    }
+}
+
+fn age(since: SystemTime) -> Duration {
+    SystemTime::now().duration_since(since).unwrap_or_default()
+}

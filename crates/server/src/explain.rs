@@ -1,0 +1,148 @@
+//! `explain`: where a request would go and why, by the request path's own functions.
+
+use std::{fmt::Write as _, path::PathBuf, sync::Arc, time::Duration};
+
+use config::Report;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
+use identity::{Agent, Certname, ClientIdentity};
+use proxy::Generation;
+use routing::{CanonicalPath, Decision, Question};
+use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
+
+use crate::{Options, checked::prepared};
+
+/// Who asks, in `explain`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExplainAs {
+    /// Nobody with a certificate.
+    Anonymous,
+    /// A verified agent of this name, taken for granted.
+    Certname(String),
+    /// Whoever this certificate (PEM) is found to be.
+    Certificate(PathBuf),
+}
+
+/// A configuration that can be asked.
+#[derive(Debug)]
+pub struct Explainer(Generation);
+
+/// Builds what requests would meet, without binding.
+///
+/// # Errors
+/// The report that a start would print.
+pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
+    Ok(Explainer(prepared(options)?.generation))
+}
+
+impl Explainer {
+    /// Path rule, class, route, access, pool, and the order of members with the reason for each.
+    ///
+    /// # Errors
+    /// A question that makes no sense: no method, no URL, a certificate that cannot be read.
+    pub fn explain(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &[(String, String)],
+        client: ExplainAs,
+    ) -> Result<String, String> {
+        let method: Method = method.parse().map_err(|_| format!("`{method}` is no method"))?;
+        let (authority, target) = split(url);
+        let identity = self.identity(client)?;
+        let mut fields = HeaderMap::new();
+        if let Some(authority) = authority {
+            fields.insert(HOST, HeaderValue::from_str(authority).map_err(|_| format!("`{authority}` is no host"))?);
+        }
+        for (name, value) in headers {
+            let name: HeaderName = name.parse().map_err(|_| format!("`{name}` is no header name"))?;
+            fields.append(name, HeaderValue::from_str(value).map_err(|_| format!("`{value}` is no header value"))?);
+        }
+        let (scrubbed, scrubbing) = upstream::Scrubbed::new(fields);
+        let mut text = String::new();
+        let mut say = |line: std::fmt::Arguments<'_>| writeln!(text, "{line}").expect("writing to a String cannot fail");
+        say(format_args!("client   {}", describe(&identity)));
+        if scrubbing.identity + scrubbing.underscore > 0 {
+            say(format_args!("headers  {} removed before routing", scrubbing.identity + scrubbing.underscore));
+        }
+        let uri: Uri = match target.parse() {
+            Ok(uri) => uri,
+            Err(error) => {
+                say(format_args!("path     refused with 400: {error}"));
+                return Ok(text);
+            }
+        };
+        let path = match CanonicalPath::check(uri.path()) {
+            Ok(path) => path,
+            Err(problem) => {
+                say(format_args!("path     refused with 400: {problem}"));
+                return Ok(text);
+            }
+        };
+        say(format_args!("path     {} passes the path rule", uri.path()));
+        let explanation = self.0.routes.explain(&Question {
+            method: &method,
+            path,
+            host: scrubbed.headers().get(HOST).and_then(|host| host.to_str().ok()),
+            headers: scrubbed.headers(),
+            identity: &identity,
+            failed_is_forwarded: false,
+        });
+        for step in &explanation.steps {
+            say(format_args!("{step}"));
+        }
+        match &explanation.decision {
+            Decision::Status => say(format_args!("answer   here: 200 `running` while a compiler is available, else 503 `error`")),
+            Decision::Refuse(refusal) => say(format_args!("answer   {} ({}): {}", refusal.status, refusal.reason, refusal.text)),
+            Decision::Forward(plan) => {
+                let runtime = &self.0.pools[plan.pool];
+                say(format_args!("pool     {}", runtime.pool.name()));
+                let certificate = plan.with_certificate_class && runtime.rules.forward_cert;
+                say(format_args!("identity X-Client-Verify: {}{}", identity.verdict(), if certificate { ", with X-Client-Cert" } else { "" }));
+                if plan.endpoint.ca_write {
+                    say(format_args!("member   {} and no other: a write to the CA is never sent twice", runtime.connectors[0].address));
+                } else {
+                    let hash = plan.bucket_key.map(|key| balancing::key_hash(key.as_bytes()));
+                    for place in runtime.pool.order(hash, Duration::ZERO) {
+                        say(format_args!("member   {}: {}", runtime.connectors[place.index].address, place.why));
+                    }
+                }
+            }
+        }
+        Ok(text)
+    }
+
+    fn identity(&self, client: ExplainAs) -> Result<ClientIdentity, String> {
+        match client {
+            ExplainAs::Anonymous => Ok(ClientIdentity::Anonymous),
+            ExplainAs::Certname(name) => Certname::parse(&name)
+                .map(|certname| ClientIdentity::Verified(Arc::new(Agent::supposed(certname))))
+                .map_err(|error| format!("certname `{name}`: {error}")),
+            ExplainAs::Certificate(path) => {
+                let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&path)
+                    .and_then(Iterator::collect)
+                    .map_err(|error| format!("certificate {}: {error}", path.display()))?;
+                if chain.is_empty() {
+                    return Err(format!("certificate {}: no certificate in it", path.display()));
+                }
+                Ok(self.0.trust.judge(&chain, UnixTime::now()).identity)
+            }
+        }
+    }
+}
+
+/// Authority and origin-form target of a URL, or of a path alone.
+fn split(url: &str) -> (Option<&str>, &str) {
+    let Some((_, rest)) = url.split_once("://") else { return (None, url) };
+    match rest.find('/') {
+        Some(slash) => (Some(&rest[..slash]), &rest[slash..]),
+        None => (Some(rest), "/"),
+    }
+}
+
+fn describe(identity: &ClientIdentity) -> String {
+    match identity {
+        ClientIdentity::Anonymous => "no certificate".to_owned(),
+        ClientIdentity::Verified(agent) => format!("verified agent {}", agent.certname()),
+        ClientIdentity::Refused(refusal) => format!("refused: {}", refusal.text()),
+    }
+}

@@ -1,0 +1,133 @@
+//! Reading the configuration and the materials it names.
+
+use std::{
+    fs, io,
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    path::Path,
+    time::SystemTime,
+};
+
+use config::{Blob, Environment, Files, Kind, Loaded, Material, Overrides, ReadError, Report, Source, Wanted};
+
+use crate::Options;
+
+/// Largest configuration file.
+const CONFIG_BYTES_MAX: u64 = 4 << 20;
+/// Largest material: a CRL of a million entries has 40 MB.
+const MATERIAL_BYTES_MAX: u64 = 512 << 20;
+/// Most files of a directory that are looked at.
+const DIRECTORY_FILES_MAX: usize = 4096;
+
+/// Reads text and materials and judges them: the same for start, reload and `check`.
+///
+/// # Errors
+/// Everything that is wrong, a configuration file that cannot be read among it.
+pub(crate) fn load(options: &Options) -> Result<Loaded, Report> {
+    let name = options.config.display().to_string();
+    let text = read_limited(&options.config, CONFIG_BYTES_MAX)
+        .and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text")))
+        .map_err(|error| Report::unreadable(&name, &error))?;
+    let overrides = Overrides { ssldir: options.ssldir.clone(), certname: options.certname.clone() };
+    config::load(&Source { name, text }, &overrides, &environment(), &Disk)
+}
+
+/// The file system as it is.
+struct Disk;
+
+impl Files for Disk {
+    fn certnames(&self, ssldir: &Path) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(ssldir.join("certs")) else { return Vec::new() };
+        let mut names: Vec<String> = entries
+            .flatten()
+            .take(DIRECTORY_FILES_MAX)
+            .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".pem")?.to_owned()))
+            .filter(|name| name != "ca" && has_key(ssldir, name))
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn read(&self, wanted: &Wanted) -> Result<Material, ReadError> {
+        read(wanted).map_err(|error| ReadError::from(&error))
+    }
+}
+
+/// A key that cannot be seen may still be there: whoever may not look into the directory is told so later.
+fn has_key(ssldir: &Path, name: &str) -> bool {
+    let key = ssldir.join("private_keys").join(format!("{name}.pem"));
+    !matches!(key.try_exists(), Ok(false))
+}
+
+fn read(wanted: &Wanted) -> io::Result<Material> {
+    let metadata = fs::metadata(&wanted.path)?;
+    let mut material = Material {
+        blobs: Vec::new(),
+        mode: metadata.permissions().mode() & 0o7777,
+        uid: metadata.uid(),
+        gid: metadata.gid(),
+        modified: metadata.modified().ok(),
+    };
+    if !metadata.is_dir() {
+        material.blobs.push(blob(&wanted.path)?);
+        return Ok(material);
+    }
+    let mut paths: Vec<_> = fs::read_dir(&wanted.path)?.flatten().map(|entry| entry.path()).collect();
+    if paths.len() > DIRECTORY_FILES_MAX {
+        return Err(io::Error::other(format!("more than {DIRECTORY_FILES_MAX} files")));
+    }
+    paths.sort();
+    for path in paths.iter().filter(|path| path.is_file()) {
+        let blob = blob(path)?;
+        // Every PEM CRL counts whatever its name; a README beside them is no error.
+        if wanted.kind == Kind::Ca || pki::holds_crl(&blob.bytes) {
+            material.modified = material.modified.max(fs::metadata(path)?.modified().ok());
+            material.blobs.push(blob);
+        }
+    }
+    Ok(material)
+}
+
+fn blob(path: &Path) -> io::Result<Blob> {
+    Ok(Blob { name: path.display().to_string(), bytes: read_limited(path, MATERIAL_BYTES_MAX)? })
+}
+
+fn read_limited(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    use io::Read;
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max { Err(io::Error::other(format!("larger than {max} bytes"))) } else { Ok(bytes) }
+}
+
+fn environment() -> Environment {
+    Environment {
+        ssldirs: Environment::SSLDIRS.iter().map(Into::into).filter(|path: &std::path::PathBuf| path.is_dir()).collect(),
+        hostname: hostname(),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        user: user(),
+        now: Some(SystemTime::now()),
+    }
+}
+
+/// The machine's name, in full as far as `/etc/hosts` knows it: what `puppet config print certname` says.
+fn hostname() -> Option<String> {
+    let uname = rustix::system::uname();
+    let short = uname.nodename().to_str().ok()?.to_lowercase();
+    if short.contains('.') {
+        return Some(short);
+    }
+    let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let full = hosts
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default())
+        .flat_map(|line| line.split_whitespace().skip(1))
+        .find(|name| name.strip_prefix(short.as_str()).is_some_and(|rest| rest.starts_with('.')));
+    Some(full.map_or(short, str::to_lowercase))
+}
+
+/// The account's name, for commands in reports.
+fn user() -> String {
+    let uid = rustix::process::geteuid().as_raw().to_string();
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut accounts = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    accounts.find(|fields| fields.get(2) == Some(&uid.as_str())).map_or(uid.clone(), |fields| fields[0].to_owned())
+}

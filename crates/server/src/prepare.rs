@@ -1,0 +1,319 @@
+//! From a loaded configuration to everything a generation is made of; nothing in force is touched.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use arc_swap::ArcSwap;
+use balancing::{Pool, Registry};
+use config::{Config, Credential, Loaded, MemberTls, Report};
+use listener::ListenerTls;
+use pki::{ClientVerifier, Fingerprint, ListenerPolicy, Named, PkiProblem, TicketKeys, TrustStore};
+use proxy::{Generation, PoolRuntime};
+use rustls::ClientConfig;
+use telemetry::Metrics;
+use upstream::{Connector, ConnectorSpec, Scheme, Slots};
+
+/// What lives as long as the process and outlasts every generation.
+pub(crate) struct Lasting {
+    pub(crate) registry: Registry,
+    pub(crate) metrics: Arc<Metrics>,
+    tickets: TicketKeys,
+    /// Connections to members, by pool and address.
+    slots: Mutex<BTreeMap<(String, String), Arc<Slots>>>,
+    /// The cell that requests and handshakes read; set at the first commit.
+    pub(crate) cell: Arc<OnceLock<Arc<ArcSwap<Generation>>>>,
+}
+
+/// A generation ready to be committed.
+pub(crate) struct Prepared {
+    pub(crate) generation: Generation,
+    pub(crate) config: Config,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) credentials: Vec<pki::Credential>,
+    /// When the agent's own CRL was last written, where that is what is judged by.
+    pub(crate) agents_copy: Option<std::time::SystemTime>,
+    pub(crate) report: Report,
+    member_tls: Vec<PreparedTls>,
+}
+
+/// TLS towards members, kept from one generation to the next while nothing it rests on has changed.
+#[derive(Clone)]
+pub(crate) struct PreparedTls {
+    settings: MemberTls,
+    rests_on: (Fingerprint, u64),
+    trust: Arc<TrustStore>,
+    config: Arc<ClientConfig>,
+}
+
+impl Lasting {
+    pub(crate) fn new() -> Result<Self, PkiProblem> {
+        Ok(Self {
+            registry: Registry::default(),
+            metrics: Arc::default(),
+            tickets: TicketKeys::new()?,
+            slots: Mutex::default(),
+            cell: Arc::default(),
+        })
+    }
+
+    fn slots(&self, pool: &str, address: &str) -> Arc<Slots> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(slots.entry((pool.to_owned(), address.to_owned())).or_default())
+    }
+
+    /// Connections open to a member, over all workers and generations.
+    pub(crate) fn connections(&self, pool: &str, address: &str) -> u32 {
+        self.slots(pool, address).open()
+    }
+
+    /// Forgets counts of members that no configuration names and that have no connection left.
+    pub(crate) fn forget(&self, named: &Config) {
+        let named = |pool: &str, address: &str| {
+            named.pools.iter().any(|p| p.pool.name == pool && p.pool.members.iter().any(|m| m.address == address))
+        };
+        self.registry.retain(named);
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.retain(|(pool, address), slots| named(pool, address) || slots.open() > 0);
+    }
+}
+
+/// Of the configuration and of every byte of its materials: equal input is recognised by it.
+pub(crate) fn fingerprint(loaded: &Loaded) -> Fingerprint {
+    let config = format!("{:?}", loaded.config);
+    let blobs = loaded.materials.values().flatten().flat_map(|material| &material.blobs);
+    Fingerprint::of(
+        std::iter::once(config.as_bytes()).chain(blobs.flat_map(|blob| [blob.name.as_bytes(), &blob.bytes])),
+    )
+}
+
+/// Builds everything of the next generation.
+///
+/// # Errors
+/// The report of all that is wrong; warnings stand in `Prepared::report`.
+pub(crate) fn prepare(
+    loaded: Loaded,
+    number: u64,
+    lasting: &Lasting,
+    previous: Option<(&Foundation, &Generation)>,
+) -> Result<Prepared, Report> {
+    let fingerprint = fingerprint(&loaded);
+    let Loaded { config, materials, mut report } = loaded;
+    let materials = Materials(&materials);
+    let mut problems = Problems(&mut report);
+
+    let trust = problems.all("trust.ca", materials.trust(&config, &config.trust.ca, &config.trust.crl, previous.map(|(_, g)| &*g.trust)));
+    let credentials: Vec<_> = config
+        .certificates
+        .iter()
+        .enumerate()
+        .filter_map(|(index, files)| problems.one(&format!("tls.certificates[{index}]"), materials.credential(files)))
+        .collect();
+    let mut member_tls: Vec<PreparedTls> = Vec::new();
+    for pool in &config.pools {
+        let Some(settings) = &pool.tls else { continue };
+        if member_tls.iter().any(|known| known.settings == *settings) {
+            continue;
+        }
+        let key = format!("pools.{}.tls", pool.pool.name);
+        let known = previous.and_then(|(p, _)| p.member_tls.iter().find(|known| known.settings == *settings));
+        let Some(credential) = problems.one(&key, materials.credential(&settings.credential)) else { continue };
+        let previous_trust = known.map(|known| &*known.trust);
+        let Some(trust) = problems.all(&key, materials.trust(&config, &settings.ca, &settings.crl, previous_trust)) else { continue };
+        let rests_on = (credential.fingerprint(), trust.generation());
+        if let Some(known) = known.filter(|known| known.rests_on == rests_on) {
+            member_tls.push(known.clone());
+            continue;
+        }
+        let trust = Arc::new(trust);
+        if let Some(config) = problems.one(&key, pki::client_config(&trust, Some(&credential))) {
+            member_tls.push(PreparedTls { settings: settings.clone(), rests_on, trust, config });
+        }
+    }
+
+    let pools = problems.pools(&config, lasting, &member_tls, previous.map(|(p, g)| (&p.config, g)));
+    let names: Vec<Arc<str>> = pools.iter().map(|pool| Arc::clone(pool.pool.name())).collect();
+    let routes = problems.routes(&config, &names);
+    let trust = trust.map(|trust| match previous {
+        // The same store, so that connections need not be judged anew.
+        Some((_, generation)) if generation.trust.generation() == trust.generation() => Arc::clone(&generation.trust),
+        _ => Arc::new(trust),
+    });
+    let listeners = match &trust {
+        Some(trust) => problems.listeners(&config, &credentials, trust, lasting),
+        None => HashMap::new(),
+    };
+    let (Some(trust), Some(routes), false) = (trust, routes, report.has_errors()) else { return Err(report) };
+    for warning in trust.warnings().iter().chain(credentials.iter().flat_map(|c| c.warnings())) {
+        report.warn("trust", warning);
+    }
+    let agents_copy = config.trust.crl_is_agents_copy.then(|| materials.modified(&config.trust.crl)).flatten();
+    let generation = Generation {
+        number,
+        status_pool: names.iter().position(|name| &**name == "compilers"),
+        routes,
+        pools,
+        trust,
+        listeners,
+        settings: config.exchange,
+        revoked_close_rate: config.trust.revoked_close_rate,
+    };
+    Ok(Prepared { generation, config, fingerprint, credentials, agents_copy, report, member_tls })
+}
+
+/// What of a committed generation the next preparation builds on.
+#[derive(Clone)]
+pub(crate) struct Foundation {
+    pub(crate) config: Config,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) agents_copy: Option<std::time::SystemTime>,
+    member_tls: Vec<PreparedTls>,
+}
+
+impl Prepared {
+    /// Parts the generation from what the next preparation needs of it.
+    pub(crate) fn split(self) -> (Generation, Foundation, Report) {
+        let Self { generation, config, fingerprint, credentials: _, agents_copy, report, member_tls } = self;
+        (generation, Foundation { config, fingerprint, agents_copy, member_tls }, report)
+    }
+}
+
+/// The bytes of all materials by path.
+struct Materials<'a>(&'a config::Materials);
+
+impl Materials<'_> {
+    fn named(&self, paths: &[std::path::PathBuf]) -> Vec<Named<Vec<u8>>> {
+        paths
+            .iter()
+            .filter_map(|path| self.0.get(path)?.as_ref().ok())
+            .flat_map(|material| &material.blobs)
+            .map(|blob| Named { name: blob.name.clone(), value: blob.bytes.clone() })
+            .collect()
+    }
+
+    fn trust(
+        &self,
+        config: &Config,
+        ca: &[std::path::PathBuf],
+        crl: &[std::path::PathBuf],
+        previous: Option<&TrustStore>,
+    ) -> Result<TrustStore, Vec<PkiProblem>> {
+        let material = pki::Material { bundle: self.named(ca), crls: self.named(crl) };
+        TrustStore::build(&material, &config.trust.settings, &config.identity, previous)
+    }
+
+    fn credential(&self, files: &Credential) -> Result<pki::Credential, PkiProblem> {
+        let one = |path: &std::path::PathBuf| {
+            let name = path.display().to_string();
+            self.named(std::slice::from_ref(path)).pop().unwrap_or(Named { name, value: Vec::new() })
+        };
+        pki::Credential::parse(&one(&files.chain), &one(&files.key))
+    }
+
+    fn modified(&self, paths: &[std::path::PathBuf]) -> Option<std::time::SystemTime> {
+        paths.iter().filter_map(|path| self.0.get(path)?.as_ref().ok()?.modified).max()
+    }
+}
+
+/// Where problems of building are gathered.
+struct Problems<'a>(&'a mut Report);
+
+impl Problems<'_> {
+    fn one<T>(&mut self, key: &str, result: Result<T, PkiProblem>) -> Option<T> {
+        self.all(key, result.map_err(|problem| vec![problem]))
+    }
+
+    fn all<T>(&mut self, key: &str, result: Result<T, Vec<PkiProblem>>) -> Option<T> {
+        result.map_err(|problems| problems.iter().for_each(|problem| self.0.fail(key, problem, &[]))).ok()
+    }
+
+    fn pools(
+        &mut self,
+        config: &Config,
+        lasting: &Lasting,
+        member_tls: &[PreparedTls],
+        previous: Option<(&Config, &Generation)>,
+    ) -> Vec<PoolRuntime> {
+        let mut pools = Vec::new();
+        for settings in &config.pools {
+            let name = &settings.pool.name;
+            let tls = settings.tls.as_ref().and_then(|tls| member_tls.iter().find(|known| known.settings == *tls));
+            if settings.upstream.scheme == Scheme::Https && tls.is_none() {
+                continue; // Its problem has been told.
+            }
+            let kept = previous.and_then(|(old, generation)| {
+                let index = old.pools.iter().position(|pool| pool.pool.name == *name)?;
+                (old.pools[index].upstream == settings.upstream).then_some(&generation.pools[index])
+            });
+            let mut connectors = Vec::new();
+            for (index, member) in settings.pool.members.iter().enumerate() {
+                let spec = ConnectorSpec {
+                    address: &member.address,
+                    server_name: member.server_name.as_deref(),
+                    tls: tls.map(|tls| Arc::clone(&tls.config)),
+                    settings: settings.upstream,
+                    slots: lasting.slots(name, &member.address),
+                };
+                // A connector that has not changed keeps its idle connections.
+                let same = kept.and_then(|kept| kept.connectors.iter().find(|connector| connector.is(&spec)));
+                match same.map_or_else(|| Connector::new(spec).map(Arc::new), |same| Ok(Arc::clone(same))) {
+                    Ok(connector) => connectors.push(connector),
+                    Err(error) => self.0.fail(&format!("pools.{name}.members[{index}]"), &error, &[]),
+                }
+            }
+            pools.push(PoolRuntime {
+                pool: Pool::new(&settings.pool, &lasting.registry),
+                connectors,
+                rules: settings.rules,
+                settings: settings.upstream,
+                metrics: lasting.metrics.pool(name),
+            });
+        }
+        pools
+    }
+
+    fn routes(&mut self, config: &Config, names: &[Arc<str>]) -> Option<routing::RouteTable> {
+        if names.len() < config.pools.len() {
+            return None;
+        }
+        routing::RouteTable::new(&config.routes, names)
+            .map_err(|problems| problems.iter().for_each(|problem| self.0.fail("routes", problem, &[])))
+            .ok()
+    }
+
+    fn listeners(
+        &mut self,
+        config: &Config,
+        credentials: &[pki::Credential],
+        trust: &Arc<TrustStore>,
+        lasting: &Lasting,
+    ) -> HashMap<Arc<str>, Arc<ListenerTls>> {
+        let mut listeners = HashMap::new();
+        for settings in &config.listeners {
+            let policy = ListenerPolicy {
+                client_cert: match settings.client_cert {
+                    listener::ClientCert::Optional => pki::ClientCert::Optional,
+                    listener::ClientCert::Required => pki::ClientCert::Required,
+                },
+                on_invalid: match settings.on_invalid {
+                    listener::OnInvalid::Abort => pki::OnInvalid::Abort,
+                    listener::OnInvalid::Explain | listener::OnInvalid::Forward => pki::OnInvalid::Defer,
+                },
+            };
+            // The cell when there is one; before the first commit the store that is about to be in force.
+            let (cell, first) = (Arc::clone(&lasting.cell), Arc::clone(trust));
+            let hints = Arc::clone(trust);
+            let verifier = ClientVerifier::new(
+                policy,
+                Arc::new(move || cell.get().map_or_else(|| Arc::clone(&first), |cell| Arc::clone(&cell.load().trust))),
+            )
+            .hinting(&hints);
+            let key = format!("listeners.{}", settings.name);
+            if let Some(tls) = self.one(&key, pki::server_config(Arc::new(verifier), credentials, &lasting.tickets)) {
+                listeners.insert(Arc::from(settings.name.as_str()), Arc::new(ListenerTls { settings: settings.clone(), tls }));
+            }
+        }
+        listeners
+    }
+}

@@ -1,0 +1,116 @@
+//! What a Puppet server would say.
+
+use serde_json::json;
+
+use super::{Recorded, Shared, lock};
+use crate::reply::Reply;
+
+impl Shared {
+    /// What a Puppet server would say.
+    pub(super) fn puppet(&self, request: &Recorded) -> Reply {
+        let segments: Vec<&str> = request.path().split('/').skip(1).collect();
+        let reply = match (request.method.as_str(), segments.as_slice()) {
+            ("GET", ["status", "v1", "simple", ..]) => Reply::ok("running"),
+            (_, ["puppet-ca", "v1", rest @ ..]) => return self.puppet_ca(request, rest),
+            ("POST" | "GET", ["puppet", "v3", "catalog", name]) => Reply::json(
+                &json!({ "name": name, "version": 1, "compiler": self.name, "resources": [], "edges": [] }),
+            ),
+            ("GET", ["puppet", "v3", "node", name]) => {
+                Reply::json(&json!({ "name": name, "parameters": {} }))
+            }
+            ("PUT", ["puppet", "v3", "facts", name]) => Reply::json(&json!([name])),
+            ("PUT", ["puppet", "v3", "report", _]) => Reply::json(&json!([])),
+            ("GET", ["puppet", "v3", "file_metadatas", ..]) => Reply::json(&json!([])),
+            ("GET", ["puppet", "v3", "file_metadata", rest @ ..]) => {
+                Reply::json(&json!({ "path": rest.join("/"), "type": "file" }))
+            }
+            (
+                "GET",
+                [
+                    "puppet",
+                    "v3",
+                    "file_content" | "static_file_content",
+                    rest @ ..,
+                ],
+            ) => Reply::status(200)
+                .header("Content-Type", "application/octet-stream")
+                .body(format!("content of {}", rest.join("/")).as_bytes()),
+            ("GET", ["puppet", "v3", "environments"]) => {
+                Reply::json(&json!({ "environments": {} }))
+            }
+            (_, ["puppet", "v3", "file_bucket_file", algorithm, sum, ..]) => {
+                self.file_bucket(request, algorithm, sum)
+            }
+            _ => return not_found(request),
+        };
+        reply
+            .header("X-Puppet-Version", PUPPET_VERSION)
+            .header("X-Puppet-Compiler-Name", &self.name)
+    }
+
+    fn puppet_ca(&self, request: &Recorded, rest: &[&str]) -> Reply {
+        let reply = match (request.method.as_str(), rest, &self.ca) {
+            (_, _, None) => return not_found(request),
+            ("GET", ["certificate", "ca"], Some(ca)) => Reply::ok(&ca.bundle_pem()),
+            ("GET", ["certificate_revocation_list", "ca"], Some(ca)) => Reply::ok(&ca.crl_pem()),
+            ("GET", ["certificate", name], _) => match lock(&self.published).get(*name) {
+                Some(pem) => Reply::ok(pem),
+                None => return not_found(request),
+            },
+            ("PUT", ["certificate_request", name], _) => {
+                let mut requested = lock(&self.requested);
+                if requested.contains_key(*name) {
+                    let text = format!(
+                        "{name} already has a requested certificate; ignoring certificate request"
+                    );
+                    Reply::status(400)
+                        .header("Content-Type", "text/plain")
+                        .body(text.as_bytes())
+                } else {
+                    requested.insert((*name).to_owned(), request.body.kept.clone());
+                    Reply::ok("")
+                }
+            }
+            ("GET", ["certificate_request", name], _) => match lock(&self.requested).get(*name) {
+                Some(pem) => Reply::status(200)
+                    .header("Content-Type", "text/plain")
+                    .body(pem),
+                None => return not_found(request),
+            },
+            ("GET", ["certificate_status", name], _) => {
+                Reply::json(&json!({ "name": name, "state": "signed" }))
+            }
+            ("PUT", ["certificate_status", _] | ["clean"], _) | ("POST", ["sign", ..], _) => {
+                Reply::status(204)
+            }
+            _ => return not_found(request),
+        };
+        reply.header("X-Puppet-Version", PUPPET_VERSION)
+    }
+
+    /// Every compiler has a bucket of its own.
+    fn file_bucket(&self, request: &Recorded, algorithm: &str, sum: &str) -> Reply {
+        let key = format!("{algorithm}/{sum}");
+        let mut bucket = lock(&self.bucket);
+        match (request.method.as_str(), bucket.get(&key)) {
+            ("PUT", _) => {
+                bucket.insert(key, request.body.kept.clone());
+                Reply::status(200)
+            }
+            ("GET" | "HEAD", Some(bytes)) => Reply::status(200)
+                .header("Content-Type", "application/octet-stream")
+                .body(bytes),
+            _ => not_found(request),
+        }
+    }
+}
+
+fn not_found(request: &Recorded) -> Reply {
+    let text = format!("Not Found: Could not find {}", request.path());
+    Reply::status(404)
+        .header("Content-Type", "text/plain")
+        .body(text.as_bytes())
+}
+
+/// What the stand-in says it is.
+const PUPPET_VERSION: &str = "8.7.0";
