@@ -454,21 +454,30 @@ impl Shared {
                 if !shared.running.load(Ordering::SeqCst) {
                     return;
                 }
+                // Counted and listed before the next accept, so that `kill` misses none.
+                let number = shared.opened(&socket);
                 let shared = Arc::clone(&shared);
                 // Its end is the end of the socket, which `kill` brings about.
-                thread::spawn(move || shared.connection(socket));
+                thread::spawn(move || {
+                    let served = shared.serve(number, socket);
+                    shared.closed(number, served);
+                });
             }
         })
     }
 
-    fn connection(&self, socket: Socket) {
+    fn opened(&self, socket: &Socket) -> u64 {
         let number = self.next_connection.fetch_add(1, Ordering::SeqCst);
         let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
         self.open_max.fetch_max(open, Ordering::SeqCst);
         if let Ok(twin) = socket.try_clone() {
             lock(&self.live).insert(number, twin);
         }
-        if let Err(error) = self.serve(number, socket) {
+        number
+    }
+
+    fn closed(&self, number: u64, served: io::Result<()>) {
+        if let Err(error) = served {
             lock(&self.errors).push(format!("connection {number}: {error}"));
         }
         lock(&self.live).remove(&number);

@@ -195,7 +195,7 @@ pub(super) trait Transport: Read + Write {
 
 impl Transport for Socket {
     fn finish(&mut self) {
-        Socket::finish(self);
+        Self::finish(self);
     }
 }
 
