@@ -4,6 +4,9 @@
 use std::fmt;
 
 use rustls_pki_types::{SubjectPublicKeyInfoDer, UnixTime};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
 
 use crate::der::{self, DerError, Element, Reader};
 
@@ -228,6 +231,39 @@ impl fmt::Display for Day {
             second % 60
         )
     }
+}
+
+/// The DNS names and addresses of a certificate's subjectAltName, each once.
+pub(crate) fn names(leaf: &[u8]) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(leaf) else {
+        return Vec::new();
+    };
+    let Ok(Some(extension)) = certificate.subject_alternative_name() else {
+        return Vec::new();
+    };
+    let mut names = Vec::new();
+    for name in &extension.value.general_names {
+        let name = match name {
+            GeneralName::DNSName(name) => (*name).to_owned(),
+            GeneralName::IPAddress(bytes) => match address(bytes) {
+                Some(address) => address.to_string(),
+                None => continue,
+            },
+            _ => continue,
+        };
+        // Puppet's CA writes its own name twice.
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+fn address(bytes: &[u8]) -> Option<std::net::IpAddr> {
+    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
+        return Some(v4.into());
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(Into::into)
 }
 
 fn extensions(mut tbs: Reader<'_>) -> Result<Extensions, DerError> {

@@ -6,12 +6,9 @@ use rustls::crypto::aws_lc_rs;
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 use rustls_pki_types::{CertificateDer, UnixTime};
-use x509_parser::certificate::X509Certificate;
-use x509_parser::extensions::GeneralName;
-use x509_parser::prelude::FromDer;
 
 use crate::bundle::Fingerprint;
-use crate::certificate::{Certificate, Subject};
+use crate::certificate::{self, Certificate, Subject};
 use crate::pem::{self, Named};
 use crate::problem::PkiProblem;
 
@@ -61,7 +58,7 @@ impl Credential {
             }
             Err(error) => return Err(leaf.malformed("certificate", error)),
         }
-        let names = names(&leaf.der);
+        let names = certificate::names(&leaf.der);
         let mut warnings = Vec::new();
         if names.is_empty() {
             warnings.push(format!(
@@ -125,36 +122,4 @@ impl Credential {
     pub(crate) fn certified_key(&self) -> CertifiedKey {
         (*self.key).clone()
     }
-}
-
-fn names(leaf: &[u8]) -> Vec<String> {
-    let Ok((_, certificate)) = X509Certificate::from_der(leaf) else {
-        return Vec::new();
-    };
-    let Ok(Some(extension)) = certificate.subject_alternative_name() else {
-        return Vec::new();
-    };
-    let mut names = Vec::new();
-    for name in &extension.value.general_names {
-        let name = match name {
-            GeneralName::DNSName(name) => (*name).to_owned(),
-            GeneralName::IPAddress(bytes) => match address(bytes) {
-                Some(address) => address.to_string(),
-                None => continue,
-            },
-            _ => continue,
-        };
-        // Puppet's CA writes its own name twice.
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
-}
-
-fn address(bytes: &[u8]) -> Option<std::net::IpAddr> {
-    if let Ok(v4) = <[u8; 4]>::try_from(bytes) {
-        return Some(v4.into());
-    }
-    <[u8; 16]>::try_from(bytes).ok().map(Into::into)
 }

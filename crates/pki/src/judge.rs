@@ -32,7 +32,8 @@ pub struct Judgement {
 impl Judgement {
     /// Whether the verdict holds still: same trust, and no certificate or CRL it rests on has run out since.
     ///
-    /// This is what a connection asks on each request: a comparison, and a second one for a verified client.
+    /// This is what a connection asks on each request: a comparison, and a second one for a verified client. A client
+    /// refused for a certificate whose time is to come stays refused until it connects anew or the trust changes.
     pub fn is_current(&self, generation: u64, now: UnixTime) -> bool {
         let in_time = self
             .chain
@@ -68,7 +69,7 @@ impl VerifiedChain {
 }
 
 /// One certificate on a path, as revocation sees it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Link {
     issuer: Arc<Issuer>,
     /// In its shortest form.
@@ -172,7 +173,7 @@ impl TrustStore {
         }
         let good_until = self.unrevoked(&chain.links, chain.earliest_end, now).ok()?;
         Some(Arc::new(VerifiedChain {
-            links: chain.links.iter().map(Link::clone).collect(),
+            links: chain.links.clone(),
             earliest_end: chain.earliest_end,
             good_until,
             paths: chain.paths,
@@ -519,13 +520,6 @@ impl Link {
         Self {
             issuer,
             serial: certificate.serial.into(),
-        }
-    }
-
-    fn clone(&self) -> Self {
-        Self {
-            issuer: Arc::clone(&self.issuer),
-            serial: self.serial.clone(),
         }
     }
 }

@@ -9,7 +9,7 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, Signatu
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
-use crate::certificate::{Certificate, Subject};
+use crate::certificate::{Certificate, Subject, names};
 use crate::judge::Fault;
 use crate::signature;
 use crate::store::TrustStore;
@@ -153,10 +153,12 @@ fn check_name(leaf: &CertificateDer<'_>, server_name: &ServerName<'_>) -> Result
         .into());
     }
     let parsed = EndEntityCert::try_from(leaf).map_err(|_| unreadable())?;
-    let presented = match parsed.verify_is_valid_for_subject_name(server_name) {
-        Ok(()) => return Ok(()),
-        Err(webpki::Error::CertNotValidForName(context)) => context.presented.join(", "),
-        Err(_) => "no name that can be read".into(),
+    if parsed.verify_is_valid_for_subject_name(server_name).is_ok() {
+        return Ok(());
+    }
+    let presented = match names(leaf) {
+        names if names.is_empty() => "no name that can be read".into(),
+        names => names.join(", "),
     };
     Err(MemberError::WrongName {
         certificate,

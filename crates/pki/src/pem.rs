@@ -1,6 +1,6 @@
 //! Reading PEM: certificates, CRLs and keys out of named bytes, with the block that is wrong.
 
-use rustls_pki_types::pem::{PemObject, SectionKind};
+use rustls_pki_types::pem::{Error, PemObject, SectionKind};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::problem::PkiProblem;
@@ -73,7 +73,6 @@ pub(crate) fn crls(material: &Named<Vec<u8>>) -> Result<Vec<Block>, PkiProblem> 
 /// # Errors
 /// Text that is not PEM, or holds no key. An encrypted key is no key: nobody is there to type the password.
 pub(crate) fn private_key(material: &Named<Vec<u8>>) -> Result<PrivateKeyDer<'static>, PkiProblem> {
-    use rustls_pki_types::pem::Error;
     PrivateKeyDer::from_pem_slice(&material.value).map_err(|error| match error {
         Error::NoItemsFound if contains(&material.value, b"-----BEGIN ENCRYPTED PRIVATE KEY") => {
             PkiProblem::UnusableKey {
@@ -85,11 +84,10 @@ pub(crate) fn private_key(material: &Named<Vec<u8>>) -> Result<PrivateKeyDer<'st
             what: "key",
             name: material.name.clone(),
         },
-        // The reader's own text may quote the line, and this is a key: none of it is passed on.
-        _ => PkiProblem::NotPem {
+        error => PkiProblem::NotPem {
             what: "key",
             name: material.name.clone(),
-            why: "a block is damaged".into(),
+            why: in_words(&error).into(),
         },
     })
 }
@@ -115,7 +113,7 @@ fn blocks(
         let (kind, der) = section.map_err(|error| PkiProblem::NotPem {
             what,
             name: material.name.clone(),
-            why: format!("block {}: {error}", index + 1),
+            why: format!("block {}: {}", index + 1, in_words(&error)),
         })?;
         if kind == wanted {
             found.push(Block {
@@ -132,6 +130,16 @@ fn blocks(
         });
     }
     Ok(found)
+}
+
+/// What is wrong, without the reader's own text: that quotes the line, and the line may be of a key.
+fn in_words(error: &Error) -> &'static str {
+    match error {
+        Error::MissingSectionEnd { .. } => "its END line is missing",
+        Error::IllegalSectionStart { .. } => "its BEGIN line is damaged",
+        Error::Base64Decode(_) => "its base64 is damaged",
+        _ => "it cannot be read",
+    }
 }
 
 fn contains(bytes: &[u8], needle: &[u8]) -> bool {

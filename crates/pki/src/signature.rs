@@ -119,3 +119,44 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 const RSA_ENCRYPTION: &[u8] = &[
     0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An RSA key whose modulus has so many bytes, all of them 0xc1.
+    fn rsa(modulus_bytes: u16) -> Vec<u8> {
+        let wrap = |tag: u8, content: &[u8]| {
+            let length = u16::try_from(content.len()).expect("short").to_be_bytes();
+            [&[tag, 0x82][..], &length, content].concat()
+        };
+        let modulus = [&[0][..], &vec![0xc1; usize::from(modulus_bytes)]].concat();
+        let key = wrap(
+            der::SEQUENCE,
+            &[wrap(der::INTEGER, &modulus), vec![2, 3, 1, 0, 1]].concat(),
+        );
+        let algorithm = [&[0x30, 13][..], RSA_ENCRYPTION, &[5, 0]].concat();
+        let bits = wrap(der::BIT_STRING, &[&[0][..], &key].concat());
+        wrap(der::SEQUENCE, &[algorithm, bits].concat())
+    }
+
+    #[test]
+    fn rsa_keys_are_verifiable_from_2048_to_8192_bits() {
+        for (bytes, expected) in [
+            (255, false),
+            (256, true),
+            (512, true),
+            (1024, true),
+            (1025, false),
+        ] {
+            assert_eq!(is_verifiable(&rsa(bytes)), expected, "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_not_verifiable() {
+        for bytes in [&[][..], &[0x30, 0], &[0x30, 2, 0x30, 0], &rsa(256)[..100]] {
+            assert!(!is_verifiable(bytes));
+        }
+    }
+}

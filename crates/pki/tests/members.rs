@@ -37,7 +37,7 @@ fn a_member_is_believed_by_chain_and_by_a_name_of_its_subject_alt_names() {
             text,
             format!(
                 "the member's certificate CN=c1.example.com is not for {name} but for \
-                 DnsName(\"c1.example.com\"), DnsName(\"puppet\"), IpAddress(192.0.2.7); set `server_name` if that is \
+                 c1.example.com, puppet, 192.0.2.7; set `server_name` if that is \
                  the member's name"
             )
         );
@@ -217,11 +217,11 @@ fn a_bad_key_is_told_without_a_byte_of_it() {
         ("", "key \"key.pem\": holds no key"),
         (
             "-----BEGIN PRIVATE KEY-----\nc2VjcmV0!\n-----END PRIVATE KEY-----\n",
-            "key \"key.pem\": not PEM: a block is damaged",
+            "key \"key.pem\": not PEM: its base64 is damaged",
         ),
         (
             "-----BEGIN PRIVATE KEY-----c2VjcmV0",
-            "key \"key.pem\": not PEM: a block is damaged",
+            "key \"key.pem\": not PEM: its BEGIN line is damaged",
         ),
         (
             "-----BEGIN ENCRYPTED PRIVATE KEY-----\nc2VjcmV0\n-----END ENCRYPTED PRIVATE KEY-----\n",
