@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Response, StatusCode, Version,
-    header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER},
+    HeaderMap, HeaderValue, Response, StatusCode, Version,
+    header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER},
     response::Parts,
 };
 use identity::{X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
@@ -117,12 +117,21 @@ pub(crate) fn judge_answer(head: &Parts, class: Class, unguarded: bool, member: 
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return answer("unasked-upgrade");
     }
-    // Agents take a 404 for "not signed yet" or "no such file"; one that no Puppet code gave means neither.
     let puppet = class != Class::Unknown && !unguarded;
-    if puppet && head.status == StatusCode::NOT_FOUND && !head.headers.contains_key(X_PUPPET_VERSION) {
+    if puppet && head.status == StatusCode::NOT_FOUND && is_jettys_own(&head.headers) {
         return answer("member-starting");
     }
     Ok(())
+}
+
+/// Whether Jetty answered because no Puppet service is mounted there (yet, or any more). Agents would take that 404
+/// for "not signed yet" or "no such file" (docs/decisions/starting-server-404.md).
+fn is_jettys_own(headers: &HeaderMap) -> bool {
+    let begins = |name, text: &str| {
+        headers.get(name).is_some_and(|value| value.as_bytes().get(..text.len()).is_some_and(|v| v.eq_ignore_ascii_case(text.as_bytes())))
+    };
+    !headers.contains_key(X_PUPPET_VERSION)
+        && (begins(CACHE_CONTROL, "must-revalidate,no-cache,no-store") || begins(CONTENT_TYPE, "text/html"))
 }
 
 /// A member's response on its way to the client.
