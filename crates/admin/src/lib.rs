@@ -16,13 +16,11 @@ pub mod settings;
 mod api;
 mod client;
 mod control;
-mod live;
 mod serve;
 mod status;
 
 pub use client::{Client, ClientError};
 pub use control::{Control, MemberStateError, ReloadOutcome, ReloadResult};
-pub use live::set_member_state;
 pub use serve::serve;
 pub use status::{
     AdministrativeState, CaStatus, CrlStatus, GenerationStatus, Health, LastReload, ListenerStatus,
