@@ -58,21 +58,22 @@ enum Fate {
 }
 
 impl Fate {
-    /// As the lines `pool: NAME` or `answer: STATUS …` tell it.
+    /// As the lines `pool NAME`, `answer STATUS …` and `path refused with STATUS` tell it.
     #[track_caller]
     fn told(outcome: &Outcome) -> Self {
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-        let word = |line: &str| line.split([' ', ',']).next().unwrap_or_default().to_owned();
         let fate = outcome.stdout.lines().find_map(|line| {
-            let pool = line
-                .strip_prefix("pool: ")
-                .map(|rest| Self::Pool(word(rest)));
-            let answer = || {
-                Some(Self::Answer(
-                    word(line.strip_prefix("answer: ")?).parse().ok()?,
-                ))
-            };
-            pool.or_else(answer)
+            let words: Vec<&str> = line
+                .split([' ', ':'])
+                .filter(|word| !word.is_empty())
+                .collect();
+            match words[..] {
+                ["pool", name] => Some(Self::Pool(name.to_owned())),
+                ["answer", "here", status, ..]
+                | ["answer", status, ..]
+                | ["path", "refused", "with", status, ..] => status.parse().ok().map(Self::Answer),
+                _ => None,
+            }
         });
         fate.unwrap_or_else(|| panic!("neither pool nor answer in {}", outcome.stdout))
     }

@@ -2,7 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests work with files")]
 
+mod admin;
 mod cli;
+mod explain;
 mod identity;
 mod support;
 mod tidy;
