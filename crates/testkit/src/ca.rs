@@ -10,11 +10,14 @@ use std::{
 };
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension,
-    DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair,
-    KeyUsagePurpose, RevocationReason, RevokedCertParams, SanType, SerialNumber,
+    BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams,
+    CustomExtension, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod,
+    KeyPair, KeyUsagePurpose, PublicKeyData, RevocationReason, RevokedCertParams, SanType,
+    SerialNumber,
 };
 use time::{Duration, OffsetDateTime};
+
+use crate::enrolment::{RequestError, SigningRequest};
 
 /// A certificate with its key: an agent's, a server's, the proxy's own.
 #[derive(Clone, Debug)]
@@ -149,6 +152,23 @@ impl Ca {
     /// An agent's certificate as the Puppet CA signs it.
     pub fn agent(&self, certname: &str) -> Credential {
         self.leaf(certname).issue()
+    }
+
+    /// What a signing request asks for, signed as Puppet's CA does; the key stays with the agent.
+    ///
+    /// # Errors
+    /// If it is no request, or its signature does not fit its key.
+    pub fn sign(&self, request_pem: &[u8]) -> Result<Credential, RequestError> {
+        let request = SigningRequest::parse(request_pem)?;
+        let (certificate, serial) = self.leaf(&request.certname).signed(&request.key);
+        Ok(Credential {
+            certname: request.certname,
+            cert_pem: certificate.pem(),
+            key_pem: String::new(),
+            cert_der: certificate.der().to_vec(),
+            intermediates_pem: String::new(),
+            serial,
+        })
     }
 
     /// A server's certificate: certname, `puppet`, `localhost` and the loopback address as names.
@@ -441,8 +461,22 @@ impl LeafBuilder {
         self
     }
 
-    /// Signs it.
-    pub fn issue(mut self) -> Credential {
+    /// Signs it over a fresh key.
+    pub fn issue(self) -> Credential {
+        let certname = self.certname.clone();
+        let key = new_key();
+        let (cert, serial) = self.signed(&key);
+        Credential {
+            certname,
+            cert_pem: cert.pem(),
+            key_pem: key.serialize_pem(),
+            cert_der: cert.der().to_vec(),
+            intermediates_pem: String::new(),
+            serial,
+        }
+    }
+
+    fn signed(mut self, key: &impl PublicKeyData) -> (Certificate, u64) {
         if self.san {
             let name = self.certname.as_str().try_into();
             // A certname that is no IA5 text gets no alternative name; the CN still carries it.
@@ -459,19 +493,11 @@ impl LeafBuilder {
         state.serial += 1;
         let serial = state.serial + INTERMEDIATE_SERIAL;
         self.params.serial_number = Some(SerialNumber::from(serial));
-        let key = new_key();
-        let cert = self
+        let certificate = self
             .params
-            .signed_by(&key, &state.issuing().issuer)
+            .signed_by(key, &state.issuing().issuer)
             .expect("parameters in a test can be signed");
-        Credential {
-            certname: self.certname,
-            cert_pem: cert.pem(),
-            key_pem: key.serialize_pem(),
-            cert_der: cert.der().to_vec(),
-            intermediates_pem: String::new(),
-            serial,
-        }
+        (certificate, serial)
     }
 }
 

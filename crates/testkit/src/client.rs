@@ -231,7 +231,7 @@ impl Client {
     /// # Errors
     /// As the connect or the handshake fails.
     pub fn connect(&self) -> Result<Connection, ClientError> {
-        let mut socket = self.dial().map_err(ClientError::Connect)?;
+        let socket = self.dial().map_err(ClientError::Connect)?;
         let io = match &self.tls {
             None => Io::Plain(socket),
             Some(config) => {
@@ -239,6 +239,7 @@ impl Client {
                     .expect("a server name in a test is valid");
                 let mut tls =
                     ClientConnection::new(Arc::clone(config), name).map_err(ClientError::Tls)?;
+                let mut socket = Forgiving(socket);
                 while tls.is_handshaking() {
                     tls.complete_io(&mut socket)
                         .map_err(|error| match error.kind() {
@@ -423,7 +424,7 @@ impl Connection {
         head.into_bytes()
     }
 
-    /// Sends these bytes.
+    /// Sends these bytes. Over TLS a peer that has gone is told by the next read, with its alert.
     ///
     /// # Errors
     /// If the peer does not take them.
@@ -683,14 +684,7 @@ const TRUSTED_PREFIXES: &[&str] = &[
 /// A server that answers early may have stopped reading: its answer counts, not our failed write.
 fn ignore_broken_pipe(error: ClientError) -> Result<(), ClientError> {
     match error {
-        ClientError::Broken(ref cause)
-            if matches!(
-                cause.kind(),
-                ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted
-            ) =>
-        {
-            Ok(())
-        }
+        ClientError::Broken(cause) if is_gone(&cause) => Ok(()),
         error => Err(error),
     }
 }
@@ -741,14 +735,14 @@ pub(crate) fn private_key(pem: &str) -> PrivateKeyDer<'static> {
 
 enum Io {
     Plain(Socket),
-    Tls(Box<StreamOwned<ClientConnection, Socket>>),
+    Tls(Box<StreamOwned<ClientConnection, Forgiving>>),
 }
 
 impl Io {
     fn socket(&self) -> &Socket {
         match self {
             Self::Plain(socket) => socket,
-            Self::Tls(tls) => &tls.sock,
+            Self::Tls(tls) => &tls.sock.0,
         }
     }
 }
@@ -776,6 +770,36 @@ impl Write for Io {
             Self::Tls(tls) => tls.flush(),
         }
     }
+}
+
+/// A socket whose failed writes are told by the next read: TLS would give up at them, and the peer's alert, which
+/// lies there to be read, would be lost.
+struct Forgiving(Socket);
+
+impl Read for Forgiving {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Forgiving {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(error) if is_gone(&error) => Ok(bytes.len()),
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted
+    )
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@
 
 mod ca;
 mod client;
+mod enrolment;
 mod log;
 mod message;
 mod metrics;
@@ -34,6 +35,7 @@ mod wait;
 
 pub use ca::{Ca, Credential, LeafBuilder};
 pub use client::{Client, ClientError, Connection};
+pub use enrolment::{Enrolment, RequestError};
 pub use message::{Body, Framing, Headers, Interim, Response};
 pub use metrics::Metrics;
 pub use port::{Port, PortLock};

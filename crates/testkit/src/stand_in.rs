@@ -26,6 +26,7 @@ use self::answer::{After, Transport, give};
 use crate::{
     ca::{Ca, Credential},
     client::{certificates, private_key},
+    enrolment::RequestError,
     message::{Body, Headers, MessageReader, request_framing, request_head},
     reply::{Gate, Reply},
     socket::Socket,
@@ -201,6 +202,18 @@ impl StandIn {
     pub fn publish(&self, credential: &Credential) {
         lock(&self.shared.published)
             .insert(credential.certname.clone(), credential.cert_pem.clone());
+    }
+
+    /// Signs the request that has come for this name, as `puppetserver ca sign` does: `certificate/NAME` answers from now on.
+    ///
+    /// # Errors
+    /// If none has come, or it cannot be signed.
+    pub fn sign(&self, certname: &str) -> Result<Credential, RequestError> {
+        let ca = self.shared.ca.as_ref().ok_or(RequestError::Missing)?;
+        let request = lock(&self.shared.requested).remove(certname);
+        let credential = ca.sign(&request.ok_or(RequestError::Missing)?)?;
+        self.publish(&credential);
+        Ok(credential)
     }
 
     /// Requests in order of their heads, probes left out.
