@@ -25,7 +25,7 @@ proxy_start() {
   fi
   proxy_environment
   sh -c "exec $LAB_PROXY" >>"$LAB_DIR/proxy/log/stdout.log" 2>&1 </dev/null &
-  echo $! >"$LAB_DIR/proxy.pid"
+  started proxy
   wait_for 30 "the proxy to answer" proxy_answers
   say "proxy runs, members $MEMBERS"
 }

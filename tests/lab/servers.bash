@@ -87,7 +87,7 @@ server_start() { # server_start NAME: in the background; one compiling thread, t
     -jar /usr/share/puppetserver/puppetserver.jar \
     --config "$dir/conf.d" --bootstrap-config "$dir/services.d" --restart-file "$dir/run/restart" \
     >"$dir/log/stdout.log" 2>&1 </dev/null &
-  echo $! >"$LAB_DIR/$1.pid"
+  started "$1"
 }
 
 wait_running() { # wait_running NAME: until the server says so
@@ -112,6 +112,10 @@ wait_for() { # wait_for SECONDS WHAT COMMAND...: until the command succeeds
   done
 }
 
+started() { # started NAME: note the last background process; how it ends is no news of this shell's
+  echo $! >"$LAB_DIR/$1.pid"
+  disown
+}
 alive() { [ -f "$LAB_DIR/$1.pid" ] && kill -0 "$(cat "$LAB_DIR/$1.pid")" 2>/dev/null; }
 gone() { ! alive "$1"; }
 
