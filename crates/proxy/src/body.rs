@@ -27,8 +27,8 @@ pub enum BodyFault {
     /// The client sent nothing for too long.
     #[error("the client sent nothing of its body for {0:?}")]
     Idle(Duration),
-    /// The client went away or broke the framing.
-    #[error("the client broke off its body")]
+    /// The client broke the framing, or went away.
+    #[error("the request body is not framed as its head says, or broke off")]
     Broken,
 }
 

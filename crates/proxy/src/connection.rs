@@ -28,6 +28,8 @@ pub(crate) struct Conn {
     pub(crate) closing: Cell<bool>,
     /// The grace is over.
     pub(crate) cut: Cell<bool>,
+    /// Why we broke off, whatever was under way.
+    pub(crate) broken_off: Cell<Option<&'static str>>,
     _permit: Permit,
 }
 
@@ -63,6 +65,7 @@ impl Conn {
             requests: Cell::new(0),
             closing: Cell::new(false),
             cut: Cell::new(false),
+            broken_off: Cell::new(None),
             _permit: permit,
         };
         (conn, io)
@@ -85,6 +88,11 @@ impl Conn {
             *standing = anew;
         }
         standing.clone()
+    }
+
+    /// Who the client was when last asked.
+    pub(crate) fn last_standing(&self) -> Standing {
+        self.standing.borrow().clone()
     }
 
     /// Generation of the trust store that was last asked.

@@ -57,7 +57,7 @@ impl ProxyError {
             Self::Refused(refusal) => refusal.reason,
             Self::Body(BodyFault::TooLarge(_)) => "body-too-large",
             Self::Body(BodyFault::Idle(_)) => "body-timeout",
-            Self::Body(BodyFault::Broken) => "client-gone",
+            Self::Body(BodyFault::Broken) => "body-broken",
             Self::Unavailable { reason, .. } | Self::Answer { reason, .. } => reason,
             Self::Unreachable(error) => error.reason(),
             Self::Broken { .. } => "member-broke-off",

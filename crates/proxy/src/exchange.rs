@@ -1,6 +1,6 @@
 //! The request path in one function: every request passes [`handle`].
 
-use std::{future::Future, pin::pin, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::Cell, future::Future, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::{Failure, Lease, PickError, Progress, RetryPolicy, RetryVerdict, Stage as AttemptStage, key_hash};
 use http::{
@@ -11,7 +11,7 @@ use http::{
 use hyper::body::Incoming;
 use listener::{Stage, Standing};
 use routing::{CanonicalPath, Decision, Plan, Question, RetryClass};
-use telemetry::AttemptResult;
+use telemetry::{AttemptResult, PoolMetrics};
 use tokio::time::sleep;
 use upstream::{AttemptError, DialError, DialStage, Exchange, Scrubbed};
 
@@ -158,12 +158,13 @@ impl Attempts<'_> {
             let member = Arc::clone(lease.member().address());
             attempts += 1;
             exchanged.attempted(&member, &self.pool.metrics);
+            let counted = CountedAttempt { metrics: &self.pool.metrics, result: Cell::new(AttemptResult::Abandoned) };
             match self.attempt(&lease, &exchanged.upload, attempts > 1).await {
                 Ok(exchange) => {
                     if let Some(change) = lease.member().answered() {
                         self.worker.shared.health_changed(self.pool.pool.name(), &member, &change);
                     }
-                    self.pool.metrics.attempt(AttemptResult::Ok);
+                    counted.result.set(AttemptResult::Ok);
                     exchanged.connected(exchange.connect);
                     exchanged.answered(exchange.head.status);
                     respond::judge_answer(&exchange.head, self.plan.endpoint.class, self.plan.route.unguarded, &member)?;
@@ -171,7 +172,7 @@ impl Attempts<'_> {
                     return Ok(exchange);
                 }
                 Err((failure, error)) => {
-                    self.note_failure(&lease, &failure, &error);
+                    self.note_failure(&lease, &failure, &error, &counted);
                     let progress = Progress {
                         attempts,
                         response_started: false,
@@ -269,7 +270,7 @@ impl Attempts<'_> {
     }
 
     /// Tells metrics, events and the member's health of a failed attempt.
-    fn note_failure(&self, lease: &Lease, failure: &Failure, error: &ProxyError) {
+    fn note_failure(&self, lease: &Lease, failure: &Failure, error: &ProxyError, counted: &CountedAttempt<'_>) {
         let result = match (failure.stage, error) {
             (_, ProxyError::Late { .. }) => AttemptResult::Timeout,
             (_, ProxyError::Body(_)) => AttemptResult::Abandoned,
@@ -279,7 +280,7 @@ impl Attempts<'_> {
             (AttemptStage::SendHead | AttemptStage::SendBody, _) => AttemptResult::Send,
             (AttemptStage::ReceiveHead, _) => AttemptResult::Receive,
         };
-        self.pool.metrics.attempt(result);
+        counted.result.set(result);
         let member = lease.member();
         tracing::warn!(
             pool = %self.pool.pool.name(), member = %member.address(), result = result.as_str(),
@@ -289,6 +290,18 @@ impl Attempts<'_> {
         if refused && let Some(change) = member.connect_refused(self.worker.shared.now()) {
             self.worker.shared.health_changed(self.pool.pool.name(), member.address(), &change);
         }
+    }
+}
+
+/// Counts an attempt when it is over; one that is dropped half-way was abandoned by its client.
+struct CountedAttempt<'a> {
+    metrics: &'a PoolMetrics,
+    result: Cell<AttemptResult>,
+}
+
+impl Drop for CountedAttempt<'_> {
+    fn drop(&mut self) {
+        self.metrics.attempt(self.result.get());
     }
 }
 

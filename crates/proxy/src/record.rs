@@ -17,7 +17,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use listener::{HandshakeEnd, Stage, Standing};
 use routing::{Class, Plan};
-use telemetry::{AccessRecord, HandshakeResult, Limit, PoolMetrics, RefusedBecause, RequestMetrics, Spoken, SpokenCopy, Times};
+use telemetry::{AccessRecord, HandshakeResult, Limit, PoolMetrics, RequestMetrics, Spoken, SpokenCopy, Times};
 use tokio::time::timeout;
 use upstream::{Lent, Scrubbing};
 
@@ -40,6 +40,8 @@ pub(crate) enum EndedBy {
     Member,
     /// The member's body stood still for too long.
     MemberIdle,
+    /// We broke off, for this reason.
+    Us(&'static str),
 }
 
 /// One exchange from its head to its last byte. Whatever ends it, the lease goes back and one record is written.
@@ -165,7 +167,11 @@ impl Exchanged {
         }
         if matches!(error, ProxyError::Body(_)) {
             self.last = true;
-            self.conn.metrics.limit(if error.reason() == Some("body-too-large") { Limit::Body } else { Limit::BodyTimeout });
+            match error.reason() {
+                Some("body-too-large") => self.conn.metrics.limit(Limit::Body),
+                Some("body-timeout") => self.conn.metrics.limit(Limit::BodyTimeout),
+                _ => {}
+            }
         }
         let record = self.record_mut();
         record.status = Some(status.as_u16());
@@ -236,6 +242,7 @@ impl Exchanged {
         record.times.total = Some(total);
         (record.ended_by, record.reason) = match by {
             EndedBy::Completion => (telemetry::EndedBy::Proxy, record.reason),
+            EndedBy::Us(reason) => (telemetry::EndedBy::Proxy, record.reason.or(Some(reason))),
             EndedBy::Client => (telemetry::EndedBy::Client, record.reason.or(Some("client-gone"))),
             EndedBy::Member => (telemetry::EndedBy::Member, record.reason.or(Some("member-broke-off"))),
             EndedBy::MemberIdle => (telemetry::EndedBy::Member, record.reason.or(Some("body-timeout"))),
@@ -259,7 +266,10 @@ impl Exchanged {
 
 impl Drop for Exchanged {
     fn drop(&mut self) {
-        self.finish(EndedBy::Client);
+        self.finish(match self.conn.broken_off.get() {
+            Some(reason) => EndedBy::Us(reason),
+            None => EndedBy::Client,
+        });
     }
 }
 
@@ -290,10 +300,31 @@ fn spoken(head: &request::Parts, request_id: &str) -> SpokenCopy {
     })
 }
 
+/// Counts and records a head that hyper refused with an answer of its own: no request ever came of it.
+pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
+    let text = error.to_string();
+    let (status, reason) = match error.is_parse_too_large() {
+        true if text.contains("URI") => (StatusCode::URI_TOO_LONG, "head-too-large"),
+        true => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head-too-large"),
+        false => (StatusCode::BAD_REQUEST, "bad-head"),
+    };
+    let standing = conn.last_standing();
+    let mut record = AccessRecord::new(SystemTime::now(), Arc::clone(&conn.downstream.listener), conn.downstream.client);
+    record.tls = Some(Arc::clone(&conn.tls));
+    record.verdict = Some(standing.verdict);
+    record.certname = standing.certname;
+    record.status = Some(status.as_u16());
+    record.reason = Some(reason);
+    record.cause = Some(text.into());
+    worker.shared.metrics.refused(reason);
+    worker.shared.metrics.request("-", "-", "-").finished(status.as_u16(), Duration::ZERO);
+    worker.shared.sink.send(Box::new(record));
+}
+
 /// Counts a listener's limit that somebody now waits at.
 pub(crate) fn limit_reached(worker: &Worker, listener: &str, limit: &'static str) {
-    let because = if limit == "connections_max" { RefusedBecause::ConnectionsMax } else { RefusedBecause::HandshakesMax };
-    worker.listener_metrics(listener).refused(because);
+    let limit = if limit == "connections_max" { Limit::Connections } else { Limit::Handshakes };
+    worker.listener_metrics(listener).limit(limit);
 }
 
 /// Counts a handshake; a failed one leaves a record.

@@ -81,7 +81,10 @@ fn describe(error: &ProxyError) -> Text {
         ProxyError::Body(fault @ BodyFault::TooLarge(_)) => {
             plain(StatusCode::PAYLOAD_TOO_LARGE, format!("Refused: {fault}."))
         }
-        ProxyError::Body(fault) => plain(StatusCode::REQUEST_TIMEOUT, format!("Given up: {fault}.")),
+        ProxyError::Body(fault @ BodyFault::Idle(_)) => {
+            plain(StatusCode::REQUEST_TIMEOUT, format!("Given up: {fault}."))
+        }
+        ProxyError::Body(fault @ BodyFault::Broken) => plain(StatusCode::BAD_REQUEST, format!("Bad request: {fault}.")),
         ProxyError::Unavailable { pool, .. } => later(
             StatusCode::SERVICE_UNAVAILABLE,
             format!("No server of the pool `{pool}` can take this request now; nothing was sent. Try again later."),

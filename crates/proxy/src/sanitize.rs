@@ -103,8 +103,7 @@ fn host(head: &Parts) -> Result<(), Insane> {
             Err(Insane::Host("is missing"))
         };
     };
-    let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._:[]%~!$&'()*+;=".contains(byte);
-    if host.is_empty() || !host.as_bytes().iter().all(legal) {
+    if !is_host(host.as_bytes()) {
         return Err(Insane::Host("is no host name or address"));
     }
     match head.uri.authority() {
@@ -112,6 +111,30 @@ fn host(head: &Parts) -> Result<(), Insane> {
             Err(Insane::Authority(authority.as_str().escape_default().collect()))
         }
         _ => Ok(()),
+    }
+}
+
+/// A name or address, then perhaps a port (RFC 9110 §7.2).
+fn is_host(host: &[u8]) -> bool {
+    let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+;=%".contains(byte);
+    let (name, port) = match host {
+        [b'[', rest @ ..] => match rest.iter().position(|byte| *byte == b']') {
+            Some(end) => {
+                let literal = rest[..end].iter().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(byte));
+                return end > 0 && literal && is_port(&rest[end + 1..]);
+            }
+            None => return false,
+        },
+        _ => host.iter().position(|byte| *byte == b':').map_or((host, &host[host.len()..]), |colon| host.split_at(colon)),
+    };
+    !name.is_empty() && name.iter().all(legal) && is_port(port)
+}
+
+fn is_port(port: &[u8]) -> bool {
+    match port {
+        [] => true,
+        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        _ => false,
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::{
 use crate::{
     connection::Conn,
     exchange::handle,
+    record,
     worker::{LiveWorker, Phase, Worker},
 };
 
@@ -85,6 +86,9 @@ async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: li
                     if error.is_parse_too_large() {
                         conn.metrics.limit(Limit::Head);
                     }
+                    if error.is_parse() {
+                        record::head_refused(worker, conn, &error);
+                    }
                     tracing::debug!(client = %conn.downstream.client, %error, "a connection ended with an error");
                 }
                 return;
@@ -135,6 +139,11 @@ impl Watch<'_> {
             Phase::Cutting => self.conn.cut.set(true),
         }
         let generation = self.worker.current();
+        if !generation.listeners.contains_key(&self.conn.downstream.listener) {
+            // Its listener was removed: what is open runs out as it does when the process stops.
+            self.draining = true;
+            self.conn.closing.set(true);
+        }
         // A busy connection finishes its answer, and its next request is told why it is the last.
         let idle = self.conn.activity.stage().0 == Stage::Idle;
         if idle && self.conn.trust_generation() != generation.trust.generation() {
@@ -151,10 +160,13 @@ impl Watch<'_> {
         self.deadlines().into_iter().flatten().find(|(at, _)| *at <= now).map(|(_, ending)| ending)
     }
 
-    /// When to look again.
+    /// When to look again. A change of stage wakes nobody, so no look may be further away than the shortest of the
+    /// times that could begin in between.
     fn next(&self) -> Instant {
-        let busy = Instant::now() + self.settings.idle_timeout;
-        self.deadlines().into_iter().flatten().map(|(at, _)| at).min().unwrap_or(busy)
+        let Settings { idle_timeout, head_timeout, write_timeout, .. } = *self.settings;
+        let silence = if self.draining { DRAIN_SILENCE } else { idle_timeout };
+        let ahead = Instant::now() + silence.min(head_timeout).min(write_timeout);
+        self.deadlines().into_iter().flatten().map(|(at, _)| at).fold(ahead, Instant::min)
     }
 
     fn deadlines(&self) -> [Option<(Instant, Ending)>; 4] {
@@ -170,7 +182,10 @@ impl Watch<'_> {
                 Stage::Busy => None,
                 Stage::Head => Some((at(since, self.settings.head_timeout), Ending::HeadLate)),
                 Stage::Idle if stalled.is_some() => None,
-                Stage::Idle if self.draining => Some((at(self.conn.activity.last_read(), DRAIN_SILENCE), Ending::Drained)),
+                Stage::Idle if self.draining => {
+                    let silent = self.conn.activity.idle_since().max(self.conn.activity.last_read());
+                    Some((at(silent, DRAIN_SILENCE), Ending::Drained))
+                }
                 Stage::Idle => Some((at(self.conn.activity.idle_since(), self.settings.idle_timeout), Ending::Idle)),
             },
         ]
@@ -180,11 +195,15 @@ impl Watch<'_> {
         match ending {
             Ending::Idle => self.conn.metrics.limit(Limit::IdleTimeout),
             Ending::HeadLate => self.conn.metrics.limit(Limit::HeadTimeout),
-            Ending::WriteStalled => self.conn.metrics.limit(Limit::WriteTimeout),
+            Ending::WriteStalled => {
+                self.conn.metrics.limit(Limit::WriteTimeout);
+                self.conn.broken_off.set(Some("write-timeout"));
+            }
             Ending::Revoked => {
                 self.worker.shared.metrics.connections_revoked.inc();
             }
-            Ending::Drained | Ending::Cut => {}
+            Ending::Cut => self.conn.broken_off.set(Some("drain-grace")),
+            Ending::Drained => {}
         }
     }
 }
