@@ -101,23 +101,31 @@ pub async fn accept_loop<L, S, F>(
     let mut closed = pin!(closed);
     let mut back_off = BACK_OFF.0;
     loop {
-        let next = async {
-            let permit = place(&listener, &*live).await?;
-            Some((socket.accept().await, permit))
-        };
-        let next = tokio::select! {
+        let accepted = tokio::select! {
             biased;
             () = closed.as_mut() => break,
-            next = next => next,
+            accepted = socket.accept() => accepted,
         };
-        match next {
-            None => break,
-            Some((Ok((stream, client)), permit)) => {
+        match accepted {
+            Ok((stream, client)) => {
                 back_off = BACK_OFF.0;
-                start(stream, client, permit);
+                // Only now: a place held by a thread to which nobody connects would be lost to all the others.
+                tokio::select! {
+                    biased;
+                    permit = place(&listener, &*live) => match permit {
+                        Some(permit) => start(stream, client, permit),
+                        None => break,
+                    },
+                    () = closed.as_mut() => {
+                        if let Some(permit) = listener.connections.try_enter(u32::MAX) {
+                            start(stream, client, permit);
+                        }
+                        break;
+                    }
+                }
             }
-            Some((Err(error), _)) if aborted(&error) => {}
-            Some((Err(error), _)) => {
+            Err(error) if aborted(&error) => {}
+            Err(error) => {
                 tracing::warn!(listener = %listener.name, %error, "accept failed");
                 sleep(back_off).await;
                 back_off = (back_off * 2).min(BACK_OFF.1);

@@ -85,6 +85,8 @@ pub(crate) struct State {
     pub(crate) foundation: Foundation,
     pub(crate) loaded_at: SystemTime,
     pub(crate) bound: Vec<Bound>,
+    /// Listeners that a reload removed while connections were open on them.
+    pub(crate) retired: Vec<Arc<Listener>>,
     pub(crate) last_reload: Option<(SystemTime, admin::ReloadOutcome)>,
     pub(crate) sink: Option<Sink>,
     pub(crate) probes: JoinSet<()>,
@@ -100,7 +102,9 @@ impl App {
     }
 
     fn connections(&self) -> u32 {
-        self.state().bound.iter().map(|bound| bound.listener.connections.inside()).sum()
+        let state = self.state();
+        let listeners = state.bound.iter().map(|bound| &bound.listener).chain(&state.retired);
+        listeners.map(|listener| listener.connections.inside()).sum()
     }
 }
 
@@ -153,6 +157,7 @@ async fn start(options: &Options) -> Result<Arc<App>, StartError> {
     let state = State {
         loaded_at: SystemTime::now(),
         bound,
+        retired: Vec::new(),
         last_reload: None,
         sink: Some(sink),
         probes: probes::start(&generation, &shared),
@@ -223,13 +228,14 @@ async fn serve(app: &Arc<App>) -> Result<(), StartError> {
 async fn drain(app: &App, terminate: &mut Signal, interrupt: &mut Signal) {
     let began = Instant::now();
     let grace = app.state().foundation.config.drain_grace;
-    let open = app.connections();
-    tracing::info!(connections = open, ?grace, "draining");
+    tracing::info!(connections = app.connections(), ?grace, "draining");
     app.shared.signals.send_modify(|signals| signals.phase = Phase::Draining);
     let names: Vec<_> = app.state().bound.iter().map(|bound| Arc::clone(&bound.listener.name)).collect();
     for name in &names {
         app.workers.close(name).await;
     }
+    // Those that waited in the queues count too.
+    let open = app.connections();
     tokio::select! {
         () = no_connection_left(app) => {}
         () = sleep_until(began + grace) => {}

@@ -14,7 +14,7 @@ use admin::{
 use balancing::{Administrative, Health, settings::Algorithm};
 use proxy::{Phase, PoolRuntime};
 use rustls_pki_types::UnixTime;
-use telemetry::{CaReading, CrlReading, MemberReading, Readings};
+use telemetry::{CaReading, CrlReading, ListenerReading, MemberReading, Readings};
 
 use crate::app::App;
 
@@ -190,7 +190,13 @@ fn readings(app: &App) -> Readings {
             connections: app.lasting.connections(runtime.pool.name(), address),
         }
     };
+    let bound = app.state().bound.iter().map(|bound| Arc::clone(&bound.listener)).collect::<Vec<_>>();
     Readings {
+        trust_alarms: status.alarms.len(),
+        listeners: bound
+            .iter()
+            .map(|listener| ListenerReading { listener: listener.name.to_string(), handshakes: listener.handshakes.inside() })
+            .collect(),
         members: generation
             .pools
             .iter()

@@ -7,7 +7,7 @@ use proxy::{Shared, Worker};
 use tokio::{
     runtime,
     sync::{mpsc, oneshot},
-    task::LocalSet,
+    task::{JoinHandle, LocalSet},
 };
 
 /// Commands that may wait for a worker.
@@ -18,9 +18,9 @@ const RESOLVERS_MAX: usize = 8;
 /// What a worker is told.
 enum Command {
     /// Accept on this socket too.
-    Listen { listener: Arc<Listener>, socket: TcpListener },
+    Listen { listener: Arc<Listener>, socket: TcpListener, done: oneshot::Sender<()> },
     /// Take what waits in the queue of this listener, then close its socket.
-    Close { name: Arc<str> },
+    Close { name: Arc<str>, done: oneshot::Sender<()> },
 }
 
 /// The worker threads of the process.
@@ -43,17 +43,32 @@ impl WorkerThreads {
         self.senders.len()
     }
 
-    /// Hands each worker a socket of a listener.
+    /// Hands each worker a socket of a listener, in the place of the one it may have had. When this returns, connections
+    /// that waited in the old sockets' queues are served and their address is free.
     pub(crate) async fn listen(&self, listener: &Arc<Listener>, sockets: Vec<TcpListener>) {
-        for (sender, socket) in self.senders.iter().zip(sockets) {
-            let _ = sender.send(Command::Listen { listener: Arc::clone(listener), socket }).await;
-        }
+        let commands = sockets
+            .into_iter()
+            .map(|socket| |done| Command::Listen { listener: Arc::clone(listener), socket, done });
+        self.tell(commands).await;
     }
 
-    /// Has all workers close their sockets of a listener.
+    /// Has all workers close their sockets of a listener. When this returns, connections that waited in the queues are
+    /// served and the address is free.
     pub(crate) async fn close(&self, name: &Arc<str>) {
-        for sender in &self.senders {
-            let _ = sender.send(Command::Close { name: Arc::clone(name) }).await;
+        self.tell(self.senders.iter().map(|_| |done| Command::Close { name: Arc::clone(name), done })).await;
+    }
+
+    /// One command to each worker, all obeyed at once; waits for every one.
+    async fn tell<C: FnOnce(oneshot::Sender<()>) -> Command>(&self, commands: impl Iterator<Item = C>) {
+        let mut obeyed = Vec::new();
+        for (sender, command) in self.senders.iter().zip(commands) {
+            let (done, heard) = oneshot::channel();
+            let _ = sender.send(command(done)).await;
+            obeyed.push(heard);
+        }
+        for heard in obeyed {
+            // A worker that is gone listens no more either.
+            let _ = heard.await;
         }
     }
 }
@@ -71,23 +86,51 @@ fn start(index: usize, shared: Arc<Shared>) -> io::Result<mpsc::Sender<Command>>
 async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     let (worker, sweeping) = Worker::new(&shared);
     tokio::task::spawn_local(sweeping);
-    let mut closers: HashMap<Arc<str>, oneshot::Sender<()>> = HashMap::new();
+    let mut loops: HashMap<Arc<str>, Accepting> = HashMap::new();
     while let Some(command) = commands.recv().await {
         match command {
-            Command::Listen { listener, socket } => match tokio::net::TcpListener::from_std(socket) {
-                Ok(socket) => {
-                    let (close, closed) = oneshot::channel();
-                    closers.insert(Arc::clone(&listener.name), close);
-                    let listening = Rc::clone(&worker).listen(listener, socket, async {
-                        let _ = closed.await;
-                    });
-                    tokio::task::spawn_local(listening);
+            Command::Listen { listener, socket, done } => {
+                match tokio::net::TcpListener::from_std(socket) {
+                    Ok(socket) => {
+                        let name = Arc::clone(&listener.name);
+                        let accepting = Accepting::start(Rc::clone(&worker), listener, socket);
+                        // The new socket takes connections before the old one ends.
+                        if let Some(old) = loops.insert(name, accepting) {
+                            old.end().await;
+                        }
+                    }
+                    Err(error) => tracing::error!(listener = %listener.name, %error, "a worker cannot listen"),
                 }
-                Err(error) => tracing::error!(listener = %listener.name, %error, "a worker cannot listen"),
-            },
-            Command::Close { name } => {
-                closers.remove(&name);
+                let _ = done.send(());
+            }
+            Command::Close { name, done } => {
+                if let Some(accepting) = loops.remove(&name) {
+                    accepting.end().await;
+                }
+                let _ = done.send(());
             }
         }
+    }
+}
+
+/// A worker's accept loop of one listener.
+struct Accepting {
+    close: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Accepting {
+    fn start(worker: Rc<Worker>, listener: Arc<Listener>, socket: tokio::net::TcpListener) -> Self {
+        let (close, closed) = oneshot::channel();
+        let listening = worker.listen(listener, socket, async {
+            let _ = closed.await;
+        });
+        Self { close, task: tokio::task::spawn_local(listening) }
+    }
+
+    /// Returns once the socket is closed.
+    async fn end(self) {
+        drop(self.close);
+        let _ = self.task.await;
     }
 }

@@ -1,6 +1,6 @@
 //! One reload: prepared whole, committed in one store; whatever fails leaves the old generation serving.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{net::SocketAddr, sync::Arc, time::SystemTime};
 
 use admin::{ReloadOutcome, ReloadResult};
 use config::{Colour, Config, Report};
@@ -8,7 +8,7 @@ use listener::Listener;
 use proxy::{Generation, Phase};
 
 use crate::{
-    app::{App, Bound, adopt, is_file},
+    app::{App, Bound, State, adopt, is_file},
     files, outputs,
     prepare::{Prepared, fingerprint, prepare},
     probes,
@@ -112,7 +112,7 @@ impl App {
                 if !named {
                     self.workers.close(&name).await;
                 }
-                self.state().bound.retain(|bound| !(bound.configured == address && bound.listener.name == name));
+                self.state().retire(address, &name);
             }
         }
         let mut state = self.state();
@@ -146,6 +146,15 @@ impl App {
     }
 }
 
+impl State {
+    /// Lets go of a listener; its connections are still waited for when the process stops.
+    fn retire(&mut self, address: SocketAddr, name: &str) {
+        let goes = |bound: &Bound| bound.configured == address && *bound.listener.name == *name;
+        self.retired.extend(self.bound.extract_if(.., |bound| goes(bound)).map(|bound| bound.listener));
+        self.retired.retain(|listener| listener.connections.inside() > 0);
+    }
+}
+
 /// What a reload changes, for people.
 struct Changes(Vec<String>);
 
@@ -169,6 +178,10 @@ impl Changes {
             note(gone, format!("pool {} removed", pool.pool.name));
         }
         note(old.routes != new.routes, "routes".to_owned());
+        note(old.identity != new.identity, "identity".to_owned());
+        note(old.exchange != new.exchange, "upstream limits".to_owned());
+        note(old.trust.revoked_close_rate != new.trust.revoked_close_rate, "trust.revoked_close_rate".to_owned());
+        note(old.drain_grace != new.drain_grace, "drain_grace".to_owned());
         note(old.access_log != new.access_log, "access log".to_owned());
         note(old.workers != new.workers, "workers (in force after a restart)".to_owned());
         note(old.admin != new.admin, "admin socket (in force after a restart)".to_owned());

@@ -14,10 +14,10 @@ mod escape;
 mod line;
 
 pub use crate::metrics::{
-    AttemptResult, HandshakeResult, Limit, ListenerMetrics, Metrics, PoolMetrics, RefusedBecause,
-    ReloadResult, RequestMetrics,
+    AttemptResult, HandshakeResult, Limit, ListenerMetrics, Metrics, PoolMetrics, ReloadResult,
+    RequestMetrics,
 };
-pub use crate::readings::{CaReading, CrlReading, MemberReading, Readings};
+pub use crate::readings::{CaReading, CrlReading, ListenerReading, MemberReading, Readings};
 pub use crate::record::{AccessRecord, EndedBy, Times, TlsFacts};
 pub use crate::settings::{AccessLogSettings, Format};
 pub use crate::sink::{Sink, SinkHandle, Unwritten};

@@ -24,9 +24,7 @@ use crate::readings::Readings;
 pub struct Metrics {
     registry: Registry,
     connections_open: Family<ListenerLabels, Gauge>,
-    connections_refused: Family<ReasonLabels, Counter>,
     handshakes: Family<HandshakeLabels, Counter>,
-    handshakes_in_flight: Family<ListenerLabels, Gauge>,
     limits_hit: Family<LimitLabels, Counter>,
     requests: Requests,
     request_duration: Family<PoolLabels, Latency>,
@@ -50,9 +48,6 @@ pub struct Metrics {
 pub struct ListenerMetrics {
     /// Connections open.
     pub connections_open: Gauge,
-    /// Handshakes in flight.
-    pub handshakes_in_flight: Gauge,
-    refused: [Counter; RefusedBecause::ALL.len()],
     handshakes: [Counter; HandshakeResult::ALL.len()],
     limits: [Counter; Limit::ALL.len()],
 }
@@ -72,21 +67,12 @@ pub struct PoolMetrics {
     attempts: [Counter; AttemptResult::ALL.len()],
 }
 
-/// Why a connection was closed at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusedBecause {
-    /// `connections_max` were open.
-    ConnectionsMax,
-    /// `handshakes_max` were in flight.
-    HandshakesMax,
-}
-
 /// How a handshake ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeResult {
-    /// Done, and the client is verified or anonymous.
+    /// Done; a certificate that is refused is told with its requests.
     Ok,
-    /// Done, or ended by us, with a certificate that is refused.
+    /// Ended by us because of the certificate, or for want of one.
     Refused,
     /// The two sides could not agree, or a signature was wrong.
     Failed,
@@ -96,9 +82,13 @@ pub enum HandshakeResult {
     Closed,
 }
 
-/// A limit that ended a connection or refused a request.
+/// A limit that ended a connection, refused a request, or made somebody wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
+    /// `connections_max` are open: whoever connects waits.
+    Connections,
+    /// `handshakes_max` are in flight: a handshake waits.
+    Handshakes,
     /// The request's head is too large.
     Head,
     /// The request's head took too long.
@@ -132,7 +122,7 @@ pub enum AttemptResult {
     Receive,
     /// No response's head in time.
     Timeout,
-    /// The client went away before.
+    /// The client went away before, or its body was refused.
     Abandoned,
 }
 
@@ -152,9 +142,7 @@ impl Default for Metrics {
         let mut metrics = Self {
             registry: Registry::with_prefix(PREFIX),
             connections_open: Family::default(),
-            connections_refused: Family::default(),
             handshakes: Family::default(),
-            handshakes_in_flight: Family::default(),
             limits_hit: Family::default(),
             requests: Requests::default(),
             request_duration: Family::default(),
@@ -183,24 +171,12 @@ impl Metrics {
             "Connections open",
             self.connections_open.clone(),
         );
-        let help = "Connections closed at once, by the limit that was reached";
-        registry.register(
-            "connections_refused",
-            help,
-            self.connections_refused.clone(),
-        );
         registry.register(
             "handshakes",
             "TLS handshakes, by how they ended",
             self.handshakes.clone(),
         );
-        let help = "TLS handshakes in flight";
-        registry.register(
-            "handshakes_in_flight",
-            help,
-            self.handshakes_in_flight.clone(),
-        );
-        let help = "Connections ended and requests refused, by the limit that was reached";
+        let help = "Connections ended or kept waiting and requests refused, by the limit that was reached";
         registry.register("limits_hit", help, self.limits_hit.clone());
         let help = "Live connections closed because their certificate no longer holds";
         registry.register(
@@ -277,13 +253,6 @@ impl Metrics {
         };
         ListenerMetrics {
             connections_open: self.connections_open.get_or_create_owned(&labels),
-            handshakes_in_flight: self.handshakes_in_flight.get_or_create_owned(&labels),
-            refused: RefusedBecause::ALL.map(|reason| {
-                self.connections_refused.get_or_create_owned(&ReasonLabels {
-                    listener: listener(),
-                    reason: reason.as_str(),
-                })
-            }),
             handshakes: HandshakeResult::ALL.map(|result| {
                 self.handshakes.get_or_create_owned(&HandshakeLabels {
                     listener: listener(),
@@ -359,11 +328,6 @@ impl Metrics {
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl ListenerMetrics {
-    /// Counts a connection closed at once.
-    pub fn refused(&self, reason: RefusedBecause) {
-        self.refused[reason as usize].inc();
-    }
-
     /// Counts a handshake that has ended.
     pub fn handshake(&self, result: HandshakeResult) {
         self.handshakes[result as usize].inc();
@@ -406,10 +370,6 @@ macro_rules! words {
     };
 }
 
-words!(RefusedBecause {
-    ConnectionsMax => "connections_max",
-    HandshakesMax => "handshakes_max",
-});
 words!(HandshakeResult {
     Ok => "ok",
     Refused => "refused",
@@ -418,6 +378,8 @@ words!(HandshakeResult {
     Closed => "closed",
 });
 words!(Limit {
+    Connections => "connections_max",
+    Handshakes => "handshakes_max",
     Head => "head",
     HeadTimeout => "head_timeout",
     IdleTimeout => "idle_timeout",
@@ -523,12 +485,6 @@ impl CodeCounts {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ListenerLabels {
     listener: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabels {
-    listener: String,
-    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -12,6 +12,8 @@ use prometheus_client::registry::{Registry, Unit};
 /// What the layers above have read for one scrape.
 #[derive(Clone, Debug, Default)]
 pub struct Readings {
+    /// Every listener.
+    pub listeners: Vec<ListenerReading>,
     /// Every member of every pool.
     pub members: Vec<MemberReading>,
     /// Every CRL in force.
@@ -20,6 +22,17 @@ pub struct Readings {
     pub cas: Vec<CaReading>,
     /// Age of the agent's own copy of the CRL, while that is the one in force.
     pub crl_agent_copy_age: Option<Duration>,
+    /// What is wrong with CAs and CRLs and stops nothing.
+    pub trust_alarms: usize,
+}
+
+/// One listener.
+#[derive(Clone, Debug)]
+pub struct ListenerReading {
+    /// Its name.
+    pub listener: String,
+    /// Handshakes in flight.
+    pub handshakes: u32,
 }
 
 /// One member.
@@ -67,10 +80,26 @@ impl Readings {
     /// A registry of this moment; it is encoded once and thrown away.
     pub(crate) fn registry(&self) -> Registry {
         let mut registry = Registry::with_prefix(crate::metrics::PREFIX);
+        self.register_listeners(&mut registry);
         self.register_members(&mut registry);
         self.register_crls(&mut registry);
         self.register_cas(&mut registry);
         registry
+    }
+
+    fn register_listeners(&self, registry: &mut Registry) {
+        let handshakes = gauges();
+        for reading in &self.listeners {
+            let labels = ListenerLabels {
+                listener: reading.listener.clone(),
+            };
+            set(&handshakes, &labels, f64::from(reading.handshakes));
+        }
+        registry.register(
+            "handshakes_in_flight",
+            "TLS handshakes in flight",
+            handshakes,
+        );
     }
 
     fn register_members(&self, registry: &mut Registry) {
@@ -135,6 +164,10 @@ impl Readings {
         }
         let help = "When a CA certificate ends, in Unix time";
         registry.register_with_unit("ca_not_after", help, Unit::Seconds, not_after);
+        let alarms = Gauge::<i64>::default();
+        alarms.set(i64::try_from(self.trust_alarms).unwrap_or(i64::MAX));
+        let help = "Alarms about CAs and CRLs; the status lists them";
+        registry.register("trust_alarms", help, alarms);
         if let Some(age) = self.crl_agent_copy_age {
             let gauge = Gauge::<f64, AtomicU64>::default();
             gauge.set(age.as_secs_f64());
@@ -142,6 +175,11 @@ impl Readings {
             registry.register_with_unit("crl_agent_copy_age", help, Unit::Seconds, gauge);
         }
     }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ListenerLabels {
+    listener: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::*;
-use crate::readings::{CaReading, CrlReading, MemberReading};
+use crate::readings::{CaReading, CrlReading, ListenerReading, MemberReading};
 
 #[track_caller]
 fn check(text: &str, lines: &[&str]) {
@@ -20,7 +20,7 @@ fn handles_count_into_their_families() {
     let metrics = Metrics::default();
     let listener = metrics.listener("agents");
     listener.connections_open.inc();
-    listener.refused(RefusedBecause::HandshakesMax);
+    listener.limit(Limit::Handshakes);
     listener.handshake(HandshakeResult::Ok);
     listener.limit(Limit::HeadTimeout);
     metrics.listener("agents").handshake(HandshakeResult::Ok);
@@ -37,10 +37,9 @@ fn handles_count_into_their_families() {
         &metrics.encode(&Readings::default()),
         &[
             r#"proscenium_connections_open{listener="agents"} 1"#,
-            r#"proscenium_connections_refused_total{listener="agents",reason="handshakes_max"} 1"#,
-            r#"proscenium_connections_refused_total{listener="agents",reason="connections_max"} 0"#,
+            r#"proscenium_limits_hit_total{listener="agents",limit="handshakes_max"} 1"#,
+            r#"proscenium_limits_hit_total{listener="agents",limit="connections_max"} 0"#,
             r#"proscenium_handshakes_total{listener="agents",result="ok"} 2"#,
-            r#"proscenium_handshakes_in_flight{listener="agents"} 0"#,
             r#"proscenium_limits_hit_total{listener="agents",limit="head_timeout"} 1"#,
             r#"proscenium_attempts_total{pool="compilers",result="connect"} 1"#,
             r#"proscenium_retries_total{pool="compilers"} 1"#,
@@ -113,6 +112,10 @@ fn every_code_is_counted_somewhere() {
 fn readings_are_told_as_gauges() {
     let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     let readings = Readings {
+        listeners: vec![ListenerReading {
+            listener: "agents".to_owned(),
+            handshakes: 2,
+        }],
         members: vec![MemberReading {
             pool: "compilers".to_owned(),
             member: "c1:8140".to_owned(),
@@ -133,12 +136,15 @@ fn readings_are_told_as_gauges() {
             not_after: at(2_100_000_000),
         }],
         crl_agent_copy_age: Some(Duration::from_millis(1_500)),
+        trust_alarms: 3,
     };
     let text = Metrics::default().encode(&readings);
     let crl = r#"issuer="CN=Puppet CA: puppet",source="crl.pem""#;
     check(
         &text,
         &[
+            r#"proscenium_handshakes_in_flight{listener="agents"} 2.0"#,
+            "proscenium_trust_alarms 3",
             r#"proscenium_member_up{pool="compilers",member="c1:8140"} 1.0"#,
             r#"proscenium_member_in_flight{pool="compilers",member="c1:8140"} 4.0"#,
             r#"proscenium_member_connections{pool="compilers",member="c1:8140"} 6.0"#,
