@@ -2,6 +2,8 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::VecDeque,
+    future::poll_fn,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
@@ -18,6 +20,9 @@ use crate::record::{EndedBy, Exchanged};
 /// Silence allowed in a body before a pool has its say.
 const IDLE_DEFAULT: Duration = Duration::from_secs(60);
 
+/// Bytes of a request body that are read before a member is asked.
+const PEEK_BYTES_MAX: usize = 16 << 10;
+
 /// What can be wrong with a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFault {
@@ -27,15 +32,20 @@ pub enum BodyFault {
     /// The client sent nothing for too long.
     #[error("the client sent nothing of its body for {0:?}")]
     Idle(Duration),
-    /// The client broke the framing, or went away.
-    #[error("the request body is not framed as its head says, or broke off")]
+    /// The client broke the framing.
+    #[error("the request body is not framed as its head says")]
     Broken,
+    /// The client went away.
+    #[error("the client broke off its body")]
+    Gone,
 }
 
 /// How far a request body has come; shared by the exchange and the body that the member connection polls.
 #[derive(Debug)]
 pub(crate) struct Upload {
     incoming: RefCell<Option<Incoming>>,
+    /// What was read before a member was asked, at most [`PEEK_BYTES_MAX`] and a frame.
+    peeked: RefCell<VecDeque<Frame<Bytes>>>,
     limit: Cell<Option<u64>>,
     idle: RefCell<IdleLimit>,
     /// The client waits for `100 Continue`, which hyper sends when the body is first polled.
@@ -44,6 +54,8 @@ pub(crate) struct Upload {
     polled: Cell<bool>,
     bytes: Cell<u64>,
     finished: Cell<Option<Instant>>,
+    /// When the member connection took a frame and asked for no more; none while it waits for the client.
+    taken: Cell<Option<Instant>>,
     fault: Cell<Option<BodyFault>>,
 }
 
@@ -52,12 +64,14 @@ impl Upload {
         let finished = incoming.is_end_stream().then(Instant::now);
         Rc::new(Self {
             incoming: RefCell::new(Some(incoming)),
+            peeked: RefCell::default(),
             limit: Cell::new(None),
             idle: RefCell::new(IdleLimit::new(IDLE_DEFAULT)),
             expects_continue,
             polled: Cell::new(false),
             bytes: Cell::new(0),
             finished: Cell::new(finished),
+            taken: Cell::new(None),
             fault: Cell::new(None),
         })
     }
@@ -82,7 +96,47 @@ impl Upload {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.borrow().as_ref().map_or_else(SizeHint::default, Body::size_hint)
+        let peeked = self.peeked.borrow().iter().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum();
+        let rest = self.incoming.borrow().as_ref().map_or_else(SizeHint::default, Body::size_hint);
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower() + peeked);
+        if self.finished.get().is_some() {
+            hint.set_exact(peeked);
+        } else if let Some(upper) = rest.upper() {
+            hint.set_upper(upper + peeked);
+        }
+        hint
+    }
+
+    /// Reads what has come of a body already, so that one whose framing is broken, or that is too large, is refused
+    /// before a member sees its head. A client that waits to be told to send is not told by this.
+    pub(crate) async fn peek(&self) -> Result<(), BodyFault> {
+        if self.finished.get().is_some() || self.expects_continue {
+            return Ok(());
+        }
+        let mut peeked = 0;
+        let mut waited = false;
+        while peeked < PEEK_BYTES_MAX {
+            match poll_fn(|cx| Poll::Ready(self.read(cx))).await {
+                Poll::Ready(Some(Ok(frame))) => {
+                    waited = false;
+                    peeked += frame.data_ref().map_or(0, Bytes::len);
+                    self.peeked.borrow_mut().push_back(frame);
+                }
+                Poll::Ready(Some(Err(fault))) => return Err(fault),
+                Poll::Ready(None) => return Ok(()),
+                Poll::Pending if waited => return Ok(()),
+                // hyper reads the next piece once it was asked for and is given a turn.
+                Poll::Pending => {
+                    waited = true;
+                    tokio::task::yield_now().await;
+                }
+            }
+            if self.finished.get().is_some() {
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// Whether the client waits to be told to send.
@@ -93,6 +147,11 @@ impl Upload {
     /// When the last byte was read from the client.
     pub(crate) fn finished(&self) -> Option<Instant> {
         self.finished.get()
+    }
+
+    /// How long the member has taken nothing though there is more.
+    pub(crate) fn untaken(&self) -> Duration {
+        self.taken.get().map_or(Duration::ZERO, |taken| taken.elapsed())
     }
 
     /// Whether it may still be sent from its beginning.
@@ -113,17 +172,31 @@ impl Upload {
         if self.finished.get().is_some() { None } else { self.incoming.borrow_mut().take() }
     }
 
+    /// What a member is sent.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        if let Some(fault) = self.fault.get() {
-            return Poll::Ready(Some(Err(fault)));
+        if let Some(frame) = self.peeked.borrow_mut().pop_front() {
+            self.polled.set(true);
+            return Poll::Ready(Some(Ok(frame)));
         }
-        let mut incoming = self.incoming.borrow_mut();
-        let Some(body) = incoming.as_mut() else {
-            return Poll::Ready(if self.finished.get().is_some() { None } else { Some(Err(BodyFault::Broken)) });
-        };
         if self.finished.get().is_none() {
             self.polled.set(true);
         }
+        self.read(cx)
+    }
+
+    /// What the client sends: counted, limited, without trailers.
+    fn read(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+        if let Some(fault) = self.fault.get() {
+            return Poll::Ready(Some(Err(fault)));
+        }
+        if self.finished.get().is_some() {
+            return Poll::Ready(None);
+        }
+        let mut incoming = self.incoming.borrow_mut();
+        let Some(body) = incoming.as_mut() else {
+            return Poll::Ready(Some(Err(BodyFault::Broken)));
+        };
+        self.taken.set(None);
         loop {
             return match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Pending => match self.idle.borrow_mut().poll_exceeded(cx) {
@@ -134,9 +207,10 @@ impl Upload {
                     self.finish();
                     Poll::Ready(None)
                 }
-                Poll::Ready(Some(Err(_))) => Poll::Ready(Some(Err(self.fail(BodyFault::Broken)))),
+                Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(self.fail(fault_of(&error))))),
                 Poll::Ready(Some(Ok(frame))) => {
                     self.idle.borrow_mut().touch();
+                    self.taken.set(Some(Instant::now()));
                     // Trailers could carry what heads may not: they are dropped.
                     let Some(data) = frame.data_ref() else { continue };
                     self.bytes.set(self.bytes.get() + data.len() as u64);
@@ -166,8 +240,8 @@ impl Upload {
     }
 }
 
-/// The request body that a member connection polls. Polled only once that connection is ready, so that a client's
-/// `Expect: 100-continue` is answered after routing and access.
+/// The request body that a member connection polls. A client that waits for `100 Continue` is polled only once that
+/// connection is ready, so that it is answered after routing and access.
 #[derive(Debug)]
 pub struct RequestBody(pub(crate) Rc<Upload>);
 
@@ -180,7 +254,7 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.finished.get().is_some() && self.0.fault.get().is_none()
+        self.0.finished.get().is_some() && self.0.peeked.borrow().is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -40,6 +40,11 @@ pub(crate) enum ProxyError {
         member: Arc<str>,
         limit: Duration,
     },
+    /// A member took nothing of the request's body for too long.
+    Stalled {
+        member: Arc<str>,
+        limit: Duration,
+    },
     /// A member answered what cannot be passed on.
     Answer {
         member: Arc<str>,
@@ -58,10 +63,12 @@ impl ProxyError {
             Self::Body(BodyFault::TooLarge(_)) => "body-too-large",
             Self::Body(BodyFault::Idle(_)) => "body-timeout",
             Self::Body(BodyFault::Broken) => "body-broken",
+            Self::Body(BodyFault::Gone) => "client-gone",
             Self::Unavailable { reason, .. } | Self::Answer { reason, .. } => reason,
             Self::Unreachable(error) => error.reason(),
             Self::Broken { .. } => "member-broke-off",
             Self::Late { .. } => "first-byte-timeout",
+            Self::Stalled { .. } => "body-timeout",
         })
     }
 

@@ -13,7 +13,7 @@ use listener::{Stage, Standing};
 use routing::{CanonicalPath, Decision, Plan, Question, RetryClass};
 use telemetry::{AttemptResult, PoolMetrics};
 use tokio::time::sleep;
-use upstream::{AttemptError, DialError, DialStage, Exchange, Scrubbed};
+use upstream::{AttemptError, DialError, DialStage, Exchange, Scrubbed, settings::Settings};
 
 use crate::{
     body::{RequestBody, ResponseBody, Upload},
@@ -90,6 +90,7 @@ async fn pass(
     let pool = &generation.pools[plan.pool];
     let upload = Rc::clone(&exchanged.upload);
     admit_body(&upload, &plan, generation, pool)?;
+    upload.peek().await.map_err(ProxyError::Body)?;
     let request = Outgoing { method: &method, target: &target, scrubbed: &scrubbed, request_id };
     let attempts = Attempts { worker, conn, pool, plan: &plan, standing, request };
     attempts.run(generation.settings.attempts_max, exchanged).await
@@ -179,7 +180,7 @@ impl Attempts<'_> {
                         safe: self.plan.retry == RetryClass::Safe,
                         body_replayable: exchanged.upload.replayable(),
                         single_member: self.plan.endpoint.ca_write,
-                        late: matches!(error, ProxyError::Late { .. } | ProxyError::Body(_)),
+                        late: matches!(error, ProxyError::Late { .. } | ProxyError::Stalled { .. } | ProxyError::Body(_)),
                     };
                     if policy.judge(&failure, &progress) == RetryVerdict::GiveUp {
                         return Err(error);
@@ -229,12 +230,23 @@ impl Attempts<'_> {
         let stamped = scrubbed.stamp(&self.standing.headers, with_certificate);
         let body = RequestBody(Rc::clone(upload));
         let sent = self.worker.connections.send(connector, request.method, request.target, stamped, body, fresh);
-        let limit = self.pool.settings.first_byte_timeout;
+        let Settings { first_byte_timeout, idle_timeout, .. } = self.pool.settings;
         let failed = |stage, reused, unsent, error| Err((Failure { stage, reused, unsent }, error));
-        match first_byte(sent, upload, limit).await {
-            None => failed(AttemptStage::ReceiveHead, false, false, ProxyError::Late { member: Arc::clone(&connector.address), limit }),
-            Some(Ok(exchange)) => Ok(exchange),
-            Some(Err(AttemptError::Dial(error, _))) => {
+        let member = || Arc::clone(&connector.address);
+        let answer = match first_byte(sent, upload, first_byte_timeout, idle_timeout).await {
+            Ok(answer) => answer,
+            Err(Silence::Late) => {
+                let error = ProxyError::Late { member: member(), limit: first_byte_timeout };
+                return failed(AttemptStage::ReceiveHead, false, false, error);
+            }
+            Err(Silence::Stalled) => {
+                let error = ProxyError::Stalled { member: member(), limit: idle_timeout };
+                return failed(AttemptStage::SendBody, false, false, error);
+            }
+        };
+        match answer {
+            Ok(exchange) => Ok(exchange),
+            Err(AttemptError::Dial(error, _)) => {
                 let stage = match error.stage() {
                     DialStage::Resolve => AttemptStage::Resolve,
                     DialStage::Connect => AttemptStage::Connect,
@@ -242,15 +254,14 @@ impl Attempts<'_> {
                 };
                 failed(stage, false, true, self.unreached(error))
             }
-            Some(Err(AttemptError::Unsent(source, _))) => {
-                let member = Arc::clone(&connector.address);
-                failed(AttemptStage::SendHead, true, true, ProxyError::Broken { member, source })
+            Err(AttemptError::Unsent(source, _)) => {
+                failed(AttemptStage::SendHead, true, true, ProxyError::Broken { member: member(), source })
             }
-            Some(Err(AttemptError::Ambiguous { source, reused })) => {
+            Err(AttemptError::Ambiguous { source, reused }) => {
                 let error = match upload.fault() {
                     // The client's doing, whatever the member made of it.
                     Some(fault) => ProxyError::Body(fault),
-                    None => ProxyError::Broken { member: Arc::clone(&connector.address), source },
+                    None => ProxyError::Broken { member: member(), source },
                 };
                 failed(AttemptStage::ReceiveHead, reused, false, error)
             }
@@ -272,7 +283,7 @@ impl Attempts<'_> {
     /// Tells metrics, events and the member's health of a failed attempt.
     fn note_failure(&self, lease: &Lease, failure: &Failure, error: &ProxyError, counted: &CountedAttempt<'_>) {
         let result = match (failure.stage, error) {
-            (_, ProxyError::Late { .. }) => AttemptResult::Timeout,
+            (_, ProxyError::Late { .. } | ProxyError::Stalled { .. }) => AttemptResult::Timeout,
             (_, ProxyError::Body(_)) => AttemptResult::Abandoned,
             (AttemptStage::Resolve, _) => AttemptResult::Resolve,
             (AttemptStage::Connect, _) => AttemptResult::Connect,
@@ -305,19 +316,35 @@ impl Drop for CountedAttempt<'_> {
     }
 }
 
-/// Waits for the head of a response: `limit` counts from the request's last byte. `None`: it did not come in time.
-async fn first_byte<T>(sent: impl Future<Output = T>, upload: &Upload, limit: Duration) -> Option<T> {
+/// What a member let pass.
+enum Silence {
+    /// The time for its answer.
+    Late,
+    /// The time for taking more of the body.
+    Stalled,
+}
+
+/// Waits for the head of a response. `first_byte` counts from the request's last byte, `idle` from the last one that
+/// the member took; while the client sends nothing, its own silence is limited, not the member's.
+async fn first_byte<T>(
+    sent: impl Future<Output = T>,
+    upload: &Upload,
+    first_byte: Duration,
+    idle: Duration,
+) -> Result<T, Silence> {
     let mut sent = pin!(sent);
-    let mut timer = pin!(sleep(limit));
+    let mut timer = pin!(sleep(first_byte.min(idle)));
     loop {
         tokio::select! {
             biased;
-            answer = sent.as_mut() => return Some(answer),
+            answer = sent.as_mut() => return Ok(answer),
             () = timer.as_mut() => {
-                // While the client still sends, its own silence is limited, not the member's.
-                let waited = upload.finished().map_or(Duration::ZERO, |finished| finished.elapsed());
+                let (limit, waited, silence) = match upload.finished() {
+                    Some(finished) => (first_byte, finished.elapsed(), Silence::Late),
+                    None => (idle, upload.untaken(), Silence::Stalled),
+                };
                 if waited >= limit {
-                    return None;
+                    return Err(silence);
                 }
                 timer.as_mut().reset(tokio::time::Instant::now() + (limit - waited));
             }

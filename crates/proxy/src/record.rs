@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use upstream::{Lent, Scrubbing};
 
 use crate::{
-    body::{RequestBody, Upload},
+    body::{BodyFault, RequestBody, Upload},
     connection::Conn,
     error::ProxyError,
     generation::Generation,
@@ -165,6 +165,9 @@ impl Exchanged {
         if let Some(reason) = error.reason() {
             self.worker.shared.metrics.refused(reason);
         }
+        if matches!(error, ProxyError::Stalled { .. }) {
+            self.conn.metrics.limit(Limit::BodyTimeout);
+        }
         if matches!(error, ProxyError::Body(_)) {
             self.last = true;
             match error.reason() {
@@ -173,8 +176,10 @@ impl Exchanged {
                 _ => {}
             }
         }
+        let gone = matches!(error, ProxyError::Body(BodyFault::Gone));
         let record = self.record_mut();
-        record.status = Some(status.as_u16());
+        // What is said to a client that has gone is said to nobody.
+        record.status = (!gone).then_some(status.as_u16());
         record.reason = error.reason();
         record.cause = error.cause().map(Into::into);
         record.route = route.or(record.route.take());
@@ -241,6 +246,7 @@ impl Exchanged {
         record.bytes_in = self.upload.bytes();
         record.times.total = Some(total);
         (record.ended_by, record.reason) = match by {
+            EndedBy::Completion if record.status.is_none() => (telemetry::EndedBy::Client, record.reason),
             EndedBy::Completion => (telemetry::EndedBy::Proxy, record.reason),
             EndedBy::Us(reason) => (telemetry::EndedBy::Proxy, record.reason.or(Some(reason))),
             EndedBy::Client => (telemetry::EndedBy::Client, record.reason.or(Some("client-gone"))),

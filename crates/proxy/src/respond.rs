@@ -84,7 +84,7 @@ fn describe(error: &ProxyError) -> Text {
         ProxyError::Body(fault @ BodyFault::Idle(_)) => {
             plain(StatusCode::REQUEST_TIMEOUT, format!("Given up: {fault}."))
         }
-        ProxyError::Body(fault @ BodyFault::Broken) => plain(StatusCode::BAD_REQUEST, format!("Bad request: {fault}.")),
+        ProxyError::Body(fault @ (BodyFault::Broken | BodyFault::Gone)) => plain(StatusCode::BAD_REQUEST, format!("Bad request: {fault}.")),
         ProxyError::Unavailable { pool, .. } => later(
             StatusCode::SERVICE_UNAVAILABLE,
             format!("No server of the pool `{pool}` can take this request now; nothing was sent. Try again later."),
@@ -101,7 +101,11 @@ fn describe(error: &ProxyError) -> Text {
         ),
         ProxyError::Late { member, limit } => plain(
             StatusCode::GATEWAY_TIMEOUT,
-            format!("The server {member} did not answer within {} s (first_byte_timeout).", limit.as_secs()),
+            format!("The server {member} did not answer within {limit:?} (first_byte_timeout)."),
+        ),
+        ProxyError::Stalled { member, limit } => plain(
+            StatusCode::GATEWAY_TIMEOUT,
+            format!("The server {member} took nothing of the request's body for {limit:?} (idle_timeout)."),
         ),
         ProxyError::Answer { reason: "member-starting", member } => later(
             StatusCode::SERVICE_UNAVAILABLE,
