@@ -124,6 +124,7 @@ struct Shared {
     handler: Mutex<Handler>,
     head_handler: Mutex<Handler>,
     gate: Gate,
+    autosign: AtomicBool,
     published: Mutex<HashMap<String, String>>,
     requested: Mutex<HashMap<String, Vec<u8>>>,
     bucket: Mutex<HashMap<String, Vec<u8>>>,
@@ -200,8 +201,7 @@ impl StandIn {
 
     /// Signs an agent's request: `certificate/NAME` answers with this certificate.
     pub fn publish(&self, credential: &Credential) {
-        lock(&self.shared.published)
-            .insert(credential.certname.clone(), credential.cert_pem.clone());
+        self.shared.publish(credential);
     }
 
     /// Signs the request that has come for this name, as `puppetserver ca sign` does: `certificate/NAME` answers from now on.
@@ -209,11 +209,12 @@ impl StandIn {
     /// # Errors
     /// If none has come, or it cannot be signed.
     pub fn sign(&self, certname: &str) -> Result<Credential, RequestError> {
-        let ca = self.shared.ca.as_ref().ok_or(RequestError::Missing)?;
-        let request = lock(&self.shared.requested).remove(certname);
-        let credential = ca.sign(&request.ok_or(RequestError::Missing)?)?;
-        self.publish(&credential);
-        Ok(credential)
+        self.shared.sign(certname)
+    }
+
+    /// From now on the CA signs every request as it comes, as Puppet's `autosign = true` does.
+    pub fn autosign(&self) {
+        self.shared.autosign.store(true, Ordering::SeqCst);
     }
 
     /// Requests in order of their heads, probes left out.
@@ -447,6 +448,7 @@ impl StandInBuilder {
             handler: Mutex::new(Arc::clone(&nothing)),
             head_handler: Mutex::new(nothing),
             gate: Gate::open(),
+            autosign: AtomicBool::new(false),
             published: Mutex::default(),
             requested: Mutex::default(),
             bucket: Mutex::default(),

@@ -1,9 +1,11 @@
 //! What a Puppet server would say.
 
+use std::sync::atomic::Ordering;
+
 use serde_json::json;
 
 use super::{Recorded, Shared, lock};
-use crate::reply::Reply;
+use crate::{ca::Credential, enrolment::RequestError, reply::Reply};
 
 impl Shared {
     /// What a Puppet server would say.
@@ -57,20 +59,7 @@ impl Shared {
                 Some(pem) => Reply::ok(pem),
                 None => return not_found(request),
             },
-            ("PUT", ["certificate_request", name], _) => {
-                let mut requested = lock(&self.requested);
-                if requested.contains_key(*name) {
-                    let text = format!(
-                        "{name} already has a requested certificate; ignoring certificate request"
-                    );
-                    Reply::status(400)
-                        .header("Content-Type", "text/plain")
-                        .body(text.as_bytes())
-                } else {
-                    requested.insert((*name).to_owned(), request.body.kept.clone());
-                    Reply::ok("")
-                }
-            }
+            ("PUT", ["certificate_request", name], _) => self.certificate_request(request, name),
             ("GET", ["certificate_request", name], _) => match lock(&self.requested).get(*name) {
                 Some(pem) => Reply::status(200)
                     .header("Content-Type", "text/plain")
@@ -88,6 +77,33 @@ impl Shared {
         reply.header("X-Puppet-Version", PUPPET_VERSION)
     }
 
+    fn certificate_request(&self, request: &Recorded, name: &str) -> Reply {
+        if lock(&self.requested).contains_key(name) {
+            return bad_request(&format!(
+                "{name} already has a requested certificate; ignoring certificate request"
+            ));
+        }
+        lock(&self.requested).insert(name.to_owned(), request.body.kept.clone());
+        if self.autosign.load(Ordering::SeqCst)
+            && let Err(error) = self.sign(name)
+        {
+            return bad_request(&error.to_string());
+        }
+        Reply::ok("")
+    }
+
+    pub(super) fn sign(&self, name: &str) -> Result<Credential, RequestError> {
+        let ca = self.ca.as_ref().ok_or(RequestError::Missing)?;
+        let request = lock(&self.requested).remove(name);
+        let credential = ca.sign(&request.ok_or(RequestError::Missing)?)?;
+        self.publish(&credential);
+        Ok(credential)
+    }
+
+    pub(super) fn publish(&self, credential: &Credential) {
+        lock(&self.published).insert(credential.certname.clone(), credential.cert_pem.clone());
+    }
+
     /// Every compiler has a bucket of its own.
     fn file_bucket(&self, request: &Recorded, algorithm: &str, sum: &str) -> Reply {
         let key = format!("{algorithm}/{sum}");
@@ -103,6 +119,12 @@ impl Shared {
             _ => not_found(request),
         }
     }
+}
+
+fn bad_request(text: &str) -> Reply {
+    Reply::status(400)
+        .header("Content-Type", "text/plain")
+        .body(text.as_bytes())
 }
 
 fn not_found(request: &Recorded) -> Reply {

@@ -1,0 +1,444 @@
+//! The acts, in order. Each tells what an operator would want to see before trusting the proxy with an estate.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use testkit::{Client, Connection, Credential, Enrolment, Recorded, StandIn, wait_until};
+
+use super::{
+    Plant,
+    estate::{Estate, Request},
+    story::{Expected, FarEnd, Story, Told},
+};
+
+/// Who is where, and the configuration.
+pub(crate) fn introduction(estate: &Estate, story: &mut Story) {
+    let members: Vec<_> = estate
+        .members()
+        .map(|member| format!("{} {}", member.name(), member.address()))
+        .collect();
+    println!();
+    story.say(&format!(
+        "agents → proscenium {} → {}",
+        estate.proxy.address(),
+        members.join(", ")
+    ));
+    story.say(
+        "Every connection is TLS, certificates on both sides by one Puppet CA. The configuration:",
+    );
+    story.quote("", &estate.six_lines().join("\n"));
+}
+
+/// Every act.
+pub(crate) fn all(estate: &Estate, story: &mut Story, plant: Option<Plant>) -> Result<()> {
+    let web01 = enrolment(estate, story, plant)?;
+    let web02 = estate.ca.agent("web02");
+    runs(estate, story, [&web01, &web02], plant)?;
+    forgery(estate, story, &web02, plant)?;
+    revocation(estate, story, &web02, plant)?;
+    death(estate, story, &web01, plant)?;
+    records(estate, story);
+    super::keep::write_credentials(estate, &[&web01, &web02]);
+    Ok(())
+}
+
+fn enrolment(estate: &Estate, story: &mut Story, plant: Option<Plant>) -> Result<Credential> {
+    story.act("An enrolment: web01 has a key and no certificate");
+    let agent = Enrolment::new("web01");
+    let mut connection = estate.connect(None)?;
+    let mut ask = |story: &mut Story, request: Request<'_>, status| {
+        let exchange = estate.ask(&mut connection, &request);
+        let far_end = FarEnd::Sees {
+            members: &["ca"],
+            client: Told::Anonymous,
+        };
+        story.exchange(&exchange, &Expected { status, far_end });
+        exchange
+    };
+
+    let bundle = ask(story, Request::get("/puppet-ca/v1/certificate/ca"), 200);
+    story.expect(
+        "the CA bundle came down byte for byte",
+        bundle.text() == estate.ca.bundle_pem(),
+        &bundle.text(),
+    );
+    ask(
+        story,
+        Request::get("/puppet-ca/v1/certificate_revocation_list/ca"),
+        200,
+    );
+    let target = "/puppet-ca/v1/certificate_request/web01";
+    let sent = agent.request_pem().as_bytes();
+    let put = ask(story, Request::with_body("PUT", target, sent), 200);
+    let arrived = put.arrived.last().map(Recorded::text).unwrap_or_default();
+    story.expect(
+        &format!(
+            "the CA server has the signing request, {} bytes, unchanged",
+            arrived.len()
+        ),
+        arrived == agent.request_pem(),
+        &arrived,
+    );
+    ask(story, Request::get("/puppet-ca/v1/certificate/web01"), 404);
+    if plant != Some(Plant::Enrolment) {
+        estate.ca_server.sign("web01")?;
+        story.say("… the CA signs …");
+    }
+    let certificate = ask(story, Request::get("/puppet-ca/v1/certificate/web01"), 200);
+    let credential = agent.accept(&certificate.text());
+    story.expect(
+        &format!(
+            "a certificate of web01 over web01's own key, by \"{}\"",
+            estate.ca.name()
+        ),
+        credential.is_some(),
+        &certificate.text(),
+    );
+    match credential {
+        Some(credential) => Ok(credential),
+        None => Err(story.end().err().context("the first expectation is told")?),
+    }
+}
+
+fn runs(
+    estate: &Estate,
+    story: &mut Story,
+    agents: [&Credential; 2],
+    plant: Option<Plant>,
+) -> Result<()> {
+    story.act("Two agent runs, shared by both compilers");
+    if plant == Some(Plant::Runs) {
+        estate.compilers[1].kill();
+    }
+    let mut arrived = Vec::new();
+    for agent in agents {
+        let mut connection = estate.connect(Some(agent))?;
+        arrived.extend(run(estate, story, &mut connection, agent, &["c1", "c2"]));
+    }
+    let shares = ["c1", "c2"].map(|name| arrived.iter().filter(|r| r.member == name).count());
+    let connections = ["c1", "c2"].map(|name| {
+        let numbers = arrived
+            .iter()
+            .filter(|r| r.member == name)
+            .map(|r| r.connection);
+        numbers.collect::<std::collections::BTreeSet<_>>().len()
+    });
+    story.expect(
+        &format!(
+            "c1 saw {} requests on {} connections, c2 {} on {}",
+            shares[0], connections[0], shares[1], connections[1]
+        ),
+        shares.iter().all(|share| *share > 0),
+        "one compiler did all the work",
+    );
+    let certificates = [estate.credential.cert_der.clone()];
+    story.expect(
+        "both were shown the proxy's own certificate, and told of the agents' in headers",
+        arrived
+            .iter()
+            .all(|request| request.peer_certificates == certificates),
+        "another certificate",
+    );
+    Ok(())
+}
+
+/// What an agent asks in a run, on one connection; yields what arrived.
+fn run(
+    estate: &Estate,
+    story: &mut Story,
+    connection: &mut Connection,
+    agent: &Credential,
+    members: &[&str],
+) -> Vec<Recorded> {
+    let name = &agent.certname;
+    let in_environment = |path: &str| format!("/puppet/v3/{path}environment=production");
+    let targets = [
+        in_environment(&format!("node/{name}?")),
+        in_environment("file_metadatas/plugins?recurse=true&"),
+        in_environment(&format!("catalog/{name}?")),
+        in_environment("file_content/modules/motd/motd?"),
+        in_environment(&format!("report/{name}?")),
+    ];
+    let facts = format!(
+        "environment=production&facts_format=application%2Fjson&facts=%7B%22name%22%3A%22{name}%22%7D"
+    );
+    let report = format!(r#"{{"host":"{name}","status":"unchanged"}}"#);
+    let requests = [
+        Request::get(&targets[0]),
+        Request::get(&targets[1]),
+        Request::with_body("POST", &targets[2], facts.as_bytes()),
+        Request::get(&targets[3]),
+        Request::with_body("PUT", &targets[4], report.as_bytes()),
+    ];
+    let mut arrived = Vec::new();
+    for request in &requests {
+        let exchange = estate.ask(connection, request);
+        let client = Told::Agent(name);
+        let far_end = FarEnd::Sees { members, client };
+        story.exchange(
+            &exchange,
+            &Expected {
+                status: 200,
+                far_end,
+            },
+        );
+        if !request.body.is_empty() {
+            let body = exchange
+                .arrived
+                .iter()
+                .all(|arrived| arrived.body.kept == request.body);
+            story.expect_quietly(&format!("the body of {} unchanged", request.target), body);
+        }
+        arrived.extend(exchange.arrived);
+    }
+    arrived
+}
+
+fn forgery(
+    estate: &Estate,
+    story: &mut Story,
+    agent: &Credential,
+    plant: Option<Plant>,
+) -> Result<()> {
+    story.act("A forged header: web02 says that it is admin");
+    let request = Request {
+        headers: FORGED,
+        ..Request::get("/puppet/v3/catalog/web02?environment=production")
+    };
+    let mut connection = if plant == Some(Plant::Forgery) {
+        let past_us = estate.compilers[0].socket_address();
+        let bundle = estate.ca.bundle_pem();
+        Client::new(past_us, &bundle, Some(&estate.credential)).connect()?
+    } else {
+        estate.connect(Some(agent))?
+    };
+    story.quote("web02 sends", &lines(FORGED));
+    let exchange = estate.ask(&mut connection, &request);
+    for arrived in &exchange.arrived {
+        let received = identity_lines(arrived);
+        story.quote(
+            &format!("{} receives", arrived.member),
+            &received.join("\n"),
+        );
+    }
+    let far_end = FarEnd::Sees {
+        members: &["c1", "c2"],
+        client: Told::Agent("web02"),
+    };
+    story.exchange(
+        &exchange,
+        &Expected {
+            status: 200,
+            far_end,
+        },
+    );
+    let raw: String = exchange.arrived.iter().map(Recorded::raw_text).collect();
+    story.expect(
+        &format!(
+            "of {} raw bytes that arrived none says \"admin\"",
+            raw.len()
+        ),
+        !raw.is_empty() && !raw.contains("admin"),
+        &raw.lines()
+            .filter(|line| line.contains("admin"))
+            .collect::<Vec<_>>()
+            .join(", "),
+    );
+
+    story.say("The same without a certificate:");
+    let exchange = estate.ask(&mut estate.connect(None)?, &request);
+    story.exchange(
+        &exchange,
+        &Expected {
+            status: 403,
+            far_end: FarEnd::Nobody,
+        },
+    );
+    story.quote("web02 is told", exchange.text().trim());
+    Ok(())
+}
+
+fn revocation(
+    estate: &Estate,
+    story: &mut Story,
+    agent: &Credential,
+    plant: Option<Plant>,
+) -> Result<()> {
+    story.act("A revoked certificate on live connections: web02 waits for a catalog, and has an idle connection");
+    let catalog = Request::with_body("POST", "/puppet/v3/catalog/web02", b"facts=%7B%7D");
+    let report = Request::with_body("PUT", "/puppet/v3/report/web02", b"{}");
+    let mut idle = estate.connect(Some(agent))?;
+    let exchange = estate.ask(&mut idle, &Request::get("/puppet/v3/node/web02"));
+    story.exchange(&exchange, &seen_as(agent));
+
+    let mut busy = estate.connect(Some(agent))?;
+    hold(estate);
+    busy.send(
+        catalog.method,
+        catalog.target,
+        catalog.headers,
+        catalog.body,
+    )?;
+    member_with_a_request(estate).context("no compiler saw the catalog's request")?;
+    if plant != Some(Plant::Revocation) {
+        estate.ca.revoke(agent);
+    }
+    estate.proxy.write_crl();
+    let reload = estate.proxy.hang_up();
+    story.say(&format!(
+        "… web02 is revoked by CRL number {}; SIGHUP; reload {} …",
+        estate.ca.crl_number(),
+        reload["result"].as_str().unwrap_or("failed")
+    ));
+    estate.compilers.iter().for_each(StandIn::release);
+    let answer = busy.read_response_to("POST");
+    story.exchange(&estate.exchange(&catalog, answer), &seen_as(agent));
+    let exchange = estate.ask(&mut busy, &report);
+    story.exchange(
+        &exchange,
+        &Expected {
+            status: 403,
+            far_end: FarEnd::Nobody,
+        },
+    );
+    story.quote("web02 is told", exchange.text().trim());
+    for (connection, claim) in [
+        (&mut busy, "that connection is closed behind the answer"),
+        (&mut idle, "the idle connection is closed without one"),
+    ] {
+        story.expect(claim, connection.is_closed_within(LIMIT), "it is open");
+    }
+    Ok(())
+}
+
+fn death(
+    estate: &Estate,
+    story: &mut Story,
+    agent: &Credential,
+    plant: Option<Plant>,
+) -> Result<()> {
+    story.act("A compiler's death in the middle of a catalog");
+    let catalog = Request::with_body("POST", "/puppet/v3/catalog/web01", b"facts=%7B%7D");
+    let mut connection = estate.connect(Some(agent))?;
+    hold(estate);
+    connection.send(
+        catalog.method,
+        catalog.target,
+        catalog.headers,
+        catalog.body,
+    )?;
+    let victim = member_with_a_request(estate).context("no compiler saw the catalog's request")?;
+    let survivor = 1 - victim;
+    let [victim, survivor] = [victim, survivor].map(|index| &estate.compilers[index]);
+    story.say(&format!(
+        "… {} is compiling, and is killed …",
+        victim.name()
+    ));
+    victim.kill();
+    if plant == Some(Plant::Death) {
+        survivor.kill();
+    }
+    survivor.release();
+    let answer = connection.read_response_to("POST");
+    let exchange = estate.exchange(&catalog, answer);
+    let far_end = FarEnd::Sees {
+        members: &[victim.name()],
+        client: Told::Agent("web01"),
+    };
+    story.exchange(
+        &exchange,
+        &Expected {
+            status: 502,
+            far_end,
+        },
+    );
+    story.quote("web01 is told", exchange.text().trim());
+    story.expect(
+        &format!(
+            "the POST arrived {} time: it was not given to a second compiler",
+            exchange.arrived.len()
+        ),
+        exchange.arrived.len() == 1,
+        &format!("{} arrivals", exchange.arrived.len()),
+    );
+    story.say(&format!("The next run, with {} gone:", victim.name()));
+    let mut connection = estate.connect(Some(agent))?;
+    run(estate, story, &mut connection, agent, &[survivor.name()]);
+    Ok(())
+}
+
+fn records(estate: &Estate, story: &mut Story) {
+    let answers = story.answers();
+    let enough = || estate.proxy.records().len() >= answers;
+    // Records are written away from the request path, so the last may come after its answer.
+    wait_until(LIMIT, || enough().then_some(()));
+    let records = estate.proxy.records().len();
+    story.act("The account");
+    story.expect(
+        &format!("{answers} answers, {records} access records"),
+        answers == records,
+        "an exchange without a record, or a record too many",
+    );
+}
+
+/// 200, and one compiler told this agent's name.
+fn seen_as(agent: &Credential) -> Expected<'_> {
+    let client = Told::Agent(&agent.certname);
+    let far_end = FarEnd::Sees {
+        members: &["c1", "c2"],
+        client,
+    };
+    Expected {
+        status: 200,
+        far_end,
+    }
+}
+
+fn hold(estate: &Estate) {
+    estate.members().for_each(StandIn::forget);
+    estate.compilers.iter().for_each(StandIn::hold);
+}
+
+/// Index of the compiler that a whole request has reached.
+fn member_with_a_request(estate: &Estate) -> Option<usize> {
+    let has_one = |member: &StandIn| member.requests().iter().any(|request| request.complete);
+    wait_until(LIMIT, || estate.compilers.iter().position(has_one))
+}
+
+/// Field lines that tell who a client is, as they stand in the raw bytes.
+fn identity_lines(request: &Recorded) -> Vec<String> {
+    let tells = |line: &&str| {
+        let line = line.to_ascii_lowercase().replace(['_', '.'], "-");
+        TELLING.iter().any(|beginning| line.starts_with(beginning))
+    };
+    let text = request.raw_text();
+    text.lines().filter(tells).map(str::to_owned).collect()
+}
+
+fn lines(fields: &[(&str, &str)]) -> String {
+    let line = |(name, value): &(&str, &str)| format!("{name}: {value}\n");
+    fields.iter().map(line).collect()
+}
+
+/// Spellings that some server or other takes for the same field, and a nomination that would have ours removed.
+const FORGED: &[(&str, &str)] = &[
+    ("X-Client-Verify", "SUCCESS"),
+    ("X-Client-DN", "CN=admin"),
+    ("x_client_dn", "CN=admin"),
+    ("X.Client.Cert", "admin"),
+    ("X-SSL-Client-DN", "/CN=admin"),
+    ("X-Forwarded-For", "admin"),
+    ("Connection", "keep-alive, X-Client-Verify, X-Client-DN"),
+];
+
+/// Beginnings of the fields that tell who a client is.
+const TELLING: &[&str] = &[
+    "x-client-",
+    "x-ssl-",
+    "x-forwarded-",
+    "x-real-ip",
+    "connection",
+];
+
+/// Longer than anything takes that is not stuck.
+const LIMIT: Duration = Duration::from_secs(5);

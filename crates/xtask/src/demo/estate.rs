@@ -1,0 +1,155 @@
+//! The estate of the demonstration: a CA, a CA server, two compilers, and the built program in front of them.
+
+use std::path::Path;
+
+use testkit::{Ca, ClientError, Connection, Credential, Proxy, Recorded, Response, StandIn};
+
+/// Everything that runs; the proxy first, so that it ends before its members.
+pub(crate) struct Estate {
+    pub(crate) proxy: Proxy,
+    pub(crate) ca: Ca,
+    pub(crate) ca_server: StandIn,
+    pub(crate) compilers: [StandIn; 2],
+    /// The proxy's own certificate, towards agents and members alike.
+    pub(crate) credential: Credential,
+}
+
+/// A request, its answer, and what arrived behind the proxy meanwhile.
+pub(crate) struct Exchange {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) answer: Result<Response, ClientError>,
+    pub(crate) arrived: Vec<Recorded>,
+}
+
+impl Exchange {
+    /// Text of the answer; empty without one.
+    pub(crate) fn text(&self) -> String {
+        self.answer.as_ref().map(Response::text).unwrap_or_default()
+    }
+}
+
+impl Estate {
+    /// Starts everything and waits until the members are up.
+    pub(crate) fn start(binary: &Path) -> Self {
+        let ca = Ca::named("demo");
+        let member = |name: &str| {
+            let credential = ca.server(name);
+            StandIn::builder(name).ca(&ca).tls(&ca, &credential).start()
+        };
+        let ca_server = member("ca");
+        let compilers = [member("c1"), member("c2")];
+        let credential = ca.server("proxy");
+        let proxy = Proxy::new(&ca, binary)
+            .credential(&credential)
+            .whole(&configuration(&ca_server, &compilers))
+            .start();
+        proxy.wait_for_members(&["ca", "compilers"]);
+        Self {
+            proxy,
+            ca,
+            ca_server,
+            compilers,
+            credential,
+        }
+    }
+
+    /// A connection through the proxy that shows this certificate, or none.
+    pub(crate) fn connect(
+        &self,
+        credential: Option<&Credential>,
+    ) -> Result<Connection, ClientError> {
+        self.proxy.client(credential).connect()
+    }
+
+    /// One request on this connection.
+    pub(crate) fn ask(&self, connection: &mut Connection, request: &Request<'_>) -> Exchange {
+        self.members().for_each(StandIn::forget);
+        let answer = connection.try_request(
+            request.method,
+            request.target,
+            request.headers,
+            request.body,
+        );
+        self.exchange(request, answer)
+    }
+
+    /// What became of a request; behind the proxy everything since the last `forget` is its.
+    pub(crate) fn exchange(
+        &self,
+        request: &Request<'_>,
+        answer: Result<Response, ClientError>,
+    ) -> Exchange {
+        Exchange {
+            method: request.method.to_owned(),
+            target: request.target.to_owned(),
+            answer,
+            arrived: self.members().flat_map(StandIn::requests).collect(),
+        }
+    }
+
+    /// CA server and compilers.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &StandIn> {
+        std::iter::once(&self.ca_server).chain(&self.compilers)
+    }
+
+    /// The tables that an operator writes, as they stand in the file.
+    pub(crate) fn six_lines(&self) -> Vec<String> {
+        let text = self.proxy.config_text();
+        text.lines()
+            .skip_while(|line| !line.starts_with("[listeners"))
+            .take_while(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+}
+
+/// What a client asks.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) target: &'a str,
+    pub(crate) headers: &'a [(&'a str, &'a str)],
+    pub(crate) body: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    /// A GET.
+    pub(crate) fn get(target: &'a str) -> Self {
+        Self::with_body("GET", target, b"")
+    }
+
+    /// A request with a body.
+    pub(crate) fn with_body(method: &'a str, target: &'a str, body: &'a [u8]) -> Self {
+        Self {
+            method,
+            target,
+            headers: &[],
+            body,
+        }
+    }
+}
+
+/// Six lines as on a machine with a Puppet agent, and around them where this directory has what such a machine has.
+fn configuration(ca_server: &StandIn, compilers: &[StandIn; 2]) -> String {
+    let [first, second] = compilers.each_ref().map(StandIn::address);
+    format!(
+        r#"ssldir = "{{dir}}/ssl"
+certname = "proxy"
+
+[listeners.agents]
+address = "127.0.0.1:{{port}}"
+[pools.ca]
+members = ["{ca}"]
+[pools.compilers]
+members = ["{first}", "{second}"]
+
+[access_log]
+path = "{{dir}}/access.json"
+format = "json"
+[admin]
+socket = "{{dir}}/admin.sock"
+"#,
+        ca = ca_server.address(),
+    )
+}

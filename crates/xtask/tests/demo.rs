@@ -1,0 +1,149 @@
+//! The demonstration, run as a newcomer runs it: exit 0 when all is seen, 1 when one thing is not, lines that work.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests start programs and read the environment"
+)]
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, Output, Stdio},
+};
+
+#[test]
+fn every_expectation_is_seen() {
+    let output = demo(&[]).output().expect("the demonstration starts");
+    let (code, text) = outcome(&output);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("every one seen"), "{text}");
+    assert!(!text.contains('✗'), "{text}");
+    assert!(!text.contains('\x1b'), "colours are for terminals: {text}");
+}
+
+#[test]
+fn an_expectation_not_seen_exits_1_and_says_which() {
+    for (plant, missed) in [
+        ("enrolment", "GET  /puppet-ca/v1/certificate/web01"),
+        ("runs", "one compiler did all the work"),
+        ("forgery", "raw bytes that arrived none says \"admin\""),
+        ("revocation", "PUT  /puppet/v3/report/web02"),
+        ("death", "GET  /puppet/v3/node/web01"),
+    ] {
+        let output = demo(&["--plant", plant]).output();
+        let (code, text) = outcome(&output.expect("the demonstration starts"));
+        assert_eq!(code, Some(1), "{plant}: {text}");
+        let told = text.split("expectations not seen:").nth(1);
+        assert!(
+            told.is_some_and(|told| told.contains(missed)),
+            "{plant}: {text}"
+        );
+    }
+}
+
+#[test]
+fn lines_to_try_work_as_they_are_printed() {
+    let mut kept = Kept(
+        demo(&["--keep"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the demonstration starts"),
+    );
+    let mut reader = BufReader::new(kept.0.stdout.take().expect("stdout is a pipe"));
+    let lines = lines_to_try(&mut reader);
+    let (cd, lines) = lines.split_first().expect("cd comes first");
+    assert_eq!(lines.len(), ANSWERS.len(), "{lines:#?}");
+    for (line, answer) in lines.iter().zip(ANSWERS) {
+        let said = shell(cd, line);
+        assert!(said.contains(answer), "{line}: {said}");
+    }
+    let subject = shell(cd, "openssl x509 -in web03.pem -noout -subject");
+    assert!(subject.contains("web03"), "{subject}");
+
+    interrupt(&kept.0);
+    let mut rest = String::new();
+    reader.read_to_string(&mut rest).expect("text");
+    assert!(
+        rest.contains("/puppet-ca/v1/certificate/web03  NONE"),
+        "{rest}"
+    );
+    assert!(
+        rest.contains("/puppet/v3/catalog/web01  SUCCESS CN=web01"),
+        "{rest}"
+    );
+    assert!(!rest.contains("admin"), "{rest}");
+    assert_eq!(kept.0.wait().expect("it ends").code(), Some(0));
+}
+
+/// What each line to try must be answered, in their order.
+const ANSWERS: &[&str] = &[
+    r#""name":"web01""#,
+    r#""name":"web01""#,
+    "needs a certificate",
+    "revoked",
+    "",
+    "",
+    "",
+    "\"serving\"",
+    "proscenium_",
+];
+
+/// Ends with the test, whatever becomes of it.
+struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn demo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.arg("demo").args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn outcome(output: &Output) -> (Option<i32>, String) {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
+
+/// The indented lines that start a program, up to the last heading.
+fn lines_to_try(reader: &mut impl BufRead) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in reader.lines() {
+        let line = line.expect("text");
+        let program = line.split_whitespace().next().unwrap_or_default();
+        if ["cd", "curl", "openssl"].contains(&program) {
+            lines.push(line.trim().to_owned());
+        }
+        if line.starts_with("What arrives") {
+            return lines;
+        }
+    }
+    panic!("the demonstration ended before its lines: {lines:?}")
+}
+
+/// Standard output of a line, which must end well.
+fn shell(cd: &str, line: &str) -> String {
+    let script = format!("{cd} && {line}");
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .output()
+        .expect("sh starts");
+    assert!(
+        output.status.success(),
+        "{line}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn interrupt(child: &Child) {
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &id]).status();
+    assert!(sent.expect("kill starts").success());
+}
