@@ -5,7 +5,7 @@
 
 pub(crate) mod fixtures;
 
-use std::{thread, time::Duration};
+use std::{collections::BTreeMap, thread, time::Duration};
 
 use testkit::{Ca, Client, Credential, Proxy, ProxyBuilder, Recorded, Response, StandIn};
 
@@ -42,6 +42,8 @@ pub(crate) struct EstateBuilder {
     compilers: usize,
     ca_lines: Vec<String>,
     compiler_lines: Vec<String>,
+    compiler_options: BTreeMap<usize, String>,
+    ready: bool,
     change: Vec<Box<dyn FnOnce(ProxyBuilder) -> ProxyBuilder>>,
 }
 
@@ -59,6 +61,8 @@ impl Estate {
             compilers: 2,
             ca_lines: Vec::new(),
             compiler_lines: Vec::new(),
+            compiler_options: BTreeMap::new(),
+            ready: true,
             change: Vec::new(),
         }
     }
@@ -140,6 +144,18 @@ impl EstateBuilder {
         self
     }
 
+    /// What `members` says of the n-th compiler beside its address: `.compiler(1, "weight = 2")`.
+    pub(crate) fn compiler(mut self, n: usize, options: &str) -> Self {
+        self.compiler_options.insert(n - 1, options.to_owned());
+        self
+    }
+
+    /// Does not wait for members to be up.
+    pub(crate) fn unready(mut self) -> Self {
+        self.ready = false;
+        self
+    }
+
     /// Any other change of the proxy's configuration: `.proxy(|p| p.with("[trust]\ndepth = 1"))`.
     pub(crate) fn proxy(
         mut self,
@@ -157,16 +173,19 @@ impl EstateBuilder {
             .map(|n| self.member(&format!("c{n}")))
             .collect();
         let pools = [
-            self.pool("ca", std::slice::from_ref(&ca_server), &self.ca_lines),
-            self.pool("compilers", &compilers, &self.compiler_lines),
+            self.pool("ca", std::slice::from_ref(&ca_server), &self.ca_lines, &BTreeMap::new()),
+            self.pool("compilers", &compilers, &self.compiler_lines, &self.compiler_options),
         ];
+        let ready = self.ready;
         let proxy = Proxy::new(&self.ca, BINARY).with(&pools.concat());
         let proxy = self
             .change
             .into_iter()
             .fold(proxy, |proxy, change| change(proxy))
             .start();
-        proxy.wait_for_members(&["ca", "compilers"]);
+        if ready {
+            proxy.wait_for_members(&["ca", "compilers"]);
+        }
         Estate {
             proxy,
             ca: self.ca,
@@ -183,14 +202,27 @@ impl EstateBuilder {
         }
     }
 
-    fn pool(&self, name: &str, members: &[StandIn], lines: &[String]) -> String {
+    fn pool(
+        &self,
+        name: &str,
+        members: &[StandIn],
+        lines: &[String],
+        options: &BTreeMap<usize, String>,
+    ) -> String {
         let scheme = match self.members {
             Members::Plain => "http",
             Members::Tls => "https",
         };
-        let addresses: Vec<_> = members.iter().map(StandIn::address).collect();
+        let entry = |(index, member): (usize, &StandIn)| match options.get(&index) {
+            None => format!("{:?}", member.address()),
+            Some(options) => format!("{{ address = {:?}, {options} }}", member.address()),
+        };
+        let entries: Vec<_> = members.iter().enumerate().map(entry).collect();
         let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        format!("[pools.{name}]\nscheme = \"{scheme}\"\nmembers = {addresses:?}\n{lines}\n")
+        format!(
+            "[pools.{name}]\nscheme = \"{scheme}\"\nmembers = [{}]\n{lines}\n",
+            entries.join(", ")
+        )
     }
 }
 

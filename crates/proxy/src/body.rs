@@ -4,6 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     future::poll_fn,
+    io,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
@@ -176,12 +177,15 @@ impl Upload {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         if let Some(frame) = self.peeked.borrow_mut().pop_front() {
             self.polled.set(true);
+            self.taken.set(Some(Instant::now()));
             return Poll::Ready(Some(Ok(frame)));
         }
         if self.finished.get().is_none() {
             self.polled.set(true);
         }
-        self.read(cx)
+        let read = self.read(cx);
+        self.taken.set(read.is_ready().then(Instant::now));
+        read
     }
 
     /// What the client sends: counted, limited, without trailers.
@@ -196,7 +200,6 @@ impl Upload {
         let Some(body) = incoming.as_mut() else {
             return Poll::Ready(Some(Err(BodyFault::Broken)));
         };
-        self.taken.set(None);
         loop {
             return match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Pending => match self.idle.borrow_mut().poll_exceeded(cx) {
@@ -210,7 +213,6 @@ impl Upload {
                 Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(self.fail(fault_of(&error))))),
                 Poll::Ready(Some(Ok(frame))) => {
                     self.idle.borrow_mut().touch();
-                    self.taken.set(Some(Instant::now()));
                     // Trailers could carry what heads may not: they are dropped.
                     let Some(data) = frame.data_ref() else { continue };
                     self.bytes.set(self.bytes.get() + data.len() as u64);
@@ -237,6 +239,15 @@ impl Upload {
     fn fail(&self, fault: BodyFault) -> BodyFault {
         self.fault.set(Some(fault));
         fault
+    }
+}
+
+/// hyper reports bad framing as an input error of its decoder, and the end of the connection as what it was.
+fn fault_of(error: &hyper::Error) -> BodyFault {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    match source.map(io::Error::kind) {
+        Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => BodyFault::Broken,
+        _ => BodyFault::Gone,
     }
 }
 
