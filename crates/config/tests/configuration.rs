@@ -250,6 +250,12 @@ fn the_installed_file_says_nothing_but_the_six_lines() {
     assert_eq!(installed, six);
 }
 
+#[test]
+fn the_readme_shows_the_six_lines() {
+    let readme = fs::read_to_string(project("README.md")).expect("the README");
+    assert!(readme.contains(&format!("```toml{SIX_LINES}```")));
+}
+
 /// What is commented out in the installed file is right too, and says what the defaults are.
 #[test]
 fn the_installed_file_names_every_default() {
