@@ -209,6 +209,11 @@ async fn agree<L: Live>(
     current: &ListenerTls,
     stream: TcpStream,
 ) -> io::Result<TlsStream<TcpStream>> {
+    // A probe that only connects, as agents do before their first request, is no handshake; and who says nothing
+    // takes no place from those who do.
+    if stream.peek(&mut [0]).await? == 0 {
+        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, Unspoken));
+    }
     let limit = || live.current(&listener.name).map_or(u32::MAX, |(current, _)| current.settings.handshakes_max);
     let _permit = match listener.handshakes.try_enter(limit()) {
         Some(permit) => permit,
@@ -217,10 +222,6 @@ async fn agree<L: Live>(
             listener.handshakes.enter(limit).await
         }
     };
-    // A probe that only connects, as agents do before their first request, is no handshake.
-    if stream.peek(&mut [0]).await? == 0 {
-        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, Unspoken));
-    }
     TlsAcceptor::from(Arc::clone(&current.tls)).accept(stream).await
 }
 

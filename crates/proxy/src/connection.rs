@@ -26,8 +26,6 @@ pub(crate) struct Conn {
     pub(crate) requests: Cell<u64>,
     /// Every response from now on says that it is the last.
     pub(crate) closing: Cell<bool>,
-    /// The grace is over.
-    pub(crate) cut: Cell<bool>,
     /// Why we broke off, whatever was under way.
     pub(crate) broken_off: Cell<Option<&'static str>>,
     _permit: Permit,
@@ -64,7 +62,6 @@ impl Conn {
             turned: Cell::new(false),
             requests: Cell::new(0),
             closing: Cell::new(false),
-            cut: Cell::new(false),
             broken_off: Cell::new(None),
             _permit: permit,
         };

@@ -80,13 +80,12 @@ impl Exchanged {
         if requests == 0 {
             record.times.handshake = Some(conn.downstream.tls.took);
         }
-        let draining = worker.shared.signals.borrow().phase != Phase::Serving;
         Self {
             began: Instant::now(),
             record: Some(record),
             metrics: None,
             method: head.method.clone(),
-            last: draining || conn.closing.get(),
+            last: false,
             idle_timeout: Duration::from_secs(60),
             upload: Upload::new(incoming, head.headers.contains_key(EXPECT)),
             lease: None,
@@ -198,9 +197,9 @@ impl Exchanged {
         self.method == Method::HEAD
     }
 
-    /// Whether the connection ends after this exchange.
+    /// Whether the connection ends after this exchange, as far as is known when its response begins.
     pub(crate) fn is_last(&self) -> bool {
-        self.last
+        self.last || self.conn.closing.get() || self.worker.shared.signals.borrow().phase != Phase::Serving
     }
 
     /// The end. The connection to the member is kept only if both bodies have ended.

@@ -75,7 +75,7 @@ async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: li
             .serve_connection(TokioIo::new(io), service)
     );
     let mut signals = worker.shared.signals.subscribe();
-    let mut watch = Watch { worker, conn, settings, draining: false, revoked_at: None };
+    let mut watch = Watch { worker, conn, settings, draining: false, revoked_at: None, cut_at: None };
     watch.heed(&signals.borrow_and_update());
     let mut timer = pin!(sleep_until(watch.next()));
     loop {
@@ -125,6 +125,8 @@ struct Watch<'a> {
     draining: bool,
     /// When a client that is no longer accepted has its turn to be closed, if it is idle then.
     revoked_at: Option<Instant>,
+    /// When the grace was over.
+    cut_at: Option<Instant>,
 }
 
 impl Watch<'_> {
@@ -136,7 +138,7 @@ impl Watch<'_> {
                 self.draining = true;
                 self.conn.closing.set(true);
             }
-            Phase::Cutting => self.conn.cut.set(true),
+            Phase::Cutting => self.cut_at = Some(Instant::now()),
         }
         let generation = self.worker.current();
         if !generation.listeners.contains_key(&self.conn.downstream.listener) {
@@ -175,7 +177,7 @@ impl Watch<'_> {
         let idle = stage == Stage::Idle;
         let stalled = self.conn.activity.write_stalled();
         [
-            self.conn.cut.get().then(|| (Instant::now(), Ending::Cut)),
+            self.cut_at.map(|at| (at, Ending::Cut)),
             stalled.map(|since| (at(since, self.settings.write_timeout), Ending::WriteStalled)),
             self.revoked_at.filter(|_| idle && stalled.is_none()).map(|at| (at, Ending::Revoked)),
             match stage {

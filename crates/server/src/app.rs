@@ -228,14 +228,15 @@ async fn serve(app: &Arc<App>) -> Result<(), StartError> {
 async fn drain(app: &App, terminate: &mut Signal, interrupt: &mut Signal) {
     let began = Instant::now();
     let grace = app.state().foundation.config.drain_grace;
-    tracing::info!(connections = app.connections(), ?grace, "draining");
+    let open = app.connections();
+    tracing::info!(connections = open, ?grace, "draining");
     app.shared.signals.send_modify(|signals| signals.phase = Phase::Draining);
     let names: Vec<_> = app.state().bound.iter().map(|bound| Arc::clone(&bound.listener.name)).collect();
     for name in &names {
         app.workers.close(name).await;
     }
     // Those that waited in the queues count too.
-    let open = app.connections();
+    let open = app.connections().max(open);
     tokio::select! {
         () = no_connection_left(app) => {}
         () = sleep_until(began + grace) => {}

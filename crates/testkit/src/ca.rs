@@ -128,6 +128,14 @@ impl Ca {
         issuer.crl_number += 1;
     }
 
+    /// Revokes this many certificates that were never made, so that the leaves' CRL is as long as one of the field.
+    pub fn revoke_strangers(&self, count: u64) {
+        let mut state = self.state();
+        let issuing = state.issuing();
+        issuing.revoked.extend((0..count).map(|n| STRANGERS + n));
+        issuing.crl_number += 1;
+    }
+
     /// Revokes the intermediate by the root's CRL.
     pub fn revoke_intermediate(&self) {
         let root = &mut self.state().authorities[0];
@@ -563,6 +571,8 @@ fn now() -> OffsetDateTime {
 
 /// Serial of the intermediate, by the root.
 const INTERMEDIATE_SERIAL: u64 = 2;
+/// First serial of certificates that were never made.
+const STRANGERS: u64 = 1 << 40;
 
 #[cfg(test)]
 mod tests {

@@ -78,6 +78,7 @@ pub struct ProxyBuilder {
     top: Vec<String>,
     listener: Vec<String>,
     access_log: Vec<String>,
+    access_log_alone: Option<String>,
     tables: Vec<String>,
     whole: Option<String>,
     files: Vec<(String, String, u32)>,
@@ -106,6 +107,12 @@ impl ProxyBuilder {
     /// A line of `[access_log]`, whose path and format are set.
     pub fn access_log(mut self, line: &str) -> Self {
         self.access_log.push(line.to_owned());
+        self
+    }
+
+    /// `[access_log]` with these lines alone: records are then the test's own to read.
+    pub fn access_log_alone(mut self, lines: &str) -> Self {
+        self.access_log_alone = Some(lines.to_owned());
         self
     }
 
@@ -225,12 +232,15 @@ impl ProxyBuilder {
         format!(
             "ssldir = \"{{dir}}/ssl\"\ncertname = \"{certname}\"\n{top}\n\
              [listeners.agents]\naddress = \"127.0.0.1:{{port}}\"\n{listener}\n\
-             [access_log]\npath = \"{{dir}}/{ACCESS_LOG}\"\nformat = \"json\"\n{access_log}\n\
+             [access_log]\n{access_log}\n\
              [admin]\nsocket = \"{{dir}}/{ADMIN_SOCKET}\"\n\n{tables}",
             certname = self.certname,
             top = lines(&self.top),
             listener = lines(&self.listener),
-            access_log = lines(&self.access_log),
+            access_log = self.access_log_alone.clone().unwrap_or_else(|| format!(
+                "path = \"{{dir}}/{ACCESS_LOG}\"\nformat = \"json\"\n{}",
+                lines(&self.access_log)
+            )),
             tables = lines(&self.tables),
         )
     }
@@ -387,6 +397,7 @@ impl Proxy {
             top: Vec::new(),
             listener: Vec::new(),
             access_log: Vec::new(),
+            access_log_alone: None,
             tables: Vec::new(),
             whole: None,
             files: Vec::new(),
