@@ -101,13 +101,15 @@ pub fn server_config(
 /// The configuration for members: verified against bundle and CRLs of `trust`, by the name that is dialled.
 ///
 /// A resumed session skips the verifier, and this side's sessions live in the configuration: make a new one for each
-/// trust generation, and no session outlives the trust it was verified under.
+/// trust generation, and no session outlives the trust it was verified under. `server_name_indication`: whether the
+/// member is told which name is wanted of it before it shows its certificate; it is verified either way.
 ///
 /// # Errors
 /// A credential that rustls will not take.
 pub fn client_config(
     trust: &Arc<TrustStore>,
     credential: Option<&Credential>,
+    server_name_indication: bool,
 ) -> Result<Arc<ClientConfig>, PkiProblem> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13, &TLS12])
@@ -123,6 +125,7 @@ pub fn client_config(
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.resumption = Resumption::in_memory_sessions(MEMBER_SESSIONS_MAX);
     config.enable_early_data = false;
+    config.enable_sni = server_name_indication;
     Ok(Arc::new(config))
 }
 

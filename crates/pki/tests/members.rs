@@ -260,7 +260,7 @@ fn trusted(puppet: &Puppet) -> Arc<TrustStore> {
 }
 
 fn client(trust: &Arc<TrustStore>, credential: Option<&Credential>) -> Arc<ClientConfig> {
-    let mut config = (*client_config(trust, credential).unwrap()).clone();
+    let mut config = (*client_config(trust, credential, true).unwrap()).clone();
     config.time_provider = Arc::new(Fixed);
     Arc::new(config)
 }

@@ -42,6 +42,7 @@ pub(crate) struct Prepared {
 #[derive(Clone)]
 pub(crate) struct PreparedTls {
     settings: MemberTls,
+    indication: bool,
     rests_on: (Fingerprint, u64),
     trust: Arc<TrustStore>,
     config: Arc<ClientConfig>,
@@ -113,11 +114,13 @@ pub(crate) fn prepare(
     let mut member_tls: Vec<PreparedTls> = Vec::new();
     for pool in &config.pools {
         let Some(settings) = &pool.tls else { continue };
-        if member_tls.iter().any(|known| known.settings == *settings) {
+        let indication = indicates_name(pool);
+        let fits = |known: &&PreparedTls| known.settings == *settings && known.indication == indication;
+        if member_tls.iter().any(|known| fits(&known)) {
             continue;
         }
         let key = format!("pools.{}.tls", pool.pool.name);
-        let known = previous.and_then(|(p, _)| p.member_tls.iter().find(|known| known.settings == *settings));
+        let known = previous.and_then(|(p, _)| p.member_tls.iter().find(fits));
         let Some(credential) = problems.one(&key, materials.credential(&settings.credential)) else { continue };
         let previous_trust = known.map(|known| &*known.trust);
         let Some(trust) = problems.all(&key, materials.trust(&config, &settings.ca, &settings.crl, previous_trust)) else { continue };
@@ -127,8 +130,8 @@ pub(crate) fn prepare(
             continue;
         }
         let trust = Arc::new(trust);
-        if let Some(config) = problems.one(&key, pki::client_config(&trust, Some(&credential))) {
-            member_tls.push(PreparedTls { settings: settings.clone(), rests_on, trust, config });
+        if let Some(config) = problems.one(&key, pki::client_config(&trust, Some(&credential), indication)) {
+            member_tls.push(PreparedTls { settings: settings.clone(), indication, rests_on, trust, config });
         }
     }
 
@@ -177,6 +180,12 @@ impl Prepared {
         let Self { generation, config, fingerprint, credentials: _, agents_copy, report, member_tls } = self;
         (generation, Foundation { config, fingerprint, agents_copy, member_tls }, report)
     }
+}
+
+/// Whether members are told in the handshake which name is wanted. Only where Host names the member too: Jetty answers
+/// 400 where the two disagree (docs/decisions/host-towards-tls-members.md).
+fn indicates_name(pool: &config::PoolConfig) -> bool {
+    pool.rules.host == proxy::HostRule::Member
 }
 
 /// The bytes of all materials by path.
@@ -238,7 +247,7 @@ impl Problems<'_> {
         let mut pools = Vec::new();
         for settings in &config.pools {
             let name = &settings.pool.name;
-            let tls = settings.tls.as_ref().and_then(|tls| member_tls.iter().find(|known| known.settings == *tls));
+            let tls = settings.tls.as_ref().and_then(|tls| member_tls.iter().find(|known| known.settings == *tls && known.indication == indicates_name(settings)));
             if settings.upstream.scheme == Scheme::Https && tls.is_none() {
                 continue; // Its problem has been told.
             }
