@@ -34,6 +34,8 @@ pub(crate) enum ProxyError {
     Broken {
         member: Arc<str>,
         source: hyper::Error,
+        /// Whether a byte of its answer had come.
+        begun: bool,
     },
     /// A member did not answer in time.
     Late {

@@ -176,7 +176,7 @@ impl Attempts<'_> {
                     self.note_failure(&lease, &failure, &error, &counted);
                     let progress = Progress {
                         attempts,
-                        response_started: false,
+                        response_started: matches!(error, ProxyError::Broken { begun: true, .. }),
                         safe: self.plan.retry == RetryClass::Safe,
                         body_replayable: exchanged.upload.replayable(),
                         single_member: self.plan.endpoint.ca_write,
@@ -255,13 +255,13 @@ impl Attempts<'_> {
                 failed(stage, false, true, self.unreached(error))
             }
             Err(AttemptError::Unsent(source, _)) => {
-                failed(AttemptStage::SendHead, true, true, ProxyError::Broken { member: member(), source })
+                failed(AttemptStage::SendHead, true, true, ProxyError::Broken { member: member(), source, begun: false })
             }
-            Err(AttemptError::Ambiguous { source, reused }) => {
+            Err(AttemptError::Ambiguous { source, reused, begun }) => {
                 let error = match upload.fault() {
                     // The client's doing, whatever the member made of it.
                     Some(fault) => ProxyError::Body(fault),
-                    None => ProxyError::Broken { member: member(), source },
+                    None => ProxyError::Broken { member: member(), source, begun },
                 };
                 failed(AttemptStage::ReceiveHead, reused, false, error)
             }

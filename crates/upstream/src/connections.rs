@@ -6,7 +6,10 @@ use std::{
     fmt,
     pin::pin,
     rc::Rc,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -22,6 +25,7 @@ use tokio::{
 use crate::{
     connector::{Connector, OpenSlot},
     dial::{DialError, dial},
+    io::Counted,
 };
 
 /// How often idle connections are looked through.
@@ -65,7 +69,7 @@ pub struct Connections<B> {
 }
 
 struct Idle<B> {
-    sender: SendRequest<B>,
+    sender: Sender<B>,
     since: Instant,
     connector: Arc<Connector>,
 }
@@ -76,9 +80,22 @@ impl<B> fmt::Debug for Connections<B> {
     }
 }
 
+/// The sending end of a connection, and how much has come back on it.
+pub(crate) struct Sender<B> {
+    pub(crate) http: SendRequest<B>,
+    received: Arc<AtomicU64>,
+}
+
+impl<B> Sender<B> {
+    /// Bytes that came so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+}
+
 /// A connection in hand, and how long it took to open; none: it was used before.
 pub(crate) struct Held<B> {
-    pub(crate) sender: SendRequest<B>,
+    pub(crate) sender: Sender<B>,
     pub(crate) connect: Option<Duration>,
 }
 
@@ -123,8 +140,8 @@ where
 
     /// Puts a connection back whose exchange is over. It is closed instead where others wait for its place, or
     /// where this worker keeps its share already.
-    pub(crate) fn put(&self, connector: &Arc<Connector>, sender: SendRequest<B>) {
-        if sender.is_closed() || connector.slots.grant() {
+    pub(crate) fn put(&self, connector: &Arc<Connector>, sender: Sender<B>) {
+        if sender.http.is_closed() || connector.slots.grant() {
             return;
         }
         let share = (connector.settings.connections_max / self.crew.size().max(1)).max(1) as usize;
@@ -137,12 +154,12 @@ where
     }
 
     /// The connection used last is the least likely to be closed by the member just now.
-    fn ready(&self, connector: &Connector) -> Option<SendRequest<B>> {
+    fn ready(&self, connector: &Connector) -> Option<Sender<B>> {
         let mut idle = self.idle.borrow_mut();
         let idle = idle.get_mut(&connector.id)?;
         let keepalive = connector.settings.keepalive;
-        idle.retain(|kept| !kept.sender.is_closed() && kept.since.elapsed() < keepalive);
-        let position = idle.iter().rposition(|kept| kept.sender.is_ready())?;
+        idle.retain(|kept| !kept.sender.http.is_closed() && kept.since.elapsed() < keepalive);
+        let position = idle.iter().rposition(|kept| kept.sender.http.is_ready())?;
         Some(idle.swap_remove(position).sender)
     }
 
@@ -171,9 +188,10 @@ where
         }
     }
 
-    async fn open(&self, connector: &Connector, slot: OpenSlot) -> Result<SendRequest<B>, DialError> {
-        let io = TokioIo::new(dial(connector).await?);
-        let (sender, connection) = http1::Builder::new()
+    async fn open(&self, connector: &Connector, slot: OpenSlot) -> Result<Sender<B>, DialError> {
+        let received = Arc::default();
+        let io = TokioIo::new(Counted::new(dial(connector).await?, Arc::clone(&received)));
+        let (http, connection) = http1::Builder::new()
             .max_headers(HEAD_FIELDS_MAX)
             .max_header_size(HEAD_BYTES_MAX)
             .handshake(io)
@@ -186,13 +204,13 @@ where
                 tracing::debug!(%error, "a connection to a member ended with an error");
             }
         });
-        Ok(sender)
+        Ok(Sender { http, received })
     }
 
     /// Drops what is closed or too old, and what another worker asked for.
     fn sweep(&self) {
         self.idle.borrow_mut().retain(|_, idle| {
-            idle.retain(|kept| !kept.sender.is_closed() && kept.since.elapsed() < kept.connector.settings.keepalive);
+            idle.retain(|kept| !kept.sender.http.is_closed() && kept.since.elapsed() < kept.connector.settings.keepalive);
             while idle.first().is_some_and(|oldest| oldest.connector.slots.grant()) {
                 idle.remove(0);
             }
@@ -207,6 +225,6 @@ where
 }
 
 enum Place<B> {
-    Ready(SendRequest<B>),
+    Ready(Sender<B>),
     Slot(OpenSlot),
 }

@@ -58,7 +58,7 @@ pub enum DialError {
         resolved: SocketAddr,
     },
     /// TLS was not agreed on.
-    #[error("{address}: TLS: {source}")]
+    #[error("{address}: TLS: {}", tls_story(source))]
     Handshake {
         /// The member.
         address: Arc<str>,
@@ -96,9 +96,11 @@ impl DialError {
         }
     }
 
-    /// Whether nobody listens there: the one sign that is good enough to take a member down at once.
+    /// Whether nobody listens there, or nobody has that name: the signs that are good enough to take a member down
+    /// at once.
     pub fn refused(&self) -> bool {
-        matches!(self, Self::Connect { source, .. } if matches!(source.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound))
+        matches!(self, Self::Resolve { .. })
+            || matches!(self, Self::Connect { source, .. } if matches!(source.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound))
     }
 
     /// Short reason for records and metrics.
@@ -112,6 +114,15 @@ impl DialError {
             Self::Late { .. } => "connect-timeout",
             Self::Full { .. } => "connections-max",
         }
+    }
+}
+
+/// rustls shows what a verifier of ours has found by its debug form alone.
+fn tls_story(error: &io::Error) -> String {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(found))) => found.0.to_string(),
+        _ => error.to_string(),
     }
 }
 

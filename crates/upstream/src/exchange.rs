@@ -5,10 +5,10 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{Method, Request, Uri, Version, response};
 use http_body::Body;
-use hyper::{body::Incoming, client::conn::http1::SendRequest};
+use hyper::body::Incoming;
 
 use crate::{
-    connections::Connections,
+    connections::{Connections, Sender},
     connector::Connector,
     dial::DialError,
     head::Stamped,
@@ -27,6 +27,8 @@ pub enum AttemptError<B> {
         source: hyper::Error,
         /// Whether the connection had been used before.
         reused: bool,
+        /// Whether a byte of an answer had come.
+        begun: bool,
     },
 }
 
@@ -45,7 +47,7 @@ pub struct Exchange<B> {
 
 /// A connection that carries an exchange. Dropped, it is closed; `give_back` keeps it.
 pub struct Lent<B> {
-    sender: SendRequest<B>,
+    sender: Sender<B>,
     connector: Arc<Connector>,
     home: Rc<Connections<B>>,
 }
@@ -96,7 +98,8 @@ where
         *request.uri_mut() = target.clone();
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = stamped.into_headers();
-        match sender.try_send_request(request).await {
+        let before = sender.received();
+        match sender.http.try_send_request(request).await {
             Ok(response) => {
                 let (head, body) = response.into_parts();
                 let lent = Lent { sender, connector: Arc::clone(connector), home: Rc::clone(self) };
@@ -104,7 +107,11 @@ where
             }
             Err(mut error) => Err(match error.take_message() {
                 Some(request) => AttemptError::Unsent(error.into_error(), request.into_body()),
-                None => AttemptError::Ambiguous { source: error.into_error(), reused: held.connect.is_none() },
+                None => AttemptError::Ambiguous {
+                    source: error.into_error(),
+                    reused: held.connect.is_none(),
+                    begun: sender.received() > before,
+                },
             }),
         }
     }

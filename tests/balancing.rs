@@ -1,0 +1,1097 @@
+//! Who is asked: algorithms, checks, retries, connections kept and limited, members that are not to be trusted.
+
+use std::{
+    collections::BTreeMap,
+    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use testkit::{Ca, Client, Connection, Credential, Reply, Response, StandIn, wait_until};
+
+use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const REPORT: &str = "/puppet/v3/report/web01?environment=production";
+const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
+const CSR: &str = "/puppet-ca/v1/certificate_request/web02";
+const SIGN: &str = "/puppet-ca/v1/certificate_request/web03";
+/// A name that no resolver has (RFC 2606).
+const NOWHERE: &str = "no-such-member.invalid:8140";
+/// Members without probes: what they are held for comes from requests alone.
+const UNPROBED: &str = "check = { type = \"none\" }";
+/// One thread, so that connections are kept in one place.
+const ONE_WORKER: &str = "workers = 1";
+
+fn connection(estate: &Estate) -> Connection {
+    let agent = estate.ca.agent("web01");
+    estate.client(&agent).connect().expect("connects")
+}
+
+fn one_worker(estate: EstateBuilder) -> EstateBuilder {
+    estate.proxy(|proxy| proxy.top(ONE_WORKER))
+}
+
+/// Requests that each compiler has seen.
+fn shares(estate: &Estate) -> Vec<usize> {
+    estate
+        .compilers
+        .iter()
+        .map(|compiler| compiler.requests().len())
+        .collect()
+}
+
+#[track_caller]
+fn assert_unavailable(response: &Response) {
+    assert_eq!(response.status, 503, "{response:?}");
+    let seconds: u64 = response
+        .headers
+        .only("retry-after")
+        .parse()
+        .expect("seconds");
+    assert!((10..=30).contains(&seconds), "{seconds}");
+}
+
+/// Sends requests one after the other and leaves each unanswered; the connections stay open with what is returned.
+fn pending(estate: &Estate, n: usize) -> Vec<Connection> {
+    (1..=n)
+        .map(|sent| {
+            let mut connection = connection(estate);
+            connection.send("GET", FILE, &[], b"").expect("sends");
+            let seen = || shares(estate).iter().sum::<usize>();
+            let arrived = wait_until(LIMIT, || (seen() >= sent).then_some(()));
+            assert!(
+                arrived.is_some(),
+                "request {sent} reached nobody: {:?}",
+                shares(estate)
+            );
+            connection
+        })
+        .collect()
+}
+
+#[track_caller]
+fn answered(estate: &Estate, connections: Vec<Connection>) {
+    estate.compilers.iter().for_each(StandIn::release);
+    for mut connection in connections {
+        assert_eq!(connection.read_response().expect("an answer").status, 200);
+    }
+}
+
+// Algorithms.
+
+#[test]
+fn the_member_with_the_fewest_requests_in_flight_for_its_weight_is_asked() {
+    let estate = Estate::builder()
+        .compilers(3)
+        .compiler(3, "weight = 2")
+        .start();
+    estate.compilers.iter().for_each(StandIn::hold);
+    let connections = pending(&estate, 8);
+    assert_eq!(shares(&estate), [2, 2, 4]);
+    answered(&estate, connections);
+}
+
+#[test]
+fn least_connections_follows_what_is_in_flight_and_not_what_was() {
+    let estate = Estate::builder()
+        .compiler_pool("algorithm = \"least-connections\"")
+        .start();
+    estate.compilers.iter().for_each(StandIn::hold);
+    let slow = pending(&estate, 1);
+    let busy = shares(&estate)
+        .iter()
+        .position(|n| *n == 1)
+        .expect("one of them");
+    let free = 1 - busy;
+    estate.compilers[free].release();
+    for _ in 0..6 {
+        assert_eq!(connection(&estate).get(FILE).status, 200);
+    }
+    assert_eq!((shares(&estate)[busy], shares(&estate)[free]), (1, 6));
+    answered(&estate, slow);
+}
+
+#[test]
+fn round_robin_goes_by_weight_and_smoothly() {
+    let estate = one_worker(Estate::builder())
+        .compilers(3)
+        .compiler_pool("algorithm = \"round-robin\"")
+        .compiler(1, "weight = 3")
+        .start();
+    let mut connection = connection(&estate);
+    let mut order = Vec::new();
+    for _ in 0..20 {
+        let text = connection.request("POST", CATALOG, &[], b"facts").json();
+        order.push(text["compiler"].as_str().expect("a name").to_owned());
+    }
+    let mut count = BTreeMap::new();
+    order
+        .iter()
+        .for_each(|name| *count.entry(name.as_str()).or_insert(0) += 1);
+    assert_eq!(count, BTreeMap::from([("c1", 12), ("c2", 4), ("c3", 4)]));
+    let runs = order
+        .windows(3)
+        .filter(|three| three.iter().all(|name| name == "c1"))
+        .count();
+    assert_eq!(runs, 0, "five turns are c1 c2 c1 c3 c1: {order:?}");
+}
+
+#[test]
+fn a_member_gets_no_more_than_its_max_and_then_all_are_full() {
+    let estate = Estate::builder()
+        .compiler(1, "max = 1")
+        .compiler(2, "max = 2")
+        .start();
+    estate.compilers.iter().for_each(StandIn::hold);
+    let connections = pending(&estate, 3);
+    assert_eq!(shares(&estate), [1, 2]);
+    assert_unavailable(&connection(&estate).get(FILE));
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 503);
+    assert_eq!(record["reason"], "members-full");
+    answered(&estate, connections);
+    assert_eq!(connection(&estate).get(FILE).status, 200);
+}
+
+#[test]
+fn a_filebuckets_file_is_found_where_it_was_put() {
+    let estate = Estate::builder().compilers(3).start();
+    let (web01, web02) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
+    let mut seen = BTreeMap::new();
+    for n in 0..24 {
+        let path = format!("/puppet/v3/file_bucket_file/sha256/{n:064x}//etc/motd");
+        assert_eq!(
+            estate
+                .client(&web01)
+                .request("PUT", &path, &[], b"motd")
+                .status,
+            200
+        );
+        assert_eq!(estate.client(&web02).get(&path).text(), "motd", "{path}");
+        *seen
+            .entry(estate.far_end().pop().expect("a request").member)
+            .or_insert(0) += 1;
+        estate.forget();
+    }
+    assert_eq!(seen.len(), 3, "the checksums spread: {seen:?}");
+}
+
+#[test]
+fn a_pool_called_filebucket_takes_the_filebuckets_files() {
+    let bucket = StandIn::start("bucket");
+    let table = format!(
+        "[pools.filebucket]\nscheme = \"http\"\nmembers = [\"{}\"]",
+        bucket.address()
+    );
+    let estate = Estate::builder()
+        .proxy(move |proxy| proxy.with(&table))
+        .start();
+    estate.proxy.wait_for_members(&["filebucket"]);
+    let path = "/puppet/v3/file_bucket_file/sha256/abc//etc/motd";
+    assert_eq!(
+        connection(&estate)
+            .request("PUT", path, &[], b"motd")
+            .status,
+        200
+    );
+    assert_eq!(
+        (bucket.last().target.as_str(), shares(&estate)),
+        (path, vec![0, 0])
+    );
+}
+
+#[test]
+fn the_cas_writes_go_to_its_first_server_and_nowhere_else() {
+    let second = StandIn::builder("ca2").ca(&Ca::new()).start();
+    let address = second.address();
+    // Two CA servers, the first of which is the estate's own.
+    let estate = Estate::builder().start();
+    let first = estate.ca_server.address();
+    estate.proxy.edit_config(
+        &format!("members = [\"{first}\"]"),
+        &format!("members = [\"{first}\", \"{address}\"]"),
+    );
+    estate.proxy.reload_applied();
+    estate.proxy.wait_for_members(&["ca"]);
+    for n in 0..6 {
+        let target = format!("/puppet-ca/v1/certificate_request/new{n}");
+        assert_eq!(
+            estate
+                .anonymous()
+                .request("PUT", &target, &[], b"CSR")
+                .status,
+            200
+        );
+    }
+    assert!(second.requests().is_empty());
+    for _ in 0..6 {
+        estate.anonymous().get("/puppet-ca/v1/certificate/ca");
+    }
+    assert!(
+        !second.requests().is_empty(),
+        "what changes nothing may be asked of both"
+    );
+    estate.ca_server.kill();
+    second.forget();
+    assert_unavailable(&estate.anonymous().request("PUT", CSR, &[], b"CSR"));
+    assert_unavailable(&estate.anonymous().request("PUT", SIGN, &[], b"CSR"));
+    assert!(
+        second.requests().is_empty(),
+        "not even while the first is down"
+    );
+}
+
+// Checks.
+
+/// What the health of the only compiler is after a probe answered so, with this check.
+fn probed(check: &str) -> Estate {
+    Estate::builder()
+        .compilers(1)
+        .compiler_pool(&format!("check = {{ interval = \"20ms\", {check} }}"))
+        .start()
+}
+
+fn wait_for(estate: &Estate, health: &str) {
+    estate
+        .proxy
+        .wait_for_health("compilers", &estate.compilers[0].address(), health);
+}
+
+/// Answers probes as told and counts them.
+fn answer_probes(member: &StandIn, reply: Reply) -> Arc<AtomicUsize> {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&count);
+    member.answer(move |request| {
+        request.is_probe().then(|| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            reply.clone()
+        })
+    });
+    count
+}
+
+#[test]
+fn a_check_by_http_wants_200_and_running() {
+    let estate = probed("type = \"http\", rise = 1, fall = 1");
+    for bad in [
+        Reply::ok("starting"),
+        Reply::status(503).body(b"running"),
+        Reply::status(404),
+        Reply::hang_up(),
+        Reply::reset(),
+        Reply::raw("nonsense"),
+    ] {
+        answer_probes(&estate.compilers[0], bad);
+        wait_for(&estate, "down");
+        assert_unavailable(&connection(&estate).get(FILE));
+        estate.compilers[0].answer_as_puppet();
+        wait_for(&estate, "up");
+        assert_eq!(connection(&estate).get(FILE).status, 200);
+    }
+    let probe = estate.compilers[0].probes().remove(0);
+    assert_eq!(
+        (probe.method.as_str(), probe.target.as_str()),
+        ("GET", "/status/v1/simple")
+    );
+    assert_eq!(
+        probe.only("x-client-verify"),
+        "NONE",
+        "a probe claims to be nobody"
+    );
+}
+
+#[test]
+fn a_check_by_tcp_asks_for_a_connection_only() {
+    let estate = probed("type = \"tcp\", rise = 1, fall = 1");
+    assert!(estate.compilers[0].probes().is_empty());
+    estate.compilers[0].kill();
+    wait_for(&estate, "down");
+    estate.compilers[0].restart();
+    wait_for(&estate, "up");
+    assert!(estate.compilers[0].probes().is_empty());
+}
+
+#[test]
+fn without_a_check_a_member_is_up_until_it_refuses_and_back_when_it_answers() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool(UNPROBED)
+        .start();
+    estate.compilers[0].kill();
+    wait_for(&estate, "up");
+    assert_unavailable(&connection(&estate).get(FILE));
+    wait_for(&estate, "down");
+    estate.compilers[0].restart();
+    let back = wait_until(LIMIT, || {
+        (connection(&estate).get(FILE).status == 200).then_some(())
+    });
+    assert!(back.is_some(), "tried again without a probe");
+    wait_for(&estate, "up");
+    assert_eq!(estate.compilers[0].probes().len(), 0);
+}
+
+#[test]
+fn a_member_goes_down_after_fall_bad_probes_and_up_after_rise_good_ones() {
+    for (rise, fall) in [(1, 1), (3, 4)] {
+        let estate = probed(&format!("rise = {rise}, fall = {fall}"));
+        let bad = answer_probes(&estate.compilers[0], Reply::status(503));
+        wait_for(&estate, "down");
+        let bad = bad.load(Ordering::SeqCst);
+        assert!(bad >= fall, "down after {bad} bad probes, fall = {fall}");
+        let good = answer_probes(&estate.compilers[0], Reply::ok("running"));
+        wait_for(&estate, "up");
+        let good = good.load(Ordering::SeqCst);
+        assert!(good >= rise, "up after {good} good probes, rise = {rise}");
+    }
+}
+
+#[test]
+fn fewer_bad_probes_than_fall_change_nothing() {
+    let estate = probed("rise = 1, fall = 3");
+    let turn = Arc::new(AtomicUsize::new(0));
+    let turns = Arc::clone(&turn);
+    // Two bad, one good, for ever: never three in a row.
+    estate.compilers[0].answer(move |request| {
+        request
+            .is_probe()
+            .then(|| match turns.fetch_add(1, Ordering::SeqCst) % 3 {
+                2 => Reply::ok("running"),
+                _ => Reply::status(503),
+            })
+    });
+    wait_until(LIMIT, || (turn.load(Ordering::SeqCst) >= 12).then_some(())).expect("probed");
+    wait_for(&estate, "up");
+    assert!(
+        !estate.proxy.stderr().contains("ProbesFailed"),
+        "{}",
+        estate.proxy.stderr()
+    );
+}
+
+#[test]
+fn a_probe_has_its_timeout() {
+    let estate = probed("timeout = \"50ms\", rise = 1, fall = 1");
+    let gate = testkit::Gate::new();
+    answer_probes(&estate.compilers[0], Reply::ok("running").gate(&gate));
+    wait_for(&estate, "down");
+    assert!(
+        estate.proxy.stderr().contains("within 50ms"),
+        "{}",
+        estate.proxy.stderr()
+    );
+    estate.compilers[0].answer_as_puppet();
+    gate.release();
+    wait_for(&estate, "up");
+}
+
+#[test]
+fn probes_come_at_their_interval() {
+    // With the default of 5 s there would be two in the first ten seconds; the second one says that it is not.
+    let (often, never) = (
+        probed("rise = 1"),
+        Estate::builder()
+            .compilers(1)
+            .compiler_pool("check = { interval = \"1h\" }")
+            .start(),
+    );
+    let seen = wait_until(LIMIT, || {
+        (often.compilers[0].probes().len() >= 20).then_some(())
+    });
+    assert!(seen.is_some());
+    assert_eq!(never.compilers[0].probes().len(), 1);
+}
+
+#[test]
+fn a_member_never_probed_is_not_asked_and_comes_up_on_its_first_good_probe() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("check = { interval = \"20ms\", rise = 50, fall = 1 }")
+        .unready()
+        .start();
+    wait_for(&estate, "up");
+    assert!(
+        estate.compilers[0].probes().len() < 50,
+        "not after `rise` of them"
+    );
+    // One that was up needs them all.
+    answer_probes(&estate.compilers[0], Reply::status(503));
+    wait_for(&estate, "down");
+    let good = answer_probes(&estate.compilers[0], Reply::ok("running"));
+    wait_for(&estate, "up");
+    assert!(good.load(Ordering::SeqCst) >= 50);
+}
+
+#[test]
+fn a_member_counts_as_up_before_its_first_probe_if_the_check_says_so() {
+    for (assume_up, status) in [(true, 200), (false, 503)] {
+        // A member that accepts and leaves a probe unanswered: the first one is never done.
+        let gate = testkit::Gate::new();
+        let hanging = StandIn::start("hanging");
+        let reply = Reply::ok("running").gate(&gate);
+        hanging.answer(move |request| request.is_probe().then(|| reply.clone()));
+        let tables = format!(
+            "[pools.slow]\nscheme = \"http\"\nmembers = [\"{}\"]\ncheck = {{ timeout = \"1h\", assume_up = {assume_up} }}\n\
+             [[routes]]\nname = \"slow\"\npath = {{ prefix = \"/puppet/v3/file_content\" }}\npool = \"slow\"",
+            hanging.address()
+        );
+        let estate = Estate::builder()
+            .compilers(1)
+            .proxy(move |proxy| proxy.with(&tables))
+            .start();
+        assert_eq!(connection(&estate).get(FILE).status, status);
+        gate.release();
+    }
+}
+
+#[test]
+fn a_refused_connect_takes_a_member_down_until_its_next_good_probe() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("check = { interval = \"1500ms\", rise = 9, fall = 9 }")
+        .start();
+    estate.compilers[0].kill();
+    assert_unavailable(&connection(&estate).get(FILE));
+    wait_for(&estate, "down");
+    assert!(
+        estate.proxy.stderr().contains("ConnectRefused"),
+        "by the request, not by nine probes"
+    );
+    estate.compilers[0].restart();
+    let probes = estate.compilers[0].probes().len();
+    wait_for(&estate, "up");
+    let needed = estate.compilers[0].probes().len() - probes;
+    assert!(
+        needed < 9,
+        "{needed} probes for one that had never failed one"
+    );
+}
+
+// What goes again, and what never does.
+
+#[test]
+fn a_request_goes_to_the_other_member_when_one_refuses() {
+    let estate = Estate::builder().compiler_pool(UNPROBED).start();
+    estate.compilers[0].kill();
+    for (method, target, body) in [
+        ("POST", CATALOG, &b"facts"[..]),
+        ("PUT", REPORT, b"{}"),
+        ("GET", FILE, b""),
+    ] {
+        for _ in 0..3 {
+            assert_eq!(
+                connection(&estate)
+                    .request(method, target, &[], body)
+                    .status,
+                200,
+                "{method}"
+            );
+        }
+    }
+    assert_eq!(shares(&estate), [0, 9]);
+    let retried = estate
+        .proxy
+        .wait_for_records(9)
+        .iter()
+        .filter(|record| record["attempts"] == 2)
+        .count();
+    assert!(retried >= 1, "one of them met the dead one first");
+}
+
+#[test]
+fn no_more_members_are_tried_than_attempts_max() {
+    for most in [1, 2, 4] {
+        let estate = Estate::builder()
+            .compilers(5)
+            .compiler_pool(UNPROBED)
+            .proxy(move |proxy| proxy.with(&format!("[upstream]\nattempts_max = {most}")))
+            .start();
+        estate.compilers.iter().for_each(StandIn::kill);
+        assert_unavailable(&connection(&estate).get(FILE));
+        let record = estate
+            .proxy
+            .wait_for_record(|record| record["status"] == 503);
+        assert_eq!(
+            (&record["attempts"], &record["reason"]),
+            (&most.into(), &"connect-refused".into())
+        );
+    }
+}
+
+#[test]
+fn a_get_goes_again_after_a_reset_before_the_first_byte() {
+    let estate = one_worker(Estate::builder()).start();
+    let mut connection = connection(&estate);
+    // Both members have a connection that is kept.
+    estate.compilers.iter().for_each(StandIn::hold);
+    let both = pending(&estate, 2);
+    answered(&estate, both);
+    let kept: Vec<_> = estate
+        .compilers
+        .iter()
+        .map(|compiler| compiler.last().connection)
+        .collect();
+    estate.forget();
+    let failed = Arc::new(AtomicBool::new(false));
+    for compiler in &estate.compilers {
+        let failed = Arc::clone(&failed);
+        compiler.answer(move |request| {
+            (!request.is_probe() && !failed.swap(true, Ordering::SeqCst)).then(Reply::reset)
+        });
+    }
+    assert_eq!(connection.get(FILE).status, 200);
+    let mut seen = shares(&estate);
+    seen.sort_unstable();
+    assert_eq!(seen, [1, 1], "the other member was asked");
+    let reused = estate
+        .compilers
+        .iter()
+        .zip(kept)
+        .filter(|(compiler, kept)| compiler.last().connection == *kept);
+    assert!(reused.count() >= 1, "the reset one had been used before");
+}
+
+#[test]
+fn a_get_does_not_go_again_once_a_byte_of_an_answer_has_come() {
+    for answer in ["HTTP/1.1 200 OK\r\nContent-", "HTTP/1.1 abc\r\n\r\n", "H"] {
+        let estate = Estate::start();
+        for compiler in &estate.compilers {
+            compiler.answer(move |request| (!request.is_probe()).then(|| Reply::raw(answer)));
+        }
+        assert_refused(&connection(&estate).get(FILE), 502, &["broke off"]);
+        assert_eq!(estate.far_end().len(), 1, "{answer:?}");
+    }
+}
+
+#[test]
+fn what_may_have_been_acted_on_is_never_sent_twice() {
+    for fault in [Reply::reset, Reply::hang_up] {
+        let estate = Estate::builder().start();
+        for compiler in estate.members() {
+            compiler.answer(move |request| (!request.is_probe()).then(fault));
+        }
+        for (method, target, body) in [
+            ("POST", CATALOG, &b"facts"[..]),
+            ("GET", CATALOG, b""),
+            ("PUT", REPORT, b"{}"),
+            ("PUT", "/puppet/v3/facts/web01", b"{}"),
+            ("POST", "/puppet/v3/file_metadatas/plugins", b"x"),
+            ("PUT", "/puppet/v3/file_bucket_file/md5/abc/x", b"x"),
+            ("PUT", CSR, b"CSR"),
+        ] {
+            estate.forget();
+            let response = connection(&estate).request(method, target, &[], body);
+            assert_refused(
+                &response,
+                502,
+                &["may have acted on this request", "not sent to another"],
+            );
+            assert_eq!(estate.far_end().len(), 1, "{method} {target}");
+        }
+    }
+}
+
+#[test]
+fn a_compiler_killed_during_a_catalog_is_a_clear_502_and_no_other_sees_it() {
+    let estate = Estate::start();
+    estate.compilers.iter().for_each(StandIn::hold);
+    let mut waiting = connection(&estate);
+    waiting.send("POST", CATALOG, &[], b"facts").expect("sends");
+    let seen = wait_until(LIMIT, || {
+        estate
+            .compilers
+            .iter()
+            .position(|c| c.requests().iter().any(|r| r.complete))
+    });
+    let busy = seen.expect("one of them has it");
+    estate.compilers[busy].kill();
+    let response = waiting.read_response().expect("an answer");
+    assert_refused(
+        &response,
+        502,
+        &[&estate.compilers[busy].address(), "broke off"],
+    );
+    assert!(estate.compilers[1 - busy].requests().is_empty());
+    estate.compilers[1 - busy].release();
+    assert_eq!(
+        connection(&estate)
+            .request("POST", CATALOG, &[], b"facts")
+            .status,
+        200,
+        "the next run"
+    );
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 502);
+    assert_eq!(
+        (&record["reason"], &record["attempts"]),
+        (&"member-broke-off".into(), &1.into())
+    );
+}
+
+#[test]
+fn a_request_that_met_a_closing_connection_unsent_is_sent_on_a_new_one() {
+    let estate = one_worker(Estate::builder()).compilers(1).start();
+    let mut connection = connection(&estate);
+    for _ in 0..40 {
+        assert_eq!(
+            connection.request("POST", CATALOG, &[], b"facts").status,
+            200
+        );
+        // The member closes what is kept, as Jetty does; the next request meets it closed and noticed.
+        estate.compilers[0].close_connections();
+        let noticed = || estate.compilers[0].connections_open() == 0;
+        wait_until(LIMIT, || noticed().then_some(())).expect("it ends");
+    }
+    assert_eq!(shares(&estate), [40]);
+}
+
+// Connections.
+
+#[test]
+fn connections_are_kept_and_used_again() {
+    let estate = one_worker(Estate::builder()).compilers(1).start();
+    let probes = estate.compilers[0].connections_accepted();
+    let mut connection = connection(&estate);
+    for _ in 0..10 {
+        assert_eq!(
+            connection.request("POST", CATALOG, &[], b"facts").status,
+            200
+        );
+    }
+    let numbers: std::collections::BTreeSet<_> = estate
+        .far_end()
+        .iter()
+        .map(|request| request.connection)
+        .collect();
+    assert_eq!(numbers.len(), 1, "{probes} before");
+}
+
+#[test]
+fn a_kept_connection_is_closed_before_the_member_would_do_it() {
+    for by_pool in [false, true] {
+        let mut estate = one_worker(Estate::builder())
+            .compilers(1)
+            .compiler_pool("check = { interval = \"1h\" }");
+        estate = match by_pool {
+            true => estate
+                .compiler_pool("keepalive = \"0s\"")
+                .proxy(|proxy| proxy.with("[upstream]\nkeepalive = \"29s\"")),
+            false => estate.proxy(|proxy| proxy.with("[upstream]\nkeepalive = \"0s\"")),
+        };
+        let estate = estate.start();
+        let mut connection = connection(&estate);
+        for _ in 0..3 {
+            assert_eq!(connection.get(FILE).status, 200);
+        }
+        let numbers: std::collections::BTreeSet<_> = estate
+            .far_end()
+            .iter()
+            .map(|request| request.connection)
+            .collect();
+        assert_eq!(numbers.len(), 3, "none was used again");
+        let closed = wait_until(LIMIT, || {
+            (estate.compilers[0].connections_open() == 0).then_some(())
+        });
+        assert!(closed.is_some(), "and none stands idle");
+    }
+}
+
+/// Many clients at a member with few connections: all are served, by no more than so many at once.
+fn crowd(estate: &Estate, clients: usize, requests: usize) {
+    let agent = estate.ca.agent("web01");
+    let crowd: Vec<_> = (0..clients)
+        .map(|_| {
+            let client = estate.client(&agent);
+            thread::spawn(move || {
+                let mut connection = client.connect().expect("connects");
+                (0..requests)
+                    .map(|_| connection.request("POST", CATALOG, &[], b"facts").status)
+                    .collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    for client in crowd {
+        let statuses = client.join().expect("no panic");
+        assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    }
+}
+
+#[test]
+fn no_more_connections_than_connections_max_over_all_workers() {
+    for (upstream, pool) in [
+        ("connections_max = 2", ""),
+        ("connections_max = 100", "connections_max = 2"),
+    ] {
+        let estate = Estate::builder()
+            .compilers(1)
+            .compiler_pool(pool)
+            .compiler_pool("connect_timeout = \"1h\"")
+            .compiler_pool("check = { interval = \"1h\" }")
+            .proxy(move |proxy| {
+                proxy
+                    .top("workers = 4")
+                    .with(&format!("[upstream]\n{upstream}"))
+            })
+            .start();
+        let probe = estate.compilers[0].connections_accepted();
+        estate.compilers[0].hold();
+        let mut waiting: Vec<_> = (0..12).map(|_| connection(&estate)).collect();
+        for connection in &mut waiting {
+            connection.send("GET", FILE, &[], b"").expect("sends");
+        }
+        estate
+            .proxy
+            .wait_for_status("all twelve at the member's door", |status| {
+                status["pools"].to_string().contains("\"in_flight\":12")
+            });
+        estate.compilers[0].wait_for_request(2, LIMIT);
+        assert_eq!(estate.compilers[0].connections_accepted() - probe, 2);
+        answered(&estate, waiting);
+        assert_eq!(shares(&estate), [12]);
+        // Busy clients at so few connections: none is left waiting for one that stands idle elsewhere.
+        crowd(&estate, 12, 25);
+        assert_eq!(shares(&estate), [312]);
+    }
+}
+
+#[test]
+fn a_worker_at_the_limit_gets_an_idle_connection_of_another_closed() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("check = { interval = \"1h\" }")
+        .compiler_pool("connections_max = 1")
+        .proxy(|proxy| proxy.top("workers = 4"))
+        .start();
+    // Each client connection is one worker's: sooner or later another one's than where the idle one stands.
+    for _ in 0..24 {
+        assert_eq!(connection(&estate).get(FILE).status, 200);
+    }
+    assert_eq!(shares(&estate), [24]);
+}
+
+#[test]
+fn whoever_finds_all_connections_busy_waits_and_is_told_in_the_end() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("connections_max = 1")
+        .compiler_pool("connect_timeout = \"200ms\"")
+        .start();
+    estate.compilers[0].hold();
+    let first = pending(&estate, 1);
+    assert_unavailable(&connection(&estate).get(FILE));
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 503);
+    assert_eq!(record["reason"], "connections-max");
+    answered(&estate, first);
+}
+
+// Members that cannot be reached, or not be trusted.
+
+/// A pool `odd` with these lines, reached by files.
+fn odd(lines: &str) -> EstateBuilder {
+    let tables = format!(
+        "[pools.odd]\n{lines}\n[[routes]]\nname = \"odd\"\npath = {{ prefix = \"/puppet/v3/file_content\" }}\npool = \"odd\""
+    );
+    Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(&tables))
+}
+
+#[test]
+fn a_name_that_does_not_resolve_is_a_member_that_is_down_and_others_serve() {
+    for check in ["check = { interval = \"20ms\" }", UNPROBED] {
+        let good = StandIn::start("good");
+        let estate = odd(&format!(
+            "scheme = \"http\"\nplaintext = \"trusted-network\"\nmembers = [\"{NOWHERE}\", \"{}\"]\n{check}",
+            good.address()
+        ))
+        .start();
+        estate.proxy.wait_for_health("odd", &good.address(), "up");
+        for _ in 0..4 {
+            assert_eq!(connection(&estate).get(FILE).status, 200);
+        }
+        assert_eq!(good.requests().len(), 4);
+        estate.proxy.wait_for_health("odd", NOWHERE, "down");
+    }
+}
+
+#[test]
+fn nobody_resolved_is_nobody_available() {
+    let estate = odd(&format!("members = [\"{NOWHERE}\"]\n{UNPROBED}")).start();
+    assert_unavailable(&connection(&estate).get(FILE));
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["route"] == "odd");
+    assert_eq!(record["reason"], "name-unresolved", "{record}");
+    assert!(
+        record["cause"]
+            .as_str()
+            .is_some_and(|cause| cause.contains("does not resolve")),
+        "{record}"
+    );
+}
+
+/// An address of this machine that is not loopback, if it has one.
+fn own_address() -> Option<SocketAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: connecting a datagram socket only chooses a route (RFC 5737 addresses go nowhere).
+    socket.connect("192.0.2.1:9").ok()?;
+    socket
+        .local_addr()
+        .ok()
+        .filter(|address| !address.ip().is_loopback())
+}
+
+#[test]
+fn plain_http_to_another_machine_is_refused_by_the_configuration_unless_it_says_so() {
+    let lines = |plaintext: &str| {
+        format!("[pools.ca]\nscheme = \"http\"\nmembers = [\"192.0.2.1:8140\"]\n{plaintext}")
+    };
+    let check = |plaintext: &str| {
+        testkit::Proxy::new(&Ca::new(), crate::support::BINARY)
+            .with(&lines(plaintext))
+            .with("[pools.compilers]\nmembers = [\"c1:8140\"]")
+            .check()
+    };
+    let refused = check("");
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!((refused.stdout + &refused.stderr).contains("would leave this machine"));
+    assert_eq!(check("plaintext = \"trusted-network\"").code, Some(0));
+}
+
+#[test]
+fn plain_http_to_another_address_goes_out_only_where_the_network_is_trusted() {
+    let Some(address) = own_address() else {
+        eprintln!("this machine has no address but loopback: nothing to show");
+        return;
+    };
+    let Ok(listener) = TcpListener::bind((address.ip(), 0)) else {
+        eprintln!("{address} cannot be bound: nothing to show");
+        return;
+    };
+    let member = listener.local_addr().expect("bound");
+    thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            answer_once(&mut socket);
+        }
+    });
+    let estate = odd(&format!(
+        "scheme = \"http\"\nplaintext = \"trusted-network\"\nmembers = [\"{member}\"]\n{UNPROBED}"
+    ))
+    .start();
+    assert_eq!(connection(&estate).get(FILE).text(), "hi");
+}
+
+fn answer_once(socket: &mut TcpStream) {
+    use std::io::{Read, Write};
+    let mut head = [0; 4096];
+    if socket.read(&mut head).is_ok_and(|n| n > 0) {
+        let _ = socket
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi");
+    }
+}
+
+/// The answer and the record of a request for a file that comes from one TLS member, and nobody else.
+fn tls_member_of(ca: &Ca, member: &StandIn, lines: &str) -> (Response, serde_json::Value) {
+    let port = member.socket_address().port();
+    let lines = lines.replace("{port}", &port.to_string());
+    let estate = odd(&format!("{lines}\n{UNPROBED}")).ca(ca).start();
+    let response = connection(&estate).get(FILE);
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["route"] == "odd");
+    (response, record)
+}
+
+fn tls(ca: &Ca, credential: &Credential) -> StandIn {
+    StandIn::builder("tls").tls(ca, credential).start()
+}
+
+#[track_caller]
+fn assert_untrusted(answer: &(Response, serde_json::Value), words: &[&str]) {
+    let (response, record) = answer;
+    assert_refused(response, 502, &["nothing was sent"]);
+    assert_eq!(
+        (&record["status"], &record["reason"]),
+        (&502.into(), &"member-tls-failed".into()),
+        "{record}"
+    );
+    let cause = record["cause"].as_str().unwrap_or_default();
+    for word in words {
+        assert!(cause.contains(word), "{word:?} is not in {cause:?}");
+    }
+}
+
+#[test]
+fn a_member_must_carry_the_name_it_is_called_by() {
+    let ca = Ca::new();
+    let member = tls(
+        &ca,
+        &ca.leaf("c1.example.com").dns("c1.example.com").issue(),
+    );
+    assert_untrusted(
+        &tls_member_of(&ca, &member, "members = [\"localhost:{port}\"]"),
+        &["c1.example.com", "localhost"],
+    );
+    assert!(member.requests().is_empty());
+    let named = "members = [{ address = \"localhost:{port}\", server_name = \"c1.example.com\" }]";
+    assert_eq!(tls_member_of(&ca, &member, named).0.status, 200);
+    let wrong = "members = [{ address = \"localhost:{port}\", server_name = \"c2.example.com\" }]";
+    assert_untrusted(&tls_member_of(&ca, &member, wrong), &["c2.example.com"]);
+}
+
+#[test]
+fn a_member_without_a_subject_alt_name_is_told_of_as_such() {
+    let ca = Ca::new();
+    let member = tls(&ca, &ca.leaf("localhost").without_san().issue());
+    assert_untrusted(
+        &tls_member_of(&ca, &member, "members = [\"localhost:{port}\"]"),
+        &["subjectAltName"],
+    );
+}
+
+#[test]
+fn a_revoked_member_is_not_spoken_to() {
+    let ca = Ca::new();
+    let credential = ca.server("c1");
+    let member = tls(&ca, &credential);
+    let lines = "members = [\"127.0.0.1:{port}\"]";
+    assert_eq!(tls_member_of(&ca, &member, lines).0.status, 200);
+    ca.revoke(&credential);
+    member.forget();
+    assert_untrusted(&tls_member_of(&ca, &member, lines), &["revoked"]);
+    assert!(member.requests().is_empty());
+}
+
+#[test]
+fn a_member_of_another_ca_is_not_spoken_to_unless_its_pool_trusts_that_ca() {
+    let (ca, other) = (Ca::new(), Ca::other());
+    let member = StandIn::builder("tls")
+        .tls(&ca, &other.server("c1"))
+        .start();
+    let lines = "members = [\"127.0.0.1:{port}\"]";
+    assert_untrusted(&tls_member_of(&ca, &member, lines), &[]);
+    assert!(member.requests().is_empty());
+    for table in ["[pools.odd.tls]", "[upstream.tls]"] {
+        let port = member.socket_address().port();
+        let tables = format!(
+            "[pools.odd]\nmembers = [\"127.0.0.1:{port}\"]\n{UNPROBED}\n{table}\nca = \"{{dir}}/other.pem\"\ncrl = \"{{dir}}/other-crl.pem\"\n\
+             [[routes]]\nname = \"odd\"\npath = {{ prefix = \"/puppet/v3/file_content\" }}\npool = \"odd\""
+        );
+        let (bundle, crl) = (other.bundle_pem(), other.crl_pem());
+        let estate = Estate::builder()
+            .ca(&ca)
+            .proxy(move |proxy| {
+                proxy.with(&tables).file("other.pem", &bundle, 0o644).file(
+                    "other-crl.pem",
+                    &crl,
+                    0o644,
+                )
+            })
+            .start();
+        assert_eq!(connection(&estate).get(FILE).status, 200, "{table}");
+    }
+    other.revoke(&other.agent("anyone"));
+}
+
+#[test]
+fn members_see_the_credential_that_is_set_for_them() {
+    let ca = Ca::new();
+    let member = tls(&ca, &ca.server("c1"));
+    let port = member.socket_address().port();
+    for table in ["[pools.odd.tls]", "[upstream.tls]"] {
+        let own = ca.agent("frontend");
+        let tables = format!(
+            "[pools.odd]\nmembers = [\"127.0.0.1:{port}\"]\n{UNPROBED}\n{table}\nchain = \"{{dir}}/own.pem\"\nkey = \"{{dir}}/own.key\"\n\
+             [[routes]]\nname = \"odd\"\npath = {{ prefix = \"/puppet/v3/file_content\" }}\npool = \"odd\""
+        );
+        let (chain, key, der) = (own.chain_pem(), own.key_pem.clone(), own.cert_der.clone());
+        let estate = Estate::builder()
+            .ca(&ca)
+            .proxy(move |proxy| {
+                proxy
+                    .with(&tables)
+                    .file("own.pem", &chain, 0o644)
+                    .file("own.key", &key, 0o600)
+            })
+            .start();
+        assert_eq!(connection(&estate).get(FILE).status, 200, "{table}");
+        assert_eq!(
+            member.last().peer_certificates.first(),
+            Some(&der),
+            "{table}"
+        );
+    }
+}
+
+#[test]
+fn a_member_on_a_unix_socket_serves() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("c1.sock");
+    let member = StandIn::builder("unix").unix(&path).start();
+    let estate = odd(&format!(
+        "scheme = \"http\"\nmembers = [\"{}\"]",
+        member.address()
+    ))
+    .start();
+    estate.proxy.wait_for_members(&["odd"]);
+    assert_eq!(connection(&estate).get(FILE).status, 200);
+    assert_eq!(member.requests().len(), 1);
+}
+
+#[test]
+fn a_member_that_speaks_no_tls_is_a_502_and_sees_no_request() {
+    let plain = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = plain.local_addr().expect("bound");
+    thread::spawn(move || {
+        for mut socket in plain.incoming().flatten() {
+            answer_once(&mut socket);
+        }
+    });
+    let estate = odd(&format!("members = [\"{address}\"]\n{UNPROBED}")).start();
+    let response = connection(&estate).get(FILE);
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["route"] == "odd");
+    assert_untrusted(&(response, record), &[&address.to_string()]);
+}
+
+/// What status says to a load balancer in front of us.
+#[test]
+fn status_is_answered_by_us_as_compilers_are_available() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("check = { interval = \"20ms\", rise = 1, fall = 1 }")
+        .start();
+    let paths = [
+        "/status/v1/simple",
+        "/status/v1/simple/server",
+        "/status/v1/simple/master",
+    ];
+    let anyone: Client = estate.anonymous();
+    for path in paths {
+        let response = anyone.get(path);
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (200, "running"),
+            "{path}"
+        );
+    }
+    answer_probes(&estate.compilers[0], Reply::status(503));
+    wait_for(&estate, "down");
+    for path in paths {
+        let response = anyone.get(path);
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (503, "error"),
+            "{path}"
+        );
+    }
+    assert!(estate.far_end().is_empty());
+}
