@@ -86,7 +86,9 @@ impl Upload {
     /// Refuses a body that says itself that it is too large.
     pub(crate) fn check_length(&self) -> Result<(), BodyFault> {
         match (self.limit.get(), self.size_hint().exact()) {
-            (Some(limit), Some(length)) if length > limit => Err(self.fail(BodyFault::TooLarge(limit))),
+            (Some(limit), Some(length)) if length > limit => {
+                Err(self.fail(BodyFault::TooLarge(limit)))
+            }
             _ => Ok(()),
         }
     }
@@ -97,8 +99,18 @@ impl Upload {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let peeked = self.peeked.borrow().iter().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum();
-        let rest = self.incoming.borrow().as_ref().map_or_else(SizeHint::default, Body::size_hint);
+        let peeked = self
+            .peeked
+            .borrow()
+            .iter()
+            .filter_map(Frame::data_ref)
+            .map(|data| data.len() as u64)
+            .sum();
+        let rest = self
+            .incoming
+            .borrow()
+            .as_ref()
+            .map_or_else(SizeHint::default, Body::size_hint);
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower() + peeked);
         if self.finished.get().is_some() {
@@ -152,7 +164,9 @@ impl Upload {
 
     /// How long the member has taken nothing though there is more.
     pub(crate) fn untaken(&self) -> Duration {
-        self.taken.get().map_or(Duration::ZERO, |taken| taken.elapsed())
+        self.taken
+            .get()
+            .map_or(Duration::ZERO, |taken| taken.elapsed())
     }
 
     /// Whether it may still be sent from its beginning.
@@ -170,7 +184,11 @@ impl Upload {
 
     /// What has not been read, to be dropped in small amounts; from now on the member gets no more of it.
     pub(crate) fn rest(&self) -> Option<Incoming> {
-        if self.finished.get().is_some() { None } else { self.incoming.borrow_mut().take() }
+        if self.finished.get().is_some() {
+            None
+        } else {
+            self.incoming.borrow_mut().take()
+        }
     }
 
     /// What a member is sent.
@@ -210,11 +228,15 @@ impl Upload {
                     self.finish();
                     Poll::Ready(None)
                 }
-                Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(self.fail(fault_of(&error))))),
+                Poll::Ready(Some(Err(error))) => {
+                    Poll::Ready(Some(Err(self.fail(fault_of(&error)))))
+                }
                 Poll::Ready(Some(Ok(frame))) => {
                     self.idle.borrow_mut().touch();
                     // Trailers could carry what heads may not: they are dropped.
-                    let Some(data) = frame.data_ref() else { continue };
+                    let Some(data) = frame.data_ref() else {
+                        continue;
+                    };
                     self.bytes.set(self.bytes.get() + data.len() as u64);
                     if let Some(limit) = self.limit.get()
                         && self.bytes.get() > limit
@@ -244,7 +266,8 @@ impl Upload {
 
 /// hyper reports bad framing as an input error of its decoder, and the end of the connection as what it was.
 fn fault_of(error: &hyper::Error) -> BodyFault {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    let source =
+        std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
     match source.map(io::Error::kind) {
         Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => BodyFault::Broken,
         _ => BodyFault::Gone,
@@ -260,7 +283,10 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = BodyFault;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         self.0.poll(cx)
     }
 
@@ -284,49 +310,47 @@ pub(crate) enum ResponseFault {
     Broken(#[source] hyper::Error),
 }
 
-/// The body of a response: ours, or a member's on its way through.
+/// The body of a response, which holds lease, connection and record until its end.
 #[derive(Debug)]
-pub(crate) enum ResponseBody {
-    /// A text of our own.
-    Local {
-        /// What is left of it.
-        text: Option<Bytes>,
-        /// The exchange, over when the text has gone.
-        exchanged: Option<Exchanged>,
-    },
-    /// A member's.
-    Member(Box<MemberBody>),
+pub(crate) struct ResponseBody {
+    source: Source,
+    exchanged: Option<Exchanged>,
 }
 
-/// A member's body, which holds lease, connection and record until its end.
+/// Where a response's body comes from.
 #[derive(Debug)]
-pub(crate) struct MemberBody {
-    incoming: Incoming,
-    idle: IdleLimit,
-    exchanged: Option<Exchanged>,
+enum Source {
+    /// A text of our own: what is left of it.
+    Local(Option<Bytes>),
+    /// A member's, on its way through.
+    Member(Incoming, IdleLimit),
 }
 
 impl ResponseBody {
     pub(crate) fn local(text: Bytes, exchanged: Exchanged) -> Self {
-        Self::Local { text: (!text.is_empty()).then_some(text), exchanged: Some(exchanged) }.ended_if_empty()
+        Self::new(Source::Local((!text.is_empty()).then_some(text)), exchanged)
     }
 
     pub(crate) fn member(incoming: Incoming, idle: Duration, exchanged: Exchanged) -> Self {
-        Self::Member(Box::new(MemberBody { incoming, idle: IdleLimit::new(idle), exchanged: Some(exchanged) }))
-            .ended_if_empty()
+        Self::new(Source::Member(incoming, IdleLimit::new(idle)), exchanged)
     }
 
-    /// hyper never polls a body that says it has ended.
-    fn ended_if_empty(mut self) -> Self {
-        if self.is_end_stream() {
-            match &mut self {
-                Self::Local { exchanged, .. } => exchanged.take(),
-                Self::Member(body) => body.exchanged.take(),
-            }
-            .into_iter()
-            .for_each(|exchanged| exchanged.end(EndedBy::Completion));
+    fn new(source: Source, exchanged: Exchanged) -> Self {
+        let mut body = Self {
+            source,
+            exchanged: Some(exchanged),
+        };
+        // hyper never polls a body that says it has ended.
+        if body.is_end_stream() {
+            body.end(EndedBy::Completion);
         }
-        self
+        body
+    }
+
+    fn end(&mut self, by: EndedBy) {
+        if let Some(exchanged) = self.exchanged.take() {
+            exchanged.end(by);
+        }
     }
 }
 
@@ -335,75 +359,66 @@ impl Body for ResponseBody {
     type Error = ResponseFault;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
-        match self.get_mut() {
-            Self::Local { text, exchanged } => {
-                let text = text.take();
-                if let Some(mut exchanged) = exchanged.take() {
-                    exchanged.sent(text.as_ref().map_or(0, Bytes::len));
-                    exchanged.end(EndedBy::Completion);
-                }
-                Poll::Ready(text.map(|text| Ok(Frame::data(text))))
-            }
-            Self::Member(body) => body.poll(cx),
+        let polled = match &mut self.source {
+            Source::Local(text) => Poll::Ready(Ok(text.take())),
+            Source::Member(incoming, idle) => poll_member(incoming, idle, cx),
+        };
+        let Poll::Ready(data) = polled else {
+            return Poll::Pending;
+        };
+        if let (Ok(Some(data)), Some(exchanged)) = (&data, &mut self.exchanged) {
+            exchanged.sent(data.len());
         }
+        match &data {
+            Ok(Some(_)) if !self.is_end_stream() => {}
+            Ok(_) => self.end(EndedBy::Completion),
+            Err(ResponseFault::Idle(_)) => self.end(EndedBy::MemberIdle),
+            Err(ResponseFault::Broken(_)) => self.end(EndedBy::Member),
+        }
+        Poll::Ready(data.map(|data| data.map(Frame::data)).transpose())
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Local { text, .. } => text.is_none(),
-            Self::Member(body) => body.incoming.is_end_stream(),
+        match &self.source {
+            Source::Local(text) => text.is_none(),
+            Source::Member(incoming, _) => incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Local { text, .. } => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
-            Self::Member(body) => body.incoming.size_hint(),
+        match &self.source {
+            Source::Local(text) => {
+                SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
+            }
+            Source::Member(incoming, _) => incoming.size_hint(),
         }
     }
 }
 
-impl MemberBody {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
-        loop {
-            return match Pin::new(&mut self.incoming).poll_frame(cx) {
-                Poll::Pending => match self.idle.poll_exceeded(cx) {
-                    Poll::Pending => Poll::Pending,
-                    Poll::Ready(limit) => {
-                        self.end(EndedBy::MemberIdle);
-                        Poll::Ready(Some(Err(ResponseFault::Idle(limit))))
-                    }
-                },
-                Poll::Ready(None) => {
-                    self.end(EndedBy::Completion);
-                    Poll::Ready(None)
+/// The next data of a member's body; trailers are dropped.
+fn poll_member(
+    incoming: &mut Incoming,
+    idle: &mut IdleLimit,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Bytes>, ResponseFault>> {
+    loop {
+        return match Pin::new(&mut *incoming).poll_frame(cx) {
+            Poll::Pending => idle
+                .poll_exceeded(cx)
+                .map(|limit| Err(ResponseFault::Idle(limit))),
+            Poll::Ready(None) => Poll::Ready(Ok(None)),
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Err(ResponseFault::Broken(error))),
+            Poll::Ready(Some(Ok(frame))) => {
+                idle.touch();
+                match frame.into_data() {
+                    Ok(data) => Poll::Ready(Ok(Some(data))),
+                    Err(_) => continue,
                 }
-                Poll::Ready(Some(Err(error))) => {
-                    self.end(EndedBy::Member);
-                    Poll::Ready(Some(Err(ResponseFault::Broken(error))))
-                }
-                Poll::Ready(Some(Ok(frame))) => {
-                    self.idle.touch();
-                    let Some(data) = frame.data_ref() else { continue };
-                    if let Some(exchanged) = &mut self.exchanged {
-                        exchanged.sent(data.len());
-                    }
-                    if self.incoming.is_end_stream() {
-                        self.end(EndedBy::Completion);
-                    }
-                    Poll::Ready(Some(Ok(frame)))
-                }
-            };
-        }
-    }
-
-    fn end(&mut self, by: EndedBy) {
-        if let Some(exchanged) = self.exchanged.take() {
-            exchanged.end(by);
-        }
+            }
+        };
     }
 }
 
@@ -427,7 +442,9 @@ impl IdleLimit {
     /// while nobody asks for more, nobody is late.
     fn poll_exceeded(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
         let limit = self.limit;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(tokio::time::Instant::now() + limit)));
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep_until(tokio::time::Instant::now() + limit)));
         timer.as_mut().poll(cx).map(|()| limit)
     }
 }

@@ -40,14 +40,22 @@ pub(crate) struct Forwarded {
 
 impl Conn {
     pub(crate) fn new(connection: Connection, metrics: ListenerMetrics) -> (Self, listener::TlsIo) {
-        let Connection { io, activity, downstream, standing, permit } = connection;
+        let Connection {
+            io,
+            activity,
+            downstream,
+            standing,
+            permit,
+        } = connection;
         let tls = Arc::new(TlsFacts {
             version: downstream.tls.version,
             cipher: downstream.tls.cipher,
             resumed: downstream.tls.resumed,
             sni: downstream.tls.server_name.as_deref().map(Into::into),
         });
-        let text = |text: String| HeaderValue::try_from(text).expect("addresses and ports are plain ASCII");
+        let text = |text: String| {
+            HeaderValue::try_from(text).expect("addresses and ports are plain ASCII")
+        };
         let forwarded = Forwarded {
             client: text(downstream.client.ip().to_canonical().to_string()),
             port: text(downstream.local.port().to_string()),
@@ -100,7 +108,8 @@ impl Conn {
     /// Whether the client may not even stay connected: accepted once and no more, or admitted only because a
     /// resumed session was never shown to the verifier.
     pub(crate) fn outstayed(&self, standing: &Standing) -> bool {
-        standing.is_refused() && (self.turned.get() || self.downstream.on_invalid == OnInvalid::Abort)
+        standing.is_refused()
+            && (self.turned.get() || self.downstream.on_invalid == OnInvalid::Abort)
     }
 
     /// Whether a refused identity goes upstream as `FAILED` where that is allowed at all.

@@ -13,9 +13,7 @@ pub(crate) enum ProxyError {
     /// `OPTIONS *`: answered here, no error at all.
     ServerWide,
     /// The built-in status answer: no error either.
-    Status {
-        available: bool,
-    },
+    Status { available: bool },
     /// It could be read two ways.
     Insane(Insane),
     /// No route, or no right.
@@ -38,15 +36,9 @@ pub(crate) enum ProxyError {
         begun: bool,
     },
     /// A member did not answer in time.
-    Late {
-        member: Arc<str>,
-        limit: Duration,
-    },
+    Late { member: Arc<str>, limit: Duration },
     /// A member took nothing of the request's body for too long.
-    Stalled {
-        member: Arc<str>,
-        limit: Duration,
-    },
+    Stalled { member: Arc<str>, limit: Duration },
     /// A member answered what cannot be passed on.
     Answer {
         member: Arc<str>,
@@ -77,7 +69,11 @@ impl ProxyError {
     /// The chain of causes, for the record.
     pub(crate) fn cause(&self) -> Option<String> {
         match self {
-            Self::Unavailable { source: Some(error), .. } | Self::Unreachable(error) => Some(error.to_string()),
+            Self::Unavailable {
+                source: Some(error),
+                ..
+            }
+            | Self::Unreachable(error) => Some(error.to_string()),
             Self::Broken { source, .. } => Some(chain(source)),
             Self::Insane(insane) => Some(insane.to_string()),
             _ => None,

@@ -2,7 +2,9 @@
 
 use std::{cell::Cell, future::Future, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
-use balancing::{Failure, Lease, PickError, Progress, RetryPolicy, RetryVerdict, Stage as AttemptStage, key_hash};
+use balancing::{
+    Failure, Lease, PickError, Progress, RetryPolicy, RetryVerdict, Stage as AttemptStage, key_hash,
+};
 use http::{
     HeaderName, HeaderValue, Method, Request, Response, Uri,
     header::{HOST, TRANSFER_ENCODING},
@@ -35,7 +37,11 @@ const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// One request, from its head to a response whose body may still be on its way.
-pub(crate) async fn handle(worker: Rc<Worker>, conn: Rc<Conn>, request: Request<Incoming>) -> Response<ResponseBody> {
+pub(crate) async fn handle(
+    worker: Rc<Worker>,
+    conn: Rc<Conn>,
+    request: Request<Incoming>,
+) -> Response<ResponseBody> {
     conn.activity.enter(Stage::Busy);
     // One request sees one generation from start to end.
     let generation = worker.current();
@@ -44,9 +50,21 @@ pub(crate) async fn handle(worker: Rc<Worker>, conn: Rc<Conn>, request: Request<
     let mut exchanged = Exchanged::begin(&worker, &conn, &generation, &head, incoming, &request_id);
     let standing = conn.standing(&generation.trust);
     exchanged.identified(&standing);
-    match pass(&worker, &conn, &generation, &standing, head, &request_id, &mut exchanged).await {
+    match pass(
+        &worker,
+        &conn,
+        &generation,
+        &standing,
+        head,
+        &request_id,
+        &mut exchanged,
+    )
+    .await
+    {
         Ok(exchange) => {
-            let Exchange { head, body, lent, .. } = exchange;
+            let Exchange {
+                head, body, lent, ..
+            } = exchange;
             exchanged.lent = Some(lent);
             let idle = exchanged.idle_timeout();
             let close = exchanged.is_last();
@@ -70,9 +88,15 @@ async fn pass(
     if is_server_wide(&head) {
         return Err(ProxyError::ServerWide);
     }
-    let Sane { method, target, scrubbed, scrubbing } = sanitize(head).map_err(ProxyError::Insane)?;
+    let Sane {
+        method,
+        target,
+        scrubbed,
+        scrubbing,
+    } = sanitize(head).map_err(ProxyError::Insane)?;
     exchanged.scrubbed(scrubbing);
-    let path = CanonicalPath::check(target.path()).map_err(|problem| ProxyError::Insane(Insane::Path(problem.to_string())))?;
+    let path = CanonicalPath::check(target.path())
+        .map_err(|problem| ProxyError::Insane(Insane::Path(problem.to_string())))?;
     let decision = generation.routes.find(&Question {
         method: &method,
         path,
@@ -83,7 +107,11 @@ async fn pass(
     });
     let plan = match decision {
         Decision::Forward(plan) => plan,
-        Decision::Status => return Err(ProxyError::Status { available: status_available(worker, generation) }),
+        Decision::Status => {
+            return Err(ProxyError::Status {
+                available: status_available(worker, generation),
+            });
+        }
         Decision::Refuse(refusal) => return Err(ProxyError::Refused(Box::new(refusal))),
     };
     exchanged.routed(&plan);
@@ -91,20 +119,47 @@ async fn pass(
     let upload = Rc::clone(&exchanged.upload);
     admit_body(&upload, &plan, generation, pool)?;
     upload.peek().await.map_err(ProxyError::Body)?;
-    let request = Outgoing { method: &method, target: &target, scrubbed: &scrubbed, request_id };
-    let attempts = Attempts { worker, conn, pool, plan: &plan, standing, request };
-    attempts.run(generation.settings.attempts_max, exchanged).await
+    let request = Outgoing {
+        method: &method,
+        target: &target,
+        scrubbed: &scrubbed,
+        request_id,
+    };
+    let attempts = Attempts {
+        worker,
+        conn,
+        pool,
+        plan: &plan,
+        standing,
+        request,
+    };
+    attempts
+        .run(generation.settings.attempts_max, exchanged)
+        .await
 }
 
 /// Whether a compiler could take a request now.
 fn status_available(worker: &Worker, generation: &Generation) -> bool {
-    generation.status_pool.is_some_and(|pool| generation.pools[pool].pool.is_available(worker.shared.now()))
+    generation.status_pool.is_some_and(|pool| {
+        generation.pools[pool]
+            .pool
+            .is_available(worker.shared.now())
+    })
 }
 
 /// Refuses a body that says it is too large before anything of it is read.
-fn admit_body(upload: &Upload, plan: &Plan<'_>, generation: &Generation, pool: &PoolRuntime) -> Result<(), ProxyError> {
+fn admit_body(
+    upload: &Upload,
+    plan: &Plan<'_>,
+    generation: &Generation,
+    pool: &PoolRuntime,
+) -> Result<(), ProxyError> {
     let limit = plan.body_bytes_max.map(|limit| {
-        if limit == routing::ENROLMENT_BODY_BYTES_MAX { generation.settings.enrolment_body_bytes_max } else { limit }
+        if limit == routing::ENROLMENT_BODY_BYTES_MAX {
+            generation.settings.enrolment_body_bytes_max
+        } else {
+            limit
+        }
     });
     upload.allow(limit, pool.settings.idle_timeout);
     upload.check_length().map_err(ProxyError::Body)
@@ -119,7 +174,10 @@ fn tell_of_connection(scrubbed: &mut Scrubbed, conn: &Conn, request_id: &str, up
     scrubbed.set(X_REAL_IP, conn.forwarded.client.clone());
     scrubbed.set(X_FORWARDED_PORT, conn.forwarded.port.clone());
     scrubbed.set(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
-    scrubbed.set(X_REQUEST_ID, HeaderValue::from_str(request_id).expect("hexadecimal digits"));
+    scrubbed.set(
+        X_REQUEST_ID,
+        HeaderValue::from_str(request_id).expect("hexadecimal digits"),
+    );
     if upload.length_unknown() {
         // hyper would drop a GET's body of unknown length without this.
         scrubbed.set(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
@@ -146,7 +204,11 @@ struct Outgoing<'a> {
 
 impl Attempts<'_> {
     /// Tries members until one answers, or until trying again could do harm.
-    async fn run(&self, attempts_max: u32, exchanged: &mut Exchanged) -> Result<Exchange<RequestBody>, ProxyError> {
+    async fn run(
+        &self,
+        attempts_max: u32,
+        exchanged: &mut Exchanged,
+    ) -> Result<Exchange<RequestBody>, ProxyError> {
         let policy = RetryPolicy { attempts_max };
         let mut tried = Vec::new();
         let mut attempts = 0;
@@ -159,16 +221,26 @@ impl Attempts<'_> {
             let member = Arc::clone(lease.member().address());
             attempts += 1;
             exchanged.attempted(&member, &self.pool.metrics);
-            let counted = CountedAttempt { metrics: &self.pool.metrics, result: Cell::new(AttemptResult::Abandoned) };
+            let counted = CountedAttempt {
+                metrics: &self.pool.metrics,
+                result: Cell::new(AttemptResult::Abandoned),
+            };
             match self.attempt(&lease, &exchanged.upload, attempts > 1).await {
                 Ok(exchange) => {
                     if let Some(change) = lease.member().answered() {
-                        self.worker.shared.health_changed(self.pool.pool.name(), &member, &change);
+                        self.worker
+                            .shared
+                            .health_changed(self.pool.pool.name(), &member, &change);
                     }
                     counted.result.set(AttemptResult::Ok);
                     exchanged.connected(exchange.connect);
                     exchanged.answered(exchange.head.status);
-                    respond::judge_answer(&exchange.head, self.plan.endpoint.class, self.plan.route.unguarded, &member)?;
+                    respond::judge_answer(
+                        &exchange.head,
+                        self.plan.endpoint.class,
+                        self.plan.route.unguarded,
+                        &member,
+                    )?;
                     exchanged.lease = Some(lease);
                     return Ok(exchange);
                 }
@@ -180,7 +252,12 @@ impl Attempts<'_> {
                         safe: self.plan.retry == RetryClass::Safe,
                         body_replayable: exchanged.upload.replayable(),
                         single_member: self.plan.endpoint.ca_write,
-                        late: matches!(error, ProxyError::Late { .. } | ProxyError::Stalled { .. } | ProxyError::Body(_)),
+                        late: matches!(
+                            error,
+                            ProxyError::Late { .. }
+                                | ProxyError::Stalled { .. }
+                                | ProxyError::Body(_)
+                        ),
                     };
                     if policy.judge(&failure, &progress) == RetryVerdict::GiveUp {
                         return Err(error);
@@ -200,7 +277,11 @@ impl Attempts<'_> {
         if self.plan.endpoint.ca_write {
             self.pool.pool.pick_first(now)
         } else {
-            self.pool.pool.pick(tried, self.plan.bucket_key.map(|key| key_hash(key.as_bytes())), now)
+            self.pool.pool.pick(
+                tried,
+                self.plan.bucket_key.map(|key| key_hash(key.as_bytes())),
+                now,
+            )
         }
     }
 
@@ -209,7 +290,11 @@ impl Attempts<'_> {
             PickError::Full => "members-full",
             PickError::NoneAvailable | PickError::AllTried => "no-member-available",
         };
-        ProxyError::Unavailable { pool: Arc::clone(self.pool.pool.name()), reason, source: None }
+        ProxyError::Unavailable {
+            pool: Arc::clone(self.pool.pool.name()),
+            reason,
+            source: None,
+        }
     }
 
     /// One attempt at one member: stamp last, send, wait for the head.
@@ -229,18 +314,44 @@ impl Attempts<'_> {
         let with_certificate = self.plan.with_certificate_class && self.pool.rules.forward_cert;
         let stamped = scrubbed.stamp(&self.standing.headers, with_certificate);
         let body = RequestBody(Rc::clone(upload));
-        let sent = self.worker.connections.send(connector, request.method, request.target, stamped, body, fresh);
-        let Settings { first_byte_timeout, idle_timeout, .. } = self.pool.settings;
-        let failed = |stage, reused, unsent, error| Err((Failure { stage, reused, unsent }, error));
+        let sent = self.worker.connections.send(
+            connector,
+            request.method,
+            request.target,
+            stamped,
+            body,
+            fresh,
+        );
+        let Settings {
+            first_byte_timeout,
+            idle_timeout,
+            ..
+        } = self.pool.settings;
+        let failed = |stage, reused, unsent, error| {
+            Err((
+                Failure {
+                    stage,
+                    reused,
+                    unsent,
+                },
+                error,
+            ))
+        };
         let member = || Arc::clone(&connector.address);
         let answer = match first_byte(sent, upload, first_byte_timeout, idle_timeout).await {
             Ok(answer) => answer,
             Err(Silence::Late) => {
-                let error = ProxyError::Late { member: member(), limit: first_byte_timeout };
+                let error = ProxyError::Late {
+                    member: member(),
+                    limit: first_byte_timeout,
+                };
                 return failed(AttemptStage::ReceiveHead, false, false, error);
             }
             Err(Silence::Stalled) => {
-                let error = ProxyError::Stalled { member: member(), limit: idle_timeout };
+                let error = ProxyError::Stalled {
+                    member: member(),
+                    limit: idle_timeout,
+                };
                 return failed(AttemptStage::SendBody, false, false, error);
             }
         };
@@ -254,14 +365,29 @@ impl Attempts<'_> {
                 };
                 failed(stage, false, true, self.unreached(error))
             }
-            Err(AttemptError::Unsent(source, _)) => {
-                failed(AttemptStage::SendHead, true, true, ProxyError::Broken { member: member(), source, begun: false })
-            }
-            Err(AttemptError::Ambiguous { source, reused, begun }) => {
+            Err(AttemptError::Unsent(source, _)) => failed(
+                AttemptStage::SendHead,
+                true,
+                true,
+                ProxyError::Broken {
+                    member: member(),
+                    source,
+                    begun: false,
+                },
+            ),
+            Err(AttemptError::Ambiguous {
+                source,
+                reused,
+                begun,
+            }) => {
                 let error = match upload.fault() {
                     // The client's doing, whatever the member made of it.
                     Some(fault) => ProxyError::Body(fault),
-                    None => ProxyError::Broken { member: member(), source, begun },
+                    None => ProxyError::Broken {
+                        member: member(),
+                        source,
+                        begun,
+                    },
                 };
                 failed(AttemptStage::ReceiveHead, reused, false, error)
             }
@@ -271,7 +397,9 @@ impl Attempts<'_> {
     /// A member that takes no connection may be back in a moment; one whose TLS is wrong is not.
     fn unreached(&self, error: DialError) -> ProxyError {
         match error {
-            DialError::Handshake { .. } | DialError::Plaintext { .. } => ProxyError::Unreachable(error),
+            DialError::Handshake { .. } | DialError::Plaintext { .. } => {
+                ProxyError::Unreachable(error)
+            }
             error => ProxyError::Unavailable {
                 pool: Arc::clone(self.pool.pool.name()),
                 reason: error.reason(),
@@ -281,7 +409,13 @@ impl Attempts<'_> {
     }
 
     /// Tells metrics, events and the member's health of a failed attempt.
-    fn note_failure(&self, lease: &Lease, failure: &Failure, error: &ProxyError, counted: &CountedAttempt<'_>) {
+    fn note_failure(
+        &self,
+        lease: &Lease,
+        failure: &Failure,
+        error: &ProxyError,
+        counted: &CountedAttempt<'_>,
+    ) {
         let result = match (failure.stage, error) {
             (_, ProxyError::Late { .. } | ProxyError::Stalled { .. }) => AttemptResult::Timeout,
             (_, ProxyError::Body(_)) => AttemptResult::Abandoned,
@@ -299,7 +433,9 @@ impl Attempts<'_> {
         );
         let refused = matches!(error, ProxyError::Unavailable { source: Some(source), .. } if source.refused());
         if refused && let Some(change) = member.connect_refused(self.worker.shared.now()) {
-            self.worker.shared.health_changed(self.pool.pool.name(), member.address(), &change);
+            self.worker
+                .shared
+                .health_changed(self.pool.pool.name(), member.address(), &change);
         }
     }
 }

@@ -17,7 +17,9 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use listener::{HandshakeEnd, Stage, Standing};
 use routing::{Class, Plan};
-use telemetry::{AccessRecord, HandshakeResult, Limit, PoolMetrics, RequestMetrics, Spoken, SpokenCopy, Times};
+use telemetry::{
+    AccessRecord, HandshakeResult, Limit, PoolMetrics, RequestMetrics, Spoken, SpokenCopy, Times,
+};
 use tokio::time::timeout;
 use upstream::{Lent, Scrubbing};
 
@@ -51,7 +53,7 @@ pub(crate) struct Exchanged {
     conn: Rc<Conn>,
     generation: Arc<Generation>,
     began: Instant,
-    record: Option<AccessRecord>,
+    record: Option<Box<AccessRecord>>,
     metrics: Option<RequestMetrics>,
     method: Method,
     last: bool,
@@ -70,11 +72,18 @@ impl Exchanged {
         incoming: Incoming,
         request_id: &str,
     ) -> Self {
-        let mut record =
-            AccessRecord::new(SystemTime::now(), Arc::clone(&conn.downstream.listener), conn.downstream.client);
+        let mut record = AccessRecord::new(
+            SystemTime::now(),
+            Arc::clone(&conn.downstream.listener),
+            conn.downstream.client,
+        );
         record.tls = Some(Arc::clone(&conn.tls));
         record.spoken = spoken(head, request_id);
-        record.http_version = Some(if head.version == Version::HTTP_10 { "HTTP/1.0" } else { "HTTP/1.1" });
+        record.http_version = Some(if head.version == Version::HTTP_10 {
+            "HTTP/1.0"
+        } else {
+            "HTTP/1.1"
+        });
         let requests = conn.requests.get();
         conn.requests.set(requests + 1);
         if requests == 0 {
@@ -82,7 +91,7 @@ impl Exchanged {
         }
         Self {
             began: Instant::now(),
-            record: Some(record),
+            record: Some(Box::new(record)),
             metrics: None,
             method: head.method.clone(),
             last: false,
@@ -108,8 +117,12 @@ impl Exchanged {
     pub(crate) fn routed(&mut self, plan: &Plan<'_>) {
         let pool = &self.generation.pools[plan.pool];
         let name = Arc::clone(pool.pool.name());
-        self.metrics =
-            Some(self.worker.request_metrics(self.generation.number, &plan.route.name, &name, plan.endpoint.class));
+        self.metrics = Some(self.worker.request_metrics(
+            self.generation.number,
+            &plan.route.name,
+            &name,
+            plan.endpoint.class,
+        ));
         self.idle_timeout = pool.settings.idle_timeout;
         let route = Arc::clone(&plan.route.name);
         let record = self.record_mut();
@@ -121,7 +134,11 @@ impl Exchanged {
     /// Notes what a client said that is not its to say.
     pub(crate) fn scrubbed(&self, scrubbing: Scrubbing) {
         if scrubbing.identity > 0 {
-            self.worker.shared.metrics.identity_headers_scrubbed.inc_by(u64::from(scrubbing.identity));
+            self.worker
+                .shared
+                .metrics
+                .identity_headers_scrubbed
+                .inc_by(u64::from(scrubbing.identity));
             tracing::debug!(client = %self.conn.downstream.client, count = scrubbing.identity, "identity headers removed");
         }
     }
@@ -181,7 +198,7 @@ impl Exchanged {
         record.status = (!gone).then_some(status.as_u16());
         record.reason = error.reason();
         record.cause = error.cause().map(Into::into);
-        record.route = route.or(record.route.take());
+        record.route = route.or_else(|| record.route.take());
         record.class = class.map(Class::as_str).or(record.class);
     }
 
@@ -199,7 +216,9 @@ impl Exchanged {
 
     /// Whether the connection ends after this exchange, as far as is known when its response begins.
     pub(crate) fn is_last(&self) -> bool {
-        self.last || self.conn.closing.get() || self.worker.shared.signals.borrow().phase != Phase::Serving
+        self.last
+            || self.conn.closing.get()
+            || self.worker.shared.signals.borrow().phase != Phase::Serving
     }
 
     /// The end. The connection to the member is kept only if both bodies have ended.
@@ -227,7 +246,11 @@ impl Exchanged {
         let settings = self.generation.settings;
         let conn = Rc::clone(&self.conn);
         tokio::task::spawn_local(async move {
-            let dropped = timeout(settings.discard_timeout, drop_at_most(rest, settings.discard_bytes_max)).await;
+            let dropped = timeout(
+                settings.discard_timeout,
+                drop_at_most(rest, settings.discard_bytes_max),
+            )
+            .await;
             if dropped != Ok(true) {
                 conn.metrics.limit(Limit::Discard);
             }
@@ -237,7 +260,9 @@ impl Exchanged {
     }
 
     fn finish(&mut self, by: EndedBy) {
-        let Some(mut record) = self.record.take() else { return };
+        let Some(mut record) = self.record.take() else {
+            return;
+        };
         let total = self.began.elapsed();
         if by == EndedBy::MemberIdle {
             self.conn.metrics.limit(Limit::BodyTimeout);
@@ -245,12 +270,23 @@ impl Exchanged {
         record.bytes_in = self.upload.bytes();
         record.times.total = Some(total);
         (record.ended_by, record.reason) = match by {
-            EndedBy::Completion if record.status.is_none() => (telemetry::EndedBy::Client, record.reason),
+            EndedBy::Completion if record.status.is_none() => {
+                (telemetry::EndedBy::Client, record.reason)
+            }
             EndedBy::Completion => (telemetry::EndedBy::Proxy, record.reason),
             EndedBy::Us(reason) => (telemetry::EndedBy::Proxy, record.reason.or(Some(reason))),
-            EndedBy::Client => (telemetry::EndedBy::Client, record.reason.or(Some("client-gone"))),
-            EndedBy::Member => (telemetry::EndedBy::Member, record.reason.or(Some("member-broke-off"))),
-            EndedBy::MemberIdle => (telemetry::EndedBy::Member, record.reason.or(Some("body-timeout"))),
+            EndedBy::Client => (
+                telemetry::EndedBy::Client,
+                record.reason.or(Some("client-gone")),
+            ),
+            EndedBy::Member => (
+                telemetry::EndedBy::Member,
+                record.reason.or(Some("member-broke-off")),
+            ),
+            EndedBy::MemberIdle => (
+                telemetry::EndedBy::Member,
+                record.reason.or(Some("body-timeout")),
+            ),
         };
         // Nothing was answered: the client went away first.
         let status = *record.status.get_or_insert(499);
@@ -258,14 +294,20 @@ impl Exchanged {
             metrics.finished(status, total);
         } else {
             let class = record.class.unwrap_or("-");
-            self.worker.shared.metrics.request("-", "-", class).finished(status, total);
+            self.worker
+                .shared
+                .metrics
+                .request("-", "-", class)
+                .finished(status, total);
         }
-        self.worker.shared.sink.send(Box::new(record));
+        self.worker.shared.sink.send(record);
         self.conn.activity.enter(Stage::Idle);
     }
 
     fn record_mut(&mut self) -> &mut AccessRecord {
-        self.record.as_mut().expect("the record is taken only at the end")
+        self.record
+            .as_mut()
+            .expect("the record is taken only at the end")
     }
 }
 
@@ -297,7 +339,12 @@ fn spoken(head: &request::Parts, request_id: &str) -> SpokenCopy {
     let field = |name| HeaderMap::get(&head.headers, name).map(http::HeaderValue::as_bytes);
     SpokenCopy::of(&Spoken {
         method: Some(head.method.as_str().as_bytes()),
-        target: Some(head.uri.path_and_query().map_or("*", |target| target.as_str()).as_bytes()),
+        target: Some(
+            head.uri
+                .path_and_query()
+                .map_or("*", |target| target.as_str())
+                .as_bytes(),
+        ),
         host: field(HOST),
         referer: field(REFERER),
         user_agent: field(USER_AGENT),
@@ -310,11 +357,18 @@ pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
     let text = error.to_string();
     let (status, reason) = match error.is_parse_too_large() {
         true if text.contains("URI") => (StatusCode::URI_TOO_LONG, "head-too-large"),
-        true => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head-too-large"),
+        true => (
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "head-too-large",
+        ),
         false => (StatusCode::BAD_REQUEST, "bad-head"),
     };
     let standing = conn.last_standing();
-    let mut record = AccessRecord::new(SystemTime::now(), Arc::clone(&conn.downstream.listener), conn.downstream.client);
+    let mut record = AccessRecord::new(
+        SystemTime::now(),
+        Arc::clone(&conn.downstream.listener),
+        conn.downstream.client,
+    );
     record.tls = Some(Arc::clone(&conn.tls));
     record.verdict = Some(standing.verdict);
     record.certname = standing.certname;
@@ -322,20 +376,30 @@ pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
     record.reason = Some(reason);
     record.cause = Some(text.into());
     worker.shared.metrics.refused(reason);
-    worker.shared.metrics.request("-", "-", "-").finished(status.as_u16(), Duration::ZERO);
+    worker
+        .shared
+        .metrics
+        .request("-", "-", "-")
+        .finished(status.as_u16(), Duration::ZERO);
     worker.shared.sink.send(Box::new(record));
 }
 
 /// Counts a listener's limit that somebody now waits at.
 pub(crate) fn limit_reached(worker: &Worker, listener: &str, limit: &'static str) {
-    let limit = if limit == "connections_max" { Limit::Connections } else { Limit::Handshakes };
+    let limit = if limit == "connections_max" {
+        Limit::Connections
+    } else {
+        Limit::Handshakes
+    };
     worker.listener_metrics(listener).limit(limit);
 }
 
 /// Counts a handshake; a failed one leaves a record.
 pub(crate) fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
     let metrics = worker.listener_metrics(listener);
-    let Some((reason, story)) = ended.failure else { return metrics.handshake(HandshakeResult::Ok) };
+    let Some((reason, story)) = ended.failure else {
+        return metrics.handshake(HandshakeResult::Ok);
+    };
     let (result, ended_by) = match reason {
         "unspoken" | "connection-lost" => (HandshakeResult::Closed, telemetry::EndedBy::Client),
         "handshake-timeout" => (HandshakeResult::Timeout, telemetry::EndedBy::Proxy),
@@ -354,6 +418,9 @@ pub(crate) fn handshake_ended(worker: &Worker, listener: &str, ended: &Handshake
     record.reason = Some(reason);
     record.cause = Some(story.into());
     record.ended_by = ended_by;
-    record.times = Times { handshake: Some(ended.took), ..Times::default() };
+    record.times = Times {
+        handshake: Some(ended.took),
+        ..Times::default()
+    };
     worker.shared.sink.send(Box::new(record));
 }

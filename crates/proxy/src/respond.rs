@@ -32,8 +32,17 @@ struct Text {
 }
 
 /// The only map from causes to status codes.
-pub(crate) fn to_response(worker: &Worker, error: &ProxyError, mut exchanged: Exchanged) -> Response<ResponseBody> {
-    let Text { status, text, allow, retry_after } = describe(error);
+pub(crate) fn to_response(
+    worker: &Worker,
+    error: &ProxyError,
+    mut exchanged: Exchanged,
+) -> Response<ResponseBody> {
+    let Text {
+        status,
+        text,
+        allow,
+        retry_after,
+    } = describe(error);
     let text = Bytes::from(text);
     exchanged.answered_here(status, error);
     let head = exchanged.is_head();
@@ -43,7 +52,10 @@ pub(crate) fn to_response(worker: &Worker, error: &ProxyError, mut exchanged: Ex
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     if let Some(allow) = allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
         headers.insert(ALLOW, allow);
@@ -58,8 +70,16 @@ pub(crate) fn to_response(worker: &Worker, error: &ProxyError, mut exchanged: Ex
 }
 
 fn describe(error: &ProxyError) -> Text {
-    let plain = |status, text: String| Text { status, text: text + "\n", allow: None, retry_after: false };
-    let later = |status, text: String| Text { retry_after: true, ..plain(status, text) };
+    let plain = |status, text: String| Text {
+        status,
+        text: text + "\n",
+        allow: None,
+        retry_after: false,
+    };
+    let later = |status, text: String| Text {
+        retry_after: true,
+        ..plain(status, text)
+    };
     match error {
         ProxyError::ServerWide => Text {
             allow: Some("GET, HEAD, POST, PUT, DELETE, OPTIONS".to_owned()),
@@ -67,16 +87,23 @@ fn describe(error: &ProxyError) -> Text {
             ..plain(StatusCode::OK, String::new())
         },
         // The words of Puppet Server's own status service, without a line's end: agents and checks compare them.
-        ProxyError::Status { available: true } => {
-            Text { text: "running".to_owned(), ..plain(StatusCode::OK, String::new()) }
+        ProxyError::Status { available: true } => Text {
+            text: "running".to_owned(),
+            ..plain(StatusCode::OK, String::new())
+        },
+        ProxyError::Status { available: false } => Text {
+            text: "error".to_owned(),
+            ..plain(StatusCode::SERVICE_UNAVAILABLE, String::new())
+        },
+        ProxyError::Insane(insane) => {
+            plain(StatusCode::BAD_REQUEST, format!("Bad request: {insane}."))
         }
-        ProxyError::Status { available: false } => {
-            Text { text: "error".to_owned(), ..plain(StatusCode::SERVICE_UNAVAILABLE, String::new()) }
-        }
-        ProxyError::Insane(insane) => plain(StatusCode::BAD_REQUEST, format!("Bad request: {insane}.")),
         ProxyError::Refused(refusal) => Text {
             allow: refusal.allow.as_ref().map(ToString::to_string),
-            ..plain(StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN), refusal.text.to_string())
+            ..plain(
+                StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN),
+                refusal.text.to_string(),
+            )
         },
         ProxyError::Body(fault @ BodyFault::TooLarge(_)) => {
             plain(StatusCode::PAYLOAD_TOO_LARGE, format!("Refused: {fault}."))
@@ -84,14 +111,20 @@ fn describe(error: &ProxyError) -> Text {
         ProxyError::Body(fault @ BodyFault::Idle(_)) => {
             plain(StatusCode::REQUEST_TIMEOUT, format!("Given up: {fault}."))
         }
-        ProxyError::Body(fault @ (BodyFault::Broken | BodyFault::Gone)) => plain(StatusCode::BAD_REQUEST, format!("Bad request: {fault}.")),
+        ProxyError::Body(fault @ (BodyFault::Broken | BodyFault::Gone)) => {
+            plain(StatusCode::BAD_REQUEST, format!("Bad request: {fault}."))
+        }
         ProxyError::Unavailable { pool, .. } => later(
             StatusCode::SERVICE_UNAVAILABLE,
-            format!("No server of the pool `{pool}` can take this request now; nothing was sent. Try again later."),
+            format!(
+                "No server of the pool `{pool}` can take this request now; nothing was sent. Try again later."
+            ),
         ),
         ProxyError::Unreachable(error) => plain(
             StatusCode::BAD_GATEWAY,
-            format!("The server behind this proxy could not be reached; nothing was sent: {error}."),
+            format!(
+                "The server behind this proxy could not be reached; nothing was sent: {error}."
+            ),
         ),
         ProxyError::Broken { member, .. } => plain(
             StatusCode::BAD_GATEWAY,
@@ -105,9 +138,14 @@ fn describe(error: &ProxyError) -> Text {
         ),
         ProxyError::Stalled { member, limit } => plain(
             StatusCode::GATEWAY_TIMEOUT,
-            format!("The server {member} took nothing of the request's body for {limit:?} (idle_timeout)."),
+            format!(
+                "The server {member} took nothing of the request's body for {limit:?} (idle_timeout)."
+            ),
         ),
-        ProxyError::Answer { reason: "member-starting", member } => later(
+        ProxyError::Answer {
+            reason: "member-starting",
+            member,
+        } => later(
             StatusCode::SERVICE_UNAVAILABLE,
             format!("The server {member} is starting or stopping. Try again later."),
         ),
@@ -119,8 +157,18 @@ fn describe(error: &ProxyError) -> Text {
 }
 
 /// Whether a member's answer can be passed on at all.
-pub(crate) fn judge_answer(head: &Parts, class: Class, unguarded: bool, member: &Arc<str>) -> Result<(), ProxyError> {
-    let answer = |reason| Err(ProxyError::Answer { member: Arc::clone(member), reason });
+pub(crate) fn judge_answer(
+    head: &Parts,
+    class: Class,
+    unguarded: bool,
+    member: &Arc<str>,
+) -> Result<(), ProxyError> {
+    let answer = |reason| {
+        Err(ProxyError::Answer {
+            member: Arc::clone(member),
+            reason,
+        })
+    };
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return answer("unasked-upgrade");
     }
@@ -135,14 +183,25 @@ pub(crate) fn judge_answer(head: &Parts, class: Class, unguarded: bool, member: 
 /// for "not signed yet" or "no such file" (docs/decisions/starting-server-404.md).
 fn is_jettys_own(headers: &HeaderMap) -> bool {
     let begins = |name, text: &str| {
-        headers.get(name).is_some_and(|value| value.as_bytes().get(..text.len()).is_some_and(|v| v.eq_ignore_ascii_case(text.as_bytes())))
+        headers.get(name).is_some_and(|value| {
+            value
+                .as_bytes()
+                .get(..text.len())
+                .is_some_and(|v| v.eq_ignore_ascii_case(text.as_bytes()))
+        })
     };
     !headers.contains_key(X_PUPPET_VERSION)
-        && (begins(CACHE_CONTROL, "must-revalidate,no-cache,no-store") || begins(CONTENT_TYPE, "text/html"))
+        && (begins(CACHE_CONTROL, "must-revalidate,no-cache,no-store")
+            || begins(CONTENT_TYPE, "text/html"))
 }
 
 /// A member's response on its way to the client.
-pub(crate) fn from_member(worker: &Worker, mut head: Parts, body: ResponseBody, close: bool) -> Response<ResponseBody> {
+pub(crate) fn from_member(
+    worker: &Worker,
+    mut head: Parts,
+    body: ResponseBody,
+    close: bool,
+) -> Response<ResponseBody> {
     upstream::hop_by_hop(&mut head.headers);
     // What is said upstream of a client is nobody's business downstream.
     for name in [&X_CLIENT_VERIFY, &X_CLIENT_DN, &X_CLIENT_CERT] {
@@ -152,7 +211,8 @@ pub(crate) fn from_member(worker: &Worker, mut head: Parts, body: ResponseBody, 
         head.headers.insert(RETRY_AFTER, spread(worker));
     }
     if close {
-        head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        head.headers
+            .insert(CONNECTION, HeaderValue::from_static("close"));
     }
     head.version = Version::HTTP_11;
     Response::from_parts(head, body)

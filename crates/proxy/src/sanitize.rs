@@ -59,7 +59,12 @@ pub(crate) fn is_server_wide(head: &Parts) -> bool {
 pub(crate) fn sanitize(head: Parts) -> Result<Sane, Insane> {
     let target = check(&head)?;
     let (scrubbed, scrubbing) = Scrubbed::new(head.headers);
-    Ok(Sane { method: head.method, target, scrubbed, scrubbing })
+    Ok(Sane {
+        method: head.method,
+        target,
+        scrubbed,
+        scrubbing,
+    })
 }
 
 fn check(head: &Parts) -> Result<Uri, Insane> {
@@ -74,17 +79,23 @@ fn framing(headers: &HeaderMap) -> Result<(), Insane> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     if let Some(coding) = codings.next() {
         if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
-            return Err(Insane::Framing("Transfer-Encoding is something else than `chunked`, once"));
+            return Err(Insane::Framing(
+                "Transfer-Encoding is something else than `chunked`, once",
+            ));
         }
         if headers.contains_key(CONTENT_LENGTH) {
-            return Err(Insane::Framing("both Content-Length and Transfer-Encoding are given"));
+            return Err(Insane::Framing(
+                "both Content-Length and Transfer-Encoding are given",
+            ));
         }
     }
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     if let Some(length) = lengths.next()
         && (lengths.next().is_some() || !length.as_bytes().iter().all(u8::is_ascii_digit))
     {
-        return Err(Insane::Framing("Content-Length is given twice or is no number"));
+        return Err(Insane::Framing(
+            "Content-Length is given twice or is no number",
+        ));
     }
     Ok(())
 }
@@ -107,8 +118,15 @@ fn host(head: &Parts) -> Result<(), Insane> {
         return Err(Insane::Host("is no host name or address"));
     }
     match head.uri.authority() {
-        Some(authority) if !authority.as_str().as_bytes().eq_ignore_ascii_case(host.as_bytes()) => {
-            Err(Insane::Authority(authority.as_str().escape_default().collect()))
+        Some(authority)
+            if !authority
+                .as_str()
+                .as_bytes()
+                .eq_ignore_ascii_case(host.as_bytes()) =>
+        {
+            Err(Insane::Authority(
+                authority.as_str().escape_default().collect(),
+            ))
         }
         _ => Ok(()),
     }
@@ -120,12 +138,18 @@ fn is_host(host: &[u8]) -> bool {
     let (name, port) = match host {
         [b'[', rest @ ..] => match rest.iter().position(|byte| *byte == b']') {
             Some(end) => {
-                let literal = rest[..end].iter().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(byte));
+                let literal = rest[..end]
+                    .iter()
+                    .all(|byte| byte.is_ascii_hexdigit() || b":.".contains(byte));
                 return end > 0 && literal && is_port(&rest[end + 1..]);
             }
             None => return false,
         },
-        _ => host.iter().position(|byte| *byte == b':').map_or((host, &host[host.len()..]), |colon| host.split_at(colon)),
+        _ => host.split_at(
+            host.iter()
+                .position(|byte| *byte == b':')
+                .unwrap_or(host.len()),
+        ),
     };
     !name.is_empty() && name.iter().all(legal) && is_port(port)
 }
@@ -142,7 +166,9 @@ fn is_port(port: &[u8]) -> bool {
 fn origin_form(uri: &Uri) -> Result<Uri, Insane> {
     let http = matches!(uri.scheme_str(), None | Some("http" | "https"));
     match uri.path_and_query() {
-        Some(target) if http && target.as_str().starts_with('/') => Ok(Uri::from(PathAndQuery::clone(target))),
+        Some(target) if http && target.as_str().starts_with('/') => {
+            Ok(Uri::from(PathAndQuery::clone(target)))
+        }
         _ => Err(Insane::Target),
     }
 }
@@ -151,4 +177,3 @@ fn origin_form(uri: &Uri) -> Result<Uri, Insane> {
 pub(crate) fn host_of(headers: &HeaderMap) -> Option<&str> {
     headers.get(HOST).and_then(|host| host.to_str().ok())
 }
-

@@ -49,7 +49,11 @@ enum Ending {
 }
 
 async fn serve(worker: Rc<Worker>, connection: Connection) {
-    let Some(settings) = worker.current().listeners.get(&connection.downstream.listener).map(|l| l.settings.clone())
+    let Some(settings) = worker
+        .current()
+        .listeners
+        .get(&connection.downstream.listener)
+        .map(|l| l.settings.clone())
     else {
         return;
     };
@@ -75,7 +79,14 @@ async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: li
             .serve_connection(TokioIo::new(io), service)
     );
     let mut signals = worker.shared.signals.subscribe();
-    let mut watch = Watch { worker, conn, settings, draining: false, revoked_at: None, cut_at: None };
+    let mut watch = Watch {
+        worker,
+        conn,
+        settings,
+        draining: false,
+        revoked_at: None,
+        cut_at: None,
+    };
     watch.heed(&signals.borrow_and_update());
     let mut timer = pin!(sleep_until(watch.next()));
     loop {
@@ -141,7 +152,10 @@ impl Watch<'_> {
             Phase::Cutting => self.cut_at = Some(Instant::now()),
         }
         let generation = self.worker.current();
-        if !generation.listeners.contains_key(&self.conn.downstream.listener) {
+        if !generation
+            .listeners
+            .contains_key(&self.conn.downstream.listener)
+        {
             // Its listener was removed: what is open runs out as it does when the process stops.
             self.draining = true;
             self.conn.closing.set(true);
@@ -151,7 +165,8 @@ impl Watch<'_> {
         if idle && self.conn.trust_generation() != generation.trust.generation() {
             let standing = self.conn.standing(&generation.trust);
             if self.conn.outstayed(&standing) {
-                self.revoked_at = Some(Instant::now() + self.worker.shared.turn(generation.revoked_close_rate));
+                self.revoked_at =
+                    Some(Instant::now() + self.worker.shared.turn(generation.revoked_close_rate));
             }
         }
     }
@@ -159,16 +174,33 @@ impl Watch<'_> {
     /// Why the connection is to be closed now, if it is.
     fn due(&self) -> Option<Ending> {
         let now = Instant::now();
-        self.deadlines().into_iter().flatten().find(|(at, _)| *at <= now).map(|(_, ending)| ending)
+        self.deadlines()
+            .into_iter()
+            .flatten()
+            .find(|(at, _)| *at <= now)
+            .map(|(_, ending)| ending)
     }
 
     /// When to look again. A change of stage wakes nobody, so no look may be further away than the shortest of the
     /// times that could begin in between.
     fn next(&self) -> Instant {
-        let Settings { idle_timeout, head_timeout, write_timeout, .. } = *self.settings;
-        let silence = if self.draining { DRAIN_SILENCE } else { idle_timeout };
+        let Settings {
+            idle_timeout,
+            head_timeout,
+            write_timeout,
+            ..
+        } = *self.settings;
+        let silence = if self.draining {
+            DRAIN_SILENCE
+        } else {
+            idle_timeout
+        };
         let ahead = Instant::now() + silence.min(head_timeout).min(write_timeout);
-        self.deadlines().into_iter().flatten().map(|(at, _)| at).fold(ahead, Instant::min)
+        self.deadlines()
+            .into_iter()
+            .flatten()
+            .map(|(at, _)| at)
+            .fold(ahead, Instant::min)
     }
 
     fn deadlines(&self) -> [Option<(Instant, Ending)>; 4] {
@@ -179,16 +211,25 @@ impl Watch<'_> {
         [
             self.cut_at.map(|at| (at, Ending::Cut)),
             stalled.map(|since| (at(since, self.settings.write_timeout), Ending::WriteStalled)),
-            self.revoked_at.filter(|_| idle && stalled.is_none()).map(|at| (at, Ending::Revoked)),
+            self.revoked_at
+                .filter(|_| idle && stalled.is_none())
+                .map(|at| (at, Ending::Revoked)),
             match stage {
                 Stage::Busy => None,
                 Stage::Head => Some((at(since, self.settings.head_timeout), Ending::HeadLate)),
                 Stage::Idle if stalled.is_some() => None,
                 Stage::Idle if self.draining => {
-                    let silent = self.conn.activity.idle_since().max(self.conn.activity.last_read());
+                    let silent = self
+                        .conn
+                        .activity
+                        .idle_since()
+                        .max(self.conn.activity.last_read());
                     Some((at(silent, DRAIN_SILENCE), Ending::Drained))
                 }
-                Stage::Idle => Some((at(self.conn.activity.idle_since(), self.settings.idle_timeout), Ending::Idle)),
+                Stage::Idle => Some((
+                    at(self.conn.activity.idle_since(), self.settings.idle_timeout),
+                    Ending::Idle,
+                )),
             },
         ]
     }

@@ -70,7 +70,10 @@ impl Shared {
             current,
             metrics,
             sink,
-            signals: watch::Sender::new(Signals { phase: Phase::Serving, trust_generation }),
+            signals: watch::Sender::new(Signals {
+                phase: Phase::Serving,
+                trust_generation,
+            }),
             crew: Arc::default(),
             started: Instant::now(),
             pacer: AtomicU64::new(0),
@@ -88,7 +91,9 @@ impl Shared {
         let now = self.now().as_micros() as u64;
         let turn = self
             .pacer
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| Some(next.max(now) + gap))
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |next| {
+                Some(next.max(now) + gap)
+            })
             .unwrap_or_else(|next| next);
         Duration::from_micros(turn.max(now) - now)
     }
@@ -99,13 +104,20 @@ impl Shared {
     }
 }
 
+/// Counters by route (its name's address) and class, looked up by name once a generation.
+#[derive(Debug, Default)]
+struct GenerationMetrics {
+    generation: u64,
+    counters: HashMap<(usize, Class), RequestMetrics>,
+}
+
 /// One thread's proxy.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) connections: Rc<Connections<RequestBody>>,
     listener_metrics: RefCell<HashMap<Arc<str>, ListenerMetrics>>,
-    request_metrics: RefCell<(u64, HashMap<(usize, Class), RequestMetrics>)>,
+    request_metrics: RefCell<GenerationMetrics>,
     random: Cell<u64>,
 }
 
@@ -132,18 +144,29 @@ impl Worker {
             return metrics.clone();
         }
         let metrics = self.shared.metrics.listener(listener);
-        self.listener_metrics.borrow_mut().insert(Arc::from(listener), metrics.clone());
+        self.listener_metrics
+            .borrow_mut()
+            .insert(Arc::from(listener), metrics.clone());
         metrics
     }
 
     /// The counters of a route and class, looked up by name once a generation.
-    pub(crate) fn request_metrics(&self, generation: u64, route: &Arc<str>, pool: &str, class: Class) -> RequestMetrics {
+    pub(crate) fn request_metrics(
+        &self,
+        generation: u64,
+        route: &Arc<str>,
+        pool: &str,
+        class: Class,
+    ) -> RequestMetrics {
         let mut cache = self.request_metrics.borrow_mut();
-        if cache.0 != generation {
-            *cache = (generation, HashMap::new());
+        if cache.generation != generation {
+            *cache = GenerationMetrics {
+                generation,
+                counters: HashMap::new(),
+            };
         }
         cache
-            .1
+            .counters
             .entry((Arc::as_ptr(route).cast::<u8>() as usize, class))
             .or_insert_with(|| self.shared.metrics.request(route, pool, class.as_str()))
             .clone()

@@ -7,7 +7,9 @@ use std::{
     time::SystemTime,
 };
 
-use config::{Blob, Environment, Files, Kind, Loaded, Material, Overrides, ReadError, Report, Source, Wanted};
+use config::{
+    Blob, Environment, Files, Kind, Loaded, Material, Overrides, ReadError, Report, Source, Wanted,
+};
 
 use crate::Options;
 
@@ -25,9 +27,14 @@ const DIRECTORY_FILES_MAX: usize = 4096;
 pub(crate) fn load(options: &Options) -> Result<Loaded, Report> {
     let name = options.config.display().to_string();
     let text = read_limited(&options.config, CONFIG_BYTES_MAX)
-        .and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text")))
+        .and_then(|bytes| {
+            String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
+        })
         .map_err(|error| Report::unreadable(&name, &error))?;
-    let overrides = Overrides { ssldir: options.ssldir.clone(), certname: options.certname.clone() };
+    let overrides = Overrides {
+        ssldir: options.ssldir.clone(),
+        certname: options.certname.clone(),
+    };
     config::load(&Source { name, text }, &overrides, &environment(), &Disk)
 }
 
@@ -36,7 +43,9 @@ struct Disk;
 
 impl Files for Disk {
     fn certnames(&self, ssldir: &Path) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(ssldir.join("certs")) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(ssldir.join("certs")) else {
+            return Vec::new();
+        };
         let mut names: Vec<String> = entries
             .flatten()
             .take(DIRECTORY_FILES_MAX)
@@ -71,9 +80,14 @@ fn read(wanted: &Wanted) -> io::Result<Material> {
         material.blobs.push(blob(&wanted.path)?);
         return Ok(material);
     }
-    let mut paths: Vec<_> = fs::read_dir(&wanted.path)?.flatten().map(|entry| entry.path()).collect();
+    let mut paths: Vec<_> = fs::read_dir(&wanted.path)?
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
     if paths.len() > DIRECTORY_FILES_MAX {
-        return Err(io::Error::other(format!("more than {DIRECTORY_FILES_MAX} files")));
+        return Err(io::Error::other(format!(
+            "more than {DIRECTORY_FILES_MAX} files"
+        )));
     }
     paths.sort();
     for path in paths.iter().filter(|path| path.is_file()) {
@@ -88,19 +102,32 @@ fn read(wanted: &Wanted) -> io::Result<Material> {
 }
 
 fn blob(path: &Path) -> io::Result<Blob> {
-    Ok(Blob { name: path.display().to_string(), bytes: read_limited(path, MATERIAL_BYTES_MAX)? })
+    Ok(Blob {
+        name: path.display().to_string(),
+        bytes: read_limited(path, MATERIAL_BYTES_MAX)?,
+    })
 }
 
 fn read_limited(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     use io::Read;
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > max { Err(io::Error::other(format!("larger than {max} bytes"))) } else { Ok(bytes) }
+    fs::File::open(path)?
+        .take(max + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
+        Err(io::Error::other(format!("larger than {max} bytes")))
+    } else {
+        Ok(bytes)
+    }
 }
 
 fn environment() -> Environment {
     Environment {
-        ssldirs: Environment::SSLDIRS.iter().map(Into::into).filter(|path: &std::path::PathBuf| path.is_dir()).collect(),
+        ssldirs: Environment::SSLDIRS
+            .iter()
+            .map(Into::into)
+            .filter(|path: &std::path::PathBuf| path.is_dir())
+            .collect(),
         hostname: hostname(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         user: user(),
@@ -120,7 +147,10 @@ fn hostname() -> Option<String> {
         .lines()
         .map(|line| line.split('#').next().unwrap_or_default())
         .flat_map(|line| line.split_whitespace().skip(1))
-        .find(|name| name.strip_prefix(short.as_str()).is_some_and(|rest| rest.starts_with('.')));
+        .find(|name| {
+            name.strip_prefix(short.as_str())
+                .is_some_and(|rest| rest.starts_with('.'))
+        });
     Some(full.map_or(short, str::to_lowercase))
 }
 
@@ -128,6 +158,10 @@ fn hostname() -> Option<String> {
 fn user() -> String {
     let uid = rustix::process::geteuid().as_raw().to_string();
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let mut accounts = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    accounts.find(|fields| fields.get(2) == Some(&uid.as_str())).map_or(uid.clone(), |fields| fields[0].to_owned())
+    let mut accounts = passwd
+        .lines()
+        .map(|line| line.split(':').collect::<Vec<_>>());
+    accounts
+        .find(|fields| fields.get(2) == Some(&uid.as_str()))
+        .map_or_else(|| uid.clone(), |fields| fields[0].to_owned())
 }

@@ -17,10 +17,7 @@ use bytes::Bytes;
 use http_body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::{
-    sync::Notify,
-    time::timeout,
-};
+use tokio::{sync::Notify, time::timeout};
 
 use crate::{
     connector::{Connector, OpenSlot},
@@ -46,18 +43,29 @@ pub struct Crew {
 impl Crew {
     fn join(&self) -> Arc<Notify> {
         let sweep = Arc::new(Notify::new());
-        self.sweeps.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(Arc::clone(&sweep));
+        self.sweeps
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push(Arc::clone(&sweep));
         sweep
     }
 
     fn ask_all(&self) {
-        for sweep in self.sweeps.lock().unwrap_or_else(std::sync::PoisonError::into_inner).iter() {
+        for sweep in self
+            .sweeps
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .iter()
+        {
             sweep.notify_one();
         }
     }
 
     fn size(&self) -> u32 {
-        self.sweeps.lock().unwrap_or_else(std::sync::PoisonError::into_inner).len() as u32
+        self.sweeps
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .len() as u32
     }
 }
 
@@ -106,15 +114,20 @@ where
 {
     /// A worker without connections, and the task that sweeps them: it must be spawned on the same thread.
     pub fn new(crew: &Arc<Crew>) -> (Rc<Self>, impl Future<Output = ()> + use<B>) {
-        let connections =
-            Rc::new(Self { idle: RefCell::default(), crew: Arc::clone(crew), sweep: crew.join() });
+        let connections = Rc::new(Self {
+            idle: RefCell::default(),
+            crew: Arc::clone(crew),
+            sweep: crew.join(),
+        });
         let weak = Rc::downgrade(&connections);
         let sweep = Arc::clone(&connections.sweep);
         let sweeping = async move {
             loop {
                 // Whatever woke us, one pass serves it.
                 let _ = timeout(SWEEP_INTERVAL, sweep.notified()).await;
-                let Some(connections) = weak.upgrade() else { return };
+                let Some(connections) = weak.upgrade() else {
+                    return;
+                };
                 connections.sweep();
             }
         };
@@ -122,18 +135,39 @@ where
     }
 
     /// A connection to the member: one that stands ready, else a new one.
-    pub(crate) async fn take(&self, connector: &Arc<Connector>, fresh: bool) -> Result<Held<B>, DialError> {
+    pub(crate) async fn take(
+        &self,
+        connector: &Arc<Connector>,
+        fresh: bool,
+    ) -> Result<Held<B>, DialError> {
         if !fresh && let Some(sender) = self.ready(connector) {
-            return Ok(Held { sender, connect: None });
+            return Ok(Held {
+                sender,
+                connect: None,
+            });
         }
-        let full = || DialError::Full { address: Arc::clone(&connector.address), limit: connector.settings.connections_max };
-        match timeout(connector.settings.connect_timeout, self.slot_or_ready(connector, fresh)).await {
+        let full = || DialError::Full {
+            address: Arc::clone(&connector.address),
+            limit: connector.settings.connections_max,
+        };
+        match timeout(
+            connector.settings.connect_timeout,
+            self.slot_or_ready(connector, fresh),
+        )
+        .await
+        {
             Err(_) => Err(full()),
-            Ok(Place::Ready(sender)) => Ok(Held { sender, connect: None }),
+            Ok(Place::Ready(sender)) => Ok(Held {
+                sender,
+                connect: None,
+            }),
             Ok(Place::Slot(slot)) => {
                 let began = Instant::now();
                 let sender = self.open(connector, slot).await?;
-                Ok(Held { sender, connect: Some(began.elapsed()) })
+                Ok(Held {
+                    sender,
+                    connect: Some(began.elapsed()),
+                })
             }
         }
     }
@@ -148,7 +182,11 @@ where
         let mut idle = self.idle.borrow_mut();
         let idle = idle.entry(connector.id).or_default();
         if idle.len() < share {
-            idle.push(Idle { sender, since: Instant::now(), connector: Arc::clone(connector) });
+            idle.push(Idle {
+                sender,
+                since: Instant::now(),
+                connector: Arc::clone(connector),
+            });
             connector.slots.freed.notify_one();
         }
     }
@@ -196,7 +234,10 @@ where
             .max_header_size(HEAD_BYTES_MAX)
             .handshake(io)
             .await
-            .map_err(|error| DialError::Connect { address: Arc::clone(&connector.address), source: std::io::Error::other(error) })?;
+            .map_err(|error| DialError::Connect {
+                address: Arc::clone(&connector.address),
+                source: std::io::Error::other(error),
+            })?;
         // Owned by its sender: it ends when the sender is dropped or the member closes.
         tokio::task::spawn_local(async move {
             let _slot = slot;
@@ -210,8 +251,14 @@ where
     /// Drops what is closed or too old, and what another worker asked for.
     fn sweep(&self) {
         self.idle.borrow_mut().retain(|_, idle| {
-            idle.retain(|kept| !kept.sender.http.is_closed() && kept.since.elapsed() < kept.connector.settings.keepalive);
-            while idle.first().is_some_and(|oldest| oldest.connector.slots.grant()) {
+            idle.retain(|kept| {
+                !kept.sender.http.is_closed()
+                    && kept.since.elapsed() < kept.connector.settings.keepalive
+            });
+            while idle
+                .first()
+                .is_some_and(|oldest| oldest.connector.slots.grant())
+            {
                 idle.remove(0);
             }
             !idle.is_empty()

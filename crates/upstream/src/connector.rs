@@ -51,15 +51,25 @@ impl Target {
     pub fn parse(address: &str) -> Result<Self, TargetError> {
         let shape = || TargetError::Shape(address.to_owned());
         if let Some(path) = address.strip_prefix("unix:") {
-            return if path.starts_with('/') { Ok(Self::Unix(path.into())) } else { Err(shape()) };
+            return if path.starts_with('/') {
+                Ok(Self::Unix(path.into()))
+            } else {
+                Err(shape())
+            };
         }
         let (host, port) = address.rsplit_once(':').ok_or_else(shape)?;
-        let host = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+        let host = host
+            .strip_prefix('[')
+            .and_then(|h| h.strip_suffix(']'))
+            .unwrap_or(host);
         if host.is_empty() || (host.contains(':') && host.parse::<IpAddr>().is_err()) {
             return Err(shape());
         }
         match port.parse() {
-            Ok(port) if port > 0 => Ok(Self::Tcp { host: host.to_owned(), port }),
+            Ok(port) if port > 0 => Ok(Self::Tcp {
+                host: host.to_owned(),
+                port,
+            }),
             _ => Err(shape()),
         }
     }
@@ -90,14 +100,20 @@ impl Slots {
 
     pub(crate) fn try_open(self: &Arc<Self>, max: u32) -> Option<OpenSlot> {
         self.open
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| (open < max).then_some(open + 1))
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| {
+                (open < max).then_some(open + 1)
+            })
             .ok()
             .map(|_| OpenSlot(Arc::clone(self)))
     }
 
     /// Takes one of the wishes for a closed connection; true: the caller closes one.
     pub(crate) fn grant(&self) -> bool {
-        self.wanted.fetch_update(Ordering::AcqRel, Ordering::Acquire, |wanted| wanted.checked_sub(1)).is_ok()
+        self.wanted
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |wanted| {
+                wanted.checked_sub(1)
+            })
+            .is_ok()
     }
 }
 
@@ -152,8 +168,9 @@ impl Connector {
     /// [`TargetError`] quotes what is wrong.
     pub fn new(spec: ConnectorSpec<'_>) -> Result<Self, TargetError> {
         let target = Target::parse(spec.address)?;
-        let name = spec.server_name.unwrap_or(target.host());
-        let server_name = ServerName::try_from(name.to_owned()).map_err(|_| TargetError::Name(name.to_owned()))?;
+        let name = spec.server_name.unwrap_or_else(|| target.host());
+        let server_name = ServerName::try_from(name.to_owned())
+            .map_err(|_| TargetError::Name(name.to_owned()))?;
         let host = match &target {
             Target::Tcp { port, .. } if name.contains(':') => format!("[{name}]:{port}"),
             Target::Tcp { port, .. } => format!("{name}:{port}"),
@@ -178,7 +195,7 @@ impl Connector {
             (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
             _ => false,
         };
-        let name = spec.server_name.unwrap_or(self.target.host());
+        let name = spec.server_name.unwrap_or_else(|| self.target.host());
         same_tls
             && *self.address == *spec.address
             && ServerName::try_from(name).is_ok_and(|name| name == self.server_name)
@@ -198,7 +215,12 @@ mod tests {
 
     #[test]
     fn addresses_are_read_as_operators_write_them() {
-        let tcp = |host: &str, port| Ok(Target::Tcp { host: host.to_owned(), port });
+        let tcp = |host: &str, port| {
+            Ok(Target::Tcp {
+                host: host.to_owned(),
+                port,
+            })
+        };
         let wrong = |address: &str| Err(TargetError::Shape(address.to_owned()));
         for (address, expected) in [
             ("c1.example.com:8140", tcp("c1.example.com", 8140)),

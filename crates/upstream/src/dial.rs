@@ -119,9 +119,13 @@ impl DialError {
 
 /// rustls shows what a verifier of ours has found by its debug form alone.
 fn tls_story(error: &io::Error) -> String {
-    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let tls = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match tls {
-        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(found))) => found.0.to_string(),
+        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(found))) => {
+            found.0.to_string()
+        }
         _ => error.to_string(),
     }
 }
@@ -130,12 +134,19 @@ fn tls_story(error: &io::Error) -> String {
 pub(crate) async fn dial(connector: &Connector) -> Result<MemberIo, DialError> {
     let limit = connector.settings.connect_timeout;
     let deadline = Instant::now() + limit;
-    let late = |stage| DialError::Late { address: Arc::clone(&connector.address), stage, limit };
+    let late = |stage| DialError::Late {
+        address: Arc::clone(&connector.address),
+        stage,
+        limit,
+    };
     let (host, port) = match &connector.target {
         Target::Unix(path) => {
             return match timeout_at(deadline, UnixStream::connect(path)).await {
                 Ok(Ok(stream)) => Ok(MemberIo::Unix(stream)),
-                Ok(Err(source)) => Err(DialError::Connect { address: Arc::clone(&connector.address), source }),
+                Ok(Err(source)) => Err(DialError::Connect {
+                    address: Arc::clone(&connector.address),
+                    source,
+                }),
                 Err(_) => Err(late(DialStage::Connect)),
             };
         }
@@ -144,13 +155,22 @@ pub(crate) async fn dial(connector: &Connector) -> Result<MemberIo, DialError> {
     let addresses = timeout_at(deadline, resolve(host, port))
         .await
         .map_err(|_| late(DialStage::Resolve))?
-        .map_err(|source| DialError::Resolve { address: Arc::clone(&connector.address), source })?;
+        .map_err(|source| DialError::Resolve {
+            address: Arc::clone(&connector.address),
+            source,
+        })?;
     let stream = connect(connector, &addresses, deadline).await?;
-    let Some(tls) = &connector.tls else { return Ok(MemberIo::Tcp(stream)) };
-    let handshake = TlsConnector::from(Arc::clone(tls)).connect(connector.server_name.clone(), stream);
+    let Some(tls) = &connector.tls else {
+        return Ok(MemberIo::Tcp(stream));
+    };
+    let handshake =
+        TlsConnector::from(Arc::clone(tls)).connect(connector.server_name.clone(), stream);
     match timeout_at(deadline, handshake).await {
         Ok(Ok(stream)) => Ok(MemberIo::Tls(Box::new(stream))),
-        Ok(Err(source)) => Err(DialError::Handshake { address: Arc::clone(&connector.address), source }),
+        Ok(Err(source)) => Err(DialError::Handshake {
+            address: Arc::clone(&connector.address),
+            source,
+        }),
         Err(_) => Err(late(DialStage::Handshake)),
     }
 }
@@ -159,26 +179,53 @@ async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(ip) = host.parse() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
-    let addresses: Vec<_> = lookup_host((host, port)).await?.take(ADDRESSES_MAX).collect();
-    if addresses.is_empty() { Err(io::Error::new(io::ErrorKind::NotFound, "no address")) } else { Ok(addresses) }
+    let addresses: Vec<_> = lookup_host((host, port))
+        .await?
+        .take(ADDRESSES_MAX)
+        .collect();
+    if addresses.is_empty() {
+        Err(io::Error::new(io::ErrorKind::NotFound, "no address"))
+    } else {
+        Ok(addresses)
+    }
 }
 
 /// Tries each address in turn; each gets an equal share of the time that is left.
-async fn connect(connector: &Connector, addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, DialError> {
+async fn connect(
+    connector: &Connector,
+    addresses: &[SocketAddr],
+    deadline: Instant,
+) -> Result<TcpStream, DialError> {
     let address = || Arc::clone(&connector.address);
-    let mut last = DialError::Late { address: address(), stage: DialStage::Connect, limit: connector.settings.connect_timeout };
+    let mut last = DialError::Late {
+        address: address(),
+        stage: DialStage::Connect,
+        limit: connector.settings.connect_timeout,
+    };
     for (tried, resolved) in addresses.iter().enumerate() {
-        if connector.tls.is_none() && connector.settings.plaintext == Plaintext::Loopback && !is_loopback(resolved) {
-            last = DialError::Plaintext { address: address(), resolved: *resolved };
+        if connector.tls.is_none()
+            && connector.settings.plaintext == Plaintext::Loopback
+            && !is_loopback(resolved)
+        {
+            last = DialError::Plaintext {
+                address: address(),
+                resolved: *resolved,
+            };
             continue;
         }
-        let left = deadline.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
+        let left =
+            deadline.saturating_duration_since(Instant::now()) / (addresses.len() - tried) as u32;
         match timeout_at(Instant::now() + left, TcpStream::connect(resolved)).await {
             Ok(Ok(stream)) => {
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
-            Ok(Err(source)) => last = DialError::Connect { address: address(), source },
+            Ok(Err(source)) => {
+                last = DialError::Connect {
+                    address: address(),
+                    source,
+                }
+            }
             Err(_) => {}
         }
     }

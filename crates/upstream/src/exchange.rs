@@ -54,7 +54,9 @@ pub struct Lent<B> {
 
 impl<B> std::fmt::Debug for Lent<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lent").field("member", &self.connector.address).finish_non_exhaustive()
+        f.debug_struct("Lent")
+            .field("member", &self.connector.address)
+            .finish_non_exhaustive()
     }
 }
 
@@ -102,8 +104,17 @@ where
         match sender.http.try_send_request(request).await {
             Ok(response) => {
                 let (head, body) = response.into_parts();
-                let lent = Lent { sender, connector: Arc::clone(connector), home: Rc::clone(self) };
-                Ok(Exchange { head, body, lent, connect: held.connect })
+                let lent = Lent {
+                    sender,
+                    connector: Arc::clone(connector),
+                    home: Rc::clone(self),
+                };
+                Ok(Exchange {
+                    head,
+                    body,
+                    lent,
+                    connect: held.connect,
+                })
             }
             Err(mut error) => Err(match error.take_message() {
                 Some(request) => AttemptError::Unsent(error.into_error(), request.into_body()),

@@ -44,7 +44,13 @@ impl Scrubbed {
     pub fn new(mut headers: HeaderMap) -> (Self, Scrubbing) {
         hop_by_hop(&mut headers);
         let removed = identity::scrub(&mut headers);
-        (Self(headers), Scrubbing { identity: removed.removed_identity, underscore: removed.removed_underscore })
+        (
+            Self(headers),
+            Scrubbing {
+                identity: removed.removed_identity,
+                underscore: removed.removed_underscore,
+            },
+        )
     }
 
     /// The fields that are left.
@@ -102,7 +108,15 @@ mod tests {
     use super::*;
 
     fn heads(fields: &[(&str, &str)]) -> HeaderMap {
-        fields.iter().map(|(n, v)| (n.parse::<HeaderName>().expect("name"), v.parse::<HeaderValue>().expect("value"))).collect()
+        fields
+            .iter()
+            .map(|(n, v)| {
+                (
+                    n.parse::<HeaderName>().expect("name"),
+                    v.parse::<HeaderValue>().expect("value"),
+                )
+            })
+            .collect()
     }
 
     #[test]
@@ -114,19 +128,31 @@ mod tests {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static("v"));
         }
         hop_by_hop(&mut headers);
-        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-three"]);
+        assert_eq!(
+            headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(),
+            ["x-three"]
+        );
     }
 
     #[test]
     fn framing_and_host_cannot_be_nominated() {
-        let mut headers = heads(&[("connection", "content-length, host"), ("content-length", "3"), ("host", "puppet")]);
+        let mut headers = heads(&[
+            ("connection", "content-length, host"),
+            ("content-length", "3"),
+            ("host", "puppet"),
+        ]);
         hop_by_hop(&mut headers);
         assert_eq!(headers.len(), 2);
     }
 
     #[test]
     fn hop_by_hop_fields_go_without_being_named() {
-        let mut headers = heads(&[("te", "trailers"), ("upgrade", "h2c"), ("expect", "100-continue"), ("accept", "*/*")]);
+        let mut headers = heads(&[
+            ("te", "trailers"),
+            ("upgrade", "h2c"),
+            ("expect", "100-continue"),
+            ("accept", "*/*"),
+        ]);
         hop_by_hop(&mut headers);
         assert_eq!(headers.len(), 1);
     }

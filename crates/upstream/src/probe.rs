@@ -52,13 +52,17 @@ pub async fn probe(connector: &Connector, check: &CheckSettings) -> Result<(), P
             CheckKind::Http => ask(connector).await,
         }
     };
-    timeout(check.timeout, asked).await.unwrap_or(Err(ProbeError::Late(check.timeout)))
+    timeout(check.timeout, asked)
+        .await
+        .unwrap_or(Err(ProbeError::Late(check.timeout)))
 }
 
 async fn ask(connector: &Connector) -> Result<(), ProbeError> {
     let io = TokioIo::new(dial(connector).await?);
     let broken = |error: hyper::Error| ProbeError::Broken(Box::new(error));
-    let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(io).await.map_err(broken)?;
+    let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(io)
+        .await
+        .map_err(broken)?;
     let request = Request::get(STATUS_PATH)
         .header(header::HOST, connector.host.clone())
         .header(header::ACCEPT, "*/*")
@@ -69,12 +73,18 @@ async fn ask(connector: &Connector) -> Result<(), ProbeError> {
     let answer = async {
         let answer = sender.send_request(request).await.map_err(broken)?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(ProbeError::Broken)?;
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(ProbeError::Broken)?;
         let text = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
         if status == StatusCode::OK && text == "running" {
             Ok(())
         } else {
-            Err(ProbeError::Unwanted { status, text: text.chars().filter(|c| !c.is_control()).take(64).collect() })
+            Err(ProbeError::Unwanted {
+                status,
+                text: text.chars().filter(|c| !c.is_control()).take(64).collect(),
+            })
         }
     };
     tokio::pin!(answer, connection);
