@@ -2,9 +2,18 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests work with files")]
 
+mod access_log;
 mod admin;
+mod balancing;
 mod cli;
+mod drain;
+mod exchange;
 mod explain;
 mod identity;
+mod limits;
+mod metrics;
+mod reload;
+mod routes;
+mod revocation;
 mod support;
 mod tidy;

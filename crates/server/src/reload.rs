@@ -25,39 +25,63 @@ impl App {
     pub(crate) async fn reload(self: &Arc<Self>, asked_by: &str) -> ReloadOutcome {
         let _one_at_a_time = self.reloading.lock().await;
         if self.shared.signals.borrow().phase != Phase::Serving {
-            return self.outcome(ReloadResult::Stopping, "the process is stopping and reloads no more".to_owned());
+            return self.outcome(
+                ReloadResult::Stopping,
+                "the process is stopping and reloads no more".to_owned(),
+            );
         }
         // Parsing a large CRL takes its time; requests and the operator do not wait for it.
         let app = Arc::clone(self);
         let prepared = tokio::task::spawn_blocking(move || app.prepare()).await;
-        let prepared = prepared.unwrap_or_else(|_| Err(Stopped::Refused("the reload broke off".to_owned())));
+        let prepared =
+            prepared.unwrap_or_else(|_| Err(Stopped::Refused("the reload broke off".to_owned())));
         let (outcome, metric) = match prepared {
             Ok(prepared) => match self.commit(*prepared).await {
-                Ok(report) => (self.outcome(ReloadResult::Applied, report), telemetry::ReloadResult::Ok),
-                Err(report) => (self.outcome(ReloadResult::Refused, report), telemetry::ReloadResult::Failed),
+                Ok(report) => (
+                    self.outcome(ReloadResult::Applied, report),
+                    telemetry::ReloadResult::Ok,
+                ),
+                Err(report) => (
+                    self.outcome(ReloadResult::Refused, report),
+                    telemetry::ReloadResult::Failed,
+                ),
             },
             Err(Stopped::Unchanged) => {
                 self.reopen_access_log();
                 let report = "nothing has changed; the access log was opened anew".to_owned();
-                (self.outcome(ReloadResult::Unchanged, report), telemetry::ReloadResult::Unchanged)
+                (
+                    self.outcome(ReloadResult::Unchanged, report),
+                    telemetry::ReloadResult::Unchanged,
+                )
             }
-            Err(Stopped::Refused(report)) => {
-                (self.outcome(ReloadResult::Refused, report), telemetry::ReloadResult::Failed)
-            }
+            Err(Stopped::Refused(report)) => (
+                self.outcome(ReloadResult::Refused, report),
+                telemetry::ReloadResult::Failed,
+            ),
         };
-        self.lasting.metrics.reloaded(metric);
         match outcome.result {
             ReloadResult::Refused => tracing::error!(
-                asked_by, generation = outcome.generation, "reload refused, the generation before serves on:\n{}", outcome.report
+                asked_by,
+                generation = outcome.generation,
+                "reload refused, the generation before serves on:\n{}",
+                outcome.report
             ),
-            _ => tracing::info!(asked_by, generation = outcome.generation, result = ?outcome.result, "reloaded: {}", outcome.report),
+            _ => {
+                tracing::info!(asked_by, generation = outcome.generation, result = ?outcome.result, "reloaded: {}", outcome.report)
+            }
         }
         self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
+        // Last, so that whoever sees it counted finds the rest told.
+        self.lasting.metrics.reloaded(metric);
         outcome
     }
 
     fn outcome(&self, result: ReloadResult, report: String) -> ReloadOutcome {
-        ReloadOutcome { result, generation: self.generation().number, report }
+        ReloadOutcome {
+            result,
+            generation: self.generation().number,
+            report,
+        }
     }
 
     fn prepare(&self) -> Result<Box<Prepared>, Stopped> {
@@ -71,42 +95,77 @@ impl App {
         let current = self.generation();
         // The state is changed by reloads only, and this is the one that runs.
         let foundation = self.state().foundation.clone();
-        prepare(loaded, current.number + 1, &self.lasting, Some((&foundation, &current))).map(Box::new).map_err(refused)
+        prepare(
+            loaded,
+            current.number + 1,
+            &self.lasting,
+            Some((&foundation, &current)),
+        )
+        .map(Box::new)
+        .map_err(refused)
     }
 
     /// New before old: sockets and log first, then the one store, then what is no longer needed goes.
     async fn commit(&self, prepared: Prepared) -> Result<String, String> {
         let (generation, foundation, report) = prepared.split();
-        let kept: Vec<_> = self.state().bound.iter().map(|bound| (bound.configured, Arc::clone(&bound.listener.name))).collect();
+        let kept: Vec<_> = self
+            .state()
+            .bound
+            .iter()
+            .map(|bound| (bound.configured, Arc::clone(&bound.listener.name)))
+            .collect();
         let mut new = Vec::new();
         for settings in &foundation.config.listeners {
-            if kept.iter().any(|(address, name)| *address == settings.address && **name == *settings.name) {
+            if kept
+                .iter()
+                .any(|(address, name)| *address == settings.address && **name == *settings.name)
+            {
                 continue;
             }
             let ours = kept.iter().any(|(address, _)| *address == settings.address);
-            let sockets = listener::bind(settings.address, self.workers.count(), ours).map_err(|error| error.to_string())?;
+            let sockets = listener::bind(settings.address, self.workers.count(), ours)
+                .map_err(|error| error.to_string())?;
             new.push((settings.clone(), sockets));
         }
-        let log = outputs::open(&foundation.config.access_log.output).map_err(|error| error.to_string())?;
+        let log = outputs::open(&foundation.config.access_log.output)
+            .map_err(|error| error.to_string())?;
 
         let generation = Arc::new(generation);
         let changes = {
             let state = self.state();
-            Changes::between(&state.foundation.config, &foundation.config, &self.generation(), &generation)
+            Changes::between(
+                &state.foundation.config,
+                &foundation.config,
+                &self.generation(),
+                &generation,
+            )
         };
         self.shared.current.store(Arc::clone(&generation));
         adopt(&generation, &self.shared);
         self.lasting.metrics.generation(generation.number);
-        self.shared.signals.send_modify(|signals| signals.trust_generation = generation.trust.generation());
+        self.shared
+            .signals
+            .send_modify(|signals| signals.trust_generation = generation.trust.generation());
 
         for (settings, sockets) in new {
             let listener = Arc::new(Listener::new(&settings.name));
-            let address = sockets.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(settings.address);
+            let address = sockets
+                .first()
+                .and_then(|socket| socket.local_addr().ok())
+                .unwrap_or(settings.address);
             self.workers.listen(&listener, sockets).await;
-            self.state().bound.push(Bound { listener, configured: settings.address, address });
+            self.state().bound.push(Bound {
+                listener,
+                configured: settings.address,
+                address,
+            });
         }
         for (address, name) in kept {
-            let stays = foundation.config.listeners.iter().any(|l| l.address == address && *l.name == *name);
+            let stays = foundation
+                .config
+                .listeners
+                .iter()
+                .any(|l| l.address == address && *l.name == *name);
             if !stays {
                 let named = foundation.config.listeners.iter().any(|l| *l.name == *name);
                 if !named {
@@ -128,7 +187,11 @@ impl App {
         state.foundation = foundation;
         state.loaded_at = SystemTime::now();
         state.probes = probes::start(&generation, &self.shared);
-        let warnings = if report.problems.is_empty() { String::new() } else { report.render(Colour::Never) };
+        let warnings = if report.problems.is_empty() {
+            String::new()
+        } else {
+            report.render(Colour::Never)
+        };
         Ok(format!("{changes}{warnings}").trim_end().to_owned())
     }
 
@@ -150,8 +213,13 @@ impl State {
     /// Lets go of a listener; its connections are still waited for when the process stops.
     fn retire(&mut self, address: SocketAddr, name: &str) {
         let goes = |bound: &Bound| bound.configured == address && *bound.listener.name == *name;
-        self.retired.extend(self.bound.extract_if(.., |bound| goes(bound)).map(|bound| bound.listener));
-        self.retired.retain(|listener| listener.connections.inside() > 0);
+        self.retired.extend(
+            self.bound
+                .extract_if(.., |bound| goes(bound))
+                .map(|bound| bound.listener),
+        );
+        self.retired
+            .retain(|listener| listener.connections.inside() > 0);
     }
 }
 
@@ -167,24 +235,45 @@ impl Changes {
             }
         };
         note(old.listeners != new.listeners, "listeners".to_owned());
-        note(old.certificates != new.certificates, "certificates named".to_owned());
-        note(was.trust.generation() != is.trust.generation(), format!("trust (generation {})", is.trust.generation()));
+        note(
+            old.certificates != new.certificates,
+            "certificates named".to_owned(),
+        );
+        note(
+            was.trust.generation() != is.trust.generation(),
+            format!("trust (generation {})", is.trust.generation()),
+        );
         for pool in &new.pools {
-            let before = old.pools.iter().find(|before| before.pool.name == pool.pool.name);
+            let before = old
+                .pools
+                .iter()
+                .find(|before| before.pool.name == pool.pool.name);
             note(before != Some(pool), format!("pool {}", pool.pool.name));
         }
         for pool in &old.pools {
-            let gone = !new.pools.iter().any(|after| after.pool.name == pool.pool.name);
+            let gone = !new
+                .pools
+                .iter()
+                .any(|after| after.pool.name == pool.pool.name);
             note(gone, format!("pool {} removed", pool.pool.name));
         }
         note(old.routes != new.routes, "routes".to_owned());
         note(old.identity != new.identity, "identity".to_owned());
         note(old.exchange != new.exchange, "upstream limits".to_owned());
-        note(old.trust.revoked_close_rate != new.trust.revoked_close_rate, "trust.revoked_close_rate".to_owned());
+        note(
+            old.trust.revoked_close_rate != new.trust.revoked_close_rate,
+            "trust.revoked_close_rate".to_owned(),
+        );
         note(old.drain_grace != new.drain_grace, "drain_grace".to_owned());
         note(old.access_log != new.access_log, "access log".to_owned());
-        note(old.workers != new.workers, "workers (in force after a restart)".to_owned());
-        note(old.admin != new.admin, "admin socket (in force after a restart)".to_owned());
+        note(
+            old.workers != new.workers,
+            "workers (in force after a restart)".to_owned(),
+        );
+        note(
+            old.admin != new.admin,
+            "admin socket (in force after a restart)".to_owned(),
+        );
         note(
             old.access_log.settings.queue_max != new.access_log.settings.queue_max,
             "access_log.queue_max (in force after a restart)".to_owned(),

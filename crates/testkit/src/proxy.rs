@@ -212,7 +212,10 @@ impl ProxyBuilder {
             None => drop(self.ca.write_ssldir(&ssldir, &self.certname)),
         }
         for (name, text, mode) in &self.files {
-            write_file(&directory.path().join(name), text, *mode);
+            let path = directory.path().join(name);
+            let parent = path.parent().expect("a file has a directory");
+            fs::create_dir_all(parent).expect("a directory of our own takes another");
+            write_file(&path, text, *mode);
         }
         directory
     }
@@ -540,13 +543,15 @@ impl Proxy {
     /// If none ends in time.
     #[track_caller]
     pub fn hang_up(&self) -> Value {
-        let seen = |proxy: &Self| (proxy.status()["last_reload"].clone(), proxy.reloads());
-        let before = seen(self);
+        let before = self.reloads();
         self.signal(Signal::HUP);
-        let ended = wait_until(WAIT_LIMIT, || Some(seen(self)).filter(|now| *now != before));
-        ended
-            .unwrap_or_else(|| panic!("no reload ended after SIGHUP:\n{}", self.stderr()))
-            .0
+        let ended = wait_until(WAIT_LIMIT, || (self.reloads() > before).then_some(()));
+        assert!(
+            ended.is_some(),
+            "no reload ended after SIGHUP:\n{}",
+            self.stderr()
+        );
+        self.status()["last_reload"].clone()
     }
 
     /// Publishes the CA's present CRLs: writes them into the ssldir and reloads.

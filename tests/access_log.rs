@@ -1,0 +1,479 @@
+//! One record for each exchange and each refused handshake, whole, on one line, whatever a client says.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::fs::OpenOptionsExt,
+    process::Command,
+    time::Duration,
+};
+
+use rcgen::DnType;
+use serde_json::Value;
+use testkit::{Ca, Proxy, Reply, wait_until};
+
+use crate::support::{Estate, LIMIT};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+
+#[test]
+fn an_exchange_is_told_from_handshake_to_last_byte() {
+    let estate = Estate::builder().compilers(1).start();
+    let agent = estate.ca.agent("web01");
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    let headers = [("User-Agent", "Puppet/8"), ("Referer", "elsewhere")];
+    let body = br#"{"facts": 1}"#;
+    let answer = connection.request("POST", CATALOG, &headers, body);
+    let request = estate.only_request();
+    let record = estate.proxy.wait_for_records(1).remove(0);
+    for (field, expected) in [
+        ("client", "127.0.0.1".into()),
+        ("user", "web01".into()),
+        ("certname", "web01".into()),
+        ("verdict", "SUCCESS".into()),
+        ("method", "POST".into()),
+        ("target", CATALOG.into()),
+        ("http_version", "HTTP/1.1".into()),
+        ("status", 200.into()),
+        ("bytes_in", body.len().into()),
+        ("bytes_out", answer.body.length.into()),
+        ("referer", "elsewhere".into()),
+        ("user_agent", "Puppet/8".into()),
+        ("id", request.only("x-request-id").into()),
+        ("listener", "agents".into()),
+        ("host", estate.client(&agent).host().into()),
+        ("ended_by", "proxy".into()),
+        ("class", "own-documents".into()),
+        ("pool", "compilers".into()),
+        ("member", estate.compilers[0].address().into()),
+        ("attempts", 1.into()),
+        ("tls", "TLSv1.3".into()),
+        ("resumed", false.into()),
+        ("sni", "puppet".into()),
+        ("reason", Value::Null),
+        ("cause", Value::Null),
+    ] {
+        assert_eq!(record[field], expected, "{field} in {record:#}");
+    }
+    for field in ["route", "cipher", "time"] {
+        assert!(
+            record[field].as_str().is_some_and(|text| !text.is_empty()),
+            "{field}"
+        );
+    }
+    for field in [
+        "handshake_us",
+        "connect_us",
+        "first_byte_us",
+        "total_us",
+        "port",
+    ] {
+        assert!(
+            record[field].as_u64().is_some_and(|n| n > 0),
+            "{field} in {record:#}"
+        );
+    }
+    assert!(record["first_byte_us"].as_u64() <= record["total_us"].as_u64());
+    // The second on the same connections shakes no hands and connects to nobody.
+    assert_eq!(connection.get(CATALOG).status, 200);
+    let second = estate.proxy.wait_for_records(2).remove(1);
+    assert_eq!(
+        (&second["handshake_us"], &second["connect_us"]),
+        (&Value::Null, &Value::Null)
+    );
+    // Another, resumed, of the older TLS.
+    let client = estate.client(&agent).tls12();
+    for _ in 0..2 {
+        assert_eq!(client.get(CATALOG).status, 200);
+    }
+    let last = estate.proxy.wait_for_records(4).remove(3);
+    assert_eq!(
+        (&last["tls"], &last["resumed"]),
+        (&"TLSv1.2".into(), &true.into())
+    );
+}
+
+#[test]
+fn a_refused_request_is_told_with_its_reason() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let expired = estate.ca.leaf("old01").expired().issue();
+    let client = estate.client(&agent);
+    for (client, method, target, status, reason) in [
+        (&client, "GET", "/nowhere", 404, "no-route"),
+        (&client, "GET", "/puppet/v3/../x", 400, "bad-path"),
+        (&client, "DELETE", CATALOG, 405, "method"),
+        (&estate.anonymous(), "GET", CATALOG, 403, "no-certificate"),
+        (
+            &estate.client(&expired),
+            "GET",
+            CATALOG,
+            403,
+            "refused-certificate",
+        ),
+    ] {
+        assert_eq!(
+            client.request(method, target, &[], b"").status,
+            status,
+            "{target}"
+        );
+        let record = estate
+            .proxy
+            .wait_for_record(|record| record["reason"] == reason);
+        assert_eq!(record["status"], status, "{record:#}");
+        assert_eq!(
+            (&record["attempts"], &record["member"]),
+            (&0.into(), &Value::Null)
+        );
+        let refusals = estate
+            .proxy
+            .metrics()
+            .sum("proscenium_refusals_total", &[("reason", reason)]);
+        assert_eq!(refusals, 1.0, "{reason}");
+    }
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["verdict"] == "FAILED:expired");
+    assert_eq!(record["user"], Value::Null, "nothing proves the name");
+}
+
+#[test]
+fn a_refused_handshake_is_told_with_its_reason_and_no_status() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy.listener(
+                "client_cert = \"required\"\non_invalid = \"abort\"\nhandshake_timeout = \"500ms\"",
+            )
+        })
+        .start();
+    let stranger = Ca::other().agent("web01");
+    for client in [estate.anonymous(), estate.client(&stranger)] {
+        client
+            .try_request("GET", CATALOG, &[], b"")
+            .expect_err("is refused");
+    }
+    let mut plain = TcpStream::connect(estate.proxy.address()).expect("connects");
+    plain
+        .write_all(b"GET / HTTP/1.1\r\nHost: puppet\r\n\r\n")
+        .expect("is taken");
+    let _ = plain.read_to_end(&mut Vec::new());
+    let mut silent = TcpStream::connect(estate.proxy.address()).expect("connects");
+    let _ = silent.read_to_end(&mut Vec::new());
+    let records = estate.proxy.wait_for_records(4);
+    let reasons: Vec<_> = records
+        .iter()
+        .filter_map(|record| record["reason"].as_str())
+        .collect();
+    assert_eq!(reasons.len(), 4, "{records:#?}");
+    for expected in [
+        "no-certificate",
+        "unknown-issuer",
+        "not-tls",
+        "handshake-timeout",
+    ] {
+        assert!(
+            reasons.contains(&expected),
+            "{expected} is not in {reasons:?}"
+        );
+    }
+    for record in &records {
+        assert_eq!(
+            (&record["status"], &record["method"]),
+            (&Value::Null, &Value::Null)
+        );
+        assert_eq!(record["client"], "127.0.0.1");
+        assert!(
+            record["cause"].is_string() && record["handshake_us"].is_u64(),
+            "{record:#}"
+        );
+    }
+}
+
+#[test]
+fn combined_is_apaches_with_the_certname_as_user() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(|proxy| with_log(proxy, "path = \"{dir}/combined.log\""))
+        .start();
+    let agent = estate.ca.agent("web01");
+    let headers = [("User-Agent", "Puppet/8 (Linux)"), ("Referer", "a \"b\"")];
+    let answer = estate.client(&agent).request("GET", CATALOG, &headers, b"");
+    let line = lines(&estate.proxy, "combined.log", 1).remove(0);
+    assert!(line.starts_with("127.0.0.1 - web01 ["), "{line}");
+    let expected = format!(
+        "] \"GET {CATALOG} HTTP/1.1\" 200 {} \"a \\x22b\\x22\" \"Puppet/8 (Linux)\" id=",
+        answer.body.length
+    );
+    assert!(line.contains(&expected), "{expected} is not in {line}");
+    for field in [
+        "listener=agents",
+        "certname=web01",
+        "verdict=SUCCESS",
+        "reason=-",
+        "pool=compilers",
+        "attempts=1",
+        "tls=TLSv1.3",
+        "resumed=no",
+        "sni=puppet",
+    ] {
+        assert!(
+            line.split(' ').any(|found| found == field),
+            "{field} is not in {line}"
+        );
+    }
+    // The harness counts JSON records, of which there are none.
+    estate.proxy.terminate();
+    assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
+}
+
+#[test]
+fn standard_output_is_where_records_go_by_default() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(|proxy| with_log(proxy, ""))
+        .start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let line = wait_until(LIMIT, || {
+        estate.proxy.stdout().lines().next().map(str::to_owned)
+    });
+    let line = line.expect("a record");
+    assert!(
+        line.starts_with("127.0.0.1 - web01 [") && line.contains(CATALOG),
+        "{line}"
+    );
+    estate.proxy.terminate();
+    assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
+}
+
+#[test]
+fn nothing_a_client_says_forges_a_line_or_a_field() {
+    let estate = Estate::start();
+    let forger = estate
+        .ca
+        .leaf("x")
+        .subject(&[(
+            DnType::CommonName,
+            "web01\n127.0.0.1 - root\",\"status\":999",
+        )])
+        .issue();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let forged = "x\" 200 1 \"-\" \"-\"  verdict=FORGED\",\"verdict\":\"FORGED";
+    assert_eq!(
+        client
+            .request("GET", CATALOG, &[("User-Agent", forged)], b"")
+            .status,
+        200
+    );
+    let target = "/puppet/v3/catalog/web01?x=\",\"verdict\":\"FORGED";
+    let answered = client
+        .request("GET", target, &[("Referer", forged)], b"")
+        .status;
+    let refused = estate.client(&forger).get(CATALOG).status;
+    assert_eq!(refused, 403);
+    let records = estate.proxy.wait_for_records(3);
+    assert_eq!(records.len(), 3, "as many lines as exchanges: {records:#?}");
+    assert_eq!(records[0]["verdict"], "SUCCESS");
+    assert_eq!(records[0]["status"], 200);
+    assert_eq!(records[1]["status"], answered);
+    assert_ne!(records[2]["verdict"], "SUCCESS");
+    assert_eq!(records[2]["status"], 403);
+    let raw = fs::read_to_string(estate.proxy.directory().join("access.json")).expect("a log");
+    assert!(
+        !raw.contains('\u{1b}') && !raw.contains("\"verdict\":\"FORGED"),
+        "{raw}"
+    );
+}
+
+#[test]
+fn a_log_renamed_and_reloaded_goes_on_in_a_new_file() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    assert_eq!(client.get(CATALOG).status, 200);
+    estate.proxy.wait_for_records(1);
+    let (log, rotated) = (
+        estate.proxy.directory().join("access.json"),
+        estate.proxy.directory().join("access.json.1"),
+    );
+    fs::rename(&log, &rotated).expect("renames");
+    // Nothing else has changed: the reload is one for the log alone.
+    assert_eq!(estate.proxy.hang_up()["result"], "unchanged");
+    assert_eq!(client.get(CA_CERTIFICATE).status, 200);
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["target"] == CA_CERTIFICATE);
+    assert_eq!(record["status"], 200);
+    let old = fs::read_to_string(&rotated).expect("the old file");
+    assert_eq!(old.lines().count(), 1, "{old}");
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&log).expect("a log").permissions());
+    assert_eq!(mode & 0o777, 0o640);
+    // The harness counts the records of both.
+    let new = fs::read_to_string(&log).expect("the new file");
+    let mut both = OpenOptions::new().append(true).open(&log).expect("opens");
+    both.write_all(old.as_bytes()).expect("writes");
+    assert!(!new.is_empty());
+}
+
+#[test]
+fn format_and_place_change_with_a_reload() {
+    let estate = Estate::builder().compilers(1).start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    estate.proxy.wait_for_records(1);
+    let directory = estate.proxy.directory().display().to_string();
+    let (from, to) = (
+        format!("{directory}/access.json"),
+        format!("{directory}/other.log"),
+    );
+    estate.proxy.edit_config(&from, &to);
+    estate
+        .proxy
+        .edit_config("format = \"json\"", "format = \"combined\"");
+    estate.proxy.reload_applied();
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let line = lines(&estate.proxy, "other.log", 1).remove(0);
+    assert!(line.starts_with("127.0.0.1 - web01 ["), "{line}");
+    estate.proxy.terminate();
+    assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
+}
+
+#[test]
+fn a_log_that_stands_still_delays_nobody_and_its_drops_are_counted() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let fifo = directory.path().join("log");
+    let made = Command::new("mkfifo")
+        .arg(&fifo)
+        .status()
+        .expect("mkfifo is there");
+    assert!(made.success());
+    // Open for both, so that it exists for a writer though nobody reads.
+    let mut reader = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+        .open(&fifo)
+        .expect("opens");
+    let path = fifo.display().to_string();
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| with_log(proxy, &format!("path = \"{path}\"\nqueue_max = 4")))
+        .start();
+    let agent = estate.ca.agent("web01");
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    let filler = "x".repeat(900);
+    let mut asked = 0.0;
+    let dropped = || {
+        estate
+            .proxy
+            .metrics()
+            .sum("proscenium_access_records_dropped_total", &[])
+    };
+    // A pipe holds 64 KiB: until it and the queue are full nothing is lost.
+    while dropped() < 5.0 {
+        for _ in 0..20 {
+            let answer = connection.request("GET", CATALOG, &[("User-Agent", &filler)], b"");
+            assert_eq!(answer.status, 200);
+            asked += 1.0;
+        }
+        assert!(asked < 10_000.0, "nothing is dropped");
+    }
+    assert_eq!(estate.proxy.status()["limits"]["access_log_queue_max"], 4);
+    // Once somebody reads, every record that was not dropped arrives.
+    drop(connection);
+    let expected = asked - dropped();
+    let mut text = Vec::new();
+    let read = wait_until(LIMIT, || {
+        let mut bytes = [0; 65536];
+        if let Ok(n) = reader.read(&mut bytes) {
+            text.extend_from_slice(&bytes[..n]);
+        }
+        let lines = text.iter().filter(|byte| **byte == b'\n').count();
+        (lines as f64 >= expected).then_some(lines)
+    });
+    assert_eq!(read.map(|lines| lines as f64), Some(expected));
+    estate.proxy.terminate();
+    assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_counted_and_told_once() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(|proxy| with_log(proxy, "path = \"/dev/full\""))
+        .start();
+    let agent = estate.ca.agent("web01");
+    for n in 1..=3 {
+        assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+        estate
+            .proxy
+            .wait_for_metric("proscenium_access_log_errors_total", &[], f64::from(n));
+    }
+    let stderr = estate.proxy.stderr();
+    assert_eq!(
+        stderr
+            .matches("access records could not be written")
+            .count(),
+        1,
+        "{stderr}"
+    );
+    estate.proxy.terminate();
+    assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
+}
+
+#[test]
+fn a_client_that_goes_away_is_499_and_a_member_that_breaks_off_is_named() {
+    let estate = Estate::builder().compilers(1).start();
+    let agent = estate.ca.agent("web01");
+    estate.compilers[0].hold();
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    connection
+        .send("POST", CATALOG, &[], b"facts")
+        .expect("is taken");
+    estate.compilers[0].wait_for_request(1, LIMIT);
+    connection.reset();
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 499);
+    assert_eq!(
+        (&record["reason"], &record["ended_by"]),
+        (&"client-gone".into(), &"client".into())
+    );
+    estate.compilers[0].release();
+    estate.compilers[0].answer(|_| Some(Reply::stream(100_000).reset_after(50_000)));
+    let mut connection = estate
+        .client(&agent)
+        .timeout(Duration::from_secs(20))
+        .connect()
+        .expect("connects");
+    connection
+        .try_request("GET", CATALOG, &[], b"")
+        .expect_err("breaks off");
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "member-broke-off");
+    assert_eq!(
+        (&record["status"], &record["ended_by"]),
+        (&200.into(), &"member".into())
+    );
+}
+
+/// Everything as the harness makes it, but for the access log.
+fn with_log(proxy: testkit::ProxyBuilder, lines: &str) -> testkit::ProxyBuilder {
+    proxy.access_log_alone(lines)
+}
+
+/// Waits for this many lines of a file in the proxy's directory.
+fn lines(proxy: &Proxy, file: &str, n: usize) -> Vec<String> {
+    let path = proxy.directory().join(file);
+    let read = || fs::read_to_string(&path).unwrap_or_default();
+    let whole = wait_until(LIMIT, || {
+        Some(read()).filter(|text| text.matches('\n').count() >= n)
+    });
+    let whole = whole.unwrap_or_else(|| panic!("{} has {:?}", path.display(), read()));
+    whole.lines().map(str::to_owned).collect()
+}

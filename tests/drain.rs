@@ -1,0 +1,349 @@
+//! Whoever is served when the process or a member is told to stop is served to the end.
+
+use std::{
+    fs,
+    net::TcpStream,
+    thread,
+    time::{Duration, Instant},
+};
+
+use testkit::{Gate, Proxy, Reply, StandIn, wait_until};
+
+use crate::support::{Estate, LIMIT};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+/// What an idle connection is given: an agent reuses one for 4 s and never tries again.
+const SILENCE: Duration = Duration::from_secs(5);
+
+#[test]
+fn every_response_from_then_on_says_that_it_is_the_last() {
+    let estate = patient();
+    let agent = estate.ca.agent("web01");
+    let requests = [
+        ("GET", CATALOG, 200),
+        ("GET", "/puppet/v3/catalog/web02", 403),
+        ("GET", "/nowhere", 404),
+        ("GET", "/puppet/v3/../x", 400),
+        ("DELETE", CATALOG, 405),
+        ("GET", "/status/v1/simple", 200),
+    ];
+    let mut open: Vec<_> = requests
+        .iter()
+        .map(|_| {
+            let mut connection = estate.client(&agent).connect().expect("connects");
+            let before = connection.get(CATALOG);
+            assert_eq!((before.status, before.says_close()), (200, false));
+            connection
+        })
+        .collect();
+    drain(&estate.proxy);
+    for (connection, (method, target, status)) in open.iter_mut().zip(requests) {
+        let answer = connection.request(method, target, &[], b"");
+        assert_eq!(
+            (answer.status, answer.says_close()),
+            (status, true),
+            "{method} {target}"
+        );
+        assert!(connection.is_closed_within(LIMIT), "{method} {target}");
+    }
+    assert_ends(&estate.proxy);
+}
+
+#[test]
+fn idle_connections_and_fresh_handshakes_get_their_silence() {
+    let estate = patient();
+    let agent = estate.ca.agent("web01");
+    let began = Instant::now();
+    let mut fresh = estate.client(&agent).connect().expect("connects");
+    let mut idle = estate.client(&agent).connect().expect("connects");
+    assert_eq!(idle.get(CATALOG).status, 200);
+    // In TLS 1.3 a client hears of the end of its handshake only with the first answer: wait for ours.
+    estate
+        .proxy
+        .wait_for_metric("proscenium_connections_open", &[], 2.0);
+    drain(&estate.proxy);
+    for connection in [&mut fresh, &mut idle] {
+        assert!(connection.is_closed_within(LIMIT), "closed without a word");
+        assert!(began.elapsed() >= SILENCE, "{:?}", began.elapsed());
+    }
+    assert_ends(&estate.proxy);
+}
+
+#[test]
+fn a_post_in_flight_is_answered_and_the_process_ends_with_it() {
+    let estate = patient();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    estate.compilers[0].hold();
+    thread::scope(|scope| {
+        let posting = scope.spawn(|| client.request("POST", CATALOG, &[], b"facts"));
+        estate.compilers[0].wait_for_request(1, LIMIT);
+        drain(&estate.proxy);
+        estate.compilers[0].release();
+        let answer = posting.join().expect("asks");
+        assert_eq!((answer.status, answer.says_close()), (200, true));
+    });
+    let stderr = assert_ends(&estate.proxy);
+    assert!(stderr.contains("finished=1 cut=0"), "{stderr}");
+}
+
+#[test]
+fn an_answer_that_had_begun_arrives_whole() {
+    let estate = patient();
+    let agent = estate.ca.agent("web01");
+    let gate = Gate::new();
+    gate.hold();
+    let held = gate.clone();
+    estate.compilers[0].answer(move |_| Some(Reply::stream(300_000).gate_after(100_000, &held)));
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    connection.send("GET", CATALOG, &[], b"").expect("is taken");
+    let head = connection.read_head().expect("a head");
+    assert!(!head.says_close(), "nobody was stopping then");
+    drain(&estate.proxy);
+    gate.release();
+    let answer = connection.read_body_of(head).expect("a whole body");
+    assert_eq!(answer.body.length, 300_000);
+    let ended = Instant::now();
+    // It may be reused for a moment, though its last byte from the client is long past.
+    let again = connection.get(CA_CERTIFICATE);
+    assert_eq!(
+        (again.status, again.says_close()),
+        (200, true),
+        "{:?}",
+        ended.elapsed()
+    );
+    assert_ends(&estate.proxy);
+}
+
+#[test]
+fn a_connection_whose_answer_had_begun_is_closed_after_its_silence() {
+    let estate = patient();
+    let agent = estate.ca.agent("web01");
+    let gate = Gate::new();
+    gate.hold();
+    let held = gate.clone();
+    estate.compilers[0].answer(move |_| Some(Reply::stream(300_000).gate_after(100_000, &held)));
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    connection.send("GET", CATALOG, &[], b"").expect("is taken");
+    let head = connection.read_head().expect("a head");
+    drain(&estate.proxy);
+    let released = Instant::now();
+    gate.release();
+    connection.read_body_of(head).expect("a whole body");
+    assert!(
+        connection.is_closed_within(LIMIT),
+        "not only after idle_timeout"
+    );
+    assert!(released.elapsed() >= SILENCE, "{:?}", released.elapsed());
+    assert_ends(&estate.proxy);
+}
+
+#[test]
+fn what_waits_in_the_accept_queue_is_served() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(|proxy| {
+            proxy
+                .top("drain_grace = \"10m\"")
+                .listener("connections_max = 1")
+        })
+        .start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    estate.compilers[0].hold();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| client.get(CATALOG).status);
+        estate.compilers[0].wait_for_head(1, LIMIT);
+        let waiting: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| client.try_request("GET", CA_CERTIFICATE, &[], b"")))
+            .collect();
+        let port = estate.proxy.address().port();
+        let connected = wait_until(LIMIT, || (established_to(port) == 9).then_some(()));
+        assert!(connected.is_some(), "{} connected", established_to(port));
+        assert!(
+            waiting.iter().all(|client| !client.is_finished()),
+            "one place, and it is taken"
+        );
+        drain(&estate.proxy);
+        for client in waiting {
+            let answer = client.join().expect("asks").expect("is answered");
+            assert_eq!((answer.status, answer.says_close()), (200, true));
+        }
+        estate.compilers[0].release();
+        assert_eq!(first.join().expect("asks"), 200);
+    });
+    assert_ends(&estate.proxy);
+}
+
+#[test]
+fn the_grace_limit_cuts_what_is_left_and_tells_how_much() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(|proxy| proxy.top("drain_grace = \"1s\""))
+        .start();
+    assert_cut(&estate, || ());
+}
+
+#[test]
+fn a_second_signal_cuts_at_once() {
+    let estate = patient();
+    assert_cut(&estate, || estate.proxy.terminate());
+}
+
+/// Two exchanges that never end are cut, by the grace limit or by what `then` does.
+fn assert_cut(estate: &Estate, then: impl FnOnce()) {
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    estate.compilers[0].hold();
+    thread::scope(|scope| {
+        let posting: Vec<_> = (0..2)
+            .map(|_| scope.spawn(|| client.try_request("POST", CATALOG, &[], b"facts")))
+            .collect();
+        estate.compilers[0].wait_for_request(2, LIMIT);
+        estate.proxy.terminate();
+        let told = wait_until(LIMIT, || {
+            estate.proxy.stderr().contains("draining").then_some(())
+        });
+        assert!(told.is_some(), "{}", estate.proxy.stderr());
+        then();
+        for client in posting {
+            assert!(
+                client
+                    .join()
+                    .expect("asks")
+                    .expect_err("is cut")
+                    .is_closed()
+            );
+        }
+    });
+    let stderr = assert_ends(&estate.proxy);
+    assert!(stderr.contains("finished=0 cut=2"), "{stderr}");
+    for record in estate.proxy.records() {
+        assert_eq!(
+            (&record["reason"], &record["ended_by"]),
+            (&"drain-grace".into(), &"proxy".into())
+        );
+    }
+    assert_eq!(estate.proxy.records().len(), 2);
+    estate.compilers[0].release();
+}
+
+#[test]
+fn a_process_without_connections_ends_at_once_and_takes_its_socket_along() {
+    let estate = patient();
+    let socket = estate.proxy.admin_socket();
+    estate.proxy.terminate();
+    assert_ends(&estate.proxy);
+    assert!(!socket.exists());
+}
+
+#[test]
+fn nobody_new_is_let_in_and_nothing_is_reloaded() {
+    let estate = patient();
+    let agent = estate.ca.agent("web01");
+    let mut open = estate.client(&agent).connect().expect("connects");
+    assert_eq!(open.get(CATALOG).status, 200);
+    drain(&estate.proxy);
+    assert_eq!(estate.proxy.reload()["result"], "stopping");
+    let refused = wait_until(LIMIT, || TcpStream::connect(estate.proxy.address()).err());
+    assert!(refused.is_some());
+    assert_eq!(open.get(CATALOG).status, 200);
+    assert_ends(&estate.proxy);
+}
+
+#[test]
+fn a_drained_member_keeps_what_it_has_and_is_picked_no_more() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let [drained, other] = &estate.compilers[..] else {
+        unreachable!("two compilers")
+    };
+    other.stop();
+    estate
+        .proxy
+        .wait_for_health("compilers", &other.address(), "down");
+    drained.hold();
+    thread::scope(|scope| {
+        let running = scope.spawn(|| client.request("POST", CATALOG, &[], b"facts").status);
+        drained.wait_for_request(1, LIMIT);
+        other.restart();
+        estate
+            .proxy
+            .wait_for_health("compilers", &other.address(), "up");
+        set(&estate.proxy, "drain", drained);
+        for _ in 0..10 {
+            assert_eq!(client.get(CATALOG).status, 200);
+        }
+        assert_eq!((drained.requests().len(), other.requests().len()), (1, 10));
+        assert_eq!(in_flight(&estate.proxy, drained), 1);
+        drained.release();
+        assert_eq!(running.join().expect("asks"), 200);
+    });
+    let address = drained.address();
+    estate.proxy.wait_for_status("in flight run out", |status| {
+        let member = member(status, &address);
+        member["in_flight"] == 0 && member["administrative_state"] == "drain"
+    });
+    set(&estate.proxy, "ready", drained);
+    set(&estate.proxy, "drain", other);
+    assert_eq!(client.get(CATALOG).status, 200);
+    assert_eq!(drained.requests().len(), 2);
+}
+
+/// One compiler; nothing but an end of its own ends a connection soon.
+fn patient() -> Estate {
+    Estate::builder()
+        .compilers(1)
+        .proxy(|proxy| {
+            proxy
+                .top("drain_grace = \"10m\"")
+                .listener("idle_timeout = \"10m\"")
+        })
+        .start()
+}
+
+fn drain(proxy: &Proxy) {
+    proxy.terminate();
+    proxy.wait_for_status("draining", |status| status["phase"] == "draining");
+}
+
+/// Far within the grace, with 0; yields what was written to standard error.
+#[track_caller]
+fn assert_ends(proxy: &Proxy) -> String {
+    let outcome = proxy.wait_for_end(LIMIT);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    outcome.stderr
+}
+
+fn set(proxy: &Proxy, verb: &str, member: &StandIn) {
+    let outcome = proxy.command(&[verb, "compilers", &member.address()], &[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+}
+
+fn in_flight(proxy: &Proxy, of: &StandIn) -> u64 {
+    member(&proxy.status(), &of.address())["in_flight"]
+        .as_u64()
+        .expect("a number")
+}
+
+fn member(status: &serde_json::Value, address: &str) -> serde_json::Value {
+    let pools = status["pools"].as_array().into_iter().flatten();
+    let mut members = pools.flat_map(|pool| pool["members"].as_array().into_iter().flatten());
+    members
+        .find(|member| member["address"] == address)
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// Connections of this machine to a loopback port, as the kernel lists them.
+fn established_to(port: u16) -> usize {
+    let table = fs::read_to_string("/proc/net/tcp").expect("the kernel tells");
+    let (peer, established) = (format!("0100007F:{port:04X}"), "01");
+    let to = |line: &&str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(2) == Some(&peer.as_str()) && fields.get(3) == Some(&established)
+    };
+    table.lines().filter(to).count()
+}

@@ -1,0 +1,404 @@
+//! Every limit of a listener ends, refuses or delays what it is there for, and nobody else.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use testkit::{Ca, Connection, Proxy, Reply, Seed, wait_until};
+
+use crate::support::{Estate, LIMIT};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+const LIMITS_HIT: &str = "proscenium_limits_hit_total";
+const HANDSHAKES: &str = "proscenium_handshakes_total";
+/// Begins a TLS record of a handshake, and no more.
+const HALF_A_HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
+
+#[test]
+fn whoever_connects_beyond_connections_max_waits_for_a_place() {
+    let estate = with_listener("connections_max = 2");
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    estate.compilers.iter().for_each(testkit::StandIn::hold);
+    thread::scope(|scope| {
+        let holding: Vec<_> = (0..2)
+            .map(|_| scope.spawn(|| client.get(CATALOG).status))
+            .collect();
+        heads(&estate, 2);
+        let waiting = scope.spawn(|| client.get(CA_CERTIFICATE).status);
+        assert_limit(&estate, "connections_max");
+        assert_eq!(
+            estate.ca_server.requests().len(),
+            0,
+            "nobody is served beyond the limit"
+        );
+        estate.compilers.iter().for_each(testkit::StandIn::release);
+        for client in holding {
+            assert_eq!(client.join().expect("asks"), 200);
+        }
+        assert_eq!(waiting.join().expect("asks"), 200);
+    });
+}
+
+#[test]
+fn the_last_place_is_for_whoever_comes_whichever_thread_takes_them() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.top("workers = 4").listener("connections_max = 1"))
+        .start();
+    for _ in 0..16 {
+        assert_eq!(estate.anonymous().get(CA_CERTIFICATE).status, 200);
+    }
+}
+
+#[test]
+fn handshakes_beyond_handshakes_max_wait_for_a_place() {
+    let estate = with_listener("handshakes_max = 1\nhandshake_timeout = \"10m\"");
+    let agent = estate.ca.agent("web01");
+    let mut slow = begun(&estate.proxy);
+    let gauge = "proscenium_handshakes_in_flight";
+    estate
+        .proxy
+        .wait_for_metric(gauge, &[("listener", "agents")], 1.0);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| estate.client(&agent).get(CATALOG).status);
+        assert_limit(&estate, "handshakes_max");
+        slow.shutdown(Shutdown::Both).expect("is open");
+        assert_eq!(waiting.join().expect("asks"), 200);
+    });
+    let _ = slow.read(&mut [0]);
+    let in_flight = wait_until(LIMIT, || {
+        (estate.proxy.metrics().sum(gauge, &[]) == 0.0).then_some(())
+    });
+    assert!(in_flight.is_some());
+}
+
+#[test]
+fn whoever_says_nothing_takes_no_handshakes_place() {
+    let estate = with_listener("handshakes_max = 1\nhandshake_timeout = \"10m\"");
+    let _silent: Vec<_> = (0..5).map(|_| connected(&estate.proxy)).collect();
+    assert_eq!(estate.anonymous().get(CA_CERTIFICATE).status, 200);
+}
+
+#[test]
+fn a_handshake_has_its_time_and_no_more() {
+    let estate = with_listener("handshake_timeout = \"500ms\"");
+    for mut stream in [connected(&estate.proxy), begun(&estate.proxy)] {
+        read_to_end(&mut stream);
+    }
+    estate
+        .proxy
+        .wait_for_metric(HANDSHAKES, &[("result", "timeout")], 2.0);
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "handshake-timeout");
+    assert_eq!(record["ended_by"], "proxy");
+    assert_eq!(estate.anonymous().get(CA_CERTIFICATE).status, 200);
+}
+
+#[test]
+fn a_head_has_its_time_from_its_first_byte() {
+    let estate = with_listener("head_timeout = \"1s\"\nidle_timeout = \"10m\"");
+    let agent = estate.ca.agent("web01");
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    // Idle for longer than a head may take: that is no head.
+    assert!(!connection.is_closed_within(Duration::from_millis(1500)));
+    assert_eq!(connection.get(CATALOG).status, 200);
+    let began = Instant::now();
+    connection
+        .send_raw(b"GET / HTTP/1.1\r\nX-Slow: ")
+        .expect("is taken");
+    // A byte now and then wins no time.
+    while !connection.is_closed_within(Duration::from_millis(100)) {
+        assert!(began.elapsed() < LIMIT, "the head goes on for ever");
+        if connection.send_raw(b"x").is_err() {
+            break;
+        }
+    }
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    assert_limit(&estate, "head_timeout");
+    assert_eq!(limit(&estate, "idle_timeout"), 0.0);
+}
+
+#[test]
+fn an_idle_connection_is_closed_after_its_time_and_a_head_is_not_idle() {
+    let estate = with_listener("idle_timeout = \"5s\"\nhead_timeout = \"10m\"");
+    let agent = estate.ca.agent("web01");
+    let began = Instant::now();
+    let mut slow = estate.client(&agent).connect().expect("connects");
+    let mut fresh = estate.client(&agent).connect().expect("connects");
+    let mut idle = estate.client(&agent).connect().expect("connects");
+    assert_eq!(idle.get(CATALOG).status, 200);
+    let head = slow.head("GET", CATALOG, &[], None);
+    slow.send_raw(&head[..10]).expect("is taken");
+    for connection in [&mut idle, &mut fresh] {
+        assert!(connection.is_closed_within(LIMIT));
+        assert!(
+            began.elapsed() >= Duration::from_secs(5),
+            "an agent reuses one for 4 s"
+        );
+    }
+    estate
+        .proxy
+        .wait_for_metric(LIMITS_HIT, &[("limit", "idle_timeout")], 2.0);
+    slow.send_raw(&head[10..]).expect("is taken");
+    assert_eq!(slow.read_response().expect("is answered").status, 200);
+    assert_eq!(limit(&estate, "head_timeout"), 0.0);
+}
+
+#[test]
+fn an_idle_time_below_five_seconds_is_refused() {
+    for (time, code) in [("4999ms", Some(78)), ("5s", Some(0))] {
+        let outcome = Proxy::new(&Ca::new(), crate::support::BINARY)
+            .listener(&format!("idle_timeout = \"{time}\""))
+            .with("[pools.ca]\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nmembers = [\"127.0.0.1:2\"]")
+            .check();
+        assert_eq!(outcome.code, code, "{}{}", outcome.stdout, outcome.stderr);
+        assert_eq!(
+            outcome.stderr.contains("idle_timeout"),
+            code == Some(78),
+            "{}",
+            outcome.stderr
+        );
+    }
+}
+
+#[test]
+fn a_head_beyond_head_max_is_431_with_a_record() {
+    let estate = with_listener("head_max = \"16KiB\"");
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let ask = |bytes: usize| {
+        let value = "x".repeat(bytes);
+        client
+            .request("GET", CATALOG, &[("X-Long", &value)], b"")
+            .status
+    };
+    assert_eq!(ask(12 << 10), 200);
+    assert_eq!(ask(17 << 10), 431);
+    assert_limit(&estate, "head");
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 431);
+    assert_eq!(record["reason"], "head-too-large");
+    assert_eq!(record["certname"], "web01");
+    assert_eq!(estate.far_end().len(), 1);
+}
+
+#[test]
+fn a_client_that_takes_no_byte_of_its_answer_is_cut() {
+    let estate = with_listener("write_timeout = \"500ms\"\nidle_timeout = \"10m\"");
+    let agent = estate.ca.agent("web01");
+    for compiler in &estate.compilers {
+        compiler.answer(|_| Some(Reply::stream(64 << 20)));
+    }
+    let client = estate.client(&agent).receive_buffer(4096);
+    let mut deaf = client.connect().expect("connects");
+    deaf.send("GET", CATALOG, &[], b"").expect("is taken");
+    assert_limit(&estate, "write_timeout");
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "write-timeout");
+    assert_eq!(
+        (&record["status"], &record["ended_by"]),
+        (&200.into(), &"proxy".into())
+    );
+    assert_eq!(estate.anonymous().get(CA_CERTIFICATE).status, 200);
+}
+
+#[test]
+fn clients_that_hang_hold_up_nobody_else() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.top("workers = 1"))
+        .start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    for compiler in &estate.compilers {
+        compiler.answer(|request| {
+            request
+                .target
+                .contains("big")
+                .then(|| Reply::stream(64 << 20))
+        });
+    }
+    let mut raw = Vec::new();
+    let mut open = Vec::new();
+    for _ in 0..20 {
+        raw.push(connected(&estate.proxy));
+        raw.push(begun(&estate.proxy));
+        let hang = |bytes: &[u8]| {
+            let mut connection = client
+                .clone()
+                .receive_buffer(4096)
+                .connect()
+                .expect("connects");
+            connection.send_raw(bytes).expect("is taken");
+            connection
+        };
+        open.push(hang(b""));
+        open.push(hang(b"GET /puppet/v3/cata"));
+        let mut posting = hang(b"");
+        let head = posting.head("POST", CATALOG, &[], Some(1000));
+        posting.send_raw(&head).expect("is taken");
+        open.push(posting);
+        let mut deaf = hang(b"");
+        deaf.send("GET", "/puppet/v3/catalog/web01?environment=big", &[], b"")
+            .expect("is taken");
+        open.push(deaf);
+    }
+    for _ in 0..10 {
+        assert_eq!(client.get(CATALOG).status, 200);
+        assert_eq!(estate.anonymous().get(CA_CERTIFICATE).status, 200);
+    }
+    drop((raw, open));
+}
+
+#[test]
+fn bytes_that_are_no_tls_end_their_own_connection_alone() {
+    let estate = with_listener("handshake_timeout = \"500ms\"");
+    let mut seed = Seed::from_env_or_random();
+    for _ in 0..300 {
+        let mut stream = connected(&estate.proxy);
+        let mut bytes = noise(&mut seed);
+        if seed.once_in(2) {
+            // Likely enough a record to be read further.
+            bytes.splice(..bytes.len().min(3), [0x16, 0x03, 0x01]);
+        }
+        // It may be closed before all is written.
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(Shutdown::Write);
+        read_to_end(&mut stream);
+    }
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    assert_eq!(estate.far_end().len(), 1);
+    // One record for each, but for those that ended before a byte.
+    let record = |record: &serde_json::Value| record["reason"] == "not-tls";
+    assert_eq!(
+        estate.proxy.wait_for_record(record)["status"],
+        serde_json::Value::Null
+    );
+}
+
+#[test]
+fn bytes_that_are_no_request_end_their_own_connection_alone() {
+    let estate = Estate::start();
+    let mut seed = Seed::from_env_or_random();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    for _ in 0..300 {
+        let mut connection = client.connect().expect("connects");
+        let bytes = spoiled_head(&connection, &mut seed);
+        let _ = connection.send_raw(&bytes);
+        connection.half_close();
+        let answer = connection.read_to_close();
+        assert!(
+            answer.is_empty() || answer.starts_with(b"HTTP/1.1 "),
+            "{:?} to {:?}",
+            String::from_utf8_lossy(&answer),
+            String::from_utf8_lossy(&bytes)
+        );
+    }
+    for request in estate.far_end() {
+        assert_eq!(
+            request.only("x-client-verify"),
+            "SUCCESS",
+            "{}",
+            request.raw_text()
+        );
+        assert_eq!(
+            request.only("x-client-dn"),
+            "CN=web01",
+            "{}",
+            request.raw_text()
+        );
+    }
+    assert_eq!(client.get(CATALOG).status, 200);
+}
+
+/// A head of ours with some bytes of another kind, or nothing but those.
+fn spoiled_head(connection: &Connection, seed: &mut Seed) -> Vec<u8> {
+    if seed.once_in(5) {
+        return noise(seed);
+    }
+    let mut bytes = connection.head(
+        "GET",
+        CATALOG,
+        &[("X-Client-DN", "CN=forged"), ("TE", "trailers")],
+        None,
+    );
+    for _ in 0..=seed.below(4) {
+        let at = seed.below(bytes.len());
+        match seed.below(4) {
+            0 => bytes[at] = seed.number() as u8,
+            1 => drop(bytes.remove(at)),
+            2 => bytes.insert(at, *seed.pick(b"\r\n :\0\t\xff/%;,")),
+            _ => bytes.truncate(at.max(1)),
+        }
+    }
+    bytes
+}
+
+fn noise(seed: &mut Seed) -> Vec<u8> {
+    (0..=seed.below(600)).map(|_| seed.number() as u8).collect()
+}
+
+fn with_listener(lines: &'static str) -> Estate {
+    Estate::builder()
+        .proxy(|proxy| proxy.listener(lines))
+        .start()
+}
+
+fn connected(proxy: &Proxy) -> TcpStream {
+    let stream = TcpStream::connect(proxy.address()).expect("connects");
+    stream
+        .set_read_timeout(Some(LIMIT))
+        .expect("a limit that is not zero");
+    stream
+}
+
+/// A handshake that has begun and goes no further.
+fn begun(proxy: &Proxy) -> TcpStream {
+    let mut stream = connected(proxy);
+    stream.write_all(HALF_A_HELLO).expect("is taken");
+    stream
+}
+
+/// However it ends; not in time is a failure.
+#[track_caller]
+fn read_to_end(stream: &mut TcpStream) {
+    let mut bytes = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut bytes) {
+        assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "still open");
+    }
+}
+
+#[track_caller]
+fn assert_limit(estate: &Estate, name: &str) {
+    let labels = [("listener", "agents"), ("limit", name)];
+    estate.proxy.wait_for_metric(LIMITS_HIT, &labels, 1.0);
+}
+
+fn limit(estate: &Estate, name: &str) -> f64 {
+    estate.proxy.metrics().sum(LIMITS_HIT, &[("limit", name)])
+}
+
+/// Waits until the compilers have seen this many heads.
+#[track_caller]
+fn heads(estate: &Estate, n: usize) {
+    let seen = || {
+        estate
+            .compilers
+            .iter()
+            .map(|c| c.requests().len())
+            .sum::<usize>()
+    };
+    assert!(
+        wait_until(LIMIT, || (seen() >= n).then_some(())).is_some(),
+        "{} heads",
+        seen()
+    );
+}

@@ -1,0 +1,372 @@
+//! Every metric family changes with what it tells of, and no client can make more series.
+
+use std::{collections::BTreeSet, io::Write, net::TcpStream};
+
+use testkit::{Ca, Gate, Metrics, Proxy, Reply, Seed};
+
+use crate::support::{Estate, LIMIT};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+
+/// Every family by its samples. One that is missing here is one that no test drives.
+const FAMILIES: &[&str] = &[
+    "proscenium_access_log_errors_total",
+    "proscenium_access_records_dropped_total",
+    "proscenium_attempts_total",
+    "proscenium_ca_not_after_seconds",
+    "proscenium_connections_open",
+    "proscenium_connections_revoked_total",
+    "proscenium_crl_age_seconds",
+    "proscenium_crl_agent_copy_age_seconds",
+    "proscenium_crl_entries",
+    "proscenium_crl_next_update_seconds",
+    "proscenium_crl_number",
+    "proscenium_generation",
+    "proscenium_handshakes_in_flight",
+    "proscenium_handshakes_total",
+    "proscenium_identity_headers_scrubbed_total",
+    "proscenium_limits_hit_total",
+    "proscenium_member_connections",
+    "proscenium_member_in_flight",
+    "proscenium_member_up",
+    "proscenium_refusals_total",
+    "proscenium_reloads_total",
+    "proscenium_request_duration_seconds_bucket",
+    "proscenium_request_duration_seconds_count",
+    "proscenium_request_duration_seconds_sum",
+    "proscenium_requests_total",
+    "proscenium_retries_total",
+    "proscenium_trust_alarms",
+];
+
+#[test]
+fn there_are_these_families_and_no_others() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    estate.anonymous().get("/nowhere");
+    estate.proxy.reload();
+    assert_eq!(estate.proxy.metrics().names(), FAMILIES);
+}
+
+#[test]
+fn connections_and_handshakes_are_counted_as_they_come_and_go() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let listener = [("listener", "agents")];
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    assert_eq!(connection.get(CATALOG).status, 200);
+    let metrics = estate.proxy.metrics();
+    assert_eq!(metrics.sum("proscenium_connections_open", &listener), 1.0);
+    assert_eq!(handshakes(&metrics, "ok"), 1.0);
+    drop(connection);
+    let begun = TcpStream::connect(estate.proxy.address()).expect("connects");
+    (&begun).write_all(&[0x16, 0x03, 0x01]).expect("is taken");
+    let gauge = "proscenium_handshakes_in_flight";
+    assert_eq!(estate.proxy.wait_for_metric(gauge, &listener, 1.0), 1.0);
+    drop(begun);
+    estate
+        .proxy
+        .wait_for_metric(HANDSHAKES, &[("result", "closed")], 1.0);
+    let mut garbage = TcpStream::connect(estate.proxy.address()).expect("connects");
+    garbage
+        .write_all(b"GET / HTTP/1.0\r\n\r\n")
+        .expect("is taken");
+    estate
+        .proxy
+        .wait_for_metric(HANDSHAKES, &[("result", "failed")], 1.0);
+    let none_open = |metrics: &Metrics| metrics.sum("proscenium_connections_open", &[]) == 0.0;
+    let closed = testkit::wait_until(LIMIT, || none_open(&estate.proxy.metrics()).then_some(()));
+    assert!(closed.is_some());
+}
+
+#[test]
+fn a_handshake_that_we_refuse_is_told_apart() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy.listener(
+                "client_cert = \"required\"\non_invalid = \"abort\"\nhandshake_timeout = \"300ms\"",
+            )
+        })
+        .start();
+    estate
+        .anonymous()
+        .try_request("GET", CATALOG, &[], b"")
+        .expect_err("no certificate");
+    let stranger = Ca::other().agent("web01");
+    estate
+        .client(&stranger)
+        .try_request("GET", CATALOG, &[], b"")
+        .expect_err("a stranger");
+    estate
+        .proxy
+        .wait_for_metric(HANDSHAKES, &[("result", "refused")], 2.0);
+    let silent = TcpStream::connect(estate.proxy.address()).expect("connects");
+    estate
+        .proxy
+        .wait_for_metric(HANDSHAKES, &[("result", "timeout")], 1.0);
+    drop(silent);
+}
+
+#[test]
+fn requests_and_members_are_counted() {
+    let estate = Estate::builder().compilers(1).start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let gate = Gate::new();
+    gate.hold();
+    let held = gate.clone();
+    estate.compilers[0].answer(move |_| Some(Reply::ok("catalog").gate(&held)));
+    let mut connection = client.connect().expect("connects");
+    connection
+        .send("GET", CATALOG, &[("X-Client-DN", "CN=forged")], b"")
+        .expect("is taken");
+    estate.compilers[0].wait_for_head(1, LIMIT);
+    let address = estate.compilers[0].address();
+    let member = [("pool", "compilers"), ("member", address.as_str())];
+    let metrics = estate.proxy.metrics();
+    for (name, value) in [("up", 1.0), ("in_flight", 1.0), ("connections", 1.0)] {
+        assert_eq!(
+            metrics.sum(&format!("proscenium_member_{name}"), &member),
+            value,
+            "{name}"
+        );
+    }
+    assert_eq!(
+        metrics.sum("proscenium_identity_headers_scrubbed_total", &[]),
+        1.0
+    );
+    gate.release();
+    assert_eq!(connection.read_response().expect("is answered").status, 200);
+    assert_eq!(client.request("DELETE", CATALOG, &[], b"").status, 405);
+    let labels = [
+        ("pool", "compilers"),
+        ("class", "own-documents"),
+        ("code", "200"),
+    ];
+    estate
+        .proxy
+        .wait_for_metric("proscenium_requests_total", &labels, 1.0);
+    estate
+        .proxy
+        .wait_for_metric("proscenium_requests_total", &[("code", "405")], 1.0);
+    estate
+        .proxy
+        .wait_for_metric("proscenium_refusals_total", &[("reason", "method")], 1.0);
+    let metrics = estate.proxy.metrics();
+    let pool = [("pool", "compilers")];
+    assert_eq!(
+        metrics.sum("proscenium_request_duration_seconds_count", &pool),
+        1.0
+    );
+    assert!(metrics.sum("proscenium_request_duration_seconds_sum", &pool) > 0.0);
+    assert_eq!(metrics.sum("proscenium_member_in_flight", &member), 0.0);
+    estate.compilers[0].kill();
+    estate.proxy.wait_for_health("compilers", &address, "down");
+    let metrics = estate.proxy.metrics();
+    for name in ["up", "connections"] {
+        assert_eq!(
+            metrics.sum(&format!("proscenium_member_{name}"), &member),
+            0.0,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn attempts_are_told_by_how_they_ended() {
+    let estate = Estate::builder()
+        .compilers(2)
+        .compiler_pool("first_byte_timeout = \"300ms\"\ncheck = { type = \"none\" }")
+        .ca_pool("check = { type = \"none\" }")
+        .proxy(|proxy| {
+            let pool = |name: &str, rest: &str| {
+                format!(
+                    "[pools.{name}]\n{rest}\ncheck = {{ type = \"none\" }}\n[[routes]]\nname = \"{name}\"\n\
+                     path = {{ prefix = \"/{name}\" }}\nunguarded = true\npool = \"{name}\""
+                )
+            };
+            proxy
+                .with(&pool("refusing", "scheme = \"http\"\nmembers = [\"127.0.0.1:1\"]"))
+                .with(&pool("nameless", "scheme = \"https\"\nmembers = [\"no-such-host.invalid:8140\"]"))
+        })
+        .start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let attempted = |pool: &str, result: &str, least: f64| {
+        let labels = [("pool", pool), ("result", result)];
+        estate
+            .proxy
+            .wait_for_metric("proscenium_attempts_total", &labels, least);
+    };
+    assert_eq!(client.get(CATALOG).status, 200);
+    attempted("compilers", "ok", 1.0);
+    assert_eq!(client.get("/refusing").status, 503);
+    attempted("refusing", "connect", 1.0);
+    assert_eq!(client.get("/nameless").status, 503);
+    attempted("nameless", "resolve", 1.0);
+    // A GET that may be sent again, of a member that hangs up: the next one answers.
+    for compiler in &estate.compilers {
+        compiler.answer(|_| Some(Reply::hang_up()));
+    }
+    assert_eq!(client.request("POST", CATALOG, &[], b"facts").status, 502);
+    attempted("compilers", "receive", 1.0);
+    estate.compilers.iter().for_each(|compiler| {
+        compiler.answer_as_puppet();
+        compiler.hold();
+    });
+    assert_eq!(client.get(CATALOG).status, 504);
+    attempted("compilers", "timeout", 1.0);
+    estate.forget();
+    let mut gone = client.connect().expect("connects");
+    estate.ca_server.hold();
+    gone.send("GET", CA_CERTIFICATE, &[], b"")
+        .expect("is taken");
+    estate.ca_server.wait_for_head(1, LIMIT);
+    gone.reset();
+    attempted("ca", "abandoned", 1.0);
+    estate.members().for_each(testkit::StandIn::release);
+}
+
+#[test]
+fn a_members_tls_that_fails_is_told_apart_and_a_retry_is_counted() {
+    let estate = Estate::builder()
+        .tls_members()
+        .compiler_pool("algorithm = \"round-robin\"\ncheck = { type = \"none\" }")
+        .start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    // Stopped between requests: a connect that is refused is tried again elsewhere.
+    estate.compilers[0].kill();
+    for _ in 0..2 {
+        assert_eq!(client.get(CATALOG).status, 200);
+    }
+    estate
+        .proxy
+        .wait_for_metric("proscenium_retries_total", &[("pool", "compilers")], 1.0);
+    let foreign = Ca::other().server("c3");
+    let stand_in = testkit::StandIn::builder("c3")
+        .tls(&estate.ca, &foreign)
+        .start();
+    let members: Vec<_> = estate
+        .compilers
+        .iter()
+        .map(testkit::StandIn::address)
+        .collect();
+    let alone = [stand_in.address()];
+    estate.proxy.edit_config(
+        &format!("members = {members:?}"),
+        &format!("members = {alone:?}"),
+    );
+    estate.proxy.reload_applied();
+    assert_eq!(client.get(CATALOG).status, 502);
+    estate.proxy.wait_for_metric(
+        "proscenium_attempts_total",
+        &[("pool", "compilers"), ("result", "handshake")],
+        1.0,
+    );
+}
+
+#[test]
+fn trust_and_generation_are_told_as_they_stand() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("idle_timeout = \"10m\""))
+        .start();
+    let bad = estate.ca.agent("web01");
+    let mut idle = estate.client(&bad).connect().expect("connects");
+    assert_eq!(idle.get(CATALOG).status, 200);
+    let before = estate.proxy.metrics();
+    assert_eq!(before.sum("proscenium_generation", &[]), 1.0);
+    assert!(before.sum("proscenium_ca_not_after_seconds", &[]) > 0.0);
+    assert!(before.sum("proscenium_crl_next_update_seconds", &[]) > 0.0);
+    assert!(before.sum("proscenium_crl_age_seconds", &[]) > 0.0);
+    assert!(before.has("proscenium_crl_agent_copy_age_seconds", &[]));
+    estate.ca.crl_next_update_days(-1);
+    estate.ca.revoke(&bad);
+    estate.proxy.swap_crl();
+    assert!(idle.is_closed_within(LIMIT));
+    estate
+        .proxy
+        .wait_for_metric("proscenium_connections_revoked_total", &[], 1.0);
+    let after = estate.proxy.metrics();
+    let rose = |name: &str| after.sum(name, &[]) - before.sum(name, &[]);
+    assert_eq!(rose("proscenium_generation"), 1.0);
+    assert_eq!(rose("proscenium_crl_entries"), 1.0);
+    assert_eq!(rose("proscenium_crl_number"), 2.0);
+    assert_eq!(rose("proscenium_trust_alarms"), 1.0);
+    assert!(rose("proscenium_crl_next_update_seconds") < 0.0);
+    assert_eq!(
+        after.sum("proscenium_reloads_total", &[("result", "ok")]),
+        1.0
+    );
+    // A list of another's making is no agent's copy.
+    let crl = estate.ca.crl_pem();
+    estate.proxy.write("elsewhere.pem", &crl, 0o644);
+    let text = estate.proxy.config_text();
+    let path = estate
+        .proxy
+        .directory()
+        .join("elsewhere.pem")
+        .display()
+        .to_string();
+    estate
+        .proxy
+        .write_config(&format!("{text}\n[trust]\ncrl = \"{path}\"\n"));
+    estate.proxy.reload_applied();
+    assert!(
+        !estate
+            .proxy
+            .metrics()
+            .has("proscenium_crl_agent_copy_age_seconds", &[])
+    );
+}
+
+#[test]
+fn no_client_can_make_more_series() {
+    let estate = Estate::start();
+    let mut seed = Seed::from_env_or_random();
+    strange_requests(&estate, &mut seed, 0..20);
+    let before = series(&estate.proxy);
+    strange_requests(&estate, &mut seed, 20..150);
+    let after = series(&estate.proxy);
+    let new: Vec<_> = after.difference(&before).collect();
+    assert!(new.is_empty(), "{new:#?}");
+}
+
+/// Of each kind one a turn, with words that never were before.
+fn strange_requests(estate: &Estate, seed: &mut Seed, turns: std::ops::Range<u32>) {
+    for turn in turns {
+        let word = format!("w{turn}x{}", seed.number());
+        let agent = estate.ca.agent(&word);
+        let client = estate.client(&agent);
+        let headers = [("User-Agent", word.as_str()), ("Host", word.as_str())];
+        for (method, target) in [
+            ("GET", format!("/{word}")),
+            (
+                "GET",
+                format!("/puppet/v3/catalog/{word}?environment={word}"),
+            ),
+            ("GET", format!("/puppet/v3/{word}/x")),
+            ("GET", format!("/puppet-ca/v1/certificate/{word}")),
+            (word.as_str(), CATALOG.to_owned()),
+        ] {
+            client.request(method, &target, &headers, b"");
+        }
+    }
+}
+
+/// Name and labels of every sample.
+fn series(proxy: &Proxy) -> BTreeSet<String> {
+    let text = proxy.admin("GET", "/metrics").text();
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    samples
+        .filter_map(|line| line.rsplit_once(' ').map(|(series, _)| series.to_owned()))
+        .collect()
+}
+
+fn handshakes(metrics: &Metrics, result: &str) -> f64 {
+    metrics.sum(HANDSHAKES, &[("result", result)])
+}
+
+const HANDSHAKES: &str = "proscenium_handshakes_total";

@@ -1,0 +1,554 @@
+//! A change of configuration or materials is applied whole while requests run, or not at all.
+
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+};
+
+use serde_json::Value;
+use testkit::{Client, Connection, PortLock, Proxy, wait_until};
+
+use crate::support::{Estate, LIMIT, assert_refused};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+/// Connections of the load, half of them carrying a POST across each swap.
+const CONNECTIONS: usize = 32;
+const RELOADS: usize = 20;
+/// The reload whose input is broken.
+const BROKEN: usize = 13;
+
+#[test]
+fn twenty_reloads_under_load_lose_no_request() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let mut posting: Vec<Connection> = (0..CONNECTIONS / 2)
+        .map(|_| client.connect().expect("connects"))
+        .collect();
+    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let mut seen = Vec::new();
+    thread::scope(|scope| {
+        // Set even where an assertion below fails, so that the scope ends.
+        let _stopping = Stopping(&stop);
+        for _ in 0..CONNECTIONS / 2 {
+            scope.spawn(|| ask_until(&stop, &asked, &client));
+        }
+        let mut members = vec![estate.compilers[0].address()];
+        set_members(&estate, &all_members(&estate), &members);
+        estate.proxy.reload_applied();
+        for turn in 0..RELOADS {
+            estate.proxy.wait_for_members(&["compilers"]);
+            carry_across(&estate, &mut posting, || {
+                seen.push(one_reload(&estate, turn, &mut members));
+            });
+        }
+        let enough = asked.load(Ordering::SeqCst) + CONNECTIONS;
+        wait_until(LIMIT, || {
+            (asked.load(Ordering::SeqCst) >= enough).then_some(())
+        });
+    });
+    assert_eq!(
+        seen.iter().filter(|result| *result == "applied").count(),
+        RELOADS - 1
+    );
+    assert_eq!(seen[BROKEN], "refused");
+    let metrics = estate.proxy.metrics();
+    let counted = |result| metrics.sum("proscenium_reloads_total", &[("result", result)]);
+    // One more was applied before the twenty.
+    assert_eq!((counted("ok"), counted("failed")), (RELOADS as f64, 1.0));
+    assert_eq!(estate.proxy.generation(), RELOADS as u64 + 1);
+    let posts = estate.compilers.iter().flat_map(|c| c.requests());
+    let posts = posts.filter(|request| request.method == "POST");
+    assert_eq!(
+        posts.filter(|post| post.complete).count(),
+        RELOADS * CONNECTIONS / 2,
+        "each POST was seen once"
+    );
+}
+
+/// One connection's requests, one after the other, all of which must be answered well.
+fn ask_until(stop: &AtomicBool, asked: &AtomicUsize, client: &Client) {
+    let mut connection = client.connect().expect("connects");
+    while !stop.load(Ordering::SeqCst) {
+        let answer = connection.get(CA_CERTIFICATE);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(!answer.says_close(), "a reload closes no connection");
+        asked.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Sends a POST on each connection, does `swap` while the members hold all of them, and reads the answers.
+fn carry_across(estate: &Estate, posting: &mut [Connection], swap: impl FnOnce()) {
+    let heads = || {
+        estate
+            .compilers
+            .iter()
+            .map(|c| c.requests().len())
+            .sum::<usize>()
+    };
+    let before = heads();
+    estate.compilers.iter().for_each(testkit::StandIn::hold);
+    for connection in &mut *posting {
+        connection
+            .send("POST", CATALOG, &[], b"facts of web01")
+            .expect("is taken");
+    }
+    let held = wait_until(LIMIT, || (heads() == before + posting.len()).then_some(()));
+    assert!(held.is_some(), "the members hold every POST");
+    swap();
+    estate.compilers.iter().for_each(testkit::StandIn::release);
+    for connection in posting {
+        let answer = connection.read_response_to("POST").expect("is answered");
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+}
+
+/// Changes something, reloads, and looks from outside whether it has changed.
+fn one_reload(estate: &Estate, turn: usize, members: &mut Vec<String>) -> String {
+    if turn == BROKEN {
+        let text = estate.proxy.config_text();
+        estate
+            .proxy
+            .edit_config("[pools.compilers]", "[pools.compilers]\ncolour = \"red\"");
+        let result = ask_to_reload(estate, turn);
+        estate.proxy.write_config(&text);
+        return result;
+    }
+    match turn % 3 {
+        0 => {
+            let number = estate.ca.renew_crl();
+            estate.proxy.write_crl();
+            let result = ask_to_reload(estate, turn);
+            assert!(crl_numbers(&estate.proxy).contains(&number.to_string()));
+            result
+        }
+        1 => {
+            let certificate = renew_certificate(estate);
+            let result = ask_to_reload(estate, turn);
+            assert_eq!(served_certificate(&estate.anonymous()), certificate);
+            result
+        }
+        _ => {
+            // The member that holds the POSTs is the one that goes.
+            let other = estate.compilers.iter().map(testkit::StandIn::address);
+            let other: Vec<_> = other.filter(|address| !members.contains(address)).collect();
+            set_members(estate, members, &other);
+            *members = other;
+            let result = ask_to_reload(estate, turn);
+            assert_eq!(member_addresses(&estate.proxy), *members);
+            result
+        }
+    }
+}
+
+/// By turns in every way there is.
+fn ask_to_reload(estate: &Estate, turn: usize) -> String {
+    let told = match turn % 3 {
+        0 => estate.proxy.hang_up(),
+        1 => {
+            let outcome = estate.proxy.command(&["reload"], &[]);
+            let refused = turn == BROKEN;
+            assert_eq!(outcome.code == Some(0), !refused, "{}", outcome.stderr);
+            estate.proxy.status()["last_reload"].clone()
+        }
+        _ => estate.proxy.reload(),
+    };
+    told["result"].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn whatever_is_wrong_keeps_the_old_one_serving_and_is_told_everywhere() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let taking = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    let taken = taking.local_addr().expect("is bound");
+    let key = std::fs::read_to_string(estate.proxy.ssldir().join("private_keys/puppet.pem"))
+        .expect("a key");
+    let chain = std::fs::read_to_string(estate.proxy.ssldir().join("certs/puppet.pem"))
+        .expect("a certificate");
+    let crl = std::fs::read_to_string(estate.proxy.ssldir().join("crl.pem")).expect("a CRL");
+    let ca = estate.ca.bundle_pem();
+    let config = estate.proxy.config_text();
+    let stranger = estate.ca.server("puppet");
+    let broken: &[(&str, &str, u32, &str)] = &[
+        ("proscenium.toml", "[pools", 0o644, "proscenium.toml"),
+        ("ssl/crl.pem", "no CRL at all", 0o644, "crl.pem"),
+        ("ssl/crl.pem", &crl[..crl.len() - 60], 0o644, "crl.pem"),
+        ("ssl/certs/ca.pem", "", 0o644, "ca.pem"),
+        ("ssl/certs/puppet.pem", "garbage", 0o644, "puppet.pem"),
+        (
+            "ssl/certs/puppet.pem",
+            &stranger.cert_pem,
+            0o644,
+            "puppet.pem",
+        ),
+        ("ssl/private_keys/puppet.pem", &key, 0o644, "puppet.pem"),
+    ];
+    let add = format!("{config}\n[listeners.second]\naddress = \"{taken}\"\n");
+    let in_use = [("proscenium.toml", add.as_str(), 0o644, "in use")];
+    for (n, (file, text, mode, told)) in broken.iter().chain(&in_use).enumerate() {
+        estate.proxy.write(file, text, *mode);
+        let outcome = estate.proxy.hang_up();
+        assert_eq!(outcome["result"], "refused", "{file}: {outcome}");
+        let report = outcome["report"].as_str().unwrap_or_default();
+        assert!(report.contains(told), "{told:?} is not in {report}");
+        assert_eq!(
+            estate.proxy.status()["last_reload"]["report"],
+            outcome["report"]
+        );
+        assert!(estate.proxy.stderr().contains("reload refused"));
+        let metrics = estate.proxy.metrics();
+        let failed = metrics.sum("proscenium_reloads_total", &[("result", "failed")]);
+        // The verb below makes a second one of each.
+        assert_eq!(failed, (2 * n + 1) as f64);
+        // Named, for a file that cannot be read names no socket.
+        let socket = estate.proxy.admin_socket();
+        let socket = ["--socket", socket.to_str().expect("a path of ours")];
+        let command = estate.proxy.command(&["reload"], &socket);
+        assert_ne!(command.code, Some(0));
+        assert!(command.stderr.contains(told), "{}", command.stderr);
+        assert_eq!(estate.client(&agent).get(CATALOG).status, 200, "{file}");
+        for (file, text, mode) in [
+            ("proscenium.toml", &config, 0o644),
+            ("ssl/crl.pem", &crl, 0o644),
+            ("ssl/certs/ca.pem", &ca, 0o644),
+            ("ssl/certs/puppet.pem", &chain, 0o644),
+            ("ssl/private_keys/puppet.pem", &key, 0o640),
+        ] {
+            estate.proxy.write(file, text, mode);
+        }
+        assert_eq!(estate.proxy.reload()["result"], "unchanged");
+    }
+    assert_eq!(estate.proxy.generation(), 1);
+}
+
+#[test]
+fn equal_input_is_a_recorded_no_op() {
+    let estate = Estate::start();
+    let before = estate.proxy.status()["generation"].clone();
+    let outcome = estate.proxy.reload();
+    assert_eq!(outcome["result"], "unchanged");
+    // Comments are no change.
+    estate
+        .proxy
+        .edit_config("[pools.ca]", "# the CA server\n[pools.ca]");
+    assert_eq!(estate.proxy.hang_up()["result"], "unchanged");
+    let status = estate.proxy.status();
+    assert_eq!(status["generation"], before);
+    assert_eq!(status["last_reload"]["result"], "unchanged");
+    let metrics = estate.proxy.metrics();
+    assert_eq!(
+        metrics.sum("proscenium_reloads_total", &[("result", "unchanged")]),
+        2.0
+    );
+    assert_eq!(metrics.sum("proscenium_generation", &[]), 1.0);
+}
+
+#[test]
+fn a_listener_is_added_moved_and_removed_and_its_address_is_free_then() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let config = estate.proxy.config_text();
+    let ports = PortLock::take();
+    let (first, second) = (address(ports.free()), address(ports.free()));
+    let listener = |at: SocketAddr| format!("{config}\n[listeners.second]\naddress = \"{at}\"\n");
+    let client = |at| Client::new(at, &estate.ca.bundle_pem(), Some(&agent));
+
+    estate.proxy.write_config(&listener(first));
+    estate.proxy.reload_applied();
+    assert_eq!(client(first).get(CATALOG).status, 200);
+    let mut open = client(first).connect().expect("connects");
+    assert_eq!(open.get(CATALOG).status, 200);
+
+    estate.proxy.write_config(&listener(second));
+    estate.proxy.reload_applied();
+    TcpListener::bind(first).expect("the old address is free");
+    let answer = open.get(CATALOG);
+    assert_eq!(
+        (answer.status, answer.says_close()),
+        (200, false),
+        "moved, not removed"
+    );
+    assert_eq!(client(second).get(CATALOG).status, 200);
+
+    estate.proxy.write_config(&config);
+    estate.proxy.reload_applied();
+    TcpListener::bind(second).expect("the address is free");
+    let last = open.get(CATALOG);
+    assert_eq!(
+        (last.status, last.says_close()),
+        (200, true),
+        "its listener is gone"
+    );
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let status = estate.proxy.status();
+    assert_eq!(status["listeners"].as_array().map(Vec::len), Some(1));
+
+    // And back again, where it once was.
+    estate.proxy.write_config(&listener(second));
+    estate.proxy.reload_applied();
+    assert_eq!(client(second).get(CATALOG).status, 200);
+}
+
+#[test]
+fn an_exchange_on_a_removed_listener_is_waited_for_when_the_process_stops() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.top("drain_grace = \"10m\""))
+        .start();
+    let agent = estate.ca.agent("web01");
+    let config = estate.proxy.config_text();
+    let second = address(PortLock::take().free());
+    estate.proxy.write_config(&format!(
+        "{config}\n[listeners.second]\naddress = \"{second}\"\n"
+    ));
+    estate.proxy.reload_applied();
+    estate.compilers.iter().for_each(testkit::StandIn::hold);
+    let client = Client::new(second, &estate.ca.bundle_pem(), Some(&agent));
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| client.try_request("POST", CATALOG, &[], b"facts"));
+        one_of_two_has_a_head(&estate);
+        estate.proxy.write_config(&config);
+        estate.proxy.reload_applied();
+        estate.proxy.terminate();
+        estate
+            .proxy
+            .wait_for_status("draining", |status| status["phase"] == "draining");
+        let refused = wait_until(LIMIT, || TcpStream::connect(estate.proxy.address()).err());
+        assert!(refused.is_some(), "no listener is left");
+        estate.compilers.iter().for_each(testkit::StandIn::release);
+        assert_eq!(
+            asking.join().expect("asks").expect("is answered").status,
+            200
+        );
+    });
+    assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
+}
+
+#[test]
+fn limits_of_a_listener_change_with_a_reload() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("connections_max = 1\nhead_max = \"8KiB\""))
+        .start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let long = "x".repeat(12 << 10);
+    let ask = || {
+        client
+            .request("GET", CATALOG, &[("X-Long", &long)], b"")
+            .status
+    };
+    assert_eq!(ask(), 431);
+    estate.compilers.iter().for_each(testkit::StandIn::hold);
+    thread::scope(|scope| {
+        let holding = scope.spawn(|| client.get(CATALOG).status);
+        one_of_two_has_a_head(&estate);
+        // The first place is taken until the end of this test: only the reload can make another.
+        let waiting = scope.spawn(|| client.get(CA_CERTIFICATE).status);
+        estate
+            .proxy
+            .wait_for_metric(LIMITS_HIT, &[("limit", "connections_max")], 1.0);
+        estate
+            .proxy
+            .edit_config("connections_max = 1", "connections_max = 5");
+        estate.proxy.edit_config("8KiB", "32KiB");
+        estate.proxy.reload_applied();
+        assert_eq!(waiting.join().expect("asks"), 200);
+        estate.compilers.iter().for_each(testkit::StandIn::release);
+        assert_eq!(holding.join().expect("asks"), 200);
+    });
+    assert_eq!(ask(), 200);
+    assert_eq!(estate.proxy.status()["listeners"][0]["connections_max"], 5);
+}
+
+#[test]
+fn what_is_known_of_members_survives_a_reload() {
+    let estate = Estate::builder().compilers(3).start();
+    let agent = estate.ca.agent("web01");
+    let [drained, dead, alive] = &estate.compilers[..] else {
+        unreachable!("three compilers")
+    };
+    let drained_address = drained.address();
+    let command = estate
+        .proxy
+        .command(&["drain", "compilers", &drained_address], &[]);
+    assert_eq!(command.code, Some(0), "{}", command.stderr);
+    dead.kill();
+    estate
+        .proxy
+        .wait_for_health("compilers", &dead.address(), "down");
+    estate.ca.renew_crl();
+    estate.proxy.swap_crl();
+    // Another text of the pool too, and a member more.
+    estate.proxy.edit_config(
+        "[pools.compilers]",
+        "[pools.compilers]\nalgorithm = \"round-robin\"",
+    );
+    estate.proxy.reload_applied();
+    let status = estate.proxy.status();
+    let told: Vec<_> = members(&status)
+        .iter()
+        .map(|m| (m["health"].clone(), m["administrative_state"].clone()))
+        .collect();
+    let expected = [("up", "drain"), ("down", "ready"), ("up", "ready")];
+    assert_eq!(
+        told,
+        expected.map(|(h, s)| (Value::from(h), Value::from(s)))
+    );
+    for _ in 0..6 {
+        assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    }
+    assert_eq!((drained.requests().len(), alive.requests().len()), (0, 6));
+}
+
+#[test]
+fn a_certificate_renewed_under_its_name_is_served_after_a_reload() {
+    let estate = Estate::start();
+    let old = served_certificate(&estate.anonymous());
+    let new = renew_certificate(&estate);
+    assert_eq!(
+        served_certificate(&estate.anonymous()),
+        old,
+        "not before the reload"
+    );
+    let outcome = estate.proxy.hang_up();
+    assert_eq!(outcome["result"], "applied");
+    assert!(
+        outcome["report"]
+            .as_str()
+            .is_some_and(|report| report.contains("materials"))
+    );
+    assert_eq!(served_certificate(&estate.anonymous()), new);
+}
+
+#[test]
+fn a_crl_older_than_the_one_in_force_is_not_taken_and_raises_an_alarm() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let old = estate.ca.crl_pem();
+    estate.ca.revoke(&agent);
+    estate.proxy.swap_crl();
+    let before = estate.proxy.metrics().sum("proscenium_trust_alarms", &[]);
+    estate.proxy.write("ssl/crl.pem", &old, 0o644);
+    estate.proxy.reload();
+    let number = estate.ca.crl_number().to_string();
+    assert!(
+        crl_numbers(&estate.proxy).contains(&number),
+        "the newer one stays"
+    );
+    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
+    let metrics = estate.proxy.metrics();
+    assert!(metrics.sum("proscenium_trust_alarms", &[]) > before);
+    let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
+    assert!(alarms.contains("older"), "{alarms}");
+}
+
+#[test]
+fn a_crl_of_a_hundred_thousand_entries_is_loaded_while_requests_run() {
+    let estate = Estate::start();
+    let (good, bad) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
+    estate.ca.revoke_strangers(100_000);
+    estate.ca.revoke(&bad);
+    let client = estate.client(&good);
+    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let _stopping = Stopping(&stop);
+        for _ in 0..4 {
+            scope.spawn(|| ask_until(&stop, &asked, &client));
+        }
+        estate.proxy.write_crl();
+        let reload = scope.spawn(|| estate.proxy.reload());
+        // Requests go on while the list is read.
+        let before = asked.load(Ordering::SeqCst);
+        let went_on = wait_until(LIMIT, || {
+            (asked.load(Ordering::SeqCst) > before + 20).then_some(())
+        });
+        assert!(went_on.is_some());
+        assert_eq!(reload.join().expect("reloads")["result"], "applied");
+    });
+    assert_eq!(estate.client(&good).get(CATALOG).status, 200);
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    let entries = estate.proxy.metrics().sum("proscenium_crl_entries", &[]);
+    assert_eq!(entries, 100_001.0);
+}
+
+/// Writes another certificate of the same name; yields its DER.
+fn renew_certificate(estate: &Estate) -> Vec<u8> {
+    let renewed = estate.ca.server("puppet");
+    let proxy = &estate.proxy;
+    proxy.write("ssl/certs/puppet.pem", &renewed.cert_pem, 0o644);
+    proxy.write("ssl/private_keys/puppet.pem", &renewed.key_pem, 0o640);
+    renewed.cert_der
+}
+
+fn served_certificate(client: &Client) -> Vec<u8> {
+    let connection = client.clone().forgetful().connect().expect("connects");
+    connection.peer_certificates().remove(0)
+}
+
+fn crl_numbers(proxy: &Proxy) -> Vec<String> {
+    let status = proxy.status();
+    let crls = status["trust"]["crls"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    crls.iter()
+        .filter_map(|crl| crl["number"].as_str().map(str::to_owned))
+        .collect()
+}
+
+fn members(status: &Value) -> Vec<Value> {
+    let pools = status["pools"].as_array().into_iter().flatten();
+    let compilers = pools.filter(|pool| pool["name"] == "compilers");
+    compilers
+        .flat_map(|pool| pool["members"].as_array().cloned().unwrap_or_default())
+        .collect()
+}
+
+fn member_addresses(proxy: &Proxy) -> Vec<String> {
+    let members = members(&proxy.status());
+    members
+        .iter()
+        .filter_map(|member| member["address"].as_str().map(str::to_owned))
+        .collect()
+}
+
+fn all_members(estate: &Estate) -> Vec<String> {
+    estate
+        .compilers
+        .iter()
+        .map(testkit::StandIn::address)
+        .collect()
+}
+
+fn set_members(estate: &Estate, from: &[String], to: &[String]) {
+    estate
+        .proxy
+        .edit_config(&format!("members = {from:?}"), &format!("members = {to:?}"));
+}
+
+fn one_of_two_has_a_head(estate: &Estate) {
+    let head = wait_until(LIMIT, || {
+        estate
+            .compilers
+            .iter()
+            .any(|c| !c.requests().is_empty())
+            .then_some(())
+    });
+    assert!(head.is_some(), "no compiler has seen a head");
+}
+
+fn address(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+const LIMITS_HIT: &str = "proscenium_limits_hit_total";

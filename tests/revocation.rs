@@ -1,0 +1,279 @@
+//! What the CRLs in force say holds for every client, at its handshake and as long as it stays.
+
+use std::time::{Duration, Instant};
+
+use testkit::{Ca, Credential, Proxy, ProxyBuilder};
+
+use crate::support::{BINARY, Estate, EstateBuilder, LIMIT, assert_refused};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+
+#[test]
+fn idle_connections_of_revoked_agents_are_closed_at_revoked_close_rate() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy
+                .listener("idle_timeout = \"10m\"")
+                .with("[trust]\nrevoked_close_rate = 10")
+        })
+        .start();
+    let (good, bad) = (estate.ca.agent("web02"), estate.ca.agent("web01"));
+    let mut innocent = estate.client(&good).connect().expect("connects");
+    let client = estate.client(&bad);
+    let mut idle: Vec<_> = (0..21)
+        .map(|_| client.connect().expect("connects"))
+        .collect();
+    for connection in &mut idle {
+        assert_eq!(connection.get(CATALOG).status, 200);
+    }
+    estate.ca.revoke(&bad);
+    let began = Instant::now();
+    estate.proxy.swap_crl();
+    for connection in &mut idle {
+        assert!(
+            connection.is_closed_within(LIMIT),
+            "closed without an answer"
+        );
+    }
+    // The first has its turn at once, each of the others a tenth of a second after the one before.
+    assert!(
+        began.elapsed() >= Duration::from_secs(2),
+        "{:?}",
+        began.elapsed()
+    );
+    estate
+        .proxy
+        .wait_for_metric("proscenium_connections_revoked_total", &[], 21.0);
+    let answer = innocent.get("/puppet/v3/catalog/web02?environment=production");
+    assert_eq!((answer.status, answer.says_close()), (200, false));
+    assert_eq!(estate.proxy.status()["limits"]["revoked_close_rate"], 10);
+}
+
+#[test]
+fn a_ca_taken_out_of_the_bundle_takes_its_live_connections_with_it() {
+    let (ours, theirs) = (Ca::new(), Ca::other());
+    let both = format!("{}{}", ours.bundle_pem(), theirs.bundle_pem());
+    let crls = format!("{}{}", ours.crl_pem(), theirs.crl_pem());
+    let estate = trusting(&ours, "", &both, &crls).start();
+    let (mine, foreign) = (ours.agent("web01"), theirs.agent("web01"));
+    let mut stays = estate.client(&mine).connect().expect("connects");
+    let mut goes = estate.client(&foreign).connect().expect("connects");
+    let foreign_client = estate.client(&foreign);
+    for connection in [&mut stays, &mut goes] {
+        assert_eq!(connection.get(CATALOG).status, 200);
+    }
+    assert_eq!(foreign_client.get(CATALOG).status, 200);
+    // Busy at the swap, so that its next request is the one that hears of it.
+    estate.compilers.iter().for_each(testkit::StandIn::hold);
+    estate.forget();
+    goes.send("GET", CATALOG, &[], b"").expect("is taken");
+    let asked = testkit::wait_until(LIMIT, || (!estate.far_end().is_empty()).then_some(()));
+    assert!(asked.is_some());
+    estate.proxy.write("ca.pem", &ours.bundle_pem(), 0o644);
+    estate.proxy.reload_applied();
+    estate.compilers.iter().for_each(testkit::StandIn::release);
+    assert_eq!(goes.read_response().expect("is answered").status, 200);
+    let last = goes.get(CATALOG);
+    assert_refused(&last, 403, &["CA"]);
+    assert!(last.says_close());
+    assert_eq!(stays.get(CATALOG).status, 200);
+    // A resumed session is judged anew as well.
+    assert_eq!(foreign_client.get(CATALOG).status, 403);
+    // And back again.
+    estate.proxy.write("ca.pem", &both, 0o644);
+    estate.proxy.reload_applied();
+    assert_eq!(foreign_client.get(CATALOG).status, 200);
+}
+
+#[test]
+fn an_expired_crl_is_judged_by_with_an_alarm_or_refuses() {
+    for (policy, status) in [
+        ("", 200),
+        ("crl_expired = \"warn\"", 200),
+        ("crl_expired = \"reject\"", 403),
+    ] {
+        let ca = Ca::new();
+        ca.crl_next_update_days(-1);
+        let bad = ca.agent("web01");
+        ca.revoke(&bad);
+        let estate = trusting(&ca, policy, &ca.bundle_pem(), &ca.crl_pem()).start();
+        let answer = estate.client(&ca.agent("web01")).get(CATALOG);
+        assert_eq!(answer.status, status, "{policy}: {answer:?}");
+        assert_eq!(estate.client(&bad).get(CATALOG).status, 403, "{policy}");
+        let trust = estate.proxy.status()["trust"].clone();
+        assert!(
+            trust["alarms"].to_string().contains("expired on"),
+            "{trust:#}"
+        );
+        let expired = trust["crls"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|crl| crl["expired"] == true);
+        assert_eq!(expired.count(), 1, "{trust:#}");
+        assert!(estate.proxy.metrics().sum("proscenium_trust_alarms", &[]) >= 1.0);
+        if status == 403 {
+            estate
+                .proxy
+                .wait_for_record(|record| record["verdict"] == "FAILED:crl-expired");
+        }
+    }
+}
+
+#[test]
+fn an_issuer_without_a_crl_is_refused_unless_unchecked_names_it() {
+    let root = format!("CN={}", Ca::new().name().replace("CA:", "Root CA:"));
+    for (policy, status) in [
+        (String::new(), 403),
+        (format!("unchecked = [\"{root}\"]"), 200),
+        ("unchecked = [\"*\"]".to_owned(), 200),
+        ("unchecked = [\"CN=somebody else\"]".to_owned(), 403),
+    ] {
+        let ca = Ca::new();
+        let bad = ca.agent("web01");
+        ca.revoke(&bad);
+        let estate = trusting(&ca, &policy, &ca.bundle_pem(), &ca.issuing_crl_pem()).start();
+        let answer = estate.client(&ca.agent("web01")).get(CATALOG);
+        assert_eq!(answer.status, status, "{policy}: {answer:?}");
+        assert_refused(&estate.client(&bad).get(CATALOG), 403, &["web01"]);
+        let trust = estate.proxy.status()["trust"].clone();
+        let list = if status == 200 {
+            "unchecked"
+        } else {
+            "crl_missing"
+        };
+        assert!(trust[list].to_string().contains("Root CA"), "{trust:#}");
+        if status == 403 {
+            assert_refused(&answer, 403, &["CRL", "Root CA"]);
+            estate
+                .proxy
+                .wait_for_record(|record| record["verdict"] == "FAILED:crl-missing");
+        }
+    }
+}
+
+#[test]
+fn depth_counts_the_intermediates_of_a_verified_path() {
+    for (depth, status) in [(0, 403), (1, 200)] {
+        let ca = Ca::new();
+        let policy = format!("depth = {depth}");
+        let estate = trusting(&ca, &policy, &ca.bundle_pem(), &ca.crl_pem()).start();
+        let answer = estate.client(&ca.agent("web01")).get(CATALOG);
+        assert_eq!(answer.status, status, "depth {depth}: {answer:?}");
+        if status == 403 {
+            estate
+                .proxy
+                .wait_for_record(|record| record["verdict"] == "FAILED:depth");
+        }
+    }
+}
+
+#[test]
+fn of_several_crls_of_one_issuer_the_newest_counts_in_whatever_order() {
+    for newest_first in [true, false] {
+        let ca = Ca::new();
+        let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
+        let old = ca.crl_pem();
+        ca.revoke(&bad);
+        let new = ca.crl_pem();
+        let crls = if newest_first { new + &old } else { old + &new };
+        let estate = trusting(&ca, "", &ca.bundle_pem(), &crls).start();
+        assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+        assert_eq!(estate.client(&good).get(CATALOG).status, 200);
+    }
+}
+
+#[test]
+fn every_crl_of_a_directory_counts_whatever_its_name() {
+    let ca = Ca::new();
+    let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
+    ca.revoke(&bad);
+    let (issuing, all) = (ca.issuing_crl_pem(), ca.crl_pem());
+    let root = root_alone(&all);
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |proxy| {
+            proxy
+                .file("crls/3f2a.r0", &root, 0o644)
+                .file("crls/no extension", &issuing, 0o644)
+                .file("crls/README", "CRLs are put here.\n", 0o644)
+                .with("[trust]\ncrl = \"{dir}/crls\"")
+        })
+        .start();
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    assert_eq!(estate.client(&good).get(CATALOG).status, 200);
+    assert_eq!(
+        estate.proxy.metrics().sum("proscenium_crl_entries", &[]),
+        1.0
+    );
+    // One more file is a change, and is judged by.
+    ca.revoke(&good);
+    estate
+        .proxy
+        .write("crls/a newer one", &ca.issuing_crl_pem(), 0o644);
+    estate.proxy.reload_applied();
+    assert_refused(&estate.client(&good).get(CATALOG), 403, &["revoked"]);
+}
+
+#[test]
+fn a_crl_whose_issuer_is_not_in_the_bundle_counts_once_a_client_brings_that_issuer() {
+    let ca = Ca::new();
+    let with_intermediate = |mut agent: Credential| {
+        agent.intermediates_pem = ca.issuing_pem();
+        agent
+    };
+    let (good, bad) = (
+        with_intermediate(ca.agent("web01")),
+        with_intermediate(ca.agent("web01")),
+    );
+    ca.revoke(&bad);
+    let estate = trusting(&ca, "", &ca.root_pem(), &ca.crl_pem()).start();
+    assert_eq!(estate.client(&good).get(CATALOG).status, 200);
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    // Without that CRL the issuer counts as one without.
+    estate
+        .proxy
+        .write("crl.pem", &root_alone(&ca.crl_pem()), 0o644);
+    estate.proxy.reload_applied();
+    assert_refused(&estate.client(&good).get(CATALOG), 403, &["CRL"]);
+    estate
+        .proxy
+        .wait_for_record(|record| record["verdict"] == "FAILED:crl-missing");
+}
+
+#[test]
+fn there_is_no_start_without_a_crl() {
+    let ca = Ca::new();
+    let outcome = configured(&ca).with("[trust]\ncrl = []").check();
+    assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("crl"), "{}", outcome.stderr);
+    let outcome = configured(&ca)
+        .with("[trust]\ncrl = []\nunchecked = [\"*\"]")
+        .check();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+}
+
+/// The root's CRL, which comes after the issuing CA's.
+fn root_alone(crls: &str) -> String {
+    let start = crls.rfind("-----BEGIN X509 CRL-----").expect("two CRLs");
+    crls[start..].to_owned()
+}
+
+/// A proxy of the common case, to be checked.
+fn configured(ca: &Ca) -> ProxyBuilder {
+    let pools =
+        "[pools.ca]\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nmembers = [\"127.0.0.1:2\"]";
+    Proxy::new(ca, BINARY).with(pools)
+}
+
+/// An estate that judges clients by these files and this policy.
+fn trusting(ca: &Ca, policy: &str, bundle: &str, crl: &str) -> EstateBuilder {
+    let (bundle, crl) = (bundle.to_owned(), crl.to_owned());
+    let table = format!("[trust]\nca = \"{{dir}}/ca.pem\"\ncrl = \"{{dir}}/crl.pem\"\n{policy}");
+    Estate::builder().ca(ca).proxy(move |proxy| {
+        proxy
+            .file("ca.pem", &bundle, 0o644)
+            .file("crl.pem", &crl, 0o644)
+            .with(&table)
+    })
+}
