@@ -1,0 +1,648 @@
+//! Which pool a request goes to and who may ask: the conditions and the access of `[[routes]]`, one claim each.
+
+use std::{ops::Deref, thread};
+
+use testkit::{Client, Credential, Reply, Response, StandIn};
+
+use crate::support::{Estate, LIMIT, assert_refused, assert_told};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+
+/// An estate with one more pool, `north`, whose server answers everything with its name.
+struct Site {
+    estate: Estate,
+    north: StandIn,
+    web01: Credential,
+}
+
+impl Deref for Site {
+    type Target = Estate;
+
+    fn deref(&self) -> &Estate {
+        &self.estate
+    }
+}
+
+/// A site with these routes, each a few lines of TOML.
+fn site(routes: &[&str]) -> Site {
+    configured(routes, "")
+}
+
+fn configured(routes: &[&str], top: &'static str) -> Site {
+    let north = StandIn::start("north");
+    north.answer(|request| (!request.is_probe()).then(|| Reply::ok("north")));
+    let pool = format!(
+        "[pools.north]\nscheme = \"http\"\nmembers = [\"{}\"]\ncheck = {{ type = \"none\" }}\n",
+        north.address()
+    );
+    let routes: String = routes
+        .iter()
+        .map(|route| format!("[[routes]]\n{route}\n"))
+        .collect();
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.top(top).with(&pool).with(&routes))
+        .start();
+    let web01 = estate.ca.agent("web01");
+    Site {
+        estate,
+        north,
+        web01,
+    }
+}
+
+impl Site {
+    fn agent(&self) -> Client {
+        self.client(&self.web01)
+    }
+
+    /// Whether this answer is that of `north`, and nobody else was asked for it.
+    #[track_caller]
+    fn assert_north(&self, response: &Response, expected: bool, context: &str) {
+        assert_eq!(
+            response.text() == "north",
+            expected,
+            "{context}: {response:?}"
+        );
+        assert_eq!(
+            self.north.requests().len(),
+            usize::from(expected),
+            "{context}"
+        );
+        self.north.forget();
+        self.forget();
+    }
+}
+
+// Conditions.
+
+#[test]
+fn a_prefix_is_one_of_whole_segments() {
+    for prefix in ["/a", "/a/"] {
+        let site = site(&[&format!(
+            "name = \"n\"\npool = \"north\"\npath = {{ prefix = \"{prefix}\" }}"
+        )]);
+        for (path, matches) in [
+            ("/a", true),
+            ("/a/", true),
+            ("/a/b/c?x=y", true),
+            ("/a?x", true),
+            ("/ab", false),
+            ("/A", false),
+            ("/b/a", false),
+            ("/", false),
+        ] {
+            let response = site.agent().get(path);
+            assert!(matches || response.status == 404, "{path}: {response:?}");
+            site.assert_north(&response, matches, path);
+        }
+    }
+}
+
+#[test]
+fn an_exact_path_is_that_path_and_no_other() {
+    let site = site(&["name = \"n\"\npool = \"north\"\npath = { exact = \"/a/b\" }"]);
+    for (path, matches) in [
+        ("/a/b", true),
+        ("/a/b?x=y", true),
+        ("/a/b/", false),
+        ("/a/b/c", false),
+        ("/a", false),
+    ] {
+        site.assert_north(&site.agent().get(path), matches, path);
+    }
+}
+
+#[test]
+fn a_regular_expression_is_anchored_at_both_ends() {
+    let site = site(&["name = \"n\"\npool = \"north\"\npath = { regex = \"/a/[0-9]+|/b\" }"]);
+    for (path, matches) in [
+        ("/a/17", true),
+        ("/b", true),
+        ("/a/17?x", true),
+        ("/a/17x", false),
+        ("/x/a/1", false),
+        ("/b/c", false),
+        ("/a/", false),
+    ] {
+        site.assert_north(&site.agent().get(path), matches, path);
+    }
+}
+
+#[test]
+fn a_host_is_compared_without_case_and_port() {
+    let site = site(&["name = \"n\"\npool = \"north\"\nhost = [\"forge\", \"forge.example.com\"]"]);
+    for (host, matches) in [
+        ("forge", true),
+        ("FORGE:8140", true),
+        ("forge.example.com:1", true),
+        ("forge.example.org", false),
+        ("a.forge", false),
+        ("puppet", false),
+    ] {
+        let response = site.agent().request("GET", "/x", &[("Host", host)], b"");
+        site.assert_north(&response, matches, host);
+    }
+}
+
+#[test]
+fn a_method_that_a_route_does_not_name_takes_the_next() {
+    let site = site(&[
+        "name = \"n\"\npool = \"north\"\npath = { prefix = \"/x\" }\nmethod = [\"POST\", \"PUT\"]",
+        "name = \"rest\"\npool = \"compilers\"\npath = { prefix = \"/x\" }",
+    ]);
+    for (method, matches) in [
+        ("POST", true),
+        ("PUT", true),
+        ("GET", false),
+        ("DELETE", false),
+        ("post", false),
+    ] {
+        let response = site.agent().request(method, "/x", &[], b"");
+        site.assert_north(&response, matches, method);
+    }
+}
+
+#[test]
+fn all_header_conditions_must_hold_exactly() {
+    let site =
+        site(&["name = \"n\"\npool = \"north\"\nheader = { X-Site = \"north\", X-Rack = \"7\" }"]);
+    for (fields, matches) in [
+        (&[("X-Site", "north"), ("X-Rack", "7")][..], true),
+        (&[("x-rack", "7"), ("x-site", "north")], true),
+        (
+            &[("X-Site", "south"), ("X-Site", "north"), ("X-Rack", "7")],
+            true,
+        ),
+        (&[("X-Site", "north")], false),
+        (&[("X-Site", "North"), ("X-Rack", "7")], false),
+        (&[("X-Site", "north2"), ("X-Rack", "7")], false),
+        (&[], false),
+    ] {
+        let response = site.agent().request("GET", "/x", fields, b"");
+        site.assert_north(&response, matches, &format!("{fields:?}"));
+    }
+}
+
+#[test]
+fn a_field_that_connection_names_is_gone_before_a_route_is_sought() {
+    let site = site(&[
+        "name = \"n\"\npool = \"north\"\nclient = \"any\"\nheader = { X-Site = \"north\" }",
+    ]);
+    let fields = [("X-Site", "north"), ("Connection", "keep-alive, x-site")];
+    let response = site.anonymous().request("GET", "/x", &fields, b"");
+    site.assert_north(
+        &response,
+        false,
+        "what no member is sent meets no condition",
+    );
+    let response = site.anonymous().request("GET", "/x", &fields[..1], b"");
+    site.assert_north(&response, true, "and without it does");
+}
+
+#[test]
+fn a_certname_is_a_condition_and_no_match_means_the_next_route() {
+    let site = site(&[
+        "name = \"n\"\npool = \"north\"\npath = { prefix = \"/puppet/v3/environments\" }\ncertname = [\"web*.example\", \"db01\"]",
+    ]);
+    for (name, matches) in [
+        ("web01.example", true),
+        ("db01", true),
+        ("web01.example.com", false),
+        ("db011", false),
+        ("xdb01", false),
+    ] {
+        let response = site
+            .client(&site.ca.agent(name))
+            .get("/puppet/v3/environments");
+        assert_eq!(response.status, 200, "the compilers serve the rest: {name}");
+        site.assert_north(&response, matches, name);
+    }
+    let refused = site.ca.leaf("db01").expired().issue();
+    let response = site.client(&refused).get("/puppet/v3/environments");
+    assert_eq!(response.status, 403);
+    site.assert_north(&response, false, "only a verified name is one");
+}
+
+#[test]
+fn all_conditions_must_hold_and_the_first_route_that_matches_wins() {
+    let site = site(&[
+        "name = \"both\"\npool = \"north\"\npath = { prefix = \"/x\" }\nmethod = [\"PUT\"]\nhost = [\"puppet\"]",
+        "name = \"first\"\npool = \"compilers\"\npath = { prefix = \"/x\" }",
+        "name = \"second\"\npool = \"north\"\npath = { prefix = \"/x\" }",
+    ]);
+    let agent = site.agent();
+    site.assert_north(&agent.request("PUT", "/x", &[], b""), true, "both hold");
+    site.assert_north(
+        &agent.request("PUT", "/x", &[("Host", "other")], b""),
+        false,
+        "one does not",
+    );
+    site.assert_north(&agent.get("/x"), false, "the first of two");
+    let routes: Vec<_> = site
+        .proxy
+        .wait_for_records(3)
+        .iter()
+        .map(|record| record["route"].clone())
+        .collect();
+    assert_eq!(routes, ["both", "first", "first"]);
+}
+
+#[test]
+fn configured_routes_come_before_the_built_in_ones() {
+    let site =
+        site(&["name = \"n\"\npool = \"north\"\npath = { prefix = \"/puppet/v3/catalog\" }"]);
+    site.assert_north(&site.agent().get(CATALOG), true, "catalog");
+    assert_refused(
+        &site.client(&site.ca.agent("web02")).get(CATALOG),
+        403,
+        &["web02", "web01"],
+    );
+    assert!(
+        site.north.requests().is_empty(),
+        "the class holds on every route"
+    );
+    site.assert_north(
+        &site.agent().get("/puppet/v3/environments"),
+        false,
+        "the rest",
+    );
+}
+
+#[test]
+fn without_built_in_routes_there_are_no_others() {
+    let north = StandIn::start("north");
+    north.answer(|request| (!request.is_probe()).then(|| Reply::ok("north")));
+    let text = format!(
+        "ssldir = \"{{dir}}/ssl\"\ncertname = \"puppet\"\nbuiltin_routes = false\n\
+         [listeners.agents]\naddress = \"127.0.0.1:{{port}}\"\n[access_log]\npath = \"{{dir}}/access.json\"\nformat = \"json\"\n\
+         [admin]\nsocket = \"{{dir}}/admin.sock\"\n\
+         [pools.north]\nscheme = \"http\"\nmembers = [\"{}\"]\ncheck = {{ type = \"none\" }}\n\
+         [[routes]]\nname = \"n\"\npool = \"north\"\npath = {{ prefix = \"/x\" }}\n",
+        north.address()
+    );
+    let ca = testkit::Ca::new();
+    let proxy = testkit::Proxy::new(&ca, crate::support::BINARY)
+        .whole(&text)
+        .start();
+    let agent = proxy.client(Some(&ca.agent("web01")));
+    assert_eq!(agent.get("/x").text(), "north");
+    for path in [
+        CATALOG,
+        CA_CERTIFICATE,
+        "/puppet/v3/environments",
+        "/status/v1/simple",
+        "/metrics",
+    ] {
+        assert_eq!(agent.get(path).status, 404, "{path}");
+    }
+    assert_eq!(north.requests().len(), 1);
+    proxy.assert_settled();
+}
+
+// Access.
+
+#[test]
+fn who_matches_and_is_not_allowed_gets_a_403_and_not_the_next_route() {
+    let site = site(&[
+        "name = \"n\"\npool = \"north\"\npath = { prefix = \"/x\" }\nallow = [\"admin*\", \"ops.example\"]",
+        "name = \"open\"\npool = \"compilers\"\npath = { prefix = \"/x\" }",
+    ]);
+    for (name, allowed) in [
+        ("admin01", true),
+        ("ops.example", true),
+        ("web01", false),
+        ("ops.example.com", false),
+    ] {
+        let response = site.client(&site.ca.agent(name)).get("/x");
+        if !allowed {
+            assert_refused(&response, 403, &[name, "n"]);
+        }
+        site.assert_north(&response, allowed, name);
+    }
+    assert_refused(&site.anonymous().get("/x"), 403, &["certificate"]);
+    let record = site
+        .proxy
+        .wait_for_record(|record| record["certname"] == "web01");
+    assert_eq!(
+        (&record["reason"], &record["route"]),
+        (&"not-allowed".into(), &"n".into()),
+        "{record}"
+    );
+    assert!(site.far_end().is_empty());
+}
+
+#[test]
+fn a_route_is_for_verified_clients_unless_it_says_any() {
+    let site = site(&[
+        "name = \"v\"\npool = \"north\"\npath = { prefix = \"/v\" }\nclient = \"verified\"",
+        "name = \"a\"\npool = \"north\"\npath = { prefix = \"/a\" }\nclient = \"any\"",
+        "name = \"d\"\npool = \"north\"\npath = { prefix = \"/d\" }",
+    ]);
+    for (path, passes) in [("/v", false), ("/a", true), ("/d", false)] {
+        let response = site.anonymous().get(path);
+        if passes {
+            assert_told(&site.north.last(), "NONE", None);
+        } else {
+            assert_refused(&response, 403, &["certificate"]);
+        }
+        site.assert_north(&response, passes, path);
+        assert_eq!(site.agent().get(path).text(), "north");
+        assert_told(&site.north.last(), "SUCCESS", Some("CN=web01"));
+        site.north.forget();
+    }
+}
+
+#[test]
+fn any_client_and_a_catch_all_open_no_guarded_class() {
+    let site = site(&["name = \"all\"\npool = \"north\"\nclient = \"any\""]);
+    for (method, path, status) in [
+        ("GET", "/", 200),
+        ("GET", "/elsewhere", 200),
+        ("POST", "/puppet/v3/catalog/web01", 403),
+        ("GET", "/puppet/v3/file_content/modules/a/b", 403),
+        ("GET", "/puppet/v3/file_bucket_file/md5/abc/x", 403),
+        ("POST", "/puppet/v4/catalog", 403),
+        ("PUT", "/puppet-ca/v1/certificate_status/web01", 403),
+        ("POST", "/puppet-ca/v1/certificate_renewal", 404),
+        ("GET", "/puppet-admin-api/v1/jruby-pool", 403),
+        ("GET", "/metrics/v2", 403),
+        ("GET", "/production/certificate_status/web01", 403),
+    ] {
+        let response = site.anonymous().request(method, path, &[], b"");
+        assert_eq!(response.status, status, "{method} {path}: {response:?}");
+        site.assert_north(&response, status == 200, path);
+    }
+}
+
+#[test]
+fn a_guarded_class_is_opened_by_name_to_those_who_are_named() {
+    let site = site(&[
+        "name = \"ca\"\npool = \"north\"\npath = { prefix = \"/puppet-ca\" }\nclasses = [\"ca-administration\"]\nallow = [\"admin\"]",
+        "name = \"services\"\npool = \"north\"\npath = { prefix = \"/puppet/v4\" }\nclasses = [\"services\"]\nallow = [\"admin\"]",
+        "name = \"own\"\npool = \"north\"\npath = { prefix = \"/puppet/v3/node\" }\nclasses = [\"own-documents\"]\nallow = [\"admin\"]",
+    ]);
+    let admin = site.client(&site.ca.agent("admin"));
+    for (method, path) in [
+        ("GET", "/puppet-ca/v1/certificate_status/web01"),
+        ("DELETE", "/puppet-ca/v1/certificate_request/web01"),
+        ("POST", "/puppet/v4/catalog"),
+        ("GET", "/puppet/v3/node/web01"),
+    ] {
+        site.assert_north(&admin.request(method, path, &[], b""), true, path);
+        let own = path.ends_with("node/web01");
+        let response = site.agent().request(method, path, &[], b"");
+        site.assert_north(&response, own, path);
+        assert_eq!(response.status, if own { 200 } else { 403 }, "{path}");
+        assert_eq!(
+            site.anonymous().request(method, path, &[], b"").status,
+            403,
+            "{path}"
+        );
+    }
+    assert_eq!(
+        admin.request("POST", "/puppet/v3/compile", &[], b"").status,
+        403,
+        "on that route alone"
+    );
+}
+
+#[test]
+fn renewal_is_nowhere_until_a_route_opens_it_and_then_for_verified_agents() {
+    let closed = site(&[]);
+    let renew =
+        |client: Client| client.request("POST", "/puppet-ca/v1/certificate_renewal", &[], b"");
+    assert_refused(&renew(closed.agent()), 404, &["not configured"]);
+    assert!(closed.far_end().is_empty());
+    let open = site(&[
+        "name = \"r\"\npool = \"north\"\npath = { prefix = \"/puppet-ca\" }\nclient = \"any\"\nclasses = [\"renewal\"]",
+    ]);
+    open.assert_north(&renew(open.agent()), true, "an agent");
+    assert_refused(&renew(open.anonymous()), 403, &["certificate"]);
+    assert!(open.north.requests().is_empty());
+}
+
+#[test]
+fn files_are_open_to_anyone_where_a_route_says_both() {
+    let file = "/puppet/v3/file_content/public/installer";
+    let site = site(&[
+        "name = \"public\"\npool = \"north\"\npath = { prefix = \"/puppet/v3/file_content/public\" }\nclient = \"any\"\nclasses = [\"files\"]",
+    ]);
+    site.assert_north(&site.anonymous().get(file), true, "opened");
+    assert_eq!(
+        site.anonymous()
+            .get("/puppet/v3/file_content/modules/a")
+            .status,
+        403
+    );
+}
+
+#[test]
+fn an_unguarded_route_knows_no_classes() {
+    let site = site(&[
+        "name = \"u\"\npool = \"north\"\nclient = \"any\"\nunguarded = true\nhost = [\"other\"]",
+    ]);
+    let other = [("Host", "other")];
+    for (method, path) in [
+        ("POST", "/puppet/v3/catalog/web01"),
+        ("DELETE", "/puppet-ca/v1/certificate/ca"),
+        ("GET", "/metrics/v2"),
+        ("PATCH", "/puppet/v3/report/web01"),
+    ] {
+        site.assert_north(
+            &site.anonymous().request(method, path, &other, b""),
+            true,
+            path,
+        );
+    }
+    assert_eq!(
+        site.anonymous().get("/metrics/v2").status,
+        403,
+        "elsewhere they hold"
+    );
+    assert_eq!(
+        site.anonymous()
+            .request("GET", "/a/../b", &other, b"")
+            .status,
+        400,
+        "the path rule holds everywhere"
+    );
+    let check = site.proxy.command(&["check"], &[]);
+    assert!((check.stdout + &check.stderr).contains("ignores what Puppet's endpoints demand"));
+}
+
+#[test]
+fn enrolment_can_be_kept_to_some() {
+    let site = site(&[
+        "name = \"ca\"\npool = \"ca\"\npath = { prefix = \"/puppet-ca\" }\nallow = [\"web*\"]",
+    ]);
+    assert_eq!(site.agent().get(CA_CERTIFICATE).status, 200);
+    assert_eq!(site.anonymous().get(CA_CERTIFICATE).status, 403);
+}
+
+// The order, and what is told.
+
+#[test]
+fn a_wrong_method_is_405_and_says_the_right_ones() {
+    let site = site(&[]);
+    for (method, path, allow) in [
+        ("DELETE", CATALOG, "GET, POST"),
+        ("GET", "/puppet/v3/report/web01", "PUT"),
+        ("PUT", "/puppet/v3/environments", "GET, HEAD"),
+        (
+            "POST",
+            "/puppet-ca/v1/certificate_request/web01",
+            "GET, HEAD, PUT",
+        ),
+        ("PUT", CA_CERTIFICATE, "GET, HEAD"),
+        ("POST", "/status/v1/simple", "GET, HEAD"),
+        ("PURGE", "/puppet/v3/file_content/modules/a/b", "GET, HEAD"),
+    ] {
+        let response = site.agent().request(method, path, &[], b"");
+        assert_refused(&response, 405, &[method]);
+        assert_eq!(response.headers.only("allow"), allow, "{method} {path}");
+    }
+    assert!(site.far_end().is_empty());
+}
+
+#[test]
+fn refusals_come_in_their_order() {
+    let site = site(&[
+        "name = \"few\"\npool = \"north\"\npath = { prefix = \"/puppet/v3/environments\" }\nallow = [\"admin\"]",
+    ]);
+    let refused = site.client(&site.ca.leaf("web01").expired().issue());
+    let (agent, admin) = (site.agent(), site.client(&site.ca.agent("admin")));
+    for (client, method, path, status, reason) in [
+        // The path rule goes before all else,
+        (
+            &refused,
+            "DELETE",
+            "/puppet/v3/environments/../x",
+            400,
+            "bad-path",
+        ),
+        // no route before a refused identity,
+        (&refused, "DELETE", "/nowhere", 404, "no-route"),
+        // a refused identity before access and method,
+        (
+            &refused,
+            "DELETE",
+            "/puppet/v3/environments",
+            403,
+            "refused-certificate",
+        ),
+        // access before method,
+        (
+            &agent,
+            "DELETE",
+            "/puppet/v3/environments",
+            403,
+            "not-allowed",
+        ),
+        // and then the method.
+        (&admin, "DELETE", "/puppet/v3/environments", 405, "method"),
+    ] {
+        let before = site.proxy.records().len();
+        let response = client.request(method, path, &[], b"");
+        assert_eq!(response.status, status, "{path}: {response:?}");
+        let record = site.proxy.wait_for_records(before + 1).remove(before);
+        assert_eq!(record["reason"], reason, "{record}");
+    }
+    assert_eq!(admin.get("/puppet/v3/environments").text(), "north");
+    assert!(site.far_end().is_empty());
+}
+
+#[test]
+fn a_record_tells_route_class_pool_and_member() {
+    let site = site(&["name = \"n\"\npool = \"north\"\npath = { prefix = \"/x\" }"]);
+    let agent = site.agent();
+    for (path, route, class, pool, member) in [
+        ("/x", "n", "unknown", "north", site.north.address()),
+        (
+            CATALOG,
+            "builtin:own-documents",
+            "own-documents",
+            "compilers",
+            site.compilers[0].address(),
+        ),
+        (
+            CA_CERTIFICATE,
+            "builtin:enrolment",
+            "enrolment",
+            "ca",
+            site.ca_server.address(),
+        ),
+    ] {
+        let before = site.proxy.records().len();
+        assert_eq!(agent.get(path).status, 200, "{path}");
+        let record = site.proxy.wait_for_records(before + 1).remove(before);
+        for (key, expected) in [
+            ("route", route),
+            ("class", class),
+            ("pool", pool),
+            ("member", &member),
+        ] {
+            assert_eq!(record[key], expected, "{path}: {record}");
+        }
+    }
+}
+
+#[test]
+fn the_path_rule_holds_on_every_route() {
+    let site = configured(
+        &["name = \"all\"\npool = \"north\"\nclient = \"any\"\nunguarded = true"],
+        "workers = 2",
+    );
+    let client = site.anonymous();
+    for path in [
+        "/a/./b",
+        "/a/b/..",
+        "/a/%2e%2e/b",
+        "/a/b/c/%2F/d",
+        "/a/b/c/%5c",
+        "/a/b/c/%00",
+        "/a/b/c/%zz",
+        "/a/b/c/%",
+        "/a/b/c\\d",
+        "/a/b/c/%ff",
+        "/%61/b",
+        "//a/b",
+        "/a//b",
+        "/a;x/b",
+        "/puppet/v3/catalog/web%301",
+        "/puppet/v3/catalog/web01;x",
+    ] {
+        let response = client.get(path);
+        assert_eq!(response.status, 400, "{path}: {response:?}");
+        site.assert_north(&response, false, path);
+    }
+    for path in ["/a/b/c/d//e", "/a/b/c/d%20e", "/a/b/c/d;e"] {
+        let response = client.get(path);
+        assert_eq!(site.north.last().target, path);
+        site.assert_north(&response, true, path);
+    }
+}
+
+#[test]
+fn a_route_table_serves_many_at_once() {
+    let site = site(&["name = \"n\"\npool = \"north\"\npath = { prefix = \"/x\" }"]);
+    let clients: Vec<_> = (0..8)
+        .map(|n| {
+            let client = site.client(&site.ca.agent(&format!("web{n:02}")));
+            thread::spawn(move || {
+                let mut connection = client.connect().expect("connects");
+                let own = format!("/puppet/v3/catalog/web{n:02}");
+                for _ in 0..10 {
+                    assert_eq!(connection.get("/x").text(), "north");
+                    assert_eq!(connection.get(&own).json()["name"], format!("web{n:02}"));
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().expect("each gets its own");
+    }
+    site.north.wait_for_request(80, LIMIT);
+    assert_eq!(site.compilers[0].requests().len(), 80);
+}
