@@ -1,6 +1,7 @@
 //! Every limit of a listener ends, refuses or delays what it is there for, and nobody else.
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{Shutdown, TcpStream},
     thread,
@@ -51,6 +52,22 @@ fn the_last_place_is_for_whoever_comes_whichever_thread_takes_them() {
         .start();
     for _ in 0..16 {
         assert_eq!(estate.anonymous().get(CA_CERTIFICATE).status, 200);
+    }
+}
+
+#[test]
+fn workers_is_how_many_threads_serve() {
+    for workers in [1, 3] {
+        let estate = Estate::builder()
+            .proxy(move |proxy| proxy.top(&format!("workers = {workers}")))
+            .start();
+        let tasks = fs::read_dir(format!("/proc/{}/task", estate.proxy.pid())).expect("it runs");
+        let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
+        let names = tasks.flatten().filter_map(name);
+        assert_eq!(
+            names.filter(|name| name.starts_with("worker-")).count(),
+            workers
+        );
     }
 }
 
@@ -331,6 +348,9 @@ fn spoiled_head(connection: &Connection, seed: &mut Seed) -> Vec<u8> {
         None,
     );
     for _ in 0..=seed.below(4) {
+        if bytes.is_empty() {
+            break;
+        }
         let at = seed.below(bytes.len());
         match seed.below(4) {
             0 => bytes[at] = seed.number() as u8,

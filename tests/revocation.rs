@@ -269,7 +269,8 @@ fn configured(ca: &Ca) -> ProxyBuilder {
 /// An estate that judges clients by these files and this policy.
 fn trusting(ca: &Ca, policy: &str, bundle: &str, crl: &str) -> EstateBuilder {
     let (bundle, crl) = (bundle.to_owned(), crl.to_owned());
-    let table = format!("[trust]\nca = \"{{dir}}/ca.pem\"\ncrl = \"{{dir}}/crl.pem\"\n{policy}");
+    let table =
+        format!("[trust]\nca = [\"{{dir}}/ca.pem\"]\ncrl = [\"{{dir}}/crl.pem\"]\n{policy}");
     Estate::builder().ca(ca).proxy(move |proxy| {
         proxy
             .file("ca.pem", &bundle, 0o644)
