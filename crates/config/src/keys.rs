@@ -193,7 +193,9 @@ settings! {
         /// Whether `X-Client-Cert` goes with the request, beside `X-Client-Verify: SUCCESS` only and never to the CA.
         /// Trusted facts (`$trusted['extensions']`) are empty without it.
         "forward_cert": Shape::Switch, Value("false");
-        /// What the Host field says: `keep`, what the client said; `member`, the member's own name.
+        /// What the Host field says, and with it the server name (SNI) in the TLS handshake. `keep`: what the client said, and
+        /// no server name, since Jetty answers 400 where the two disagree. `member`: both name the member, for members
+        /// behind something that routes by server name. The member's certificate is verified either way.
         "host": Shape::Word(&["keep", "member"]), Value("\"keep\"");
         /// As in `[upstream]`.
         "connect_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Means("that of `[upstream]`");
