@@ -1035,7 +1035,7 @@ fn a_member_that_takes_no_handshake_in_time_is_given_up() {
         assert!(
             record["cause"]
                 .as_str()
-                .is_some_and(|cause| cause.contains(&address)),
+                .is_some_and(|cause| cause.contains(&address) && cause.contains("100ms")),
             "{record}"
         );
     }

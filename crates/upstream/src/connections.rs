@@ -4,7 +4,6 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     fmt,
-    pin::pin,
     rc::Rc,
     sync::{
         Arc, Mutex,
@@ -152,7 +151,7 @@ where
         };
         match timeout(
             connector.settings.connect_timeout,
-            self.slot_or_ready(connector, fresh),
+            self.slot_or_ready(connector),
         )
         .await
         {
@@ -187,7 +186,6 @@ where
                 since: Instant::now(),
                 connector: Arc::clone(connector),
             });
-            connector.slots.freed.notify_one();
         }
     }
 
@@ -201,29 +199,18 @@ where
         Some(idle.swap_remove(position).sender)
     }
 
-    async fn slot_or_ready(&self, connector: &Arc<Connector>, fresh: bool) -> Place<B> {
-        let slots = &connector.slots;
-        let mut asked = false;
-        loop {
-            let mut freed = pin!(slots.freed.notified());
-            // Registered before the attempt, so that a place freed in between is not missed.
-            freed.as_mut().enable();
-            if let Some(slot) = slots.try_open(connector.settings.connections_max) {
-                return Place::Slot(slot);
-            }
-            // At the limit a used connection is better than none, even where a fresh one was wished for.
-            if (!fresh || asked)
-                && let Some(sender) = self.ready(connector)
-            {
-                return Place::Ready(sender);
-            }
-            if !asked {
-                asked = true;
-                slots.wanted.fetch_add(1, Ordering::AcqRel);
-                self.crew.ask_all();
-            }
-            freed.await;
+    async fn slot_or_ready(&self, connector: &Arc<Connector>) -> Place<B> {
+        let (slots, max) = (&connector.slots, connector.settings.connections_max);
+        if let Some(slot) = slots.try_open(max) {
+            return Place::Slot(slot);
         }
+        // At the limit a used connection is better than none, even where a fresh one was wished for.
+        if let Some(sender) = self.ready(connector) {
+            return Place::Ready(sender);
+        }
+        let ticket = slots.wait();
+        self.crew.ask_all();
+        Place::Slot(ticket.slot(max).await)
     }
 
     async fn open(&self, connector: &Connector, slot: OpenSlot) -> Result<Sender<B>, DialError> {

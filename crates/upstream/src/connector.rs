@@ -1,10 +1,11 @@
 //! How one member is reached: where, by which protocol, under which name, within which limits.
 
 use std::{
+    collections::VecDeque,
     net::IpAddr,
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -83,13 +84,22 @@ impl Target {
     }
 }
 
-/// Connections to one member over all workers and generations.
+/// Connections to one member over all workers and generations, and who waits for one.
 #[derive(Debug, Default)]
 pub struct Slots {
     open: AtomicU32,
-    /// Workers that wait for others to close an idle connection.
-    pub(crate) wanted: AtomicU32,
-    pub(crate) freed: Notify,
+    /// Length of the queue, to be looked at without its lock.
+    waiting: AtomicU32,
+    queue: Mutex<Queue>,
+}
+
+/// First come, first served: at the limit a place that is given up goes to whoever has waited longest, on whichever
+/// worker, and never to a newcomer.
+#[derive(Debug, Default)]
+struct Queue {
+    tickets: VecDeque<Arc<Notify>>,
+    /// Connections that are still to be closed for those who wait.
+    wanted: u32,
 }
 
 impl Slots {
@@ -99,21 +109,90 @@ impl Slots {
     }
 
     pub(crate) fn try_open(self: &Arc<Self>, max: u32) -> Option<OpenSlot> {
-        self.open
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |open| {
-                (open < max).then_some(open + 1)
-            })
-            .ok()
-            .map(|_| OpenSlot(Arc::clone(self)))
+        let queue = self.queue();
+        (queue.tickets.is_empty() && self.open() < max).then(|| self.opened())
+    }
+
+    /// A place in the queue, and the wish that somebody closes a connection.
+    pub(crate) fn wait(self: &Arc<Self>) -> Ticket {
+        let called = Arc::new(Notify::new());
+        let mut queue = self.queue();
+        queue.tickets.push_back(Arc::clone(&called));
+        queue.wanted += 1;
+        self.counted(&mut queue);
+        Ticket { slots: Arc::clone(self), called }
     }
 
     /// Takes one of the wishes for a closed connection; true: the caller closes one.
     pub(crate) fn grant(&self) -> bool {
-        self.wanted
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |wanted| {
-                wanted.checked_sub(1)
-            })
-            .is_ok()
+        if self.waiting.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let mut queue = self.queue();
+        let wanted = queue.wanted > 0;
+        queue.wanted -= u32::from(wanted);
+        wanted
+    }
+
+    /// To be called with the queue locked.
+    fn opened(self: &Arc<Self>) -> OpenSlot {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        OpenSlot(Arc::clone(self))
+    }
+
+    /// Brings the counts in line with the queue.
+    fn counted(&self, queue: &mut Queue) {
+        let waiting = queue.tickets.len() as u32;
+        queue.wanted = queue.wanted.min(waiting);
+        self.waiting.store(waiting, Ordering::Release);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn call_first(&self) {
+        if let Some(first) = self.tickets.front() {
+            first.notify_one();
+        }
+    }
+}
+
+/// A place in the queue; dropped, it is given up.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    slots: Arc<Slots>,
+    called: Arc<Notify>,
+}
+
+impl Ticket {
+    /// Waits until a connection may be opened.
+    pub(crate) async fn slot(self, max: u32) -> OpenSlot {
+        loop {
+            if let Some(slot) = self.try_open(max) {
+                return slot;
+            }
+            self.called.notified().await;
+        }
+    }
+
+    fn try_open(&self, max: u32) -> Option<OpenSlot> {
+        let slots = &self.slots;
+        let queue = slots.queue();
+        let first = queue.tickets.front().is_some_and(|first| Arc::ptr_eq(first, &self.called));
+        (first && slots.open() < max).then(|| slots.opened())
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut queue = self.slots.queue();
+        queue.tickets.retain(|ticket| !Arc::ptr_eq(ticket, &self.called));
+        self.slots.counted(&mut queue);
+        // There may be another place, or this one was given up.
+        queue.call_first();
     }
 }
 
@@ -123,8 +202,9 @@ pub(crate) struct OpenSlot(Arc<Slots>);
 
 impl Drop for OpenSlot {
     fn drop(&mut self) {
+        let queue = self.0.queue();
         self.0.open.fetch_sub(1, Ordering::AcqRel);
-        self.0.freed.notify_one();
+        queue.call_first();
     }
 }
 
@@ -244,5 +324,27 @@ mod tests {
         assert!(first.is_some() && slots.try_open(1).is_none());
         drop(first);
         assert_eq!(slots.open(), 0);
+    }
+
+    #[test]
+    fn a_place_goes_to_whoever_waited_longest_and_to_no_newcomer() {
+        let slots = Arc::new(Slots::default());
+        let held = slots.try_open(1);
+        let (first, second) = (slots.wait(), slots.wait());
+        assert!(slots.grant() && slots.grant() && !slots.grant(), "a wish each");
+        drop(held);
+        assert!(slots.try_open(1).is_none() && second.try_open(1).is_none());
+        let slot = first.try_open(1);
+        assert!(slot.is_some());
+        drop((first, slot));
+        assert!(second.try_open(1).is_some());
+    }
+
+    #[test]
+    fn who_gives_up_waiting_takes_the_wish_along() {
+        let slots = Arc::new(Slots::default());
+        let _held = slots.try_open(1);
+        drop(slots.wait());
+        assert!(!slots.grant());
     }
 }
