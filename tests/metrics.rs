@@ -269,6 +269,46 @@ fn a_members_tls_that_fails_is_told_apart_and_a_retry_is_counted() {
 }
 
 #[test]
+fn limits_of_bodies_are_counted() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("idle_timeout = \"300ms\"")
+        .start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let hit = |limit: &str, least: f64| {
+        let labels = [("listener", "agents"), ("limit", limit)];
+        estate
+            .proxy
+            .wait_for_metric("proscenium_limits_hit_total", &labels, least);
+    };
+    let request = "/puppet-ca/v1/certificate_request/web02";
+    let large = vec![b'x'; 20 << 10];
+    let answer = estate.anonymous().request("PUT", request, &[], &large);
+    assert_eq!(answer.status, 413);
+    hit("body", 1.0);
+    // A client that stops in the middle of its body, then a member that does.
+    let mut stopping = client.connect().expect("connects");
+    let head = stopping.head("POST", CATALOG, &[], Some(1000));
+    stopping.send_raw(&head).expect("is taken");
+    stopping.send_raw(b"facts").expect("is taken");
+    assert_eq!(stopping.read_response().expect("is answered").status, 408);
+    hit("body_timeout", 1.0);
+    let gate = Gate::new();
+    gate.hold();
+    let held = gate.clone();
+    estate.compilers[0].answer(move |_| Some(Reply::stream(300_000).gate_after(100_000, &held)));
+    client
+        .try_request("GET", CATALOG, &[], b"")
+        .expect_err("breaks off");
+    hit("body_timeout", 2.0);
+    let record =
+        |record: &serde_json::Value| record["reason"] == "body-timeout" && record["status"] == 200;
+    assert_eq!(estate.proxy.wait_for_record(record)["ended_by"], "member");
+    gate.release();
+}
+
+#[test]
 fn trust_and_generation_are_told_as_they_stand() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.listener("idle_timeout = \"10m\""))

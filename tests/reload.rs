@@ -255,6 +255,30 @@ fn equal_input_is_a_recorded_no_op() {
 }
 
 #[test]
+fn reloads_asked_for_at_once_are_done_one_after_the_other() {
+    let estate = Estate::start();
+    estate.ca.renew_crl();
+    estate.proxy.write_crl();
+    let results: Vec<String> = thread::scope(|scope| {
+        let asking: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| estate.proxy.reload()))
+            .collect();
+        let told = asking
+            .into_iter()
+            .map(|asking| asking.join().expect("asks"));
+        told.filter_map(|told| told["result"].as_str().map(str::to_owned))
+            .collect()
+    });
+    let count = |result: &str| results.iter().filter(|found| *found == result).count();
+    assert_eq!(
+        (count("applied"), count("unchanged")),
+        (1, 7),
+        "{results:?}"
+    );
+    assert_eq!(estate.proxy.generation(), 2);
+}
+
+#[test]
 fn a_listener_is_added_moved_and_removed_and_its_address_is_free_then() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
