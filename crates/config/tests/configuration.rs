@@ -256,6 +256,18 @@ fn the_readme_shows_the_six_lines() {
     assert!(readme.contains(&format!("```toml{SIX_LINES}```")));
 }
 
+/// Each block marked as TOML is a whole configuration, which a reader may copy.
+#[test]
+fn each_configuration_in_the_documents_is_right() {
+    let blocks: Vec<_> = documents().iter().flat_map(toml_blocks).collect();
+    assert!(blocks.len() >= 4, "the blocks are found: {blocks:?}");
+    for (place, text) in blocks {
+        let report = config::check_text(&place, &text);
+        assert_eq!(report.count(config::Severity::Error), 0, "{report}");
+        load(&text);
+    }
+}
+
 /// What is commented out in the installed file is right too, and says what the defaults are.
 #[test]
 fn the_installed_file_names_every_default() {
@@ -378,20 +390,44 @@ fn reports_of_damaged_texts_can_be_rendered() {
 }
 
 fn examples() -> Vec<(String, String)> {
-    let mut paths: Vec<_> = fs::read_dir(project("conf"))
-        .expect("the directory of examples")
+    files("conf", "toml")
+}
+
+fn documents() -> Vec<(String, String)> {
+    ["", "docs", "docs/decisions"]
+        .into_iter()
+        .flat_map(|folder| files(folder, "md"))
+        .collect()
+}
+
+/// Files of a folder of the project by their extension, each with its text.
+fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
+    let mut paths: Vec<_> = fs::read_dir(project(folder))
+        .expect("a folder of the project")
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "toml")
-        })
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
         .collect();
     paths.sort();
     let read = |path: &Path| {
         (
             path.display().to_string(),
-            fs::read_to_string(path).expect("an example"),
+            fs::read_to_string(path).expect("a file of the project"),
         )
     };
     paths.iter().map(|path| read(path)).collect()
+}
+
+/// Each with the file and the line it begins after.
+fn toml_blocks((name, text): &(String, String)) -> Vec<(String, String)> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines().enumerate();
+    while let Some((number, _)) = lines.find(|(_, line)| *line == "```toml") {
+        let block: String = lines
+            .by_ref()
+            .take_while(|(_, line)| *line != "```")
+            .map(|(_, line)| format!("{line}\n"))
+            .collect();
+        blocks.push((format!("{name} after line {}", number + 1), block));
+    }
+    blocks
 }
