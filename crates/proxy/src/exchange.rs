@@ -26,7 +26,7 @@ use crate::{
     respond,
     sanitize::{Insane, Sane, host_of, is_server_wide, sanitize},
     settings::HostRule,
-    worker::Worker,
+    worker::{RequestId, Worker},
 };
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -46,7 +46,7 @@ pub(crate) async fn handle(
     // One request sees one generation from start to end.
     let generation = worker.current();
     let (head, incoming) = request.into_parts();
-    let request_id = format!("{:016x}{:016x}", worker.random(), worker.random());
+    let request_id = worker.request_id();
     let mut exchanged = Exchanged::begin(&worker, &conn, &generation, &head, incoming, &request_id);
     let standing = conn.standing(&generation.trust);
     exchanged.identified(&standing);
@@ -82,7 +82,7 @@ async fn pass(
     generation: &Generation,
     standing: &Standing,
     head: request::Parts,
-    request_id: &str,
+    request_id: &RequestId,
     exchanged: &mut Exchanged,
 ) -> Result<Exchange<RequestBody>, ProxyError> {
     if is_server_wide(&head) {
@@ -166,7 +166,7 @@ fn admit_body(
 }
 
 /// Sets what is said of the connection, one value each.
-fn tell_of_connection(scrubbed: &mut Scrubbed, conn: &Conn, request_id: &str, upload: &Upload) {
+fn tell_of_connection(scrubbed: &mut Scrubbed, conn: &Conn, request_id: &RequestId, upload: &Upload) {
     if let Some(host) = scrubbed.headers().get(HOST).cloned() {
         scrubbed.set(X_FORWARDED_HOST, host);
     }
@@ -176,7 +176,7 @@ fn tell_of_connection(scrubbed: &mut Scrubbed, conn: &Conn, request_id: &str, up
     scrubbed.set(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
     scrubbed.set(
         X_REQUEST_ID,
-        HeaderValue::from_str(request_id).expect("hexadecimal digits"),
+        HeaderValue::from_bytes(request_id.as_bytes()).expect("hexadecimal digits"),
     );
     if upload.length_unknown() {
         // hyper would drop a GET's body of unknown length without this.
@@ -199,7 +199,7 @@ struct Outgoing<'a> {
     method: &'a Method,
     target: &'a Uri,
     scrubbed: &'a Scrubbed,
-    request_id: &'a str,
+    request_id: &'a RequestId,
 }
 
 impl Attempts<'_> {
@@ -213,9 +213,15 @@ impl Attempts<'_> {
         let mut tried = Vec::new();
         let mut attempts = 0;
         let mut last: Option<ProxyError> = None;
+        let mut reused = false;
         loop {
             let lease = match self.pick(&tried) {
                 Ok(lease) => lease,
+                // A kept connection that breaks tells little of its member: with nobody else to ask, a new one shows.
+                Err(PickError::AllTried) if std::mem::take(&mut reused) => {
+                    tried.clear();
+                    continue;
+                }
                 Err(error) => return Err(last.unwrap_or_else(|| self.unavailable(error))),
             };
             let member = Arc::clone(lease.member().address());
@@ -262,6 +268,7 @@ impl Attempts<'_> {
                     if policy.judge(&failure, &progress) == RetryVerdict::GiveUp {
                         return Err(error);
                     }
+                    reused = failure.reused;
                     if failure.blames_member() {
                         tried.push(lease.index());
                     }

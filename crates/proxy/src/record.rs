@@ -28,7 +28,7 @@ use crate::{
     connection::Conn,
     error::ProxyError,
     generation::Generation,
-    worker::{Phase, Worker},
+    worker::{Phase, RequestId, Worker},
 };
 
 /// What ended an exchange.
@@ -70,7 +70,7 @@ impl Exchanged {
         generation: &Arc<Generation>,
         head: &request::Parts,
         incoming: Incoming,
-        request_id: &str,
+        request_id: &RequestId,
     ) -> Self {
         let mut record = AccessRecord::new(
             SystemTime::now(),
@@ -245,6 +245,7 @@ impl Exchanged {
         }
         let settings = self.generation.settings;
         let conn = Rc::clone(&self.conn);
+        let requests = conn.requests.get();
         tokio::task::spawn_local(async move {
             let dropped = timeout(
                 settings.discard_timeout,
@@ -254,8 +255,10 @@ impl Exchanged {
             if dropped != Ok(true) {
                 conn.metrics.limit(Limit::Discard);
             }
-            // What was read meanwhile were no bytes of a next head.
-            conn.activity.enter(Stage::Idle);
+            // What was read meanwhile were no bytes of a next head, unless its request is under way by now.
+            if conn.requests.get() == requests {
+                conn.activity.enter(Stage::Idle);
+            }
         });
     }
 
@@ -335,7 +338,7 @@ async fn drop_at_most(mut rest: Incoming, limit: u64) -> bool {
     true
 }
 
-fn spoken(head: &request::Parts, request_id: &str) -> SpokenCopy {
+fn spoken(head: &request::Parts, request_id: &RequestId) -> SpokenCopy {
     let field = |name| HeaderMap::get(&head.headers, name).map(http::HeaderValue::as_bytes);
     SpokenCopy::of(&Spoken {
         method: Some(head.method.as_str().as_bytes()),

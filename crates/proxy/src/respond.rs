@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode, Version,
-    header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER},
+    header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING},
     response::Parts,
 };
 use identity::{X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
@@ -202,6 +202,10 @@ pub(crate) fn from_member(
     body: ResponseBody,
     close: bool,
 ) -> Response<ResponseBody> {
+    if head.headers.contains_key(TRANSFER_ENCODING) {
+        // The body was read by its chunks; a length beside them would frame another one (RFC 9112 §6.3).
+        head.headers.remove(CONTENT_LENGTH);
+    }
     upstream::hop_by_hop(&mut head.headers);
     // What is said upstream of a client is nobody's business downstream.
     for name in [&X_CLIENT_VERIFY, &X_CLIENT_DN, &X_CLIENT_CERT] {

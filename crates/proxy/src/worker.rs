@@ -172,6 +172,11 @@ impl Worker {
             .clone()
     }
 
+    /// A request's name in the member's log and in ours.
+    pub(crate) fn request_id(&self) -> RequestId {
+        RequestId::new(self.random(), self.random())
+    }
+
     /// A number that no client can foresee well enough to matter: request ids and spreads, no secrets (splitmix64).
     pub(crate) fn random(&self) -> u64 {
         let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -179,6 +184,22 @@ impl Worker {
         let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
+    }
+}
+
+/// What `X-Request-Id` says: 32 hexadecimal digits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestId([u8; 32]);
+
+impl RequestId {
+    fn new(high: u64, low: u64) -> Self {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let number = (u128::from(high) << 64) | u128::from(low);
+        Self(std::array::from_fn(|index| DIGITS[(number >> (124 - 4 * index)) as usize & 15]))
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 

@@ -30,12 +30,26 @@ pub(crate) fn push(line: &mut Vec<u8>, text: Kept<'_>, place: Place) {
 }
 
 fn is_plain(byte: u8, place: Place) -> bool {
-    match byte {
-        b'"' | b'\\' => false,
-        b' ' => place != Place::Bare,
-        _ => byte.is_ascii_graphic(),
-    }
+    let plain = if place == Place::Bare { PLAIN_BARE } else { PLAIN_QUOTED };
+    PLAIN[usize::from(byte)] & plain != 0
 }
+
+const PLAIN_QUOTED: u8 = 1;
+const PLAIN_BARE: u8 = 2;
+
+/// Where each byte may stand as it is. A table, because every byte of every line passes here.
+const PLAIN: [u8; 256] = {
+    let mut plain = [0; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        if byte != b'"' && byte != b'\\' {
+            plain[byte as usize] = PLAIN_QUOTED | PLAIN_BARE;
+        }
+        byte += 1;
+    }
+    plain[b' ' as usize] = PLAIN_QUOTED;
+    plain
+};
 
 fn push_hex(line: &mut Vec<u8>, byte: u8, place: Place) {
     if place == Place::Json {
