@@ -556,6 +556,54 @@ fn a_get_goes_again_after_a_reset_before_the_first_byte() {
 }
 
 #[test]
+fn a_get_goes_again_to_the_only_member_where_a_kept_connection_broke() {
+    let estate = one_worker(Estate::builder()).compilers(1).start();
+    let mut connection = connection(&estate);
+    assert_eq!(connection.get(FILE).status, 200);
+    estate.forget();
+    let failed = AtomicBool::new(false);
+    estate.compilers[0].answer(move |request| {
+        (!request.is_probe() && !failed.swap(true, Ordering::SeqCst)).then(Reply::reset)
+    });
+    assert_eq!(connection.get(FILE).status, 200);
+    let seen = estate.far_end();
+    assert_eq!(seen.len(), 2);
+    assert_ne!(
+        seen[0].connection, seen[1].connection,
+        "on a new connection"
+    );
+    // What breaks on a new connection is the member's doing.
+    estate.forget();
+    estate.compilers[0].answer(|request| (!request.is_probe()).then(Reply::reset));
+    assert_eq!(connection.get(FILE).status, 502);
+    assert!(estate.far_end().len() <= 2, "{:?}", shares(&estate));
+}
+
+#[test]
+fn a_connection_that_closes_just_then_loses_no_get_and_doubles_no_post() {
+    let estate = one_worker(Estate::builder()).compilers(1).start();
+    let mut connection = connection(&estate);
+    let mut answered = 0;
+    for n in 0..150 {
+        assert_eq!(connection.get(FILE).status, 200);
+        estate.compilers[0].close_connections();
+        assert_eq!(connection.get(FILE).status, 200, "GET {n}");
+        estate.compilers[0].close_connections();
+        let target = format!("{CATALOG}&n={n}");
+        let response = connection.request("POST", &target, &[], b"facts");
+        assert!([200, 502].contains(&response.status), "{response:?}");
+        answered += usize::from(response.status == 200);
+        let seen = estate
+            .far_end()
+            .iter()
+            .filter(|request| request.target == target)
+            .count();
+        assert!(seen <= 1, "{n}");
+    }
+    assert!(answered > 0);
+}
+
+#[test]
 fn a_get_does_not_go_again_once_a_byte_of_an_answer_has_come() {
     for answer in ["HTTP/1.1 200 OK\r\nContent-", "HTTP/1.1 abc\r\n\r\n", "H"] {
         let estate = Estate::start();

@@ -566,6 +566,11 @@ fn no_continue_comes_with_a_refusal() {
         // The body was never asked for: what comes next could be it or a request, so nothing may.
         assert!(connection.is_closed_within(LIMIT), "{target}");
     }
+    let mut anyone = estate.anonymous().connect().expect("connects");
+    let head = anyone.head("PUT", REQUEST, &expect, Some(ENROLMENT_BYTES_MAX + 1));
+    anyone.send_raw(&head).expect("sends");
+    let response = anyone.read_response().expect("an answer");
+    assert_eq!((response.status, response.interim.len()), (413, 0));
     estate.compilers[0].kill();
     let mut connection = connection(&estate);
     let head = connection.head("PUT", REPORT, &expect, Some(2));
