@@ -33,7 +33,7 @@ fn twenty_reloads_under_load_lose_no_request() {
         // Set even where an assertion below fails, so that the scope ends.
         let _stopping = Stopping(&stop);
         for _ in 0..CONNECTIONS / 2 {
-            scope.spawn(|| ask_until(&stop, &asked, &client));
+            scope.spawn(|| ask_until(&stop, &asked, &client, CA_CERTIFICATE));
         }
         let mut members = vec![estate.compilers[0].address()];
         set_members(&estate, &all_members(&estate), &members);
@@ -69,10 +69,10 @@ fn twenty_reloads_under_load_lose_no_request() {
 }
 
 /// One connection's requests, one after the other, all of which must be answered well.
-fn ask_until(stop: &AtomicBool, asked: &AtomicUsize, client: &Client) {
+fn ask_until(stop: &AtomicBool, asked: &AtomicUsize, client: &Client, target: &str) {
     let mut connection = client.connect().expect("connects");
     while !stop.load(Ordering::SeqCst) {
-        let answer = connection.get(CA_CERTIFICATE);
+        let answer = connection.get(target);
         assert_eq!(answer.status, 200, "{answer:?}");
         assert!(!answer.says_close(), "a reload closes no connection");
         asked.fetch_add(1, Ordering::SeqCst);
@@ -252,6 +252,49 @@ fn equal_input_is_a_recorded_no_op() {
         2.0
     );
     assert_eq!(metrics.sum("proscenium_generation", &[]), 1.0);
+}
+
+#[test]
+fn a_pool_whose_members_are_all_replaced_answers_every_request() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let (first, second) = (
+        vec![estate.compilers[0].address()],
+        vec![estate.compilers[1].address()],
+    );
+    set_members(&estate, &all_members(&estate), &first);
+    estate.proxy.reload_applied();
+    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let _stopping = Stopping(&stop);
+        for _ in 0..4 {
+            scope.spawn(|| ask_until(&stop, &asked, &client, CATALOG));
+        }
+        for turn in 0..10 {
+            let (from, to) = if turn % 2 == 0 {
+                (&first, &second)
+            } else {
+                (&second, &first)
+            };
+            set_members(&estate, from, to);
+            estate.proxy.reload_applied();
+            let enough = asked.load(Ordering::SeqCst) + 10;
+            wait_until(LIMIT, || {
+                (asked.load(Ordering::SeqCst) >= enough).then_some(())
+            });
+        }
+    });
+    for compiler in &estate.compilers {
+        assert!(!compiler.requests().is_empty(), "{}", compiler.name());
+    }
+    // Another check forgets what the one before has shown; its own first probe is made before it counts.
+    estate.proxy.edit_config(
+        "[pools.compilers]",
+        "[pools.compilers]\ncheck = { type = \"tcp\" }",
+    );
+    estate.proxy.reload_applied();
+    assert_eq!(client.get(CATALOG).status, 200);
 }
 
 #[test]
@@ -487,7 +530,7 @@ fn a_crl_of_a_hundred_thousand_entries_is_loaded_while_requests_run() {
     thread::scope(|scope| {
         let _stopping = Stopping(&stop);
         for _ in 0..4 {
-            scope.spawn(|| ask_until(&stop, &asked, &client));
+            scope.spawn(|| ask_until(&stop, &asked, &client, CA_CERTIFICATE));
         }
         estate.proxy.write_crl();
         let reload = scope.spawn(|| estate.proxy.reload());

@@ -103,8 +103,14 @@ impl App {
 
     fn connections(&self) -> u32 {
         let state = self.state();
-        let listeners = state.bound.iter().map(|bound| &bound.listener).chain(&state.retired);
-        listeners.map(|listener| listener.connections.inside()).sum()
+        let listeners = state
+            .bound
+            .iter()
+            .map(|bound| &bound.listener)
+            .chain(&state.retired);
+        listeners
+            .map(|listener| listener.connections.inside())
+            .sum()
     }
 }
 
@@ -115,7 +121,10 @@ impl App {
 pub fn run(options: &Options) -> Result<(), StartError> {
     // Files written by us (access log, socket) are nobody else's to read.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
-    let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build()?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(8)
+        .build()?;
     runtime.block_on(async {
         let app = start(options).await?;
         serve(&app).await
@@ -137,22 +146,36 @@ async fn start(options: &Options) -> Result<Arc<App>, StartError> {
         .map_err(StartError::AccessLog)?;
     let mut sockets = Vec::new();
     for settings in &config.listeners {
-        sockets.push((settings, listener::bind(settings.address, config.workers, false)?));
+        sockets.push((
+            settings,
+            listener::bind(settings.address, config.workers, false)?,
+        ));
     }
     let cell = Arc::new(ArcSwap::from_pointee(generation));
     let _ = lasting.cell.set(Arc::clone(&cell));
-    let shared = Arc::new(Shared::new(Arc::clone(&cell), Arc::clone(&lasting.metrics), sink.handle()));
+    let shared = Arc::new(Shared::new(
+        Arc::clone(&cell),
+        Arc::clone(&lasting.metrics),
+        sink.handle(),
+    ));
     let generation = cell.load_full();
-    adopt(&generation, &shared);
+    adopt(&generation, &shared, &[]);
     lasting.metrics.generation(generation.number);
     let workers = WorkerThreads::start(config.workers, &shared)?;
     let mut bound = Vec::new();
     for (settings, sockets) in sockets {
         let listener = Arc::new(Listener::new(&settings.name));
-        let address = sockets.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(settings.address);
+        let address = sockets
+            .first()
+            .and_then(|socket| socket.local_addr().ok())
+            .unwrap_or(settings.address);
         tracing::info!(listener = %settings.name, %address, "listening");
         workers.listen(&listener, sockets).await;
-        bound.push(Bound { listener, configured: settings.address, address });
+        bound.push(Bound {
+            listener,
+            configured: settings.address,
+            address,
+        });
     }
     let state = State {
         loaded_at: SystemTime::now(),
@@ -174,11 +197,18 @@ async fn start(options: &Options) -> Result<Arc<App>, StartError> {
     Ok(Arc::new(app))
 }
 
-/// Puts the pools of a committed generation in force.
-pub(crate) fn adopt(generation: &Generation, shared: &Shared) {
-    for runtime in &generation.pools {
-        for (index, change) in runtime.pool.adopt() {
-            shared.health_changed(runtime.pool.name(), &runtime.connectors[index].address, &change);
+/// Puts the pools of a committed generation in force; of members in `answered` (pool, place in it) a good probe of
+/// their new check is known already.
+pub(crate) fn adopt(generation: &Generation, shared: &Shared, answered: &[(usize, usize)]) {
+    for (index, runtime) in generation.pools.iter().enumerate() {
+        let pool = &runtime.pool;
+        let mut changes = pool.adopt();
+        for (_, member) in answered.iter().filter(|(of, _)| *of == index) {
+            let change = pool.entries()[*member].member.probe_succeeded(pool.check());
+            changes.extend(change.map(|change| (*member, change)));
+        }
+        for (member, change) in changes {
+            shared.health_changed(pool.name(), &runtime.connectors[member].address, &change);
         }
     }
 }
@@ -198,9 +228,16 @@ async fn serve(app: &Arc<App>) -> Result<(), StartError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let socket = app.state().foundation.config.admin.socket.clone();
-    let listener = bind_admin(&socket).map_err(|source| StartError::Admin { path: socket.clone(), source })?;
+    let listener = bind_admin(&socket).map_err(|source| StartError::Admin {
+        path: socket.clone(),
+        source,
+    })?;
     let (stop_admin, stopped) = watch::channel(false);
-    let admin = tokio::spawn(admin::serve(listener, Arc::new(Operator(Arc::clone(app))), stopped));
+    let admin = tokio::spawn(admin::serve(
+        listener,
+        Arc::new(Operator(Arc::clone(app))),
+        stopped,
+    ));
     tracing::info!(generation = 1, workers = app.workers.count(), "serving");
     loop {
         tokio::select! {
@@ -230,8 +267,15 @@ async fn drain(app: &App, terminate: &mut Signal, interrupt: &mut Signal) {
     let grace = app.state().foundation.config.drain_grace;
     let open = app.connections();
     tracing::info!(connections = open, ?grace, "draining");
-    app.shared.signals.send_modify(|signals| signals.phase = Phase::Draining);
-    let names: Vec<_> = app.state().bound.iter().map(|bound| Arc::clone(&bound.listener.name)).collect();
+    app.shared
+        .signals
+        .send_modify(|signals| signals.phase = Phase::Draining);
+    let names: Vec<_> = app
+        .state()
+        .bound
+        .iter()
+        .map(|bound| Arc::clone(&bound.listener.name))
+        .collect();
     for name in &names {
         app.workers.close(name).await;
     }
@@ -245,7 +289,9 @@ async fn drain(app: &App, terminate: &mut Signal, interrupt: &mut Signal) {
     }
     let cut = app.connections();
     if cut > 0 {
-        app.shared.signals.send_modify(|signals| signals.phase = Phase::Cutting);
+        app.shared
+            .signals
+            .send_modify(|signals| signals.phase = Phase::Cutting);
         let _ = timeout(CUT_GRACE, no_connection_left(app)).await;
     }
     tracing::info!(finished = open.saturating_sub(cut), cut, took = ?began.elapsed(), "drained");
@@ -270,7 +316,10 @@ fn bind_admin(path: &Path) -> io::Result<UnixListener> {
     }
     if path.exists() {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another proscenium answers there"));
+            return Err(io::Error::new(
+                io::ErrorKind::AddrInUse,
+                "another proscenium answers there",
+            ));
         }
         fs::remove_file(path)?;
     }

@@ -2,9 +2,33 @@
 
 use std::{sync::Arc, time::Duration};
 
-use balancing::{Administrative, settings::CheckKind};
+use balancing::{Administrative, Health, settings::CheckKind};
 use proxy::{Generation, Shared};
 use tokio::{task::JoinSet, time::sleep};
+
+/// Probes once, all at the same time, the members of pools in which a commit of `next` would leave nobody known to be
+/// up: so requests that come right after it find somebody. Yields those that answered well, by pool and place in it.
+pub(crate) async fn first(next: &Generation, current: &Generation) -> Vec<(usize, usize)> {
+    let mut asking = JoinSet::new();
+    for (pool, runtime) in next.pools.iter().enumerate() {
+        let check = runtime.pool.check();
+        let mut before = current.pools.iter().map(|before| &before.pool);
+        let kept = before.any(|before| before.name() == runtime.pool.name() && before.check() == check);
+        let mut members = runtime.pool.entries().iter().map(|entry| &entry.member);
+        let known = kept && members.any(|member| member.health() != Health::Unknown);
+        if known || check.kind == CheckKind::None {
+            continue;
+        }
+        for (member, connector) in runtime.connectors.iter().enumerate() {
+            let (connector, check) = (Arc::clone(connector), check.clone());
+            asking.spawn(async move {
+                let probed = upstream::probe(&connector, &check).await;
+                probed.ok().map(|()| (pool, member))
+            });
+        }
+    }
+    asking.join_all().await.into_iter().flatten().collect()
+}
 
 /// Starts a task for each member whose pool has a check. Dropping the set ends them.
 pub(crate) fn start(generation: &Arc<Generation>, shared: &Arc<Shared>) -> JoinSet<()> {
@@ -14,13 +38,23 @@ pub(crate) fn start(generation: &Arc<Generation>, shared: &Arc<Shared>) -> JoinS
             continue;
         }
         for member in 0..runtime.connectors.len() {
-            tasks.spawn(probe_for_ever(Arc::clone(generation), Arc::clone(shared), pool, member));
+            tasks.spawn(probe_for_ever(
+                Arc::clone(generation),
+                Arc::clone(shared),
+                pool,
+                member,
+            ));
         }
     }
     tasks
 }
 
-async fn probe_for_ever(generation: Arc<Generation>, shared: Arc<Shared>, pool: usize, member: usize) {
+async fn probe_for_ever(
+    generation: Arc<Generation>,
+    shared: Arc<Shared>,
+    pool: usize,
+    member: usize,
+) {
     let runtime = &generation.pools[pool];
     let (check, connector) = (runtime.pool.check(), &runtime.connectors[member]);
     let state = &runtime.pool.entries()[member].member;

@@ -140,8 +140,9 @@ impl App {
                 &generation,
             )
         };
+        let answered = probes::first(&generation, &self.generation()).await;
+        adopt(&generation, &self.shared, &answered);
         self.shared.current.store(Arc::clone(&generation));
-        adopt(&generation, &self.shared);
         self.lasting.metrics.generation(generation.number);
         self.shared
             .signals
