@@ -73,7 +73,11 @@ pub struct Listener {
 impl Listener {
     /// A listener without connections.
     pub fn new(name: &str) -> Self {
-        Self { name: Arc::from(name), connections: Arc::default(), handshakes: Arc::default() }
+        Self {
+            name: Arc::from(name),
+            connections: Arc::default(),
+            handshakes: Arc::default(),
+        }
     }
 }
 
@@ -142,7 +146,10 @@ pub async fn accept_loop<L, S, F>(
 
 /// A place among the listener's connections; `None`: the listener was removed.
 async fn place<L: Live>(listener: &Listener, live: &L) -> Option<Permit> {
-    let limit = || live.current(&listener.name).map_or(u32::MAX, |(current, _)| current.settings.connections_max);
+    let limit = || {
+        live.current(&listener.name)
+            .map_or(u32::MAX, |(current, _)| current.settings.connections_max)
+    };
     if let Some(permit) = listener.connections.try_enter(limit()) {
         return Some(permit);
     }
@@ -162,12 +169,24 @@ async fn handshake<L: Live>(
     let began = Instant::now();
     let (current, _) = live.current(&listener.name)?;
     let ended = |failure: Option<(&'static str, &str)>| {
-        live.handshake_ended(&listener.name, HandshakeEnd { client, took: began.elapsed(), failure });
+        live.handshake_ended(
+            &listener.name,
+            HandshakeEnd {
+                client,
+                took: began.elapsed(),
+                failure,
+            },
+        );
     };
     let local = stream.local_addr().ok()?;
     // Small answers must not wait for the peer's acknowledgement.
     let _ = stream.set_nodelay(true);
-    match timeout(current.settings.handshake_timeout, agree(listener, live, &current, stream)).await {
+    match timeout(
+        current.settings.handshake_timeout,
+        agree(listener, live, &current, stream),
+    )
+    .await
+    {
         Ok(Ok(stream)) => {
             let tls = TlsFacts::of(stream.get_ref().1, began.elapsed());
             // Judged by what is in force now: the handshake may have begun under an older trust store, and a
@@ -197,7 +216,10 @@ async fn handshake<L: Live>(
             None
         }
         Err(_) => {
-            ended(Some(("handshake-timeout", "the client did not finish its handshake in time")));
+            ended(Some((
+                "handshake-timeout",
+                "the client did not finish its handshake in time",
+            )));
             None
         }
     }
@@ -214,7 +236,10 @@ async fn agree<L: Live>(
     if stream.peek(&mut [0]).await? == 0 {
         return Err(io::Error::new(io::ErrorKind::ConnectionAborted, Unspoken));
     }
-    let limit = || live.current(&listener.name).map_or(u32::MAX, |(current, _)| current.settings.handshakes_max);
+    let limit = || {
+        live.current(&listener.name)
+            .map_or(u32::MAX, |(current, _)| current.settings.handshakes_max)
+    };
     let _permit = match listener.handshakes.try_enter(limit()) {
         Some(permit) => permit,
         None => {
@@ -222,7 +247,9 @@ async fn agree<L: Live>(
             listener.handshakes.enter(limit).await
         }
     };
-    TlsAcceptor::from(Arc::clone(&current.tls)).accept(stream).await
+    TlsAcceptor::from(Arc::clone(&current.tls))
+        .accept(stream)
+        .await
 }
 
 /// A peer that connected and went away without a byte.
@@ -233,7 +260,9 @@ struct Unspoken;
 /// A short reason for metrics and records, and the whole story.
 fn reason_of(error: &io::Error) -> (&'static str, String) {
     let story = error.to_string();
-    let Some(source) = error.get_ref() else { return ("connection-lost", story) };
+    let Some(source) = error.get_ref() else {
+        return ("connection-lost", story);
+    };
     if source.is::<Unspoken>() {
         return ("unspoken", story);
     }
@@ -245,7 +274,9 @@ fn reason_of(error: &io::Error) -> (&'static str, String) {
         }
         Some(rustls::Error::AlertReceived(_)) => "client-alert",
         Some(rustls::Error::PeerIncompatible(_)) => "nothing-in-common",
-        Some(rustls::Error::InvalidMessage(_) | rustls::Error::InappropriateMessage { .. }) => "not-tls",
+        Some(rustls::Error::InvalidMessage(_) | rustls::Error::InappropriateMessage { .. }) => {
+            "not-tls"
+        }
         Some(_) => "handshake-failed",
     };
     (reason, story)
@@ -253,5 +284,10 @@ fn reason_of(error: &io::Error) -> (&'static str, String) {
 
 /// The peer went away while it waited in the queue.
 fn aborted(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::Interrupted)
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
 }

@@ -74,7 +74,8 @@ impl Activity {
 
     /// Since when nothing happened on an idle connection: its last answer may still be on its way out.
     pub fn idle_since(&self) -> Instant {
-        self.instant(&self.since).max(self.instant(&self.last_write))
+        self.instant(&self.since)
+            .max(self.instant(&self.last_write))
     }
 
     /// When the last byte was read, or the connection began.
@@ -106,7 +107,8 @@ impl Activity {
     fn flushed(&self, pending: bool) {
         let stalled = self.write_stalled.load(Ordering::Relaxed);
         if pending && stalled == 0 {
-            self.write_stalled.store(self.now().max(1), Ordering::Relaxed);
+            self.write_stalled
+                .store(self.now().max(1), Ordering::Relaxed);
         } else if !pending && stalled > 0 {
             self.write_stalled.store(0, Ordering::Relaxed);
         }
@@ -142,7 +144,11 @@ impl<T> Timed<T> {
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Timed<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buffer);
         if polled.is_ready() && buffer.filled().len() > before {
@@ -153,7 +159,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Timed<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
         self.activity.wrote(polled.is_pending());
         polled

@@ -69,7 +69,10 @@ impl TlsFacts {
                 Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
                 _ => "TLSv1.3",
             },
-            cipher: connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()).unwrap_or("-"),
+            cipher: connection
+                .negotiated_cipher_suite()
+                .and_then(|suite| suite.suite().as_str())
+                .unwrap_or("-"),
             server_name: connection.server_name().map(Arc::from),
             resumed: connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed),
             took,
@@ -114,9 +117,14 @@ impl Standing {
     fn of(judgement: Judgement) -> Self {
         let identity = &judgement.identity;
         Self {
-            headers: Arc::new(IdentityHeaders::new(identity, judgement.presented.first().map(AsRef::as_ref))),
+            headers: Arc::new(IdentityHeaders::new(
+                identity,
+                judgement.presented.first().map(AsRef::as_ref),
+            )),
             verdict: identity.verdict().to_string().into(),
-            certname: identity.agent().map(|agent| agent.certname().as_str().into()),
+            certname: identity
+                .agent()
+                .map(|agent| agent.certname().as_str().into()),
             judgement,
         }
     }

@@ -18,9 +18,13 @@ impl Gate {
     /// Takes a place, or says that all `max` are taken.
     pub fn try_enter(self: &Arc<Self>, max: u32) -> Option<Permit> {
         self.inside
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |inside| (inside < max).then_some(inside + 1))
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |inside| {
+                (inside < max).then_some(inside + 1)
+            })
             .ok()
-            .map(|_| Permit { gate: Arc::clone(self) })
+            .map(|_| Permit {
+                gate: Arc::clone(self),
+            })
     }
 
     /// Takes a place, waiting for one where all are taken. `limit` is asked again each time a place is freed.

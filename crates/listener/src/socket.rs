@@ -25,7 +25,11 @@ pub struct BindError {
 ///
 /// # Errors
 /// [`BindError`] names the address and what to do.
-pub fn bind(address: SocketAddr, count: usize, kept: bool) -> Result<Vec<std::net::TcpListener>, BindError> {
+pub fn bind(
+    address: SocketAddr,
+    count: usize,
+    kept: bool,
+) -> Result<Vec<std::net::TcpListener>, BindError> {
     let fail = |source| BindError { address, source };
     if !kept && address.port() != 0 {
         open(address, false).map_err(fail)?;
@@ -41,7 +45,11 @@ pub fn bind(address: SocketAddr, count: usize, kept: bool) -> Result<Vec<std::ne
 }
 
 fn open(address: SocketAddr, share: bool) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         // `[::]` also takes IPv4, as operators expect of an agents' port.
@@ -60,11 +68,17 @@ fn open(address: SocketAddr, share: bool) -> io::Result<std::net::TcpListener> {
 
 fn explain(source: &io::Error) -> String {
     match source.kind() {
-        io::ErrorKind::AddrInUse => format!("{source}; another program listens there (`ss -ltnp` shows which)"),
-        io::ErrorKind::PermissionDenied => {
-            format!("{source}; ports below 1024 need CAP_NET_BIND_SERVICE (in the service unit) or root")
+        io::ErrorKind::AddrInUse => {
+            format!("{source}; another program listens there (`ss -ltnp` shows which)")
         }
-        io::ErrorKind::AddrNotAvailable => format!("{source}; no interface of this host has that address"),
+        io::ErrorKind::PermissionDenied => {
+            format!(
+                "{source}; ports below 1024 need CAP_NET_BIND_SERVICE (in the service unit) or root"
+            )
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            format!("{source}; no interface of this host has that address")
+        }
         _ => source.to_string(),
     }
 }

@@ -24,7 +24,10 @@ pub struct Checked {
 pub fn check(options: &Options) -> Result<Checked, Report> {
     let prepared = prepared(options)?;
     let facts = facts(&prepared);
-    Ok(Checked { report: prepared.report, facts })
+    Ok(Checked {
+        report: prepared.report,
+        facts,
+    })
 }
 
 /// The configuration in effect as TOML.
@@ -38,7 +41,8 @@ pub fn effective(options: &Options, defaults: bool) -> Result<String, Report> {
 pub(crate) fn prepared(options: &Options) -> Result<Prepared, Report> {
     let loaded = files::load(options)?;
     let lasting = Lasting::new().map_err(|error| {
-        let mut report = Report::unreadable(&loaded.report.file, &std::io::Error::other("no randomness"));
+        let mut report =
+            Report::unreadable(&loaded.report.file, &std::io::Error::other("no randomness"));
         report.fail("", &error, &[]);
         report
     })?;
@@ -48,12 +52,20 @@ pub(crate) fn prepared(options: &Options) -> Result<Prepared, Report> {
 /// The names the certificates are good for, and the CRLs that clients are judged by.
 pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
     let mut facts = Vec::new();
-    for (credential, files) in prepared.credentials.iter().zip(&prepared.config.certificates) {
+    for (credential, files) in prepared
+        .credentials
+        .iter()
+        .zip(&prepared.config.certificates)
+    {
         facts.push(format!(
             "certificate {} ({}) is good for {}",
             files.chain.display(),
             credential.subject(),
-            if credential.names().is_empty() { "no name at all".to_owned() } else { credential.names().join(", ") }
+            if credential.names().is_empty() {
+                "no name at all".to_owned()
+            } else {
+                credential.names().join(", ")
+            }
         ));
     }
     let status = prepared.generation.trust.status(UnixTime::now());
@@ -67,12 +79,21 @@ pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
             if crl.expired { " HAS EXPIRED" } else { "" }
         ));
     }
-    facts.extend(status.crl_missing.iter().map(|issuer| {
-        format!("no CRL of {issuer}: certificates that it has issued are refused")
-    }));
-    facts.extend(status.unchecked.iter().map(|issuer| format!("revocation is not checked for certificates of {issuer}")));
+    facts.extend(
+        status.crl_missing.iter().map(|issuer| {
+            format!("no CRL of {issuer}: certificates that it has issued are refused")
+        }),
+    );
+    facts.extend(
+        status
+            .unchecked
+            .iter()
+            .map(|issuer| format!("revocation is not checked for certificates of {issuer}")),
+    );
     if let Some(written) = prepared.agents_copy {
-        let age = std::time::SystemTime::now().duration_since(written).unwrap_or_default();
+        let age = std::time::SystemTime::now()
+            .duration_since(written)
+            .unwrap_or_default();
         facts.push(format!(
             "the CRL is the agent's own copy, {} h old: only agent runs on this host refresh it; name another in [trust] crl",
             age.as_secs() / 3600

@@ -8,8 +8,8 @@ use std::{
 };
 
 use admin::{
-    AdministrativeState, Control, GenerationStatus, LastReload, ListenerStatus, MemberStateError, MemberStatus,
-    PoolStatus, ReloadOutcome, Status, Timestamp,
+    AdministrativeState, Control, GenerationStatus, LastReload, ListenerStatus, MemberStateError,
+    MemberStatus, PoolStatus, ReloadOutcome, Status, Timestamp,
 };
 use balancing::{Administrative, Health, settings::Algorithm};
 use proxy::{Phase, PoolRuntime};
@@ -37,10 +37,10 @@ impl Control for Operator {
                 loaded_at: state.loaded_at.into(),
                 fingerprint: state.foundation.fingerprint.to_string(),
             },
-            last_reload: state
-                .last_reload
-                .as_ref()
-                .map(|(at, outcome)| LastReload { at: (*at).into(), outcome: outcome.clone() }),
+            last_reload: state.last_reload.as_ref().map(|(at, outcome)| LastReload {
+                at: (*at).into(),
+                outcome: outcome.clone(),
+            }),
             listeners: state
                 .bound
                 .iter()
@@ -56,12 +56,25 @@ impl Control for Operator {
                     })
                 })
                 .collect(),
-            pools: generation.pools.iter().map(|runtime| pool_status(app, runtime)).collect(),
+            pools: generation
+                .pools
+                .iter()
+                .map(|runtime| pool_status(app, runtime))
+                .collect(),
             trust: trust_status(app, state.foundation.agents_copy),
             limits: BTreeMap::from([
-                ("discard_bytes_max".to_owned(), generation.settings.discard_bytes_max),
-                ("attempts_max".to_owned(), generation.settings.attempts_max.into()),
-                ("revoked_close_rate".to_owned(), generation.revoked_close_rate.into()),
+                (
+                    "discard_bytes_max".to_owned(),
+                    generation.settings.discard_bytes_max,
+                ),
+                (
+                    "attempts_max".to_owned(),
+                    generation.settings.attempts_max.into(),
+                ),
+                (
+                    "revoked_close_rate".to_owned(),
+                    generation.revoked_close_rate.into(),
+                ),
                 (
                     "access_log_queue_max".to_owned(),
                     state.foundation.config.access_log.settings.queue_max as u64,
@@ -94,19 +107,44 @@ impl Control for Operator {
         state: AdministrativeState,
     ) -> Result<MemberStatus, MemberStateError> {
         let generation = self.0.generation();
-        let Some(runtime) = generation.pools.iter().find(|runtime| &**runtime.pool.name() == pool) else {
-            let known = generation.pools.iter().map(|runtime| runtime.pool.name().to_string()).collect();
-            return Err(MemberStateError::UnknownPool { pool: pool.to_owned(), known });
+        let Some(runtime) = generation
+            .pools
+            .iter()
+            .find(|runtime| &**runtime.pool.name() == pool)
+        else {
+            let known = generation
+                .pools
+                .iter()
+                .map(|runtime| runtime.pool.name().to_string())
+                .collect();
+            return Err(MemberStateError::UnknownPool {
+                pool: pool.to_owned(),
+                known,
+            });
         };
-        let Some(index) = runtime.connectors.iter().position(|connector| &*connector.address == member) else {
-            let known = runtime.connectors.iter().map(|connector| connector.address.to_string()).collect();
-            return Err(MemberStateError::UnknownMember { pool: pool.to_owned(), member: member.to_owned(), known });
+        let Some(index) = runtime
+            .connectors
+            .iter()
+            .position(|connector| &*connector.address == member)
+        else {
+            let known = runtime
+                .connectors
+                .iter()
+                .map(|connector| connector.address.to_string())
+                .collect();
+            return Err(MemberStateError::UnknownMember {
+                pool: pool.to_owned(),
+                member: member.to_owned(),
+                known,
+            });
         };
-        runtime.pool.entries()[index].member.administer(match state {
-            AdministrativeState::Ready => Administrative::Ready,
-            AdministrativeState::Drain => Administrative::Drain,
-            AdministrativeState::Maintenance => Administrative::Maintenance,
-        });
+        runtime.pool.entries()[index]
+            .member
+            .administer(match state {
+                AdministrativeState::Ready => Administrative::Ready,
+                AdministrativeState::Drain => Administrative::Drain,
+                AdministrativeState::Maintenance => Administrative::Maintenance,
+            });
         tracing::info!(pool, member, %state, "administrative state set");
         Ok(member_status(&self.0, runtime, index))
     }
@@ -120,7 +158,9 @@ fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
             Algorithm::RoundRobin => "round-robin",
         }
         .to_owned(),
-        members: (0..runtime.connectors.len()).map(|index| member_status(app, runtime, index)).collect(),
+        members: (0..runtime.connectors.len())
+            .map(|index| member_status(app, runtime, index))
+            .collect(),
     }
 }
 
@@ -148,13 +188,19 @@ fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus
 fn trust_status(app: &App, agents_copy: Option<SystemTime>) -> admin::TrustStatus {
     let status = app.generation().trust.status(UnixTime::now());
     let age = agents_copy.map(|written| age(written).as_secs());
-    let stamp = |time: UnixTime| Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
+    let stamp = |time: UnixTime| {
+        Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
+    };
     admin::TrustStatus {
         generation: status.generation,
         cas: status
             .cas
             .into_iter()
-            .map(|ca| admin::CaStatus { subject: ca.subject, not_after: stamp(ca.not_after), source: ca.source })
+            .map(|ca| admin::CaStatus {
+                subject: ca.subject,
+                not_after: stamp(ca.not_after),
+                source: ca.source,
+            })
             .collect(),
         crls: status
             .crls
@@ -190,17 +236,27 @@ fn readings(app: &App) -> Readings {
             connections: app.lasting.connections(runtime.pool.name(), address),
         }
     };
-    let bound = app.state().bound.iter().map(|bound| Arc::clone(&bound.listener)).collect::<Vec<_>>();
+    let bound = app
+        .state()
+        .bound
+        .iter()
+        .map(|bound| Arc::clone(&bound.listener))
+        .collect::<Vec<_>>();
     Readings {
         trust_alarms: status.alarms.len(),
         listeners: bound
             .iter()
-            .map(|listener| ListenerReading { listener: listener.name.to_string(), handshakes: listener.handshakes.inside() })
+            .map(|listener| ListenerReading {
+                listener: listener.name.to_string(),
+                handshakes: listener.handshakes.inside(),
+            })
             .collect(),
         members: generation
             .pools
             .iter()
-            .flat_map(|runtime| (0..runtime.connectors.len()).map(move |index| member(runtime, index)))
+            .flat_map(|runtime| {
+                (0..runtime.connectors.len()).map(move |index| member(runtime, index))
+            })
             .collect(),
         crls: status
             .crls
@@ -214,7 +270,14 @@ fn readings(app: &App) -> Readings {
                 number: crl.number.parse().ok(),
             })
             .collect(),
-        cas: status.cas.into_iter().map(|ca| CaReading { subject: ca.subject, not_after: time(ca.not_after) }).collect(),
+        cas: status
+            .cas
+            .into_iter()
+            .map(|ca| CaReading {
+                subject: ca.subject,
+                not_after: time(ca.not_after),
+            })
+            .collect(),
         crl_agent_copy_age: app.state().foundation.agents_copy.map(age),
     }
 }

@@ -18,9 +18,16 @@ const RESOLVERS_MAX: usize = 8;
 /// What a worker is told.
 enum Command {
     /// Accept on this socket too.
-    Listen { listener: Arc<Listener>, socket: TcpListener, done: oneshot::Sender<()> },
+    Listen {
+        listener: Arc<Listener>,
+        socket: TcpListener,
+        done: oneshot::Sender<()>,
+    },
     /// Take what waits in the queue of this listener, then close its socket.
-    Close { name: Arc<str>, done: oneshot::Sender<()> },
+    Close {
+        name: Arc<str>,
+        done: oneshot::Sender<()>,
+    },
 }
 
 /// The worker threads of the process.
@@ -34,7 +41,9 @@ impl WorkerThreads {
     /// # Errors
     /// The system gives no thread or no event queue.
     pub(crate) fn start(count: usize, shared: &Arc<Shared>) -> io::Result<Self> {
-        let senders = (0..count.max(1)).map(|index| start(index, Arc::clone(shared))).collect::<io::Result<_>>()?;
+        let senders = (0..count.max(1))
+            .map(|index| start(index, Arc::clone(shared)))
+            .collect::<io::Result<_>>()?;
         Ok(Self { senders })
     }
 
@@ -46,20 +55,33 @@ impl WorkerThreads {
     /// Hands each worker a socket of a listener, in the place of the one it may have had. When this returns, connections
     /// that waited in the old sockets' queues are served and their address is free.
     pub(crate) async fn listen(&self, listener: &Arc<Listener>, sockets: Vec<TcpListener>) {
-        let commands = sockets
-            .into_iter()
-            .map(|socket| |done| Command::Listen { listener: Arc::clone(listener), socket, done });
+        let commands = sockets.into_iter().map(|socket| {
+            |done| Command::Listen {
+                listener: Arc::clone(listener),
+                socket,
+                done,
+            }
+        });
         self.tell(commands).await;
     }
 
     /// Has all workers close their sockets of a listener. When this returns, connections that waited in the queues are
     /// served and the address is free.
     pub(crate) async fn close(&self, name: &Arc<str>) {
-        self.tell(self.senders.iter().map(|_| |done| Command::Close { name: Arc::clone(name), done })).await;
+        self.tell(self.senders.iter().map(|_| {
+            |done| Command::Close {
+                name: Arc::clone(name),
+                done,
+            }
+        }))
+        .await;
     }
 
     /// One command to each worker, all obeyed at once; waits for every one.
-    async fn tell<C: FnOnce(oneshot::Sender<()>) -> Command>(&self, commands: impl Iterator<Item = C>) {
+    async fn tell<C: FnOnce(oneshot::Sender<()>) -> Command>(
+        &self,
+        commands: impl Iterator<Item = C>,
+    ) {
         let mut obeyed = Vec::new();
         for (sender, command) in self.senders.iter().zip(commands) {
             let (done, heard) = oneshot::channel();
@@ -75,10 +97,15 @@ impl WorkerThreads {
 
 fn start(index: usize, shared: Arc<Shared>) -> io::Result<mpsc::Sender<Command>> {
     let (sender, commands) = mpsc::channel(COMMANDS_MAX);
-    let runtime = runtime::Builder::new_current_thread().enable_all().max_blocking_threads(RESOLVERS_MAX).build()?;
-    thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
-        LocalSet::new().block_on(&runtime, work(shared, commands));
-    })?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(RESOLVERS_MAX)
+        .build()?;
+    thread::Builder::new()
+        .name(format!("worker-{index}"))
+        .spawn(move || {
+            LocalSet::new().block_on(&runtime, work(shared, commands));
+        })?;
     Ok(sender)
 }
 
@@ -89,7 +116,11 @@ async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     let mut loops: HashMap<Arc<str>, Accepting> = HashMap::new();
     while let Some(command) = commands.recv().await {
         match command {
-            Command::Listen { listener, socket, done } => {
+            Command::Listen {
+                listener,
+                socket,
+                done,
+            } => {
                 match tokio::net::TcpListener::from_std(socket) {
                     Ok(socket) => {
                         let name = Arc::clone(&listener.name);
@@ -99,7 +130,9 @@ async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
                             old.end().await;
                         }
                     }
-                    Err(error) => tracing::error!(listener = %listener.name, %error, "a worker cannot listen"),
+                    Err(error) => {
+                        tracing::error!(listener = %listener.name, %error, "a worker cannot listen")
+                    }
                 }
                 let _ = done.send(());
             }
@@ -125,7 +158,10 @@ impl Accepting {
         let listening = worker.listen(listener, socket, async {
             let _ = closed.await;
         });
-        Self { close, task: tokio::task::spawn_local(listening) }
+        Self {
+            close,
+            task: tokio::task::spawn_local(listening),
+        }
     }
 
     /// Returns once the socket is closed.

@@ -46,23 +46,40 @@ impl Explainer {
         headers: &[(String, String)],
         client: ExplainAs,
     ) -> Result<String, String> {
-        let method: Method = method.parse().map_err(|_| format!("`{method}` is no method"))?;
+        let method: Method = method
+            .parse()
+            .map_err(|_| format!("`{method}` is no method"))?;
         let (authority, target) = split(url);
         let identity = self.identity(client)?;
         let mut fields = HeaderMap::new();
         if let Some(authority) = authority {
-            fields.insert(HOST, HeaderValue::from_str(authority).map_err(|_| format!("`{authority}` is no host"))?);
+            fields.insert(
+                HOST,
+                HeaderValue::from_str(authority)
+                    .map_err(|_| format!("`{authority}` is no host"))?,
+            );
         }
         for (name, value) in headers {
-            let name: HeaderName = name.parse().map_err(|_| format!("`{name}` is no header name"))?;
-            fields.append(name, HeaderValue::from_str(value).map_err(|_| format!("`{value}` is no header value"))?);
+            let name: HeaderName = name
+                .parse()
+                .map_err(|_| format!("`{name}` is no header name"))?;
+            fields.append(
+                name,
+                HeaderValue::from_str(value)
+                    .map_err(|_| format!("`{value}` is no header value"))?,
+            );
         }
         let (scrubbed, scrubbing) = upstream::Scrubbed::new(fields);
         let mut text = String::new();
-        let mut say = |line: std::fmt::Arguments<'_>| writeln!(text, "{line}").expect("writing to a String cannot fail");
+        let mut say = |line: std::fmt::Arguments<'_>| {
+            writeln!(text, "{line}").expect("writing to a String cannot fail")
+        };
         say(format_args!("client   {}", describe(&identity)));
         if scrubbing.identity + scrubbing.underscore > 0 {
-            say(format_args!("headers  {} removed before routing", scrubbing.identity + scrubbing.underscore));
+            say(format_args!(
+                "headers  {} removed before routing",
+                scrubbing.identity + scrubbing.underscore
+            ));
         }
         let uri: Uri = match target.parse() {
             Ok(uri) => uri,
@@ -82,7 +99,10 @@ impl Explainer {
         let explanation = self.0.routes.explain(&Question {
             method: &method,
             path,
-            host: scrubbed.headers().get(HOST).and_then(|host| host.to_str().ok()),
+            host: scrubbed
+                .headers()
+                .get(HOST)
+                .and_then(|host| host.to_str().ok()),
             headers: scrubbed.headers(),
             identity: &identity,
             failed_is_forwarded: false,
@@ -91,19 +111,40 @@ impl Explainer {
             say(format_args!("{step}"));
         }
         match &explanation.decision {
-            Decision::Status => say(format_args!("answer   here: 200 `running` while a compiler is available, else 503 `error`")),
-            Decision::Refuse(refusal) => say(format_args!("answer   {} ({}): {}", refusal.status, refusal.reason, refusal.text)),
+            Decision::Status => say(format_args!(
+                "answer   here: 200 `running` while a compiler is available, else 503 `error`"
+            )),
+            Decision::Refuse(refusal) => say(format_args!(
+                "answer   {} ({}): {}",
+                refusal.status, refusal.reason, refusal.text
+            )),
             Decision::Forward(plan) => {
                 let runtime = &self.0.pools[plan.pool];
                 say(format_args!("pool     {}", runtime.pool.name()));
                 let certificate = plan.with_certificate_class && runtime.rules.forward_cert;
-                say(format_args!("identity X-Client-Verify: {}{}", identity.verdict(), if certificate { ", with X-Client-Cert" } else { "" }));
+                say(format_args!(
+                    "identity X-Client-Verify: {}{}",
+                    identity.verdict(),
+                    if certificate {
+                        ", with X-Client-Cert"
+                    } else {
+                        ""
+                    }
+                ));
                 if plan.endpoint.ca_write {
-                    say(format_args!("member   {} and no other: a write to the CA is never sent twice", runtime.connectors[0].address));
+                    say(format_args!(
+                        "member   {} and no other: a write to the CA is never sent twice",
+                        runtime.connectors[0].address
+                    ));
                 } else {
-                    let hash = plan.bucket_key.map(|key| balancing::key_hash(key.as_bytes()));
+                    let hash = plan
+                        .bucket_key
+                        .map(|key| balancing::key_hash(key.as_bytes()));
                     for place in runtime.pool.order(hash, Duration::ZERO) {
-                        say(format_args!("member   {}: {}", runtime.connectors[place.index].address, place.why));
+                        say(format_args!(
+                            "member   {}: {}",
+                            runtime.connectors[place.index].address, place.why
+                        ));
                     }
                 }
             }
@@ -122,7 +163,10 @@ impl Explainer {
                     .and_then(Iterator::collect)
                     .map_err(|error| format!("certificate {}: {error}", path.display()))?;
                 if chain.is_empty() {
-                    return Err(format!("certificate {}: no certificate in it", path.display()));
+                    return Err(format!(
+                        "certificate {}: no certificate in it",
+                        path.display()
+                    ));
                 }
                 Ok(self.0.trust.judge(&chain, UnixTime::now()).identity)
             }
@@ -132,7 +176,9 @@ impl Explainer {
 
 /// Authority and origin-form target of a URL, or of a path alone.
 fn split(url: &str) -> (Option<&str>, &str) {
-    let Some((_, rest)) = url.split_once("://") else { return (None, url) };
+    let Some((_, rest)) = url.split_once("://") else {
+        return (None, url);
+    };
     match rest.find('/') {
         Some(slash) => (Some(&rest[..slash]), &rest[slash..]),
         None => (Some(rest), "/"),

@@ -1,10 +1,6 @@
 //! Where access records are written.
 
-use std::{
-    fs, io,
-    io::Write,
-    os::unix::fs::OpenOptionsExt,
-};
+use std::{fs, io, io::Write, os::unix::fs::OpenOptionsExt};
 
 use config::Output;
 
@@ -21,6 +17,11 @@ pub(crate) fn open(output: &Output) -> io::Result<Box<dyn Write + Send>> {
             .mode(0o640)
             .open(path)
             .map(|file| Box::new(file) as Box<dyn Write + Send>)
-            .map_err(|error| io::Error::new(error.kind(), format!("access log {}: {error}", path.display()))),
+            .map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("access log {}: {error}", path.display()),
+                )
+            }),
     }
 }

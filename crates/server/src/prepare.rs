@@ -61,7 +61,11 @@ impl Lasting {
 
     fn slots(&self, pool: &str, address: &str) -> Arc<Slots> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(slots.entry((pool.to_owned(), address.to_owned())).or_default())
+        Arc::clone(
+            slots
+                .entry((pool.to_owned(), address.to_owned()))
+                .or_default(),
+        )
     }
 
     /// Connections open to a member, over all workers and generations.
@@ -72,7 +76,10 @@ impl Lasting {
     /// Forgets counts of members that no configuration names and that have no connection left.
     pub(crate) fn forget(&self, named: &Config) {
         let named = |pool: &str, address: &str| {
-            named.pools.iter().any(|p| p.pool.name == pool && p.pool.members.iter().any(|m| m.address == address))
+            named
+                .pools
+                .iter()
+                .any(|p| p.pool.name == pool && p.pool.members.iter().any(|m| m.address == address))
         };
         self.registry.retain(named);
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,9 +90,14 @@ impl Lasting {
 /// Of the configuration and of every byte of its materials: equal input is recognised by it.
 pub(crate) fn fingerprint(loaded: &Loaded) -> Fingerprint {
     let config = format!("{:?}", loaded.config);
-    let blobs = loaded.materials.values().flatten().flat_map(|material| &material.blobs);
+    let blobs = loaded
+        .materials
+        .values()
+        .flatten()
+        .flat_map(|material| &material.blobs);
     Fingerprint::of(
-        std::iter::once(config.as_bytes()).chain(blobs.flat_map(|blob| [blob.name.as_bytes(), &blob.bytes])),
+        std::iter::once(config.as_bytes())
+            .chain(blobs.flat_map(|blob| [blob.name.as_bytes(), &blob.bytes])),
     )
 }
 
@@ -100,58 +112,113 @@ pub(crate) fn prepare(
     previous: Option<(&Foundation, &Generation)>,
 ) -> Result<Prepared, Report> {
     let fingerprint = fingerprint(&loaded);
-    let Loaded { config, materials, mut report } = loaded;
+    let Loaded {
+        config,
+        materials,
+        mut report,
+    } = loaded;
     let materials = Materials(&materials);
     let mut problems = Problems(&mut report);
 
-    let trust = problems.all("trust.ca", materials.trust(&config, &config.trust.ca, &config.trust.crl, previous.map(|(_, g)| &*g.trust)));
+    let trust = problems.all(
+        "trust.ca",
+        materials.trust(
+            &config,
+            &config.trust.ca,
+            &config.trust.crl,
+            previous.map(|(_, g)| &*g.trust),
+        ),
+    );
     let credentials: Vec<_> = config
         .certificates
         .iter()
         .enumerate()
-        .filter_map(|(index, files)| problems.one(&format!("tls.certificates[{index}]"), materials.credential(files)))
+        .filter_map(|(index, files)| {
+            problems.one(
+                &format!("tls.certificates[{index}]"),
+                materials.credential(files),
+            )
+        })
         .collect();
     let mut member_tls: Vec<PreparedTls> = Vec::new();
     for pool in &config.pools {
         let Some(settings) = &pool.tls else { continue };
         let indication = indicates_name(pool);
-        let fits = |known: &&PreparedTls| known.settings == *settings && known.indication == indication;
+        let fits =
+            |known: &&PreparedTls| known.settings == *settings && known.indication == indication;
         if member_tls.iter().any(|known| fits(&known)) {
             continue;
         }
         let key = format!("pools.{}.tls", pool.pool.name);
         let known = previous.and_then(|(p, _)| p.member_tls.iter().find(fits));
-        let Some(credential) = problems.one(&key, materials.credential(&settings.credential)) else { continue };
+        let Some(credential) = problems.one(&key, materials.credential(&settings.credential))
+        else {
+            continue;
+        };
         let previous_trust = known.map(|known| &*known.trust);
-        let Some(trust) = problems.all(&key, materials.trust(&config, &settings.ca, &settings.crl, previous_trust)) else { continue };
+        let Some(trust) = problems.all(
+            &key,
+            materials.trust(&config, &settings.ca, &settings.crl, previous_trust),
+        ) else {
+            continue;
+        };
         let rests_on = (credential.fingerprint(), trust.generation());
         if let Some(known) = known.filter(|known| known.rests_on == rests_on) {
             member_tls.push(known.clone());
             continue;
         }
         let trust = Arc::new(trust);
-        if let Some(config) = problems.one(&key, pki::client_config(&trust, Some(&credential), indication)) {
-            member_tls.push(PreparedTls { settings: settings.clone(), indication, rests_on, trust, config });
+        if let Some(config) = problems.one(
+            &key,
+            pki::client_config(&trust, Some(&credential), indication),
+        ) {
+            member_tls.push(PreparedTls {
+                settings: settings.clone(),
+                indication,
+                rests_on,
+                trust,
+                config,
+            });
         }
     }
 
-    let pools = problems.pools(&config, lasting, &member_tls, previous.map(|(p, g)| (&p.config, g)));
-    let names: Vec<Arc<str>> = pools.iter().map(|pool| Arc::clone(pool.pool.name())).collect();
+    let pools = problems.pools(
+        &config,
+        lasting,
+        &member_tls,
+        previous.map(|(p, g)| (&p.config, g)),
+    );
+    let names: Vec<Arc<str>> = pools
+        .iter()
+        .map(|pool| Arc::clone(pool.pool.name()))
+        .collect();
     let routes = problems.routes(&config, &names);
     let trust = trust.map(|trust| match previous {
         // The same store, so that connections need not be judged anew.
-        Some((_, generation)) if generation.trust.generation() == trust.generation() => Arc::clone(&generation.trust),
+        Some((_, generation)) if generation.trust.generation() == trust.generation() => {
+            Arc::clone(&generation.trust)
+        }
         _ => Arc::new(trust),
     });
     let listeners = match &trust {
         Some(trust) => problems.listeners(&config, &credentials, trust, lasting),
         None => HashMap::new(),
     };
-    let (Some(trust), Some(routes), false) = (trust, routes, report.has_errors()) else { return Err(report) };
-    for warning in trust.warnings().iter().chain(credentials.iter().flat_map(|c| c.warnings())) {
+    let (Some(trust), Some(routes), false) = (trust, routes, report.has_errors()) else {
+        return Err(report);
+    };
+    for warning in trust
+        .warnings()
+        .iter()
+        .chain(credentials.iter().flat_map(|c| c.warnings()))
+    {
         report.warn("trust", warning);
     }
-    let agents_copy = config.trust.crl_is_agents_copy.then(|| materials.modified(&config.trust.crl)).flatten();
+    let agents_copy = config
+        .trust
+        .crl_is_agents_copy
+        .then(|| materials.modified(&config.trust.crl))
+        .flatten();
     let generation = Generation {
         number,
         status_pool: names.iter().position(|name| &**name == "compilers"),
@@ -162,7 +229,15 @@ pub(crate) fn prepare(
         settings: config.exchange,
         revoked_close_rate: config.trust.revoked_close_rate,
     };
-    Ok(Prepared { generation, config, fingerprint, credentials, agents_copy, report, member_tls })
+    Ok(Prepared {
+        generation,
+        config,
+        fingerprint,
+        credentials,
+        agents_copy,
+        report,
+        member_tls,
+    })
 }
 
 /// What of a committed generation the next preparation builds on.
@@ -177,8 +252,25 @@ pub(crate) struct Foundation {
 impl Prepared {
     /// Parts the generation from what the next preparation needs of it.
     pub(crate) fn split(self) -> (Generation, Foundation, Report) {
-        let Self { generation, config, fingerprint, credentials: _, agents_copy, report, member_tls } = self;
-        (generation, Foundation { config, fingerprint, agents_copy, member_tls }, report)
+        let Self {
+            generation,
+            config,
+            fingerprint,
+            credentials: _,
+            agents_copy,
+            report,
+            member_tls,
+        } = self;
+        (
+            generation,
+            Foundation {
+                config,
+                fingerprint,
+                agents_copy,
+                member_tls,
+            },
+            report,
+        )
     }
 }
 
@@ -197,7 +289,10 @@ impl Materials<'_> {
             .iter()
             .filter_map(|path| self.0.get(path)?.as_ref().ok())
             .flat_map(|material| &material.blobs)
-            .map(|blob| Named { name: blob.name.clone(), value: blob.bytes.clone() })
+            .map(|blob| Named {
+                name: blob.name.clone(),
+                value: blob.bytes.clone(),
+            })
             .collect()
     }
 
@@ -208,20 +303,36 @@ impl Materials<'_> {
         crl: &[std::path::PathBuf],
         previous: Option<&TrustStore>,
     ) -> Result<TrustStore, Vec<PkiProblem>> {
-        let material = pki::Material { bundle: self.named(ca), crls: self.named(crl) };
-        TrustStore::build(&material, &config.trust.settings, &config.identity, previous)
+        let material = pki::Material {
+            bundle: self.named(ca),
+            crls: self.named(crl),
+        };
+        TrustStore::build(
+            &material,
+            &config.trust.settings,
+            &config.identity,
+            previous,
+        )
     }
 
     fn credential(&self, files: &Credential) -> Result<pki::Credential, PkiProblem> {
         let one = |path: &std::path::PathBuf| {
             let name = path.display().to_string();
-            self.named(std::slice::from_ref(path)).pop().unwrap_or(Named { name, value: Vec::new() })
+            self.named(std::slice::from_ref(path))
+                .pop()
+                .unwrap_or(Named {
+                    name,
+                    value: Vec::new(),
+                })
         };
         pki::Credential::parse(&one(&files.chain), &one(&files.key))
     }
 
     fn modified(&self, paths: &[std::path::PathBuf]) -> Option<std::time::SystemTime> {
-        paths.iter().filter_map(|path| self.0.get(path)?.as_ref().ok()?.modified).max()
+        paths
+            .iter()
+            .filter_map(|path| self.0.get(path)?.as_ref().ok()?.modified)
+            .max()
     }
 }
 
@@ -234,7 +345,13 @@ impl Problems<'_> {
     }
 
     fn all<T>(&mut self, key: &str, result: Result<T, Vec<PkiProblem>>) -> Option<T> {
-        result.map_err(|problems| problems.iter().for_each(|problem| self.0.fail(key, problem, &[]))).ok()
+        result
+            .map_err(|problems| {
+                problems
+                    .iter()
+                    .for_each(|problem| self.0.fail(key, problem, &[]))
+            })
+            .ok()
     }
 
     fn pools(
@@ -247,7 +364,11 @@ impl Problems<'_> {
         let mut pools = Vec::new();
         for settings in &config.pools {
             let name = &settings.pool.name;
-            let tls = settings.tls.as_ref().and_then(|tls| member_tls.iter().find(|known| known.settings == *tls && known.indication == indicates_name(settings)));
+            let tls = settings.tls.as_ref().and_then(|tls| {
+                member_tls.iter().find(|known| {
+                    known.settings == *tls && known.indication == indicates_name(settings)
+                })
+            });
             if settings.upstream.scheme == Scheme::Https && tls.is_none() {
                 continue; // Its problem has been told.
             }
@@ -265,10 +386,17 @@ impl Problems<'_> {
                     slots: lasting.slots(name, &member.address),
                 };
                 // A connector that has not changed keeps its idle connections.
-                let same = kept.and_then(|kept| kept.connectors.iter().find(|connector| connector.is(&spec)));
-                match same.map_or_else(|| Connector::new(spec).map(Arc::new), |same| Ok(Arc::clone(same))) {
+                let same = kept
+                    .and_then(|kept| kept.connectors.iter().find(|connector| connector.is(&spec)));
+                match same.map_or_else(
+                    || Connector::new(spec).map(Arc::new),
+                    |same| Ok(Arc::clone(same)),
+                ) {
                     Ok(connector) => connectors.push(connector),
-                    Err(error) => self.0.fail(&format!("pools.{name}.members[{index}]"), &error, &[]),
+                    Err(error) => {
+                        self.0
+                            .fail(&format!("pools.{name}.members[{index}]"), &error, &[])
+                    }
                 }
             }
             pools.push(PoolRuntime {
@@ -287,7 +415,11 @@ impl Problems<'_> {
             return None;
         }
         routing::RouteTable::new(&config.routes, names)
-            .map_err(|problems| problems.iter().for_each(|problem| self.0.fail("routes", problem, &[])))
+            .map_err(|problems| {
+                problems
+                    .iter()
+                    .for_each(|problem| self.0.fail("routes", problem, &[]))
+            })
             .ok()
     }
 
@@ -307,7 +439,9 @@ impl Problems<'_> {
                 },
                 on_invalid: match settings.on_invalid {
                     listener::OnInvalid::Abort => pki::OnInvalid::Abort,
-                    listener::OnInvalid::Explain | listener::OnInvalid::Forward => pki::OnInvalid::Defer,
+                    listener::OnInvalid::Explain | listener::OnInvalid::Forward => {
+                        pki::OnInvalid::Defer
+                    }
                 },
             };
             // The cell when there is one; before the first commit the store that is about to be in force.
@@ -315,12 +449,24 @@ impl Problems<'_> {
             let hints = Arc::clone(trust);
             let verifier = ClientVerifier::new(
                 policy,
-                Arc::new(move || cell.get().map_or_else(|| Arc::clone(&first), |cell| Arc::clone(&cell.load().trust))),
+                Arc::new(move || {
+                    cell.get()
+                        .map_or_else(|| Arc::clone(&first), |cell| Arc::clone(&cell.load().trust))
+                }),
             )
             .hinting(&hints);
             let key = format!("listeners.{}", settings.name);
-            if let Some(tls) = self.one(&key, pki::server_config(Arc::new(verifier), credentials, &lasting.tickets)) {
-                listeners.insert(Arc::from(settings.name.as_str()), Arc::new(ListenerTls { settings: settings.clone(), tls }));
+            if let Some(tls) = self.one(
+                &key,
+                pki::server_config(Arc::new(verifier), credentials, &lasting.tickets),
+            ) {
+                listeners.insert(
+                    Arc::from(settings.name.as_str()),
+                    Arc::new(ListenerTls {
+                        settings: settings.clone(),
+                        tls,
+                    }),
+                );
             }
         }
         listeners

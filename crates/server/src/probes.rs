@@ -13,7 +13,8 @@ pub(crate) async fn first(next: &Generation, current: &Generation) -> Vec<(usize
     for (pool, runtime) in next.pools.iter().enumerate() {
         let check = runtime.pool.check();
         let mut before = current.pools.iter().map(|before| &before.pool);
-        let kept = before.any(|before| before.name() == runtime.pool.name() && before.check() == check);
+        let kept =
+            before.any(|before| before.name() == runtime.pool.name() && before.check() == check);
         let mut members = runtime.pool.entries().iter().map(|entry| &entry.member);
         let known = kept && members.any(|member| member.health() != Health::Unknown);
         if known || check.kind == CheckKind::None {
