@@ -262,6 +262,19 @@ fn wait_for(estate: &Estate, health: &str) {
         .wait_for_health("compilers", &estate.compilers[0].address(), health);
 }
 
+/// Events come through a pipe, some time after what they tell of.
+#[track_caller]
+fn wait_for_event(estate: &Estate, words: &str) {
+    let told = wait_until(LIMIT, || {
+        estate.proxy.stderr().contains(words).then_some(())
+    });
+    assert!(
+        told.is_some(),
+        "{words:?} is not in\n{}",
+        estate.proxy.stderr()
+    );
+}
+
 /// Answers probes as told and counts them.
 fn answer_probes(member: &StandIn, reply: Reply) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
@@ -379,11 +392,7 @@ fn a_probe_has_its_timeout() {
     let gate = testkit::Gate::new();
     answer_probes(&estate.compilers[0], Reply::ok("running").gate(&gate));
     wait_for(&estate, "down");
-    assert!(
-        estate.proxy.stderr().contains("within 50ms"),
-        "{}",
-        estate.proxy.stderr()
-    );
+    wait_for_event(&estate, "within 50ms");
     estate.compilers[0].answer_as_puppet();
     gate.release();
     wait_for(&estate, "up");
@@ -457,10 +466,8 @@ fn a_refused_connect_takes_a_member_down_until_its_next_good_probe() {
     estate.compilers[0].kill();
     assert_unavailable(&connection(&estate).get(FILE));
     wait_for(&estate, "down");
-    assert!(
-        estate.proxy.stderr().contains("ConnectRefused"),
-        "by the request, not by nine probes"
-    );
+    // By the request, not by nine probes.
+    wait_for_event(&estate, "ConnectRefused");
     estate.compilers[0].restart();
     let probes = estate.compilers[0].probes().len();
     wait_for(&estate, "up");

@@ -986,7 +986,7 @@ fn a_client_that_stops_within_its_body_is_given_up() {
 #[test]
 fn a_member_that_takes_nothing_of_a_body_is_given_up() {
     with_setting(
-        "idle_timeout = \"150ms\"",
+        "idle_timeout = \"1s\"",
         "idle_timeout = \"10m\"",
         |estate| {
             let gate = Gate::new();
