@@ -380,7 +380,8 @@ fn a_log_that_stands_still_delays_nobody_and_its_drops_are_counted() {
             assert_eq!(answer.status, 200);
             asked += 1.0;
         }
-        assert!(asked < 10_000.0, "nothing is dropped");
+        // Far fewer than the queue takes by default.
+        assert!(asked < 2_000.0, "nothing is dropped");
     }
     assert_eq!(estate.proxy.status()["limits"]["access_log_queue_max"], 4);
     // Once somebody reads, every record that was not dropped arrives.

@@ -2,13 +2,13 @@
 
 use std::{
     fs,
-    io::{Read, Write},
-    net::{Shutdown, TcpStream},
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
     thread,
     time::{Duration, Instant},
 };
 
-use testkit::{Ca, Connection, Proxy, Reply, Seed, wait_until};
+use testkit::{Ca, Client, Connection, PortLock, Proxy, Reply, Seed, wait_until};
 
 use crate::support::{Estate, LIMIT};
 
@@ -103,12 +103,20 @@ fn whoever_says_nothing_takes_no_handshakes_place() {
 #[test]
 fn a_handshake_has_its_time_and_no_more() {
     let estate = with_listener("handshake_timeout = \"500ms\"");
+    let mut longer = TcpStream::connect(default_listener(&estate)).expect("connects");
+    longer.write_all(HALF_A_HELLO).expect("is taken");
     for mut stream in [connected(&estate.proxy), begun(&estate.proxy)] {
         read_to_end(&mut stream);
     }
-    estate
-        .proxy
-        .wait_for_metric(HANDSHAKES, &[("result", "timeout")], 2.0);
+    longer.set_nonblocking(true).expect("a socket takes it");
+    let open = longer.read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(
+        open,
+        Err(ErrorKind::WouldBlock),
+        "begun before, and allowed more"
+    );
+    let timeouts = [("listener", "agents"), ("result", "timeout")];
+    estate.proxy.wait_for_metric(HANDSHAKES, &timeouts, 2.0);
     let record = estate
         .proxy
         .wait_for_record(|record| record["reason"] == "handshake-timeout");
@@ -144,10 +152,15 @@ fn a_head_has_its_time_from_its_first_byte() {
 fn an_idle_connection_is_closed_after_its_time_and_a_head_is_not_idle() {
     let estate = with_listener("idle_timeout = \"5s\"\nhead_timeout = \"10m\"");
     let agent = estate.ca.agent("web01");
+    let longer = default_listener(&estate);
     let began = Instant::now();
     let mut slow = estate.client(&agent).connect().expect("connects");
     let mut fresh = estate.client(&agent).connect().expect("connects");
     let mut idle = estate.client(&agent).connect().expect("connects");
+    assert_eq!(idle.get(CATALOG).status, 200);
+    let longer = Client::new(longer, &estate.ca.bundle_pem(), Some(&agent));
+    let mut longer = longer.connect().expect("connects");
+    assert_eq!(longer.get(CATALOG).status, 200);
     assert_eq!(idle.get(CATALOG).status, 200);
     let head = slow.head("GET", CATALOG, &[], None);
     slow.send_raw(&head[..10]).expect("is taken");
@@ -158,6 +171,8 @@ fn an_idle_connection_is_closed_after_its_time_and_a_head_is_not_idle() {
             "an agent reuses one for 4 s"
         );
     }
+    // As long idle, and its listener allows more.
+    assert!(!longer.is_closed_within(Duration::from_millis(1)));
     estate
         .proxy
         .wait_for_metric(LIMITS_HIT, &[("limit", "idle_timeout")], 2.0);
@@ -372,6 +387,16 @@ fn with_listener(lines: &'static str) -> Estate {
         .start()
 }
 
+/// A second listener, with every limit as it is by default.
+fn default_listener(estate: &Estate) -> SocketAddr {
+    let address = SocketAddr::from(([127, 0, 0, 1], PortLock::take().free()));
+    let text = estate.proxy.config_text();
+    let table = format!("[listeners.second]\naddress = \"{address}\"\n");
+    estate.proxy.write_config(&format!("{text}\n{table}"));
+    estate.proxy.reload_applied();
+    address
+}
+
 fn connected(proxy: &Proxy) -> TcpStream {
     let stream = TcpStream::connect(proxy.address()).expect("connects");
     stream
@@ -392,7 +417,7 @@ fn begun(proxy: &Proxy) -> TcpStream {
 fn read_to_end(stream: &mut TcpStream) {
     let mut bytes = Vec::new();
     if let Err(error) = stream.read_to_end(&mut bytes) {
-        assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "still open");
+        assert_ne!(error.kind(), ErrorKind::WouldBlock, "still open");
     }
 }
 
