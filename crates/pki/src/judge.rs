@@ -118,6 +118,15 @@ impl TrustStore {
         self.judge_presented(Arc::clone(&judgement.presented), now)
     }
 
+    /// Whether [`rejudge`](Self::rejudge) has no path to build: microseconds at most, where a path costs hundreds.
+    pub fn confirms_by_serial(&self, judgement: &Judgement) -> bool {
+        judgement.presented.is_empty()
+            || judgement
+                .chain
+                .as_ref()
+                .is_some_and(|chain| chain.paths == self.paths)
+    }
+
     fn judge_presented(
         &self,
         presented: Arc<[CertificateDer<'static>]>,

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::server::{ProducesTickets, ServerSessionMemoryCache, StoresServerSessions};
-use rustls::sign::SingleCertAndKey;
+use rustls::server::{
+    ClientHello, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache,
+    StoresServerSessions,
+};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, ClientConfig, ServerConfig};
 
@@ -67,7 +70,7 @@ impl fmt::Debug for TicketKeys {
 
 /// The configuration of a listener: TLS 1.2 and 1.3, HTTP/1.1, our order of ciphers, tickets of its policy alone.
 ///
-/// The first credential is the one that is shown.
+/// The first credential is shown whose signature the client can check.
 ///
 /// # Errors
 /// No credential, or one that rustls will not take.
@@ -76,9 +79,10 @@ pub fn server_config(
     credentials: &[Credential],
     tickets: &TicketKeys,
 ) -> Result<Arc<ServerConfig>, PkiProblem> {
-    let credential = credentials
-        .first()
-        .ok_or_else(|| PkiProblem::Tls("no certificate to show to clients".into()))?;
+    if credentials.is_empty() {
+        return Err(PkiProblem::Tls("no certificate to show to clients".into()));
+    }
+    let keys = credentials.iter().map(Credential::certified_key);
     let sessions = tickets
         .of(verifier.policy())
         .ok_or_else(|| PkiProblem::Tls("no ticket keys for this policy".into()))?;
@@ -86,7 +90,7 @@ pub fn server_config(
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(problem)?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(credential.certified_key())));
+        .with_cert_resolver(Arc::new(FirstThatFits(keys.map(Arc::new).collect())));
     config.ignore_client_order = true;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.ticketer = Arc::clone(&sessions.ticketer);
@@ -96,6 +100,20 @@ pub fn server_config(
     // Early data can be replayed, and a catalog request is no harmless thing to replay.
     config.max_early_data_size = 0;
     Ok(Arc::new(config))
+}
+
+/// Shows the first certificate whose signature the client can check: with an ECDSA one before an RSA one, those that
+/// know no elliptic curves are served too.
+#[derive(Debug)]
+struct FirstThatFits(Vec<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for FirstThatFits {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let known = hello.signature_schemes();
+        let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(known).is_some();
+        // Where none fits, the handshake ends with the alert that says so.
+        self.0.iter().find(fits).or_else(|| self.0.first()).cloned()
+    }
 }
 
 /// The configuration for members: verified against bundle and CRLs of `trust`, by the name that is dialled.

@@ -100,6 +100,11 @@ impl Conn {
         self.standing.borrow().clone()
     }
 
+    /// Whether asking a new trust store costs next to nothing.
+    pub(crate) fn is_judged_cheaply(&self, trust: &TrustStore) -> bool {
+        trust.confirms_by_serial(&self.standing.borrow().judgement)
+    }
+
     /// Generation of the trust store that was last asked.
     pub(crate) fn trust_generation(&self) -> u64 {
         self.standing.borrow().judgement.generation

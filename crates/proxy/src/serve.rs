@@ -84,6 +84,7 @@ async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: li
         conn,
         settings,
         draining: false,
+        judge_at: None,
         revoked_at: None,
         cut_at: None,
     };
@@ -111,19 +112,20 @@ async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: li
                 watch.heed(&signals.borrow_and_update());
                 timer.as_mut().reset(watch.next());
             }
-            () = timer.as_mut() => match watch.due() {
-                None => timer.as_mut().reset(watch.next()),
-                Some(ending) => {
-                    watch.note(ending);
-                    if matches!(ending, Ending::Cut | Ending::WriteStalled) {
-                        return;
-                    }
+            () = timer.as_mut() => {
+                watch.judge_if_due();
+                let Some(ending) = watch.due() else {
+                    timer.as_mut().reset(watch.next());
+                    continue;
+                };
+                watch.note(ending);
+                if !matches!(ending, Ending::Cut | Ending::WriteStalled) {
                     // Says goodbye to a peer that may be listening, but does not wait for one that is not.
                     http.as_mut().graceful_shutdown();
                     let _ = tokio::time::timeout(Duration::from_secs(1), http.as_mut()).await;
-                    return;
                 }
-            },
+                return;
+            }
         }
     }
 }
@@ -134,6 +136,9 @@ struct Watch<'a> {
     conn: &'a Conn,
     settings: &'a Settings,
     draining: bool,
+    /// When an idle client has its turn to be judged anew, where a path has to be built for it: thousands at once
+    /// would keep requests waiting.
+    judge_at: Option<Instant>,
     /// When a client that is no longer accepted has its turn to be closed, if it is idle then.
     revoked_at: Option<Instant>,
     /// When the grace was over.
@@ -163,11 +168,28 @@ impl Watch<'_> {
         // A busy connection finishes its answer, and its next request is told why it is the last.
         let idle = self.conn.activity.stage().0 == Stage::Idle;
         if idle && self.conn.trust_generation() != generation.trust.generation() {
-            let standing = self.conn.standing(&generation.trust);
-            if self.conn.outstayed(&standing) {
-                self.revoked_at =
-                    Some(Instant::now() + self.worker.shared.turn(generation.revoked_close_rate));
+            if self.conn.is_judged_cheaply(&generation.trust) {
+                self.judge();
+            } else {
+                let turn = self.worker.shared.turn(generation.revoked_close_rate);
+                self.judge_at = Some(Instant::now() + turn);
             }
+        }
+    }
+
+    /// Judges an idle client anew, if its turn has come.
+    fn judge_if_due(&mut self) {
+        if self.judge_at.take_if(|at| *at <= Instant::now()).is_some() {
+            self.judge();
+        }
+    }
+
+    fn judge(&mut self) {
+        let generation = self.worker.current();
+        let standing = self.conn.standing(&generation.trust);
+        if self.conn.outstayed(&standing) {
+            let turn = self.worker.shared.turn(generation.revoked_close_rate);
+            self.revoked_at = Some(Instant::now() + turn);
         }
     }
 
@@ -200,6 +222,7 @@ impl Watch<'_> {
             .into_iter()
             .flatten()
             .map(|(at, _)| at)
+            .chain(self.judge_at)
             .fold(ahead, Instant::min)
     }
 
