@@ -479,6 +479,52 @@ fn a_revoked_intermediate_takes_its_agents_with_it() {
 }
 
 #[test]
+fn of_several_certificates_the_first_is_shown_that_the_client_can_check() {
+    let ca = Ca::new();
+    let ecdsa = ca.server("puppet");
+    let rsa = Credential::from_pem(
+        "puppet",
+        &fixtures::text("server.pem"),
+        &fixtures::text("server.key"),
+    );
+    let certificates = r#"
+[tls]
+certificates = [
+  { chain = "{dir}/ecdsa.pem", key = "{dir}/ecdsa.key" },
+  { chain = "{dir}/rsa.pem", key = "{dir}/rsa.key" },
+]
+"#;
+    let files = [
+        ("ecdsa.pem", ecdsa.chain_pem(), 0o644),
+        ("ecdsa.key", ecdsa.key_pem.clone(), 0o640),
+        ("rsa.pem", rsa.chain_pem(), 0o644),
+        ("rsa.key", rsa.key_pem.clone(), 0o640),
+    ];
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |proxy| {
+            files
+                .iter()
+                .fold(proxy.with(certificates), |proxy, (name, text, mode)| {
+                    proxy.file(name, text, *mode)
+                })
+        })
+        .start();
+    let bundle = estate.ca.bundle_pem() + &fixtures::text("ca-bundle.pem");
+    let client = Client::new(estate.proxy.address(), &bundle, None);
+    for (client, shown) in [
+        (client.clone(), &ecdsa),
+        (client.clone().tls12(), &ecdsa),
+        (client.rsa_alone(), &rsa),
+    ] {
+        let connection = client
+            .connect()
+            .expect("both certificates are good for puppet");
+        assert_eq!(connection.peer_certificates()[0], shown.cert_der);
+    }
+}
+
+#[test]
 fn members_over_mutual_tls_see_our_certificate_and_the_agents_name() {
     let estate = Estate::builder().tls_members().start();
     let agent = estate.ca.agent("web01");

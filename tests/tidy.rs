@@ -138,6 +138,22 @@ fn every_decision_and_document_starts_with_a_heading() {
     }
 }
 
+#[test]
+fn every_test_that_the_architecture_names_is_there() {
+    let page = read(&root().join("ARCHITECTURE.md"));
+    let claims = page.split('`').skip(1).step_by(2).filter(|word| {
+        word.matches('_').count() > 3
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+    });
+    let sources: String = sources().into_values().collect();
+    let (there, missing): (Vec<_>, Vec<_>) =
+        claims.partition(|claim| sources.contains(&format!("fn {claim}()")));
+    assert!(missing.is_empty(), "no such tests: {missing:?}");
+    assert!(there.len() > 10, "the page names tests: {there:?}");
+}
+
 fn is_allowed(from: &str, to: &str, kind: DependencyKind) -> bool {
     match (layer(from), layer(to)) {
         (Some(from), Some(to)) => to < from,

@@ -88,8 +88,8 @@ settings! {
 
     /// What we show to clients.
     TLS at "tls" {
-        /// Certificates with their keys. Of several the one is used that the client can verify: an ECDSA certificate
-        /// beside an RSA one makes a handshake five times cheaper.
+        /// Certificates with their keys. Of several the first is shown whose signature the client can check: an ECDSA
+        /// certificate before an RSA one makes a handshake five times cheaper.
         "certificates": Shape::Tables(&CREDENTIAL), Means("that of `certname` in `ssldir`");
     }
 

@@ -106,6 +106,7 @@ pub struct Client {
     roots: Arc<RootCertStore>,
     key: Option<Arc<CertifiedKey>>,
     versions: Vec<&'static SupportedProtocolVersion>,
+    provider: Arc<CryptoProvider>,
     tls: Option<Arc<ClientConfig>>,
     timeout: Duration,
     receive_buffer: Option<usize>,
@@ -146,6 +147,7 @@ impl Client {
             roots: Arc::new(roots),
             key,
             versions: vec![&TLS13, &TLS12],
+            provider: provider(),
             tls: None,
             timeout: READ_TIMEOUT,
             receive_buffer: None,
@@ -162,6 +164,7 @@ impl Client {
             roots: Arc::new(RootCertStore::empty()),
             key: None,
             versions: Vec::new(),
+            provider: provider(),
             tls: None,
             timeout: READ_TIMEOUT,
             receive_buffer: None,
@@ -187,6 +190,19 @@ impl Client {
     pub fn tls13(mut self) -> Self {
         self.versions = vec![&TLS13];
         self.configured()
+    }
+
+    /// TLS 1.2 with RSA certificates alone, as clients speak it that know no elliptic curves in certificates.
+    pub fn rsa_alone(mut self) -> Self {
+        let mut provider = (*provider()).clone();
+        provider.cipher_suites.retain(|suite| {
+            suite
+                .suite()
+                .as_str()
+                .is_some_and(|name| name.contains("ECDHE_RSA"))
+        });
+        self.provider = Arc::new(provider);
+        self.tls12()
     }
 
     /// Another server name in SNI, Host and verification. Default `puppet`.
@@ -327,7 +343,7 @@ impl Client {
     }
 
     fn configured(mut self) -> Self {
-        let builder = ClientConfig::builder_with_provider(provider())
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&self.versions)
             .expect("the provider has TLS 1.2 and 1.3")
             .with_root_certificates(Arc::clone(&self.roots));
