@@ -26,7 +26,7 @@ pub use pem::{Named, holds_crl};
 pub use problem::PkiProblem;
 pub use settings::{CrlExpired, TrustSettings};
 pub use store::{CaStatus, CrlStatus, Material, TrustStatus, TrustStore};
-pub use tls::{TicketKeys, client_config, server_config};
+pub use tls::{MemberTlsConfig, TicketKeys, client_config, server_config};
 pub use verifier::{
     ClientCert, ClientVerifier, ListenerPolicy, OnInvalid, PRESENTED_BYTES_MAX,
     PRESENTED_CERTIFICATES_MAX, handshake_reason,

@@ -19,6 +19,9 @@ use crate::problem::PkiProblem;
 use crate::store::TrustStore;
 use crate::verifier::{ClientCert, ClientVerifier, ListenerPolicy, OnInvalid};
 
+/// What [`client_config`] makes, for those that keep it and hand it on and know no TLS themselves.
+pub use rustls::ClientConfig as MemberTlsConfig;
+
 /// The keys of session tickets and the sessions of clients without tickets, one set for each listener policy.
 ///
 /// A session carries the client's chain past the verifier, so a session made under one policy must mean nothing

@@ -11,7 +11,7 @@ use config::{Config, Credential, Loaded, MemberTls, Report};
 use listener::ListenerTls;
 use pki::{ClientVerifier, Fingerprint, ListenerPolicy, Named, PkiProblem, TicketKeys, TrustStore};
 use proxy::{Generation, PoolRuntime};
-use rustls::ClientConfig;
+
 use telemetry::Metrics;
 use upstream::{Connector, ConnectorSpec, Scheme, Slots};
 
@@ -45,7 +45,7 @@ pub(crate) struct PreparedTls {
     indication: bool,
     rests_on: (Fingerprint, u64),
     trust: Arc<TrustStore>,
-    config: Arc<ClientConfig>,
+    config: Arc<pki::MemberTlsConfig>,
 }
 
 impl Lasting {
