@@ -202,10 +202,7 @@ pub(crate) fn from_member(
     body: ResponseBody,
     close: bool,
 ) -> Response<ResponseBody> {
-    if head.headers.contains_key(TRANSFER_ENCODING) {
-        // The body was read by its chunks; a length beside them would frame another one (RFC 9112 §6.3).
-        head.headers.remove(CONTENT_LENGTH);
-    }
+    frame_once(&mut head.headers);
     upstream::hop_by_hop(&mut head.headers);
     // What is said upstream of a client is nobody's business downstream.
     for name in [&X_CLIENT_VERIFY, &X_CLIENT_DN, &X_CLIENT_CERT] {
@@ -220,6 +217,24 @@ pub(crate) fn from_member(
     }
     head.version = Version::HTTP_11;
     Response::from_parts(head, body)
+}
+
+/// Leaves the one length that the body was read by: none beside chunks (RFC 9112 §6.3), one where the same is said
+/// several times, and none where hyper read no body and so compared no lengths (HEAD, 204, 304).
+fn frame_once(headers: &mut HeaderMap) {
+    let mut lengths = headers
+        .get_all(CONTENT_LENGTH)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii);
+    let Some(first) = lengths.next() else { return };
+    let (more, same) = lengths.fold((false, true), |(_, same), length| (true, same && length == first));
+    let legal = same && first.iter().all(u8::is_ascii_digit) && !headers.contains_key(TRANSFER_ENCODING);
+    if !legal {
+        headers.remove(CONTENT_LENGTH);
+    } else if more && let Ok(length) = HeaderValue::from_bytes(first) {
+        headers.insert(CONTENT_LENGTH, length);
+    }
 }
 
 fn spread(worker: &Worker) -> HeaderValue {
