@@ -4,6 +4,7 @@
 
 mod access_log;
 mod admin;
+mod adversary;
 mod balancing;
 mod cli;
 mod drain;

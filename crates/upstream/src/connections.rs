@@ -4,11 +4,9 @@ use std::{
     cell::RefCell,
     collections::HashMap,
     fmt,
+    pin::pin,
     rc::Rc,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -16,16 +14,21 @@ use bytes::Bytes;
 use http_body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::{sync::Notify, time::timeout};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::timeout,
+};
 
 use crate::{
     connector::{Connector, OpenSlot},
     dial::{DialError, dial},
-    io::Counted,
+    io::{Counted, Intake},
 };
 
 /// How often idle connections are looked through.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Time for a farewell to a member whose connection nobody wants any more.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Most bytes of a member's response head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Most fields of a member's response head.
@@ -90,13 +93,23 @@ impl<B> fmt::Debug for Connections<B> {
 /// The sending end of a connection, and how much has come back on it.
 pub(crate) struct Sender<B> {
     pub(crate) http: SendRequest<B>,
-    received: Arc<AtomicU64>,
+    intake: Arc<Intake>,
+    /// Dropped with the sender, which tells the connection that nobody wants it any more.
+    _wanted: oneshot::Sender<()>,
 }
 
 impl<B> Sender<B> {
     /// Bytes that came so far.
     pub(crate) fn received(&self) -> u64 {
-        self.received.load(Ordering::Relaxed)
+        self.intake.received()
+    }
+
+    /// Bounds what may come before the head of an answer, until that has come.
+    pub(crate) fn expect_head(&self, expected: bool) {
+        match expected {
+            true => self.intake.expect_head(),
+            false => self.intake.head_came(),
+        }
     }
 }
 
@@ -208,14 +221,14 @@ where
         if let Some(sender) = self.ready(connector) {
             return Place::Ready(sender);
         }
-        let ticket = slots.wait();
+        let ticket = slots.wait(max);
         self.crew.ask_all();
         Place::Slot(ticket.slot(max).await)
     }
 
     async fn open(&self, connector: &Connector, slot: OpenSlot) -> Result<Sender<B>, DialError> {
-        let received = Arc::default();
-        let io = TokioIo::new(Counted::new(dial(connector).await?, Arc::clone(&received)));
+        let intake = Arc::new(Intake::new());
+        let io = TokioIo::new(Counted::new(dial(connector).await?, Arc::clone(&intake)));
         let (http, connection) = http1::Builder::new()
             .max_headers(HEAD_FIELDS_MAX)
             .max_header_size(HEAD_BYTES_MAX)
@@ -225,14 +238,26 @@ where
                 address: Arc::clone(&connector.address),
                 source: std::io::Error::other(error),
             })?;
+        let (wanted, unwanted) = oneshot::channel();
         // Owned by its sender: it ends when the sender is dropped or the member closes.
         tokio::task::spawn_local(async move {
             let _slot = slot;
-            if let Err(error) = connection.await {
+            let mut connection = pin!(connection);
+            let ended = tokio::select! {
+                biased;
+                ended = connection.as_mut() => ended,
+                // hyper would go on with what is left of a body for as long as the member takes nothing.
+                _ = unwanted => timeout(FAREWELL_TIMEOUT, connection).await.unwrap_or(Ok(())),
+            };
+            if let Err(error) = ended {
                 tracing::debug!(%error, "a connection to a member ended with an error");
             }
         });
-        Ok(Sender { http, received })
+        Ok(Sender {
+            http,
+            intake,
+            _wanted: wanted,
+        })
     }
 
     /// Drops what is closed or too old, and what another worker asked for.

@@ -113,14 +113,19 @@ impl Slots {
         (queue.tickets.is_empty() && self.open() < max).then(|| self.opened())
     }
 
-    /// A place in the queue, and the wish that somebody closes a connection.
-    pub(crate) fn wait(self: &Arc<Self>) -> Ticket {
+    /// A place in the queue, and the wish that somebody closes a connection: several, where a lowered limit leaves more
+    /// open than there may be.
+    pub(crate) fn wait(self: &Arc<Self>, max: u32) -> Ticket {
         let called = Arc::new(Notify::new());
         let mut queue = self.queue();
         queue.tickets.push_back(Arc::clone(&called));
         queue.wanted += 1;
         self.counted(&mut queue);
-        Ticket { slots: Arc::clone(self), called }
+        queue.wanted = queue.wanted.max(self.open().saturating_sub(max) + 1);
+        Ticket {
+            slots: Arc::clone(self),
+            called,
+        }
     }
 
     /// Takes one of the wishes for a closed connection; true: the caller closes one.
@@ -181,7 +186,10 @@ impl Ticket {
     fn try_open(&self, max: u32) -> Option<OpenSlot> {
         let slots = &self.slots;
         let queue = slots.queue();
-        let first = queue.tickets.front().is_some_and(|first| Arc::ptr_eq(first, &self.called));
+        let first = queue
+            .tickets
+            .front()
+            .is_some_and(|first| Arc::ptr_eq(first, &self.called));
         (first && slots.open() < max).then(|| slots.opened())
     }
 }
@@ -189,7 +197,9 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut queue = self.slots.queue();
-        queue.tickets.retain(|ticket| !Arc::ptr_eq(ticket, &self.called));
+        queue
+            .tickets
+            .retain(|ticket| !Arc::ptr_eq(ticket, &self.called));
         self.slots.counted(&mut queue);
         // There may be another place, or this one was given up.
         queue.call_first();
@@ -330,8 +340,11 @@ mod tests {
     fn a_place_goes_to_whoever_waited_longest_and_to_no_newcomer() {
         let slots = Arc::new(Slots::default());
         let held = slots.try_open(1);
-        let (first, second) = (slots.wait(), slots.wait());
-        assert!(slots.grant() && slots.grant() && !slots.grant(), "a wish each");
+        let (first, second) = (slots.wait(1), slots.wait(1));
+        assert!(
+            slots.grant() && slots.grant() && !slots.grant(),
+            "a wish each"
+        );
         drop(held);
         assert!(slots.try_open(1).is_none() && second.try_open(1).is_none());
         let slot = first.try_open(1);
@@ -341,10 +354,20 @@ mod tests {
     }
 
     #[test]
+    fn whoever_waits_at_a_lowered_limit_wishes_all_that_is_too_much_closed() {
+        let slots = Arc::new(Slots::default());
+        let open: Vec<_> = (0..3).map_while(|_| slots.try_open(3)).collect();
+        let ticket = slots.wait(1);
+        assert_eq!((0..9).filter(|_| slots.grant()).count(), 3);
+        drop(open);
+        assert!(ticket.try_open(1).is_some());
+    }
+
+    #[test]
     fn who_gives_up_waiting_takes_the_wish_along() {
         let slots = Arc::new(Slots::default());
         let _held = slots.try_open(1);
-        drop(slots.wait());
+        drop(slots.wait(1));
         assert!(!slots.grant());
     }
 }

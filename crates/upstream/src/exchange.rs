@@ -101,8 +101,10 @@ where
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = stamped.into_headers();
         let before = sender.received();
+        sender.expect_head(true);
         match sender.http.try_send_request(request).await {
             Ok(response) => {
+                sender.expect_head(false);
                 let (head, body) = response.into_parts();
                 let lent = Lent {
                     sender,

@@ -87,16 +87,52 @@ impl AsyncWrite for MemberIo {
     }
 }
 
+/// Most bytes that may come between a request and the end of its answer's head: interim answers without end would
+/// keep their reader, and with it the thread, as busy as they come. More than hyper reads ahead of a body.
+const AHEAD_BYTES_MAX: u64 = 1 << 20;
+
+/// How much has come on a connection, and how much may.
+#[derive(Debug)]
+pub(crate) struct Intake {
+    received: AtomicU64,
+    allowed: AtomicU64,
+}
+
+impl Intake {
+    pub(crate) fn new() -> Self {
+        Self {
+            received: AtomicU64::new(0),
+            allowed: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Bytes that came so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// A head is waited for.
+    pub(crate) fn expect_head(&self) {
+        self.allowed
+            .store(self.received() + AHEAD_BYTES_MAX, Ordering::Relaxed);
+    }
+
+    /// It has come; what follows may be of any length.
+    pub(crate) fn head_came(&self) {
+        self.allowed.store(u64::MAX, Ordering::Relaxed);
+    }
+}
+
 /// A transport that counts what it reads: whether an answer had begun decides whether a request may go again.
 #[derive(Debug)]
 pub(crate) struct Counted {
     io: MemberIo,
-    received: Arc<AtomicU64>,
+    intake: Arc<Intake>,
 }
 
 impl Counted {
-    pub(crate) fn new(io: MemberIo, received: Arc<AtomicU64>) -> Self {
-        Self { io, received }
+    pub(crate) fn new(io: MemberIo, intake: Arc<Intake>) -> Self {
+        Self { io, intake }
     }
 }
 
@@ -106,10 +142,16 @@ impl AsyncRead for Counted {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.intake.received() > self.intake.allowed.load(Ordering::Relaxed) {
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "interim answers without end",
+            )));
+        }
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.io).poll_read(cx, buffer);
-        self.received
-            .fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
+        let read = (buffer.filled().len() - before) as u64;
+        self.intake.received.fetch_add(read, Ordering::Relaxed);
         polled
     }
 }

@@ -1,5 +1,7 @@
 //! One run of a check.
 
+use std::sync::Arc;
+
 use balancing::settings::{CheckKind, CheckSettings};
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
@@ -11,6 +13,7 @@ use tokio::time::timeout;
 use crate::{
     connector::Connector,
     dial::{DialError, dial},
+    io::{Counted, Intake},
 };
 
 /// Bytes of a probe's answer that are read.
@@ -58,7 +61,9 @@ pub async fn probe(connector: &Connector, check: &CheckSettings) -> Result<(), P
 }
 
 async fn ask(connector: &Connector) -> Result<(), ProbeError> {
-    let io = TokioIo::new(dial(connector).await?);
+    let intake = Arc::new(Intake::new());
+    intake.expect_head();
+    let io = TokioIo::new(Counted::new(dial(connector).await?, intake));
     let broken = |error: hyper::Error| ProbeError::Broken(Box::new(error));
     let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(io)
         .await

@@ -1,0 +1,450 @@
+//! Peers that mean harm or are broken, on both sides: whatever they do, another client's answer stays its own.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc, Barrier, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use testkit::{Connection, Framing, Gate, Reply};
+
+use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused};
+
+const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
+const REPORT: &str = "/puppet/v3/report/web01?environment=production";
+/// More than all buffers on the way hold.
+const BODY_BYTES: usize = 32 << 20;
+/// What a member says when nothing is wrong with it.
+const MINE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmine";
+/// An answer that nobody asked for.
+const STRAY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray";
+
+/// An agent's open connection.
+fn connection(estate: &Estate) -> Connection {
+    let agent = estate.ca.agent("web01");
+    estate.client(&agent).connect().expect("connects")
+}
+
+/// A member without manners: to a path that it knows it sends bytes as they stand, and goes on with the connection.
+struct RawMember {
+    address: String,
+    ended: Arc<AtomicBool>,
+}
+
+impl RawMember {
+    fn start(answer: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = socket.local_addr().expect("bound").to_string();
+        let ended = Arc::new(AtomicBool::new(false));
+        let answer = Arc::new(answer);
+        let stop = Arc::clone(&ended);
+        thread::spawn(move || {
+            for stream in socket.incoming().map_while(Result::ok) {
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                let answer = Arc::clone(&answer);
+                thread::spawn(move || converse(stream, &*answer));
+            }
+        });
+        Self { address, ended }
+    }
+
+    /// An estate whose path `/raw` leads to it.
+    fn estate(&self, pool: &str) -> EstateBuilder {
+        let tables = format!(
+            "[pools.raw]\nscheme = \"http\"\nmembers = [\"{}\"]\ncheck = {{ type = \"none\" }}\n{pool}\n\
+             [[routes]]\nname = \"raw\"\npath = {{ prefix = \"/raw\" }}\npool = \"raw\"",
+            self.address
+        );
+        Estate::builder()
+            .compilers(1)
+            .proxy(move |proxy| proxy.top("workers = 1").with(&tables))
+    }
+}
+
+impl Drop for RawMember {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        // One more connection wakes the thread that accepts them.
+        drop(TcpStream::connect(&self.address));
+    }
+}
+
+/// Reads heads and answers each.
+fn converse(mut stream: TcpStream, answer: &dyn Fn(&str, &mut TcpStream)) {
+    // What is sent has arrived then; it does not wait for an acknowledgement.
+    stream.set_nodelay(true).expect("a socket");
+    let mut seen = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        while let Some(end) = seen.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head: Vec<u8> = seen.drain(..end + 4).collect();
+            let head = String::from_utf8_lossy(&head).into_owned();
+            let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
+            answer(&target, &mut stream);
+        }
+        match stream.read(&mut piece) {
+            Ok(read) if read > 0 => seen.extend_from_slice(&piece[..read]),
+            _ => return,
+        }
+    }
+}
+
+#[test]
+fn bytes_that_follow_an_answer_are_nobodys_answer() {
+    let cases = [
+        (
+            "length",
+            format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst{STRAY}"),
+        ),
+        (
+            "chunks",
+            format!(
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n0\r\n\r\n{STRAY}"
+            ),
+        ),
+        (
+            "empty",
+            format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n{STRAY}"),
+        ),
+        (
+            "204",
+            format!("HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n{STRAY}"),
+        ),
+        (
+            "304",
+            format!("HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n{STRAY}"),
+        ),
+        (
+            "head",
+            format!("HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n{STRAY}"),
+        ),
+        (
+            "interim",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirstHTTP/1.1 100 Continue\r\n\r\n"
+                .to_owned(),
+        ),
+        (
+            "part",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirstHTTP/1.1 2".to_owned(),
+        ),
+    ];
+    let member = RawMember::start(move |target, stream| {
+        let bytes = cases
+            .iter()
+            .find(|(name, _)| target.ends_with(name))
+            .map_or(MINE, |(_, bytes)| bytes.as_bytes());
+        let _ = stream.write_all(bytes);
+    });
+    let estate = member.estate("").start();
+    let (mut one, mut other) = (connection(&estate), connection(&estate));
+    for case in [
+        "length", "chunks", "empty", "204", "304", "head", "interim", "part",
+    ] {
+        let method = if case == "head" { "HEAD" } else { "GET" };
+        for _ in 0..20 {
+            let first = one.request(method, &format!("/raw/{case}"), &[], b"");
+            assert_ne!(first.text(), "stray", "{case}");
+            let second = other.get("/raw/well");
+            assert_eq!(
+                (second.status, second.text().as_str()),
+                (200, "mine"),
+                "after {case}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_comes_unasked_is_nobodys_answer() {
+    let (done, closed) = mpsc::channel();
+    let done = Mutex::new(done);
+    let member = RawMember::start(move |target, stream| {
+        let _ = stream.write_all(MINE);
+        if target.ends_with("twice") {
+            let (mut late, done) = (
+                stream.try_clone().expect("a handle"),
+                done.lock().expect("unpoisoned").clone(),
+            );
+            thread::spawn(move || {
+                let _ = late.write_all(STRAY.as_bytes());
+                let _ = done.send(());
+            });
+        }
+    });
+    let estate = member.estate("").start();
+    let (mut one, mut other) = (connection(&estate), connection(&estate));
+    for _ in 0..50 {
+        assert_eq!(one.get("/raw/twice").text(), "mine");
+        closed.recv_timeout(LIMIT).expect("sent");
+        // A round through the one thread of the proxy: by then it has seen what came.
+        assert_eq!(one.get(FILE).status, 200);
+        assert_eq!(other.get("/raw/well").text(), "mine");
+    }
+}
+
+#[test]
+fn an_answer_whose_length_is_said_twice_is_passed_on_with_one_framing() {
+    let member = RawMember::start(|target, stream| {
+        let bytes: &[u8] = match target {
+            "/raw/short" => b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n0\r\n\r\n",
+            "/raw/long" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n5\r\nfirst\r\n0\r\n\r\n",
+            "/raw/equal" => b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nfirst",
+            "/raw/list" => b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nfirst",
+            "/raw/head" => b"HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\nContent-Length: 7\r\n\r\n",
+            "/raw/none" => b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5, x\r\n\r\n",
+            _ => MINE,
+        };
+        let _ = stream.write_all(bytes);
+    });
+    let estate = member.estate("").start();
+    let mut connection = connection(&estate);
+    for (case, framing) in [
+        ("short", Framing::Chunked),
+        ("long", Framing::Chunked),
+        ("equal", Framing::Length(5)),
+        ("list", Framing::Length(5)),
+    ] {
+        let answer = connection.get(&format!("/raw/{case}"));
+        assert_eq!(
+            (answer.text().as_str(), answer.framing),
+            ("first", framing),
+            "{case}"
+        );
+        assert_eq!(connection.get("/raw/well").text(), "mine", "after {case}");
+    }
+    for (method, case) in [("HEAD", "head"), ("GET", "none")] {
+        let answer = connection.request(method, &format!("/raw/{case}"), &[], b"");
+        assert_eq!(answer.headers.get("content-length"), None, "{answer:?}");
+        assert_eq!(connection.get("/raw/well").text(), "mine", "after {case}");
+    }
+}
+
+#[test]
+fn a_member_that_answers_early_and_takes_no_more_keeps_no_place() {
+    let turn = Arc::new(Barrier::new(2));
+    let members_turn = Arc::clone(&turn);
+    let member = RawMember::start(move |target, stream| {
+        let early = target.ends_with("early");
+        if early {
+            members_turn.wait();
+        }
+        let _ = stream.write_all(MINE);
+        if early {
+            // Neither reads nor closes until the test is over.
+            members_turn.wait();
+        }
+    });
+    let estate = member.estate("connections_max = 1").start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent).timeout(Duration::from_millis(300));
+    let mut stuck = client.connect().expect("connects");
+    let head = stuck.head("PUT", "/raw/early", &[], Some(BODY_BYTES));
+    let sent = stuck.send_raw(&[head, vec![b'x'; BODY_BYTES]].concat());
+    assert!(sent.is_err(), "all buffers on the way are full");
+    turn.wait();
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["method"] == "PUT");
+    assert_eq!(record["status"], 200, "{record}");
+    assert_eq!(connection(&estate).get("/raw/well").text(), "mine");
+    turn.wait();
+}
+
+#[test]
+fn those_who_waited_in_vain_cost_nobody_a_connection_later() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("connections_max = 1")
+        .compiler_pool("connect_timeout = \"100ms\"")
+        .compiler_pool("check = { interval = \"1h\" }")
+        .proxy(|proxy| proxy.top("workers = 1"))
+        .start();
+    let compiler = &estate.compilers[0];
+    compiler.hold();
+    let mut first = connection(&estate);
+    first.send("GET", FILE, &[], b"").expect("sends");
+    compiler.wait_for_head(1, LIMIT);
+    for _ in 0..10 {
+        assert_refused(&connection(&estate).get(FILE), 503, &["compilers"]);
+    }
+    compiler.release();
+    assert_eq!(first.read_response().expect("an answer").status, 200);
+    let before = compiler.connections_accepted();
+    for _ in 0..10 {
+        assert_eq!(first.get(FILE).status, 200);
+    }
+    assert_eq!(
+        compiler.connections_accepted(),
+        before,
+        "the one connection serves them all"
+    );
+}
+
+#[test]
+fn the_rest_of_a_refused_body_makes_no_busy_connection_idle() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(|proxy| proxy.top("workers = 1").listener("idle_timeout = \"5s\""))
+        .start();
+    let gate = Gate::new();
+    let reply = Reply::ok("slow").gate(&gate);
+    estate.compilers[0].answer(move |_| Some(reply.clone()));
+    let mut busy = connection(&estate);
+    let body = vec![b'x'; 300_000];
+    let refused = busy.head("PUT", "/puppet/v3/report/other", &[], Some(body.len()));
+    let next = busy.head("GET", FILE, &[], None);
+    busy.send_raw(&[refused, body, next].concat())
+        .expect("sends");
+    assert_eq!(busy.read_response().expect("a refusal").status, 403);
+    estate.compilers[0].wait_for_head(1, LIMIT);
+    // One that is idle from now on shows when the time is over.
+    connection(&estate)
+        .closed_after(LIMIT)
+        .expect("an idle connection is closed");
+    gate.release();
+    assert_eq!(busy.read_response().expect("an answer").text(), "slow");
+}
+
+#[test]
+fn nothing_of_ours_can_be_nominated_away() {
+    let estate = Estate::builder().compilers(1).start();
+    let mut connection = connection(&estate);
+    let ours = [
+        "x-client-verify",
+        "x-client-dn",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-port",
+        "x-forwarded-proto",
+        "x-real-ip",
+        "x-request-id",
+        "host",
+        "accept",
+    ];
+    let nominated = [
+        &ours[..9],
+        &["content-length", "transfer-encoding", "close-not"],
+    ]
+    .concat()
+    .join(", ");
+    let fields = [
+        ("Connection", nominated.as_str()),
+        ("X-Request-Id", "mine"),
+        ("X_Request_Id", "mine"),
+    ];
+    assert_eq!(
+        connection.request("PUT", REPORT, &fields, b"report").status,
+        200
+    );
+    connection
+        .send_chunked("PUT", REPORT, &fields, &[b"re", b"port"])
+        .expect("sends");
+    assert_eq!(connection.read_response().expect("an answer").status, 200);
+    for request in estate.far_end() {
+        for name in ours {
+            assert_ne!(request.only(name), "mine", "{name}");
+        }
+        assert_eq!(
+            (request.text().as_str(), request.complete),
+            ("report", true),
+            "{}",
+            request.raw_text()
+        );
+    }
+}
+
+#[test]
+fn a_member_that_never_comes_to_its_answer_is_left() {
+    for noise in [
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n",
+    ] {
+        let (gone, left) = mpsc::channel();
+        let gone = Mutex::new(gone);
+        let member = RawMember::start(move |_, stream| {
+            while stream.write_all(noise.as_bytes()).is_ok() {}
+            let _ = gone.lock().expect("unpoisoned").send(());
+        });
+        let estate = member.estate("").start();
+        let mut waiting = connection(&estate);
+        waiting.send("GET", "/raw/x", &[], b"").expect("sends");
+        assert_eq!(
+            connection(&estate).get(FILE).status,
+            200,
+            "the one thread serves others meanwhile"
+        );
+        assert_refused(
+            &waiting.read_response().expect("an answer"),
+            502,
+            &[&member.address],
+        );
+        left.recv_timeout(LIMIT).expect("its connection is closed");
+    }
+}
+
+#[test]
+fn a_member_whose_head_has_no_end_is_left() {
+    for (begin, noise) in [
+        ("HTTP/1.1 200 OK\r\n", "X-Noise: 1\r\n"),
+        ("HTTP/1.1 200 OK\r\nX-Noise: ", "nnnnnnnn"),
+        ("HTTP/1.1 200 ", "OK "),
+        ("", "\r\n"),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;",
+            "extension",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+            "X-Trailer: 1\r\n",
+        ),
+    ] {
+        let (gone, left) = mpsc::channel();
+        let gone = Mutex::new(gone);
+        let member = RawMember::start(move |_, stream| {
+            let _ = stream.write_all(begin.as_bytes());
+            while stream.write_all(noise.as_bytes()).is_ok() {}
+            let _ = gone.lock().expect("unpoisoned").send(());
+        });
+        let estate = member.estate("first_byte_timeout = \"2s\"").start();
+        let answer = connection(&estate).try_request("GET", "/raw/x", &[], b"");
+        assert!(
+            answer.as_ref().map_or(true, |answer| answer.status >= 502),
+            "{begin:?}: {answer:?}"
+        );
+        left.recv_timeout(LIMIT).expect("its connection is closed");
+        assert_eq!(connection(&estate).get(FILE).status, 200);
+    }
+}
+
+#[test]
+fn a_lower_connections_max_leaves_nobody_waiting_beside_idle_connections() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("connections_max = 3")
+        .compiler_pool("check = { interval = \"1h\" }")
+        .proxy(|proxy| proxy.top("workers = 1"))
+        .start();
+    estate.compilers[0].hold();
+    let mut three: Vec<_> = (0..3).map(|_| connection(&estate)).collect();
+    for connection in &mut three {
+        connection.send("GET", FILE, &[], b"").expect("sends");
+    }
+    estate.compilers[0].wait_for_request(3, LIMIT);
+    estate.compilers[0].release();
+    for connection in &mut three {
+        assert_eq!(connection.read_response().expect("an answer").status, 200);
+    }
+    estate
+        .proxy
+        .edit_config("connections_max = 3", "connections_max = 1");
+    estate.proxy.reload_applied();
+    assert_eq!(three[0].get(FILE).status, 200);
+}
