@@ -448,6 +448,24 @@ fn escapes_and_double_slashes_go_on_as_they_came() {
 // Fields.
 
 #[test]
+fn a_query_holds_no_byte_that_no_request_target_may_hold() {
+    let estate = one_compiler().start();
+    let mut connection = connection(&estate);
+    let response = raw(
+        &mut connection,
+        &format!("GET {CATALOG}&x=\u{e4} HTTP/1.1\r\nHost: puppet\r\n\r\n"),
+    );
+    assert_eq!(
+        (response.status, &*response.text()),
+        (
+            400,
+            "Bad request: The query contains the byte 0xc3, which must not stand in a request target.\n"
+        )
+    );
+    assert!(estate.far_end().is_empty());
+}
+
+#[test]
 fn puppets_own_fields_pass_both_ways() {
     let estate = one_compiler().start();
     let reply = Reply::ok("")

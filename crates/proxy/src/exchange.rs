@@ -95,8 +95,8 @@ async fn pass(
         scrubbing,
     } = sanitize(head).map_err(ProxyError::Insane)?;
     exchanged.scrubbed(scrubbing);
-    let path = CanonicalPath::check(target.path())
-        .map_err(|problem| ProxyError::Insane(Insane::Path(problem.to_string())))?;
+    let path = CanonicalPath::of_target(target.path(), target.query())
+        .map_err(|problem| ProxyError::Insane(Insane::path(problem)))?;
     let decision = generation.routes.find(&Question {
         method: &method,
         path,

@@ -6,6 +6,7 @@ use http::{
     request::Parts,
     uri::PathAndQuery,
 };
+use routing::PathProblem;
 use upstream::{Scrubbed, Scrubbing};
 
 /// A request that is refused before it is routed.
@@ -29,6 +30,11 @@ pub(crate) enum Insane {
 }
 
 impl Insane {
+    /// What the path rule says, as a part of our sentence.
+    pub(crate) fn path(problem: PathProblem) -> Self {
+        Self::Path(problem.to_string().trim_end_matches('.').to_owned())
+    }
+
     /// Short reason for records and metrics.
     pub(crate) fn reason(&self) -> &'static str {
         match self {

@@ -64,6 +64,16 @@ impl PathProblem {
 }
 
 impl<'a> CanonicalPath<'a> {
+    /// Judges a request target: its path, then its query.
+    ///
+    /// # Errors
+    /// Says which part of the rule it breaks; the answer is 400.
+    pub fn of_target(path: &'a str, query: Option<&str>) -> Result<Self, PathProblem> {
+        let path = Self::check(path)?;
+        query.map_or(Ok(()), check_query)?;
+        Ok(path)
+    }
+
     /// Judges a path as it stands in the request line, without the query.
     ///
     /// # Errors

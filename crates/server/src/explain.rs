@@ -88,7 +88,7 @@ impl Explainer {
                 return Ok(text);
             }
         };
-        let path = match CanonicalPath::check(uri.path()) {
+        let path = match CanonicalPath::of_target(uri.path(), uri.query()) {
             Ok(path) => path,
             Err(problem) => {
                 say(format_args!("path     refused with 400: {problem}"));
