@@ -141,12 +141,13 @@ pub struct Refusal {
 impl Refusal {
     /// The plain text that an agent prints as the body of a 403: printable ASCII, one line.
     pub fn text(&self) -> String {
-        let mut text = format!(
-            "The certificate {} {} ({}).",
-            self.certificate,
-            self.reason.sentence(),
-            self.reason
-        );
+        let sentence = self.reason.sentence();
+        let mut text = format!("The certificate {} {sentence}", self.certificate);
+        // The word of records and metrics is there to be found; said once it is enough.
+        if !sentence.contains(self.reason.as_str()) {
+            text.push_str(&format!(" ({})", self.reason));
+        }
+        text.push('.');
         if !self.help.is_empty() {
             text.push(' ');
             text.push_str(&self.help);
@@ -196,6 +197,19 @@ mod tests {
     }
 
     #[test]
+    fn the_text_says_the_reasons_name_once() {
+        for reason in Reason::ALL {
+            let refusal = Refusal {
+                reason,
+                certificate: "X".to_owned(),
+                help: String::new(),
+            };
+            let text = refusal.text();
+            assert_eq!(text.matches(reason.as_str()).count(), 1, "{text}");
+        }
+    }
+
+    #[test]
     fn the_text_is_one_printable_ascii_line_whatever_the_certificate_says() {
         let refusal = Refusal {
             reason: Reason::Revoked,
@@ -206,7 +220,7 @@ mod tests {
         assert!(text.bytes().all(|b| (0x20..=0x7e).contains(&b)), "{text}");
         assert_eq!(
             text,
-            "The certificate subject \"CN=a\\x0D\\x0AX: y\\x1B[2J\\xC3\\xBC\", serial 0x05 is revoked (revoked). \
+            "The certificate subject \"CN=a\\x0D\\x0AX: y\\x1B[2J\\xC3\\xBC\", serial 0x05 is revoked. \
              Run \"puppet ssl clean\" on the agent."
         );
     }

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use identity::{Agent, ChainVerified, ClientIdentity, Reason, Refusal};
+use identity::{Agent, Certname, ChainVerified, ClientIdentity, Reason, Refusal};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 
@@ -139,7 +139,7 @@ impl TrustStore {
                     ClientIdentity::Verified(Arc::clone(&chain.agent)),
                     Some(chain),
                 ),
-                Err(fault) => (ClientIdentity::Refused(refusal(fault)), None),
+                Err(fault) => (ClientIdentity::Refused(refusal(fault, leaf)), None),
             },
         };
         Judgement {
@@ -405,7 +405,7 @@ impl TrustStore {
                 }
             }
             (Reason::CrlExpired, Some(indexed)) => format!(
-                "The CRL of {}, number {}, ended on {}; the proxy's operator has to fetch a new one.",
+                "The CRL of {}, number {}, ended on {}; the proxy's operator has to fetch a new one, then run proscenium reload.",
                 issuer.text,
                 indexed.crl.number_text(),
                 indexed
@@ -414,7 +414,7 @@ impl TrustStore {
                     .map_or_else(String::new, |end| Day(end).to_string()),
             ),
             _ => format!(
-                "The proxy has no CRL of {}; its operator has to add it to `[trust] crl` (on the CA: ca_crl.pem).",
+                "The proxy has no CRL of {}; its operator has to add it to `[trust] crl` (on the CA: ca_crl.pem), then run proscenium reload.",
                 issuer.text
             ),
         };
@@ -572,31 +572,57 @@ fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), Fault
 }
 
 /// What the agent's user is told, with what to run.
-fn refusal(fault: Fault) -> Refusal {
+fn refusal(fault: Fault, leaf: &[u8]) -> Refusal {
     let help = match fault.reason {
-        Reason::Revoked | Reason::Expired => RENEW,
+        // Another certificate of the agent's would be of no use.
+        Reason::Revoked if fault.certificate != described(leaf) => CA_REVOKED.to_owned(),
         Reason::UnknownIssuer | Reason::BadSignature => {
             "Compare the agent's CA with the server's (puppet ssl verify). If the agent belongs to this server: \
              on the agent run puppet ssl clean, then puppet agent -t."
+                .to_owned()
         }
-        Reason::NotYetValid | Reason::CaNotYetValid => "Compare the clocks of agent, CA and proxy.",
+        Reason::NotYetValid | Reason::CaNotYetValid => {
+            "Compare the clocks of agent, CA and proxy.".to_owned()
+        }
         Reason::CaExpired => {
-            "The operator has to renew the CA certificate and give it to agents and proxy."
+            "The operator has to renew the CA certificate and give it to agents and proxy.".to_owned()
         }
-        Reason::Subject
+        Reason::Revoked
+        | Reason::Expired
+        | Reason::Subject
         | Reason::WrongPurpose
         | Reason::CriticalExtension
-        | Reason::NotAnEndEntity => RENEW,
-        Reason::CertificateVersion | Reason::Malformed | Reason::UnsupportedAlgorithm => RENEW,
-        _ => "",
+        | Reason::NotAnEndEntity
+        | Reason::CertificateVersion
+        | Reason::Malformed
+        | Reason::UnsupportedAlgorithm => renewal(leaf),
+        Reason::CrlMissing | Reason::CrlExpired | Reason::Depth | Reason::PathConstraint => {
+            String::new()
+        }
     };
-    let parts = [fault.detail.as_str(), help];
+    let parts = [fault.detail, help];
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     Refusal {
         reason: fault.reason,
         certificate: fault.certificate,
         help: parts.join(" "),
     }
+}
+
+/// How an agent gets another certificate.
+fn renewal(leaf: &[u8]) -> String {
+    format!(
+        "To get a new certificate: on the CA run puppetserver ca clean --certname {}, on the agent run \
+         puppet ssl clean, then puppet agent -t.",
+        certname(leaf).as_ref().map_or("NAME", Certname::as_str)
+    )
+}
+
+/// The certname, where the subject is nothing else and harmless in a command that somebody pastes: no CA may have
+/// vouched for it.
+fn certname(leaf: &[u8]) -> Option<Certname> {
+    let subject = Subject(Certificate::read(leaf).ok()?.subject).to_string();
+    Certname::parse_puppet(subject.strip_prefix("CN=")?).ok()
 }
 
 fn described(der: &[u8]) -> String {
@@ -625,8 +651,8 @@ fn causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-const RENEW: &str = "To get a new certificate: on the CA run puppetserver ca clean --certname NAME, on the agent run \
-                     puppet ssl clean, then puppet agent -t.";
+const CA_REVOKED: &str = "Every certificate that this CA issued is refused: the operator has to set up another \
+                          (puppetserver ca setup), and agents enrol with it (puppet ssl clean, then puppet agent -t).";
 
 const UNVERIFIABLE_KEY: &str = "Its key is of a kind or size that cannot be verified (RSA under 2048 bits, DSA, another curve).";
 

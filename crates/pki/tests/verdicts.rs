@@ -893,10 +893,37 @@ fn a_refusal_names_certificate_dates_and_what_to_run() {
     assert_eq!(
         text,
         "The certificate \"CN=web09.example.com\" (serial 0x09, issued by \"CN=Puppet CA: test\", valid \
-         2020-01-01T00:00:00Z to 2039-01-01T00:00:00Z) is revoked (revoked). It is on the CRL of CN=Puppet CA: test, \
-         number 7. To get a new certificate: on the CA run puppetserver ca clean --certname NAME, on the agent run \
-         puppet ssl clean, then puppet agent -t."
+         2020-01-01T00:00:00Z to 2039-01-01T00:00:00Z) is revoked. It is on the CRL of CN=Puppet CA: test, \
+         number 7. To get a new certificate: on the CA run puppetserver ca clean --certname web09.example.com, on the \
+         agent run puppet ssl clean, then puppet agent -t."
     );
+}
+
+#[test]
+fn a_refusal_puts_no_name_into_a_command_that_a_ca_would_not_sign() {
+    let puppet = Puppet::new();
+    let store = store(&puppet.bundle(), &puppet.crls(7, &[9])).unwrap();
+    for name in ["web09 && halt", "$(halt)", "--all", "Web09"] {
+        let text = refusal(&store.judge(&[puppet.ca.agent(name, 9).der], now())).text();
+        assert!(text.contains("ca clean --certname NAME,"), "{text}");
+    }
+}
+
+#[test]
+fn where_the_ca_above_is_revoked_nobody_is_told_to_renew_below_it() {
+    let puppet = Puppet::new();
+    let crls = [puppet.ca.crl(7, &[]), puppet.root.crl(8, &[2])];
+    let store = store(&puppet.bundle(), &crls).unwrap();
+    let text = refusal(&store.judge(&[puppet.ca.agent("web09", 9).der], now())).text();
+    assert!(
+        text.starts_with("The certificate \"CN=Puppet CA: test\"") && text.contains("is revoked"),
+        "{text}"
+    );
+    assert!(
+        text.contains("web09") && text.contains("puppetserver ca setup"),
+        "{text}"
+    );
+    assert!(!text.contains("ca clean"), "{text}");
 }
 
 #[test]
