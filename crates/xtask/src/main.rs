@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         Command::Test => test::run(),
         Command::Tidy => test::tidy(),
         Command::Lab { arguments } => lab::run(&arguments),
-        Command::Bench(options) => bench::run(&options),
+        Command::Bench(bench) => bench::run(&bench),
         Command::Reference { check } => reference::run(check),
         Command::Demo(options) => demo::run(&options),
     };
@@ -50,8 +50,9 @@ enum Command {
         #[arg(allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// CPU time per request beside nginx, in the same run
-    Bench(bench::Options),
+    /// What the program costs on this machine
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Write docs/configuration.md from the settings' own words
     Reference {
         /// Write nothing; fail where the page is not fresh

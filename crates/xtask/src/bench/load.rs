@@ -16,7 +16,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::Pki;
+use super::w1::Pki;
 
 /// Connections that stand, and the runtime they live on.
 pub(super) struct Load {
