@@ -87,6 +87,7 @@ impl Recorded {
 }
 
 type Handler = Arc<dyn Fn(&Recorded) -> Option<Reply> + Send + Sync>;
+type Pace = Option<Arc<dyn Fn(usize) + Send + Sync>>;
 
 /// A running stand-in; dropped, it is killed.
 pub struct StandIn {
@@ -123,6 +124,7 @@ struct Shared {
     errors: Mutex<Vec<String>>,
     handler: Mutex<Handler>,
     head_handler: Mutex<Handler>,
+    pace: Mutex<Pace>,
     gate: Gate,
     autosign: AtomicBool,
     published: Mutex<HashMap<String, String>>,
@@ -181,6 +183,12 @@ impl StandIn {
         handler: impl Fn(&Recorded) -> Option<Reply> + Send + Sync + 'static,
     ) {
         *lock(&self.shared.head_handler) = Arc::new(handler);
+    }
+
+    /// From now on `rest` is called between reads with the bytes that the last one brought: a member that takes bodies
+    /// slowly.
+    pub fn read_at(&self, rest: impl Fn(usize) + Send + Sync + 'static) {
+        *lock(&self.shared.pace) = Some(Arc::new(rest));
     }
 
     /// Back to the Puppet defaults.
@@ -447,6 +455,7 @@ impl StandInBuilder {
             errors: Mutex::default(),
             handler: Mutex::new(Arc::clone(&nothing)),
             head_handler: Mutex::new(nothing),
+            pace: Mutex::default(),
             gate: Gate::open(),
             autosign: AtomicBool::new(false),
             published: Mutex::default(),
@@ -639,6 +648,11 @@ impl<S: Read> Read for Tap<'_, S> {
         let record = bytes.entry(self.number).or_default();
         if record.len() < RAW_KEPT_MAX {
             record.extend_from_slice(&into[..n]);
+        }
+        drop(bytes);
+        let pace = lock(&self.shared.pace).clone();
+        if let Some(rest) = pace {
+            rest(n);
         }
         Ok(n)
     }

@@ -3,6 +3,7 @@
 mod cpu;
 mod load;
 mod members;
+mod memory;
 mod peers;
 mod w1;
 
@@ -14,11 +15,14 @@ use clap::Subcommand;
 pub(crate) enum Bench {
     /// CPU time of a small request beside nginx's, in interleaved rounds of one run
     W1(w1::Options),
+    /// Memory that large bodies take on their way through, with slow readers; exits 1 when it is over the bound
+    Memory(memory::Options),
 }
 
 /// Measures and prints.
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::W1(options) => w1::run(options),
+        Bench::Memory(options) => memory::run(options),
     }
 }
