@@ -5,8 +5,10 @@
 mod access_log;
 mod admin;
 mod adversary;
+mod advisories;
 mod balancing;
 mod cli;
+mod configuration;
 mod drain;
 mod exchange;
 mod explain;

@@ -35,6 +35,15 @@ pub struct Config {
     pub admin: admin::settings::Settings,
 }
 
+impl Config {
+    /// The agent's own copy of the CRL, where clients are judged by it.
+    #[must_use]
+    pub fn agents_copy(&self) -> Option<PathBuf> {
+        let copy = self.ssldir.as_ref()?.join("crl.pem");
+        self.trust.crl_is_agents_copy.then_some(copy)
+    }
+}
+
 /// Files of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Credential {

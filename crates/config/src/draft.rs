@@ -126,7 +126,10 @@ impl Draft {
     pub fn finish(mut self, materials: Materials) -> Result<Loaded, Report> {
         self.judge(&materials);
         let config = self.config.take();
-        let report = self.into_report();
+        let mut report = self.into_report();
+        if let Some(config) = config.as_ref().filter(|_| report.has_errors()) {
+            trust_too(config, &materials, &mut report);
+        }
         match config {
             Some(config) if !report.has_errors() => Ok(Loaded {
                 config,
@@ -184,6 +187,48 @@ impl Draft {
         (self.wanted, self.credentials) = (naming.wanted, naming.credentials);
         self.problems = problems;
         self.config = Some(config);
+    }
+}
+
+/// Whoever has something to mend hears of bundle and lists too. A right file does not: they are built, and told of,
+/// where a start or a reload prepares them, and large lists are not to be read twice.
+fn trust_too(config: &Config, materials: &Materials, report: &mut Report) {
+    let read = |paths: &[PathBuf]| -> Option<Vec<_>> {
+        let found: Option<Vec<_>> = paths
+            .iter()
+            .map(|path| materials.get(path)?.as_ref().ok())
+            .collect();
+        let blobs = found?.into_iter().flat_map(|material| &material.blobs);
+        Some(
+            blobs
+                .map(|blob| pki::Named::new(&blob.name, blob.bytes.clone()))
+                .collect(),
+        )
+    };
+    let trust = &config.trust;
+    // What is absent or closed to us has been told.
+    let (Some(bundle), Some(crls)) = (read(&trust.ca), read(&trust.crl)) else {
+        return;
+    };
+    if bundle.is_empty() {
+        return;
+    }
+    let material = pki::Material { bundle, crls };
+    let built = pki::TrustStore::build(&material, &trust.settings, &config.identity, None);
+    for problem in built.err().unwrap_or_default() {
+        // An empty list of lists has been told as well.
+        if !matches!(problem, pki::PkiProblem::NoCrl) {
+            report.fail(trust_key(&problem), &problem, &[]);
+        }
+    }
+}
+
+/// Key path of the setting that a problem of `[trust]`'s materials is about.
+#[must_use]
+pub fn trust_key(problem: &pki::PkiProblem) -> &'static str {
+    match problem.is_about_crls() {
+        true => "trust.crl",
+        false => "trust.ca",
     }
 }
 

@@ -27,7 +27,7 @@ mod trust;
 
 pub use crate::{
     config::{AccessLog, Config, Credential, MemberTls, Output, PoolConfig, Trust},
-    draft::{Draft, Environment, Overrides, Source},
+    draft::{Draft, Environment, Overrides, Source, trust_key},
     materials::{Blob, Files, Kind, Loaded, Material, Materials, ReadError, Wanted},
     reference::{defaults, reference},
     report::{Colour, Place, Problem, Report, Severity},

@@ -122,6 +122,35 @@ fn the_command_line_goes_before_the_file_and_the_file_before_the_machine() {
 }
 
 #[test]
+fn without_puppets_own_packages_it_is_debians_ssldir() {
+    let source = config::Source {
+        name: "x".into(),
+        text: SIX_LINES.into(),
+    };
+    for (there, used) in [([true, true], 0), ([false, true], 1)] {
+        let ssldirs = config::Environment::SSLDIRS.iter().zip(there);
+        let environment = config::Environment {
+            ssldirs: ssldirs
+                .filter(|(_, there)| *there)
+                .map(|(path, _)| path.into())
+                .collect(),
+            ..machine::environment()
+        };
+        let machine = Machine::with_agent();
+        let loaded = config::load(&source, &Overrides::default(), &environment, &machine);
+        let config = loaded.expect("a right file").config;
+        let ssldir = Path::new(["/etc/puppetlabs/puppet/ssl", "/var/lib/puppet/ssl"][used]);
+        assert_eq!(config.ssldir.as_deref(), Some(ssldir));
+        assert_eq!(config.trust.crl, [ssldir.join("crl.pem")]);
+        assert!(
+            config.certificates[0]
+                .key
+                .starts_with(ssldir.join("private_keys"))
+        );
+    }
+}
+
+#[test]
 fn the_machines_name_chooses_among_several_certificates() {
     let machine = Machine {
         certnames: vec!["a".into(), "b".into()],

@@ -66,3 +66,18 @@ pub enum PkiProblem {
     #[error("TLS configuration: {0}")]
     Tls(String),
 }
+
+impl PkiProblem {
+    /// Whether it is the CRLs that are wrong, where it is told of a trust store: otherwise it is the bundle.
+    pub fn is_about_crls(&self) -> bool {
+        match self {
+            Self::NotPem { what, .. } | Self::Empty { what, .. } | Self::Malformed { what, .. } => {
+                *what == "CRL"
+            }
+            Self::NoCrl | Self::CrlUnusable(_) => true,
+            Self::NoCa | Self::UnusableKey { .. } | Self::KeyMismatch { .. } | Self::Tls(_) => {
+                false
+            }
+        }
+    }
+}

@@ -16,7 +16,7 @@ use proxy::{Phase, PoolRuntime};
 use rustls_pki_types::UnixTime;
 use telemetry::{CaReading, CrlReading, ListenerReading, MemberReading, Readings};
 
-use crate::app::App;
+use crate::{app::App, prepare::Foundation};
 
 /// The operator's hold on the process.
 pub(crate) struct Operator(pub(crate) Arc<App>);
@@ -61,7 +61,7 @@ impl Control for Operator {
                 .iter()
                 .map(|runtime| pool_status(app, runtime))
                 .collect(),
-            trust: trust_status(app, state.foundation.agents_copy),
+            trust: trust_status(app, &state.foundation),
             limits: BTreeMap::from([
                 (
                     "discard_bytes_max".to_owned(),
@@ -185,9 +185,17 @@ fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus
     }
 }
 
-fn trust_status(app: &App, agents_copy: Option<SystemTime>) -> admin::TrustStatus {
+fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
     let status = app.generation().trust.status(UnixTime::now());
-    let age = agents_copy.map(|written| age(written).as_secs());
+    let copy = foundation.config.agents_copy();
+    // A source is told as the file's name in quotes and the block.
+    let age_of = |source: &str| {
+        let copy = format!("\"{}\"", copy.as_ref()?.display());
+        let written = foundation
+            .agents_copy
+            .filter(|_| source.starts_with(&copy))?;
+        Some(age(written).as_secs())
+    };
     let stamp = |time: UnixTime| {
         Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
     };
@@ -211,8 +219,8 @@ fn trust_status(app: &App, agents_copy: Option<SystemTime>) -> admin::TrustStatu
                 entries: crl.entries as u64,
                 next_update: crl.next_update.map(stamp),
                 expired: crl.expired,
+                agents_copy_age_seconds: age_of(&crl.source),
                 source: crl.source,
-                agents_copy_age_seconds: age,
             })
             .collect(),
         crl_missing: status.crl_missing,

@@ -101,6 +101,15 @@ pub(crate) fn fingerprint(loaded: &Loaded) -> Fingerprint {
     )
 }
 
+/// When the agent's own copy of the CRL was last written, where it is judged by.
+pub(crate) fn agents_copy(
+    config: &Config,
+    materials: &config::Materials,
+) -> Option<std::time::SystemTime> {
+    let copy = config.agents_copy()?;
+    materials.get(&copy)?.as_ref().ok()?.modified
+}
+
 /// Builds everything of the next generation.
 ///
 /// # Errors
@@ -120,15 +129,13 @@ pub(crate) fn prepare(
     let materials = Materials(&materials);
     let mut problems = Problems(&mut report);
 
-    let trust = problems.all(
-        "trust.ca",
-        materials.trust(
-            &config,
-            &config.trust.ca,
-            &config.trust.crl,
-            previous.map(|(_, g)| &*g.trust),
-        ),
+    let trust = materials.trust(
+        &config,
+        &config.trust.ca,
+        &config.trust.crl,
+        previous.map(|(_, g)| &*g.trust),
     );
+    let trust = problems.each(config::trust_key, trust);
     let credentials: Vec<_> = config
         .certificates
         .iter()
@@ -214,11 +221,7 @@ pub(crate) fn prepare(
     {
         report.warn("trust", warning);
     }
-    let agents_copy = config
-        .trust
-        .crl_is_agents_copy
-        .then(|| materials.modified(&config.trust.crl))
-        .flatten();
+    let agents_copy = agents_copy(&config, materials.0);
     let generation = Generation {
         number,
         status_pool: names.iter().position(|name| &**name == "compilers"),
@@ -327,13 +330,6 @@ impl Materials<'_> {
         };
         pki::Credential::parse(&one(&files.chain), &one(&files.key))
     }
-
-    fn modified(&self, paths: &[std::path::PathBuf]) -> Option<std::time::SystemTime> {
-        paths
-            .iter()
-            .filter_map(|path| self.0.get(path)?.as_ref().ok()?.modified)
-            .max()
-    }
 }
 
 /// Where problems of building are gathered.
@@ -345,12 +341,18 @@ impl Problems<'_> {
     }
 
     fn all<T>(&mut self, key: &str, result: Result<T, Vec<PkiProblem>>) -> Option<T> {
+        self.each(|_| key, result)
+    }
+
+    /// Each problem under the key that it belongs to.
+    fn each<'k, T>(
+        &mut self,
+        key: impl Fn(&PkiProblem) -> &'k str,
+        result: Result<T, Vec<PkiProblem>>,
+    ) -> Option<T> {
+        let tell = |problem: PkiProblem| self.0.fail(key(&problem), &problem, &[]);
         result
-            .map_err(|problems| {
-                problems
-                    .iter()
-                    .for_each(|problem| self.0.fail(key, problem, &[]))
-            })
+            .map_err(|problems| problems.into_iter().for_each(tell))
             .ok()
     }
 

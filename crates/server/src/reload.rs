@@ -10,7 +10,7 @@ use proxy::{Generation, Phase};
 use crate::{
     app::{App, Bound, State, adopt, is_file},
     files, outputs,
-    prepare::{Prepared, fingerprint, prepare},
+    prepare::{Prepared, agents_copy, fingerprint, prepare},
     probes,
 };
 
@@ -87,8 +87,10 @@ impl App {
     fn prepare(&self) -> Result<Box<Prepared>, Stopped> {
         let refused = |report: Report| Stopped::Refused(report.render(Colour::Never));
         let loaded = files::load(&self.options).map_err(refused)?;
-        let state = self.state();
+        let mut state = self.state();
         if fingerprint(&loaded) == state.foundation.fingerprint {
+            // Fetched again by an agent's run and the same as before: it is young again.
+            state.foundation.agents_copy = agents_copy(&loaded.config, &loaded.materials);
             return Err(Stopped::Unchanged);
         }
         drop(state);

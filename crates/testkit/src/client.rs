@@ -205,6 +205,12 @@ impl Client {
         self.tls12()
     }
 
+    /// At another address, with the same sessions.
+    pub fn at(mut self, address: SocketAddr) -> Self {
+        self.address = Target::Tcp(address);
+        self
+    }
+
     /// Another server name in SNI, Host and verification. Default `puppet`.
     pub fn server_name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.server_name);

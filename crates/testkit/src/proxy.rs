@@ -83,6 +83,7 @@ pub struct ProxyBuilder {
     whole: Option<String>,
     files: Vec<(String, String, u32)>,
     environment: Vec<(String, String)>,
+    arguments: Vec<String>,
 }
 
 impl ProxyBuilder {
@@ -147,6 +148,12 @@ impl ProxyBuilder {
         self
     }
 
+    /// One more argument of `run` and `check`; `{dir}` counts here too.
+    pub fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
     /// Starts it and waits until it serves.
     ///
     /// # Panics
@@ -191,14 +198,25 @@ impl ProxyBuilder {
         let directory = self.directory();
         self.write_config(directory.path(), 8140);
         let config = directory.path().join(CONFIG);
-        command_line(
-            &self.binary,
-            &[
-                OsStr::new("check"),
-                OsStr::new("--config"),
-                config.as_os_str(),
-            ],
-        )
+        let arguments = self.arguments(directory.path());
+        let words = [
+            OsStr::new("check"),
+            OsStr::new("--config"),
+            config.as_os_str(),
+        ];
+        let all: Vec<&OsStr> = words
+            .into_iter()
+            .chain(arguments.iter().map(OsStr::new))
+            .collect();
+        command_line(&self.binary, &all)
+    }
+
+    fn arguments(&self, directory: &Path) -> Vec<String> {
+        let directory = directory.display().to_string();
+        let arguments = self.arguments.iter();
+        arguments
+            .map(|argument| argument.replace("{dir}", &directory))
+            .collect()
     }
 
     fn directory(&self) -> TempDir {
@@ -254,6 +272,7 @@ impl ProxyBuilder {
             .arg("run")
             .arg("--config")
             .arg(directory.path().join(CONFIG))
+            .args(self.arguments(directory.path()))
             .env("RUST_BACKTRACE", "1");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
@@ -405,6 +424,7 @@ impl Proxy {
             whole: None,
             files: Vec::new(),
             environment: Vec::new(),
+            arguments: Vec::new(),
         }
     }
 

@@ -106,7 +106,8 @@ fn contents(path: &str, kind: Kind) -> String {
         Kind::Key => pair.key.clone(),
         Kind::Chain if path.contains("pp-cli-auth") => pair.with_extension.clone(),
         Kind::Chain => pair.chain.clone(),
-        Kind::Ca | Kind::Crl => String::new(),
+        Kind::Ca => pair.ca.clone(),
+        Kind::Crl => pair.crl.clone(),
     }
 }
 
@@ -115,6 +116,8 @@ struct Pair {
     with_extension: String,
     key: String,
     other_key: String,
+    ca: String,
+    crl: String,
 }
 
 fn pair() -> &'static Pair {
@@ -133,11 +136,40 @@ fn pair() -> &'static Pair {
         let mut value = vec![0x0c, 4];
         value.extend(b"true");
         params.custom_extensions = vec![rcgen::CustomExtension::from_oid_content(&oid, value)];
+        let (ca, crl) = authority();
         Pair {
+            ca,
+            crl,
             with_extension: params.self_signed(&key).expect("a certificate").pem(),
             chain,
             key: key.serialize_pem(),
             other_key: rcgen::KeyPair::generate().expect("a key").serialize_pem(),
         }
     })
+}
+
+/// A CA and its list, both good.
+fn authority() -> (String, String) {
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, "Puppet CA: example");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.key_usages = vec![
+        rcgen::KeyUsagePurpose::KeyCertSign,
+        rcgen::KeyUsagePurpose::CrlSign,
+    ];
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let ca = params.self_signed(&key).expect("a certificate").pem();
+    let list = rcgen::CertificateRevocationListParams {
+        this_update: rcgen::date_time_ymd(2020, 1, 1),
+        next_update: rcgen::date_time_ymd(2040, 1, 1),
+        crl_number: rcgen::SerialNumber::from(1_u64),
+        issuing_distribution_point: None,
+        revoked_certs: Vec::new(),
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    let list = list.signed_by(&rcgen::Issuer::new(params, key));
+    (ca, list.expect("a list").pem().expect("PEM"))
 }

@@ -1,0 +1,803 @@
+//! The configuration as operators meet it: what is wrong is told whole, by `check`, `run` and reload alike; what stands
+//! in `conf/` serves.
+
+use std::{
+    fs::{self, File},
+    io::ErrorKind,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
+    process::{Command, Stdio},
+    time::{Duration, SystemTime},
+};
+
+use tempfile::TempDir;
+use testkit::{Ca, Credential, Outcome, Proxy, ProxyBuilder, StandIn, command_line, wait_until};
+
+use crate::support::{BINARY, LIMIT, assert_told};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+
+/// A right configuration: each case below spoils it in one place.
+const GOOD: &str = r#"
+ssldir = "{dir}/ssl"
+certname = "puppet"
+
+[listeners.agents]
+address = "127.0.0.1:{port}"
+
+[trust]
+crl = "{dir}/crl.pem"
+
+[pools.ca]
+scheme = "http"
+members = ["127.0.0.1:1"]
+
+[pools.compilers]
+scheme = "http"
+members = ["127.0.0.1:2"]
+
+[admin]
+socket = "{dir}/admin.sock"
+"#;
+
+/// One mistake and what is said of it.
+struct Mistake {
+    /// What stands there.
+    from: &'static str,
+    /// What is put in its place.
+    to: &'static str,
+    /// What the caret stands under; nothing where the file says nothing of it.
+    caret: &'static str,
+    /// Key path, what is wrong, what was expected, what to do.
+    told: &'static [&'static str],
+}
+
+const fn mistake(
+    from: &'static str,
+    to: &'static str,
+    caret: &'static str,
+    told: &'static [&'static str],
+) -> Mistake {
+    Mistake {
+        from,
+        to,
+        caret,
+        told,
+    }
+}
+
+const MISTAKES: &[Mistake] = &[
+    mistake(
+        "[trust]",
+        "workrs = 2\n[trust]",
+        "workrs",
+        &["listeners.agents.workrs: unknown key", "known keys"],
+    ),
+    mistake(
+        "certname = \"puppet\"",
+        "certname = \"puppet\"\nworkrs = 2",
+        "workrs",
+        &["workrs: unknown key", "did you mean `workers`?"],
+    ),
+    mistake(
+        "[trust]",
+        "[trust]\ndepth = \"1\"",
+        "\"1\"",
+        &["trust.depth", "wrong type", "expected a whole number"],
+    ),
+    mistake(
+        "[trust]",
+        "[trust]\ncrl_expired = \"warm\"",
+        "\"warm\"",
+        &["trust.crl_expired", "did you mean \"warn\"?"],
+    ),
+    mistake(
+        "[trust]",
+        "[tls]\ncertificates = [{ chain = \"{dir}/nowhere.pem\", key = \"{dir}/ssl/private_keys/puppet.pem\" }]\n[trust]",
+        "\"{dir}/nowhere.pem\"",
+        &["tls.certificates[0].chain", "cannot be read: No such file"],
+    ),
+    mistake(
+        "[trust]",
+        "[tls]\ncertificates = [{ chain = \"{dir}/ssl/certs/puppet.pem\", key = \"{dir}/garbage.pem\" }]\n[trust]",
+        "\"{dir}/garbage.pem\"",
+        &["tls.certificates[0].key", "garbage.pem"],
+    ),
+    mistake(
+        "[trust]",
+        "[tls]\ncertificates = [{ chain = \"{dir}/ssl/certs/puppet.pem\", key = \"{dir}/other.key\" }]\n[trust]",
+        "\"{dir}/other.key\"",
+        &["tls.certificates[0].key", "does not belong to certificate"],
+    ),
+    mistake(
+        "[trust]",
+        "[tls]\ncertificates = [{ chain = \"{dir}/ssl/certs/puppet.pem\", key = \"{dir}/open.key\" }]\n[trust]",
+        "\"{dir}/open.key\"",
+        &[
+            "tls.certificates[0].key",
+            "open to everyone on this machine (mode 0644)",
+            "expected a private key that only its owner and group can read",
+            "chmod o= ",
+        ],
+    ),
+    mistake(
+        "[\"127.0.0.1:2\"]",
+        "[]",
+        "[]",
+        &[
+            "pools.compilers.members: an empty pool",
+            "expected at least one member",
+        ],
+    ),
+    mistake(
+        "[pools.ca]",
+        "[pools.cas]",
+        "",
+        &[
+            "pools: no pool `ca`",
+            "expected [pools.ca] with its `members`",
+            "is it the pool `cas`?",
+        ],
+    ),
+    mistake(
+        "[admin]",
+        "[[routes]]\nname = \"forge\"\npool = \"compliers\"\n[admin]",
+        "\"compliers\"",
+        &[
+            "routes[0].pool: no pool `compliers`",
+            "did you mean \"compilers\"?",
+        ],
+    ),
+    mistake(
+        "[trust]",
+        "[listeners.others]\naddress = \"127.0.0.1:{port}\"\n[trust]",
+        "\"127.0.0.1:{port}\"",
+        &[
+            "listeners.others.address: listener `agents` has this address too",
+            "expected an address of its own",
+        ],
+    ),
+    mistake(
+        "[\"127.0.0.1:2\"]",
+        "[\"192.0.2.1:8139\"]",
+        "\"192.0.2.1:8139\"",
+        &[
+            "pools.compilers.members[0]: plain HTTP to \"192.0.2.1:8139\" would leave this machine",
+            "expected a loopback address, `localhost` or a Unix socket",
+            "plaintext = \"trusted-network\"",
+        ],
+    ),
+    mistake(
+        "crl = \"{dir}/crl.pem\"",
+        "crl = \"{dir}/garbage.pem\"",
+        "\"{dir}/garbage.pem\"",
+        &["trust.crl: CRL ", "garbage.pem\": holds no CRL"],
+    ),
+    mistake(
+        "[trust]",
+        "[trust]\nca = \"{dir}/garbage.pem\"",
+        "\"{dir}/garbage.pem\"",
+        &[
+            "trust.ca: certificate ",
+            "garbage.pem\": holds no certificate",
+        ],
+    ),
+];
+
+#[test]
+fn each_mistake_is_told_alike_by_check_run_and_reload() {
+    let ca = Ca::new();
+    let proxy = good(&ca).start();
+    let right = proxy.config_text();
+    let config = proxy.config_path().display().to_string();
+    for mistake in MISTAKES {
+        let in_place = |text: &str| placed(text, &proxy);
+        let (from, to) = (in_place(mistake.from), in_place(mistake.to));
+        assert!(right.contains(&from), "{from}");
+        let text = right.replacen(&from, &to, 1);
+        proxy.write_config(&text);
+        let checked = proxy.command(&["check"], &[]);
+        assert_eq!(
+            (checked.code, checked.stdout.as_str()),
+            (Some(78), ""),
+            "{to}: {}",
+            checked.stderr
+        );
+        let mut told: Vec<String> = mistake.told.iter().map(|words| in_place(words)).collect();
+        if !mistake.caret.is_empty() {
+            let caret = in_place(mistake.caret);
+            let at = text
+                .rfind(&caret)
+                .expect("the caret's place is in the text");
+            let line = text[..at].lines().count().max(1);
+            let line = line + usize::from(text[..at].ends_with('\n'));
+            let column = text[..at].rfind('\n').map_or(at, |end| at - end - 1) + 1;
+            told.push(format!("{config}:{line}:{column}"));
+            told.push("^".repeat(caret.len()));
+        }
+        for words in &told {
+            assert!(
+                checked.stderr.contains(words),
+                "{words:?} is not in {}",
+                checked.stderr
+            );
+        }
+        let run = proxy.command(&["run"], &[]);
+        assert_eq!((run.code, &run.stderr), (Some(78), &checked.stderr), "{to}");
+        let reloaded = proxy.command(&["reload"], &[]);
+        assert_eq!(reloaded.code, Some(78), "{to}: {}", reloaded.stderr);
+        assert!(
+            reloaded.stderr.contains(checked.stderr.trim_end()),
+            "{} is not what check says: {}",
+            reloaded.stderr,
+            checked.stderr
+        );
+        wait_for_event(&proxy, checked.stderr.trim_end());
+    }
+    let status = proxy.status();
+    assert_eq!(
+        (&status["phase"], proxy.generation()),
+        (&"serving".into(), 1)
+    );
+    assert_eq!(
+        proxy
+            .metrics()
+            .sum("proscenium_reloads_total", &[("result", "failed")]),
+        MISTAKES.len() as f64
+    );
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let ca = Ca::new();
+    let text = r#"
+ssldir = "{dir}/ssl"
+certname = "puppet"
+workrs = 2
+
+[listeners.agents]
+address = "127.0.0.1:{port}"
+idle_timeout = "4s"
+
+[listeners.others]
+address = "127.0.0.1:{port}"
+
+[tls]
+certificates = [
+  { chain = "{dir}/nowhere.pem", key = "{dir}/open.key" },
+  { chain = "{dir}/ssl/certs/puppet.pem", key = "{dir}/other.key" },
+]
+
+[trust]
+ca = "{dir}/garbage.pem"
+crl = "{dir}/crl.pem"
+depth = "1"
+
+[pools.compilers]
+members = []
+scheme = "htps"
+
+[pools.reports]
+scheme = "http"
+members = ["192.0.2.1:8139"]
+
+[[routes]]
+name = "reports"
+pool = "report"
+path = { prefix = "/a", exact = "/b" }
+"#;
+    let outcome = good(&ca).whole(text).check();
+    assert_eq!(outcome.code, Some(78));
+    for told in [
+        "workrs: unknown key",
+        "listeners.agents.idle_timeout: \"4s\" is too short",
+        "listeners.others.address: listener `agents` has this address too",
+        "tls.certificates[0].chain: ",
+        "tls.certificates[0].key: ",
+        "tls.certificates[1].key: ",
+        "trust.ca: ",
+        "trust.depth: ",
+        "pools.compilers.members: an empty pool",
+        "pools.compilers.scheme: \"htps\" is not known here",
+        "pools.reports.members[0]: plain HTTP",
+        "pools: no pool `ca`",
+        "routes[0].pool: no pool `report`",
+        "routes[0].path: more than one condition",
+        "proscenium.toml: 14 errors, ",
+    ] {
+        assert!(
+            outcome.stderr.contains(told),
+            "{told:?} is not in {}",
+            outcome.stderr
+        );
+    }
+}
+
+#[test]
+fn a_name_that_does_not_resolve_is_no_mistake() {
+    let ca = Ca::new();
+    let text = GOOD
+        .replace("scheme = \"http\"\n", "")
+        .replace("127.0.0.1:2", "no-such-host.invalid:8140");
+    let outcome = good(&ca).whole(&text).check();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(outcome.stdout.ends_with(": good\n"), "{}", outcome.stdout);
+}
+
+#[test]
+fn a_credential_with_rights_on_members_is_refused_with_the_command_for_another() {
+    let ca = Ca::new();
+    // pp_cli_auth, as the CA host's own certificate carries it.
+    let own = ca
+        .leaf("puppet")
+        .dns("puppet")
+        .extension(&[1, 3, 6, 1, 4, 1, 34380, 1, 3, 39], "true")
+        .issue();
+    let towards = |scheme: &str| {
+        let text = GOOD.replace("scheme = \"http\"\n", &format!("scheme = \"{scheme}\"\n"));
+        good(&ca).credential(&own).whole(&text).check()
+    };
+    let shown = towards("https");
+    assert_eq!(shown.code, Some(78), "{}", shown.stderr);
+    for told in [
+        "pp_cli_auth",
+        "puppet ssl bootstrap --certname proscenium.puppet --ssldir ",
+        "[upstream.tls] chain = ",
+    ] {
+        assert!(
+            shown.stderr.contains(told),
+            "{told:?} is not in {}",
+            shown.stderr
+        );
+    }
+    // Nobody but clients sees it.
+    let kept = towards("http");
+    assert_eq!(kept.code, Some(0), "{}", kept.stderr);
+    assert!(kept.stderr.contains("pp_cli_auth"), "{}", kept.stderr);
+}
+
+#[test]
+fn where_the_agent_has_no_certificate_yet_the_command_for_one_is_told() {
+    let ca = Ca::new();
+    let empty = TempDir::new().expect("a temporary directory");
+    let ssldir = empty.path().display().to_string();
+    for verb in ["check", "run"] {
+        let outcome = on_ssldir(&ca, verb, &ssldir, "front.example.com");
+        assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
+        for told in [
+            "no certificate yet for front.example.com",
+            &format!(
+                "puppet ssl bootstrap --certname front.example.com --dns_alt_names puppet,front.example.com --ssldir {ssldir}"
+            ),
+            "puppetserver ca sign --certname front.example.com",
+        ] {
+            assert!(
+                outcome.stderr.contains(told),
+                "{told:?} is not in {}",
+                outcome.stderr
+            );
+        }
+    }
+}
+
+#[test]
+fn a_key_that_the_service_may_not_read_is_told_with_the_command_that_opens_it() {
+    let ca = Ca::new();
+    let directory = TempDir::new().expect("a temporary directory");
+    let path = |name: &str| directory.path().join(name);
+    let open = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a file of our own");
+    };
+    open(directory.path(), 0o755);
+    ca.write_ssldir(&path("ssl"), "puppet");
+    open(&path("ssl/private_keys"), 0o755);
+    let key = path("ssl/private_keys/puppet.pem");
+    fs::copy(BINARY, path("proscenium")).expect("the program can be copied");
+    let text = GOOD.replace("{port}", "8140");
+    let text = text.replace("{dir}/crl.pem", "{dir}/ssl/crl.pem");
+    let text = text.replace("{dir}", &directory.path().display().to_string());
+    fs::write(path("proscenium.toml"), text).expect("a file of our own");
+    let mut check = Command::new(path("proscenium"));
+    check
+        .arg("check")
+        .arg("--config")
+        .arg(path("proscenium.toml"));
+    match rustix::process::geteuid().is_root() {
+        // Nothing is closed to root.
+        true => {
+            open(&key, 0o600);
+            check.uid(NOBODY).gid(NOBODY);
+        }
+        false => open(&key, 0o000),
+    }
+    check.current_dir("/").stdin(Stdio::null());
+    // Busy while a child of another test still holds the copy open for writing: until it has become its program.
+    let outcome = wait_until(LIMIT, || match check.output() {
+        Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => None,
+        ended => Some(ended),
+    });
+    let outcome = outcome.expect("not for ever").expect("the program runs");
+    let told = String::from_utf8_lossy(&outcome.stderr);
+    assert_eq!(outcome.status.code(), Some(78), "{told}");
+    let keys = path("ssl/private_keys").display().to_string();
+    assert!(told.contains("may not read the private key"), "{told}");
+    assert!(
+        told.contains("run `setfacl -m u:") && told.contains(&format!("{keys}/puppet.pem`")),
+        "{told}"
+    );
+}
+
+#[test]
+fn the_command_lines_ssldir_and_certname_go_before_the_files() {
+    let ca = Ca::new();
+    let elsewhere = TempDir::new().expect("a temporary directory");
+    let ssldir = elsewhere.path().display().to_string();
+    let credential = ca.server("front.example.com");
+    ca.write_ssldir_with(elsewhere.path(), &credential);
+    let text = GOOD
+        .replace("{dir}/ssl", "/nonexistent")
+        .replace("certname = \"puppet\"", "certname = \"nobody\"");
+    let told = |words: &Outcome| {
+        words
+            .stdout
+            .contains("is good for front.example.com, puppet")
+    };
+    let built = || {
+        good(&ca)
+            .whole(&text)
+            .argument("--ssldir")
+            .argument(&ssldir)
+            .argument("--certname")
+            .argument("front.example.com")
+    };
+    let checked = built().check();
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    assert!(told(&checked), "{}", checked.stdout);
+    let proxy = built().start();
+    let shown = proxy.client(None).connect().expect("connects");
+    assert_eq!(shown.peer_certificates()[0], credential.cert_der);
+    // The start says it too.
+    wait_for_event(&proxy, "is good for front.example.com, puppet");
+    // And a reload keeps to the command line.
+    assert_eq!(proxy.reload()["result"], "unchanged");
+    // Without them the file counts.
+    let unhelped = good(&ca).whole(&text).check();
+    assert_eq!(unhelped.code, Some(78));
+    assert!(unhelped.stderr.contains("nobody"), "{}", unhelped.stderr);
+}
+
+#[test]
+fn while_the_agents_own_copy_of_the_crl_is_in_force_everyone_says_how_old_it_is() {
+    let ca = Ca::new();
+    let ssl = TempDir::new().expect("a temporary directory");
+    let ssldir = ssl.path().display().to_string();
+    ca.write_ssldir(ssl.path(), "puppet");
+    let written = |ago: Duration| {
+        let copy = File::options().write(true).open(ssl.path().join("crl.pem"));
+        copy.and_then(|file| file.set_modified(SystemTime::now() - ago))
+            .expect("a file of our own");
+    };
+    written(3 * DAY);
+    let text = GOOD
+        .replace("{dir}/ssl", &ssldir)
+        .replace("{dir}/crl.pem", &format!("{ssldir}/crl.pem"));
+    let checked = good(&ca).whole(&text).check();
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    assert!(
+        checked
+            .stderr
+            .contains("the agent's own copy, written 3 days ago"),
+        "{}",
+        checked.stderr
+    );
+    let proxy = good(&ca).whole(&text).start();
+    wait_for_event(&proxy, "the agent's own copy, written 3 days ago");
+    let age = || proxy.metrics().sum(COPY_AGE, &[]);
+    assert!(age() >= (3 * DAY).as_secs_f64(), "{}", age());
+    let of_status = proxy.status()["trust"]["crls"][0]["agents_copy_age_seconds"].as_u64();
+    assert!(
+        of_status.is_some_and(|age| age >= (3 * DAY).as_secs()),
+        "{of_status:?}"
+    );
+    // Fetched again by an agent's run, and the same as before: it is young again.
+    written(Duration::ZERO);
+    assert_eq!(proxy.reload()["result"], "unchanged");
+    assert!(age() < DAY.as_secs_f64(), "{}", age());
+    // Another list beside it makes the copy no younger, and is none itself.
+    written(3 * DAY);
+    let both = format!(
+        "crl = [\"{ssldir}/crl.pem\", \"{}/crl.pem\"]",
+        proxy.directory().display()
+    );
+    proxy.edit_config(&format!("crl = \"{ssldir}/crl.pem\""), &both);
+    proxy.reload_applied();
+    assert!(age() >= (3 * DAY).as_secs_f64(), "{}", age());
+}
+
+#[test]
+fn the_installed_configuration_serves() {
+    let ca = Ca::new();
+    let [authority, c1, c2] = ["ca", "c1", "c2"].map(|name| member(&ca, &ca, name));
+    let text = example(
+        "proscenium.toml",
+        &[
+            ("0.0.0.0:8140", "127.0.0.1:{port}"),
+            ("ca.example.com:8140", &authority.address()),
+            ("c1.example.com:8140", &c1.address()),
+            ("c2.example.com:8140", &c2.address()),
+        ],
+    );
+    let built = || {
+        Proxy::new(&ca, BINARY)
+            .whole(&text)
+            .argument("--ssldir")
+            .argument("{dir}/ssl")
+    };
+    let checked = built().check();
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    let proxy = built().start();
+    proxy.wait_for_members(&["ca", "compilers"]);
+    let agent = ca.agent("web01");
+    let client = proxy.client(Some(&agent));
+    assert_eq!(client.get(CATALOG).status, 200);
+    assert_eq!(
+        client.get("/puppet-ca/v1/certificate/ca").text(),
+        ca.bundle_pem()
+    );
+    assert_eq!(proxy.client(None).get(CATALOG).status, 403);
+    let catalogs = [c1.requests(), c2.requests()].concat();
+    assert_eq!(catalogs.len(), 1);
+    assert_told(&catalogs[0], "SUCCESS", Some("CN=web01"));
+    assert!(catalogs[0].headers.all("x-client-cert").is_empty());
+    assert_eq!(authority.requests().len(), 1);
+    // Records go to standard output in Apache's form.
+    let written = wait_until(LIMIT, || proxy.stdout().contains(" web01 [").then_some(()));
+    assert!(written.is_some(), "{}", proxy.stdout());
+}
+
+#[test]
+fn the_path_routed_split_serves() {
+    let ca = Ca::new();
+    let names = ["ca", "c1", "c2", "f1", "f2", "reports"];
+    let members = names.map(|name| member(&ca, &ca, name));
+    let addresses: Vec<_> = names
+        .iter()
+        .zip(&members)
+        .map(|(name, member)| {
+            (
+                format!("\"{name}.example.com:8140\""),
+                format!("{:?}", member.address()),
+            )
+        })
+        .collect();
+    let mut replaced = vec![("0.0.0.0:8140", "127.0.0.1:{port}")];
+    replaced.extend(
+        addresses
+            .iter()
+            .map(|(from, to)| (from.as_str(), to.as_str())),
+    );
+    let proxy = Proxy::new(&ca, BINARY)
+        .whole(&example("path-routed-split.toml", &replaced))
+        .argument("--ssldir")
+        .argument("{dir}/ssl")
+        .start();
+    proxy.wait_for_members(&["ca", "compilers", "files", "reports"]);
+    for (certname, method, target, status, at) in [
+        ("web01", "POST", "/puppet/v3/catalog/web01", 200, "c"),
+        ("web01", "PUT", "/puppet/v3/report/web01", 200, "reports"),
+        ("web01", "PUT", "/puppet/v3/report/web02", 403, ""),
+        (
+            "web01",
+            "GET",
+            "/puppet/v3/file_metadatas/plugins",
+            200,
+            "f",
+        ),
+        (
+            "web01",
+            "GET",
+            "/puppet/v3/file_content/modules/a/b",
+            200,
+            "f",
+        ),
+        ("web01", "GET", "/puppet-ca/v1/certificate/ca", 200, "ca"),
+        (
+            "web01",
+            "GET",
+            "/puppet-ca/v1/certificate_statuses/all",
+            403,
+            "",
+        ),
+        (
+            "admin.example.com",
+            "GET",
+            "/puppet-ca/v1/certificate_statuses/all",
+            0,
+            "ca",
+        ),
+    ] {
+        members.iter().for_each(StandIn::forget);
+        let client = proxy.client(Some(&ca.agent(certname)));
+        let answer = client.request(
+            method,
+            target,
+            &[],
+            if method == "GET" { b"" } else { b"{}" },
+        );
+        if status != 0 {
+            assert_eq!(
+                answer.status, status,
+                "{certname} {method} {target}: {answer:?}"
+            );
+        }
+        let reached: Vec<_> = members.iter().flat_map(StandIn::requests).collect();
+        assert_eq!(reached.len(), usize::from(!at.is_empty()), "{target}");
+        for request in reached {
+            assert!(
+                request.member.starts_with(at),
+                "{target} at {}",
+                request.member
+            );
+            assert_told(&request, "SUCCESS", Some(&format!("CN={certname}")));
+        }
+    }
+}
+
+#[test]
+fn trusted_header_compilers_serve_over_mutual_tls() {
+    let ca = Ca::new();
+    // Compilers let in nobody but what this CA has signed.
+    let proxies = Ca::other();
+    let own = proxies.agent("proscenium");
+    let authority = member(&ca, &ca, "ca");
+    let [c1, c2] = ["c1", "c2"].map(|name| member(&ca, &proxies, name));
+    let text = example(
+        "trusted-header-compilers.toml",
+        &[
+            ("0.0.0.0:8140", "127.0.0.1:{port}"),
+            ("ca.example.com:8140", &authority.address()),
+            ("c1.example.com:8140", &c1.address()),
+            ("c2.example.com:8140", &c2.address()),
+            ("/etc/proscenium", "{dir}"),
+            ("/etc/proscenium", "{dir}"),
+        ],
+    );
+    let proxy = Proxy::new(&ca, BINARY)
+        .whole(&text)
+        .file("tls/to-compilers.pem", &own.chain_pem(), 0o644)
+        .file("tls/to-compilers.key", &own.key_pem, 0o640)
+        .argument("--ssldir")
+        .argument("{dir}/ssl")
+        .start();
+    proxy.wait_for_members(&["ca", "compilers"]);
+    let agent = ca.agent("web01");
+    let client = proxy.client(Some(&agent));
+    assert_eq!(client.get(CATALOG).status, 200);
+    assert_eq!(client.get("/puppet-ca/v1/certificate/ca").status, 200);
+    let catalog = [c1.requests(), c2.requests()].concat().remove(0);
+    assert_told(&catalog, "SUCCESS", Some("CN=web01"));
+    assert!(!catalog.only("x-client-cert").is_empty());
+    assert_eq!(catalog.peer_certificates[0], own.cert_der);
+    let asked = authority.last();
+    assert!(asked.headers.all("x-client-cert").is_empty());
+    let agents_own = fs::read_to_string(proxy.ssldir().join("certs/puppet.pem")).expect("is there");
+    let agents_own = Credential::from_pem("puppet", &agents_own, "");
+    assert_eq!(asked.peer_certificates[0], agents_own.cert_der);
+}
+
+#[test]
+fn a_single_host_serves_over_loopback() {
+    let ca = Ca::new();
+    let front = ca.server("puppet");
+    let [authority, c1, c2] = ["ca", "c1", "c2"].map(|name| StandIn::builder(name).ca(&ca).start());
+    let text = example(
+        "single-host-loopback.toml",
+        &[
+            ("0.0.0.0:8140", "127.0.0.1:{port}"),
+            ("127.0.0.1:8139", &authority.address()),
+            ("127.0.0.1:8138", &c1.address()),
+            ("127.0.0.1:8137", &c2.address()),
+            ("/etc/proscenium", "{dir}"),
+            ("/etc/proscenium", "{dir}"),
+            ("/etc/puppetlabs/puppetserver", "{dir}"),
+            ("/etc/puppetlabs/puppetserver", "{dir}"),
+            ("/var/log/proscenium", "{dir}"),
+        ],
+    );
+    let proxy = Proxy::new(&ca, BINARY)
+        .whole(&text)
+        .file("tls/chain.pem", &front.chain_pem(), 0o644)
+        .file("tls/key.pem", &front.key_pem, 0o640)
+        .file("ca/ca_crt.pem", &ca.bundle_pem(), 0o644)
+        .file("ca/ca_crl.pem", &ca.crl_pem(), 0o644)
+        .start();
+    wait_for_event(&proxy, "serving");
+    // Every file is named: nothing is said of an agent's copy.
+    assert!(!proxy.stderr().contains("own copy"), "{}", proxy.stderr());
+    proxy.wait_for_members(&["ca", "compilers"]);
+    let agent = ca.agent("web01");
+    assert_eq!(proxy.client(Some(&agent)).get(CATALOG).status, 200);
+    let catalog = [c1.requests(), c2.requests()].concat().remove(0);
+    assert_told(&catalog, "SUCCESS", Some("CN=web01"));
+    assert!(!catalog.only("x-client-cert").is_empty());
+    let log = proxy.directory().join("access.log");
+    let written = wait_until(LIMIT, || {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        text.contains(" web01 [").then_some(())
+    });
+    assert!(written.is_some(), "{}", proxy.stderr());
+    // What the CA revokes counts at the next reload.
+    ca.revoke(&agent);
+    proxy.write("ca/ca_crl.pem", &ca.crl_pem(), 0o644);
+    proxy.hang_up();
+    assert_eq!(proxy.client(Some(&agent)).get(CATALOG).status, 403);
+}
+
+/// What `GOOD` needs, and the spoiled files that mistakes name.
+fn good(ca: &Ca) -> ProxyBuilder {
+    let other = ca.server("other");
+    Proxy::new(ca, BINARY)
+        .whole(GOOD)
+        .file("crl.pem", &ca.crl_pem(), 0o644)
+        .file("other.key", &other.key_pem, 0o640)
+        .file("open.key", &other.key_pem, 0o644)
+        .file("garbage.pem", "no PEM at all\n", 0o640)
+}
+
+/// Runs a verb on a right configuration with the agent's files of this ssldir.
+fn on_ssldir(ca: &Ca, verb: &str, ssldir: &str, certname: &str) -> Outcome {
+    let directory = TempDir::new().expect("a temporary directory");
+    let crl = directory.path().join("crl.pem");
+    fs::write(&crl, ca.crl_pem()).expect("a file of our own");
+    let text = GOOD.replace("{port}", "8140");
+    let text = text.replace("{dir}", &directory.path().display().to_string());
+    let config = directory.path().join("proscenium.toml");
+    fs::write(&config, text).expect("a file of our own");
+    let config = config.display().to_string();
+    let arguments = [
+        verb,
+        "--config",
+        &config,
+        "--ssldir",
+        ssldir,
+        "--certname",
+        certname,
+    ];
+    command_line(Path::new(BINARY), &arguments)
+}
+
+/// Waits until the running proxy has said this.
+#[track_caller]
+fn wait_for_event(proxy: &Proxy, words: &str) {
+    let said = wait_until(LIMIT, || proxy.stderr().contains(words).then_some(()));
+    assert!(said.is_some(), "{words:?} is not in {}", proxy.stderr());
+}
+
+/// A text of a mistake as it stands in this proxy's file.
+fn placed(text: &str, proxy: &Proxy) -> String {
+    let directory = proxy.directory().display().to_string();
+    text.replace("{dir}", &directory)
+        .replace("{port}", &proxy.address().port().to_string())
+}
+
+/// A server over TLS that lets in what `lets_in` has signed.
+fn member(ca: &Ca, lets_in: &Ca, name: &str) -> StandIn {
+    let builder = StandIn::builder(name).ca(ca);
+    builder.tls(lets_in, &ca.server(name)).start()
+}
+
+/// A file of `conf/` with addresses and paths of this test in the place of its own, and an admin socket in reach.
+fn example(name: &str, replaced: &[(&str, &str)]) -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conf");
+    let text = fs::read_to_string(Path::new(folder).join(name)).expect("an example");
+    let text = replaced.iter().fold(text, |text, (from, to)| {
+        assert!(text.contains(from), "{from} is not in {name}");
+        text.replacen(from, to, 1)
+    });
+    format!("{text}\n[admin]\nsocket = \"{{dir}}/admin.sock\"\n")
+}
+
+/// The account `nobody`, which owns nothing.
+const NOBODY: u32 = 65534;
+const DAY: Duration = Duration::from_secs(86_400);
+const COPY_AGE: &str = "proscenium_crl_agent_copy_age_seconds";
