@@ -1,8 +1,11 @@
 //! A counted limit shared by all workers whose maximum may change with the configuration.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use tokio::sync::Notify;
@@ -30,8 +33,10 @@ impl Gate {
     /// Takes a place, waiting for one where all are taken. `limit` is asked again each time a place is freed.
     pub async fn enter(self: &Arc<Self>, limit: impl Fn() -> u32) -> Permit {
         loop {
-            // Registered before the attempt, so that a place freed in between is not missed.
-            let freed = self.freed.notified();
+            // Registered before the attempt, so that a place freed in between is not missed: without that, two freed at
+            // once would leave one call for two that are about to wait.
+            let mut freed = pin!(self.freed.notified());
+            freed.as_mut().enable();
             if let Some(permit) = self.try_enter(limit()) {
                 return permit;
             }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Response, StatusCode, Version,
-    header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, TRANSFER_ENCODING},
+    header::{
+        ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER,
+        TRANSFER_ENCODING,
+    },
     response::Parts,
 };
 use identity::{X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
@@ -228,8 +231,11 @@ fn frame_once(headers: &mut HeaderMap) {
         .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii);
     let Some(first) = lengths.next() else { return };
-    let (more, same) = lengths.fold((false, true), |(_, same), length| (true, same && length == first));
-    let legal = same && first.iter().all(u8::is_ascii_digit) && !headers.contains_key(TRANSFER_ENCODING);
+    let (more, same) = lengths.fold((false, true), |(_, same), length| {
+        (true, same && length == first)
+    });
+    let number = !first.is_empty() && first.iter().all(u8::is_ascii_digit);
+    let legal = same && number && !headers.contains_key(TRANSFER_ENCODING);
     if !legal {
         headers.remove(CONTENT_LENGTH);
     } else if more && let Ok(length) = HeaderValue::from_bytes(first) {
