@@ -221,6 +221,36 @@ fn a_head_beyond_head_max_is_431_with_a_record() {
 }
 
 #[test]
+fn a_head_with_more_than_100_fields_is_431_and_a_members_is_502() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let names: Vec<_> = (0..100).map(|n| format!("X-Field-{n}")).collect();
+    // Host, Accept and X-Puppet-Version come beside them.
+    let ask = |count: usize| {
+        let fields: Vec<_> = names[..count - 3]
+            .iter()
+            .map(|name| (name.as_str(), "1"))
+            .collect();
+        client.request("GET", CATALOG, &fields, b"").status
+    };
+    assert_eq!((ask(100), ask(101)), (200, 431));
+    assert_limit(&estate, "head");
+    for compiler in &estate.compilers {
+        let names = names.clone();
+        compiler.answer(move |_| {
+            let reply = Reply::ok("many").header("X-One-More", "1");
+            Some(
+                names
+                    .iter()
+                    .fold(reply, |reply, name| reply.header(name, "1")),
+            )
+        });
+    }
+    assert_eq!(ask(10), 502);
+}
+
+#[test]
 fn a_client_that_takes_no_byte_of_its_answer_is_cut() {
     let estate = with_listener("write_timeout = \"500ms\"\nidle_timeout = \"10m\"");
     let agent = estate.ca.agent("web01");

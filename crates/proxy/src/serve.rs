@@ -18,8 +18,6 @@ use crate::{
     worker::{LiveWorker, Phase, Worker},
 };
 
-/// Fields of a request head.
-const HEAD_FIELDS_MAX: usize = 200;
 /// Silence after which a draining connection may be closed: an agent reuses one for 4 s and never tries again.
 const DRAIN_SILENCE: Duration = Duration::from_secs(5);
 
@@ -70,11 +68,11 @@ async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: li
         let (worker, conn) = (Rc::clone(worker), Rc::clone(conn));
         async move { Ok::<_, Infallible>(handle(worker, conn, request).await) }
     });
-    // Head and idle time have timers of their own below; hyper has one for both.
+    // Head and idle time have timers of their own below; hyper has one for both. Its limit of 100 fields stays as it is:
+    // with any that is set, every head costs two large allocations.
     let mut http = pin!(
         http1::Builder::new()
             .header_read_timeout(None)
-            .max_headers(HEAD_FIELDS_MAX)
             .max_header_size(settings.head_bytes_max)
             .serve_connection(TokioIo::new(io), service)
     );

@@ -83,20 +83,15 @@ impl<'a> CanonicalPath<'a> {
         if let Some(byte) = raw.bytes().find(|byte| !is_path_byte(*byte)) {
             return Err(PathProblem::Byte(byte));
         }
+        // As bytes from here on: searching short texts costs more than looking at them.
+        let segments = segments.as_bytes();
         let names = certname_index(segments);
-        let mut rest = Some(segments);
-        let mut index = 0;
-        while let Some(current) = rest {
-            let (segment, after) = match current.split_once('/') {
-                Some((segment, after)) => (segment, Some(after)),
-                None => (current, None),
-            };
+        let mut parts = segments.split(is_slash).enumerate().peekable();
+        while let Some((index, segment)) = parts.next() {
             if index < NAMING_SEGMENTS || Some(index) == names {
-                check_naming(segment, after.is_none())?;
+                check_naming(segment, parts.peek().is_none())?;
             }
             check_segment(segment)?;
-            rest = after;
-            index += 1;
         }
         Ok(Self(raw))
     }
@@ -121,20 +116,29 @@ pub fn check_query(raw: &str) -> Result<(), PathProblem> {
 
 /// Where a certname stands beyond the segments that are checked anyway: the fourth, below the CA and for an agent's
 /// own documents.
-fn certname_index(segments: &str) -> Option<usize> {
-    let mut segments = segments.split('/');
+fn certname_index(segments: &[u8]) -> Option<usize> {
+    let mut segments = segments.split(is_slash);
     match [segments.next()?, segments.next()?, segments.next()?] {
-        ["puppet-ca", ..] | ["puppet", "v3", "catalog" | "node" | "facts" | "report"] => Some(3),
+        [b"puppet-ca", ..]
+        | [
+            b"puppet",
+            b"v3",
+            b"catalog" | b"node" | b"facts" | b"report",
+        ] => Some(3),
         _ => None,
     }
 }
 
+const fn is_slash(byte: &u8) -> bool {
+    *byte == b'/'
+}
+
 /// A segment that names an endpoint or an agent.
-fn check_naming(segment: &str, last: bool) -> Result<(), PathProblem> {
+fn check_naming(segment: &[u8], last: bool) -> Result<(), PathProblem> {
     if segment.is_empty() && !last {
         return Err(PathProblem::EmptySegment);
     }
-    for byte in segment.bytes() {
+    for byte in segment {
         match byte {
             b'%' => return Err(PathProblem::EscapedName),
             b';' => return Err(PathProblem::Parameters),
@@ -144,11 +148,9 @@ fn check_naming(segment: &str, last: bool) -> Result<(), PathProblem> {
     Ok(())
 }
 
-fn check_segment(segment: &str) -> Result<(), PathProblem> {
-    if segment.contains('%') {
-        check_escapes(segment.as_bytes())?;
-    }
-    if is_dot_segment(segment.as_bytes()) {
+fn check_segment(segment: &[u8]) -> Result<(), PathProblem> {
+    check_escapes(segment)?;
+    if is_dot_segment(segment) {
         Err(PathProblem::DotSegment)
     } else {
         Ok(())

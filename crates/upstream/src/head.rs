@@ -11,7 +11,7 @@ use identity::IdentityHeaders;
 
 /// Fields that concern one connection (RFC 9110 §7.6.1), whether or not a `Connection` field names them.
 /// `Expect` is among them because we answer it ourselves.
-const HOP_BY_HOP: [HeaderName; 9] = [
+static HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -82,6 +82,10 @@ impl Stamped {
 
 /// Takes out hop-by-hop fields and everything that any `Connection` line names.
 pub fn hop_by_hop(headers: &mut HeaderMap) {
+    // Most heads have none, and names that are there are sooner compared than names that are not there are hashed.
+    if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        return;
+    }
     if headers.contains_key(CONNECTION) {
         for name in nominated(headers) {
             headers.remove(name);
