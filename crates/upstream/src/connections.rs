@@ -274,11 +274,6 @@ where
             !idle.is_empty()
         });
     }
-
-    /// Ends all connections that carry nothing.
-    pub fn close_idle(&self) {
-        self.idle.borrow_mut().clear();
-    }
 }
 
 enum Place<B> {

@@ -292,11 +292,6 @@ impl Connector {
             && self.settings == spec.settings
             && Arc::ptr_eq(&self.slots, &spec.slots)
     }
-
-    /// Whether a member is spoken to over TLS.
-    pub fn is_tls(&self) -> bool {
-        self.tls.is_some()
-    }
 }
 
 #[cfg(test)]
