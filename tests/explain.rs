@@ -50,6 +50,69 @@ fn explain_says_what_becomes_of_every_generated_request() {
     assert!(seen.pools.len() == 3 && seen.answers.len() >= 4, "{seen:?}");
 }
 
+#[test]
+fn explain_follows_what_a_listener_does_with_a_certificate_that_is_refused() {
+    for (policy, catalog, enrolment, told) in [
+        ("on_invalid = \"explain\"", 403, 403, ""),
+        ("on_invalid = \"forward\"", 403, 200, "FAILED:revoked"),
+        (
+            "on_invalid = \"abort\"",
+            0,
+            0,
+            "listener agents: the handshake ends with an alert",
+        ),
+    ] {
+        let ca = Ca::new();
+        let authority = member("ca");
+        let revoked = ca.agent("revoked");
+        ca.revoke(&revoked);
+        let proxy = Proxy::new(&ca, BINARY)
+            .listener(policy)
+            .with(&pool("ca", &[&authority]))
+            .with(&pool("compilers", &[&authority]))
+            .file("revoked.pem", &revoked.cert_pem, 0o644)
+            .start();
+        proxy.wait_for_members(&["ca", "compilers"]);
+        let certificate = proxy.directory().join("revoked.pem").display().to_string();
+        for (target, expected) in [
+            ("/puppet/v3/catalog/revoked", catalog),
+            ("/puppet-ca/v1/certificate/ca", enrolment),
+        ] {
+            let outcome = proxy.command(&["explain"], &[target, "--cert", &certificate]);
+            let answer = proxy
+                .client(Some(&revoked))
+                .try_request("GET", target, &[], b"");
+            let came = answer.as_ref().map_or(0, |answer| answer.status);
+            assert_eq!(came, expected, "{policy} {target}");
+            let fate = Fate::told(&outcome);
+            match expected {
+                200 => assert_eq!(fate, Fate::Pool("ca".to_owned()), "{}", outcome.stdout),
+                // What it would be told, if it came so far.
+                _ => assert_eq!(fate, Fate::Answer(403), "{}", outcome.stdout),
+            }
+            let alike = expected != 403;
+            assert!(
+                !alike || outcome.stdout.contains(told),
+                "{}",
+                outcome.stdout
+            );
+        }
+    }
+}
+
+#[test]
+fn explain_says_where_a_client_without_a_certificate_comes_no_further() {
+    let ca = Ca::new();
+    let outcome = Proxy::new(&ca, BINARY)
+        .listener("client_cert = \"required\"")
+        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+        .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+        .start()
+        .command(&["explain"], &["/puppet-ca/v1/certificate/ca"]);
+    let told = "listener agents: the handshake ends with an alert (client_cert = \"required\")";
+    assert!(outcome.stdout.contains(told), "{}", outcome.stdout);
+}
+
 /// What becomes of a request: the pool that gets it, or the status that we answer it with.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {

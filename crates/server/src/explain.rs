@@ -1,10 +1,11 @@
 //! `explain`: where a request would go and why, by the request path's own functions.
 
-use std::{fmt::Write as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, sync::Arc, time::Duration};
 
 use config::Report;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
 use identity::{Agent, Certname, ClientIdentity};
+use listener::ListenerTls;
 use proxy::Generation;
 use routing::{CanonicalPath, Decision, Question};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
@@ -75,6 +76,10 @@ impl Explainer {
             writeln!(text, "{line}").expect("writing to a String cannot fail")
         };
         say(format_args!("client   {}", describe(&identity)));
+        let forwarded = self.forwards(&identity);
+        for (listener, told) in self.told_apart(&identity, forwarded) {
+            say(format_args!("listener {listener}: {told}"));
+        }
         if scrubbing.identity + scrubbing.underscore > 0 {
             say(format_args!(
                 "headers  {} removed before routing",
@@ -105,7 +110,7 @@ impl Explainer {
                 .and_then(|host| host.to_str().ok()),
             headers: scrubbed.headers(),
             identity: &identity,
-            failed_is_forwarded: false,
+            failed_is_forwarded: forwarded,
         });
         for step in &explanation.steps {
             say(format_args!("{step}"));
@@ -150,6 +155,39 @@ impl Explainer {
             }
         }
         Ok(text)
+    }
+
+    /// Whether a refused certificate is told upstream, whichever listener the client comes to.
+    fn forwards(&self, identity: &ClientIdentity) -> bool {
+        let forward =
+            |tls: &Arc<ListenerTls>| tls.settings.on_invalid == listener::OnInvalid::Forward;
+        matches!(identity, ClientIdentity::Refused(_)) && self.0.listeners.values().all(forward)
+    }
+
+    /// Listeners at which this client meets something else than what is told here, by name.
+    fn told_apart(
+        &self,
+        identity: &ClientIdentity,
+        forwarded: bool,
+    ) -> BTreeMap<&str, &'static str> {
+        let differs = |settings: &listener::Settings| match (identity, settings.on_invalid) {
+            (ClientIdentity::Anonymous, _)
+                if settings.client_cert == listener::ClientCert::Required =>
+            {
+                Some("the handshake ends with an alert (client_cert = \"required\")")
+            }
+            (ClientIdentity::Refused(_), listener::OnInvalid::Abort) => {
+                Some("the handshake ends with an alert (on_invalid = \"abort\")")
+            }
+            (ClientIdentity::Refused(_), listener::OnInvalid::Forward) if !forwarded => Some(
+                "enrolment and routes with client = \"any\" go on as FAILED (on_invalid = \"forward\")",
+            ),
+            _ => None,
+        };
+        let listeners = self.0.listeners.iter();
+        listeners
+            .filter_map(|(name, tls)| Some((&**name, differs(&tls.settings)?)))
+            .collect()
     }
 
     fn identity(&self, client: ExplainAs) -> Result<ClientIdentity, String> {
