@@ -1002,6 +1002,24 @@ fn a_client_that_stops_within_its_body_is_given_up() {
 }
 
 #[test]
+fn an_enrolment_request_that_never_ends_takes_no_connection_to_the_ca() {
+    let estate = Estate::builder().ca_pool("idle_timeout = \"1s\"").start();
+    let mut connection = estate.anonymous().connect().expect("connects");
+    let target = "/puppet-ca/v1/certificate_request/web01";
+    let head = connection.head("PUT", target, &[], Some(100));
+    connection
+        .send_raw(&[head, b"-----BEGIN".to_vec()].concat())
+        .expect("sends");
+    let response = connection.read_response().expect("an answer");
+    assert_refused(&response, 408, &["sent nothing"]);
+    assert!(estate.ca_server.requests().is_empty(), "the CA saw it");
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 408);
+    assert_eq!(record["attempts"], 0, "no member was asked: {record}");
+}
+
+#[test]
 fn a_member_that_takes_nothing_of_a_body_is_given_up() {
     with_setting(
         "idle_timeout = \"1s\"",

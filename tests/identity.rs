@@ -247,6 +247,8 @@ fn nothing_passes_with_a_refused_certificate_and_every_answer_says_why() {
             case.target
         );
     }
+    let server_wide = estate.client(&agent).request("OPTIONS", "*", &[], b"");
+    assert_refused(&server_wide, 403, &["web01", "expired"]);
 }
 
 #[test]

@@ -48,6 +48,9 @@ pub(crate) struct Upload {
     /// What was read before a member was asked, at most [`PEEK_BYTES_MAX`] and a frame.
     peeked: RefCell<VecDeque<Frame<Bytes>>>,
     limit: Cell<Option<u64>>,
+    /// It is small enough to be read whole before a member is asked, and has the idle timeout for all of it: anybody
+    /// may send an enrolment request, and nobody may hold a connection to the CA by sending it byte by byte.
+    whole: Cell<bool>,
     idle: RefCell<IdleLimit>,
     /// The client waits for `100 Continue`, which hyper sends when the body is first polled.
     expects_continue: bool,
@@ -67,6 +70,7 @@ impl Upload {
             incoming: RefCell::new(Some(incoming)),
             peeked: RefCell::default(),
             limit: Cell::new(None),
+            whole: Cell::new(false),
             idle: RefCell::new(IdleLimit::new(IDLE_DEFAULT)),
             expects_continue,
             polled: Cell::new(false),
@@ -80,6 +84,8 @@ impl Upload {
     /// Sets what the route and its pool allow.
     pub(crate) fn allow(&self, limit: Option<u64>, idle: Duration) {
         self.limit.set(limit);
+        self.whole
+            .set(limit.is_some_and(|limit| limit <= PEEK_BYTES_MAX as u64));
         *self.idle.borrow_mut() = IdleLimit::new(idle);
     }
 
@@ -121,16 +127,22 @@ impl Upload {
         hint
     }
 
-    /// Reads what has come of a body already, so that one whose framing is broken, or that is too large, is refused
-    /// before a member sees its head. A client that waits to be told to send is not told by this.
+    /// Reads what has come of a body already, all of one that must be small, so that a body whose framing is broken, or
+    /// that is too large, is refused before a member sees its head. A client that waits to be told to send is not
+    /// told by this.
     pub(crate) async fn peek(&self) -> Result<(), BodyFault> {
         if self.finished.get().is_some() || self.expects_continue {
             return Ok(());
         }
         let mut peeked = 0;
         let mut waited = false;
-        while peeked < PEEK_BYTES_MAX {
-            match poll_fn(|cx| Poll::Ready(self.read(cx))).await {
+        while self.whole.get() || peeked < PEEK_BYTES_MAX {
+            let read = if self.whole.get() {
+                Poll::Ready(poll_fn(|cx| self.read(cx)).await)
+            } else {
+                poll_fn(|cx| Poll::Ready(self.read(cx))).await
+            };
+            match read {
                 Poll::Ready(Some(Ok(frame))) => {
                     waited = false;
                     peeked += frame.data_ref().map_or(0, Bytes::len);
@@ -232,7 +244,9 @@ impl Upload {
                     Poll::Ready(Some(Err(self.fail(fault_of(&error)))))
                 }
                 Poll::Ready(Some(Ok(frame))) => {
-                    self.idle.borrow_mut().touch();
+                    if !self.whole.get() {
+                        self.idle.borrow_mut().touch();
+                    }
                     // Trailers could carry what heads may not: they are dropped.
                     let Some(data) = frame.data_ref() else {
                         continue;

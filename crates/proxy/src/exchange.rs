@@ -6,13 +6,14 @@ use balancing::{
     Failure, Lease, PickError, Progress, RetryPolicy, RetryVerdict, Stage as AttemptStage, key_hash,
 };
 use http::{
-    HeaderName, HeaderValue, Method, Request, Response, Uri,
+    HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri,
     header::{HOST, TRANSFER_ENCODING},
     request,
 };
 use hyper::body::Incoming;
+use identity::ClientIdentity;
 use listener::{Stage, Standing};
-use routing::{CanonicalPath, Decision, Plan, Question, RetryClass};
+use routing::{CanonicalPath, Class, Decision, Plan, Question, RetryClass, RouteRefusal};
 use telemetry::{AttemptResult, PoolMetrics};
 use tokio::time::sleep;
 use upstream::{AttemptError, DialError, DialStage, Exchange, Scrubbed, settings::Settings};
@@ -86,7 +87,7 @@ async fn pass(
     exchanged: &mut Exchanged,
 ) -> Result<Exchange<RequestBody>, ProxyError> {
     if is_server_wide(&head) {
-        return Err(ProxyError::ServerWide);
+        return Err(refused_anywhere(standing).unwrap_or(ProxyError::ServerWide));
     }
     let Sane {
         method,
@@ -138,6 +139,21 @@ async fn pass(
         .await
 }
 
+/// What a refused client is told where no route is asked.
+fn refused_anywhere(standing: &Standing) -> Option<ProxyError> {
+    let ClientIdentity::Refused(refusal) = standing.identity() else {
+        return None;
+    };
+    Some(ProxyError::Refused(Box::new(RouteRefusal {
+        status: StatusCode::FORBIDDEN.as_u16(),
+        reason: "refused-certificate",
+        text: refusal.text(),
+        allow: None,
+        class: Class::Unknown,
+        route: None,
+    })))
+}
+
 /// Whether a compiler could take a request now.
 fn status_available(worker: &Worker, generation: &Generation) -> bool {
     generation.status_pool.is_some_and(|pool| {
@@ -166,7 +182,12 @@ fn admit_body(
 }
 
 /// Sets what is said of the connection, one value each.
-fn tell_of_connection(scrubbed: &mut Scrubbed, conn: &Conn, request_id: &RequestId, upload: &Upload) {
+fn tell_of_connection(
+    scrubbed: &mut Scrubbed,
+    conn: &Conn,
+    request_id: &RequestId,
+    upload: &Upload,
+) {
     if let Some(host) = scrubbed.headers().get(HOST).cloned() {
         scrubbed.set(X_FORWARDED_HOST, host);
     }

@@ -8,6 +8,7 @@ use listener::{Connection, Listener, Settings, Stage};
 use telemetry::Limit;
 use tokio::{
     net::TcpListener,
+    task::unconstrained,
     time::{Instant, sleep_until},
 };
 
@@ -103,14 +104,15 @@ async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: li
                 }
                 return;
             }
-            changed = signals.changed() => {
+            // Timer and signals count even where the peer keeps this task so busy that it has used up its share.
+            changed = unconstrained(signals.changed()) => {
                 if changed.is_err() {
                     return;
                 }
                 watch.heed(&signals.borrow_and_update());
                 timer.as_mut().reset(watch.next());
             }
-            () = timer.as_mut() => {
+            () = unconstrained(timer.as_mut()) => {
                 watch.judge_if_due();
                 let Some(ending) = watch.due() else {
                     timer.as_mut().reset(watch.next());
@@ -185,10 +187,10 @@ impl Watch<'_> {
     fn judge(&mut self) {
         let generation = self.worker.current();
         let standing = self.conn.standing(&generation.trust);
-        if self.conn.outstayed(&standing) {
+        self.revoked_at = self.conn.outstayed(&standing).then(|| {
             let turn = self.worker.shared.turn(generation.revoked_close_rate);
-            self.revoked_at = Some(Instant::now() + turn);
-        }
+            Instant::now() + turn
+        });
     }
 
     /// Why the connection is to be closed now, if it is.

@@ -30,6 +30,8 @@ use crate::{
     probes,
 };
 
+/// Time that a start waits for its members' first answers.
+const FIRST_PROBES_MAX: Duration = Duration::from_secs(1);
 /// How often a stopping process looks whether a connection is left.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// Time for connections to end once they are cut, and for records to be written.
@@ -159,7 +161,10 @@ async fn start(options: &Options) -> Result<Arc<App>, StartError> {
         sink.handle(),
     ));
     let generation = cell.load_full();
-    adopt(&generation, &shared, &[]);
+    // Sockets stand, nobody is accepted yet: who connects now waits in the queue until members are known.
+    let first = probes::first(&generation, &generation);
+    let answered = timeout(FIRST_PROBES_MAX, first).await.unwrap_or_default();
+    adopt(&generation, &shared, &answered);
     lasting.metrics.generation(generation.number);
     let workers = WorkerThreads::start(config.workers, &shared)?;
     let mut bound = Vec::new();
@@ -183,7 +188,7 @@ async fn start(options: &Options) -> Result<Arc<App>, StartError> {
         retired: Vec::new(),
         last_reload: None,
         sink: Some(sink),
-        probes: probes::start(&generation, &shared),
+        probes: probes::start(&generation, &shared, &answered),
         foundation,
     };
     let app = App {

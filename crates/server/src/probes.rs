@@ -31,8 +31,13 @@ pub(crate) async fn first(next: &Generation, current: &Generation) -> Vec<(usize
     asking.join_all().await.into_iter().flatten().collect()
 }
 
-/// Starts a task for each member whose pool has a check. Dropping the set ends them.
-pub(crate) fn start(generation: &Arc<Generation>, shared: &Arc<Shared>) -> JoinSet<()> {
+/// Starts a task for each member whose pool has a check; those in `answered` were probed just now. Dropping the set
+/// ends them.
+pub(crate) fn start(
+    generation: &Arc<Generation>,
+    shared: &Arc<Shared>,
+    answered: &[(usize, usize)],
+) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for (pool, runtime) in generation.pools.iter().enumerate() {
         if runtime.pool.check().kind == CheckKind::None {
@@ -42,8 +47,8 @@ pub(crate) fn start(generation: &Arc<Generation>, shared: &Arc<Shared>) -> JoinS
             tasks.spawn(probe_for_ever(
                 Arc::clone(generation),
                 Arc::clone(shared),
-                pool,
-                member,
+                (pool, member),
+                answered.contains(&(pool, member)),
             ));
         }
     }
@@ -53,8 +58,8 @@ pub(crate) fn start(generation: &Arc<Generation>, shared: &Arc<Shared>) -> JoinS
 async fn probe_for_ever(
     generation: Arc<Generation>,
     shared: Arc<Shared>,
-    pool: usize,
-    member: usize,
+    (pool, member): (usize, usize),
+    probed_already: bool,
 ) {
     let runtime = &generation.pools[pool];
     let (check, connector) = (runtime.pool.check(), &runtime.connectors[member]);
@@ -62,6 +67,9 @@ async fn probe_for_ever(
     // Members probed in the same instant for ever would all be slow in the same instant.
     let spread = check.interval / 10 * (member as u32 % 10);
     let mut told = None;
+    if probed_already {
+        sleep(check.interval + spread).await;
+    }
     for turn in 0u64.. {
         if state.administrative() != Administrative::Maintenance {
             let probed = upstream::probe(connector, check).await;
@@ -80,6 +88,14 @@ async fn probe_for_ever(
                 shared.health_changed(runtime.pool.name(), &connector.address, &change);
             }
         }
-        sleep(check.interval + if turn == 0 { spread } else { Duration::ZERO }).await;
+        sleep(
+            check.interval
+                + if turn == 0 && !probed_already {
+                    spread
+                } else {
+                    Duration::ZERO
+                },
+        )
+        .await;
     }
 }

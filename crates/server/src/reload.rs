@@ -189,7 +189,7 @@ impl App {
         self.lasting.forget(&foundation.config);
         state.foundation = foundation;
         state.loaded_at = SystemTime::now();
-        state.probes = probes::start(&generation, &self.shared);
+        state.probes = probes::start(&generation, &self.shared, &answered);
         let warnings = if report.problems.is_empty() {
             String::new()
         } else {

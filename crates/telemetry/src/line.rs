@@ -159,7 +159,6 @@ fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(&str, Valu
         Value::count(record.status.map(|_| record.bytes_in)),
     );
     field("handshake_us", Value::micros(record.times.handshake));
-    field("queue_us", Value::micros(record.times.queue));
     field("connect_us", Value::micros(record.times.connect));
     field("first_byte_us", Value::micros(record.times.first_byte));
     field("total_us", Value::micros(record.times.total));

@@ -59,8 +59,6 @@ pub struct AccessRecord {
 pub struct Times {
     /// The connection's handshake; on its first exchange only.
     pub handshake: Option<Duration>,
-    /// Waiting for a place at a member.
-    pub queue: Option<Duration>,
     /// Connecting to the member, TLS and all; none on a kept connection.
     pub connect: Option<Duration>,
     /// From the request's head to the response's head.
