@@ -242,6 +242,50 @@ fn a_crl_whose_issuer_is_not_in_the_bundle_counts_once_a_client_brings_that_issu
 }
 
 #[test]
+fn the_refusal_says_what_is_wrong_with_which_certificate_and_what_to_run() {
+    let estate = Estate::start();
+    let (agent, over) = (
+        estate.ca.agent("web01"),
+        estate.ca.leaf("web02").expired().issue(),
+    );
+    estate.ca.revoke(&agent);
+    estate.proxy.swap_crl();
+    let text = |credential| estate.client(credential).get(CATALOG).text();
+    let number = estate.ca.crl_number();
+    let revoked = text(&agent);
+    for words in [
+        "The certificate \"CN=web01\" (serial 0x",
+        &format!("issued by \"CN={}\", valid ", estate.ca.name()),
+        ") is revoked. It is on the CRL of CN=",
+        &format!(", number {number}. "),
+        "on the CA run puppetserver ca clean --certname web01, on the agent run puppet ssl clean",
+    ] {
+        assert!(revoked.contains(words), "{words:?} is not in {revoked}");
+    }
+    let expired = text(&over);
+    for words in [
+        "\"CN=web02\"",
+        ") has expired. ",
+        "ca clean --certname web02, ",
+    ] {
+        assert!(expired.contains(words), "{words:?} is not in {expired}");
+    }
+    // Where it is the proxy's operator who has to act, that is said.
+    estate
+        .proxy
+        .write("ssl/crl.pem", &root_alone(&estate.ca.crl_pem()), 0o644);
+    estate.proxy.reload_applied();
+    let unchecked = text(&estate.ca.agent("web03"));
+    for words in [
+        "no revocation list of its issuer",
+        "[trust] crl",
+        "proscenium reload",
+    ] {
+        assert!(unchecked.contains(words), "{words:?} is not in {unchecked}");
+    }
+}
+
+#[test]
 fn there_is_no_start_without_a_crl() {
     let ca = Ca::new();
     let outcome = configured(&ca).with("[trust]\ncrl = []").check();

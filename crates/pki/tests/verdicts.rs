@@ -761,6 +761,22 @@ fn crls_of_unusable_kinds_are_warnings_beside_good_ones_and_errors_alone() {
 }
 
 #[test]
+fn of_crls_whose_issuer_is_not_in_the_bundle_sixty_four_are_kept() {
+    let puppet = Puppet::new();
+    let strangers = (0..65).map(|n| Ca::root(&format!("stranger {n}")));
+    let mut crls = puppet.crls(1, &[5]);
+    crls.extend(strangers.map(|stranger| stranger.crl(1, &[7])));
+    let store = store(&puppet.bundle(), &crls).unwrap();
+    assert_eq!(store.status(now()).strays.len(), 64);
+    let told =
+        |warning: &&String| warning.contains("is not used") && warning.contains("stranger 64");
+    assert_eq!(store.warnings().iter().filter(told).count(), 1);
+    // Those of the bundle count, whatever else there is.
+    let agent = puppet.ca.agent("web01", 5);
+    assert_eq!(verdict(&store, &agent), Some(Reason::Revoked));
+}
+
+#[test]
 fn a_ca_that_may_not_sign_crls_makes_none() {
     let mut params = ca_params("root");
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
