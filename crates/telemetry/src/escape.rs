@@ -18,20 +18,37 @@ pub(crate) enum Place {
 /// Appends `text`, and `...` where it was cut.
 pub(crate) fn push(line: &mut Vec<u8>, text: Kept<'_>, place: Place) {
     let mut rest = text.bytes;
-    while let Some(at) = rest.iter().position(|byte| !is_plain(*byte, place)) {
-        line.extend_from_slice(&rest[..at]);
-        push_hex(line, rest[at], place);
-        rest = &rest[at + 1..];
+    loop {
+        let (plain, other) = rest.split_at(plain_length(rest, place));
+        line.extend_from_slice(plain);
+        let [byte, after @ ..] = other else { break };
+        push_hex(line, *byte, place);
+        rest = after;
     }
-    line.extend_from_slice(rest);
     if text.cut {
         line.extend_from_slice(b"...");
     }
 }
 
-fn is_plain(byte: u8, place: Place) -> bool {
-    let plain = if place == Place::Bare { PLAIN_BARE } else { PLAIN_QUOTED };
-    PLAIN[usize::from(byte)] & plain != 0
+/// How many bytes at the beginning may stand as they are. Eight are looked at together, since nearly all may.
+fn plain_length(bytes: &[u8], place: Place) -> usize {
+    let plain = if place == Place::Bare {
+        PLAIN_BARE
+    } else {
+        PLAIN_QUOTED
+    };
+    let are_plain = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(plain, |all, byte| all & PLAIN[usize::from(*byte)])
+            != 0
+    };
+    let (eights, _) = bytes.as_chunks::<8>();
+    let whole = 8 * eights.iter().take_while(|eight| are_plain(*eight)).count();
+    let more = bytes[whole..]
+        .iter()
+        .take_while(|byte| are_plain(&[**byte]));
+    whole + more.count()
 }
 
 const PLAIN_QUOTED: u8 = 1;

@@ -1,6 +1,7 @@
 //! One access record as one line.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use time::OffsetDateTime;
@@ -39,7 +40,7 @@ impl LineWriter {
 
     /// `host - user [time] "request" status bytes "referer" "user agent"`, then `key=value`, `-` for what is missing.
     fn push_combined(&mut self, line: &mut Vec<u8>, record: &AccessRecord) {
-        push_text(line, &record.client.ip());
+        push_address(line, record.client.ip());
         line.extend_from_slice(b" - ");
         push_value(line, Value::name(record.proven_certname()), Place::Bare);
         line.extend_from_slice(b" [");
@@ -72,7 +73,7 @@ impl LineWriter {
         line.extend_from_slice(b"{\"time\":\"");
         self.push_time(line, record.when);
         line.extend_from_slice(b"\",\"client\":\"");
-        push_text(line, &record.client.ip());
+        push_address(line, record.client.ip());
         line.push(b'"');
         let mut member = |key: &str, value: Value<'_>| {
             line.extend_from_slice(b",\"");
@@ -230,6 +231,20 @@ fn push_count(line: &mut Vec<u8>, mut count: u64) {
         }
     }
     line.extend_from_slice(&digits[at..]);
+}
+
+fn push_address(line: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => {
+            let [first, rest @ ..] = address.octets();
+            push_count(line, u64::from(first));
+            for octet in rest {
+                line.push(b'.');
+                push_count(line, u64::from(octet));
+            }
+        }
+        IpAddr::V6(_) => push_text(line, &address),
+    }
 }
 
 fn push_text(line: &mut Vec<u8>, text: &dyn std::fmt::Display) {
