@@ -48,7 +48,6 @@ pub(crate) fn exchange(root: &Section<'_>) -> proxy::settings::Settings {
         attempts_max: section
             .count("attempts_max")
             .unwrap_or(default.attempts_max),
-        ..default
     }
 }
 

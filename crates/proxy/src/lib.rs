@@ -2,6 +2,7 @@
 //!
 //! [`Worker`] is one thread's proxy; `exchange::handle` is the request path in one function. No TOML, no files.
 
+mod attempts;
 mod body;
 mod connection;
 mod error;

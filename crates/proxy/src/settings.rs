@@ -28,8 +28,6 @@ pub struct Settings {
     pub discard_bytes_max: u64,
     /// Time allowed for that. Default 5 s.
     pub discard_timeout: Duration,
-    /// Largest body of an enrolment request. Default 16 KiB.
-    pub enrolment_body_bytes_max: u64,
     /// Most attempts of one request. Default 3.
     pub attempts_max: u32,
 }
@@ -39,7 +37,6 @@ impl Default for Settings {
         Self {
             discard_bytes_max: 4 << 20,
             discard_timeout: Duration::from_secs(5),
-            enrolment_body_bytes_max: 16 << 10,
             attempts_max: 3,
         }
     }
