@@ -7,7 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testkit::{Gate, Proxy, Reply, StandIn, wait_until};
+use rustix::process::Signal;
+use testkit::{Gate, PortLock, Proxy, Reply, StandIn, wait_until};
 
 use crate::support::{Estate, LIMIT};
 
@@ -248,6 +249,37 @@ fn nobody_new_is_let_in_and_nothing_is_reloaded() {
     assert_eq!(estate.proxy.reload()["result"], "stopping");
     let refused = wait_until(LIMIT, || TcpStream::connect(estate.proxy.address()).err());
     assert!(refused.is_some());
+    assert_eq!(open.get(CATALOG).status, 200);
+    assert_ends(&estate.proxy);
+}
+
+#[test]
+fn a_reload_that_is_under_way_when_the_stop_comes_changes_nothing() {
+    let estate = patient();
+    let agent = estate.ca.agent("web01");
+    let mut open = estate.client(&agent).connect().expect("connects");
+    assert_eq!(open.get(CATALOG).status, 200);
+    // A new pool is asked before it counts: while its member does not answer the reload goes on.
+    let (slow, gate) = (StandIn::start("slow"), Gate::new());
+    gate.hold();
+    let held = gate.clone();
+    slow.answer(move |_| Some(Reply::ok("running").gate(&held)));
+    let port = PortLock::take().free();
+    let more = format!(
+        "[listeners.more]\naddress = \"127.0.0.1:{port}\"\n\
+         [pools.slow]\nscheme = \"http\"\nmembers = [\"{}\"]\n\
+         check = {{ interval = \"30s\", timeout = \"20s\" }}\n[pools.ca]",
+        slow.address()
+    );
+    estate.proxy.edit_config("[pools.ca]", &more);
+    estate.proxy.signal(Signal::HUP);
+    let asked = wait_until(LIMIT, || (!slow.probes().is_empty()).then_some(()));
+    assert!(asked.is_some(), "{}", estate.proxy.stderr());
+    drain(&estate.proxy);
+    gate.release();
+    let nobody = wait_until(LIMIT, || TcpStream::connect(("127.0.0.1", port)).err());
+    assert!(nobody.is_some(), "nobody is let in any more");
+    assert_eq!(estate.proxy.generation(), 1);
     assert_eq!(open.get(CATALOG).status, 200);
     assert_ends(&estate.proxy);
 }

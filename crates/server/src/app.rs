@@ -244,17 +244,21 @@ async fn serve(app: &Arc<App>) -> Result<(), StartError> {
         stopped,
     ));
     tracing::info!(generation = 1, workers = app.workers.count(), "serving");
-    loop {
-        tokio::select! {
-            _ = hangup.recv() => {
-                let app = Arc::clone(app);
-                tokio::spawn(async move { app.reload("SIGHUP").await });
+    // One after the other: however many signals come during a reload, they ask for one more.
+    let reloads = tokio::spawn({
+        let app = Arc::clone(app);
+        async move {
+            while hangup.recv().await.is_some() {
+                app.reload("SIGHUP").await;
             }
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
         }
+    });
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
     }
     drain(app, &mut terminate, &mut interrupt).await;
+    reloads.abort();
     let _ = stop_admin.send(true);
     let _ = timeout(CUT_GRACE, admin).await;
     let _ = fs::remove_file(&socket);

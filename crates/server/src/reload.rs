@@ -17,6 +17,8 @@ use crate::{
 /// Why nothing is committed.
 enum Stopped {
     Unchanged,
+    /// The process stops.
+    Stopping,
     Refused(String),
 }
 
@@ -24,28 +26,24 @@ impl App {
     /// Reads text and materials again and applies them, or says why not. One at a time.
     pub(crate) async fn reload(self: &Arc<Self>, asked_by: &str) -> ReloadOutcome {
         let _one_at_a_time = self.reloading.lock().await;
-        if self.shared.signals.borrow().phase != Phase::Serving {
-            return self.outcome(
-                ReloadResult::Stopping,
-                "the process is stopping and reloads no more".to_owned(),
-            );
+        if !self.is_serving() {
+            return self.stopping();
         }
         // Parsing a large CRL takes its time; requests and the operator do not wait for it.
         let app = Arc::clone(self);
         let prepared = tokio::task::spawn_blocking(move || app.prepare()).await;
         let prepared =
             prepared.unwrap_or_else(|_| Err(Stopped::Refused("the reload broke off".to_owned())));
-        let (outcome, metric) = match prepared {
-            Ok(prepared) => match self.commit(*prepared).await {
-                Ok(report) => (
-                    self.outcome(ReloadResult::Applied, report),
-                    telemetry::ReloadResult::Ok,
-                ),
-                Err(report) => (
-                    self.outcome(ReloadResult::Refused, report),
-                    telemetry::ReloadResult::Failed,
-                ),
-            },
+        let committed = match prepared {
+            Ok(prepared) => self.commit(*prepared).await,
+            Err(stopped) => Err(stopped),
+        };
+        let (outcome, metric) = match committed {
+            Ok(report) => (
+                self.outcome(ReloadResult::Applied, report),
+                telemetry::ReloadResult::Ok,
+            ),
+            Err(Stopped::Stopping) => return self.stopping(),
             Err(Stopped::Unchanged) => {
                 self.reopen_access_log();
                 let report = "nothing has changed; the access log was opened anew".to_owned();
@@ -74,6 +72,17 @@ impl App {
         // Last, so that whoever sees it counted finds the rest told.
         self.lasting.metrics.reloaded(metric);
         outcome
+    }
+
+    fn is_serving(&self) -> bool {
+        self.shared.signals.borrow().phase == Phase::Serving
+    }
+
+    fn stopping(&self) -> ReloadOutcome {
+        self.outcome(
+            ReloadResult::Stopping,
+            "the process is stopping and reloads no more".to_owned(),
+        )
     }
 
     fn outcome(&self, result: ReloadResult, report: String) -> ReloadOutcome {
@@ -108,7 +117,7 @@ impl App {
     }
 
     /// New before old: sockets and log first, then the one store, then what is no longer needed goes.
-    async fn commit(&self, prepared: Prepared) -> Result<String, String> {
+    async fn commit(&self, prepared: Prepared) -> Result<String, Stopped> {
         let (generation, foundation, report) = prepared.split();
         let kept: Vec<_> = self
             .state()
@@ -126,11 +135,11 @@ impl App {
             }
             let ours = kept.iter().any(|(address, _)| *address == settings.address);
             let sockets = listener::bind(settings.address, self.workers.count(), ours)
-                .map_err(|error| error.to_string())?;
+                .map_err(|error| Stopped::Refused(error.to_string()))?;
             new.push((settings.clone(), sockets));
         }
         let log = outputs::open(&foundation.config.access_log.output)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| Stopped::Refused(error.to_string()))?;
 
         let generation = Arc::new(generation);
         let changes = {
@@ -143,6 +152,10 @@ impl App {
             )
         };
         let answered = probes::first(&generation, &self.generation()).await;
+        // The stop may have come meanwhile: it closes what listens now, and nobody is to be let in after that.
+        if !self.is_serving() {
+            return Err(Stopped::Stopping);
+        }
         adopt(&generation, &self.shared, &answered);
         self.shared.current.store(Arc::clone(&generation));
         self.lasting.metrics.generation(generation.number);
@@ -151,17 +164,21 @@ impl App {
             .send_modify(|signals| signals.trust_generation = generation.trust.generation());
 
         for (settings, sockets) in new {
+            if !self.is_serving() {
+                break;
+            }
             let listener = Arc::new(Listener::new(&settings.name));
             let address = sockets
                 .first()
                 .and_then(|socket| socket.local_addr().ok())
                 .unwrap_or(settings.address);
-            self.workers.listen(&listener, sockets).await;
+            // Known before it listens: a stop that comes just now closes it too.
             self.state().bound.push(Bound {
-                listener,
+                listener: Arc::clone(&listener),
                 configured: settings.address,
                 address,
             });
+            self.workers.listen(&listener, sockets).await;
         }
         for (address, name) in kept {
             let stays = foundation
