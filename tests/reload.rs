@@ -368,6 +368,23 @@ fn a_listener_is_added_moved_and_removed_and_its_address_is_free_then() {
 }
 
 #[test]
+fn a_listener_widens_and_narrows_on_its_port() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let narrow = estate.proxy.address().to_string();
+    let wide = format!("0.0.0.0:{}", estate.proxy.address().port());
+    let mut open = estate.client(&agent).connect().expect("connects");
+    assert_eq!(open.get(CATALOG).status, 200);
+    for (from, to) in [(&narrow, &wide), (&wide, &narrow)] {
+        estate.proxy.edit_config(from, to);
+        estate.proxy.reload_applied();
+        assert_eq!(estate.proxy.status()["listeners"][0]["address"], **to);
+        assert_eq!(estate.client(&agent).get(CATALOG).status, 200, "{to}");
+        assert_eq!(open.get(CATALOG).status, 200, "{to}");
+    }
+}
+
+#[test]
 fn an_exchange_on_a_removed_listener_is_waited_for_when_the_process_stops() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.top("drain_grace = \"10m\""))

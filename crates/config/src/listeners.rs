@@ -1,6 +1,6 @@
 //! `[listeners.NAME]`.
 
-use std::{collections::HashMap, net::SocketAddr};
+use std::net::SocketAddr;
 
 use listener::settings::{ClientCert, OnInvalid, Settings};
 
@@ -51,20 +51,33 @@ fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
 
 /// Port 0 is a different port each time.
 fn shared_addresses(listeners: &[(Settings, &Section<'_>)], problems: &mut Vec<Problem>) {
-    let mut names: HashMap<SocketAddr, &str> = HashMap::new();
-    for (settings, section) in listeners
-        .iter()
-        .filter(|(settings, _)| settings.address.port() != 0)
-    {
-        if let Some(other) = names.insert(settings.address, &settings.name) {
-            problems.push(
-                section
-                    .error(
-                        "address",
-                        format!("listener `{other}` has this address too"),
-                    )
-                    .expected("an address of its own"),
-            );
-        }
+    for (index, (settings, section)) in listeners.iter().enumerate() {
+        let taken = listeners[..index]
+            .iter()
+            .map(|(other, _)| other)
+            .find(|other| overlap(other.address, settings.address));
+        let Some(other) = taken.filter(|_| settings.address.port() != 0) else {
+            continue;
+        };
+        let message = match other.address == settings.address {
+            true => format!("listener `{}` has this address too", other.name),
+            false => format!(
+                "listener `{}` on {} takes connections of this address too",
+                other.name, other.address
+            ),
+        };
+        let problem = section.error("address", message);
+        problems.push(problem.expected("an address of its own"));
     }
+}
+
+/// Whether the system would refuse to listen on both: the same, or one takes the other's connections as well.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let takes = |wide: SocketAddr, narrow: SocketAddr| {
+        wide.ip().is_unspecified() && (wide.is_ipv6() || narrow.ip().to_canonical().is_ipv4())
+    };
+    one.port() == other.port()
+        && (one.ip().to_canonical() == other.ip().to_canonical()
+            || takes(one, other)
+            || takes(other, one))
 }

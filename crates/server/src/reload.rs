@@ -133,7 +133,10 @@ impl App {
             {
                 continue;
             }
-            let ours = kept.iter().any(|(address, _)| *address == settings.address);
+            // Or an address that takes this one's connections too: the port is ours either way.
+            let ours = kept
+                .iter()
+                .any(|(address, _)| address.port() == settings.address.port());
             let sockets = listener::bind(settings.address, self.workers.count(), ours)
                 .map_err(|error| Stopped::Refused(error.to_string()))?;
             new.push((settings.clone(), sockets));
