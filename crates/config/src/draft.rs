@@ -190,9 +190,37 @@ impl Draft {
     }
 }
 
-/// Whoever has something to mend hears of bundle and lists too. A right file does not: they are built, and told of,
+/// Whoever has something to mend hears of bundles and lists too. A right file does not: they are built, and told of,
 /// where a start or a reload prepares them, and large lists are not to be read twice.
 fn trust_too(config: &Config, materials: &Materials, report: &mut Report) {
+    let mut seen = vec![(&config.trust.ca, &config.trust.crl)];
+    for problem in trust_problems(config, materials, seen[0]) {
+        report.fail(trust_key(&problem), &problem, &[]);
+    }
+    for pool in &config.pools {
+        let Some(tls) = &pool.tls else { continue };
+        let named = (&tls.ca, &tls.crl);
+        if seen.contains(&named) {
+            continue;
+        }
+        seen.push(named);
+        for problem in trust_problems(config, materials, named) {
+            // A list that is [trust]'s own has been told.
+            let message = problem.to_string();
+            if report.problems.iter().any(|told| told.message == message) {
+                continue;
+            }
+            report.fail(&format!("pools.{}.tls", pool.pool.name), &problem, &[]);
+        }
+    }
+}
+
+/// What is wrong with the bytes of a bundle and its lists; what is absent or closed to us has been told.
+fn trust_problems(
+    config: &Config,
+    materials: &Materials,
+    (ca, crl): (&Vec<PathBuf>, &Vec<PathBuf>),
+) -> Vec<pki::PkiProblem> {
     let read = |paths: &[PathBuf]| -> Option<Vec<_>> {
         let found: Option<Vec<_>> = paths
             .iter()
@@ -205,22 +233,19 @@ fn trust_too(config: &Config, materials: &Materials, report: &mut Report) {
                 .collect(),
         )
     };
-    let trust = &config.trust;
-    // What is absent or closed to us has been told.
-    let (Some(bundle), Some(crls)) = (read(&trust.ca), read(&trust.crl)) else {
-        return;
+    let (Some(bundle), Some(crls)) = (read(ca), read(crl)) else {
+        return Vec::new();
     };
     if bundle.is_empty() {
-        return;
+        return Vec::new();
     }
     let material = pki::Material { bundle, crls };
-    let built = pki::TrustStore::build(&material, &trust.settings, &config.identity, None);
-    for problem in built.err().unwrap_or_default() {
-        // An empty list of lists has been told as well.
-        if !matches!(problem, pki::PkiProblem::NoCrl) {
-            report.fail(trust_key(&problem), &problem, &[]);
-        }
-    }
+    let policy = &config.trust.settings;
+    let built = pki::TrustStore::build(&material, policy, &config.identity, None);
+    let mut problems = built.err().unwrap_or_default();
+    // That there are no lists has been told as well.
+    problems.retain(|problem| !matches!(problem, pki::PkiProblem::NoCrl));
+    problems
 }
 
 /// Key path of the setting that a problem of `[trust]`'s materials is about.
