@@ -457,14 +457,25 @@ fn a_client_whose_request_has_no_end_is_left() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("idle_timeout = \"500ms\"")
-        .proxy(|proxy| proxy.top("workers = 1").listener("head_timeout = \"500ms\""))
+        .proxy(|proxy| {
+            proxy
+                .top("workers = 1")
+                .listener("head_timeout = \"500ms\"")
+        })
         .start();
-    let chunked = format!("PUT {REPORT} HTTP/1.1\r\nHost: puppet\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let chunked =
+        format!("PUT {REPORT} HTTP/1.1\r\nHost: puppet\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (begin, noise) in [
         (String::new(), "\r\n"),
         (format!("GET {FILE}"), "a"),
-        (format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n"), "X-Noise: 1\r\n"),
-        (format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\nX-Noise:"), " "),
+        (
+            format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n"),
+            "X-Noise: 1\r\n",
+        ),
+        (
+            format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\nX-Noise:"),
+            " ",
+        ),
         (format!("{chunked}1;"), "extension"),
         (chunked.clone(), "0"),
         (format!("{chunked}0\r\n"), "X-Trailer: 1\r\n"),
@@ -487,13 +498,24 @@ fn a_client_whose_request_has_no_end_is_left() {
         };
         assert!(closed, "{begin:?}");
     }
-    let whole: Vec<_> = estate.far_end().into_iter().filter(|request| request.complete).collect();
-    assert!(whole.iter().all(|request| request.method == "GET"), "{whole:#?}");
+    let whole: Vec<_> = estate
+        .far_end()
+        .into_iter()
+        .filter(|request| request.complete)
+        .collect();
+    assert!(
+        whole.iter().all(|request| request.method == "GET"),
+        "{whole:#?}"
+    );
 }
 
 #[test]
 fn a_certificate_revoked_since_meets_what_the_listener_says_of_resumed_sessions() {
-    for (on_invalid, open, closes) in [("explain", 403, false), ("abort", 403, true), ("forward", 200, false)] {
+    for (on_invalid, open, closes) in [
+        ("explain", 403, false),
+        ("abort", 403, true),
+        ("forward", 200, false),
+    ] {
         let estate = modes(on_invalid);
         for version in [Client::tls12, Client::tls13] {
             let agent = estate.ca.agent("web01");
@@ -506,7 +528,11 @@ fn a_certificate_revoked_since_meets_what_the_listener_says_of_resumed_sessions(
                 let mut resumed = client.connect().expect("connects");
                 assert!(resumed.resumed(), "{on_invalid}");
                 let answer = resumed.get(path);
-                assert_eq!((answer.status, answer.says_close()), (status, closes), "{on_invalid} {path}");
+                assert_eq!(
+                    (answer.status, answer.says_close()),
+                    (status, closes),
+                    "{on_invalid} {path}"
+                );
                 check_told(&estate, status, path);
             }
         }
@@ -527,11 +553,19 @@ fn a_certificate_revoked_under_a_request_is_refused_at_the_next_whatever_the_lis
             estate.ca.revoke(&agent);
             estate.proxy.swap_crl();
             estate.compilers[0].release();
-            assert_eq!(live.read_response().expect("the answer it waited for").status, 200);
+            assert_eq!(
+                live.read_response()
+                    .expect("the answer it waited for")
+                    .status,
+                200
+            );
             estate.forget();
             let answer = live.get(path);
             assert_refused(&answer, 403, &["revoked"]);
-            assert!(answer.says_close() && live.is_closed_within(LIMIT), "{on_invalid} {path}");
+            assert!(
+                answer.says_close() && live.is_closed_within(LIMIT),
+                "{on_invalid} {path}"
+            );
             assert!(estate.far_end().is_empty(), "{on_invalid} {path}");
         }
     }

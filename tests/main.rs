@@ -16,7 +16,7 @@ mod identity;
 mod limits;
 mod metrics;
 mod reload;
-mod routes;
 mod revocation;
+mod routes;
 mod support;
 mod tidy;

@@ -173,8 +173,18 @@ impl EstateBuilder {
             .map(|n| self.member(&format!("c{n}")))
             .collect();
         let pools = [
-            self.pool("ca", std::slice::from_ref(&ca_server), &self.ca_lines, &BTreeMap::new()),
-            self.pool("compilers", &compilers, &self.compiler_lines, &self.compiler_options),
+            self.pool(
+                "ca",
+                std::slice::from_ref(&ca_server),
+                &self.ca_lines,
+                &BTreeMap::new(),
+            ),
+            self.pool(
+                "compilers",
+                &compilers,
+                &self.compiler_lines,
+                &self.compiler_options,
+            ),
         ];
         let ready = self.ready;
         let proxy = Proxy::new(&self.ca, BINARY).with(&pools.concat());

@@ -195,7 +195,9 @@ impl RequestId {
     fn new(high: u64, low: u64) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let number = (u128::from(high) << 64) | u128::from(low);
-        Self(std::array::from_fn(|index| DIGITS[(number >> (124 - 4 * index)) as usize & 15]))
+        Self(std::array::from_fn(|index| {
+            DIGITS[(number >> (124 - 4 * index)) as usize & 15]
+        }))
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {

@@ -176,7 +176,8 @@ impl Metrics {
             "TLS handshakes, by how they ended",
             self.handshakes.clone(),
         );
-        let help = "Connections ended or kept waiting and requests refused, by the limit that was reached";
+        let help =
+            "Connections ended or kept waiting and requests refused, by the limit that was reached";
         registry.register("limits_hit", help, self.limits_hit.clone());
         let help = "Live connections closed because their certificate no longer holds";
         registry.register(
