@@ -242,7 +242,7 @@ fn each_mistake_is_told_alike_by_check_run_and_reload() {
     assert_eq!(
         proxy
             .metrics()
-            .sum("proscenium_reloads_total", &[("result", "failed")]),
+            .sum("proscenium_reloads_total", &[("result", "refused")]),
         MISTAKES.len() as f64
     );
 }

@@ -337,7 +337,7 @@ fn trust_and_generation_are_told_as_they_stand() {
     assert_eq!(rose("proscenium_trust_alarms"), 1.0);
     assert!(rose("proscenium_crl_next_update_seconds") < 0.0);
     assert_eq!(
-        after.sum("proscenium_reloads_total", &[("result", "ok")]),
+        after.sum("proscenium_reloads_total", &[("result", "applied")]),
         1.0
     );
     // A list of another's making is no agent's copy.

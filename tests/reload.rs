@@ -57,7 +57,10 @@ fn twenty_reloads_under_load_lose_no_request() {
     let metrics = estate.proxy.metrics();
     let counted = |result| metrics.sum("proscenium_reloads_total", &[("result", result)]);
     // One more was applied before the twenty.
-    assert_eq!((counted("ok"), counted("failed")), (RELOADS as f64, 1.0));
+    assert_eq!(
+        (counted("applied"), counted("refused")),
+        (RELOADS as f64, 1.0)
+    );
     assert_eq!(estate.proxy.generation(), RELOADS as u64 + 1);
     let posts = estate.compilers.iter().flat_map(|c| c.requests());
     let posts = posts.filter(|request| request.method == "POST");
@@ -208,9 +211,9 @@ fn whatever_is_wrong_keeps_the_old_one_serving_and_is_told_everywhere() {
         );
         assert!(estate.proxy.stderr().contains("reload refused"));
         let metrics = estate.proxy.metrics();
-        let failed = metrics.sum("proscenium_reloads_total", &[("result", "failed")]);
+        let refused = metrics.sum("proscenium_reloads_total", &[("result", "refused")]);
         // The verb below makes a second one of each.
-        assert_eq!(failed, (2 * n + 1) as f64);
+        assert_eq!(refused, (2 * n + 1) as f64);
         // Named, for a file that cannot be read names no socket.
         let socket = estate.proxy.admin_socket();
         let socket = ["--socket", socket.to_str().expect("a path of ours")];

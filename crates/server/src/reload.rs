@@ -41,7 +41,7 @@ impl App {
         let (outcome, metric) = match committed {
             Ok(report) => (
                 self.outcome(ReloadResult::Applied, report),
-                telemetry::ReloadResult::Ok,
+                telemetry::ReloadResult::Applied,
             ),
             Err(Stopped::Stopping) => return self.stopping(),
             Err(Stopped::Unchanged) => {
@@ -54,7 +54,7 @@ impl App {
             }
             Err(Stopped::Refused(report)) => (
                 self.outcome(ReloadResult::Refused, report),
-                telemetry::ReloadResult::Failed,
+                telemetry::ReloadResult::Refused,
             ),
         };
         match outcome.result {

@@ -130,11 +130,11 @@ pub enum AttemptResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReloadResult {
     /// A new generation serves.
-    Ok,
+    Applied,
     /// Nothing had changed.
     Unchanged,
-    /// Refused; the old generation serves on.
-    Failed,
+    /// There were problems; the old generation serves on.
+    Refused,
 }
 
 impl Default for Metrics {
@@ -400,9 +400,9 @@ words!(AttemptResult {
     Abandoned => "abandoned",
 });
 words!(ReloadResult {
-    Ok => "ok",
+    Applied => "applied",
     Unchanged => "unchanged",
-    Failed => "failed",
+    Refused => "refused",
 });
 
 /// Requests by route, pool, class and code. A family of its own, since one handle counts many codes and only those seen

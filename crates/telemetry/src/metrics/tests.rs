@@ -28,7 +28,7 @@ fn handles_count_into_their_families() {
     pool.attempt(AttemptResult::Connect);
     pool.retries.inc();
     metrics.refused("revoked");
-    metrics.reloaded(ReloadResult::Failed);
+    metrics.reloaded(ReloadResult::Refused);
     metrics.generation(3);
     metrics.identity_headers_scrubbed.inc_by(5);
     metrics.connections_revoked.inc();
@@ -44,7 +44,7 @@ fn handles_count_into_their_families() {
             r#"proscenium_attempts_total{pool="compilers",result="connect"} 1"#,
             r#"proscenium_retries_total{pool="compilers"} 1"#,
             r#"proscenium_refusals_total{reason="revoked"} 1"#,
-            r#"proscenium_reloads_total{result="failed"} 1"#,
+            r#"proscenium_reloads_total{result="refused"} 1"#,
             "proscenium_generation 3",
             "proscenium_identity_headers_scrubbed_total 5",
             "proscenium_connections_revoked_total 1",

@@ -288,7 +288,7 @@ fn revocation(
     story.say(&format!(
         "… web02 is revoked by CRL number {}; SIGHUP; reload {} …",
         estate.ca.crl_number(),
-        reload["result"].as_str().unwrap_or("failed")
+        reload["result"].as_str().unwrap_or("nothing")
     ));
     estate.compilers.iter().for_each(StandIn::release);
     let answer = busy.read_response_to("POST");
