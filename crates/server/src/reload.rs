@@ -116,7 +116,7 @@ impl App {
         .map_err(refused)
     }
 
-    /// New before old: sockets and log first, then the one store, then what is no longer needed goes.
+    /// New before old: log and sockets first, then the one store, then what is no longer needed goes.
     async fn commit(&self, prepared: Prepared) -> Result<String, Stopped> {
         let (generation, foundation, report) = prepared.split();
         let kept: Vec<_> = self
@@ -125,6 +125,9 @@ impl App {
             .iter()
             .map(|bound| (bound.configured, Arc::clone(&bound.listener.name)))
             .collect();
+        // Before the sockets: one that is closed again takes along who has connected to it meanwhile.
+        let log = outputs::open(&foundation.config.access_log.output)
+            .map_err(|error| Stopped::Refused(error.to_string()))?;
         let mut new = Vec::new();
         for settings in &foundation.config.listeners {
             if kept
@@ -141,8 +144,6 @@ impl App {
                 .map_err(|error| Stopped::Refused(error.to_string()))?;
             new.push((settings.clone(), sockets));
         }
-        let log = outputs::open(&foundation.config.access_log.output)
-            .map_err(|error| Stopped::Refused(error.to_string()))?;
 
         let generation = Arc::new(generation);
         let changes = {
