@@ -162,8 +162,9 @@ async fn start(options: &Options) -> Result<Arc<App>, StartError> {
     ));
     let generation = cell.load_full();
     // Sockets stand, nobody is accepted yet: who connects now waits in the queue until members are known.
-    let first = probes::first(&generation, &generation);
-    let answered = timeout(FIRST_PROBES_MAX, first).await.unwrap_or_default();
+    let mut answered = Vec::new();
+    let first = probes::first(&generation, &generation, &mut answered);
+    let _ = timeout(FIRST_PROBES_MAX, first).await;
     adopt(&generation, &shared, &answered);
     lasting.metrics.generation(generation.number);
     let workers = WorkerThreads::start(config.workers, &shared)?;

@@ -7,8 +7,13 @@ use proxy::{Generation, Shared};
 use tokio::{task::JoinSet, time::sleep};
 
 /// Probes once, all at the same time, the members of pools in which a commit of `next` would leave nobody known to be
-/// up: so requests that come right after it find somebody. Yields those that answered well, by pool and place in it.
-pub(crate) async fn first(next: &Generation, current: &Generation) -> Vec<(usize, usize)> {
+/// up: so requests that come right after it find somebody. Those that answer well come into `answered`, by pool and
+/// place in it, as they do: a caller that waits no longer for a member that hangs still knows of the others.
+pub(crate) async fn first(
+    next: &Generation,
+    current: &Generation,
+    answered: &mut Vec<(usize, usize)>,
+) {
     let mut asking = JoinSet::new();
     for (pool, runtime) in next.pools.iter().enumerate() {
         let check = runtime.pool.check();
@@ -28,7 +33,9 @@ pub(crate) async fn first(next: &Generation, current: &Generation) -> Vec<(usize
             });
         }
     }
-    asking.join_all().await.into_iter().flatten().collect()
+    while let Some(probed) = asking.join_next().await {
+        answered.extend(probed.ok().flatten());
+    }
 }
 
 /// Starts a task for each member whose pool has a check; those in `answered` were probed just now. Dropping the set

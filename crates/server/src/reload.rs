@@ -155,7 +155,8 @@ impl App {
                 &generation,
             )
         };
-        let answered = probes::first(&generation, &self.generation()).await;
+        let mut answered = Vec::new();
+        probes::first(&generation, &self.generation(), &mut answered).await;
         // The stop may have come meanwhile: it closes what listens now, and nobody is to be let in after that.
         if !self.is_serving() {
             return Err(Stopped::Stopping);
