@@ -23,6 +23,40 @@ fn the_admin_socket_is_its_owners_alone() {
 }
 
 #[test]
+fn a_socket_that_another_process_answers_on_stays_its_own() {
+    let first = started(&Ca::new(), "127.0.0.1:1");
+    let port = first.address().port().to_string();
+    let second = Proxy::new(&Ca::new(), BINARY)
+        .whole(&first.config_text().replace(&port, "{port}"))
+        .try_start();
+    let outcome = second.err().expect("the socket is taken");
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("another proscenium answers there"),
+        "{}",
+        outcome.stderr
+    );
+    assert!(!outcome.stderr.contains("listening"), "{}", outcome.stderr);
+    assert_eq!(first.status()["phase"], "serving");
+}
+
+#[test]
+fn a_file_in_the_place_of_the_admin_socket_is_left_alone() {
+    let outcome = Proxy::new(&Ca::new(), BINARY)
+        .file("admin.sock", "not to be lost", 0o600)
+        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+        .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+        .try_start()
+        .err()
+        .expect("no socket can be there");
+    assert!(
+        outcome.stderr.contains("something that is no socket"),
+        "{}",
+        outcome.stderr
+    );
+}
+
+#[test]
 fn callers_that_say_nothing_do_not_hold_up_the_others() {
     let proxy = started(&Ca::new(), "127.0.0.1:1");
     let _silent: Vec<UnixStream> = (0..20)

@@ -2,7 +2,10 @@
 
 use std::{
     fs, io,
-    os::unix::{fs::PermissionsExt, net::UnixListener},
+    os::unix::{
+        fs::{FileTypeExt, PermissionsExt},
+        net::{UnixListener, UnixStream},
+    },
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
@@ -128,13 +131,31 @@ pub fn run(options: &Options) -> Result<(), StartError> {
         .max_blocking_threads(8)
         .build()?;
     runtime.block_on(async {
-        let app = start(options).await?;
-        serve(&app).await
+        let (app, admin, told) = start(options).await?;
+        serve(&app, admin, told).await;
+        Ok(())
     })
 }
 
-/// Everything up to the first accepted connection.
-async fn start(options: &Options) -> Result<Arc<App>, StartError> {
+/// What the system tells the process.
+struct Told {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Told {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+}
+
+/// Everything up to the first accepted connection. What can fail comes before it.
+async fn start(options: &Options) -> Result<(Arc<App>, UnixListener, Told), StartError> {
     let lasting = Lasting::new().map_err(io::Error::other)?;
     let loaded = files::load(options).map_err(StartError::Config)?;
     let prepared = prepare(loaded, 1, &lasting, None).map_err(StartError::Config)?;
@@ -146,6 +167,8 @@ async fn start(options: &Options) -> Result<Arc<App>, StartError> {
     let sink = outputs::open(&config.access_log.output)
         .and_then(|output| Sink::start(&config.access_log.settings, output, &lasting.metrics))
         .map_err(StartError::AccessLog)?;
+    // From here on a signal finds somebody who obeys it, if a moment later.
+    let told = Told::new()?;
     let mut sockets = Vec::new();
     for settings in &config.listeners {
         sockets.push((
@@ -153,6 +176,11 @@ async fn start(options: &Options) -> Result<Arc<App>, StartError> {
             listener::bind(settings.address, config.workers, false)?,
         ));
     }
+    let socket = &config.admin.socket;
+    let admin = bind_admin(socket).map_err(|source| StartError::Admin {
+        path: socket.clone(),
+        source,
+    })?;
     let cell = Arc::new(ArcSwap::from_pointee(generation));
     let _ = lasting.cell.set(Arc::clone(&cell));
     let shared = Arc::new(Shared::new(
@@ -200,7 +228,7 @@ async fn start(options: &Options) -> Result<Arc<App>, StartError> {
         state: Mutex::new(state),
         reloading: tokio::sync::Mutex::default(),
     };
-    Ok(Arc::new(app))
+    Ok((Arc::new(app), admin, told))
 }
 
 /// Puts the pools of a committed generation in force; of members in `answered` (pool, place in it) a good probe of
@@ -229,15 +257,14 @@ fn tell(report: &Report, facts: &[String]) {
 }
 
 /// Serves until told to stop, and drains.
-async fn serve(app: &Arc<App>) -> Result<(), StartError> {
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+async fn serve(app: &Arc<App>, listener: UnixListener, told: Told) {
+    let Told {
+        mut hangup,
+        mut terminate,
+        mut interrupt,
+    } = told;
+    // Of the start's configuration: a reload does not move it.
     let socket = app.state().foundation.config.admin.socket.clone();
-    let listener = bind_admin(&socket).map_err(|source| StartError::Admin {
-        path: socket.clone(),
-        source,
-    })?;
     let (stop_admin, stopped) = watch::channel(false);
     let admin = tokio::spawn(admin::serve(
         listener,
@@ -245,7 +272,7 @@ async fn serve(app: &Arc<App>) -> Result<(), StartError> {
         stopped,
     ));
     tracing::info!(generation = 1, workers = app.workers.count(), "serving");
-    // One after the other: however many signals come during a reload, they ask for one more.
+    // One after the other: however many hang-ups come during a reload, they ask for one more.
     let reloads = tokio::spawn({
         let app = Arc::clone(app);
         async move {
@@ -268,7 +295,6 @@ async fn serve(app: &Arc<App>) -> Result<(), StartError> {
     {
         tracing::error!("{unwritten}");
     }
-    Ok(())
 }
 
 /// Finishes what runs, takes no more, and says what came of it. A second signal cuts the grace short.
@@ -324,14 +350,24 @@ fn bind_admin(path: &Path) -> io::Result<UnixListener> {
     {
         fs::create_dir_all(parent)?;
     }
-    if path.exists() {
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "another proscenium answers there",
-            ));
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(io::Error::other("something that is no socket is there"));
         }
-        fs::remove_file(path)?;
+        Ok(_) => match UnixStream::connect(path) {
+            Ok(_) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "another proscenium answers there",
+                ));
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path)?;
+            }
+            Err(error) => return Err(error),
+        },
     }
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let bound = UnixListener::bind(path);
