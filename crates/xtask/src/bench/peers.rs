@@ -121,7 +121,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// SIGTERM first, since nginx's workers outlive a master that was killed.
+    /// SIGTERM first, since nginx's workers outlive a parent that was killed.
     fn drop(&mut self) {
         let _ = Command::new("kill")
             .arg(self.child.id().to_string())
