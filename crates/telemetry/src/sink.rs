@@ -1,7 +1,7 @@
 //! Where access records go: a bounded queue, and a thread that formats and writes them.
 //!
 //! The request path only puts a box into the queue. It neither formats nor waits, and it seldom wakes the thread: that
-//! gathers what comes for [`GATHER`] and writes it in one call.
+//! gathers what comes for a moment (`GATHER`) and writes it in one call.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
