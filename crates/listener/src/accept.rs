@@ -1,13 +1,11 @@
 //! The accept loop of one worker for one listener, and the handshake of each connection.
 
 use std::{
-    future::poll_fn,
     io,
     net::SocketAddr,
     pin::pin,
     rc::Rc,
     sync::Arc,
-    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -136,10 +134,20 @@ pub async fn accept_loop<L, S, F>(
             }
         }
     }
+    // Asked of the system itself: tokio has not heard of who came just now, and wants a pause after a hundred or so.
+    let Ok(queue) = socket.into_std() else { return };
     while let Some(permit) = listener.connections.try_enter(u32::MAX) {
-        match poll_fn(|cx| Poll::Ready(socket.poll_accept(cx))).await {
-            Poll::Ready(Ok((stream, client))) => start(stream, client, permit),
-            Poll::Ready(Err(_)) | Poll::Pending => break,
+        match queue.accept() {
+            Ok((stream, client)) => {
+                let stream = stream
+                    .set_nonblocking(true)
+                    .and_then(|()| TcpStream::from_std(stream));
+                if let Ok(stream) = stream {
+                    start(stream, client, permit);
+                }
+            }
+            Err(error) if aborted(&error) => {}
+            Err(_) => break,
         }
     }
 }
@@ -290,4 +298,54 @@ fn aborted(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::Interrupted
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, future::ready};
+
+    use tokio::task::{LocalSet, yield_now};
+
+    use super::*;
+
+    /// Counts who was let in; nobody gets further.
+    #[derive(Default)]
+    struct Counting(Cell<usize>);
+
+    impl Live for Counting {
+        fn current(&self, _: &str) -> Option<(Arc<ListenerTls>, Arc<TrustStore>)> {
+            self.0.set(self.0.get() + 1);
+            None
+        }
+
+        fn limit_reached(&self, _: &str, _: &'static str) {}
+
+        fn handshake_ended(&self, _: &str, _: HandshakeEnd<'_>) {}
+    }
+
+    #[test]
+    fn whoever_waits_in_the_queue_of_a_listener_that_closes_is_let_in() {
+        const WAITING: usize = 300;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            let sockets = crate::bind(([127, 0, 0, 1], 0).into(), 1, false);
+            let socket = sockets.expect("a port").pop().expect("one socket");
+            let address = socket.local_addr().expect("its address");
+            let clients: Vec<_> = (0..WAITING)
+                .map(|_| std::net::TcpStream::connect(address).expect("a place in the queue"))
+                .collect();
+            let live = Rc::new(Counting::default());
+            let listener = Arc::new(Listener::new("agents"));
+            let socket = TcpListener::from_std(socket).expect("a socket of this runtime");
+            let serve = |_: Connection| ready(());
+            accept_loop(listener, socket, Rc::clone(&live), serve, ready(())).await;
+            while Rc::strong_count(&live) > 1 {
+                yield_now().await;
+            }
+            assert_eq!(live.0.get(), clients.len());
+        });
+    }
 }
