@@ -45,8 +45,7 @@ impl App {
             ),
             Err(Stopped::Stopping) => return self.stopping(),
             Err(Stopped::Unchanged) => {
-                self.reopen_access_log();
-                let report = "nothing has changed; the access log was opened anew".to_owned();
+                let report = format!("nothing has changed{}", self.reopen_access_log());
                 (
                     self.outcome(ReloadResult::Unchanged, report),
                     telemetry::ReloadResult::Unchanged,
@@ -220,16 +219,22 @@ impl App {
         Ok(format!("{changes}{warnings}").trim_end().to_owned())
     }
 
-    fn reopen_access_log(&self) {
+    /// Lets go of a file that was rotated away, and says so.
+    fn reopen_access_log(&self) -> String {
         let state = self.state();
         let log = &state.foundation.config.access_log;
-        if !is_file(&log.output) {
-            return;
-        }
-        match (outputs::open(&log.output), &state.sink) {
-            (Ok(output), Some(sink)) => sink.reopen(output, log.settings.format),
-            (Err(error), _) => tracing::error!(%error, "the access log is written where it was"),
-            (Ok(_), None) => {}
+        let (true, Some(sink)) = (is_file(&log.output), &state.sink) else {
+            return String::new();
+        };
+        match outputs::open(&log.output) {
+            Ok(output) => {
+                sink.reopen(output, log.settings.format);
+                "; the access log was opened anew".to_owned()
+            }
+            Err(error) => {
+                tracing::error!(%error, "the access log is written where it was");
+                format!("; the access log is written where it was: {error}")
+            }
         }
     }
 }
