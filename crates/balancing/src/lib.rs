@@ -14,7 +14,7 @@ mod rendezvous;
 mod rotation;
 
 pub use crate::health::{Cause, Change, Health};
-pub use crate::member::{Administrative, CountedConnection, Member};
+pub use crate::member::{Administrative, Member};
 pub use crate::pool::{Entry, Lease, PickError, Place, Pool, Why};
 pub use crate::registry::Registry;
 pub use crate::rendezvous::key_hash;

@@ -17,7 +17,6 @@ pub struct Member {
     pool: Arc<str>,
     address: Arc<str>,
     in_flight: AtomicU32,
-    connections: AtomicU32,
     health: AtomicU8,
     administrative: AtomicU8,
     /// Milliseconds since start from which an unprobed member that is down may be tried once; 0: not to be tried.
@@ -37,19 +36,12 @@ pub enum Administrative {
     Maintenance,
 }
 
-/// A connection to a member, counted until dropped.
-#[derive(Debug)]
-pub struct CountedConnection {
-    member: Arc<Member>,
-}
-
 impl Member {
     pub(crate) fn new(pool: &str, address: &str) -> Self {
         Self {
             pool: pool.into(),
             address: address.into(),
             in_flight: AtomicU32::new(0),
-            connections: AtomicU32::new(0),
             health: AtomicU8::new(Health::Unknown as u8),
             administrative: AtomicU8::new(Administrative::Ready as u8),
             retry_at_ms: AtomicU64::new(0),
@@ -70,11 +62,6 @@ impl Member {
     /// Attempts leased and not finished, over all workers.
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
-    }
-
-    /// Connections open to it, over all workers.
-    pub fn connections(&self) -> u32 {
-        self.connections.load(Ordering::Relaxed)
     }
 
     /// What is known of it.
@@ -129,13 +116,6 @@ impl Member {
             Health::Up => None,
             Health::Unknown | Health::Down => self.note(Evidence::answered),
         }
-    }
-
-    /// Counts a connection about to be opened, or says that `max` are open.
-    pub fn count_connection(self: &Arc<Self>, max: u32) -> Option<CountedConnection> {
-        raise_below(&self.connections, max).then(|| CountedConnection {
-            member: Arc::clone(self),
-        })
     }
 
     pub(crate) fn begin_check(&self, check: &CheckSettings) -> Option<Change> {
@@ -195,19 +175,6 @@ impl Member {
     /// A panic elsewhere leaves whole evidence behind: each step is a few plain stores.
     fn evidence(&self) -> MutexGuard<'_, Evidence> {
         self.evidence.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for CountedConnection {
-    fn drop(&mut self) {
-        self.member.connections.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl CountedConnection {
-    /// Whose connection it is.
-    pub fn member(&self) -> &Arc<Member> {
-        &self.member
     }
 }
 

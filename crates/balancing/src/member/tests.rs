@@ -54,16 +54,3 @@ fn a_check_put_on_a_refusing_member_ends_its_second_chances() {
     member.replace_check(&CheckSettings::default());
     assert!(!member.may_be_asked(Duration::from_secs(10)));
 }
-
-#[test]
-fn connections_are_counted_to_their_limit_and_given_back() {
-    let member = unprobed();
-    let first = member.count_connection(2).expect("free");
-    let second = member.count_connection(2).expect("free");
-    assert!(member.count_connection(2).is_none());
-    assert_eq!(member.connections(), 2);
-    drop(first);
-    assert!(member.count_connection(2).is_some());
-    drop(second);
-    assert_eq!(member.connections(), 0);
-}
