@@ -10,9 +10,7 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::{
-    AdministrativeState, Control, GenerationStatus, LastReload, MemberStateError, ReloadResult,
-};
+use crate::{AdministrativeState, Control, MemberStateError, ReloadResult};
 
 /// Answers one request.
 pub(crate) async fn answer(
@@ -27,16 +25,6 @@ pub(crate) async fn answer(
     }
     match endpoint {
         Endpoint::Status => json(StatusCode::OK, &control.status()),
-        Endpoint::Generation => {
-            let status = control.status();
-            json(
-                StatusCode::OK,
-                &GenerationAnswer {
-                    generation: status.generation,
-                    last_reload: status.last_reload,
-                },
-            )
-        }
         Endpoint::Metrics => respond(StatusCode::OK, OPENMETRICS, control.metrics()),
         Endpoint::Reload => {
             let outcome = control.reload().await;
@@ -78,17 +66,9 @@ pub(crate) struct Problem {
     pub(crate) error: String,
 }
 
-#[derive(Serialize)]
-struct GenerationAnswer {
-    #[serde(flatten)]
-    generation: GenerationStatus,
-    last_reload: Option<LastReload>,
-}
-
 #[derive(Debug, PartialEq, Eq)]
 enum Endpoint {
     Status,
-    Generation,
     Metrics,
     Reload,
     Member { pool: String, member: String },
@@ -98,7 +78,6 @@ impl Endpoint {
     fn find(path: &str) -> Option<Self> {
         Some(match path {
             "/v1/status" => Self::Status,
-            "/v1/generation" => Self::Generation,
             "/metrics" => Self::Metrics,
             "/v1/reload" => Self::Reload,
             _ => {
@@ -118,16 +97,14 @@ impl Endpoint {
     fn allows(&self, method: &Method) -> bool {
         match self {
             // hyper leaves the body out of answers to HEAD.
-            Self::Status | Self::Generation | Self::Metrics => {
-                method == Method::GET || method == Method::HEAD
-            }
+            Self::Status | Self::Metrics => method == Method::GET || method == Method::HEAD,
             Self::Reload | Self::Member { .. } => method == Method::POST,
         }
     }
 
     fn allow(&self) -> &'static str {
         match self {
-            Self::Status | Self::Generation | Self::Metrics => "GET, HEAD",
+            Self::Status | Self::Metrics => "GET, HEAD",
             Self::Reload | Self::Member { .. } => "POST",
         }
     }
@@ -207,7 +184,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const JSON: &str = "application/json";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const STATE_WANTED: &str = "the body must be {\"state\": \"ready\" | \"drain\" | \"maintenance\"}";
-const NOT_FOUND: &str = "no such endpoint: there are GET /v1/status, GET /v1/generation, GET /metrics, \
+const NOT_FOUND: &str = "no such endpoint: there are GET /v1/status, GET /metrics, \
      POST /v1/reload and POST /v1/pools/{pool}/members/{member} (percent-encode / in names)";
 
 #[cfg(test)]
@@ -224,7 +201,6 @@ mod tests {
         };
         for (path, expected) in [
             ("/v1/status", Some(Endpoint::Status)),
-            ("/v1/generation", Some(Endpoint::Generation)),
             ("/metrics", Some(Endpoint::Metrics)),
             ("/v1/reload", Some(Endpoint::Reload)),
             ("/v1/pools/ca/members/ca:8140", member("ca", "ca:8140")),

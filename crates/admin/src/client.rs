@@ -49,18 +49,6 @@ impl Client {
         self.parse(&answer)
     }
 
-    /// The proxy's metrics as OpenMetrics text.
-    ///
-    /// # Errors
-    /// As [`Client::status`].
-    pub async fn metrics(&self) -> Result<String, ClientError> {
-        let answer = self
-            .exchange(Method::GET, "/metrics", None, READ_TIMEOUT)
-            .await?;
-        self.expect_ok(&answer)?;
-        Ok(String::from_utf8_lossy(answer.body()).into_owned())
-    }
-
     /// Has the proxy read its configuration and materials again, and waits for the outcome.
     ///
     /// # Errors

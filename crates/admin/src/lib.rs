@@ -6,7 +6,6 @@
 //! | request | answer |
 //! | --- | --- |
 //! | `GET /v1/status` | [`Status`] |
-//! | `GET /v1/generation` | [`GenerationStatus`] and the last reload |
 //! | `GET /metrics` | OpenMetrics text |
 //! | `POST /v1/reload` | [`ReloadOutcome`]: 200, 409 (stopping) or 422 (refused, with the report) |
 //! | `POST /v1/pools/{pool}/members/{member}` with `{"state": "drain"}` | [`MemberStatus`] |

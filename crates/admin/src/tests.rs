@@ -56,7 +56,6 @@ async fn metrics_are_open_metrics_text() {
         )
     );
     assert!(answer.ends_with("\r\n\r\n# EOF\n"));
-    assert_eq!(admin.client().metrics().await.unwrap(), "# EOF\n");
     let head = admin.raw("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"));
 }
