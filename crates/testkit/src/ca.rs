@@ -391,11 +391,6 @@ impl LeafBuilder {
         self.valid_days(-30, -1)
     }
 
-    /// Good from tomorrow.
-    pub fn not_yet_valid(self) -> Self {
-        self.valid_days(1, 30)
-    }
-
     /// Validity in days from now.
     pub fn valid_days(self, from: i64, to: i64) -> Self {
         self.valid_seconds(from * 86_400, to * 86_400)
@@ -405,18 +400,6 @@ impl LeafBuilder {
     pub fn valid_seconds(mut self, from: i64, to: i64) -> Self {
         self.params.not_before = now() + Duration::seconds(from);
         self.params.not_after = now() + Duration::seconds(to);
-        self
-    }
-
-    /// EKU serverAuth alone: no client.
-    pub fn server_only(mut self) -> Self {
-        self.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self
-    }
-
-    /// No EKU at all.
-    pub fn without_eku(mut self) -> Self {
-        self.params.extended_key_usages.clear();
         self
     }
 
@@ -458,14 +441,6 @@ impl LeafBuilder {
         self.params
             .custom_extensions
             .push(utf8_extension(oid, value));
-        self
-    }
-
-    /// An extension nobody knows, marked critical.
-    pub fn critical_unknown(mut self) -> Self {
-        let mut extension = utf8_extension(&[1, 3, 6, 1, 4, 1, 34380, 1, 1, 13], "web");
-        extension.set_criticality(true);
-        self.params.custom_extensions.push(extension);
         self
     }
 

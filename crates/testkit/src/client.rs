@@ -14,8 +14,8 @@ use std::{
 };
 
 use rustls::{
-    AlertDescription, ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion,
-    RootCertStore, SignatureScheme, StreamOwned, SupportedProtocolVersion,
+    AlertDescription, ClientConfig, ClientConnection, HandshakeKind, RootCertStore,
+    SignatureScheme, StreamOwned, SupportedProtocolVersion,
     client::ResolvesClientCert,
     crypto::CryptoProvider,
     sign::CertifiedKey,
@@ -646,14 +646,6 @@ impl Connection {
         matches!(&self.io, Io::Tls(tls) if tls.conn.handshake_kind() == Some(HandshakeKind::Resumed))
     }
 
-    /// The TLS version, if there is TLS.
-    pub fn tls_version(&self) -> Option<ProtocolVersion> {
-        match &self.io {
-            Io::Tls(tls) => tls.conn.protocol_version(),
-            Io::Plain(_) => None,
-        }
-    }
-
     /// Certificates the server showed, DER, leaf first.
     pub fn peer_certificates(&self) -> Vec<Vec<u8>> {
         match &self.io {
@@ -665,14 +657,6 @@ impl Connection {
                 .map(|c| c.to_vec())
                 .collect(),
             Io::Plain(_) => Vec::new(),
-        }
-    }
-
-    /// Our own address, as the server sees it.
-    pub fn local_address(&self) -> Option<SocketAddr> {
-        match self.io.socket() {
-            Socket::Tcp(stream) => stream.local_addr().ok(),
-            Socket::Unix(_) => None,
         }
     }
 }

@@ -117,7 +117,6 @@ struct Shared {
     running: AtomicBool,
     next_connection: AtomicU64,
     open: AtomicUsize,
-    open_max: AtomicUsize,
     live: Mutex<HashMap<u64, Socket>>,
     recorded: Mutex<Vec<Recorded>>,
     bytes: Mutex<BTreeMap<u64, Vec<u8>>>,
@@ -312,11 +311,6 @@ impl StandIn {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// Most connections that were open at once.
-    pub fn connections_open_max(&self) -> usize {
-        self.shared.open_max.load(Ordering::SeqCst)
-    }
-
     /// Connections accepted so far.
     pub fn connections_accepted(&self) -> u64 {
         self.shared.next_connection.load(Ordering::SeqCst)
@@ -406,11 +400,6 @@ impl StandInBuilder {
         self.tls_with(verifier, credential)
     }
 
-    /// TLS with this credential, asking for no client certificate.
-    pub fn tls_without_client_cert(self, credential: &Credential) -> Self {
-        self.tls_with(WebPkiClientVerifier::no_client_auth(), credential)
-    }
-
     fn tls_with(mut self, verifier: Arc<dyn ClientCertVerifier>, credential: &Credential) -> Self {
         let config = ServerConfig::builder_with_provider(crate::client::provider())
             .with_safe_default_protocol_versions()
@@ -448,7 +437,6 @@ impl StandInBuilder {
             running: AtomicBool::new(true),
             next_connection: AtomicU64::new(0),
             open: AtomicUsize::new(0),
-            open_max: AtomicUsize::new(0),
             live: Mutex::default(),
             recorded: Mutex::default(),
             bytes: Mutex::default(),
@@ -492,8 +480,7 @@ impl Shared {
 
     fn opened(&self, socket: &Socket) -> u64 {
         let number = self.next_connection.fetch_add(1, Ordering::SeqCst);
-        let open = self.open.fetch_add(1, Ordering::SeqCst) + 1;
-        self.open_max.fetch_max(open, Ordering::SeqCst);
+        self.open.fetch_add(1, Ordering::SeqCst);
         if let Ok(twin) = socket.try_clone() {
             lock(&self.live).insert(number, twin);
         }
