@@ -28,6 +28,7 @@ use crate::{
     connection::Conn,
     error::ProxyError,
     generation::Generation,
+    sanitize::Insane,
     worker::{Phase, RequestId, Worker},
 };
 
@@ -183,6 +184,10 @@ impl Exchanged {
         }
         if matches!(error, ProxyError::Stalled { .. }) {
             self.conn.metrics.limit(Limit::BodyTimeout);
+        }
+        // Where that request ends is what could be read two ways, and so what would be the next (RFC 9112, 6.3).
+        if matches!(error, ProxyError::Insane(Insane::Framing(_))) {
+            self.last = true;
         }
         if matches!(error, ProxyError::Body(_)) {
             self.last = true;
