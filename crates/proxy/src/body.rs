@@ -2,7 +2,6 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::VecDeque,
     future::poll_fn,
     io,
     pin::Pin,
@@ -16,7 +15,10 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep_until};
 
-use crate::record::{EndedBy, Exchanged};
+use crate::{
+    peeked::Peeked,
+    record::{EndedBy, Exchanged},
+};
 
 /// Silence allowed in a body before a pool has its say.
 const IDLE_DEFAULT: Duration = Duration::from_secs(60);
@@ -46,7 +48,7 @@ pub enum BodyFault {
 pub(crate) struct Upload {
     incoming: RefCell<Option<Incoming>>,
     /// What was read before a member was asked, at most [`PEEK_BYTES_MAX`] and a frame.
-    peeked: RefCell<VecDeque<Frame<Bytes>>>,
+    peeked: RefCell<Peeked>,
     limit: Cell<Option<u64>>,
     /// It is small enough to be read whole before a member is asked, and has the idle timeout for all of it: anybody
     /// may send an enrolment request, and nobody may hold a connection to the CA by sending it byte by byte.
@@ -105,13 +107,7 @@ impl Upload {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let peeked = self
-            .peeked
-            .borrow()
-            .iter()
-            .filter_map(Frame::data_ref)
-            .map(|data| data.len() as u64)
-            .sum();
+        let peeked = self.peeked.borrow().len() as u64;
         let rest = self
             .incoming
             .borrow()
@@ -143,10 +139,10 @@ impl Upload {
                 poll_fn(|cx| Poll::Ready(self.read(cx))).await
             };
             match read {
-                Poll::Ready(Some(Ok(frame))) => {
+                Poll::Ready(Some(Ok(data))) => {
                     waited = false;
-                    peeked += frame.data_ref().map_or(0, Bytes::len);
-                    self.peeked.borrow_mut().push_back(frame);
+                    peeked += data.len();
+                    self.peeked.borrow_mut().push(data);
                 }
                 Poll::Ready(Some(Err(fault))) => return Err(fault),
                 Poll::Ready(None) => return Ok(()),
@@ -205,21 +201,21 @@ impl Upload {
 
     /// What a member is sent.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        if let Some(frame) = self.peeked.borrow_mut().pop_front() {
+        if let Some(data) = self.peeked.borrow_mut().pop() {
             self.polled.set(true);
             self.taken.set(Some(Instant::now()));
-            return Poll::Ready(Some(Ok(frame)));
+            return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         if self.finished.get().is_none() {
             self.polled.set(true);
         }
         let read = self.read(cx);
         self.taken.set(read.is_ready().then(Instant::now));
-        read
+        read.map(|read| read.map(|read| read.map(Frame::data)))
     }
 
     /// What the client sends: counted, limited, without trailers.
-    fn read(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+    fn read(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
         if let Some(fault) = self.fault.get() {
             return Poll::Ready(Some(Err(fault)));
         }
@@ -248,7 +244,7 @@ impl Upload {
                         self.idle.borrow_mut().touch();
                     }
                     // Trailers could carry what heads may not: they are dropped.
-                    let Some(data) = frame.data_ref() else {
+                    let Ok(data) = frame.into_data() else {
                         continue;
                     };
                     self.bytes.set(self.bytes.get() + data.len() as u64);
@@ -260,7 +256,7 @@ impl Upload {
                     if body.is_end_stream() {
                         self.finish();
                     }
-                    Poll::Ready(Some(Ok(frame)))
+                    Poll::Ready(Some(Ok(data)))
                 }
             };
         }

@@ -8,6 +8,7 @@ mod connection;
 mod error;
 mod exchange;
 mod generation;
+mod peeked;
 mod record;
 mod respond;
 mod sanitize;

@@ -1,0 +1,71 @@
+//! What was read of a request body before a member is asked, in as little memory as it has bytes.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+/// Pieces smaller than this are gathered: a client that sends chunks of one byte would otherwise have a hundred bytes
+/// of ours held for each of its own.
+const PIECE_BYTES_MIN: usize = 1024;
+
+/// Bytes in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct Peeked {
+    large: VecDeque<Bytes>,
+    /// Small pieces that came after all the large ones.
+    small: BytesMut,
+}
+
+impl Peeked {
+    pub(crate) fn push(&mut self, piece: Bytes) {
+        if piece.len() < PIECE_BYTES_MIN {
+            self.small.extend_from_slice(&piece);
+        } else {
+            self.large.extend(take(&mut self.small));
+            self.large.push_back(piece);
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Bytes> {
+        self.large.pop_front().or_else(|| take(&mut self.small))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.large.iter().map(Bytes::len).sum::<usize>() + self.small.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn take(small: &mut BytesMut) -> Option<Bytes> {
+    (!small.is_empty()).then(|| small.split().freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_any_size_come_out_in_order_and_small_ones_together() {
+        let mut peeked = Peeked::default();
+        let large = Bytes::from(vec![b'x'; PIECE_BYTES_MIN]);
+        for piece in [
+            &Bytes::from_static(b"a"),
+            &Bytes::from_static(b"b"),
+            &large,
+            &Bytes::from_static(b"c"),
+            &Bytes::from_static(b"d"),
+        ] {
+            peeked.push(piece.clone());
+        }
+        assert_eq!(peeked.len(), PIECE_BYTES_MIN + 4);
+        let out: Vec<Bytes> = std::iter::from_fn(|| peeked.pop()).collect();
+        assert_eq!(
+            out,
+            [Bytes::from_static(b"ab"), large, Bytes::from_static(b"cd")]
+        );
+        assert!(peeked.is_empty());
+    }
+}
