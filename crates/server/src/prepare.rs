@@ -147,48 +147,8 @@ pub(crate) fn prepare(
             )
         })
         .collect();
-    let mut member_tls: Vec<PreparedTls> = Vec::new();
-    for pool in &config.pools {
-        let Some(settings) = &pool.tls else { continue };
-        let indication = indicates_name(pool);
-        let fits =
-            |known: &&PreparedTls| known.settings == *settings && known.indication == indication;
-        if member_tls.iter().any(|known| fits(&known)) {
-            continue;
-        }
-        let key = format!("pools.{}.tls", pool.pool.name);
-        let known = previous.and_then(|(p, _)| p.member_tls.iter().find(fits));
-        let Some(credential) = problems.one(&key, materials.credential(&settings.credential))
-        else {
-            continue;
-        };
-        let previous_trust = known.map(|known| &*known.trust);
-        let Some(trust) = problems.all(
-            &key,
-            materials.trust(&config, &settings.ca, &settings.crl, previous_trust),
-        ) else {
-            continue;
-        };
-        let rests_on = (credential.fingerprint(), trust.generation());
-        if let Some(known) = known.filter(|known| known.rests_on == rests_on) {
-            member_tls.push(known.clone());
-            continue;
-        }
-        let trust = Arc::new(trust);
-        if let Some(config) = problems.one(
-            &key,
-            pki::client_config(&trust, Some(&credential), indication),
-        ) {
-            member_tls.push(PreparedTls {
-                settings: settings.clone(),
-                indication,
-                rests_on,
-                trust,
-                config,
-            });
-        }
-    }
-
+    let known = previous.map_or(&[][..], |(foundation, _)| &foundation.member_tls);
+    let member_tls = problems.member_tls(&config, &materials, known);
     let pools = problems.pools(
         &config,
         lasting,
@@ -354,6 +314,58 @@ impl Problems<'_> {
         result
             .map_err(|problems| problems.into_iter().for_each(tell))
             .ok()
+    }
+
+    /// TLS towards the members of all pools, each kind once; that of `previous` where nothing it rests on has changed.
+    fn member_tls(
+        &mut self,
+        config: &Config,
+        materials: &Materials<'_>,
+        previous: &[PreparedTls],
+    ) -> Vec<PreparedTls> {
+        let mut member_tls: Vec<PreparedTls> = Vec::new();
+        for pool in &config.pools {
+            let Some(settings) = &pool.tls else { continue };
+            let indication = indicates_name(pool);
+            let fits = |known: &&PreparedTls| {
+                known.settings == *settings && known.indication == indication
+            };
+            if member_tls.iter().any(|known| fits(&known)) {
+                continue;
+            }
+            let key = format!("pools.{}.tls", pool.pool.name);
+            let known = previous.iter().find(fits);
+            let Some(credential) = self.one(&key, materials.credential(&settings.credential))
+            else {
+                continue;
+            };
+            let previous_trust = known.map(|known| &*known.trust);
+            let Some(trust) = self.all(
+                &key,
+                materials.trust(config, &settings.ca, &settings.crl, previous_trust),
+            ) else {
+                continue;
+            };
+            let rests_on = (credential.fingerprint(), trust.generation());
+            if let Some(known) = known.filter(|known| known.rests_on == rests_on) {
+                member_tls.push(known.clone());
+                continue;
+            }
+            let trust = Arc::new(trust);
+            if let Some(config) = self.one(
+                &key,
+                pki::client_config(&trust, Some(&credential), indication),
+            ) {
+                member_tls.push(PreparedTls {
+                    settings: settings.clone(),
+                    indication,
+                    rests_on,
+                    trust,
+                    config,
+                });
+            }
+        }
+        member_tls
     }
 
     fn pools(

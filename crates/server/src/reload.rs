@@ -1,6 +1,10 @@
 //! One reload: prepared whole, committed in one store; whatever fails leaves the old generation serving.
 
-use std::{net::SocketAddr, sync::Arc, time::SystemTime};
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use admin::{ReloadOutcome, ReloadResult};
 use config::{Colour, Config, Report};
@@ -127,23 +131,7 @@ impl App {
         // Before the sockets: one that is closed again takes along who has connected to it meanwhile.
         let log = outputs::open(&foundation.config.access_log.output)
             .map_err(|error| Stopped::Refused(error.to_string()))?;
-        let mut new = Vec::new();
-        for settings in &foundation.config.listeners {
-            if kept
-                .iter()
-                .any(|(address, name)| *address == settings.address && **name == *settings.name)
-            {
-                continue;
-            }
-            // Or an address that takes this one's connections too: the port is ours either way.
-            let ours = kept
-                .iter()
-                .any(|(address, _)| address.port() == settings.address.port());
-            let sockets = listener::bind(settings.address, self.workers.count(), ours)
-                .map_err(|error| Stopped::Refused(error.to_string()))?;
-            new.push((settings.clone(), sockets));
-        }
-
+        let new = self.sockets(&foundation.config, &kept)?;
         let generation = Arc::new(generation);
         let changes = {
             let state = self.state();
@@ -217,6 +205,31 @@ impl App {
             report.render(Colour::Never)
         };
         Ok(format!("{changes}{warnings}").trim_end().to_owned())
+    }
+
+    /// Binds the listeners that are not among those kept.
+    fn sockets(
+        &self,
+        config: &Config,
+        kept: &[(SocketAddr, Arc<str>)],
+    ) -> Result<Vec<(listener::Settings, Vec<TcpListener>)>, Stopped> {
+        let mut new = Vec::new();
+        for settings in &config.listeners {
+            let is_kept = |(address, name): &(SocketAddr, Arc<str>)| {
+                *address == settings.address && **name == *settings.name
+            };
+            if kept.iter().any(is_kept) {
+                continue;
+            }
+            // Or an address that takes this one's connections too: the port is ours either way.
+            let ours = kept
+                .iter()
+                .any(|(address, _)| address.port() == settings.address.port());
+            let sockets = listener::bind(settings.address, self.workers.count(), ours)
+                .map_err(|error| Stopped::Refused(error.to_string()))?;
+            new.push((settings.clone(), sockets));
+        }
+        Ok(new)
     }
 
     /// Lets go of a file that was rotated away, and says so.
