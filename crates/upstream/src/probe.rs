@@ -28,7 +28,7 @@ pub enum ProbeError {
     #[error(transparent)]
     Dial(#[from] DialError),
     /// No whole answer came in time.
-    #[error("no answer to {STATUS_PATH} within {0:?}")]
+    #[error("no answer within {0:?}")]
     Late(std::time::Duration),
     /// The answer broke off or was none.
     #[error("no answer to {STATUS_PATH}: {0}")]
@@ -46,7 +46,7 @@ pub enum ProbeError {
 /// Asks a member once whether it can work.
 ///
 /// # Errors
-/// [`ProbeError`] says why it cannot, for the event and `GET /v1/status`.
+/// [`ProbeError`] says why it cannot, for the event.
 pub async fn probe(connector: &Connector, check: &CheckSettings) -> Result<(), ProbeError> {
     let asked = async {
         match check.kind {
