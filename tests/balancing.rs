@@ -651,6 +651,39 @@ fn what_may_have_been_acted_on_is_never_sent_twice() {
 }
 
 #[test]
+fn what_is_safe_goes_to_another_when_a_compiler_says_that_it_is_stopping() {
+    let estate = Estate::start();
+    let stopping = |reply: fn() -> Reply| {
+        estate.compilers[0].answer(move |request| (!request.is_probe()).then(reply));
+    };
+    stopping(|| Reply::status(503).body(b"during a shutdown"));
+    let mut connection = connection(&estate);
+    for _ in 0..6 {
+        assert_eq!(connection.get(FILE).status, 200);
+    }
+    let asked = estate.compilers[0].requests().len();
+    assert!(asked > 0, "the stopping one was never asked");
+    estate
+        .proxy
+        .wait_for_record(|record| record["attempts"] == 2 && record["status"] == 200);
+
+    // A catalog is never sent twice, whatever its compiler says.
+    estate.forget();
+    let statuses: Vec<_> = (0..6)
+        .map(|_| connection.request("POST", CATALOG, &[], b"facts").status)
+        .collect();
+    assert!(statuses.contains(&503), "{statuses:?}");
+    assert_eq!(estate.far_end().len(), statuses.len());
+
+    // A compiler whose queue is full says when to come back: asking another would only move the herd.
+    stopping(|| Reply::status(503).header("Retry-After", "7"));
+    estate.forget();
+    let statuses: Vec<_> = (0..6).map(|_| connection.get(FILE).status).collect();
+    assert!(statuses.contains(&503), "{statuses:?}");
+    assert_eq!(estate.far_end().len(), statuses.len());
+}
+
+#[test]
 fn a_compiler_killed_during_a_catalog_is_a_clear_502_and_no_other_sees_it() {
     let estate = Estate::start();
     estate.compilers.iter().for_each(StandIn::hold);

@@ -8,6 +8,7 @@ use balancing::{
 use http::{
     HeaderName, HeaderValue, Method, Uri,
     header::{HOST, TRANSFER_ENCODING},
+    response,
 };
 use listener::Standing;
 use routing::{Plan, RetryClass};
@@ -56,8 +57,9 @@ impl Attempts<'_> {
         let mut attempts = 0;
         let mut last: Option<ProxyError> = None;
         let mut reused = false;
+        let mut next = None;
         loop {
-            let lease = match self.pick(&tried) {
+            let lease = match next.take().map_or_else(|| self.pick(&tried), Ok) {
                 Ok(lease) => lease,
                 // A kept connection that breaks tells little of its member: with nobody else to ask, a new one shows.
                 Err(PickError::AllTried) if std::mem::take(&mut reused) => {
@@ -81,6 +83,14 @@ impl Attempts<'_> {
                             .health_changed(self.pool.pool.name(), &member, &change);
                     }
                     counted.result.set(AttemptResult::Ok);
+                    let again = attempts < attempts_max && exchanged.upload.replayable();
+                    if again && self.may_ask_another(&exchange.head) {
+                        tried.push(lease.index());
+                        next = self.pick(&tried).ok();
+                        if next.is_some() {
+                            continue;
+                        }
+                    }
                     exchanged.connected(exchange.connect);
                     exchanged.answered(exchange.head.status);
                     respond::judge_answer(
@@ -118,6 +128,15 @@ impl Attempts<'_> {
                 }
             }
         }
+    }
+
+    /// A member that is starting or stopping says so and has done nothing: what is safe may go to another. Agents of
+    /// Puppet 7 cannot be sent away to come again: they close the connection, wait, and then fail to read the answer
+    /// they had (docs/decisions/starting-server-404.md).
+    fn may_ask_another(&self, head: &response::Parts) -> bool {
+        let class = self.plan.endpoint.class;
+        self.plan.retry == RetryClass::Safe
+            && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
     }
 
     /// The CA's writes go to one member; a filebucket's checksum leads to one; the rest is balanced.

@@ -175,11 +175,23 @@ pub(crate) fn judge_answer(
     if head.status == StatusCode::SWITCHING_PROTOCOLS {
         return answer("unasked-upgrade");
     }
-    let puppet = class != Class::Unknown && !unguarded;
-    if puppet && head.status == StatusCode::NOT_FOUND && is_jettys_own(&head.headers) {
+    if is_unmounted(head, class, unguarded) {
         return answer("member-starting");
     }
     Ok(())
+}
+
+/// Whether a member says that it is starting or stopping and did nothing: Jetty's own 404, or a 503 without the
+/// `Retry-After` that its queue limit sends. Another member may answer what is safe to ask.
+pub(crate) fn is_starting_or_stopping(head: &Parts, class: Class, unguarded: bool) -> bool {
+    let unavailable =
+        head.status == StatusCode::SERVICE_UNAVAILABLE && !head.headers.contains_key(RETRY_AFTER);
+    unavailable || is_unmounted(head, class, unguarded)
+}
+
+fn is_unmounted(head: &Parts, class: Class, unguarded: bool) -> bool {
+    let puppet = class != Class::Unknown && !unguarded;
+    puppet && head.status == StatusCode::NOT_FOUND && is_jettys_own(&head.headers)
 }
 
 /// Whether Jetty answered because no Puppet service is mounted there (yet, or any more). Agents would take that 404
