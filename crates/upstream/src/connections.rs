@@ -6,7 +6,10 @@ use std::{
     fmt,
     pin::pin,
     rc::Rc,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -38,6 +41,8 @@ type BodyError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, Default)]
 pub struct Crew {
     sweeps: Mutex<Vec<Arc<Notify>>>,
+    /// How many there are: asked with each connection that is put back.
+    size: AtomicU32,
 }
 
 impl Crew {
@@ -47,6 +52,7 @@ impl Crew {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .push(Arc::clone(&sweep));
+        self.size.fetch_add(1, Ordering::Relaxed);
         sweep
     }
 
@@ -62,10 +68,7 @@ impl Crew {
     }
 
     fn size(&self) -> u32 {
-        self.sweeps
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .len() as u32
+        self.size.load(Ordering::Relaxed)
     }
 }
 
@@ -204,10 +207,14 @@ where
     fn ready(&self, connector: &Connector) -> Option<Sender<B>> {
         let mut idle = self.idle.borrow_mut();
         let idle = idle.get_mut(&connector.id)?;
-        let keepalive = connector.settings.keepalive;
-        idle.retain(|kept| !kept.sender.http.is_closed() && kept.since.elapsed() < keepalive);
-        let position = idle.iter().rposition(|kept| kept.sender.http.is_ready())?;
-        Some(idle.swap_remove(position).sender)
+        // Only what is taken is looked at: the sweep sees to the rest.
+        while let Some(last) = idle.iter().rposition(|kept| kept.sender.http.is_ready()) {
+            let kept = idle.swap_remove(last);
+            if kept.since.elapsed() < connector.settings.keepalive {
+                return Some(kept.sender);
+            }
+        }
+        None
     }
 
     async fn slot_or_ready(&self, connector: &Arc<Connector>) -> Place<B> {

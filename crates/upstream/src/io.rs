@@ -75,6 +75,10 @@ impl AsyncWrite for MemberIo {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        // A head without a body is one piece: sending it so spares the kernel the vector.
+        if let [slice] = slices {
+            return self.poll_write(cx, slice);
+        }
         each!(self, inner => inner.poll_write_vectored(cx, slices))
     }
 
