@@ -58,7 +58,14 @@ impl Activity {
 
     /// Notes that a new stage begins now.
     pub fn enter(&self, stage: Stage) {
-        self.since.store(self.now(), Ordering::Relaxed);
+        self.enter_at(stage, Instant::now());
+    }
+
+    /// Notes that a new stage has begun. Who knows the time already need not ask for it again: a request passes here
+    /// several times.
+    pub fn enter_at(&self, stage: Stage, now: Instant) {
+        let since = now.saturating_duration_since(self.start).as_micros() as u64;
+        self.since.store(since, Ordering::Relaxed);
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
@@ -90,9 +97,11 @@ impl Activity {
     }
 
     fn read_some(&self) {
-        self.last_read.store(self.now(), Ordering::Relaxed);
+        let now = self.now();
+        self.last_read.store(now, Ordering::Relaxed);
         if self.stage.load(Ordering::Relaxed) == Stage::Idle as u8 {
-            self.enter(Stage::Head);
+            self.since.store(now, Ordering::Relaxed);
+            self.stage.store(Stage::Head as u8, Ordering::Relaxed);
         }
     }
 

@@ -66,8 +66,8 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    pub(crate) fn new(incoming: Incoming, expects_continue: bool) -> Rc<Self> {
-        let finished = incoming.is_end_stream().then(Instant::now);
+    pub(crate) fn new(incoming: Incoming, expects_continue: bool, began: Instant) -> Rc<Self> {
+        let finished = incoming.is_end_stream().then_some(began);
         Rc::new(Self {
             incoming: RefCell::new(Some(incoming)),
             peeked: RefCell::default(),

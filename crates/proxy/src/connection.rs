@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    rc::Rc,
     sync::Arc,
 };
 
@@ -19,7 +20,7 @@ pub(crate) struct Conn {
     pub(crate) metrics: ListenerMetrics,
     pub(crate) tls: Arc<TlsFacts>,
     pub(crate) forwarded: Forwarded,
-    standing: RefCell<Standing>,
+    standing: RefCell<Rc<Standing>>,
     /// The client was accepted once and is no more: one 403, then the end.
     turned: Cell<bool>,
     /// Whether a request has come; the handshake's time is told with the first.
@@ -66,7 +67,7 @@ impl Conn {
             metrics,
             tls,
             forwarded,
-            standing: RefCell::new(standing),
+            standing: RefCell::new(Rc::new(standing)),
             turned: Cell::new(false),
             requests: Cell::new(0),
             closing: Cell::new(false),
@@ -78,7 +79,7 @@ impl Conn {
 
     /// Who the client is by the trust store in force: judged anew where that has changed or something on the chain
     /// has run out.
-    pub(crate) fn standing(&self, trust: &TrustStore) -> Standing {
+    pub(crate) fn standing(&self, trust: &TrustStore) -> Rc<Standing> {
         let now = UnixTime::now();
         let mut standing = self.standing.borrow_mut();
         if !standing.judgement.is_current(trust.generation(), now) {
@@ -90,14 +91,14 @@ impl Conn {
                     "a live connection's certificate is no longer accepted"
                 );
             }
-            *standing = anew;
+            *standing = Rc::new(anew);
         }
-        standing.clone()
+        Rc::clone(&standing)
     }
 
     /// Who the client was when last asked.
-    pub(crate) fn last_standing(&self) -> Standing {
-        self.standing.borrow().clone()
+    pub(crate) fn last_standing(&self) -> Rc<Standing> {
+        Rc::clone(&self.standing.borrow())
     }
 
     /// Whether asking a new trust store costs next to nothing.

@@ -1,6 +1,6 @@
 //! The request path in one function: every request passes [`handle`].
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Instant};
 
 use http::{Request, Response, StatusCode, request};
 use hyper::body::Incoming;
@@ -27,12 +27,14 @@ pub(crate) async fn handle(
     conn: Rc<Conn>,
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
-    conn.activity.enter(Stage::Busy);
+    let began = Instant::now();
+    conn.activity.enter_at(Stage::Busy, began);
     // One request sees one generation from start to end.
     let generation = worker.current();
     let (head, incoming) = request.into_parts();
     let request_id = worker.request_id();
-    let mut exchanged = Exchanged::begin(&worker, &conn, &generation, &head, incoming, &request_id);
+    let asked = (&head, incoming);
+    let mut exchanged = Exchanged::begin(&worker, &conn, &generation, began, asked, &request_id);
     let standing = conn.standing(&generation.trust);
     exchanged.identified(&standing);
     match pass(

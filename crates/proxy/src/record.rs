@@ -69,8 +69,8 @@ impl Exchanged {
         worker: &Rc<Worker>,
         conn: &Rc<Conn>,
         generation: &Arc<Generation>,
-        head: &request::Parts,
-        incoming: Incoming,
+        began: Instant,
+        (head, incoming): (&request::Parts, Incoming),
         request_id: &RequestId,
     ) -> Self {
         let mut record = AccessRecord::new(
@@ -91,13 +91,13 @@ impl Exchanged {
             record.times.handshake = Some(conn.downstream.tls.took);
         }
         Self {
-            began: Instant::now(),
+            began,
             record: Some(Box::new(record)),
             metrics: None,
             method: head.method.clone(),
             last: false,
             idle_timeout: Duration::from_secs(60),
-            upload: Upload::new(incoming, head.headers.contains_key(EXPECT)),
+            upload: Upload::new(incoming, head.headers.contains_key(EXPECT), began),
             lease: None,
             lent: None,
             worker: Rc::clone(worker),
@@ -309,7 +309,7 @@ impl Exchanged {
                 .finished(status, total);
         }
         self.worker.shared.sink.send(record);
-        self.conn.activity.enter(Stage::Idle);
+        self.conn.activity.enter_at(Stage::Idle, self.began + total);
     }
 
     fn record_mut(&mut self) -> &mut AccessRecord {
@@ -378,8 +378,8 @@ pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
         conn.downstream.client,
     );
     record.tls = Some(Arc::clone(&conn.tls));
-    record.verdict = Some(standing.verdict);
-    record.certname = standing.certname;
+    record.verdict = Some(Arc::clone(&standing.verdict));
+    record.certname = standing.certname.clone();
     record.status = Some(status.as_u16());
     record.reason = Some(reason);
     record.cause = Some(text.into());

@@ -92,6 +92,15 @@ async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: li
     loop {
         tokio::select! {
             biased;
+            // Signals first: whether a connection was busy at a swap is asked before its answer is let go on. They and
+            // the timer count even where the peer keeps this task so busy that it has used up its share.
+            changed = unconstrained(signals.changed()) => {
+                if changed.is_err() {
+                    return;
+                }
+                watch.heed(&signals.borrow_and_update());
+                timer.as_mut().reset(watch.next());
+            }
             ended = http.as_mut() => {
                 if let Err(error) = ended {
                     if error.is_parse_too_large() {
@@ -103,14 +112,6 @@ async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: li
                     tracing::debug!(client = %conn.downstream.client, %error, "a connection ended with an error");
                 }
                 return;
-            }
-            // Timer and signals count even where the peer keeps this task so busy that it has used up its share.
-            changed = unconstrained(signals.changed()) => {
-                if changed.is_err() {
-                    return;
-                }
-                watch.heed(&signals.borrow_and_update());
-                timer.as_mut().reset(watch.next());
             }
             () = unconstrained(timer.as_mut()) => {
                 watch.judge_if_due();
