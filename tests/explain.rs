@@ -33,7 +33,9 @@ fn explain_says_what_becomes_of_every_generated_request() {
         let arguments = request.arguments(client, &proxy);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let told = Fate::told(&proxy.command(&["explain"], &arguments));
-        let answer = proxy.client(client.credential.as_ref()).request(
+        let source = request.source.parse().expect("an address");
+        let connecting = proxy.client(client.credential.as_ref());
+        let answer = connecting.server_name(request.sni).source(source).request(
             request.method,
             &request.target,
             &request.headers(),
@@ -113,6 +115,37 @@ fn explain_says_where_a_client_without_a_certificate_comes_no_further() {
     assert!(outcome.stdout.contains(told), "{}", outcome.stdout);
 }
 
+#[test]
+fn explain_says_what_it_was_not_told() {
+    let ca = Ca::new();
+    let outcome = |arguments: &[&str]| {
+        let routes = "[[routes]]\nname = \"a\"\npool = \"ca\"\nsource = [\"10.0.0.0/8\"]\n\
+                      [[routes]]\nname = \"b\"\npool = \"ca\"\nsni = [\"forge\"]";
+        let proxy = Proxy::new(&ca, BINARY)
+            .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+            .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+            .with(routes)
+            .start();
+        let told = proxy.command(
+            &["explain"],
+            &[&["/x", "--certname", "web01"], arguments].concat(),
+        );
+        assert_eq!(told.code, Some(0), "{told:?}");
+        told.stdout
+    };
+    let told = outcome(&[]);
+    for line in [
+        "route a: no match, by its condition \"source\" (not told: --source)",
+        "route b: no match, by its condition \"sni\" (not told: --sni)",
+    ] {
+        assert!(told.contains(line), "{line}\n{told}");
+    }
+    let told = outcome(&["--source", "11.0.0.1", "--sni", "forge"]);
+    assert!(told.contains("condition \"source\"\n"), "{told}");
+    assert!(told.contains("route b: matches"), "{told}");
+    assert!(outcome(&["--source", "10.0.0.1"]).contains("route a: matches"));
+}
+
 /// What becomes of a request: the pool that gets it, or the status that we answer it with.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
@@ -186,6 +219,8 @@ struct Request {
     host: &'static str,
     target: String,
     field: Option<(&'static str, &'static str)>,
+    source: &'static str,
+    sni: &'static str,
 }
 
 impl Request {
@@ -205,6 +240,8 @@ impl Request {
             host: *seed.pick(HOSTS),
             target,
             field: *seed.pick(FIELDS),
+            source: *seed.pick(SOURCES),
+            sni: *seed.pick(SERVER_NAMES),
         }
     }
 
@@ -220,7 +257,13 @@ impl Request {
             format!("https://{}{}", self.host, self.target),
             "--method".to_owned(),
             self.method.to_owned(),
+            "--source".to_owned(),
+            self.source.to_owned(),
         ];
+        // A client that connects by address asks for no name.
+        if self.sni.parse::<std::net::IpAddr>().is_err() {
+            arguments.extend(["--sni".to_owned(), self.sni.to_owned()]);
+        }
         if let Some((name, value)) = self.field {
             arguments.extend(["--header".to_owned(), format!("{name}: {value}")]);
         }
@@ -263,6 +306,20 @@ path = { prefix = "/puppet/v3" }
 pool = "forge"
 
 [[routes]]
+name = "by-query"
+query = { environment = "canary" }
+source = ["127.0.1.0/24"]
+pool = "forge"
+classes = ["files"]
+
+[[routes]]
+name = "by-cookie"
+cookie = { site = "north" }
+sni = ["localhost"]
+pool = "forge"
+client = "any"
+
+[[routes]]
 name = "administration"
 path = { regex = "/puppet-ca/v1/certificate_status(es)?/.*" }
 method = ["GET", "PUT", "DELETE"]
@@ -287,7 +344,12 @@ const FIELDS: &[Option<(&str, &str)>] = &[
     Some(("X-Canary", "no")),
     Some(("X-Client-Verify", "SUCCESS")),
     Some(("X_Canary", "yes")),
+    Some(("Cookie", "site=north")),
+    Some(("Cookie", "a=b; site=north")),
+    Some(("Cookie", "site=north; site=south")),
 ];
+const SOURCES: &[&str] = &["127.0.0.1", "127.0.1.7"];
+const SERVER_NAMES: &[&str] = &["puppet", "localhost", "127.0.0.1"];
 const TARGETS: &[&str] = &[
     "/",
     "/v3/modules",
@@ -335,6 +397,9 @@ const TWISTS: &[(&str, &str)] = &[
 ];
 const TAILS: &[&str] = &[
     "?environment=production",
+    "?environment=canary",
+    "?environment=canar%79",
+    "?environment=canary&environment=canary",
     "/",
     "/extra",
     "%00",

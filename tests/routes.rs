@@ -202,6 +202,150 @@ fn a_field_that_connection_names_is_gone_before_a_route_is_sought() {
 }
 
 #[test]
+fn a_query_parameter_is_compared_as_a_member_reads_it() {
+    let site = site(&[
+        "name = \"n\"\npool = \"north\"\nquery = { environment = \"pro duction\", site = \"7\" }",
+    ]);
+    for (query, matches) in [
+        ("?environment=pro+duction&site=7", true),
+        ("?site=7&x&environment=pro%20duction", true),
+        ("?%65nvironment=pro%20ductio%6e&site=%37", true),
+        ("?environment=pro%20duction", false),
+        ("?environment=pro%2520duction&site=7", false),
+        ("?Environment=pro+duction&site=7", false),
+        ("?environment=pro+Duction&site=7", false),
+        ("?environment=pro+duction2&site=7", false),
+        ("?xenvironment=pro+duction&site=7", false),
+        ("?environment=pro+duction%zz&site=7", false),
+        ("", false),
+        ("?", false),
+        // What servers read in different ways is no match, whatever stands in it.
+        ("?environment=pro+duction&site=7&site=7", false),
+        ("?environment=pro+duction&site=7&%73ite=8", false),
+        ("?environment=pro+duction&site=7&site", false),
+        ("?environment=pro+duction&site=7;x=y", false),
+        ("?environment=pro+duction&x=1;site=7", false),
+    ] {
+        let target = format!("/x{query}");
+        let response = site.agent().get(&target);
+        if matches {
+            let seen = site.north.last().target;
+            assert_eq!(seen, target, "the bytes that came are those that go");
+        }
+        site.assert_north(&response, matches, query);
+    }
+}
+
+#[test]
+fn a_query_or_a_cookie_opens_nothing_to_nobody() {
+    let site = site(&[
+        "name = \"n\"\npool = \"north\"\nquery = { who = \"admin\" }",
+        "name = \"m\"\npool = \"north\"\ncookie = { who = \"admin\" }",
+    ]);
+    let cookie = [("Cookie", "who=admin")];
+    for path in [CATALOG, "/puppet-ca/v1/certificate_status/web01", "/x"] {
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let target = format!("{path}{joint}who=admin");
+        assert_eq!(site.anonymous().get(&target).status, 403, "{target}");
+        let response = site.anonymous().request("GET", path, &cookie, b"");
+        assert_eq!(response.status, 403, "{path}");
+    }
+    assert!(site.north.requests().is_empty() && site.far_end().is_empty());
+}
+
+#[test]
+fn a_cookie_is_compared_byte_for_byte_and_must_be_given_once() {
+    let site = site(&["name = \"n\"\npool = \"north\"\ncookie = { site = \"north\" }"]);
+    for (fields, matches) in [
+        (&[("Cookie", "site=north")][..], true),
+        (&[("cookie", "a=b; site=north; c")], true),
+        (&[("Cookie", "site=North")], false),
+        (&[("Cookie", "Site=north")], false),
+        (&[("Cookie", "site=\"north\"")], false),
+        (&[("Cookie", "site=nort%68")], false),
+        (&[("Cookie", "site=north2")], false),
+        (&[("Cookie", "a=site=north")], false),
+        (&[("Cookie", "site=north; site=north")], false),
+        (&[("Cookie", "site=south; site=north")], false),
+        (&[("Cookie", "site=north"), ("Cookie", "site=south")], false),
+        (&[("Cookie", "site=north"), ("Connection", "cookie")], false),
+        (&[("X-Cookie", "site=north")], false),
+        (&[], false),
+    ] {
+        let response = site.agent().request("GET", "/x", fields, b"");
+        site.assert_north(&response, matches, &format!("{fields:?}"));
+    }
+}
+
+#[test]
+fn a_source_is_the_address_of_the_other_end_and_nothing_that_a_request_says() {
+    let site = site(&[
+        "name = \"n\"\npool = \"north\"\nsource = [\"127.0.1.0/24\", \"127.0.0.9\", \"2001:db8::/32\"]",
+    ]);
+    for (address, matches) in [
+        ("127.0.1.0", true),
+        ("127.0.1.255", true),
+        ("127.0.0.9", true),
+        ("127.0.0.8", false),
+        ("127.0.2.1", false),
+        ("127.0.0.1", false),
+    ] {
+        let client = site.agent().source(address.parse().expect("an address"));
+        for forged in [None, Some("127.0.1.7"), Some("2001:db8::1")] {
+            let fields: Vec<_> = ["X-Forwarded-For", "X-Real-IP", "Forwarded"]
+                .into_iter()
+                .zip(forged.into_iter().cycle())
+                .collect();
+            let response = client.request("GET", "/x", &fields, b"");
+            site.assert_north(&response, matches, &format!("{address} {forged:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_client_over_ipv4_is_one_on_an_ipv6_socket_too() {
+    if std::net::TcpListener::bind("[::]:0").is_err() {
+        eprintln!("this machine has no IPv6: nothing to show");
+        return;
+    }
+    let port = testkit::PortLock::take().free();
+    let north = StandIn::start("north");
+    north.answer(|request| (!request.is_probe()).then(|| Reply::ok("north")));
+    let tables = format!(
+        "[listeners.both]\naddress = \"[::]:{port}\"\n\
+         [pools.north]\nscheme = \"http\"\nmembers = [\"{}\"]\ncheck = {{ type = \"none\" }}\n\
+         [[routes]]\nname = \"n\"\npool = \"north\"\nsource = [\"127.0.0.0/8\"]",
+        north.address()
+    );
+    let estate = Estate::builder()
+        .proxy(move |proxy| proxy.with(&tables))
+        .start();
+    let agent = estate.client(&estate.ca.agent("web01"));
+    let at = |host: &str| {
+        let address = format!("{host}:{port}").parse().expect("an address");
+        agent.clone().at(address).get("/x").status
+    };
+    assert_eq!((at("127.0.0.1"), at("[::1]")), (200, 404));
+}
+
+#[test]
+fn a_server_name_is_what_the_handshake_asked_for_and_not_host() {
+    let site = site(&["name = \"n\"\npool = \"north\"\nsni = [\"LOCALHOST\", \"forge.example\"]"]);
+    for (name, matches) in [("localhost", true), ("puppet", false), ("127.0.0.1", false)] {
+        let client = site.agent().server_name(name);
+        for host in ["puppet", "localhost", "forge.example"] {
+            for client in [client.clone(), client.clone().tls12()] {
+                // The second connection resumes the session of the first, and the name with it.
+                for turn in ["first", "resumed"] {
+                    let response = client.request("GET", "/x", &[("Host", host)], b"");
+                    site.assert_north(&response, matches, &format!("{name} {host} {turn}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn a_certname_is_a_condition_and_no_match_means_the_next_route() {
     let site = site(&[
         "name = \"n\"\npool = \"north\"\npath = { prefix = \"/puppet/v3/environments\" }\ncertname = [\"web*.example\", \"db01\"]",

@@ -209,15 +209,11 @@ impl<'t> Examination<'t> {
                     }
                 }
             }
-            (Shape::Pairs, DeValue::Table(table)) => {
+            (Shape::Pairs(name_form, text_form), DeValue::Table(table)) => {
                 for (name, value) in table {
-                    self.value(value, &HEADER_VALUE, &join(path, name.get_ref()));
-                    self.form(
-                        name.get_ref(),
-                        &HEADER_NAME,
-                        &join(path, name.get_ref()),
-                        name.span(),
-                    );
+                    let path = join(path, name.get_ref());
+                    self.value(value, &Shape::Text(text_form), &path);
+                    self.form(name.get_ref(), name_form, &path, name.span());
                 }
             }
             (Shape::Text(form) | Shape::TextOrTexts(form), DeValue::String(text)) => {
@@ -395,34 +391,3 @@ fn with_article(value: &DeValue<'_>) -> &'static str {
         DeValue::Table(_) => "a table",
     }
 }
-
-static HEADER_NAME: Form = Form {
-    what: "the name of a header field",
-    check: |text| {
-        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^`|~".contains(&byte);
-        match !text.is_empty() && text.bytes().all(token) {
-            true => Ok(()),
-            false if text.contains('_') => Err(Fault {
-                message: "no header field with a `_` is passed on, so this never matches".into(),
-                help: Some(format!("write {}", text.replace('_', "-"))),
-            }),
-            false => Err(Fault {
-                message: format!("\"{text}\" is no name of a header field"),
-                help: None,
-            }),
-        }
-    },
-};
-
-static HEADER_TEXT: Form = Form {
-    what: "a text of visible characters",
-    check: |text| match text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) {
-        true => Ok(()),
-        false => Err(Fault {
-            message: "no header field can hold this".into(),
-            help: None,
-        }),
-    },
-};
-
-static HEADER_VALUE: Shape = Shape::Text(&HEADER_TEXT);

@@ -92,6 +92,77 @@ pub(crate) static ISSUER: Form = Form {
         text => distinguished_name(text),
     },
 };
+pub(crate) static NETWORK: Form = Form {
+    what: "an IP address, or a network as \"10.0.0.0/8\"",
+    check: |text| match routing::Network::parse(text) {
+        Ok(_) => Ok(()),
+        Err(problem) => Err(Fault::new(problem.to_string())),
+    },
+};
+pub(crate) static SNI: Form = Form {
+    what: "a host name, as clients ask for it in the TLS handshake",
+    check: |text| match text.parse::<IpAddr>() {
+        Ok(_) => Err(Fault::new(
+            "a client that connects by address asks for no name",
+        )),
+        Err(_) if text.ends_with('.') => {
+            Err(Fault::new("clients leave the dot at the end of a name out"))
+        }
+        Err(_) if is_name(text) => Ok(()),
+        Err(_) => Err(Fault::new(format!("\"{text}\" is no host name"))),
+    },
+};
+pub(crate) static PARAMETER: Form = Form {
+    what: "the name of a query parameter, decoded",
+    check: not_empty,
+};
+pub(crate) static ANY_TEXT: Form = Form {
+    what: "a text",
+    check: |_| Ok(()),
+};
+pub(crate) static COOKIE_NAME: Form = Form {
+    what: "the name of a cookie",
+    check: |text| match !text.is_empty() && text.bytes().all(is_token) {
+        true => Ok(()),
+        false => Err(Fault::new(format!("\"{text}\" is no name of a cookie"))),
+    },
+};
+pub(crate) static COOKIE_TEXT: Form = Form {
+    what: "the value of a cookie, byte for byte",
+    check: |text| match text
+        .bytes()
+        .all(|byte| (0x21..=0x7e).contains(&byte) && byte != b';')
+    {
+        true => Ok(()),
+        false => Err(Fault::new("no cookie can hold this")),
+    },
+};
+pub(crate) static HEADER_NAME: Form = Form {
+    what: "the name of a header field",
+    check: |text| match !text.is_empty() && text.bytes().all(|byte| is_token(byte) && byte != b'_')
+    {
+        true => Ok(()),
+        false if text.contains('_') => Err(Fault {
+            message: "no header field with a `_` is passed on, so this never matches".into(),
+            help: Some(format!("write {}", text.replace('_', "-"))),
+        }),
+        false => Err(Fault {
+            message: format!("\"{text}\" is no name of a header field"),
+            help: None,
+        }),
+    },
+};
+
+pub(crate) static HEADER_TEXT: Form = Form {
+    what: "a text of visible characters",
+    check: |text| match text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) {
+        true => Ok(()),
+        false => Err(Fault {
+            message: "no header field can hold this".into(),
+            help: None,
+        }),
+    },
+};
 
 /// A member's address, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,6 +218,18 @@ impl Fault {
     fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
+    }
+}
+
+/// A byte of a token (RFC 9110, 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+fn not_empty(text: &str) -> Result<(), Fault> {
+    match text.is_empty() {
+        true => Err(Fault::new("an empty name")),
+        false => Ok(()),
     }
 }
 

@@ -242,7 +242,8 @@ settings! {
     }
 
     /// A route: conditions, who may use it, and a pool. All conditions must hold; the first route that matches wins; the
-    /// built-in routes follow. What an endpoint of a Puppet server demands of the client holds on every route.
+    /// built-in routes follow. A condition that does not hold leads to the next route and never to a refusal: who may do what
+    /// is said by `client` and `allow`. What an endpoint of a Puppet server demands of the client holds on every route.
     ROUTE at "routes[]" {
         /// Name in records, metrics and `explain`.
         "name": Shape::Text(&forms::NAME), Refused;
@@ -255,7 +256,25 @@ settings! {
         /// Condition: methods. The next route is tried for others.
         "method": Shape::Texts(&forms::METHOD), Means("any method");
         /// Condition: header fields and their exact values, as `{ X-Site = "north" }`; all must hold.
-        "header": Shape::Pairs, Means("any header");
+        "header": Shape::Pairs(&forms::HEADER_NAME, &forms::HEADER_TEXT), Means("any header");
+        /// Condition: query parameters and their values, as `{ environment = "production" }`; all must hold. Both are compared
+        /// decoded, as a server reads them (`+` is a blank, `%xx` a byte), with their case; a parameter without `=` has the
+        /// empty value. One that is given twice, or stands in a query with a raw `;`, which servers read in different ways,
+        /// is no match. Whoever sends a request writes its query: this chooses between pools that may serve the same
+        /// clients, and guards nothing.
+        "query": Shape::Pairs(&forms::PARAMETER, &forms::ANY_TEXT), Means("any query");
+        /// Condition: cookies and their values, as `{ site = "north" }`; all must hold. They are compared byte for byte,
+        /// quotes and escapes included; a cookie that is given twice is no match. Whoever sends a request writes its cookies:
+        /// as with `query`, this guards nothing.
+        "cookie": Shape::Pairs(&forms::COOKIE_NAME, &forms::COOKIE_TEXT), Means("any cookie");
+        /// Condition: networks that the client's address is in, as `["10.0.0.0/8", "2001:db8::/32"]`. The address is that of
+        /// the connection's other end, whatever a request says in `X-Forwarded-For`; an IPv4 client counts as one on an
+        /// IPv6 socket too. Behind something that hides addresses every client has the same one.
+        "source": Shape::Texts(&forms::NETWORK), Means("any address");
+        /// Condition: names that the client asked for in the TLS handshake (SNI), compared without case. A client that asked
+        /// for none, as one that connects by address, meets no such condition. It need not be the name in Host, and the client
+        /// chooses it: what a client may do is for `client` and `allow` to say.
+        "sni": Shape::Texts(&forms::SNI), Means("any name, or none");
         /// Condition: certnames of verified clients; `*` stands for any run of characters. The next route is tried for others.
         "certname": Shape::Texts(&forms::CERTNAME_PATTERN), Means("any client");
         /// Access: `verified` clients only, or `any`, where the endpoint's class allows it.

@@ -26,6 +26,7 @@ pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Settings
     for section in &sections {
         known_pool(section, &pools, problems);
         guards(section, problems);
+        empty_conditions(section, problems);
     }
     repeated_names(&sections, problems);
     idle_pools(root, &sections, builtin_routes, problems);
@@ -68,6 +69,10 @@ fn route(section: &Section<'_>) -> Option<RouteSettings> {
         path: path(&section.table("path")),
         method: section.texts("method"),
         header: section.pairs("header"),
+        query: section.pairs("query"),
+        cookie: section.pairs("cookie"),
+        source: section.texts("source"),
+        sni: section.texts("sni"),
         certname: section.texts("certname"),
         pool: section.text("pool")?,
         client: match section.text("client")?.as_str() {
@@ -125,7 +130,7 @@ fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
             problems.push(section.warning("classes", "no effect beside unguarded = true"));
         }
     }
-    for key in ["allow", "certname", "host", "method"] {
+    for key in ["allow", "certname", "host", "method", "source", "sni"] {
         if section.is_empty_list(key) {
             let message = "an empty list, which reads as nobody and means anybody";
             problems.push(
@@ -133,6 +138,16 @@ fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
                     .error(key, message)
                     .expected("at least one element, or no such key"),
             );
+        }
+    }
+}
+
+/// Conditions without a word in them: they would hold for every request.
+fn empty_conditions(section: &Section<'_>, problems: &mut Vec<Problem>) {
+    for key in ["header", "query", "cookie"] {
+        if section.is_empty_table(key) {
+            let problem = section.error(key, "an empty table, which is no condition");
+            problems.push(problem.expected("at least one name with its text, or no such key"));
         }
     }
 }

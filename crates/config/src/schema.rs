@@ -65,8 +65,8 @@ pub(crate) enum Shape {
     Tables(&'static Table),
     /// A list whose elements are texts or tables of this kind.
     TextsOrTables(&'static Form, &'static Table),
-    /// A table of names and texts that the file chooses.
-    Pairs,
+    /// A table of names and texts that the file chooses: the form of a name, then that of a text.
+    Pairs(&'static Form, &'static Form),
 }
 
 impl Table {
@@ -116,7 +116,7 @@ impl Shape {
             Self::TextsOrTables(form, _) => {
                 format!("a list, each element {} or a table", form.what)
             }
-            Self::Pairs => "a table of names and texts".into(),
+            Self::Pairs(..) => "a table of names and texts".into(),
         }
     }
 }

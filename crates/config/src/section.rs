@@ -54,6 +54,12 @@ impl<'d> Section<'d> {
         array.is_some_and(|array| array.is_empty())
     }
 
+    /// Whether the file gives a table without keys.
+    pub(crate) fn is_empty_table(&self, key: &str) -> bool {
+        let table = self.raw(key).and_then(|value| value.get_ref().as_table());
+        table.is_some_and(|table| table.is_empty())
+    }
+
     /// The key path of a key in this table.
     pub(crate) fn key_path(&self, key: &str) -> String {
         join(&self.path, key)

@@ -184,9 +184,6 @@ impl Config {
                 PathPattern::Exact(exact) => format!("{{ exact = {} }}", text(exact)),
                 PathPattern::Regex(regex) => format!("{{ regex = {} }}", text(regex)),
             });
-            let header =
-                |(name, value): &(String, String)| format!("{} = {}", join("", name), text(value));
-            let headers: Vec<_> = route.header.iter().map(header).collect();
             let client = match route.client {
                 ClientRule::Verified => "verified",
                 ClientRule::Any => "any",
@@ -202,10 +199,11 @@ impl Config {
                 ("host", list(&route.host)),
                 ("path", condition),
                 ("method", list(&route.method)),
-                (
-                    "header",
-                    (!headers.is_empty()).then(|| format!("{{ {} }}", headers.join(", "))),
-                ),
+                ("header", pairs(&route.header)),
+                ("query", pairs(&route.query)),
+                ("cookie", pairs(&route.cookie)),
+                ("source", list(&route.source)),
+                ("sni", list(&route.sni)),
                 ("certname", list(&route.certname)),
                 ("client", Some(text(client))),
                 ("allow", list(&route.allow)),
@@ -407,6 +405,13 @@ fn paths(list: &[std::path::PathBuf]) -> String {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     }
+}
+
+/// Names and texts as an inline table; none where there are none.
+fn pairs(pairs: &[(String, String)]) -> Option<String> {
+    let pair = |(name, value): &(String, String)| format!("{} = {}", join("", name), text(value));
+    let pairs: Vec<_> = pairs.iter().map(pair).collect();
+    (!pairs.is_empty()).then(|| format!("{{ {} }}", pairs.join(", ")))
 }
 
 fn texts(list: &[String]) -> String {

@@ -1,6 +1,6 @@
 //! The command line, as typed.
 
-use std::path::PathBuf;
+use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
@@ -95,7 +95,13 @@ pub(crate) struct Explain {
     /// The client is verified under this certname; without --cert and --certname it shows no certificate
     #[arg(long, value_name = "NAME")]
     pub(crate) certname: Option<String>,
-    /// A header field of the request; may be given several times
+    /// The client's address, for conditions on `source` and for pools that pick members by it
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) source: Option<IpAddr>,
+    /// The server name that the client asked for in the TLS handshake, for conditions on `sni`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) sni: Option<String>,
+    /// A header field of the request, `Cookie: NAME=VALUE` among them; may be given several times
     #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
     pub(crate) header: Vec<(String, String)>,
     /// The Puppet agent's ssldir, in place of the file's

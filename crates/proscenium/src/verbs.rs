@@ -1,6 +1,6 @@
 //! The verbs that read the configuration themselves: `run`, `check`, `explain`, `config show`.
 
-use server::{ExplainAs, Options, StartError};
+use server::{Asked, ExplainAs, Options, StartError};
 
 use crate::{
     arguments::{Agent, Arguments, ConfigShow, Explain, Run},
@@ -43,7 +43,14 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
         (None, None) => ExplainAs::Anonymous,
     };
     let explanation = explainer
-        .explain(&explain.method, &explain.url, &explain.header, client)
+        .explain(&Asked {
+            method: explain.method.clone(),
+            url: explain.url.clone(),
+            headers: explain.header.clone(),
+            client,
+            source: explain.source,
+            sni: explain.sni.clone(),
+        })
         .map_err(Failure::because)?;
     output::say(explanation.trim_end())
 }

@@ -87,8 +87,11 @@ async fn pass(
     let decision = generation.routes.find(&Question {
         method: &method,
         path,
+        query: target.query(),
         host: host_of(scrubbed.headers()),
         headers: scrubbed.headers(),
+        source: Some(conn.downstream.client.ip()),
+        sni: conn.downstream.tls.server_name.as_deref(),
         identity: standing.identity(),
         failed_is_forwarded: conn.failed_is_forwarded(),
     });

@@ -1,12 +1,14 @@
 //! Where a request goes and who may ask: path rule, endpoint classes, routes, access.
 //!
-//! Pure: a request line, headers and an identity in, a decision out. Members are unknown here, pools are indices.
+//! Pure: a request line, headers, an identity and the facts of a connection in, a decision out. Members are unknown here, pools are indices.
 
 mod access;
 mod authority;
 mod class;
 mod endpoint;
 mod explain;
+mod network;
+mod parameters;
 mod path;
 mod route;
 pub mod settings;
@@ -16,6 +18,7 @@ pub use authority::{authority_is_host, host_name};
 pub use class::{Class, UnknownClass};
 pub use endpoint::{Endpoint, Methods, RetryClass, classify};
 pub use explain::{AccessStep, Explanation, Step};
+pub use network::{Network, NetworkProblem};
 pub use path::{CanonicalPath, PathProblem, check_query};
 pub use route::{Condition, RouteEntry};
 pub use settings::{ClientRule, PathPattern, RouteSettings, Settings};

@@ -1,6 +1,7 @@
 //! One route: its conditions, and what it grants.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::header::{HeaderName, HeaderValue};
@@ -8,9 +9,10 @@ use http::{HeaderMap, Method};
 use identity::{CertnamePattern, ClientIdentity};
 use regex::Regex;
 
+use crate::parameters::{cookie_is, parameter_is};
 use crate::settings::{ClientRule, PathPattern, RouteSettings};
 use crate::table::{Question, RouteProblem};
-use crate::{Class, host_name};
+use crate::{Class, Network, host_name};
 
 /// A route of the table, configured or built in.
 #[derive(Debug)]
@@ -31,6 +33,10 @@ pub struct RouteEntry {
     path: Option<PathMatch>,
     method: Vec<Method>,
     header: Vec<(HeaderName, HeaderValue)>,
+    query: Vec<(String, String)>,
+    cookie: Vec<(String, String)>,
+    source: Vec<Network>,
+    sni: Vec<String>,
     certname: Vec<CertnamePattern>,
 }
 
@@ -53,6 +59,14 @@ pub enum Condition {
     Method,
     /// `header`
     Header,
+    /// `query`
+    Query,
+    /// `cookie`
+    Cookie,
+    /// `source`
+    Source,
+    /// `sni`
+    Sni,
     /// `certname`
     Certname,
 }
@@ -64,6 +78,10 @@ impl fmt::Display for Condition {
             Self::Path => "path",
             Self::Method => "method",
             Self::Header => "header",
+            Self::Query => "query",
+            Self::Cookie => "cookie",
+            Self::Source => "source",
+            Self::Sni => "sni",
             Self::Certname => "certname",
         })
     }
@@ -84,6 +102,10 @@ impl RouteEntry {
             path: None,
             method: Vec::new(),
             header: Vec::new(),
+            query: Vec::new(),
+            cookie: Vec::new(),
+            source: Vec::new(),
+            sni: Vec::new(),
             certname: Vec::new(),
         }
     }
@@ -146,6 +168,24 @@ impl RouteEntry {
                 report("host", format!("{host:?} is no host name without a port"));
             }
         }
+        for (key, pairs) in [("query", &settings.query), ("cookie", &settings.cookie)] {
+            if pairs.iter().any(|(name, _)| name.is_empty()) {
+                report(key, "a name is empty".to_owned());
+            }
+        }
+        let mut source = Vec::new();
+        for text in &settings.source {
+            let parsed = Network::parse(text).map_err(|problem| problem.to_string());
+            source.extend(or_report(parsed, "source", &mut report));
+        }
+        for name in &settings.sni {
+            if !is_server_name(name) {
+                report(
+                    "sni",
+                    format!("{name:?} is no name that a client asks for in a handshake"),
+                );
+            }
+        }
         let certname = patterns(&settings.certname, "certname", &mut report);
         let allow = patterns(&settings.allow, "allow", &mut report);
         if problems.len() > before {
@@ -167,6 +207,10 @@ impl RouteEntry {
             path,
             method,
             header,
+            query: settings.query.clone(),
+            cookie: settings.cookie.clone(),
+            source,
+            sni: settings.sni.clone(),
             certname,
         })
     }
@@ -176,22 +220,29 @@ impl RouteEntry {
         self.classes & class.bit() != 0
     }
 
-    /// The first condition that does not hold.
+    /// The first condition that does not hold. What the question does not tell holds for no condition.
     pub(crate) fn failed(&self, question: &Question<'_>) -> Option<Condition> {
-        let conditions = [
-            (self.path_holds(question.path.as_str()), Condition::Path),
-            (self.host_holds(question.host), Condition::Host),
-            (
-                self.method.is_empty() || self.method.contains(question.method),
-                Condition::Method,
-            ),
-            (self.header_holds(question.headers), Condition::Header),
-            (self.certname_holds(question.identity), Condition::Certname),
-        ];
-        conditions
-            .into_iter()
-            .find(|(holds, _)| !holds)
-            .map(|(_, condition)| condition)
+        if !self.path_holds(question.path.as_str()) {
+            Some(Condition::Path)
+        } else if !self.host_holds(question.host) {
+            Some(Condition::Host)
+        } else if !(self.method.is_empty() || self.method.contains(question.method)) {
+            Some(Condition::Method)
+        } else if !self.source_holds(question.source) {
+            Some(Condition::Source)
+        } else if !self.sni_holds(question.sni) {
+            Some(Condition::Sni)
+        } else if !self.header_holds(question.headers) {
+            Some(Condition::Header)
+        } else if !self.query_holds(question.query) {
+            Some(Condition::Query)
+        } else if !self.cookie_holds(question.headers) {
+            Some(Condition::Cookie)
+        } else if !self.certname_holds(question.identity) {
+            Some(Condition::Certname)
+        } else {
+            None
+        }
     }
 
     fn path_holds(&self, path: &str) -> bool {
@@ -213,6 +264,28 @@ impl RouteEntry {
         self.header
             .iter()
             .all(|(name, value)| headers.get_all(name).iter().any(|line| line == value))
+    }
+
+    fn query_holds(&self, query: Option<&str>) -> bool {
+        self.query
+            .iter()
+            .all(|(name, value)| query.is_some_and(|query| parameter_is(query, name, value)))
+    }
+
+    fn cookie_holds(&self, headers: &HeaderMap) -> bool {
+        self.cookie
+            .iter()
+            .all(|(name, value)| cookie_is(headers, name, value))
+    }
+
+    fn source_holds(&self, client: Option<IpAddr>) -> bool {
+        let known = |client| self.source.iter().any(|network| network.contains(client));
+        self.source.is_empty() || client.is_some_and(known)
+    }
+
+    fn sni_holds(&self, asked: Option<&str>) -> bool {
+        let known = |asked: &str| self.sni.iter().any(|name| name.eq_ignore_ascii_case(asked));
+        self.sni.is_empty() || asked.is_some_and(known)
     }
 
     /// Only a verified name is one.
@@ -268,6 +341,16 @@ fn header_condition(name: &str, value: &str) -> Result<(HeaderName, HeaderValue)
     let parsed_value =
         HeaderValue::from_str(value).map_err(|_| format!("{value:?} is no header value"))?;
     Ok((parsed_name, parsed_value))
+}
+
+/// Clients ask for names, never for addresses, and without a dot at the end (RFC 6066, 3).
+fn is_server_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.ends_with('.')
+        && name.parse::<IpAddr>().is_err()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
 fn patterns(

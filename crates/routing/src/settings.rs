@@ -36,6 +36,14 @@ pub struct RouteSettings {
     pub method: Vec<String>,
     /// Header conditions: name and exact value, all must hold.
     pub header: Vec<(String, String)>,
+    /// Query parameters: name and value, decoded; all must hold, each given exactly once.
+    pub query: Vec<(String, String)>,
+    /// Cookies: name and value, byte for byte; all must hold, each given exactly once.
+    pub cookie: Vec<(String, String)>,
+    /// Networks (CIDR form, or one address) of which the client's address must be in one; empty: any address.
+    pub source: Vec<String>,
+    /// Server names (SNI) that the client asked for in its handshake, compared without case; empty: any, or none.
+    pub sni: Vec<String>,
     /// Certname patterns (`*` matches any run of characters) of a verified client; empty: any client.
     pub certname: Vec<String>,
     /// Pool that requests go to.

@@ -3,6 +3,7 @@
 //! The order is law: path rule (the caller's 400), endpoint class, first configured route that matches, else the
 //! built-in one, else 404, refused identity 403, access 403, method 405.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method};
@@ -30,10 +31,16 @@ pub struct Question<'a> {
     pub method: &'a Method,
     /// Its path, judged by the path rule.
     pub path: CanonicalPath<'a>,
+    /// Its query, without the question mark.
+    pub query: Option<&'a str>,
     /// Its host, with or without a port.
     pub host: Option<&'a str>,
     /// Its headers, scrubbed.
     pub headers: &'a HeaderMap,
+    /// The client's address; unknown to `explain` unless it is told.
+    pub source: Option<IpAddr>,
+    /// The server name that the client asked for in its handshake.
+    pub sni: Option<&'a str>,
     /// Who sent it.
     pub identity: &'a ClientIdentity,
     /// Whether the listener says `on_invalid = "forward"`.

@@ -1,13 +1,15 @@
 //! `explain`: where a request would go and why, by the request path's own functions.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap, fmt::Write as _, net::IpAddr, path::PathBuf, sync::Arc, time::Duration,
+};
 
 use config::Report;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
 use identity::{Agent, Certname, ClientIdentity};
 use listener::ListenerTls;
 use proxy::Generation;
-use routing::{CanonicalPath, Decision, Question};
+use routing::{CanonicalPath, Condition, Decision, Question, Step};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
 use crate::{Options, checked::prepared};
@@ -21,6 +23,23 @@ pub enum ExplainAs {
     Certname(String),
     /// Whoever this certificate (PEM) is found to be.
     Certificate(PathBuf),
+}
+
+/// A request, as far as `explain` is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its method.
+    pub method: String,
+    /// Its URL, or its path alone.
+    pub url: String,
+    /// Its header fields.
+    pub headers: Vec<(String, String)>,
+    /// Who sends it.
+    pub client: ExplainAs,
+    /// From which address.
+    pub source: Option<IpAddr>,
+    /// The server name that the client asked for in its handshake.
+    pub sni: Option<String>,
 }
 
 /// A configuration that can be asked.
@@ -40,18 +59,13 @@ impl Explainer {
     ///
     /// # Errors
     /// A question that makes no sense: no method, no URL, a certificate that cannot be read.
-    pub fn explain(
-        &self,
-        method: &str,
-        url: &str,
-        headers: &[(String, String)],
-        client: ExplainAs,
-    ) -> Result<String, String> {
-        let method: Method = method
+    pub fn explain(&self, asked: &Asked) -> Result<String, String> {
+        let method: Method = asked
+            .method
             .parse()
-            .map_err(|_| format!("`{method}` is no method"))?;
-        let (authority, target) = split(url);
-        let identity = self.identity(client)?;
+            .map_err(|_| format!("`{}` is no method", asked.method))?;
+        let (authority, target) = split(&asked.url);
+        let identity = self.identity(&asked.client)?;
         let mut fields = HeaderMap::new();
         if let Some(authority) = authority {
             fields.insert(
@@ -60,7 +74,7 @@ impl Explainer {
                     .map_err(|_| format!("`{authority}` is no host"))?,
             );
         }
-        for (name, value) in headers {
+        for (name, value) in &asked.headers {
             let name: HeaderName = name
                 .parse()
                 .map_err(|_| format!("`{name}` is no header name"))?;
@@ -104,16 +118,22 @@ impl Explainer {
         let explanation = self.0.routes.explain(&Question {
             method: &method,
             path,
+            query: uri.query(),
             host: scrubbed
                 .headers()
                 .get(HOST)
                 .and_then(|host| host.to_str().ok()),
             headers: scrubbed.headers(),
+            source: asked.source,
+            sni: asked.sni.as_deref(),
             identity: &identity,
             failed_is_forwarded: forwarded,
         });
         for step in &explanation.steps {
-            say(format_args!("{step}"));
+            match untold(step, asked) {
+                Some(option) => say(format_args!("{step} (not told: {option})")),
+                None => say(format_args!("{step}")),
+            }
         }
         match &explanation.decision {
             Decision::Status => say(format_args!(
@@ -190,14 +210,14 @@ impl Explainer {
             .collect()
     }
 
-    fn identity(&self, client: ExplainAs) -> Result<ClientIdentity, String> {
+    fn identity(&self, client: &ExplainAs) -> Result<ClientIdentity, String> {
         match client {
             ExplainAs::Anonymous => Ok(ClientIdentity::Anonymous),
-            ExplainAs::Certname(name) => Certname::parse(&name)
+            ExplainAs::Certname(name) => Certname::parse(name)
                 .map(|certname| ClientIdentity::Verified(Arc::new(Agent::supposed(certname))))
                 .map_err(|error| format!("certname `{name}`: {error}")),
             ExplainAs::Certificate(path) => {
-                let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&path)
+                let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(path)
                     .and_then(Iterator::collect)
                     .map_err(|error| format!("certificate {}: {error}", path.display()))?;
                 if chain.is_empty() {
@@ -209,6 +229,21 @@ impl Explainer {
                 Ok(self.0.trust.judge(&chain, UnixTime::now()).identity)
             }
         }
+    }
+}
+
+/// The option that would tell what a condition did not hold for want of.
+fn untold(step: &Step<'_>, asked: &Asked) -> Option<&'static str> {
+    match step {
+        Step::Tried {
+            failed: Some(Condition::Source),
+            ..
+        } if asked.source.is_none() => Some("--source"),
+        Step::Tried {
+            failed: Some(Condition::Sni),
+            ..
+        } if asked.sni.is_none() => Some("--sni"),
+        _ => None,
     }
 }
 

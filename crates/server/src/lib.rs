@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 pub use app::{StartError, run};
 pub use checked::{Checked, check, effective};
-pub use explain::{ExplainAs, Explainer, prepare_for_explain};
+pub use explain::{Asked, ExplainAs, Explainer, prepare_for_explain};
 
 /// What the command line says.
 #[derive(Clone, Debug, PartialEq, Eq)]

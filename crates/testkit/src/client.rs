@@ -3,7 +3,7 @@
 use std::{
     fmt,
     io::{self, ErrorKind, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{IpAddr, SocketAddr, TcpStream},
     os::unix::net::UnixStream,
     path::Path,
     sync::{
@@ -110,6 +110,7 @@ pub struct Client {
     tls: Option<Arc<ClientConfig>>,
     timeout: Duration,
     receive_buffer: Option<usize>,
+    source: Option<IpAddr>,
     answers: Arc<AtomicUsize>,
 }
 
@@ -151,6 +152,7 @@ impl Client {
             tls: None,
             timeout: READ_TIMEOUT,
             receive_buffer: None,
+            source: None,
             answers: Arc::default(),
         };
         Ok(client.configured())
@@ -168,6 +170,7 @@ impl Client {
             tls: None,
             timeout: READ_TIMEOUT,
             receive_buffer: None,
+            source: None,
             answers: Arc::default(),
         }
     }
@@ -226,6 +229,12 @@ impl Client {
     /// A small receive buffer, so that a slow reader pushes back soon.
     pub fn receive_buffer(mut self, bytes: usize) -> Self {
         self.receive_buffer = Some(bytes);
+        self
+    }
+
+    /// From this address of the machine, such as one of 127.0.0.0/8, in place of the one that the system chooses.
+    pub fn source(mut self, source: IpAddr) -> Self {
+        self.source = Some(source);
         self
     }
 
@@ -342,6 +351,9 @@ impl Client {
         )?;
         if let Some(bytes) = self.receive_buffer {
             socket.set_recv_buffer_size(bytes)?;
+        }
+        if let Some(source) = self.source {
+            socket.bind(&SocketAddr::new(source, 0).into())?;
         }
         socket.connect(&address.into())?;
         socket.set_tcp_nodelay(true)?;

@@ -17,6 +17,9 @@ struct Ask<'a> {
     table: &'a RouteTable,
     host: Option<&'a str>,
     header: Option<(&'a str, &'a str)>,
+    query: Option<&'a str>,
+    source: Option<&'a str>,
+    sni: Option<&'a str>,
     forward: bool,
 }
 
@@ -26,6 +29,9 @@ impl<'a> Ask<'a> {
             table,
             host: Some("puppet:8140"),
             header: None,
+            query: None,
+            source: None,
+            sni: None,
             forward: false,
         }
     }
@@ -72,8 +78,13 @@ impl<'a> Ask<'a> {
         let question = Question {
             method: &method,
             path: CanonicalPath::check(path).expect("a path"),
+            query: self.query,
             host: self.host,
             headers: &headers,
+            source: self
+                .source
+                .map(|address| address.parse().expect("an address")),
+            sni: self.sni,
             identity: &identity(who),
             failed_is_forwarded: self.forward,
         };
@@ -635,6 +646,82 @@ fn the_plan_says_how_to_forward() {
 }
 
 #[test]
+fn what_is_not_known_of_a_request_holds_for_no_condition() {
+    let base = RouteSettings {
+        client: ClientRule::Any,
+        ..route("r", "/a")
+    };
+    let pair = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+    let table = table(vec![
+        RouteSettings {
+            name: "query".to_owned(),
+            query: pair("site", "a b"),
+            ..base.clone()
+        },
+        RouteSettings {
+            name: "cookie".to_owned(),
+            cookie: pair("site", "a"),
+            ..base.clone()
+        },
+        RouteSettings {
+            name: "source".to_owned(),
+            source: strings(&["10.0.0.0/8", "2001:db8::/32"]),
+            ..base.clone()
+        },
+        RouteSettings {
+            name: "sni".to_owned(),
+            sni: strings(&["Puppet.example"]),
+            ..base
+        },
+    ]);
+    let ask = || Ask::of(&table);
+    let with = |ask: Ask<'_>| ask.outcome("GET /a", "anonymous");
+    let query = |query| {
+        with(Ask {
+            query: Some(query),
+            ..ask()
+        })
+    };
+    let cookie = |cookie| {
+        with(Ask {
+            header: Some(("cookie", cookie)),
+            ..ask()
+        })
+    };
+    let source = |source| {
+        with(Ask {
+            source: Some(source),
+            ..ask()
+        })
+    };
+    let sni = |sni| {
+        with(Ask {
+            sni: Some(sni),
+            ..ask()
+        })
+    };
+    for (outcome, route) in [
+        (query("site=a+b"), Some("query")),
+        (query("site=a"), None),
+        (cookie("b=c; site=a"), Some("cookie")),
+        (cookie("site=b"), None),
+        (source("10.1.2.3"), Some("source")),
+        (source("::ffff:10.1.2.3"), Some("source")),
+        (source("2001:db8::1"), Some("source")),
+        (source("11.1.2.3"), None),
+        (sni("puppet.EXAMPLE"), Some("sni")),
+        (sni("a.puppet.example"), None),
+        (with(ask()), None),
+    ] {
+        let expected = route.map_or_else(
+            || "404 no-route".to_owned(),
+            |route| format!("forge via {route}"),
+        );
+        assert_eq!(outcome, expected);
+    }
+}
+
+#[test]
 fn a_wrong_method_is_told_what_would_be_right() {
     let table = table(Vec::new());
     Ask::of(&table).decide(
@@ -698,6 +785,10 @@ fn all_that_is_wrong_with_the_settings_is_said_at_once() {
             ("X-Client-DN".to_owned(), "x".to_owned()),
             ("a b".to_owned(), "x".to_owned()),
         ],
+        query: vec![(String::new(), "x".to_owned())],
+        cookie: vec![(String::new(), "x".to_owned())],
+        source: strings(&["10.0.0.1/8", "puppet"]),
+        sni: strings(&["127.0.0.1", "puppet."]),
         certname: strings(&["a,b"]),
         allow: strings(&[""]),
         classes: vec![Class::Never],
@@ -726,6 +817,12 @@ fn all_that_is_wrong_with_the_settings_is_said_at_once() {
         (Some(0), "header"),
         (Some(0), "header"),
         (Some(0), "host"),
+        (Some(0), "query"),
+        (Some(0), "cookie"),
+        (Some(0), "source"),
+        (Some(0), "source"),
+        (Some(0), "sni"),
+        (Some(0), "sni"),
         (Some(0), "certname"),
         (Some(0), "allow"),
         (Some(1), "name"),
@@ -753,8 +850,11 @@ fn explain_tells_each_step() {
     let question = Question {
         method: &method,
         path: CanonicalPath::check("/puppet/v3/catalog/web02").expect("a path"),
+        query: None,
         host: Some("puppet"),
         headers: &headers,
+        source: None,
+        sni: None,
         identity: &identity,
         failed_is_forwarded: false,
     };

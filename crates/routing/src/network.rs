@@ -1,0 +1,156 @@
+//! A network of client addresses.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+/// A network in CIDR form, or one address.
+///
+/// A client that comes over IPv6 with an IPv4 address (`::ffff:192.0.2.1`) counts as that IPv4 address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+/// A text that is no network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkProblem {
+    /// Neither an address nor a network.
+    #[error("{0:?} is neither an IP address nor a network")]
+    Shape(String),
+    /// A prefix that the address has no bits for.
+    #[error("{text:?} has a prefix longer than {most} bits")]
+    Prefix {
+        /// The text.
+        text: String,
+        /// The bits of such an address.
+        most: u8,
+    },
+    /// Bits beyond the prefix: an address where a network belongs, or a prefix that is too short.
+    #[error("{text:?} has bits beyond its prefix; the network is {network}")]
+    HostBits {
+        /// The text.
+        text: String,
+        /// The network that it lies in.
+        network: String,
+    },
+    /// An IPv4 network in IPv6 form, in which no client would ever be.
+    #[error("{0:?} is an IPv4 network in IPv6 form; clients are compared in their own form")]
+    Mapped(String),
+}
+
+impl Network {
+    /// Reads `10.0.0.0/8`, `2001:db8::/32`, or an address alone.
+    ///
+    /// # Errors
+    /// [`NetworkProblem`].
+    pub fn parse(text: &str) -> Result<Self, NetworkProblem> {
+        let shape = || NetworkProblem::Shape(text.to_owned());
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| shape())?;
+        let most = match address {
+            IpAddr::V4(_) => 32,
+            IpAddr::V6(_) => 128,
+        };
+        let prefix = match prefix {
+            None => most,
+            Some(digits) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => {
+                let prefix = digits.parse().ok().filter(|prefix| *prefix <= most);
+                prefix.ok_or_else(|| NetworkProblem::Prefix {
+                    text: text.to_owned(),
+                    most,
+                })?
+            }
+            Some(_) => return Err(shape()),
+        };
+        let network = Self {
+            address: masked(address, prefix),
+            prefix,
+        };
+        if network.address != address {
+            return Err(NetworkProblem::HostBits {
+                text: text.to_owned(),
+                network: format!("{}/{prefix}", network.address),
+            });
+        }
+        match address {
+            IpAddr::V6(address) if prefix >= 96 && address.to_ipv4_mapped().is_some() => {
+                Err(NetworkProblem::Mapped(text.to_owned()))
+            }
+            _ => Ok(network),
+        }
+    }
+
+    /// Whether a client of this address is in it.
+    pub fn contains(&self, client: IpAddr) -> bool {
+        masked(client.to_canonical(), self.prefix) == self.address
+    }
+}
+
+/// The address with all bits beyond the prefix cleared; one of fewer bits than the prefix stays as it is, and is in no
+/// network of the other kind.
+fn masked(address: IpAddr, prefix: u8) -> IpAddr {
+    let prefix = u32::from(prefix);
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix));
+            IpAddr::V4((address.to_bits() & mask.unwrap_or(0)).into())
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_holds_the_addresses_of_its_prefix() {
+        for (network, client, holds) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("10.0.0.0/8", "::ffff:10.1.2.3", true),
+            ("192.0.2.7", "192.0.2.7", true),
+            ("192.0.2.7", "192.0.2.6", false),
+            ("192.0.2.6/31", "192.0.2.7", true),
+            ("0.0.0.0/0", "203.0.113.9", true),
+            ("0.0.0.0/0", "::1", false),
+            ("::/0", "2001:db8::1", true),
+            ("::/0", "203.0.113.9", false),
+            ("::/0", "::ffff:203.0.113.9", false),
+            ("2001:db8::/32", "2001:db8:ffff::1", true),
+            ("2001:db8::/32", "2001:db9::1", false),
+            ("::1", "::1", true),
+            ("::1", "127.0.0.1", false),
+        ] {
+            let parsed = Network::parse(network).expect(network);
+            let client = client.parse().expect("an address");
+            assert_eq!(parsed.contains(client), holds, "{network} {client}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_network_is_told_with_what_would_be() {
+        for (text, told) in [
+            ("10.0.0.1/8", "10.0.0.0/8"),
+            ("2001:db8::1/32", "2001:db8::/32"),
+            ("10.0.0.0/33", "32 bits"),
+            ("::/129", "128 bits"),
+            ("10.0.0.0/256", "32 bits"),
+            ("10.0.0.0/", "neither"),
+            ("10.0.0.0/+8", "neither"),
+            ("10.0.0/8", "neither"),
+            ("example.com", "neither"),
+            ("", "neither"),
+            ("::ffff:10.0.0.0/104", "IPv6 form"),
+        ] {
+            let problem = Network::parse(text).expect_err(text).to_string();
+            assert!(problem.contains(told), "{text}: {problem}");
+        }
+    }
+}
