@@ -141,6 +141,130 @@ fn round_robin_goes_by_weight_and_smoothly() {
 }
 
 #[test]
+fn random_shares_by_weight_and_in_no_order() {
+    let estate = one_worker(Estate::builder())
+        .compilers(3)
+        .compiler_pool("algorithm = \"random\"")
+        .compiler(1, "weight = 8")
+        .start();
+    let mut connection = connection(&estate);
+    let mut order = Vec::new();
+    for _ in 0..400 {
+        let answer = connection.request("POST", CATALOG, &[], b"facts").json();
+        order.push(answer["compiler"].as_str().expect("a name").to_owned());
+    }
+    // 320 are fair, and 80 for the other two together; even so it is no rotation, which never leaves its period.
+    let shares = shares(&estate);
+    assert!(
+        shares[0] > 240 && shares[1] > 5 && shares[2] > 5,
+        "{shares:?}"
+    );
+    let period = order
+        .windows(20)
+        .filter(|twenty| twenty[..10] == twenty[10..])
+        .count();
+    assert!(period < 300, "{order:?}");
+}
+
+#[test]
+fn random_keeps_away_from_a_member_that_is_busy() {
+    let estate = Estate::builder()
+        .compiler_pool("algorithm = \"random\"")
+        .start();
+    estate.compilers.iter().for_each(StandIn::hold);
+    let slow = pending(&estate, 1);
+    let busy = shares(&estate).iter().position(|n| *n == 1).expect("one");
+    let free = 1 - busy;
+    estate.compilers[free].release();
+    for _ in 0..40 {
+        assert_eq!(connection(&estate).get(FILE).status, 200);
+    }
+    // Of two members both are drawn each time, and one is always idle.
+    assert_eq!((shares(&estate)[busy], shares(&estate)[free]), (1, 40));
+    answered(&estate, slow);
+}
+
+/// Which compiler each client address comes to, one request each.
+fn homes(estate: &Estate) -> BTreeMap<u8, String> {
+    let agent = estate.client(&estate.ca.agent("web01"));
+    let home = |n: u8| {
+        let client = agent.clone().source([127, 0, 2, n].into());
+        let answer = client.request("POST", CATALOG, &[], b"facts").json();
+        (n, answer["compiler"].as_str().expect("a name").to_owned())
+    };
+    (1..=40).map(home).collect()
+}
+
+#[test]
+fn a_client_stays_with_its_member_and_one_that_leaves_moves_its_own_alone() {
+    let estate = Estate::builder()
+        .compilers(3)
+        .compiler_pool("algorithm = \"source-hash\"")
+        .start();
+    let before = homes(&estate);
+    let mut names: Vec<_> = before.values().collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 3, "the addresses spread: {before:?}");
+    assert_eq!(homes(&estate), before, "over other connections and workers");
+    // Neither the certificate nor what a request says of its sender counts.
+    let (other, address) = (estate.ca.agent("web02"), [127, 0, 2, 1].into());
+    let client = estate.client(&other).source(address);
+    let fields = [("X-Forwarded-For", "127.0.2.9"), ("X-Real-IP", "127.0.2.9")];
+    estate.forget();
+    client.request("GET", FILE, &fields, b"");
+    assert_eq!(estate.only_request().member, before[&1]);
+
+    let second = estate.compilers[1].address();
+    let administer = |verb| {
+        let outcome = estate.proxy.command(&[verb], &["compilers", &second]);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    };
+    administer("drain");
+    for (n, home) in homes(&estate) {
+        assert!(
+            home == before[&n] || before[&n] == "c2",
+            "127.0.2.{n}: {home}"
+        );
+        assert_ne!(home, "c2");
+    }
+    administer("ready");
+    assert_eq!(homes(&estate), before, "and they come back");
+}
+
+#[test]
+fn a_clients_requests_go_on_where_its_member_refuses() {
+    let estate = Estate::builder()
+        .compiler_pool("algorithm = \"source-hash\"")
+        .compiler_pool(UNPROBED)
+        .start();
+    estate.compilers[0].kill();
+    let homes = homes(&estate);
+    assert!(homes.values().all(|home| home == "c2"), "{homes:?}");
+}
+
+#[test]
+fn explain_tells_the_member_that_a_clients_address_leads_to() {
+    let estate = Estate::builder()
+        .compilers(3)
+        .compiler_pool("algorithm = \"source-hash\"\ncheck = { type = \"none\" }")
+        .start();
+    for (n, home) in homes(&estate).into_iter().take(12) {
+        let (source, index) = (format!("127.0.2.{n}"), home[1..].parse::<usize>());
+        let member = estate.compilers[index.expect("c1, c2 or c3") - 1].address();
+        let arguments = [CATALOG, "--certname", "web01", "--source", &source];
+        let told = estate.proxy.command(&["explain"], &arguments).stdout;
+        let first = told.lines().find(|line| line.starts_with("member"));
+        let expected = format!("member   {member}: the client's address hashes to it");
+        assert_eq!(first, Some(&*expected), "{told}");
+    }
+    let told = estate
+        .proxy
+        .command(&["explain"], &[CATALOG, "--certname", "web01"]);
+    assert!(told.stdout.contains("(not told: --source)"), "{told:?}");
+}
+
+#[test]
 fn a_member_gets_no_more_than_its_max_and_then_all_are_full() {
     let estate = Estate::builder()
         .compiler(1, "max = 1")

@@ -1,4 +1,5 @@
-//! Pools and their members: who is picked, who is up, what is tried again; pure, with time as an argument.
+//! Pools and their members: who is picked, who is up, what is tried again; pure, with time and chance as
+//! arguments.
 //!
 //! A [`Member`] lives in a [`Registry`] that outlasts configurations; a [`Pool`] belongs to one generation and holds
 //! what its configuration says about the members. [`Pool::pick`] is where every request meets its member.
@@ -10,12 +11,14 @@ pub mod registry;
 pub mod retry;
 pub mod settings;
 
+mod choice;
 mod rendezvous;
 mod rotation;
 
+pub use crate::choice::Lead;
 pub use crate::health::{Cause, Change, Health};
 pub use crate::member::{Administrative, Member};
 pub use crate::pool::{Entry, Lease, PickError, Place, Pool, Why};
 pub use crate::registry::Registry;
-pub use crate::rendezvous::key_hash;
+pub use crate::rendezvous::{key_hash, source_hash};
 pub use crate::retry::{Failure, Progress, RetryPolicy, RetryVerdict, Stage};

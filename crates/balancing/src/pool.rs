@@ -1,15 +1,15 @@
 //! A set of members that do the same work, and which of them an attempt goes to.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::choice::{Lead, Load, drawn, least_loaded, most_wanted};
 use crate::health::{Change, Health};
 use crate::member::{Administrative, Member};
 use crate::registry::Registry;
-use crate::rendezvous::{key_hash, score};
-use crate::rotation::{Ties, Wheel, point, turn};
+use crate::rendezvous::key_hash;
+use crate::rotation::{Ties, Wheel, turn};
 use crate::settings::{Algorithm, CheckSettings, MemberSettings, PoolSettings};
 
 /// One generation's view of a pool.
@@ -34,7 +34,7 @@ pub struct Entry {
     pub in_flight_max: Option<u32>,
     /// Name its certificate must carry; none: the host of its address.
     pub server_name: Option<Arc<str>>,
-    address_hash: u64,
+    pub(crate) address_hash: u64,
 }
 
 /// A member held for one attempt; dropping it gives the place back.
@@ -82,8 +82,17 @@ pub enum Why {
         /// Its weight.
         weight: u32,
     },
+    /// The less loaded of two drawn by weight among those left.
+    Drawn {
+        /// Attempts in flight.
+        in_flight: u32,
+        /// Its weight.
+        weight: u32,
+    },
     /// The request's key hashes to it before those left.
     Hash,
+    /// The client's address hashes to it before those left.
+    SourceHash,
     /// Not asked: at its limit.
     Full {
         /// Attempts in flight.
@@ -137,19 +146,14 @@ impl Pool {
 
     /// Picks a member that is available and not among `tried`, and takes a place on it.
     ///
-    /// With a `hash` (see [`key_hash`]) the choice follows the key and not the algorithm; the next best member is taken
-    /// where the best is not available. `now` is the time since start.
+    /// Where a hash leads (see [`key_hash`]), the next best member is taken while the best is not available. `now` is the
+    /// time since start.
     ///
     /// # Errors
     /// Says why nobody can be picked.
-    pub fn pick(
-        &self,
-        tried: &[usize],
-        hash: Option<u64>,
-        now: Duration,
-    ) -> Result<Lease, PickError> {
+    pub fn pick(&self, tried: &[usize], lead: Lead, now: Duration) -> Result<Lease, PickError> {
         for _ in 0..RACES_MAX {
-            let Some(index) = self.choose(tried, hash, now, &mut Turns::Shared(self)) else {
+            let Some(index) = self.choose(tried, lead, now, &mut Turns::Shared(self)) else {
                 return Err(self.refusal(tried, now));
             };
             if let Some(lease) = self.lease(index, now) {
@@ -180,15 +184,15 @@ impl Pool {
     /// The order in which members would be asked, one failing after the other, and why; those not asked come last.
     ///
     /// It rehearses what [`pick`](Self::pick) does, by the same code, and takes neither places nor turns.
-    pub fn order(&self, hash: Option<u64>, now: Duration) -> Vec<Place> {
+    pub fn order(&self, lead: Lead, now: Duration) -> Vec<Place> {
         let mut rehearsal = Turns::rehearsed(self);
         let mut asked: Vec<usize> = Vec::with_capacity(self.entries.len());
         let mut places = Vec::with_capacity(self.entries.len());
-        while let Some(index) = self.choose(&asked, hash, now, &mut rehearsal) {
+        while let Some(index) = self.choose(&asked, lead, now, &mut rehearsal) {
             asked.push(index);
             places.push(Place {
                 index,
-                why: self.reason(index, hash),
+                why: self.reason(index, lead),
             });
         }
         let left_out = |(index, entry): (usize, &Entry)| {
@@ -234,7 +238,7 @@ impl Pool {
     fn choose(
         &self,
         tried: &[usize],
-        hash: Option<u64>,
+        lead: Lead,
         now: Duration,
         turns: &mut Turns<'_>,
     ) -> Option<usize> {
@@ -243,12 +247,23 @@ impl Pool {
             .iter()
             .enumerate()
             .filter(|(index, entry)| !tried.contains(index) && entry.obstacle(now).is_none());
-        match (hash, self.algorithm) {
-            (Some(key), _) => most_wanted(candidates, key),
-            (None, Algorithm::LeastConnections) => least_loaded(candidates, turns),
-            (None, Algorithm::RoundRobin) => {
+        match self.course(lead) {
+            Course::Hashed(hash) => most_wanted(candidates, hash),
+            Course::LeastLoaded => least_loaded(candidates, || turns.break_tie()),
+            Course::Drawn => drawn(candidates, lead.random),
+            Course::Rotating => {
                 turns.rotate(candidates.map(|(index, entry)| (index, entry.weight)))
             }
+        }
+    }
+
+    /// What this choice goes by.
+    fn course(&self, lead: Lead) -> Course {
+        match (lead.key, self.algorithm, lead.source) {
+            (Some(hash), _, _) | (None, Algorithm::SourceHash, Some(hash)) => Course::Hashed(hash),
+            (None, Algorithm::LeastConnections | Algorithm::SourceHash, _) => Course::LeastLoaded,
+            (None, Algorithm::RoundRobin, _) => Course::Rotating,
+            (None, Algorithm::Random, _) => Course::Drawn,
         }
     }
 
@@ -272,19 +287,25 @@ impl Pool {
         refusal
     }
 
-    fn reason(&self, index: usize, hash: Option<u64>) -> Why {
+    fn reason(&self, index: usize, lead: Lead) -> Why {
         let entry = &self.entries[index];
-        match (hash, self.algorithm) {
-            (Some(_), _) => Why::Hash,
-            (None, Algorithm::LeastConnections) => Why::LeastConnections {
-                in_flight: entry.member.in_flight(),
-                weight: entry.weight,
-            },
-            (None, Algorithm::RoundRobin) => Why::Rotation {
-                weight: entry.weight,
-            },
+        let (in_flight, weight) = (entry.member.in_flight(), entry.weight);
+        match self.course(lead) {
+            Course::Hashed(_) if lead.key.is_some() => Why::Hash,
+            Course::Hashed(_) => Why::SourceHash,
+            Course::LeastLoaded => Why::LeastConnections { in_flight, weight },
+            Course::Drawn => Why::Drawn { in_flight, weight },
+            Course::Rotating => Why::Rotation { weight },
         }
     }
+}
+
+/// What one choice goes by, of the pool's algorithm and of what leads it.
+enum Course {
+    Hashed(u64),
+    LeastLoaded,
+    Drawn,
+    Rotating,
 }
 
 impl Entry {
@@ -319,7 +340,7 @@ impl Entry {
         matches!(self.obstacle(now), None | Some(Why::Full { .. }))
     }
 
-    fn load(&self) -> Load {
+    pub(crate) fn load(&self) -> Load {
         Load {
             in_flight: self.member.in_flight(),
             weight: self.weight,
@@ -355,7 +376,14 @@ impl fmt::Display for Why {
                 )
             }
             Self::Rotation { weight } => write!(f, "next in rotation (weight {weight})"),
+            Self::Drawn { in_flight, weight } => {
+                write!(
+                    f,
+                    "of two drawn the less busy ({in_flight} in flight, weight {weight})"
+                )
+            }
             Self::Hash => f.write_str("the key hashes to it"),
+            Self::SourceHash => f.write_str("the client's address hashes to it"),
             Self::Full { in_flight, max } => write!(
                 f,
                 "not asked: at its limit ({in_flight} of {max} in flight)"
@@ -398,71 +426,6 @@ impl<'a> Turns<'a> {
             Self::Rehearsed { credits, .. } => turn(credits, candidates),
         }
     }
-}
-
-/// Attempts in flight for a weight, compared as a fraction.
-#[derive(Clone, Copy)]
-struct Load {
-    in_flight: u32,
-    weight: u32,
-}
-
-impl Load {
-    fn compare(self, other: Self) -> Ordering {
-        let ours = u64::from(self.in_flight) * u64::from(other.weight);
-        let theirs = u64::from(other.in_flight) * u64::from(self.weight);
-        ours.cmp(&theirs)
-    }
-}
-
-/// The least loaded; those that tie share by weight in turn.
-fn least_loaded<'a>(
-    candidates: impl Iterator<Item = (usize, &'a Entry)> + Clone,
-    turns: &mut Turns<'_>,
-) -> Option<usize> {
-    let mut best: Option<(usize, Load)> = None;
-    let mut tied = 0;
-    let mut tied_weight = 0;
-    for (index, entry) in candidates.clone() {
-        let load = entry.load();
-        match best.map_or(Ordering::Less, |(_, least)| load.compare(least)) {
-            Ordering::Less => {
-                best = Some((index, load));
-                tied = 1;
-                tied_weight = u64::from(entry.weight);
-            }
-            Ordering::Equal => {
-                tied += 1;
-                tied_weight += u64::from(entry.weight);
-            }
-            Ordering::Greater => {}
-        }
-    }
-    let (first, least) = best?;
-    if tied == 1 {
-        return Some(first);
-    }
-    let mut left = point(turns.break_tie(), tied_weight);
-    for (index, entry) in candidates.filter(|(_, entry)| entry.load().compare(least).is_eq()) {
-        match left.checked_sub(u64::from(entry.weight)) {
-            Some(rest) => left = rest,
-            None => return Some(index),
-        }
-    }
-    // Other workers have changed the counts between the two walks; the first found is as good as any.
-    Some(first)
-}
-
-/// The member that wants the key most.
-fn most_wanted<'a>(
-    candidates: impl Iterator<Item = (usize, &'a Entry)>,
-    key: u64,
-) -> Option<usize> {
-    let ranked =
-        candidates.map(|(index, entry)| (index, score(key, entry.address_hash, entry.weight)));
-    ranked
-        .max_by(|(_, a), (_, b)| a.total_cmp(b))
-        .map(|(index, _)| index)
 }
 
 /// Places lost to other workers before a pick calls the pool full; each loss means that somebody else got one.

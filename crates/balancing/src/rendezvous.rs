@@ -1,6 +1,8 @@
 //! Weighted rendezvous hashing: each key ranks the members, and losing one moves only its own keys.
 
-/// Hash of a routing key, such as a file's checksum.
+use std::net::IpAddr;
+
+/// Hash of a routing key, such as a file's checksum or a client's address.
 ///
 /// Fixed for ever (FNV-1a, then mixed), since two proxies and two versions of one must send a key to the same member.
 pub fn key_hash(bytes: &[u8]) -> u64 {
@@ -8,6 +10,14 @@ pub fn key_hash(bytes: &[u8]) -> u64 {
         (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME)
     });
     mix(hash)
+}
+
+/// Hash of a client's address, an IPv4 one being the same over an IPv6 socket.
+pub fn source_hash(client: IpAddr) -> u64 {
+    match client.to_canonical() {
+        IpAddr::V4(address) => key_hash(&address.octets()),
+        IpAddr::V6(address) => key_hash(&address.octets()),
+    }
 }
 
 /// How strongly `key` wants the member whose address hashes to `member`; the highest is picked.
@@ -20,7 +30,7 @@ pub(crate) fn score(key: u64, member: u64, weight: u32) -> f64 {
 }
 
 /// The finaliser of splitmix64: every input bit reaches every output bit.
-fn mix(mut value: u64) -> u64 {
+pub(crate) fn mix(mut value: u64) -> u64 {
     value ^= value >> 30;
     value = value.wrapping_mul(0xbf58_476d_1ce4_e5b9);
     value ^= value >> 27;

@@ -10,6 +10,22 @@ pub enum Algorithm {
     LeastConnections,
     /// Smooth weighted rotation.
     RoundRobin,
+    /// The less loaded of two members drawn by weight.
+    Random,
+    /// By the client's address: a member that leaves moves its own clients and no others.
+    SourceHash,
+}
+
+impl Algorithm {
+    /// The word in configuration, API and reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::LeastConnections => "least-connections",
+            Self::RoundRobin => "round-robin",
+            Self::Random => "random",
+            Self::SourceHash => "source-hash",
+        }
+    }
 }
 
 /// What a probe asks.

@@ -188,8 +188,11 @@ settings! {
         /// another machine, since what it stands for can change. Held by address at each dial.
         "plaintext": Shape::Word(&["trusted-network"]), Means("loopback addresses and Unix sockets only");
         /// How a member is picked. `least-connections`: the fewest requests in flight by weight, over all workers; requests
-        /// differ a hundredfold in length. `round-robin`: in turn, by weight.
-        "algorithm": Shape::Word(&["least-connections", "round-robin"]), Value("\"least-connections\"");
+        /// differ a hundredfold in length. `round-robin`: in turn, by weight. `random`: of two members drawn by weight the
+        /// less busy one, where several proxies share the members and do not know of each other's requests. `source-hash`: by
+        /// the client's address, so that a client comes back to its member; one that leaves moves its own clients alone, and
+        /// all behind one address are one client.
+        "algorithm": Shape::Word(&["least-connections", "round-robin", "random", "source-hash"]), Value("\"least-connections\"");
         /// Whether `X-Client-Cert` goes with the request, beside `X-Client-Verify: SUCCESS` only and never to the CA.
         /// Trusted facts (`$trusted['extensions']`) are empty without it.
         "forward_cert": Shape::Switch, Value("false");

@@ -107,6 +107,8 @@ fn pool(
             members: members.into_iter().map(|entry| entry.settings).collect(),
             algorithm: match section.text("algorithm").as_deref() {
                 Some("round-robin") => Algorithm::RoundRobin,
+                Some("random") => Algorithm::Random,
+                Some("source-hash") => Algorithm::SourceHash,
                 _ => Algorithm::LeastConnections,
             },
             check: check(&section.table("check")),

@@ -245,17 +245,13 @@ impl Config {
 }
 
 fn show_pool(config: &PoolConfig, whole: &Config, printer: &mut Printer) {
-    use balancing::settings::{Algorithm, CheckKind};
+    use balancing::settings::CheckKind;
     use proxy::settings::HostRule;
     let (settings, above) = (&config.upstream, &whole.upstream);
     let all = printer.defaults;
     let scheme = match settings.scheme {
         Scheme::Https => "https",
         Scheme::Http => "http",
-    };
-    let algorithm = match config.pool.algorithm {
-        Algorithm::LeastConnections => "least-connections",
-        Algorithm::RoundRobin => "round-robin",
     };
     let host = match config.rules.host {
         HostRule::Keep => "keep",
@@ -271,7 +267,7 @@ fn show_pool(config: &PoolConfig, whole: &Config, printer: &mut Printer) {
             "plaintext",
             (settings.plaintext == Plaintext::TrustedNetwork).then(|| text("trusted-network")),
         ),
-        ("algorithm", Some(text(algorithm))),
+        ("algorithm", Some(text(config.pool.algorithm.as_str()))),
         ("forward_cert", Some(config.rules.forward_cert.to_string())),
         ("host", Some(text(host))),
         (

@@ -3,7 +3,8 @@
 use std::{cell::Cell, future::Future, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::{
-    Failure, Lease, PickError, Progress, RetryPolicy, RetryVerdict, Stage as AttemptStage, key_hash,
+    Failure, Lead, Lease, PickError, Progress, RetryPolicy, RetryVerdict, Stage as AttemptStage,
+    key_hash, settings::Algorithm, source_hash,
 };
 use http::{
     HeaderName, HeaderValue, Method, Uri,
@@ -145,11 +146,28 @@ impl Attempts<'_> {
         if self.plan.endpoint.ca_write {
             self.pool.pool.pick_first(now)
         } else {
-            self.pool.pool.pick(
-                tried,
-                self.plan.bucket_key.map(|key| key_hash(key.as_bytes())),
-                now,
-            )
+            self.pool.pool.pick(tried, self.lead(), now)
+        }
+    }
+
+    /// What the choice of a member goes by, each only where something asks for it.
+    fn lead(&self) -> Lead {
+        let key = self.plan.bucket_key.map(|key| key_hash(key.as_bytes()));
+        match self.pool.pool.algorithm() {
+            Algorithm::LeastConnections | Algorithm::RoundRobin => Lead {
+                key,
+                ..Lead::default()
+            },
+            Algorithm::Random => Lead {
+                key,
+                random: self.worker.random(),
+                ..Lead::default()
+            },
+            Algorithm::SourceHash => Lead {
+                key,
+                source: Some(source_hash(self.conn.downstream.client.ip())),
+                ..Lead::default()
+            },
         }
     }
 

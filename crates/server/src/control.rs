@@ -11,7 +11,7 @@ use admin::{
     AdministrativeState, Control, GenerationStatus, LastReload, ListenerStatus, MemberStateError,
     MemberStatus, PoolStatus, ReloadOutcome, Status, Timestamp,
 };
-use balancing::{Administrative, Health, settings::Algorithm};
+use balancing::{Administrative, Health};
 use proxy::{Phase, PoolRuntime};
 use rustls_pki_types::UnixTime;
 use telemetry::{CaReading, CrlReading, ListenerReading, MemberReading, Readings};
@@ -153,11 +153,7 @@ impl Control for Operator {
 fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
     PoolStatus {
         name: runtime.pool.name().to_string(),
-        algorithm: match runtime.pool.algorithm() {
-            Algorithm::LeastConnections => "least-connections",
-            Algorithm::RoundRobin => "round-robin",
-        }
-        .to_owned(),
+        algorithm: runtime.pool.algorithm().as_str().to_owned(),
         members: (0..runtime.connectors.len())
             .map(|index| member_status(app, runtime, index))
             .collect(),

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap, fmt::Write as _, net::IpAddr, path::PathBuf, sync::Arc, time::Duration,
 };
 
+use balancing::{Lead, key_hash, settings::Algorithm, source_hash};
 use config::Report;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
 use identity::{Agent, Certname, ClientIdentity};
@@ -162,10 +163,19 @@ impl Explainer {
                         runtime.connectors[0].address
                     ));
                 } else {
-                    let hash = plan
-                        .bucket_key
-                        .map(|key| balancing::key_hash(key.as_bytes()));
-                    for place in runtime.pool.order(hash, Duration::ZERO) {
+                    let lead = Lead {
+                        key: plan.bucket_key.map(|key| key_hash(key.as_bytes())),
+                        source: asked.source.map(source_hash),
+                        random: 0,
+                    };
+                    if runtime.pool.algorithm() == Algorithm::SourceHash
+                        && lead.key.or(lead.source).is_none()
+                    {
+                        say(format_args!(
+                            "members  by the client's address (not told: --source); without it this would be their order"
+                        ));
+                    }
+                    for place in runtime.pool.order(lead, Duration::ZERO) {
                         say(format_args!(
                             "member   {}: {}",
                             runtime.connectors[place.index].address, place.why

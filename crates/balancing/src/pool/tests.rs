@@ -1,9 +1,11 @@
 //! Picks by table, and seeded simulations of a pool under load.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering as Atomic};
 
 use super::*;
+use crate::rendezvous::mix;
 use crate::settings::CheckKind;
 
 const NOW: Duration = Duration::ZERO;
@@ -48,8 +50,23 @@ fn weights(algorithm: Algorithm, weights: &[u32]) -> Pool {
     pool(algorithm, &members)
 }
 
+/// Led by nothing but chance, a new number each time.
+fn any() -> Lead {
+    thread_local!(static RANDOM: Cell<u64> = const { Cell::new(1) });
+    let random = mix(RANDOM.replace(RANDOM.get() + 1));
+    Lead {
+        random,
+        ..Lead::default()
+    }
+}
+
+/// Led by a key, if there is one.
+fn keyed(hash: Option<u64>) -> Lead {
+    Lead { key: hash, ..any() }
+}
+
 fn picked(pool: &Pool) -> Lease {
-    pool.pick(&[], None, NOW).expect("a member is available")
+    pool.pick(&[], any(), NOW).expect("a member is available")
 }
 
 /// Picks one after the other, each given back before the next.
@@ -65,7 +82,15 @@ fn shares(picks: &[usize]) -> BTreeMap<usize, usize> {
     shares
 }
 
-const ALGORITHMS: [Algorithm; 2] = [Algorithm::LeastConnections, Algorithm::RoundRobin];
+const ALGORITHMS: [Algorithm; 4] = [
+    Algorithm::LeastConnections,
+    Algorithm::RoundRobin,
+    Algorithm::Random,
+    Algorithm::SourceHash,
+];
+
+/// Those whose shares are exact.
+const EVEN: [Algorithm; 2] = [Algorithm::LeastConnections, Algorithm::RoundRobin];
 
 #[test]
 fn least_connections_goes_where_least_is_in_flight_for_its_weight() {
@@ -82,7 +107,7 @@ fn least_connections_goes_where_least_is_in_flight_for_its_weight() {
 
 #[test]
 fn idle_members_share_by_weight_under_either_algorithm() {
-    for algorithm in ALGORITHMS {
+    for algorithm in EVEN {
         for weights in [
             &[1, 1][..],
             &[1, 1, 1],
@@ -114,7 +139,7 @@ fn round_robin_is_smooth() {
 
 #[test]
 fn two_equal_members_share_evenly_from_the_first_pick_on() {
-    for algorithm in ALGORITHMS {
+    for algorithm in EVEN {
         let pool = weights(algorithm, &[1, 1]);
         for window in 1..40 {
             let shares = shares(&sequence(&pool, 2 * window));
@@ -132,24 +157,27 @@ fn two_equal_members_share_evenly_from_the_first_pick_on() {
 fn a_member_tried_down_drained_or_full_is_not_picked() {
     for algorithm in ALGORITHMS {
         let pool = pool(algorithm, &[(1, None), (1, None), (1, None), (1, Some(1))]);
-        let full = pool.pick(&[0, 1, 2], None, NOW).expect("free");
+        let full = pool.pick(&[0, 1, 2], any(), NOW).expect("free");
         assert_eq!(full.index(), 3);
         pool.entries()[1].member.connect_refused(NOW);
         pool.entries()[2].member.administer(Administrative::Drain);
         for hash in [None, Some(1), Some(2), Some(3)] {
             for _ in 0..20 {
                 assert_eq!(
-                    pool.pick(&[], hash, NOW)
+                    pool.pick(&[], keyed(hash), NOW)
                         .expect("the first is free")
                         .index(),
                     0
                 );
             }
-            assert_eq!(pool.pick(&[0], hash, NOW).err(), Some(PickError::Full));
+            assert_eq!(
+                pool.pick(&[0], keyed(hash), NOW).err(),
+                Some(PickError::Full)
+            );
         }
         drop(full);
         assert_eq!(
-            pool.pick(&[0, 3], None, NOW).err(),
+            pool.pick(&[0, 3], any(), NOW).err(),
             Some(PickError::AllTried)
         );
         pool.entries()[0]
@@ -157,7 +185,7 @@ fn a_member_tried_down_drained_or_full_is_not_picked() {
             .administer(Administrative::Maintenance);
         pool.entries()[3].member.connect_refused(NOW);
         assert_eq!(
-            pool.pick(&[], None, NOW).err(),
+            pool.pick(&[], any(), NOW).err(),
             Some(PickError::NoneAvailable)
         );
         assert!(!pool.is_available(NOW));
@@ -173,7 +201,7 @@ fn a_member_not_probed_yet_is_not_picked_unless_assumed_up() {
             ..CheckSettings::default()
         };
         let pool = Pool::new(&settings, &Registry::default());
-        assert_eq!(pool.pick(&[], None, NOW).err(), expected);
+        assert_eq!(pool.pick(&[], any(), NOW).err(), expected);
     }
 }
 
@@ -190,13 +218,13 @@ fn writes_go_to_the_first_member_or_nowhere() {
 
 #[test]
 fn a_member_down_without_probes_is_tried_by_one_pick_while_others_pass_it_by() {
-    for algorithm in ALGORITHMS {
+    for algorithm in EVEN {
         let pool = weights(algorithm, &[9, 1]);
         let later = Duration::from_secs(1);
         pool.entries()[0].member.connect_refused(NOW);
         let picks: Vec<usize> = (0..20)
             .map(|_| {
-                pool.pick(&[], None, later)
+                pool.pick(&[], any(), later)
                     .expect("the other is up")
                     .index()
             })
@@ -220,20 +248,21 @@ fn order_tells_what_picks_then_do() {
         for round in 0..200 {
             let hash = (round % 3 == 0).then(|| random.below(1 << 31));
             let held: Vec<Lease> = (0..random.below(6)).map(|_| picked(&pool)).collect();
+            let lead = keyed(hash);
             let told: Vec<usize> = pool
-                .order(hash, NOW)
+                .order(lead, NOW)
                 .iter()
                 .map(|place| place.index)
                 .collect();
             assert_eq!(
                 told,
-                pool.order(hash, NOW)
+                pool.order(lead, NOW)
                     .iter()
                     .map(|place| place.index)
                     .collect::<Vec<_>>()
             );
             let mut tried = Vec::new();
-            while let Ok(lease) = pool.pick(&tried, hash, NOW) {
+            while let Ok(lease) = pool.pick(&tried, lead, NOW) {
                 tried.push(lease.index());
             }
             assert_eq!(told, tried, "{algorithm:?}, round {round}");
@@ -252,7 +281,7 @@ fn order_says_why_the_others_are_not_asked() {
     pool.entries()[1].member.connect_refused(NOW);
     pool.entries()[2].member.administer(Administrative::Drain);
     let told: Vec<String> = pool
-        .order(None, NOW)
+        .order(any(), NOW)
         .iter()
         .map(|place| format!("{} {}", place.index, place.why))
         .collect();
@@ -273,7 +302,7 @@ fn a_key_stays_with_its_member_and_losing_another_does_not_move_it() {
     let keys: Vec<u64> = (0..4_000)
         .map(|n| key_hash(format!("{{md5}}{n:032x}").as_bytes()))
         .collect();
-    let home = |key: u64| pool.pick(&[], Some(key), NOW).expect("up").index();
+    let home = |key: u64| pool.pick(&[], keyed(Some(key)), NOW).expect("up").index();
     let before: Vec<usize> = keys.iter().map(|key| home(*key)).collect();
     for (index, share) in shares(&before) {
         assert!(
@@ -308,7 +337,7 @@ fn a_key_finds_its_member_whatever_the_order_of_the_file() {
     let mut backward = forward.clone();
     backward.members.reverse();
     let address = |pool: &Pool, key| {
-        pool.pick(&[], Some(key), NOW)
+        pool.pick(&[], keyed(Some(key)), NOW)
             .expect("up")
             .member()
             .address()
@@ -328,7 +357,7 @@ fn keys_share_by_weight() {
     let pool = weights(Algorithm::RoundRobin, &[1, 3]);
     let heavy = (0..8_000_u32)
         .filter(|n| {
-            pool.pick(&[], Some(key_hash(&n.to_be_bytes())), NOW)
+            pool.pick(&[], keyed(Some(key_hash(&n.to_be_bytes()))), NOW)
                 .expect("up")
                 .index()
                 == 1
@@ -338,6 +367,64 @@ fn keys_share_by_weight() {
         heavy.abs_diff(6_000) < 200,
         "{heavy} of 8000, 6000 are fair"
     );
+}
+
+#[test]
+fn a_client_stays_with_its_member_and_losing_another_does_not_move_it() {
+    let pool = weights(Algorithm::SourceHash, &[1, 1, 2]);
+    let home = |n: u32| {
+        let source = Some(key_hash(&n.to_be_bytes()));
+        let lead = Lead { source, ..any() };
+        pool.pick(&[], lead, NOW).expect("up").index()
+    };
+    let before: Vec<usize> = (0..4_000).map(home).collect();
+    for (index, share) in shares(&before) {
+        let fair = [1_000, 1_000, 2_000][index];
+        assert!(share.abs_diff(fair) < 150, "member {index} has {share}");
+    }
+    pool.entries()[1].member.administer(Administrative::Drain);
+    let now: Vec<usize> = (0..4_000).map(home).collect();
+    for (before, now) in before.iter().zip(now) {
+        assert!(*before == now || *before == 1, "{before} became {now}");
+    }
+    pool.entries()[1].member.administer(Administrative::Ready);
+    assert_eq!((0..4_000).map(home).collect::<Vec<_>>(), before);
+}
+
+#[test]
+fn a_key_goes_before_the_clients_address_and_other_algorithms_do_not_look_at_that() {
+    let lead = |key, source| Lead {
+        key,
+        source,
+        ..any()
+    };
+    for algorithm in ALGORITHMS {
+        let pool = weights(algorithm, &[1, 1, 1, 1]);
+        let picks = |lead: &dyn Fn() -> Lead| -> usize {
+            let pick = |_| pool.pick(&[], lead(), NOW).expect("up").index();
+            shares(&(0..60).map(pick).collect::<Vec<_>>()).len()
+        };
+        assert_eq!(picks(&|| lead(Some(7), Some(any().random))), 1);
+        let one = algorithm == Algorithm::SourceHash;
+        assert_eq!(picks(&|| lead(None, Some(7))) == 1, one, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_draw_shares_by_weight_and_keeps_away_from_who_is_busy() {
+    let pool = weights(Algorithm::Random, &[1, 1, 6]);
+    let idle = shares(&sequence(&pool, 8_000));
+    for (index, fair) in [1_000, 1_000, 6_000].into_iter().enumerate() {
+        assert!(idle[&index].abs_diff(fair) < 200, "{idle:?}");
+    }
+    // Two draws of three, of which the busy one is taken only where nobody else is among them: never.
+    let busy = weights(Algorithm::Random, &[1, 1, 1]);
+    let lead = any();
+    let held = busy.pick(&[], lead, NOW).expect("up");
+    let seen = shares(&sequence(&busy, 300));
+    assert!(!seen.contains_key(&held.index()), "{seen:?}");
+    assert_eq!(seen.len(), 2);
+    assert!(sequence(&busy, 300).windows(2).any(|two| two[0] == two[1]));
 }
 
 #[test]
@@ -419,7 +506,7 @@ fn hammer(pool: &Pool, held: &[AtomicU32; 3], seed: u64) {
     for _ in 0..5_000 {
         if random.below(2) == 0 {
             let hash = (random.below(4) == 0).then(|| random.below(1 << 31));
-            if let Ok(lease) = pool.pick(&[], hash, NOW) {
+            if let Ok(lease) = pool.pick(&[], keyed(hash), NOW) {
                 let count = held[lease.index()].fetch_add(1, Atomic::SeqCst) + 1;
                 let max = pool.entries()[lease.index()]
                     .in_flight_max
@@ -448,7 +535,7 @@ fn a_simulated_day_of_failures_keeps_every_promise() {
 /// Requests of random length against members that die, come back, are drained and made ready, over two generations.
 fn simulate(seed: u64) {
     let mut random = Random(seed);
-    let algorithm = ALGORITHMS[random.below(2) as usize];
+    let algorithm = ALGORITHMS[random.below(4) as usize];
     let members: Vec<_> = (0..2 + random.below(5))
         .map(|_| {
             (
@@ -484,7 +571,7 @@ fn simulate(seed: u64) {
                     .map(|_| random.below(members.len() as u64) as usize)
                     .collect();
                 let hash = (random.below(5) == 0).then(|| random.below(1 << 31));
-                match pool.pick(&tried, hash, now) {
+                match pool.pick(&tried, keyed(hash), now) {
                     Ok(lease) => {
                         assert!(!tried.contains(&lease.index()), "seed {seed}, step {step}");
                         assert_eq!(
