@@ -1,6 +1,8 @@
 //! The validated whole: every crate's settings, and the names of the materials they need.
 
-use std::{path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use crate::section::join;
 
 /// A configuration that has no errors. Equal values serve alike: a reload to an equal one changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub struct Config {
     pub listeners: Vec<listener::settings::Settings>,
     /// Credentials shown to clients, at least one.
     pub certificates: Vec<Credential>,
+    /// Those of listeners that have their own, by the listener's name.
+    pub listener_certificates: BTreeMap<String, Vec<Credential>>,
     /// Whose certificates are believed.
     pub trust: Trust,
     /// How a subject becomes an identity.
@@ -36,6 +40,17 @@ pub struct Config {
 }
 
 impl Config {
+    /// The credentials of a listener with the key path of each: its own, else those of `[tls]`.
+    pub fn certificates_of(&self, listener: &str) -> impl Iterator<Item = (String, &Credential)> {
+        let (table, credentials) = match self.listener_certificates.get(listener) {
+            Some(own) => (join("listeners", listener), own),
+            None => ("tls".to_owned(), &self.certificates),
+        };
+        let numbered = credentials.iter().enumerate();
+        numbered
+            .map(move |(index, credential)| (format!("{table}.certificates[{index}]"), credential))
+    }
+
     /// The agent's own copy of the CRL, where clients are judged by it.
     #[must_use]
     pub fn agents_copy(&self) -> Option<PathBuf> {

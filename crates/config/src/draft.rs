@@ -172,6 +172,7 @@ impl Draft {
             drain_grace: root.duration("drain_grace").unwrap_or_default(),
             listeners: listeners::build(root, &mut problems),
             pools: pools::build(root, &upstream, towards_clients.as_ref(), &mut naming),
+            listener_certificates: listeners::certificates(root, &mut naming),
             certificates,
             trust,
             identity: identity(&root.table("identity")),

@@ -63,6 +63,13 @@ settings! {
         /// shows without a reason; `forward` sends `X-Client-Verify: FAILED:reason` upstream on enrolment and on routes
         /// with `client = "any"`, and answers 403 elsewhere.
         "on_invalid": Shape::Word(&["explain", "abort", "forward"]), Value("\"explain\"");
+        /// Whether a client has to ask for a name (SNI) that one of the certificates is good for. One that asks for another
+        /// name gets the alert `unrecognized_name` in place of a certificate, one that asks for none `missing_extension`.
+        /// Otherwise both are shown the first certificate whose signature they can check. Agents that know their server by
+        /// an address alone ask for no name.
+        "sni_strict": Shape::Switch, Value("false");
+        /// Certificates with their keys for this listener alone, in place of those of `[tls]`.
+        "certificates": Shape::Tables(&CREDENTIAL), Means("those of `[tls]`");
         /// Most connections at once, over all workers. At about 30 KiB each the default takes 600 MB.
         "connections_max": Shape::Count { min: 1, max: 1_000_000 }, Value("20000");
         /// Most handshakes in flight at once, over all workers. They cost most of the processor time; more at once only
@@ -88,12 +95,14 @@ settings! {
 
     /// What we show to clients.
     TLS at "tls" {
-        /// Certificates with their keys. Of several the first is shown whose signature the client can check: an ECDSA
-        /// certificate before an RSA one makes a handshake five times cheaper.
+        /// Certificates with their keys. Of several, those come first that are good for the name the client asks for (SNI),
+        /// by their subjectAltName alone: the name itself, then a wildcard. Of these the first is shown whose signature the
+        /// client can check: an ECDSA certificate before an RSA one for the same name makes a handshake five times cheaper.
+        /// Where none is good for the name, all are looked at in order.
         "certificates": Shape::Tables(&CREDENTIAL), Means("that of `certname` in `ssldir`");
     }
 
-    /// A certificate and its key.
+    /// A certificate and its key; `[[listeners.NAME.certificates]]` has the same keys.
     CREDENTIAL at "tls.certificates[]" {
         /// PEM file with the certificate and the intermediate certificates that clients do not have.
         "chain": Shape::Text(&forms::PATH), Refused;

@@ -1,10 +1,10 @@
 //! `[listeners.NAME]`.
 
-use std::net::SocketAddr;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use listener::settings::{ClientCert, OnInvalid, Settings};
 
-use crate::{report::Problem, section::Section};
+use crate::{config::Credential, report::Problem, section::Section, trust::Naming};
 
 pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<Settings> {
     let sections = root.named("listeners");
@@ -26,6 +26,17 @@ pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<Sett
         .collect()
 }
 
+/// Certificates of listeners that have their own, by the listener's name.
+pub(crate) fn certificates(
+    root: &Section<'_>,
+    naming: &mut Naming<'_>,
+) -> BTreeMap<String, Vec<Credential>> {
+    let named = root.named("listeners").into_iter();
+    named
+        .filter_map(|(name, section)| Some((name, naming.written_credentials(&section)?)))
+        .collect()
+}
+
 fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
     Some(Settings {
         name: name.into(),
@@ -39,6 +50,7 @@ fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
             "forward" => OnInvalid::Forward,
             _ => OnInvalid::Explain,
         },
+        sni_strict: section.switch("sni_strict"),
         connections_max: section.count("connections_max")?,
         handshakes_max: section.count("handshakes_max")?,
         handshake_timeout: section.duration("handshake_timeout")?,

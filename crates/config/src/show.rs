@@ -74,6 +74,13 @@ impl Config {
                 ("address", Some(text(&settings.address.to_string()))),
                 ("client_cert", Some(text(client_cert))),
                 ("on_invalid", Some(text(on_invalid))),
+                ("sni_strict", Some(settings.sni_strict.to_string())),
+                (
+                    "certificates",
+                    self.listener_certificates
+                        .get(&settings.name)
+                        .map(|own| credentials(own)),
+                ),
                 (
                     "connections_max",
                     Some(settings.connections_max.to_string()),
@@ -109,8 +116,7 @@ impl Config {
     }
 
     fn show_trust(&self, printer: &mut Printer) {
-        let certificates: Vec<_> = self.certificates.iter().map(credential).collect();
-        let certificates = format!("[{}]", certificates.join(", "));
+        let certificates = credentials(&self.certificates);
         printer.table(&keys::TLS, "[tls]", &[("certificates", Some(certificates))]);
         let trust = &self.trust;
         let crl_expired = match trust.settings.crl_expired {
@@ -381,6 +387,11 @@ fn member(settings: &balancing::settings::MemberSettings) -> String {
         let _ = write!(keys, ", server_name = {}", text(name));
     }
     format!("{{ {keys} }}")
+}
+
+fn credentials(list: &[Credential]) -> String {
+    let shown: Vec<_> = list.iter().map(credential).collect();
+    format!("[{}]", shown.join(", "))
 }
 
 fn credential(credential: &Credential) -> String {

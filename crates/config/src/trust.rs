@@ -41,21 +41,27 @@ pub(crate) struct Mention {
 impl Naming<'_> {
     /// `[tls] certificates`, else the agent's.
     pub(crate) fn certificates(&mut self, root: &Section<'_>) -> Vec<Credential> {
-        let tls = root.table("tls");
-        if !tls.is_set("certificates") {
-            return self.agents_credential().into_iter().collect();
+        self.written_credentials(&root.table("tls"))
+            .unwrap_or_else(|| self.agents_credential().into_iter().collect())
+    }
+
+    /// `certificates` of a table, if it has any.
+    pub(crate) fn written_credentials(&mut self, table: &Section<'_>) -> Option<Vec<Credential>> {
+        if !table.is_set("certificates") {
+            return None;
         }
-        let sections = tls.tables("certificates");
-        if tls.is_empty_list("certificates") {
+        if table.is_empty_list("certificates") {
             self.problems.push(
-                tls.error("certificates", "an empty list")
+                table
+                    .error("certificates", "an empty list")
                     .expected("at least one certificate"),
             );
         }
-        sections
+        let sections = table.tables("certificates");
+        let credentials = sections
             .iter()
-            .filter_map(|section| self.written_credential(section))
-            .collect()
+            .filter_map(|section| self.written_credential(section));
+        Some(credentials.collect())
     }
 
     /// `[trust]`, with the agent's bundle and list as defaults.

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pki::TrustStore;
+use pki::{ShownCredentials, TrustStore};
 use rustls::pki_types::UnixTime;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -22,6 +22,7 @@ use crate::{
     connection::{Connection, Downstream, Standing, TlsFacts},
     gate::{Gate, Permit},
     settings::Settings,
+    sni::{self, UnknownName},
 };
 
 /// First and longest wait after the system refused to hand over a connection (out of descriptors, mostly).
@@ -34,6 +35,8 @@ pub struct ListenerTls {
     pub settings: Settings,
     /// The TLS configuration, with the client verifier in it.
     pub tls: Arc<rustls::ServerConfig>,
+    /// The certificates in it: what says which names are known.
+    pub credentials: Arc<ShownCredentials>,
 }
 
 /// What a listener needs from the layers above.
@@ -255,9 +258,11 @@ async fn agree<L: Live>(
             listener.handshakes.enter(limit).await
         }
     };
-    TlsAcceptor::from(Arc::clone(&current.tls))
-        .accept(stream)
-        .await
+    let tls = Arc::clone(&current.tls);
+    if current.settings.sni_strict {
+        return sni::accept_known(stream, tls, &current.credentials).await;
+    }
+    TlsAcceptor::from(tls).accept(stream).await
 }
 
 /// A peer that connected and went away without a byte.
@@ -273,6 +278,9 @@ fn reason_of(error: &io::Error) -> (&'static str, String) {
     };
     if source.is::<Unspoken>() {
         return ("unspoken", story);
+    }
+    if let Some(refused) = source.downcast_ref::<UnknownName>() {
+        return (refused.reason(), story);
     }
     let reason = match source.downcast_ref::<rustls::Error>() {
         None => "connection-lost",

@@ -7,6 +7,7 @@ mod activity;
 mod connection;
 mod gate;
 pub mod settings;
+mod sni;
 mod socket;
 
 pub use accept::{HandshakeEnd, Listener, ListenerTls, Live, accept_loop};

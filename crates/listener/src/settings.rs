@@ -35,6 +35,8 @@ pub struct Settings {
     pub client_cert: ClientCert,
     /// What becomes of a refused certificate. Default `explain`.
     pub on_invalid: OnInvalid,
+    /// Whether only clients are served that ask for a name of a certificate. Default no.
+    pub sni_strict: bool,
     /// Most connections at once, over all workers. Default 20000.
     pub connections_max: u32,
     /// Most handshakes in flight at once, over all workers. Default 512.

@@ -9,6 +9,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::bundle::Fingerprint;
 use crate::certificate::{self, Certificate, Subject};
+use crate::key::KeyKind;
 use crate::pem::{self, Named};
 use crate::problem::PkiProblem;
 
@@ -18,6 +19,7 @@ pub struct Credential {
     key: Arc<CertifiedKey>,
     names: Vec<String>,
     subject: String,
+    key_kind: KeyKind,
     not_before: UnixTime,
     not_after: UnixTime,
     authorization_extensions: Vec<String>,
@@ -69,6 +71,7 @@ impl Credential {
         Ok(Self {
             names,
             subject,
+            key_kind: KeyKind::of(facts.spki),
             not_before: facts.not_before,
             not_after: facts.not_after,
             authorization_extensions: identity::authorization_extensions(&leaf.der),
@@ -86,6 +89,11 @@ impl Credential {
     /// The leaf's subject in RFC 2253.
     pub fn subject(&self) -> &str {
         &self.subject
+    }
+
+    /// Kind and size of the key, `RSA 4096` say.
+    pub fn key_kind(&self) -> String {
+        self.key_kind.to_string()
     }
 
     /// When the leaf begins.

@@ -6,7 +6,7 @@ use rustls_pki_types::SubjectPublicKeyInfoDer;
 use webpki::RawPublicKeyEntity;
 
 use crate::certificate::Signed;
-use crate::der::{self, Reader};
+use crate::key::{self, KeyKind};
 
 /// How a signature fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,52 +77,28 @@ pub(crate) fn check_tls12(
 ///
 /// Asked before the signature arrives, for its failure would look like a forged one.
 pub(crate) fn is_verifiable(spki: &[u8]) -> bool {
-    let key = || {
-        let mut parts = Reader::new(Reader::new(spki).expect(der::SEQUENCE).ok()?.value);
-        let algorithm = parts.expect(der::SEQUENCE).ok()?.value;
-        let bits = der::whole_bits(parts.expect(der::BIT_STRING).ok()?.value).ok()?;
-        Some((algorithm, bits))
-    };
-    let Some((algorithm, bits)) = key() else {
+    let Some((algorithm, _)) = key::parts(spki) else {
         return false;
     };
     let known = algorithms()
         .all
         .iter()
         .any(|known| known.public_key_alg_id().as_ref() == algorithm);
-    known && rsa_modulus_bits(algorithm, bits).is_none_or(|bits| RSA_BITS.contains(&bits))
-}
-
-/// Bits of an RSA key's modulus; none for other keys, zero for what is not well formed.
-fn rsa_modulus_bits(algorithm: &[u8], key: &[u8]) -> Option<usize> {
-    if !algorithm.starts_with(RSA_ENCRYPTION) {
-        return None;
-    }
-    let modulus = || {
-        let mut parts = Reader::new(Reader::new(key).expect(der::SEQUENCE).ok()?.value);
-        Some(parts.expect(der::INTEGER).ok()?.value)
-    };
-    let digits = match modulus().unwrap_or_default() {
-        [0, digits @ ..] => digits,
-        digits => digits,
-    };
-    let leading = digits
-        .first()
-        .map_or(0, |first| first.leading_zeros() as usize);
-    Some(digits.len() * 8 - leading)
+    known
+        && match KeyKind::of(spki) {
+            KeyKind::Rsa(bits) => RSA_BITS.contains(&bits),
+            _ => true,
+        }
 }
 
 /// What aws-lc verifies.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
-/// The OID 1.2.840.113549.1.1.1 with its tag.
-const RSA_ENCRYPTION: &[u8] = &[
-    0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01,
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::der;
+    use crate::key::RSA_ENCRYPTION;
 
     /// An RSA key whose modulus has so many bytes, all of them 0xc1.
     fn rsa(modulus_bytes: u16) -> Vec<u8> {

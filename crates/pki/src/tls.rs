@@ -1,67 +1,68 @@
 //! The rustls configurations: towards clients and towards members.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::server::{
-    ClientHello, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache,
-    StoresServerSessions,
-};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::server::{ProducesTickets, ServerSessionMemoryCache, StoresServerSessions};
+use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, ClientConfig, ServerConfig};
 
 use crate::credential::Credential;
 use crate::member::MemberVerifier;
 use crate::problem::PkiProblem;
+use crate::shown::ShownCredentials;
 use crate::store::TrustStore;
-use crate::verifier::{ClientCert, ClientVerifier, ListenerPolicy, OnInvalid};
+use crate::verifier::{ClientVerifier, ListenerPolicy};
 
 /// What [`client_config`] makes, for those that keep it and hand it on and know no TLS themselves.
 pub use rustls::ClientConfig as MemberTlsConfig;
 
-/// The keys of session tickets and the sessions of clients without tickets, one set for each listener policy.
+/// The keys of session tickets and the sessions of clients without tickets, one set for each listener and policy.
 ///
-/// A session carries the client's chain past the verifier, so a session made under one policy must mean nothing
-/// under another: that was CVE-2025-23419 (nginx) and CVE-2025-23048 (httpd). Keep one value for the life of the
-/// process: sessions then survive reloads, and are judged anew when resumed.
+/// A session carries the client's chain past the verifier, so a session made on one listener must mean nothing on
+/// another, nor under another policy of its own: that was CVE-2025-23419 (nginx) and CVE-2025-23048 (httpd). Keep one
+/// value for the life of the process: sessions then survive reloads, and are judged anew when resumed.
+#[derive(Default)]
 pub struct TicketKeys {
-    sets: Vec<(ListenerPolicy, SessionSet)>,
+    sets: Mutex<HashMap<(String, ListenerPolicy), SessionSet>>,
 }
 
+#[derive(Clone)]
 struct SessionSet {
     ticketer: Arc<dyn ProducesTickets>,
     sessions: Arc<dyn StoresServerSessions>,
 }
 
 impl TicketKeys {
-    /// Makes fresh keys; they are rotated every six hours.
-    ///
-    /// # Errors
-    /// No randomness to be had.
-    pub fn new() -> Result<Self, PkiProblem> {
-        let mut sets = Vec::new();
-        for client_cert in [ClientCert::Optional, ClientCert::Required] {
-            for on_invalid in [OnInvalid::Defer, OnInvalid::Abort] {
-                let policy = ListenerPolicy {
-                    client_cert,
-                    on_invalid,
-                };
-                let set = SessionSet {
-                    ticketer: aws_lc_rs::Ticketer::new().map_err(problem)?,
-                    sessions: ServerSessionMemoryCache::new(SERVER_SESSIONS_MAX),
-                };
-                sets.push((policy, set));
-            }
-        }
-        Ok(Self { sets })
+    /// Forgets the keys of listeners that are no more: one that is added later under such a name begins anew.
+    pub fn retain(&self, is_named: impl Fn(&str) -> bool) {
+        self.sets().retain(|(listener, _), _| is_named(listener));
     }
 
-    fn of(&self, policy: ListenerPolicy) -> Option<&SessionSet> {
-        let mut sets = self.sets.iter();
-        sets.find(|(known, _)| *known == policy).map(|(_, set)| set)
+    /// Those of a listener; fresh ones where it has none yet. They are rotated every six hours.
+    fn of(&self, listener: &str, policy: ListenerPolicy) -> Result<SessionSet, PkiProblem> {
+        match self.sets().entry((listener.to_owned(), policy)) {
+            Entry::Occupied(known) => Ok(known.get().clone()),
+            Entry::Vacant(vacant) => Ok(vacant.insert(SessionSet::new()?).clone()),
+        }
+    }
+
+    fn sets(&self) -> MutexGuard<'_, HashMap<(String, ListenerPolicy), SessionSet>> {
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SessionSet {
+    fn new() -> Result<Self, PkiProblem> {
+        Ok(Self {
+            ticketer: aws_lc_rs::Ticketer::new().map_err(problem)?,
+            sessions: ServerSessionMemoryCache::new(SERVER_SESSIONS_MAX),
+        })
     }
 }
 
@@ -71,52 +72,32 @@ impl fmt::Debug for TicketKeys {
     }
 }
 
-/// The configuration of a listener: TLS 1.2 and 1.3, HTTP/1.1, our order of ciphers, tickets of its policy alone.
-///
-/// The first credential is shown whose signature the client can check.
+/// The configuration of a listener: TLS 1.2 and 1.3, HTTP/1.1, our order of ciphers, tickets of its own.
 ///
 /// # Errors
-/// No credential, or one that rustls will not take.
+/// No randomness to be had, or a provider that rustls will not take.
 pub fn server_config(
+    listener: &str,
     verifier: Arc<ClientVerifier>,
-    credentials: &[Credential],
+    credentials: &Arc<ShownCredentials>,
     tickets: &TicketKeys,
 ) -> Result<Arc<ServerConfig>, PkiProblem> {
-    if credentials.is_empty() {
-        return Err(PkiProblem::Tls("no certificate to show to clients".into()));
-    }
-    let keys = credentials.iter().map(Credential::certified_key);
-    let sessions = tickets
-        .of(verifier.policy())
-        .ok_or_else(|| PkiProblem::Tls("no ticket keys for this policy".into()))?;
+    let sessions = tickets.of(listener, verifier.policy())?;
+    let credentials = Arc::clone(credentials);
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(problem)?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(Arc::new(FirstThatFits(keys.map(Arc::new).collect())));
+        .with_cert_resolver(credentials);
     config.ignore_client_order = true;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    config.ticketer = Arc::clone(&sessions.ticketer);
-    config.session_storage = Arc::clone(&sessions.sessions);
+    config.ticketer = sessions.ticketer;
+    config.session_storage = sessions.sessions;
     // An agent opens its connections one after the other, and each brings a new ticket.
     config.send_tls13_tickets = 1;
     // Early data can be replayed, and a catalog request is no harmless thing to replay.
     config.max_early_data_size = 0;
     Ok(Arc::new(config))
-}
-
-/// Shows the first certificate whose signature the client can check: with an ECDSA one before an RSA one, those that
-/// know no elliptic curves are served too.
-#[derive(Debug)]
-struct FirstThatFits(Vec<Arc<CertifiedKey>>);
-
-impl ResolvesServerCert for FirstThatFits {
-    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let known = hello.signature_schemes();
-        let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(known).is_some();
-        // Where none fits, the handshake ends with the alert that says so.
-        self.0.iter().find(fits).or_else(|| self.0.first()).cloned()
-    }
 }
 
 /// The configuration for members: verified against bundle and CRLs of `trust`, by the name that is dialled.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use identity::{ClientIdentity, Reason};
 use pki::{
-    ClientCert, ClientVerifier, Credential, ListenerPolicy, OnInvalid, TicketKeys, TrustSettings,
-    TrustStore, handshake_reason, server_config,
+    ClientCert, ClientVerifier, Credential, ListenerPolicy, OnInvalid, ShownCredentials,
+    TicketKeys, TrustSettings, TrustStore, handshake_reason, server_config,
 };
 use rcgen::{CustomExtension, ExtendedKeyUsagePurpose, KeyPair, SigningKey, date_time_ymd};
 use rustls::client::Resumption;
@@ -246,7 +246,7 @@ impl Front {
             trust: Arc::new(Mutex::new(Arc::new(store))),
             puppet,
             credential,
-            tickets: TicketKeys::new().unwrap(),
+            tickets: TicketKeys::default(),
         }
     }
 
@@ -270,8 +270,9 @@ impl Front {
         let verifier =
             ClientVerifier::new(policy, Arc::new(move || Arc::clone(&trust.lock().unwrap())));
         let config = server_config(
+            "agents",
             Arc::new(verifier),
-            std::slice::from_ref(&self.credential),
+            &Arc::new(ShownCredentials::new([&self.credential]).unwrap()),
             &self.tickets,
         );
         let mut config = (*config.unwrap()).clone();

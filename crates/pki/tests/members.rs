@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use identity::Reason;
 use pki::{
-    ClientVerifier, Credential, ListenerPolicy, MemberError, Named, TicketKeys, TrustSettings,
-    TrustStore, client_config, server_config,
+    ClientVerifier, Credential, ListenerPolicy, MemberError, Named, ShownCredentials, TicketKeys,
+    TrustSettings, TrustStore, client_config, server_config,
 };
 use rcgen::{ExtendedKeyUsagePurpose, SanType};
 use rustls::{
@@ -246,9 +246,10 @@ fn member(puppet: &Puppet, leaf: &Leaf) -> Arc<ServerConfig> {
         Arc::new(move || Arc::clone(&trust)),
     );
     let config = server_config(
+        "agents",
         Arc::new(verifier),
-        &[credential(leaf)],
-        &TicketKeys::new().unwrap(),
+        &Arc::new(ShownCredentials::new([&credential(leaf)]).unwrap()),
+        &TicketKeys::default(),
     );
     let mut config = (*config.unwrap()).clone();
     config.time_provider = Arc::new(Fixed);

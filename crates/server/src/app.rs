@@ -156,7 +156,7 @@ impl Told {
 
 /// Everything up to the first accepted connection. What can fail comes before it.
 async fn start(options: &Options) -> Result<(Arc<App>, UnixListener, Told), StartError> {
-    let lasting = Lasting::new().map_err(io::Error::other)?;
+    let lasting = Lasting::default();
     let loaded = files::load(options).map_err(StartError::Config)?;
     let prepared = prepare(loaded, 1, &lasting, None).map_err(StartError::Config)?;
     let facts = crate::checked::facts(&prepared);

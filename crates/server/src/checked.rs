@@ -1,5 +1,7 @@
 //! `check` and `config show`: what a start would do, short of binding.
 
+use std::collections::BTreeSet;
+
 use config::Report;
 use rustls_pki_types::UnixTime;
 
@@ -40,34 +42,18 @@ pub fn effective(options: &Options, defaults: bool) -> Result<String, Report> {
 
 pub(crate) fn prepared(options: &Options) -> Result<Prepared, Report> {
     let loaded = files::load(options)?;
-    let lasting = Lasting::new().map_err(|error| {
-        let mut report =
-            Report::unreadable(&loaded.report.file, &std::io::Error::other("no randomness"));
-        report.fail("", &error, &[]);
-        report
-    })?;
-    prepare(loaded, 1, &lasting, None)
+    prepare(loaded, 1, &Lasting::default(), None)
 }
 
 /// The names the certificates are good for, and the CRLs that clients are judged by.
 pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
     let mut facts = Vec::new();
-    for (credential, files) in prepared
-        .credentials
-        .iter()
-        .zip(&prepared.config.certificates)
-    {
-        facts.push(format!(
-            "certificate {} ({}) is good for {}",
-            files.chain.display(),
-            credential.subject(),
-            if credential.names().is_empty() {
-                "no name at all".to_owned()
-            } else {
-                credential.names().join(", ")
-            }
-        ));
+    for listener in &prepared.config.listeners {
+        facts.extend(certificates(prepared, &listener.name));
     }
+    // Most listeners show the same.
+    let mut told = BTreeSet::new();
+    facts.retain(|fact| told.insert(fact.clone()));
     let status = prepared.generation.trust.status(UnixTime::now());
     for crl in &status.crls {
         facts.push(format!(
@@ -100,4 +86,29 @@ pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
         ));
     }
     facts
+}
+
+/// What a listener shows: who, by what kind of key, for which names.
+fn certificates(prepared: &Prepared, listener: &str) -> Vec<String> {
+    let config = &prepared.config;
+    let own = match config.listener_certificates.contains_key(listener) {
+        true => format!(" on listener {listener}"),
+        false => String::new(),
+    };
+    let shown = config
+        .certificates_of(listener)
+        .filter_map(|(_, files)| Some((files, prepared.credentials.get(files)?)));
+    let told = shown.map(|(files, credential)| {
+        let names = match credential.names() {
+            [] => "no name at all".to_owned(),
+            names => names.join(", "),
+        };
+        format!(
+            "certificate {} ({}, {}) is good for {names}{own}",
+            files.chain.display(),
+            credential.subject(),
+            credential.key_kind(),
+        )
+    });
+    told.collect()
 }

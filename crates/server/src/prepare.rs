@@ -9,13 +9,17 @@ use arc_swap::ArcSwap;
 use balancing::{Pool, Registry};
 use config::{Config, Credential, Loaded, MemberTls, Report};
 use listener::ListenerTls;
-use pki::{ClientVerifier, Fingerprint, ListenerPolicy, Named, PkiProblem, TicketKeys, TrustStore};
+use pki::{
+    ClientVerifier, Fingerprint, ListenerPolicy, Named, PkiProblem, ShownCredentials, TicketKeys,
+    TrustStore,
+};
 use proxy::{Generation, PoolRuntime};
 
 use telemetry::Metrics;
 use upstream::{Connector, ConnectorSpec, Scheme, Slots};
 
 /// What lives as long as the process and outlasts every generation.
+#[derive(Default)]
 pub(crate) struct Lasting {
     pub(crate) registry: Registry,
     pub(crate) metrics: Arc<Metrics>,
@@ -31,7 +35,8 @@ pub(crate) struct Prepared {
     pub(crate) generation: Generation,
     pub(crate) config: Config,
     pub(crate) fingerprint: Fingerprint,
-    pub(crate) credentials: Vec<pki::Credential>,
+    /// What listeners show, each once.
+    pub(crate) credentials: Credentials,
     /// When the agent's own CRL was last written, where that is what is judged by.
     pub(crate) agents_copy: Option<std::time::SystemTime>,
     pub(crate) report: Report,
@@ -49,16 +54,6 @@ pub(crate) struct PreparedTls {
 }
 
 impl Lasting {
-    pub(crate) fn new() -> Result<Self, PkiProblem> {
-        Ok(Self {
-            registry: Registry::default(),
-            metrics: Arc::default(),
-            tickets: TicketKeys::new()?,
-            slots: Mutex::default(),
-            cell: Arc::default(),
-        })
-    }
-
     fn slots(&self, pool: &str, address: &str) -> Arc<Slots> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(
@@ -75,6 +70,7 @@ impl Lasting {
 
     /// Forgets counts of members that no configuration names and that have no connection left.
     pub(crate) fn forget(&self, named: &Config) {
+        let listeners = &named.listeners;
         let named = |pool: &str, address: &str| {
             named
                 .pools
@@ -82,6 +78,8 @@ impl Lasting {
                 .any(|p| p.pool.name == pool && p.pool.members.iter().any(|m| m.address == address))
         };
         self.registry.retain(named);
+        self.tickets
+            .retain(|name| listeners.iter().any(|listener| listener.name == name));
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.retain(|(pool, address), slots| named(pool, address) || slots.open() > 0);
     }
@@ -136,17 +134,7 @@ pub(crate) fn prepare(
         previous.map(|(_, g)| &*g.trust),
     );
     let trust = problems.each(config::trust_key, trust);
-    let credentials: Vec<_> = config
-        .certificates
-        .iter()
-        .enumerate()
-        .filter_map(|(index, files)| {
-            problems.one(
-                &format!("tls.certificates[{index}]"),
-                materials.credential(files),
-            )
-        })
-        .collect();
+    let credentials = problems.credentials(&config, &materials);
     let known = previous.map_or(&[][..], |(foundation, _)| &foundation.member_tls);
     let member_tls = problems.member_tls(&config, &materials, known);
     let pools = problems.pools(
@@ -177,7 +165,7 @@ pub(crate) fn prepare(
     for warning in trust
         .warnings()
         .iter()
-        .chain(credentials.iter().flat_map(|c| c.warnings()))
+        .chain(credentials.values().flat_map(|c| c.warnings()))
     {
         report.warn("trust", warning);
     }
@@ -292,6 +280,9 @@ impl Materials<'_> {
     }
 }
 
+/// Credentials by the files that they were read from.
+pub(crate) type Credentials = BTreeMap<Credential, pki::Credential>;
+
 /// Where problems of building are gathered.
 struct Problems<'a>(&'a mut Report);
 
@@ -314,6 +305,42 @@ impl Problems<'_> {
         result
             .map_err(|problems| problems.into_iter().for_each(tell))
             .ok()
+    }
+
+    /// What listeners show to clients, each once.
+    fn credentials(&mut self, config: &Config, materials: &Materials<'_>) -> Credentials {
+        let mut credentials = Credentials::new();
+        for listener in &config.listeners {
+            for (key, files) in config.certificates_of(&listener.name) {
+                if credentials.contains_key(files) {
+                    continue;
+                }
+                let read = self.one(&key, materials.credential(files));
+                credentials.extend(read.map(|credential| (files.clone(), credential)));
+            }
+        }
+        credentials
+    }
+
+    /// The credentials of one listener; none where one of them is not right, which has been told.
+    fn shown(
+        &mut self,
+        config: &Config,
+        settings: &listener::Settings,
+        credentials: &Credentials,
+    ) -> Option<Arc<ShownCredentials>> {
+        let named = config.certificates_of(&settings.name);
+        let read: Option<Vec<_>> = named.map(|(_, files)| credentials.get(files)).collect();
+        let key = format!("listeners.{}", settings.name);
+        let shown = self.one(&key, ShownCredentials::new(read?))?;
+        if settings.sni_strict && shown.are_nameless() {
+            let nobody = PkiProblem::Tls(
+                "`sni_strict` serves by name alone, and no certificate has a subjectAltName: nobody would be served"
+                    .into(),
+            );
+            return self.one(&key, Err(nobody));
+        }
+        Some(Arc::new(shown))
     }
 
     /// TLS towards the members of all pools, each kind once; that of `previous` where nothing it rests on has changed.
@@ -440,7 +467,7 @@ impl Problems<'_> {
     fn listeners(
         &mut self,
         config: &Config,
-        credentials: &[pki::Credential],
+        credentials: &Credentials,
         trust: &Arc<TrustStore>,
         lasting: &Lasting,
     ) -> HashMap<Arc<str>, Arc<ListenerTls>> {
@@ -469,16 +496,18 @@ impl Problems<'_> {
                 }),
             )
             .hinting(&hints);
-            let key = format!("listeners.{}", settings.name);
-            if let Some(tls) = self.one(
-                &key,
-                pki::server_config(Arc::new(verifier), credentials, &lasting.tickets),
-            ) {
+            let Some(credentials) = self.shown(config, settings, credentials) else {
+                continue;
+            };
+            let (name, tickets) = (&settings.name, &lasting.tickets);
+            let tls = pki::server_config(name, Arc::new(verifier), &credentials, tickets);
+            if let Some(tls) = self.one(&format!("listeners.{name}"), tls) {
                 listeners.insert(
                     Arc::from(settings.name.as_str()),
                     Arc::new(ListenerTls {
                         settings: settings.clone(),
                         tls,
+                        credentials,
                     }),
                 );
             }

@@ -279,7 +279,8 @@ impl Changes {
         };
         note(old.listeners != new.listeners, "listeners".to_owned());
         note(
-            old.certificates != new.certificates,
+            (&old.certificates, &old.listener_certificates)
+                != (&new.certificates, &new.listener_certificates),
             "certificates named".to_owned(),
         );
         note(

@@ -16,7 +16,7 @@ use std::{
 use rustls::{
     AlertDescription, ClientConfig, ClientConnection, HandshakeKind, RootCertStore,
     SignatureScheme, StreamOwned, SupportedProtocolVersion,
-    client::ResolvesClientCert,
+    client::{ResolvesClientCert, Resumption, Tls12Resumption, WebPkiServerVerifier},
     crypto::CryptoProvider,
     sign::CertifiedKey,
     version::{TLS12, TLS13},
@@ -26,6 +26,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject
 use crate::{
     ca::Credential,
     message::{Body, Headers, Interim, MessageReader, Response, response_framing, response_head},
+    offering::Offering,
     socket::Socket,
 };
 
@@ -107,6 +108,9 @@ pub struct Client {
     key: Option<Arc<CertifiedKey>>,
     versions: Vec<&'static SupportedProtocolVersion>,
     provider: Arc<CryptoProvider>,
+    /// Signatures it says it can check; none: all that the provider can.
+    schemes: Vec<SignatureScheme>,
+    tls12_resumption: Tls12Resumption,
     tls: Option<Arc<ClientConfig>>,
     timeout: Duration,
     receive_buffer: Option<usize>,
@@ -149,6 +153,8 @@ impl Client {
             key,
             versions: vec![&TLS13, &TLS12],
             provider: provider(),
+            schemes: Vec::new(),
+            tls12_resumption: Tls12Resumption::SessionIdOrTickets,
             tls: None,
             timeout: READ_TIMEOUT,
             receive_buffer: None,
@@ -167,6 +173,8 @@ impl Client {
             key: None,
             versions: Vec::new(),
             provider: provider(),
+            schemes: Vec::new(),
+            tls12_resumption: Tls12Resumption::SessionIdOrTickets,
             tls: None,
             timeout: READ_TIMEOUT,
             receive_buffer: None,
@@ -205,6 +213,18 @@ impl Client {
                 .is_some_and(|name| name.contains("ECDHE_RSA"))
         });
         self.provider = Arc::new(provider);
+        self.tls12()
+    }
+
+    /// Says that it can check these signatures alone.
+    pub fn checking(mut self, schemes: &[SignatureScheme]) -> Self {
+        self.schemes = schemes.to_vec();
+        self.configured()
+    }
+
+    /// Resumes TLS 1.2 sessions by their id, as clients that take no tickets do.
+    pub fn without_tickets(mut self) -> Self {
+        self.tls12_resumption = Tls12Resumption::SessionIdOnly;
         self.tls12()
     }
 
@@ -363,14 +383,30 @@ impl Client {
     fn configured(mut self) -> Self {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&self.versions)
-            .expect("the provider has TLS 1.2 and 1.3")
-            .with_root_certificates(Arc::clone(&self.roots));
-        let config = match &self.key {
+            .expect("the provider has TLS 1.2 and 1.3");
+        let roots = Arc::clone(&self.roots);
+        let builder = match self.schemes.is_empty() {
+            true => builder.with_root_certificates(roots),
+            false => builder
+                .dangerous()
+                .with_custom_certificate_verifier(self.offering(roots)),
+        };
+        let mut config = match &self.key {
             Some(key) => builder.with_client_cert_resolver(Arc::new(Always(Arc::clone(key)))),
             None => builder.with_no_client_auth(),
         };
+        config.resumption = Resumption::default().tls12_resumption(self.tls12_resumption);
         self.tls = Some(Arc::new(config));
         self
+    }
+
+    fn offering(&self, roots: Arc<RootCertStore>) -> Arc<Offering> {
+        let provider = Arc::clone(&self.provider);
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider);
+        Arc::new(Offering {
+            verifier: verifier.build().expect("a bundle of a test has a CA"),
+            schemes: self.schemes.clone(),
+        })
     }
 }
 

@@ -25,6 +25,7 @@ mod enrolment;
 mod log;
 mod message;
 mod metrics;
+mod offering;
 mod port;
 mod proxy;
 mod reply;

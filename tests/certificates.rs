@@ -1,0 +1,300 @@
+//! Several certificates and several listeners: which certificate is shown to whom, and that nothing passes from one
+//! listener to another.
+
+use rustls::{AlertDescription, SignatureScheme};
+use testkit::{Ca, Client, Credential, PortLock, Proxy, ProxyBuilder};
+
+use crate::support::{BINARY, fixtures};
+
+#[test]
+fn a_name_is_answered_with_its_certificate_and_an_unknown_one_with_the_first() {
+    let ca = Ca::new();
+    let first = ca.server("front.example.com");
+    let wild = ca.leaf("sites").dns("*.sites.example.com").issue();
+    let exact = ca.leaf("one.sites.example.com").issue();
+    let proxy = estate(&ca)
+        .with(&tls(&["first", "wild", "exact"]))
+        .files(&[("first", &first), ("wild", &wild), ("exact", &exact)])
+        .start();
+    for version in [Client::tls12, Client::tls13] {
+        let client = version(proxy.client(None));
+        for (name, shown) in [
+            ("front.example.com", &first),
+            ("puppet", &first),
+            ("FRONT.Example.com", &first),
+            ("two.sites.example.com", &wild),
+            ("Two.SITES.example.com", &wild),
+            // Under its own name, though the wildcard stands before it.
+            ("one.sites.example.com", &exact),
+            // An address is no name that a client could ask for.
+            ("127.0.0.1", &first),
+        ] {
+            let connection = client.clone().server_name(name).connect();
+            let connection = connection.unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(connection.peer_certificates()[0], shown.cert_der, "{name}");
+        }
+        for name in [
+            "unknown.example.com",
+            "sites.example.com",
+            "a.b.sites.example.com",
+        ] {
+            let client = client.clone().server_name(name);
+            let error = client.connect().err().expect("not its name").to_string();
+            assert!(error.contains("\"front.example.com\""), "{name}: {error}");
+        }
+    }
+}
+
+#[test]
+fn for_one_name_the_clients_signature_algorithms_decide() {
+    let ca = Ca::new();
+    let ecdsa = ca.leaf("puppet.lab.test").issue();
+    let rsa = rsa();
+    let other = ca.server("other");
+    let certificates = [("other", &other), ("ecdsa", &ecdsa), ("rsa", &rsa)];
+    let proxy = estate(&ca)
+        .with(&tls(&["other", "ecdsa", "rsa"]))
+        .files(&certificates)
+        .start();
+    let bundle = ca.bundle_pem() + &fixtures::text("ca-bundle.pem");
+    let client = Client::new(proxy.address(), &bundle, None).server_name("puppet.lab.test");
+    let both = [ECDSA, RSA].concat();
+    for version in [Client::tls12, Client::tls13] {
+        for (schemes, shown) in [(ECDSA, &ecdsa), (RSA, &rsa), (&both, &ecdsa)] {
+            let client = version(client.clone()).checking(schemes);
+            let connection = client.connect();
+            let connection = connection.unwrap_or_else(|error| panic!("{schemes:?}: {error}"));
+            assert_eq!(connection.peer_certificates()[0], shown.cert_der);
+        }
+        // A certificate of another name would be of no use to it.
+        let lost = version(client.clone().server_name("other")).checking(RSA);
+        let alert = lost.connect().err().and_then(|error| error.alert());
+        assert_eq!(alert, Some(AlertDescription::HandshakeFailure));
+    }
+}
+
+#[test]
+fn a_strict_listener_refuses_names_that_it_does_not_know() {
+    let ca = Ca::new();
+    let proxy = estate(&ca).listener("sni_strict = true").start();
+    for version in [Client::tls12, Client::tls13] {
+        let client = version(proxy.client(Some(&ca.agent("web01"))));
+        assert_eq!(client.get("/nowhere").status, 404);
+        let shouted = client.clone().server_name("PUPPET");
+        assert_eq!(shouted.get("/nowhere").status, 404);
+        for (name, alert) in [
+            ("unknown.example.com", AlertDescription::UnrecognisedName),
+            ("puppet.example.com", AlertDescription::UnrecognisedName),
+            // An address: the client asks for no name at all.
+            ("127.0.0.1", AlertDescription::MissingExtension),
+        ] {
+            let error = client.clone().server_name(name).connect().err();
+            assert_eq!(error.and_then(|error| error.alert()), Some(alert), "{name}");
+        }
+    }
+    let told = |reason: &str, words: &str| {
+        proxy.wait_for_record(|record| {
+            record["reason"] == reason
+                && record["cause"]
+                    .as_str()
+                    .is_some_and(|cause| cause.contains(words))
+        })
+    };
+    let record = told("unrecognized-name", "unknown.example.com");
+    assert_eq!(record["status"], serde_json::Value::Null);
+    told("no-server-name", "no server name");
+    proxy.wait_for_metric(
+        "proscenium_handshakes_total",
+        &[("listener", "agents"), ("result", "refused")],
+        6.0,
+    );
+    // What is no TLS is told as before.
+    let mut noise = Client::plain(proxy.address()).connect().expect("connects");
+    noise.send_raw(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
+    noise.read_to_close();
+    proxy.wait_for_record(|record| record["reason"] == "not-tls");
+    // A reload relaxes it.
+    proxy.edit_config("sni_strict = true", "sni_strict = false");
+    proxy.reload_applied();
+    let client = proxy.client(None).server_name("127.0.0.1");
+    assert!(client.connect().is_ok());
+}
+
+#[test]
+fn serving_by_name_alone_without_a_name_is_an_error() {
+    let ca = Ca::new();
+    let nameless = ca.leaf("puppet").without_san().issue();
+    let refused = estate(&ca)
+        .credential(&nameless)
+        .listener("sni_strict = true")
+        .check();
+    assert_eq!(refused.code, Some(78), "{}", refused.stdout);
+    for words in ["listeners.agents", "sni_strict", "nobody would be served"] {
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn check_tells_each_certificate_with_its_names_and_its_kind_of_key() {
+    let ca = Ca::new();
+    let (ecdsa, rsa, nameless) = (
+        ca.leaf("a.example.com").dns("b.example.com").issue(),
+        rsa(),
+        ca.leaf("old").without_san().issue(),
+    );
+    let port = PortLock::take().free();
+    let own = format!(
+        "[listeners.others]\naddress = \"127.0.0.1:{port}\"\n{}",
+        list(&["nameless"])
+    );
+    let checked = estate(&ca)
+        .with(&tls(&["ecdsa", "rsa"]))
+        .with(&own)
+        .files(&[("ecdsa", &ecdsa), ("rsa", &rsa), ("nameless", &nameless)])
+        .check();
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    for words in [
+        "ecdsa.pem (CN=a.example.com, ECDSA P-256) is good for a.example.com, b.example.com\n",
+        "rsa.pem (CN=puppet.lab.test, RSA 4096) is good for puppet, puppet.lab.test\n",
+        "nameless.pem (CN=old, ECDSA P-256) is good for no name at all on listener others\n",
+    ] {
+        assert!(checked.stdout.contains(words), "{words}{}", checked.stdout);
+    }
+}
+
+#[test]
+fn a_listener_shows_its_own_certificates_and_a_reload_swaps_them() {
+    let ca = Ca::new();
+    let (first, own, renewed) = (ca.server("first"), ca.server("own"), ca.server("own"));
+    let port = PortLock::take().free();
+    let others = format!(
+        "[listeners.others]\naddress = \"127.0.0.1:{port}\"\n{}",
+        list(&["own"])
+    );
+    let proxy = estate(&ca)
+        .with(&tls(&["first"]))
+        .with(&others)
+        .files(&[("first", &first), ("own", &own)])
+        .start();
+    let shown = |client: Client| {
+        let connection = client.forgetful().connect().expect("connects");
+        connection.peer_certificates().remove(0)
+    };
+    let agents = proxy.client(None);
+    let others = proxy.client(None).at(([127, 0, 0, 1], port).into());
+    assert_eq!(shown(agents.clone()), first.cert_der);
+    assert_eq!(shown(others.clone()), own.cert_der);
+    proxy.write("own.pem", &renewed.cert_pem, 0o644);
+    proxy.write("own.key", &renewed.key_pem, 0o640);
+    proxy.reload_applied();
+    assert_eq!(shown(agents), first.cert_der);
+    assert_eq!(shown(others.clone()), renewed.cert_der);
+    // A key that does not fit changes nothing, and is told under the listener's name.
+    proxy.write("own.key", &own.key_pem, 0o640);
+    let refused = proxy.reload();
+    assert_eq!(refused["result"], "refused");
+    let report = refused["report"].as_str().unwrap_or_default();
+    assert!(
+        report.contains("listeners.others.certificates[0]"),
+        "{report}"
+    );
+    assert_eq!(shown(others), renewed.cert_der);
+    let effective = proxy.command(&["config", "show"], &[]);
+    assert_eq!(effective.code, Some(78), "{}", effective.stdout);
+    proxy.write("own.key", &renewed.key_pem, 0o640);
+    let effective = proxy.command(&["config", "show"], &[]);
+    assert!(
+        effective.stdout.contains("own.key\" }]"),
+        "{}",
+        effective.stdout
+    );
+}
+
+#[test]
+fn no_session_of_one_listener_is_resumed_on_another() {
+    let ca = Ca::new();
+    let (twin, strict) = two_ports();
+    let proxy = estate(&ca)
+        .with(&format!("[listeners.twin]\naddress = \"127.0.0.1:{twin}\""))
+        .with(&format!(
+            "[listeners.strict]\naddress = \"127.0.0.1:{strict}\"\nclient_cert = \"required\""
+        ))
+        .start();
+    let agent = ca.agent("web01");
+    for version in [Client::tls12, Client::tls13, Client::without_tickets] {
+        for (credential, let_in) in [(None, false), (Some(&agent), true)] {
+            let client = version(proxy.client(credential));
+            // Tickets come with the first answer.
+            client.get("/nowhere");
+            let again = client.connect().expect("connects");
+            assert!(again.resumed(), "sessions are resumed at all");
+            // The same policy, and yet another listener.
+            let elsewhere = client.clone().at(([127, 0, 0, 1], twin).into());
+            let full = elsewhere.connect().expect("connects");
+            assert!(!full.resumed(), "not on another listener");
+            client.get("/nowhere");
+            let elsewhere = client.at(([127, 0, 0, 1], strict).into());
+            match elsewhere.connect() {
+                Ok(connection) => assert!(!connection.resumed(), "not under another policy"),
+                Err(error) => assert!(!let_in, "{error}"),
+            }
+            let met = elsewhere.try_request("GET", "/nowhere", &[], b"");
+            assert_eq!(met.is_ok(), let_in, "{met:?}");
+        }
+    }
+}
+
+/// The fixtures' RSA certificate of `puppet` and `puppet.lab.test`.
+fn rsa() -> Credential {
+    Credential::from_pem(
+        "puppet.lab.test",
+        &fixtures::text("server.pem"),
+        &fixtures::text("server.key"),
+    )
+}
+
+/// A proxy whose members are nowhere.
+fn estate(ca: &Ca) -> ProxyBuilder {
+    Proxy::new(ca, BINARY)
+        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+        .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+}
+
+/// Two free ports; the lock is let go of, since a start takes it.
+fn two_ports() -> (u16, u16) {
+    let ports = PortLock::take();
+    (ports.free(), ports.free())
+}
+
+/// `[tls]` with these certificates.
+fn tls(names: &[&str]) -> String {
+    format!("[tls]\n{}", list(names))
+}
+
+fn list(names: &[&str]) -> String {
+    let entry =
+        |name: &&str| format!("{{ chain = \"{{dir}}/{name}.pem\", key = \"{{dir}}/{name}.key\" }}");
+    let entries: Vec<_> = names.iter().map(entry).collect();
+    format!("certificates = [{}]", entries.join(", "))
+}
+
+trait Files {
+    /// Writes each credential as `NAME.pem` and `NAME.key`.
+    fn files(self, credentials: &[(&str, &Credential)]) -> Self;
+}
+
+impl Files for ProxyBuilder {
+    fn files(self, credentials: &[(&str, &Credential)]) -> Self {
+        credentials.iter().fold(self, |proxy, (name, credential)| {
+            proxy
+                .file(&format!("{name}.pem"), &credential.chain_pem(), 0o644)
+                .file(&format!("{name}.key"), &credential.key_pem, 0o640)
+        })
+    }
+}
+
+const ECDSA: &[SignatureScheme] = &[SignatureScheme::ECDSA_NISTP256_SHA256];
+const RSA: &[SignatureScheme] = &[
+    SignatureScheme::RSA_PSS_SHA256,
+    SignatureScheme::RSA_PKCS1_SHA256,
+];
