@@ -324,7 +324,7 @@ pub(crate) enum ResponseFault {
 #[derive(Debug)]
 pub(crate) struct ResponseBody {
     source: Source,
-    exchanged: Option<Exchanged>,
+    exchanged: Option<Box<Exchanged>>,
 }
 
 /// Where a response's body comes from.
@@ -337,15 +337,15 @@ enum Source {
 }
 
 impl ResponseBody {
-    pub(crate) fn local(text: Bytes, exchanged: Exchanged) -> Self {
+    pub(crate) fn local(text: Bytes, exchanged: Box<Exchanged>) -> Self {
         Self::new(Source::Local((!text.is_empty()).then_some(text)), exchanged)
     }
 
-    pub(crate) fn member(incoming: Incoming, idle: Duration, exchanged: Exchanged) -> Self {
+    pub(crate) fn member(incoming: Incoming, idle: Duration, exchanged: Box<Exchanged>) -> Self {
         Self::new(Source::Member(incoming, IdleLimit::new(idle)), exchanged)
     }
 
-    fn new(source: Source, exchanged: Exchanged) -> Self {
+    fn new(source: Source, exchanged: Box<Exchanged>) -> Self {
         let mut body = Self {
             source,
             exchanged: Some(exchanged),

@@ -54,7 +54,9 @@ pub(crate) struct Exchanged {
     conn: Rc<Conn>,
     generation: Arc<Generation>,
     began: Instant,
-    record: Option<Box<AccessRecord>>,
+    record: AccessRecord,
+    /// The record was sent.
+    told: bool,
     metrics: Option<RequestMetrics>,
     method: Method,
     last: bool,
@@ -72,7 +74,7 @@ impl Exchanged {
         began: Instant,
         (head, incoming): (&request::Parts, Incoming),
         request_id: &RequestId,
-    ) -> Self {
+    ) -> Box<Self> {
         let mut record = AccessRecord::new(
             SystemTime::now(),
             Arc::clone(&conn.downstream.listener),
@@ -90,9 +92,11 @@ impl Exchanged {
         if requests == 0 {
             record.times.handshake = Some(conn.downstream.tls.took);
         }
-        Self {
+        // In a box: it is handed on from the request's task to the response's body, and is large.
+        Box::new(Self {
             began,
-            record: Some(Box::new(record)),
+            record,
+            told: false,
             metrics: None,
             method: head.method.clone(),
             last: false,
@@ -103,13 +107,23 @@ impl Exchanged {
             worker: Rc::clone(worker),
             conn: Rc::clone(conn),
             generation: Arc::clone(generation),
-        }
+        })
+    }
+
+    /// When its head was whole.
+    pub(crate) fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// What the calendar said then.
+    pub(crate) fn when(&self) -> SystemTime {
+        self.record.when
     }
 
     /// Notes who asks.
     pub(crate) fn identified(&mut self, standing: &Standing) {
         self.last |= self.conn.outstayed(standing);
-        let record = self.record_mut();
+        let record = &mut self.record;
         record.verdict = Some(Arc::clone(&standing.verdict));
         record.certname = standing.certname.clone();
     }
@@ -126,7 +140,7 @@ impl Exchanged {
         ));
         self.idle_timeout = pool.settings.idle_timeout;
         let route = Arc::clone(&plan.route.name);
-        let record = self.record_mut();
+        let record = &mut self.record;
         record.route = Some(route);
         record.class = Some(plan.endpoint.class.as_str());
         record.pool = Some(name);
@@ -146,7 +160,7 @@ impl Exchanged {
 
     /// Notes an attempt.
     pub(crate) fn attempted(&mut self, member: &Arc<str>, metrics: &PoolMetrics) {
-        let record = self.record_mut();
+        let record = &mut self.record;
         record.attempts += 1;
         record.member = Some(Arc::clone(member));
         if record.attempts > 1 {
@@ -156,7 +170,7 @@ impl Exchanged {
 
     /// Notes how long a new connection took.
     pub(crate) fn connected(&mut self, took: Option<Duration>) {
-        self.record_mut().times.connect = took;
+        self.record.times.connect = took;
     }
 
     /// How long a body of its pool may stand still.
@@ -167,7 +181,7 @@ impl Exchanged {
     /// Notes the head of a member's response.
     pub(crate) fn answered(&mut self, status: StatusCode) {
         let took = self.began.elapsed();
-        let record = self.record_mut();
+        let record = &mut self.record;
         record.status = Some(status.as_u16());
         record.times.first_byte = Some(took);
     }
@@ -198,7 +212,7 @@ impl Exchanged {
             }
         }
         let gone = matches!(error, ProxyError::Body(BodyFault::Gone));
-        let record = self.record_mut();
+        let record = &mut self.record;
         // What is said to a client that has gone is said to nobody.
         record.status = (!gone).then_some(status.as_u16());
         record.reason = error.reason();
@@ -209,9 +223,7 @@ impl Exchanged {
 
     /// Counts bytes of the response's body.
     pub(crate) fn sent(&mut self, bytes: usize) {
-        if let Some(record) = &mut self.record {
-            record.bytes_out += bytes as u64;
-        }
+        self.record.bytes_out += bytes as u64;
     }
 
     /// Whether it asked for the head alone.
@@ -227,19 +239,20 @@ impl Exchanged {
     }
 
     /// The end. The connection to the member is kept only if both bodies have ended.
-    pub(crate) fn end(mut self, by: EndedBy) {
+    pub(crate) fn end(mut self: Box<Self>, by: EndedBy) {
         self.lease = None;
         let lent = self.lent.take();
+        let now = Instant::now();
         if by == EndedBy::Completion {
             match self.upload.rest() {
-                None => lent.into_iter().for_each(Lent::give_back),
+                None => lent.into_iter().for_each(|lent| lent.give_back(now)),
                 Some(rest) => {
                     drop(lent);
                     self.discard(rest);
                 }
             }
         }
-        self.finish(by);
+        self.finish(by, now);
     }
 
     /// Reads and drops what the client still sends, so that it gets to see the answer. A client that waits for
@@ -267,11 +280,10 @@ impl Exchanged {
         });
     }
 
-    fn finish(&mut self, by: EndedBy) {
-        let Some(mut record) = self.record.take() else {
-            return;
-        };
-        let total = self.began.elapsed();
+    fn finish(&mut self, by: EndedBy, now: Instant) {
+        self.told = true;
+        let total = now.saturating_duration_since(self.began);
+        let record = &mut self.record;
         if by == EndedBy::MemberIdle {
             self.conn.metrics.limit(Limit::BodyTimeout);
         }
@@ -308,23 +320,21 @@ impl Exchanged {
                 .request("-", "-", class)
                 .finished(status, total);
         }
-        self.worker.shared.sink.send(record);
-        self.conn.activity.enter_at(Stage::Idle, self.began + total);
-    }
-
-    fn record_mut(&mut self) -> &mut AccessRecord {
-        self.record
-            .as_mut()
-            .expect("the record is taken only at the end")
+        self.worker.sink.send(record);
+        self.conn.activity.enter_at(Stage::Idle, now);
     }
 }
 
 impl Drop for Exchanged {
     fn drop(&mut self) {
-        self.finish(match self.conn.broken_off.get() {
+        if self.told {
+            return;
+        }
+        let by = match self.conn.broken_off.get() {
             Some(reason) => EndedBy::Us(reason),
             None => EndedBy::Client,
-        });
+        };
+        self.finish(by, Instant::now());
     }
 }
 
@@ -389,7 +399,7 @@ pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
         .metrics
         .request("-", "-", "-")
         .finished(status.as_u16(), Duration::ZERO);
-    worker.shared.sink.send(Box::new(record));
+    worker.sink.send(&record);
 }
 
 /// Counts a listener's limit that somebody now waits at.
@@ -430,5 +440,5 @@ pub(crate) fn handshake_ended(worker: &Worker, listener: &str, ended: &Handshake
         handshake: Some(ended.took),
         ..Times::default()
     };
-    worker.shared.sink.send(Box::new(record));
+    worker.sink.send(&record);
 }

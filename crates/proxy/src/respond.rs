@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Response, StatusCode, Version,
+    HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version,
     header::{
         ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER,
         TRANSFER_ENCODING,
@@ -38,7 +38,7 @@ struct Text {
 pub(crate) fn to_response(
     worker: &Worker,
     error: &ProxyError,
-    mut exchanged: Exchanged,
+    mut exchanged: Box<Exchanged>,
 ) -> Response<ResponseBody> {
     let Text {
         status,
@@ -220,8 +220,11 @@ pub(crate) fn from_member(
     frame_once(&mut head.headers);
     upstream::hop_by_hop(&mut head.headers);
     // What is said upstream of a client is nobody's business downstream.
-    for name in [&X_CLIENT_VERIFY, &X_CLIENT_DN, &X_CLIENT_CERT] {
-        head.headers.remove(name);
+    let told = |name: &HeaderName| name.as_str().starts_with("x-client-");
+    if head.headers.keys().any(told) {
+        for name in [&X_CLIENT_VERIFY, &X_CLIENT_DN, &X_CLIENT_CERT] {
+            head.headers.remove(name);
+        }
     }
     if head.status == StatusCode::SERVICE_UNAVAILABLE && !head.headers.contains_key(RETRY_AFTER) {
         head.headers.insert(RETRY_AFTER, spread(worker));

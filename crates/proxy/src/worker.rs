@@ -118,6 +118,7 @@ pub struct Worker {
     pub(crate) connections: Rc<Connections<RequestBody>>,
     listener_metrics: RefCell<HashMap<Arc<str>, ListenerMetrics>>,
     request_metrics: RefCell<GenerationMetrics>,
+    pub(crate) sink: SinkHandle,
     random: Cell<u64>,
 }
 
@@ -130,6 +131,7 @@ impl Worker {
             connections,
             listener_metrics: RefCell::default(),
             request_metrics: RefCell::default(),
+            sink: shared.sink.another(),
             random: Cell::new(seed()),
         });
         (worker, sweeping)

@@ -12,6 +12,22 @@ use crate::record::AccessRecord;
 use crate::settings::Format;
 use crate::spoken::Kept;
 
+/// What a field is called, with what stands around the name in each form.
+#[derive(Clone, Copy)]
+struct Key {
+    combined: &'static str,
+    json: &'static str,
+}
+
+macro_rules! key {
+    ($name:literal) => {
+        Key {
+            combined: concat!(" ", $name, "="),
+            json: concat!(",\"", $name, "\":"),
+        }
+    };
+}
+
 /// Writes lines of one form; remembers the second it last spelled.
 #[derive(Debug)]
 pub(crate) struct LineWriter {
@@ -61,9 +77,7 @@ impl LineWriter {
             line.push(b'"');
         }
         for_each_field(record, |key, value| {
-            line.push(b' ');
-            line.extend_from_slice(key.as_bytes());
-            line.push(b'=');
+            line.extend_from_slice(key.combined.as_bytes());
             push_value(line, value, Place::Bare);
         });
     }
@@ -75,23 +89,21 @@ impl LineWriter {
         line.extend_from_slice(b"\",\"client\":\"");
         push_address(line, record.client.ip());
         line.push(b'"');
-        let mut member = |key: &str, value: Value<'_>| {
-            line.extend_from_slice(b",\"");
-            line.extend_from_slice(key.as_bytes());
-            line.extend_from_slice(b"\":");
+        let mut member = |key: Key, value: Value<'_>| {
+            line.extend_from_slice(key.json.as_bytes());
             push_json_value(line, value);
         };
-        member("user", Value::name(record.proven_certname()));
-        member("method", Value::Text(spoken.method()));
-        member("target", Value::Text(spoken.target()));
-        member("http_version", Value::name(record.http_version));
-        member("status", Value::count(record.status));
+        member(key!("user"), Value::name(record.proven_certname()));
+        member(key!("method"), Value::Text(spoken.method()));
+        member(key!("target"), Value::Text(spoken.target()));
+        member(key!("http_version"), Value::word(record.http_version));
+        member(key!("status"), Value::count(record.status));
         member(
-            "bytes_out",
+            key!("bytes_out"),
             Value::count(record.status.map(|_| record.bytes_out)),
         );
-        member("referer", Value::Text(spoken.referer()));
-        member("user_agent", Value::Text(spoken.user_agent()));
+        member(key!("referer"), Value::Text(spoken.referer()));
+        member(key!("user_agent"), Value::Text(spoken.user_agent()));
         for_each_field(record, member);
         line.push(b'}');
     }
@@ -134,46 +146,54 @@ fn push_request(line: &mut Vec<u8>, record: &AccessRecord) {
         line.push(b' ');
         push_value(line, Value::Text(spoken.target()), Place::Bare);
         line.push(b' ');
-        push_value(line, Value::name(record.http_version), Place::Bare);
+        push_value(line, Value::word(record.http_version), Place::Bare);
     }
     line.push(b'"');
 }
 
 /// What both forms tell beside Apache's own fields, in order.
-fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(&str, Value<'a>)) {
+fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value<'a>)) {
     let tls = record.tls.as_deref();
-    field("id", Value::Text(record.spoken.request_id()));
-    field("port", Value::count(Some(record.client.port())));
-    field("listener", Value::name(Some(&record.listener)));
-    field("host", Value::Text(record.spoken.host()));
-    field("certname", Value::name(record.certname.as_deref()));
-    field("verdict", Value::name(record.verdict.as_deref()));
-    field("reason", Value::name(record.reason));
-    field("ended_by", Value::name(Some(record.ended_by.as_str())));
-    field("route", Value::name(record.route.as_deref()));
-    field("class", Value::name(record.class));
-    field("pool", Value::name(record.pool.as_deref()));
-    field("member", Value::name(record.member.as_deref()));
-    field("attempts", Value::count(Some(record.attempts)));
+    field(key!("id"), Value::Text(record.spoken.request_id()));
+    field(key!("port"), Value::count(Some(record.client.port())));
+    field(key!("listener"), Value::name(Some(&record.listener)));
+    field(key!("host"), Value::Text(record.spoken.host()));
+    field(key!("certname"), Value::name(record.certname.as_deref()));
+    field(key!("verdict"), Value::name(record.verdict.as_deref()));
+    field(key!("reason"), Value::word(record.reason));
+    field(key!("ended_by"), Value::Word(record.ended_by.as_str()));
+    field(key!("route"), Value::name(record.route.as_deref()));
+    field(key!("class"), Value::word(record.class));
+    field(key!("pool"), Value::name(record.pool.as_deref()));
+    field(key!("member"), Value::name(record.member.as_deref()));
+    field(key!("attempts"), Value::count(Some(record.attempts)));
     field(
-        "bytes_in",
+        key!("bytes_in"),
         Value::count(record.status.map(|_| record.bytes_in)),
     );
-    field("handshake_us", Value::micros(record.times.handshake));
-    field("connect_us", Value::micros(record.times.connect));
-    field("first_byte_us", Value::micros(record.times.first_byte));
-    field("total_us", Value::micros(record.times.total));
-    field("tls", Value::name(tls.map(|tls| tls.version)));
-    field("cipher", Value::name(tls.map(|tls| tls.cipher)));
+    field(key!("handshake_us"), Value::micros(record.times.handshake));
+    field(key!("connect_us"), Value::micros(record.times.connect));
     field(
-        "resumed",
+        key!("first_byte_us"),
+        Value::micros(record.times.first_byte),
+    );
+    field(key!("total_us"), Value::micros(record.times.total));
+    field(key!("tls"), Value::word(tls.map(|tls| tls.version)));
+    field(key!("cipher"), Value::word(tls.map(|tls| tls.cipher)));
+    field(
+        key!("resumed"),
         tls.map_or(Value::Missing, |tls| Value::Flag(tls.resumed)),
     );
-    field("sni", Value::name(tls.and_then(|tls| tls.sni.as_deref())));
-    field("cause", Value::name(record.cause.as_deref()));
+    field(
+        key!("sni"),
+        Value::name(tls.and_then(|tls| tls.sni.as_deref())),
+    );
+    field(key!("cause"), Value::name(record.cause.as_deref()));
 }
 
 enum Value<'a> {
+    /// Words of ours: nothing in them needs an escape.
+    Word(&'static str),
     Text(Kept<'a>),
     Count(u64),
     Flag(bool),
@@ -183,6 +203,10 @@ enum Value<'a> {
 impl<'a> Value<'a> {
     fn name(name: Option<&'a str>) -> Self {
         name.map_or(Self::Missing, |name| Self::Text(name.into()))
+    }
+
+    fn word(word: Option<&'static str>) -> Self {
+        word.map_or(Self::Missing, Self::Word)
     }
 
     fn count(count: Option<impl Into<u64>>) -> Self {
@@ -199,6 +223,7 @@ impl<'a> Value<'a> {
 fn push_value(line: &mut Vec<u8>, value: Value<'_>, place: Place) {
     match value {
         Value::Text(text) if !text.bytes.is_empty() => escape::push(line, text, place),
+        Value::Word(word) => line.extend_from_slice(word.as_bytes()),
         Value::Text(_) | Value::Missing => line.push(b'-'),
         Value::Count(count) => push_count(line, count),
         Value::Flag(flag) => line.extend_from_slice(if flag { b"yes" } else { b"no" }),
@@ -210,6 +235,11 @@ fn push_json_value(line: &mut Vec<u8>, value: Value<'_>) {
         Value::Text(text) if !text.bytes.is_empty() => {
             line.push(b'"');
             escape::push(line, text, Place::Json);
+            line.push(b'"');
+        }
+        Value::Word(word) => {
+            line.push(b'"');
+            line.extend_from_slice(word.as_bytes());
             line.push(b'"');
         }
         Value::Text(_) | Value::Missing => line.extend_from_slice(b"null"),

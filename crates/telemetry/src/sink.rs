@@ -1,14 +1,14 @@
-//! Where access records go: a bounded queue, and a thread that formats and writes them.
+//! Where access records go: a sheet of lines for each thread that sends, and one thread that writes them out.
 //!
-//! The request path only puts a box into the queue. It neither formats nor waits, and it seldom wakes the thread: that
-//! gathers what comes for a moment (`GATHER`) and writes it in one call.
+//! Who sends formats at once, while what the record points to is at hand: a line is a third of what it is made of, and
+//! nothing is freed by another thread than made it. It never waits for the writer, which takes a whole sheet by
+//! swapping it for an empty one, and it seldom wakes that thread: lines gather for a moment (`GATHER`) and are written
+//! in one call. Lines of one thread keep their order; those of different threads may be interleaved by that moment.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{
-    Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, sync_channel,
-};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -26,14 +26,14 @@ pub struct Sink {
     ended: Receiver<()>,
 }
 
-/// A worker's way into a [`Sink`].
-#[derive(Clone, Debug)]
+/// A thread's way into a [`Sink`], with a sheet of its own.
+#[derive(Debug)]
 pub struct SinkHandle {
-    sender: SyncSender<Message>,
+    sheet: Arc<Mutex<Sheet>>,
     shared: Arc<Shared>,
 }
 
-/// Records that were still queued when a sink's time to close had run out.
+/// Records that still waited when a sink's time to close had run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{records} access records could not be written before the deadline")]
 pub struct Unwritten {
@@ -41,21 +41,37 @@ pub struct Unwritten {
     pub records: usize,
 }
 
-enum Message {
-    Record(Box<AccessRecord>),
-    /// Look at what else is asked: the queue's next message may be long in coming.
-    Wake,
+/// Lines that wait to be written.
+#[derive(Debug)]
+struct Sheet {
+    bytes: Vec<u8>,
+    records: usize,
+    lines: LineWriter,
+    /// The writer has taken the last.
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Sheets {
+    all: Vec<Arc<Mutex<Sheet>>>,
+    format: Format,
+    closed: bool,
 }
 
 struct Shared {
-    /// Records in the queue.
-    queued: AtomicUsize,
+    sheets: Mutex<Sheets>,
+    /// Records on all sheets.
+    waiting: AtomicUsize,
+    /// How many may be.
+    waiting_max: usize,
     /// As many as these are worth waking the thread for.
     wake_at: usize,
+    /// The thread sleeps until a record comes.
+    asleep: AtomicBool,
     closing: AtomicBool,
     /// A writer and form to go on with.
     replacement: Mutex<Option<(Box<dyn Write + Send>, Format)>>,
-    thread: Mutex<Option<Thread>>,
+    thread: OnceLock<Thread>,
     dropped: Counter,
     errors: Counter,
 }
@@ -70,23 +86,27 @@ impl Sink {
         writer: Box<dyn Write + Send>,
         metrics: &Metrics,
     ) -> io::Result<Self> {
-        let queue_max = settings.queue_max.max(1);
-        let (sender, receiver) = sync_channel(queue_max);
+        let waiting_max = settings.queue_max.max(1);
         let (end, ended) = sync_channel(1);
         let shared = Arc::new(Shared {
-            queued: AtomicUsize::new(0),
-            wake_at: queue_max.div_ceil(2),
+            sheets: Mutex::new(Sheets {
+                all: Vec::new(),
+                format: settings.format,
+                closed: false,
+            }),
+            waiting: AtomicUsize::new(0),
+            waiting_max,
+            wake_at: waiting_max.div_ceil(2),
+            asleep: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             replacement: Mutex::new(None),
-            thread: Mutex::new(None),
+            thread: OnceLock::new(),
             dropped: metrics.access_records_dropped.clone(),
             errors: metrics.access_log_errors.clone(),
         });
         let mut scribe = Scribe {
-            receiver,
             shared: Arc::clone(&shared),
             writer,
-            lines: LineWriter::new(settings.format),
             batch: Vec::new(),
             failing: false,
         };
@@ -97,37 +117,39 @@ impl Sink {
                 // Nobody waiting is as good as somebody told.
                 let _ = end.try_send(());
             })?;
-        *lock(&shared.thread) = Some(thread.thread().clone());
+        // Nobody else sets it.
+        let _ = shared.thread.set(thread.thread().clone());
         Ok(Self {
-            handle: SinkHandle { sender, shared },
+            handle: SinkHandle::new(shared),
             ended,
         })
     }
 
-    /// A way in for a worker.
+    /// A way in for one thread.
     pub fn handle(&self) -> SinkHandle {
-        self.handle.clone()
+        self.handle.another()
     }
 
     /// Goes on with another writer and form. Each record goes whole to the old or to the new one; what was sent long before
     /// goes to the old, and after that the old is dropped.
     pub fn reopen(&self, writer: Box<dyn Write + Send>, format: Format) {
         *lock(&self.handle.shared.replacement) = Some((writer, format));
-        self.handle.wake();
+        self.handle.shared.wake();
     }
 
-    /// Writes what is queued and ends, within `deadline`. Records sent later are dropped and counted.
+    /// Writes what waits and ends, within `deadline`. Records sent later are dropped and counted.
     ///
     /// # Errors
     /// Says how many records were left when time ran out; they are counted as dropped.
     pub fn close(self, deadline: Duration) -> Result<(), Unwritten> {
-        self.handle.shared.closing.store(true, Ordering::Release);
-        self.handle.wake();
+        let shared = &self.handle.shared;
+        shared.closing.store(true, Ordering::SeqCst);
+        shared.wake();
         match self.ended.recv_timeout(deadline) {
             Ok(()) | Err(RecvTimeoutError::Disconnected) => Ok(()),
             Err(RecvTimeoutError::Timeout) => {
-                let records = self.handle.shared.queued.load(Ordering::Acquire);
-                self.handle.shared.dropped.inc_by(records as u64);
+                let records = shared.waiting.load(Ordering::SeqCst);
+                shared.dropped.inc_by(records as u64);
                 Err(Unwritten { records })
             }
         }
@@ -135,44 +157,80 @@ impl Sink {
 }
 
 impl SinkHandle {
-    /// Queues a record; where the queue is full it is dropped and counted. Never blocks.
-    pub fn send(&self, record: Box<AccessRecord>) {
+    fn new(shared: Arc<Shared>) -> Self {
+        let mut sheets = lock(&shared.sheets);
+        let sheet = Arc::new(Mutex::new(Sheet {
+            bytes: Vec::new(),
+            records: 0,
+            lines: LineWriter::new(sheets.format),
+            closed: sheets.closed,
+        }));
+        sheets.all.push(Arc::clone(&sheet));
+        drop(sheets);
+        Self { sheet, shared }
+    }
+
+    /// A way in for another thread.
+    pub fn another(&self) -> Self {
+        Self::new(Arc::clone(&self.shared))
+    }
+
+    /// Writes a record's line on the sheet; where too many wait it is dropped and counted. Never waits for the writer.
+    pub fn send(&self, record: &AccessRecord) {
+        let shared = &*self.shared;
         // Counted first, so that the thread never takes out more than was counted in.
-        let queued = self.shared.queued.fetch_add(1, Ordering::AcqRel) + 1;
-        if self.sender.try_send(Message::Record(record)).is_err() {
-            self.shared.queued.fetch_sub(1, Ordering::AcqRel);
-            self.shared.dropped.inc();
+        let waiting = shared.waiting.fetch_add(1, Ordering::SeqCst) + 1;
+        let place = (waiting <= shared.waiting_max).then(|| self.note(record));
+        let Some(Some(full)) = place else {
+            shared.waiting.fetch_sub(1, Ordering::SeqCst);
+            shared.dropped.inc();
             return;
-        }
-        if queued == self.shared.wake_at {
-            self.shared.unpark();
+        };
+        let first =
+            shared.asleep.load(Ordering::SeqCst) && shared.asleep.swap(false, Ordering::SeqCst);
+        if first || full || waiting == shared.wake_at {
+            shared.unpark();
         }
     }
 
-    fn wake(&self) {
-        match self.sender.try_send(Message::Wake) {
-            // A full queue keeps the thread awake, and one that is gone has nothing to do.
-            Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.shared.unpark()
-            }
+    /// Says whether the sheet has just become full enough to be written; none: there is no room on it.
+    fn note(&self, record: &AccessRecord) -> Option<bool> {
+        let mut sheet = lock(&self.sheet);
+        let sheet = &mut *sheet;
+        let before = sheet.bytes.len();
+        if sheet.closed || before >= SHEET_BYTES_MAX {
+            return None;
         }
+        sheet.lines.push(&mut sheet.bytes, record);
+        sheet.records += 1;
+        Some(before < BATCH_BYTES && sheet.bytes.len() >= BATCH_BYTES)
     }
 }
 
 impl Shared {
+    fn wake(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+        self.unpark();
+    }
+
     fn unpark(&self) {
-        if let Some(thread) = lock(&self.thread).as_ref() {
+        if let Some(thread) = self.thread.get() {
             thread.unpark();
         }
+    }
+
+    /// Whether there is more to do than to wait for company.
+    fn is_hurried(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) >= self.wake_at
+            || self.closing.load(Ordering::SeqCst)
+            || lock(&self.replacement).is_some()
     }
 }
 
 /// The thread's side.
 struct Scribe {
-    receiver: Receiver<Message>,
     shared: Arc<Shared>,
     writer: Box<dyn Write + Send>,
-    lines: LineWriter,
     batch: Vec<u8>,
     /// Whether the last write failed, so that a full disk is told once and not for each batch.
     failing: bool,
@@ -180,54 +238,81 @@ struct Scribe {
 
 impl Scribe {
     fn run(&mut self) {
-        while let Ok(message) = self.receiver.recv() {
-            self.take(message);
-            self.gather();
-            let open = self.drain();
-            self.write_batch();
-            self.replace_writer();
-            if !open || self.shared.closing.load(Ordering::Acquire) {
-                break;
-            }
-        }
-        self.drain();
-        self.write_batch();
-    }
-
-    /// Lets records come together, unless there are many already or somebody waits for an answer.
-    fn gather(&self) {
-        let hurried = self.shared.queued.load(Ordering::Acquire) >= self.shared.wake_at
-            || self.shared.closing.load(Ordering::Acquire)
-            || lock(&self.shared.replacement).is_some();
-        if !hurried {
-            thread::park_timeout(GATHER);
-        }
-    }
-
-    /// Takes all that is queued; says whether more can come.
-    fn drain(&mut self) -> bool {
         loop {
-            match self.receiver.try_recv() {
-                Ok(message) => self.take(message),
-                Err(TryRecvError::Empty) => return true,
-                Err(TryRecvError::Disconnected) => return false,
+            self.sleep();
+            // Lets records come together, unless there are many already or somebody waits for an answer.
+            if !self.shared.is_hurried() {
+                thread::park_timeout(GATHER);
             }
-            if self.batch.len() >= BATCH_BYTES {
-                self.write_batch();
+            self.replace_writer();
+            let closing = self.shared.closing.load(Ordering::SeqCst);
+            self.empty_sheets(closing);
+            if closing {
+                return;
             }
         }
     }
 
-    fn take(&mut self, message: Message) {
-        match message {
-            Message::Record(record) => {
-                self.shared.queued.fetch_sub(1, Ordering::AcqRel);
-                self.lines.push(&mut self.batch, &record);
+    /// Until there is something to do.
+    fn sleep(&self) {
+        let idle = || self.shared.waiting.load(Ordering::SeqCst) == 0 && !self.shared.is_hurried();
+        while idle() {
+            self.shared.asleep.store(true, Ordering::SeqCst);
+            // Looked at again: what came before the flag stood has woken nobody.
+            if idle() {
+                thread::park();
             }
-            Message::Wake => {}
+            self.shared.asleep.store(false, Ordering::SeqCst);
         }
     }
 
+    /// Writes what stands on all sheets; when closing, nothing is taken down after that.
+    fn empty_sheets(&mut self, closing: bool) {
+        let shared = Arc::clone(&self.shared);
+        let mut sheets = lock(&shared.sheets);
+        sheets.closed |= closing;
+        let all = sheets.all.clone();
+        // Nobody writes any more on a sheet that only we hold, here and in the list; its last lines are taken below.
+        sheets.all.retain(|sheet| Arc::strong_count(sheet) > 2);
+        drop(sheets);
+        for sheet in all {
+            {
+                let mut sheet = lock(&sheet);
+                std::mem::swap(&mut sheet.bytes, &mut self.batch);
+                sheet.closed |= closing;
+                self.taken(&mut sheet);
+            }
+            self.write_batch();
+        }
+    }
+
+    /// Goes on with another writer and form, if that was asked for. All sheets change their form before it shows.
+    fn replace_writer(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let mut asked = lock(&shared.replacement);
+        let Some((writer, format)) = asked.take() else {
+            return;
+        };
+        let mut sheets = lock(&shared.sheets);
+        sheets.format = format;
+        for sheet in &sheets.all {
+            let mut sheet = lock(sheet);
+            self.batch.append(&mut sheet.bytes);
+            sheet.lines = LineWriter::new(format);
+            self.taken(&mut sheet);
+        }
+        drop((sheets, asked));
+        self.write_batch();
+        self.writer = writer;
+        self.failing = false;
+    }
+
+    fn taken(&self, sheet: &mut Sheet) {
+        let records = std::mem::take(&mut sheet.records);
+        self.shared.waiting.fetch_sub(records, Ordering::SeqCst);
+    }
+
+    /// Writes the batch and leaves it empty, to be some sheet's next.
     fn write_batch(&mut self) {
         if self.batch.is_empty() {
             return;
@@ -237,6 +322,7 @@ impl Scribe {
             .write_all(&self.batch)
             .and_then(|()| self.writer.flush());
         self.batch.clear();
+        self.batch.shrink_to(KEPT_BYTES_MAX);
         match written {
             Ok(()) => self.failing = false,
             Err(error) => {
@@ -247,21 +333,12 @@ impl Scribe {
             }
         }
     }
-
-    fn replace_writer(&mut self) {
-        let Some((writer, format)) = lock(&self.shared.replacement).take() else {
-            return;
-        };
-        self.writer = writer;
-        self.lines = LineWriter::new(format);
-        self.failing = false;
-    }
 }
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared")
-            .field("queued", &self.queued)
+            .field("waiting", &self.waiting)
             .field("closing", &self.closing)
             .finish_non_exhaustive()
     }
@@ -275,8 +352,14 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// How long records may wait for company. Waking a thread for each costs the request path more than all else here.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// Written at once when a batch has grown to this.
+/// A sheet that has grown to this is worth waking the thread for: more would only leave the processor's cache.
 const BATCH_BYTES: usize = 64 << 10;
+
+/// Most bytes on one sheet; more are dropped like records over the limit.
+const SHEET_BYTES_MAX: usize = 16 << 20;
+
+/// Most room that is kept between batches.
+const KEPT_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;

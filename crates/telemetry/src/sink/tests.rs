@@ -1,6 +1,7 @@
 //! A sink against writers that block, fail and are replaced.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc::SyncSender;
 use std::time::{Instant, SystemTime};
 
 use super::*;
@@ -64,13 +65,9 @@ impl Write for Full {
     }
 }
 
-fn record(listener: &str) -> Box<AccessRecord> {
+fn record(listener: &str) -> AccessRecord {
     let client = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-    Box::new(AccessRecord::new(
-        SystemTime::UNIX_EPOCH,
-        listener.into(),
-        client,
-    ))
+    AccessRecord::new(SystemTime::UNIX_EPOCH, listener.into(), client)
 }
 
 fn start(queue_max: usize, writer: impl Write + Send + 'static, metrics: &Metrics) -> Sink {
@@ -88,7 +85,7 @@ fn what_was_sent_is_written_by_the_time_it_is_closed() {
     let senders: Vec<_> = (0..4)
         .map(|_| {
             let handle = sink.handle();
-            thread::spawn(move || (0..1_000).for_each(|_| handle.send(record("agents"))))
+            thread::spawn(move || (0..1_000).for_each(|_| handle.send(&record("agents"))))
         })
         .collect();
     for sender in senders {
@@ -111,12 +108,12 @@ fn a_blocked_writer_costs_records_that_are_counted_and_no_time() {
     };
     let sink = start(8, gate, &metrics);
     let handle = sink.handle();
-    handle.send(record("agents"));
+    handle.send(&record("agents"));
     was_asked
         .recv_timeout(LONG)
         .expect("the first batch is being written");
     for _ in 0..20 {
-        handle.send(record("agents"));
+        handle.send(&record("agents"));
     }
     assert_eq!(
         metrics.access_records_dropped.get(),
@@ -141,12 +138,12 @@ fn closing_does_not_wait_for_a_blocked_writer_longer_than_asked() {
         page: Page::default(),
     };
     let sink = start(8, gate, &metrics);
-    sink.handle().send(record("agents"));
+    sink.handle().send(&record("agents"));
     was_asked
         .recv_timeout(LONG)
         .expect("the first batch is being written");
     for _ in 0..3 {
-        sink.handle().send(record("agents"));
+        sink.handle().send(&record("agents"));
     }
     assert_eq!(
         sink.close(Duration::from_millis(1)),
@@ -159,10 +156,10 @@ fn closing_does_not_wait_for_a_blocked_writer_longer_than_asked() {
 fn a_reopened_sink_goes_on_with_the_new_writer_and_form() {
     let (metrics, old, new) = (Metrics::default(), Page::default(), Page::default());
     let sink = start(100, old.clone(), &metrics);
-    sink.handle().send(record("before"));
+    sink.handle().send(&record("before"));
     sink.reopen(Box::new(new.clone()), Format::Json);
     wait_for(|| lock(&sink.handle.shared.replacement).is_none());
-    sink.handle().send(record("after"));
+    sink.handle().send(&record("after"));
     assert_eq!(sink.close(LONG), Ok(()));
     assert!(old.contains("listener=before"));
     assert!(new.contains(r#""listener":"after""#));
@@ -173,11 +170,11 @@ fn a_reopened_sink_goes_on_with_the_new_writer_and_form() {
 fn a_failing_writer_is_counted_and_a_new_one_heals_it() {
     let (metrics, page) = (Metrics::default(), Page::default());
     let sink = start(100, Full, &metrics);
-    sink.handle().send(record("agents"));
+    sink.handle().send(&record("agents"));
     wait_for(|| metrics.access_log_errors.get() == 1);
     sink.reopen(Box::new(page.clone()), Format::Combined);
     wait_for(|| lock(&sink.handle.shared.replacement).is_none());
-    sink.handle().send(record("agents"));
+    sink.handle().send(&record("agents"));
     assert_eq!(sink.close(LONG), Ok(()));
     assert_eq!(page.lines(), 1);
 }
@@ -189,9 +186,57 @@ fn what_comes_after_the_close_is_dropped_and_counted() {
     let handle = sink.handle();
     assert_eq!(sink.close(LONG), Ok(()));
     wait_for(|| {
-        handle.send(record("agents"));
+        handle.send(&record("agents"));
         metrics.access_records_dropped.get() > 0
     });
+}
+
+#[test]
+fn a_sheet_has_a_limit_in_bytes() {
+    let (metrics, page) = (Metrics::default(), Page::default());
+    let (asked, was_asked) = sync_channel(100);
+    let (open, let_go) = sync_channel(100);
+    let gate = Gate {
+        asked,
+        let_go,
+        page: page.clone(),
+    };
+    let sink = start(usize::MAX, gate, &metrics);
+    let handle = sink.handle();
+    handle.send(&record("agents"));
+    was_asked
+        .recv_timeout(LONG)
+        .expect("the first batch is being written");
+    let mut long = record("agents");
+    long.cause = Some("x".repeat(500).into());
+    let mut line = Vec::new();
+    LineWriter::new(Format::Combined).push(&mut line, &long);
+    let fit = SHEET_BYTES_MAX.div_ceil(line.len());
+    for _ in 0..fit + 5 {
+        handle.send(&long);
+    }
+    assert_eq!(metrics.access_records_dropped.get(), 5);
+    for _ in 0..10 {
+        open.send(()).expect("the writer waits");
+    }
+    assert_eq!(sink.close(LONG), Ok(()));
+    assert_eq!(page.lines(), 1 + fit);
+}
+
+#[test]
+fn the_sheet_of_a_thread_that_ended_is_written_and_let_go() {
+    let (metrics, page) = (Metrics::default(), Page::default());
+    let sink = start(100, page.clone(), &metrics);
+    for sent in 1..=20 {
+        sink.handle().send(&record("agents"));
+        wait_for(|| page.lines() == sent);
+    }
+    // Our own, and at most those whose turn is the next.
+    wait_for(|| {
+        sink.handle.send(&record("agents"));
+        lock(&sink.handle.shared.sheets).all.len() == 1
+    });
+    assert_eq!(sink.close(LONG), Ok(()));
 }
 
 #[test]
@@ -199,7 +244,7 @@ fn a_queue_of_one_still_writes() {
     let (metrics, page) = (Metrics::default(), Page::default());
     let sink = start(1, page.clone(), &metrics);
     for written in 1..=5 {
-        sink.handle().send(record("agents"));
+        sink.handle().send(&record("agents"));
         wait_for(|| page.lines() == written);
     }
     assert_eq!(sink.close(LONG), Ok(()));
