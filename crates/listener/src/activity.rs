@@ -37,7 +37,8 @@ pub struct Activity {
     since: AtomicU64,
     /// Microseconds from `start` of the last byte read.
     last_read: AtomicU64,
-    /// Microseconds from `start` of the last byte written.
+    /// Microseconds from `start` at which the peer last took what it had not taken at first. What it takes at once is
+    /// written when its stage begins, and needs no look at the clock.
     last_write: AtomicU64,
     /// Microseconds from `start` since which a write has been refused; 0: none is.
     write_stalled: AtomicU64,
@@ -105,20 +106,14 @@ impl Activity {
         }
     }
 
-    fn wrote(&self, pending: bool) {
-        if !pending {
-            self.last_write.store(self.now(), Ordering::Relaxed);
-        }
-        self.flushed(pending);
-    }
-
     /// A flush that waits is a stalled write as well: TLS keeps a record until the socket takes it.
-    fn flushed(&self, pending: bool) {
+    fn wrote(&self, pending: bool) {
         let stalled = self.write_stalled.load(Ordering::Relaxed);
         if pending && stalled == 0 {
             self.write_stalled
                 .store(self.now().max(1), Ordering::Relaxed);
         } else if !pending && stalled > 0 {
+            self.last_write.store(self.now(), Ordering::Relaxed);
             self.write_stalled.store(0, Ordering::Relaxed);
         }
     }
@@ -180,7 +175,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_flush(cx);
-        self.activity.flushed(polled.is_pending());
+        self.activity.wrote(polled.is_pending());
         polled
     }
 

@@ -1,6 +1,11 @@
 //! The attempts of one request: pick, stamp, send, wait for the head, judge whether to try again.
 
-use std::{cell::Cell, future::Future, pin::pin, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+    time::Instant,
+};
 
 use balancing::{
     Failure, Lead, Lease, PickError, Progress, RetryPolicy, RetryVerdict, Stage as AttemptStage,
@@ -14,13 +19,13 @@ use http::{
 use listener::Standing;
 use routing::{Plan, RetryClass};
 use telemetry::{AttemptResult, PoolMetrics};
-use tokio::time::sleep;
 use upstream::{AttemptError, DialError, DialStage, Exchange, Scrubbed, settings::Settings};
 
 use crate::{
     body::{RequestBody, Upload},
     connection::Conn,
     error::ProxyError,
+    first_byte::{Limits, Silence, first_byte},
     generation::PoolRuntime,
     record::Exchanged,
     respond,
@@ -42,6 +47,9 @@ pub(crate) struct Attempts<'a> {
 pub(crate) struct Outgoing<'a> {
     pub(crate) method: &'a Method,
     pub(crate) target: &'a Uri,
+    /// What the first attempt sends: the map that was read into has room for our fields, a copy has not.
+    pub(crate) first: RefCell<Option<Scrubbed>>,
+    /// The same, for a further attempt.
     pub(crate) scrubbed: &'a Scrubbed,
     pub(crate) request_id: &'a RequestId,
 }
@@ -59,8 +67,13 @@ impl Attempts<'_> {
         let mut last: Option<ProxyError> = None;
         let mut reused = false;
         let mut next = None;
+        // A clock that is asked seldom: several times a request it shows in what a request costs.
+        let mut now = exchanged.began();
         loop {
-            let lease = match next.take().map_or_else(|| self.pick(&tried), Ok) {
+            if attempts > 0 {
+                now = Instant::now();
+            }
+            let lease = match next.take().map_or_else(|| self.pick(&tried, now), Ok) {
                 Ok(lease) => lease,
                 // A kept connection that breaks tells little of its member: with nobody else to ask, a new one shows.
                 Err(PickError::AllTried) if std::mem::take(&mut reused) => {
@@ -76,7 +89,8 @@ impl Attempts<'_> {
                 metrics: &self.pool.metrics,
                 result: Cell::new(AttemptResult::Abandoned),
             };
-            match self.attempt(&lease, &exchanged.upload, attempts > 1).await {
+            let how = (attempts > 1, now);
+            match self.attempt(&lease, &exchanged.upload, how).await {
                 Ok(exchange) => {
                     if let Some(change) = lease.member().answered() {
                         self.worker
@@ -87,7 +101,7 @@ impl Attempts<'_> {
                     let again = attempts < attempts_max && exchanged.upload.replayable();
                     if again && self.may_ask_another(&exchange.head) {
                         tried.push(lease.index());
-                        next = self.pick(&tried).ok();
+                        next = self.pick(&tried, Instant::now()).ok();
                         if next.is_some() {
                             continue;
                         }
@@ -141,8 +155,8 @@ impl Attempts<'_> {
     }
 
     /// The CA's writes go to one member; a filebucket's checksum leads to one; the rest is balanced.
-    fn pick(&self, tried: &[usize]) -> Result<Lease, PickError> {
-        let now = self.worker.shared.now();
+    fn pick(&self, tried: &[usize], now: Instant) -> Result<Lease, PickError> {
+        let now = now.saturating_duration_since(self.worker.shared.started);
         if self.plan.endpoint.ca_write {
             self.pool.pool.pick_first(now)
         } else {
@@ -183,16 +197,17 @@ impl Attempts<'_> {
         }
     }
 
-    /// One attempt at one member: stamp last, send, wait for the head.
+    /// One attempt at one member: stamp last, send, wait for the head. `how`: whether on a fresh connection, and when.
     async fn attempt(
         &self,
         lease: &Lease,
         upload: &Rc<Upload>,
-        fresh: bool,
+        how: (bool, Instant),
     ) -> Result<Exchange<RequestBody>, (Failure, ProxyError)> {
         let connector = &self.pool.connectors[lease.index()];
         let request = &self.request;
-        let mut scrubbed = request.scrubbed.clone();
+        let first = request.first.take();
+        let mut scrubbed = first.unwrap_or_else(|| request.scrubbed.clone());
         tell_of_connection(&mut scrubbed, self.conn, request.request_id, upload);
         if self.pool.rules.host == HostRule::Member || !scrubbed.headers().contains_key(HOST) {
             scrubbed.set(HOST, connector.host.clone());
@@ -206,7 +221,7 @@ impl Attempts<'_> {
             request.target,
             stamped,
             body,
-            fresh,
+            how,
         );
         let Settings {
             first_byte_timeout,
@@ -224,7 +239,11 @@ impl Attempts<'_> {
             ))
         };
         let member = || Arc::clone(&connector.address);
-        let answer = match first_byte(sent, upload, first_byte_timeout, idle_timeout).await {
+        let limits = Limits {
+            first_byte: first_byte_timeout,
+            idle: idle_timeout,
+        };
+        let answer = match first_byte(sent, upload, limits, &self.conn.alarm, how.1).await {
             Ok(answer) => answer,
             Err(Silence::Late) => {
                 let error = ProxyError::Late {
@@ -359,42 +378,6 @@ struct CountedAttempt<'a> {
 impl Drop for CountedAttempt<'_> {
     fn drop(&mut self) {
         self.metrics.attempt(self.result.get());
-    }
-}
-
-/// What a member let pass.
-enum Silence {
-    /// The time for its answer.
-    Late,
-    /// The time for taking more of the body.
-    Stalled,
-}
-
-/// Waits for the head of a response. `first_byte` counts from the request's last byte, `idle` from the last one that
-/// the member took; while the client sends nothing, its own silence is limited, not the member's.
-async fn first_byte<T>(
-    sent: impl Future<Output = T>,
-    upload: &Upload,
-    first_byte: Duration,
-    idle: Duration,
-) -> Result<T, Silence> {
-    let mut sent = pin!(sent);
-    let mut timer = pin!(sleep(first_byte.min(idle)));
-    loop {
-        tokio::select! {
-            biased;
-            answer = sent.as_mut() => return Ok(answer),
-            () = timer.as_mut() => {
-                let (limit, waited, silence) = match upload.finished() {
-                    Some(finished) => (first_byte, finished.elapsed(), Silence::Late),
-                    None => (idle, upload.untaken(), Silence::Stalled),
-                };
-                if waited >= limit {
-                    return Err(silence);
-                }
-                timer.as_mut().reset(tokio::time::Instant::now() + (limit - waited));
-            }
-        }
     }
 }
 

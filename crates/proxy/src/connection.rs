@@ -4,6 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     rc::Rc,
     sync::Arc,
+    time::SystemTime,
 };
 
 use http::HeaderValue;
@@ -11,6 +12,8 @@ use listener::{Activity, Connection, Downstream, OnInvalid, Permit, Standing};
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 use telemetry::{ListenerMetrics, TlsFacts};
+
+use crate::first_byte::Alarm;
 
 /// One connection; its requests come one after the other on one thread.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub(crate) struct Conn {
     pub(crate) closing: Cell<bool>,
     /// Why we broke off, whatever was under way.
     pub(crate) broken_off: Cell<Option<&'static str>>,
+    /// For the answers of members.
+    pub(crate) alarm: Alarm,
     _permit: Permit,
 }
 
@@ -72,6 +77,7 @@ impl Conn {
             requests: Cell::new(0),
             closing: Cell::new(false),
             broken_off: Cell::new(None),
+            alarm: Alarm::default(),
             _permit: permit,
         };
         (conn, io)
@@ -79,8 +85,12 @@ impl Conn {
 
     /// Who the client is by the trust store in force: judged anew where that has changed or something on the chain
     /// has run out.
-    pub(crate) fn standing(&self, trust: &TrustStore) -> Rc<Standing> {
-        let now = UnixTime::now();
+    pub(crate) fn standing(&self, trust: &TrustStore, now: SystemTime) -> Rc<Standing> {
+        // A clock before 1970 was never set: nothing is valid yet then.
+        let since = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        let now = UnixTime::since_unix_epoch(since);
         let mut standing = self.standing.borrow_mut();
         if !standing.judgement.is_current(trust.generation(), now) {
             let anew = standing.rejudge(trust, now);

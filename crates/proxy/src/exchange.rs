@@ -1,6 +1,6 @@
 //! The request path in one function: every request passes [`handle`].
 
-use std::{rc::Rc, time::Instant};
+use std::{cell::RefCell, rc::Rc, time::Instant};
 
 use http::{Request, Response, StatusCode, request};
 use hyper::body::Incoming;
@@ -35,7 +35,7 @@ pub(crate) async fn handle(
     let request_id = worker.request_id();
     let asked = (&head, incoming);
     let mut exchanged = Exchanged::begin(&worker, &conn, &generation, began, asked, &request_id);
-    let standing = conn.standing(&generation.trust);
+    let standing = conn.standing(&generation.trust, exchanged.when());
     exchanged.identified(&standing);
     match pass(
         &worker,
@@ -78,9 +78,10 @@ async fn pass(
     let Sane {
         method,
         target,
-        scrubbed,
+        scrubbed: first,
         scrubbing,
     } = sanitize(head).map_err(ProxyError::Insane)?;
+    let scrubbed = first.clone();
     exchanged.scrubbed(scrubbing);
     let path = CanonicalPath::of_target(target.path(), target.query())
         .map_err(|problem| ProxyError::Insane(Insane::path(problem)))?;
@@ -112,6 +113,7 @@ async fn pass(
     let request = Outgoing {
         method: &method,
         target: &target,
+        first: RefCell::new(Some(first)),
         scrubbed: &scrubbed,
         request_id,
     };

@@ -7,6 +7,7 @@ mod body;
 mod connection;
 mod error;
 mod exchange;
+mod first_byte;
 mod generation;
 mod peeked;
 mod record;

@@ -1,6 +1,12 @@
 //! Drives one connection: requests, the two timers, revocation and drain.
 
-use std::{convert::Infallible, pin::pin, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    pin::pin,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -187,7 +193,7 @@ impl Watch<'_> {
 
     fn judge(&mut self) {
         let generation = self.worker.current();
-        let standing = self.conn.standing(&generation.trust);
+        let standing = self.conn.standing(&generation.trust, SystemTime::now());
         self.revoked_at = self.conn.outstayed(&standing).then(|| {
             let turn = self.worker.shared.turn(generation.revoked_close_rate);
             Instant::now() + turn

@@ -43,8 +43,10 @@ impl Methods {
 
     /// Whether the endpoint knows `method`.
     pub fn allows(self, method: &Method) -> bool {
-        self.0
-            .is_none_or(|list| list.split(", ").any(|known| known == method.as_str()))
+        self.0.is_none_or(|list| {
+            list.split(',')
+                .any(|known| known.trim_start() == method.as_str())
+        })
     }
 
     /// The value of `Allow`, unless any method will do.
@@ -230,13 +232,21 @@ impl<'a> Segments<'a> {
             head: [""; 5],
             count: 0,
         };
-        for segment in path.strip_prefix('/').unwrap_or(path).split('/') {
+        let mut rest = path.strip_prefix('/').unwrap_or(path);
+        loop {
+            // As bytes: searching short texts costs more than looking at them.
+            let end = rest.bytes().position(|byte| byte == b'/');
+            let (segment, after) = rest.split_at(end.unwrap_or(rest.len()));
             if let Some(place) = segments.head.get_mut(segments.count) {
                 *place = segment;
             } else {
                 break; // more than five is all that anyone asks
             }
             segments.count += 1;
+            if after.is_empty() {
+                break;
+            }
+            rest = &after[1..];
         }
         segments
     }

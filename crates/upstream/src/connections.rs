@@ -152,8 +152,9 @@ where
         &self,
         connector: &Arc<Connector>,
         fresh: bool,
+        now: Instant,
     ) -> Result<Held<B>, DialError> {
-        if !fresh && let Some(sender) = self.ready(connector) {
+        if !fresh && let Some(sender) = self.ready(connector, now) {
             return Ok(Held {
                 sender,
                 connect: None,
@@ -187,7 +188,7 @@ where
 
     /// Puts a connection back whose exchange is over. It is closed instead where others wait for its place, or
     /// where this worker keeps its share already.
-    pub(crate) fn put(&self, connector: &Arc<Connector>, sender: Sender<B>) {
+    pub(crate) fn put(&self, connector: &Arc<Connector>, sender: Sender<B>, now: Instant) {
         if sender.http.is_closed() || connector.slots.grant() {
             return;
         }
@@ -197,20 +198,20 @@ where
         if idle.len() < share {
             idle.push(Idle {
                 sender,
-                since: Instant::now(),
+                since: now,
                 connector: Arc::clone(connector),
             });
         }
     }
 
     /// The connection used last is the least likely to be closed by the member just now.
-    fn ready(&self, connector: &Connector) -> Option<Sender<B>> {
+    fn ready(&self, connector: &Connector, now: Instant) -> Option<Sender<B>> {
         let mut idle = self.idle.borrow_mut();
         let idle = idle.get_mut(&connector.id)?;
         // Only what is taken is looked at: the sweep sees to the rest.
         while let Some(last) = idle.iter().rposition(|kept| kept.sender.http.is_ready()) {
             let kept = idle.swap_remove(last);
-            if kept.since.elapsed() < connector.settings.keepalive {
+            if now.saturating_duration_since(kept.since) < connector.settings.keepalive {
                 return Some(kept.sender);
             }
         }
@@ -223,7 +224,7 @@ where
             return Place::Slot(slot);
         }
         // At the limit a used connection is better than none, even where a fresh one was wished for.
-        if let Some(sender) = self.ready(connector) {
+        if let Some(sender) = self.ready(connector, Instant::now()) {
             return Place::Ready(sender);
         }
         let ticket = slots.wait(max);

@@ -1,6 +1,10 @@
 //! One request with its response on one connection to a member.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use http::{Method, Request, Uri, Version, response};
@@ -66,8 +70,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// The exchange is over and both bodies have ended: the connection may serve again.
-    pub fn give_back(self) {
-        self.home.put(&self.connector, self.sender);
+    pub fn give_back(self, now: Instant) {
+        self.home.put(&self.connector, self.sender, now);
     }
 }
 
@@ -77,7 +81,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// Sends one request to a member and waits for the head of its response. `fresh`: on a new connection, as after
-    /// one that turned out to be closed.
+    /// one that turned out to be closed. `now` tells which kept connections are too old.
     ///
     /// # Errors
     /// [`AttemptError`] says whether anything can have been acted on.
@@ -88,9 +92,9 @@ where
         target: &Uri,
         stamped: Stamped,
         body: B,
-        fresh: bool,
+        (fresh, now): (bool, Instant),
     ) -> Result<Exchange<B>, AttemptError<B>> {
-        let held = match self.take(connector, fresh).await {
+        let held = match self.take(connector, fresh, now).await {
             Ok(held) => held,
             Err(error) => return Err(AttemptError::Dial(error, body)),
         };

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{CanonicalPath, PathProblem, check_query};
+use super::{CanonicalPath, PathProblem, check_query, is_plain};
 
 fn check(path: &str, expected: Result<(), PathProblem>) {
     assert_eq!(
@@ -161,6 +161,14 @@ proptest! {
                 let cut = text.split(';').next().unwrap_or_default();
                 prop_assert!(cut != "." && cut != ".." && !text.contains(['/', '\\', '\0']), "{}", path.as_str());
             }
+        }
+    }
+
+    /// The look that spares most paths the rule lets none by that the rule refuses.
+    #[test]
+    fn what_is_plain_passes_the_rule(path in "(/?[a-z.;%/\\\\#?\u{1}\u{e9}-]{0,6}){1,5}") {
+        if is_plain(path.as_bytes()) {
+            prop_assert_eq!(CanonicalPath::check_with_care(&path), Ok(CanonicalPath(&path)));
         }
     }
 
