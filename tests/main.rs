@@ -15,6 +15,7 @@ mod exchange;
 mod explain;
 mod identity;
 mod limits;
+mod materials;
 mod metrics;
 mod reload;
 mod revocation;

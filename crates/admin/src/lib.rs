@@ -23,7 +23,8 @@ pub use control::{Control, MemberStateError, ReloadOutcome, ReloadResult};
 pub use serve::serve;
 pub use status::{
     AdministrativeState, CaStatus, CrlStatus, GenerationStatus, Health, LastReload, ListenerStatus,
-    MemberStatus, Phase, PoolStatus, Status, Timestamp, TrustStatus,
+    MaterialsStatus, MemberStatus, Phase, PoolStatus, RefusedMaterials, Status, Timestamp,
+    TrustStatus, Watch,
 };
 
 #[cfg(test)]

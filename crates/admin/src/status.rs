@@ -22,6 +22,8 @@ pub struct Status {
     pub pools: Vec<PoolStatus>,
     /// What client certificates are judged by.
     pub trust: TrustStatus,
+    /// Whether the files in force are those on disk.
+    pub materials: MaterialsStatus,
     /// Limits in force, by the names that metrics and settings give them (`discard_bytes_max`).
     pub limits: BTreeMap<String, u64>,
 }
@@ -145,6 +147,36 @@ pub struct TrustStatus {
     pub alarms: Vec<String>,
 }
 
+/// The files that the configuration names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MaterialsStatus {
+    /// Who notices that one has changed.
+    pub watch: Watch,
+    /// Those on disk are not in force, since they are not right; none: they are, as far as anybody has noticed.
+    pub refused: Option<RefusedMaterials>,
+}
+
+/// Who notices that a material has changed on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Watch {
+    /// The kernel tells, and a look from time to time sees what it cannot tell.
+    Notify,
+    /// A look from time to time alone.
+    Poll,
+    /// Nobody: only a reload reads materials.
+    Off,
+}
+
+/// Materials on disk that are not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedMaterials {
+    /// Since when what is in force is not what is on disk.
+    pub since: Timestamp,
+    /// What is wrong with them, for people.
+    pub report: String,
+}
+
 /// A CA of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaStatus {
@@ -228,6 +260,16 @@ impl fmt::Display for Health {
     }
 }
 
+impl fmt::Display for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Notify => "notify",
+            Self::Poll => "poll",
+            Self::Off => "off",
+        })
+    }
+}
+
 impl fmt::Display for AdministrativeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -270,6 +312,7 @@ mod tests {
             AdministrativeState::Drain,
             AdministrativeState::Maintenance,
         ]);
+        check(&[Watch::Notify, Watch::Poll, Watch::Off]);
         use crate::ReloadResult::{Applied, Refused, Stopping, Unchanged};
         check(&[Applied, Unchanged, Refused, Stopping]);
     }

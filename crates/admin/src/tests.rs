@@ -488,6 +488,13 @@ fn status() -> Status {
             unchecked: Vec::new(),
             alarms: vec!["the CRL of CN=Puppet CA has expired".to_owned()],
         },
+        materials: MaterialsStatus {
+            watch: Watch::Notify,
+            refused: Some(RefusedMaterials {
+                since: Timestamp::from_unix_seconds(0),
+                report: "crl.pem: not a CRL".to_owned(),
+            }),
+        },
         limits: [("discard_bytes_max".to_owned(), 4 << 20)].into(),
     }
 }

@@ -23,6 +23,8 @@ pub struct Config {
     pub listener_certificates: BTreeMap<String, Vec<Credential>>,
     /// Whose certificates are believed.
     pub trust: Trust,
+    /// How changes of materials on disk are noticed.
+    pub materials: Watching,
     /// How a subject becomes an identity.
     pub identity: identity::settings::Settings,
     /// What `[upstream]` says; each pool holds its own result.
@@ -81,6 +83,30 @@ pub struct Trust {
     pub crl_is_agents_copy: bool,
     /// Most connections of revoked clients closed in one second after a change of trust.
     pub revoked_close_rate: u32,
+}
+
+/// `[materials]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watching {
+    /// Who notices.
+    pub watch: Watch,
+    /// Time between two looks.
+    pub interval: Duration,
+    /// Time that changed files have to stand still before they are read.
+    pub settle: Duration,
+    /// Most time that a change is waited for.
+    pub settle_max: Duration,
+}
+
+/// Who notices that a material has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// The kernel tells, and a look from time to time sees what it cannot tell.
+    Notify,
+    /// A look from time to time alone.
+    Poll,
+    /// Nobody: only a reload reads materials.
+    Off,
 }
 
 /// `[pools.NAME]`, each part for the crate that obeys it.

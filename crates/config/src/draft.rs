@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::SystemTime};
 
 use crate::{
     agent::Agent,
-    config::{AccessLog, Config, MemberTls, Output},
+    config::{AccessLog, Config, MemberTls, Output, Watch, Watching},
     examination::{Examination, parse},
     forms, keys, listeners,
     materials::{Files, Loaded, Materials, Wanted},
@@ -119,6 +119,25 @@ impl Draft {
         &self.wanted
     }
 
+    /// Reads the materials it names and judges them.
+    ///
+    /// # Errors
+    /// Everything wrong with text and materials.
+    pub fn load(self, files: &dyn Files) -> Result<Loaded, Report> {
+        let read = |wanted: &Wanted| (wanted.path.clone(), files.read(wanted));
+        let materials = self.wanted.iter().map(read).collect();
+        self.finish(materials)
+    }
+
+    /// The same text at another time.
+    #[must_use]
+    pub fn at(&self, now: SystemTime) -> Self {
+        Self {
+            now: Some(now),
+            ..self.clone()
+        }
+    }
+
     /// Judges the materials.
     ///
     /// # Errors
@@ -175,6 +194,7 @@ impl Draft {
             listener_certificates: listeners::certificates(root, &mut naming),
             certificates,
             trust,
+            materials: watching(&root.table("materials")),
             identity: identity(&root.table("identity")),
             upstream,
             routes: routes::build(root, &mut problems),
@@ -255,6 +275,19 @@ pub fn trust_key(problem: &pki::PkiProblem) -> &'static str {
     match problem.is_about_crls() {
         true => "trust.crl",
         false => "trust.ca",
+    }
+}
+
+fn watching(section: &Section<'_>) -> Watching {
+    Watching {
+        watch: match section.text("watch").as_deref() {
+            Some("poll") => Watch::Poll,
+            Some("off") => Watch::Off,
+            _ => Watch::Notify,
+        },
+        interval: section.duration("interval").unwrap_or_default(),
+        settle: section.duration("settle").unwrap_or_default(),
+        settle_max: section.duration("settle_max").unwrap_or_default(),
     }
 }
 

@@ -43,6 +43,7 @@ settings! {
         "listeners": Shape::Named(&LISTENER), Means("nothing to listen on, which is an error");
         "tls": Shape::Table(&TLS), Means("the agent's own certificate");
         "trust": Shape::Table(&TRUST), Means("the agent's own CA bundle and CRL");
+        "materials": Shape::Table(&MATERIALS), Means("the defaults below");
         "identity": Shape::Table(&IDENTITY), Means("the defaults below");
         "upstream": Shape::Table(&UPSTREAM), Means("the defaults below");
         "pools": Shape::Named(&POOL), Means("no pools");
@@ -130,6 +131,23 @@ settings! {
         /// Most connections of revoked clients closed in one second after the trust has changed, so that thousands do not
         /// come back at once.
         "revoked_close_rate": Shape::Count { min: 1, max: 1_000_000 }, Value("1000");
+    }
+
+    /// Files that this one names (certificates, keys, CA bundles, revocation lists) are taken by themselves when they
+    /// change on disk. Those that are not right are not taken: the last good ones stay in force, with an alarm.
+    /// The configuration's own text is read on a reload only.
+    MATERIALS at "materials" {
+        /// How a change is noticed. `notify`: the kernel tells (inotify), and every `interval` the files are looked at
+        /// besides, for what it cannot tell: network file systems, directories that this process may not list. `poll`: they
+        /// are looked at every `interval` alone. `off`: only a reload reads them.
+        "watch": Shape::Word(&["notify", "poll", "off"]), Value("\"notify\"");
+        /// Time between two looks at the files. A look opens none of them; it costs microseconds.
+        "interval": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"10s\"");
+        /// Time that changed files have to stand still before they are read: whoever writes one in place takes less.
+        "settle": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"1s\"");
+        /// Most time that a change is waited for. A file that never stands still is read then, and what is not right by then
+        /// is an alarm: a half-written list, a key whose certificate has not come. Tools that renew both take seconds.
+        "settle_max": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"30s\"");
     }
 
     /// How a certificate's subject becomes an identity.

@@ -26,7 +26,9 @@ mod socket;
 mod trust;
 
 pub use crate::{
-    config::{AccessLog, Config, Credential, MemberTls, Output, PoolConfig, Trust},
+    config::{
+        AccessLog, Config, Credential, MemberTls, Output, PoolConfig, Trust, Watch, Watching,
+    },
     draft::{Draft, Environment, Overrides, Source, trust_key},
     materials::{Blob, Files, Kind, Loaded, Material, Materials, ReadError, Wanted},
     reference::{defaults, reference},
@@ -44,13 +46,7 @@ pub fn load(
     environment: &Environment,
     files: &dyn Files,
 ) -> Result<Loaded, Report> {
-    let draft = Draft::read(source, overrides, environment, files);
-    let materials = draft
-        .wanted()
-        .iter()
-        .map(|wanted| (wanted.path.clone(), files.read(wanted)))
-        .collect();
-    draft.finish(materials)
+    Draft::read(source, overrides, environment, files).load(files)
 }
 
 /// Judges a text alone, without its materials, on a machine that has an agent's certificate: for examples in

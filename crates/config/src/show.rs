@@ -10,7 +10,7 @@ use telemetry::settings::Format;
 use upstream::settings::{Plaintext, Scheme};
 
 use crate::{
-    config::{Config, Credential, MemberTls, Output, PoolConfig},
+    config::{Config, Credential, MemberTls, Output, PoolConfig, Watch, Watching},
     keys,
     quantity::{show_duration, show_size},
     schema::{Absent, Table},
@@ -135,6 +135,7 @@ impl Config {
             ),
         ];
         printer.table(&keys::TRUST, "[trust]", &keys);
+        show_watching(self.materials, printer);
         let subject = match self.identity.subject {
             SubjectRule::Puppet => "puppet",
             SubjectRule::SingleCn => "single-cn",
@@ -248,6 +249,24 @@ impl Config {
             &[("socket", Some(path(&self.admin.socket)))],
         );
     }
+}
+
+fn show_watching(watching: Watching, printer: &mut Printer) {
+    let watch = match watching.watch {
+        Watch::Notify => "notify",
+        Watch::Poll => "poll",
+        Watch::Off => "off",
+    };
+    let keys = [
+        ("watch", Some(text(watch))),
+        ("interval", Some(text(&show_duration(watching.interval)))),
+        ("settle", Some(text(&show_duration(watching.settle)))),
+        (
+            "settle_max",
+            Some(text(&show_duration(watching.settle_max))),
+        ),
+    ];
+    printer.table(&keys::MATERIALS, "[materials]", &keys);
 }
 
 fn show_pool(config: &PoolConfig, whole: &Config, printer: &mut Printer) {

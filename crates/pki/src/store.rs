@@ -235,6 +235,20 @@ impl TrustStore {
         &self.warnings
     }
 
+    /// Subjects of CAs that had a CRL in the store before, are still in the bundle, and have none here: what a file that
+    /// went away or was cut short leaves behind.
+    pub fn crls_lost(&self, before: &Self) -> Vec<String> {
+        let issuers = self.bundle.issuers.values();
+        let mut lost: Vec<_> = issuers
+            .filter(|issuer| {
+                before.index.contains_key(&issuer.id) && !self.index.contains_key(&issuer.id)
+            })
+            .map(|issuer| issuer.text.clone())
+            .collect();
+        lost.sort();
+        lost
+    }
+
     /// The Names of the bundle's CAs, as hints for clients that hold several certificates.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = &[u8]> {
         let mut names: Vec<&[u8]> = self

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use admin::{CrlStatus, ListenerStatus, MemberStatus, Status};
+use admin::{CrlStatus, ListenerStatus, MaterialsStatus, MemberStatus, Status};
 
 /// Everything an operator looks for first, in lines.
 pub(crate) fn table(status: &Status) -> String {
@@ -54,7 +54,22 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
         .trust
         .alarms
         .iter()
-        .try_for_each(|alarm| writeln!(text, "  ALARM: {alarm}"))
+        .try_for_each(|alarm| writeln!(text, "  ALARM: {alarm}"))?;
+    write_materials(text, &status.materials)
+}
+
+fn write_materials(text: &mut String, materials: &MaterialsStatus) -> std::fmt::Result {
+    writeln!(text, "\nmaterials, watch = {}", materials.watch)?;
+    let Some(refused) = &materials.refused else {
+        return Ok(());
+    };
+    writeln!(
+        text,
+        "  ALARM: since {} those on disk are refused, and the ones before stay in force:",
+        refused.since
+    )?;
+    let mut lines = refused.report.trim_end().lines();
+    lines.try_for_each(|line| writeln!(text, "    {line}"))
 }
 
 fn listener(listener: &ListenerStatus) -> Vec<String> {
@@ -144,7 +159,7 @@ mod tests {
 
     use admin::{
         AdministrativeState, GenerationStatus, Health, LastReload, Phase, PoolStatus,
-        ReloadOutcome, ReloadResult, Timestamp, TrustStatus,
+        RefusedMaterials, ReloadOutcome, ReloadResult, Timestamp, TrustStatus, Watch,
     };
 
     use super::*;
@@ -169,6 +184,10 @@ CRLs, trust generation 2
   CN=Other      number none  0 entries  EXPIRED 1970-01-01T00:00:00Z      other.pem
   CN=Third: no CRL, its certificates are refused
   ALARM: the CRL of CN=Other has expired
+
+materials, watch = notify
+  ALARM: since 1970-01-01T00:03:00Z those on disk are refused, and the ones before stay in force:
+    crl.pem: not a CRL
 ";
         assert_eq!(table(&status()), expected);
     }
@@ -254,6 +273,13 @@ CRLs, trust generation 2
                 crl_missing: vec!["CN=Third".to_owned()],
                 alarms: vec!["the CRL of CN=Other has expired".to_owned()],
                 ..TrustStatus::default()
+            },
+            materials: MaterialsStatus {
+                watch: Watch::Notify,
+                refused: Some(RefusedMaterials {
+                    since: Timestamp::from_unix_seconds(180),
+                    report: "crl.pem: not a CRL\n".to_owned(),
+                }),
             },
             limits: BTreeMap::new(),
         }

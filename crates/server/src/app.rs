@@ -12,14 +12,14 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use config::{Output, Report};
+use config::{Output, Report, Watch};
 use listener::{BindError, Listener};
 use proxy::{Generation, Phase, Shared};
 use telemetry::Sink;
 use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
+    sync::{Notify, watch},
     task::JoinSet,
     time::{Instant, interval, sleep_until, timeout},
 };
@@ -28,7 +28,7 @@ use crate::{
     Options,
     control::Operator,
     crew::WorkerThreads,
-    files, outputs,
+    files, freshness, outputs,
     prepare::{Foundation, Lasting, prepare},
     probes,
 };
@@ -83,6 +83,8 @@ pub(crate) struct App {
     pub(crate) state: Mutex<State>,
     /// One reload at a time.
     pub(crate) reloading: tokio::sync::Mutex<()>,
+    /// Told after each reload: other materials may be named now.
+    pub(crate) reloaded: Notify,
 }
 
 /// What changes with a reload, beside the cell.
@@ -93,6 +95,10 @@ pub(crate) struct State {
     /// Listeners that a reload removed while connections were open on them.
     pub(crate) retired: Vec<Arc<Listener>>,
     pub(crate) last_reload: Option<(SystemTime, admin::ReloadOutcome)>,
+    /// Who notices changes of materials.
+    pub(crate) watched_by: Watch,
+    /// Since when materials on disk are refused, and why.
+    pub(crate) refused_materials: Option<(SystemTime, String)>,
     pub(crate) sink: Option<Sink>,
     pub(crate) probes: JoinSet<()>,
 }
@@ -157,8 +163,8 @@ impl Told {
 /// Everything up to the first accepted connection. What can fail comes before it.
 async fn start(options: &Options) -> Result<(Arc<App>, UnixListener, Told), StartError> {
     let lasting = Lasting::default();
-    let loaded = files::load(options).map_err(StartError::Config)?;
-    let prepared = prepare(loaded, 1, &lasting, None).map_err(StartError::Config)?;
+    let read = files::load(options).map_err(StartError::Config)?;
+    let prepared = prepare(read, 1, &lasting, None).map_err(StartError::Config)?;
     let facts = crate::checked::facts(&prepared);
     let (generation, foundation, report) = prepared.split();
     tell(&report, &facts);
@@ -216,6 +222,8 @@ async fn start(options: &Options) -> Result<(Arc<App>, UnixListener, Told), Star
         bound,
         retired: Vec::new(),
         last_reload: None,
+        watched_by: Watch::Off,
+        refused_materials: None,
         sink: Some(sink),
         probes: probes::start(&generation, &shared, &answered),
         foundation,
@@ -227,6 +235,7 @@ async fn start(options: &Options) -> Result<(Arc<App>, UnixListener, Told), Star
         workers,
         state: Mutex::new(state),
         reloading: tokio::sync::Mutex::default(),
+        reloaded: Notify::new(),
     };
     Ok((Arc::new(app), admin, told))
 }
@@ -281,10 +290,12 @@ async fn serve(app: &Arc<App>, listener: UnixListener, told: Told) {
             }
         }
     });
+    let freshness = tokio::spawn(freshness::keep(Arc::clone(app)));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
+    freshness.abort();
     drain(app, &mut terminate, &mut interrupt).await;
     reloads.abort();
     let _ = stop_admin.send(true);

@@ -41,8 +41,8 @@ pub fn effective(options: &Options, defaults: bool) -> Result<String, Report> {
 }
 
 pub(crate) fn prepared(options: &Options) -> Result<Prepared, Report> {
-    let loaded = files::load(options)?;
-    prepare(loaded, 1, &Lasting::default(), None)
+    let read = files::load(options)?;
+    prepare(read, 1, &Lasting::default(), None)
 }
 
 /// The names the certificates are good for, and the CRLs that clients are judged by.

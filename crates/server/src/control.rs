@@ -8,15 +8,18 @@ use std::{
 };
 
 use admin::{
-    AdministrativeState, Control, GenerationStatus, LastReload, ListenerStatus, MemberStateError,
-    MemberStatus, PoolStatus, ReloadOutcome, Status, Timestamp,
+    AdministrativeState, Control, GenerationStatus, LastReload, ListenerStatus, MaterialsStatus,
+    MemberStateError, MemberStatus, PoolStatus, RefusedMaterials, ReloadOutcome, Status, Timestamp,
 };
 use balancing::{Administrative, Health};
 use proxy::{Phase, PoolRuntime};
 use rustls_pki_types::UnixTime;
 use telemetry::{CaReading, CrlReading, ListenerReading, MemberReading, Readings};
 
-use crate::{app::App, prepare::Foundation};
+use crate::{
+    app::{App, State},
+    prepare::Foundation,
+};
 
 /// The operator's hold on the process.
 pub(crate) struct Operator(pub(crate) Arc<App>);
@@ -62,6 +65,7 @@ impl Control for Operator {
                 .map(|runtime| pool_status(app, runtime))
                 .collect(),
             trust: trust_status(app, &state.foundation),
+            materials: materials_status(&state),
             limits: BTreeMap::from([
                 (
                     "discard_bytes_max".to_owned(),
@@ -181,6 +185,21 @@ fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus
     }
 }
 
+fn materials_status(state: &State) -> MaterialsStatus {
+    let refused = state.refused_materials.as_ref();
+    MaterialsStatus {
+        watch: match state.watched_by {
+            config::Watch::Notify => admin::Watch::Notify,
+            config::Watch::Poll => admin::Watch::Poll,
+            config::Watch::Off => admin::Watch::Off,
+        },
+        refused: refused.map(|(since, report)| RefusedMaterials {
+            since: (*since).into(),
+            report: report.clone(),
+        }),
+    }
+}
+
 fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
     let status = app.generation().trust.status(UnixTime::now());
     let copy = foundation.config.agents_copy();
@@ -240,14 +259,16 @@ fn readings(app: &App) -> Readings {
             connections: app.lasting.connections(runtime.pool.name(), address),
         }
     };
-    let bound = app
-        .state()
-        .bound
-        .iter()
-        .map(|bound| Arc::clone(&bound.listener))
-        .collect::<Vec<_>>();
+    // Let go before the rest is read: other readings take the state too.
+    let state = app.state();
+    let bound = state.bound.iter().map(|bound| Arc::clone(&bound.listener));
+    let bound = bound.collect::<Vec<_>>();
+    let materials_refused = state.refused_materials.is_some();
+    let crl_agent_copy_age = state.foundation.agents_copy.map(age);
+    drop(state);
     Readings {
         trust_alarms: status.alarms.len(),
+        materials_refused,
         listeners: bound
             .iter()
             .map(|listener| ListenerReading {
@@ -282,7 +303,7 @@ fn readings(app: &App) -> Readings {
                 not_after: time(ca.not_after),
             })
             .collect(),
-        crl_agent_copy_age: app.state().foundation.agents_copy.map(age),
+        crl_agent_copy_age,
     }
 }
 

@@ -8,23 +8,33 @@ use std::{
 };
 
 use config::{
-    Blob, Environment, Files, Kind, Loaded, Material, Overrides, ReadError, Report, Source, Wanted,
+    Blob, Draft, Environment, Files, Kind, Loaded, Material, Overrides, ReadError, Report, Source,
+    Wanted,
 };
 
-use crate::Options;
+use crate::{Options, stamps::Stamps};
 
 /// Largest configuration file.
 const CONFIG_BYTES_MAX: u64 = 4 << 20;
 /// Largest material: a CRL of a million entries has 40 MB.
 const MATERIAL_BYTES_MAX: u64 = 512 << 20;
 /// Most files of a directory that are looked at.
-const DIRECTORY_FILES_MAX: usize = 4096;
+pub(crate) const DIRECTORY_FILES_MAX: usize = 4096;
+
+/// A configuration with its materials, as they were found.
+pub(crate) struct Read {
+    pub(crate) loaded: Loaded,
+    /// The text, for reading the materials again without it.
+    pub(crate) draft: Draft,
+    /// Of the materials, just before they were read.
+    pub(crate) stamps: Stamps,
+}
 
 /// Reads text and materials and judges them: the same for start, reload and `check`.
 ///
 /// # Errors
 /// Everything that is wrong, a configuration file that cannot be read among it.
-pub(crate) fn load(options: &Options) -> Result<Loaded, Report> {
+pub(crate) fn load(options: &Options) -> Result<Read, Report> {
     let name = options.config.display().to_string();
     let text = read_limited(&options.config, CONFIG_BYTES_MAX)
         .and_then(|bytes| {
@@ -35,7 +45,26 @@ pub(crate) fn load(options: &Options) -> Result<Loaded, Report> {
         ssldir: options.ssldir.clone(),
         certname: options.certname.clone(),
     };
-    config::load(&Source { name, text }, &overrides, &environment(), &Disk)
+    let source = Source { name, text };
+    read_materials(Draft::read(&source, &overrides, &environment(), &Disk))
+}
+
+/// Reads the materials that a text names, and judges both: the text may have changed on disk, and is not looked at.
+///
+/// # Errors
+/// Everything that is wrong with them.
+pub(crate) fn load_materials(draft: &Draft) -> Result<Read, Report> {
+    read_materials(draft.at(SystemTime::now()))
+}
+
+fn read_materials(draft: Draft) -> Result<Read, Report> {
+    let stamps = Stamps::of(&draft);
+    let loaded = draft.clone().load(&Disk)?;
+    Ok(Read {
+        loaded,
+        draft,
+        stamps,
+    })
 }
 
 /// The file system as it is.

@@ -12,10 +12,13 @@ mod control;
 mod crew;
 mod explain;
 mod files;
+mod freshness;
+mod notify;
 mod outputs;
 mod prepare;
 mod probes;
 mod reload;
+mod stamps;
 
 use std::path::PathBuf;
 

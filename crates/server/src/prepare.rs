@@ -7,7 +7,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use balancing::{Pool, Registry};
-use config::{Config, Credential, Loaded, MemberTls, Report};
+use config::{Config, Credential, Draft, Loaded, MemberTls, Report};
 use listener::ListenerTls;
 use pki::{
     ClientVerifier, Fingerprint, ListenerPolicy, Named, PkiProblem, ShownCredentials, TicketKeys,
@@ -17,6 +17,8 @@ use proxy::{Generation, PoolRuntime};
 
 use telemetry::Metrics;
 use upstream::{Connector, ConnectorSpec, Scheme, Slots};
+
+use crate::{files::Read, stamps::Stamps};
 
 /// What lives as long as the process and outlasts every generation.
 #[derive(Default)]
@@ -37,6 +39,8 @@ pub(crate) struct Prepared {
     pub(crate) fingerprint: Fingerprint,
     /// What listeners show, each once.
     pub(crate) credentials: Credentials,
+    draft: Draft,
+    stamps: Stamps,
     /// When the agent's own CRL was last written, where that is what is judged by.
     pub(crate) agents_copy: Option<std::time::SystemTime>,
     pub(crate) report: Report,
@@ -113,11 +117,16 @@ pub(crate) fn agents_copy(
 /// # Errors
 /// The report of all that is wrong; warnings stand in `Prepared::report`.
 pub(crate) fn prepare(
-    loaded: Loaded,
+    read: Read,
     number: u64,
     lasting: &Lasting,
     previous: Option<(&Foundation, &Generation)>,
 ) -> Result<Prepared, Report> {
+    let Read {
+        loaded,
+        draft,
+        stamps,
+    } = read;
     let fingerprint = fingerprint(&loaded);
     let Loaded {
         config,
@@ -185,6 +194,8 @@ pub(crate) fn prepare(
         config,
         fingerprint,
         credentials,
+        draft,
+        stamps,
         agents_copy,
         report,
         member_tls,
@@ -196,11 +207,33 @@ pub(crate) fn prepare(
 pub(crate) struct Foundation {
     pub(crate) config: Config,
     pub(crate) fingerprint: Fingerprint,
+    /// The text it was made of.
+    pub(crate) draft: Draft,
+    /// Of the materials in force.
+    pub(crate) stamps: Stamps,
     pub(crate) agents_copy: Option<std::time::SystemTime>,
     member_tls: Vec<PreparedTls>,
 }
 
 impl Prepared {
+    /// CAs, towards clients or members, whose CRL is in force and would be no more.
+    pub(crate) fn crls_lost(&self, foundation: &Foundation, current: &Generation) -> Vec<String> {
+        let mut lost = self.generation.trust.crls_lost(&current.trust);
+        for tls in &self.member_tls {
+            let before = foundation.member_tls.iter().find(|before| {
+                before.settings == tls.settings && before.indication == tls.indication
+            });
+            lost.extend(
+                before
+                    .into_iter()
+                    .flat_map(|b| tls.trust.crls_lost(&b.trust)),
+            );
+        }
+        lost.sort();
+        lost.dedup();
+        lost
+    }
+
     /// Parts the generation from what the next preparation needs of it.
     pub(crate) fn split(self) -> (Generation, Foundation, Report) {
         let Self {
@@ -208,6 +241,8 @@ impl Prepared {
             config,
             fingerprint,
             credentials: _,
+            draft,
+            stamps,
             agents_copy,
             report,
             member_tls,
@@ -217,6 +252,8 @@ impl Prepared {
             Foundation {
                 config,
                 fingerprint,
+                draft,
+                stamps,
                 agents_copy,
                 member_tls,
             },

@@ -7,7 +7,7 @@ use std::{
 };
 
 use admin::{ReloadOutcome, ReloadResult};
-use config::{Colour, Config, Report};
+use config::{Colour, Config, Report, Watch};
 use listener::Listener;
 use proxy::{Generation, Phase};
 
@@ -16,13 +16,35 @@ use crate::{
     files, outputs,
     prepare::{Prepared, agents_copy, fingerprint, prepare},
     probes,
+    stamps::Stamps,
 };
+
+/// What is read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    /// The text of the configuration and the materials it names, because somebody asks.
+    Everything,
+    /// The materials that the text in force names, because they have changed. Nobody has looked at them.
+    Materials,
+}
+
+/// What came of reading materials that have changed.
+pub(crate) enum Refreshed {
+    /// They are in force.
+    Taken,
+    /// They have changed while they were read.
+    Moving,
+    /// They are not right; those before stay.
+    Refused(String),
+}
 
 /// Why nothing is committed.
 enum Stopped {
     Unchanged,
     /// The process stops.
     Stopping,
+    /// Files changed while they were read.
+    Moving,
     Refused(String),
 }
 
@@ -33,21 +55,12 @@ impl App {
         if !self.is_serving() {
             return self.stopping();
         }
-        // Parsing a large CRL takes its time; requests and the operator do not wait for it.
-        let app = Arc::clone(self);
-        let prepared = tokio::task::spawn_blocking(move || app.prepare()).await;
-        let prepared =
-            prepared.unwrap_or_else(|_| Err(Stopped::Refused("the reload broke off".to_owned())));
-        let committed = match prepared {
-            Ok(prepared) => self.commit(*prepared).await,
-            Err(stopped) => Err(stopped),
-        };
-        let (outcome, metric) = match committed {
+        let (outcome, metric) = match self.apply(Input::Everything, true).await {
             Ok(report) => (
                 self.outcome(ReloadResult::Applied, report),
                 telemetry::ReloadResult::Applied,
             ),
-            Err(Stopped::Stopping) => return self.stopping(),
+            Err(Stopped::Stopping | Stopped::Moving) => return self.stopping(),
             Err(Stopped::Unchanged) => {
                 let report = format!("nothing has changed{}", self.reopen_access_log());
                 (
@@ -68,13 +81,88 @@ impl App {
                 outcome.report
             ),
             _ => {
+                self.materials_are_good();
                 tracing::info!(asked_by, generation = outcome.generation, result = ?outcome.result, "reloaded: {}", outcome.report)
             }
         }
         self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
         // Last, so that whoever sees it counted finds the rest told.
         self.lasting.metrics.reloaded(metric);
+        self.reloaded.notify_one();
         outcome
+    }
+
+    /// Reads the materials in force again, since they have changed on disk, and applies them or says why not. Files that
+    /// change while they are read are left for the next time, unless the caller does `insist`.
+    pub(crate) async fn refresh(self: &Arc<Self>, insist: bool) -> Refreshed {
+        let _one_at_a_time = self.reloading.lock().await;
+        if !self.is_serving() {
+            return Refreshed::Taken;
+        }
+        match self.apply(Input::Materials, insist).await {
+            Ok(report) => {
+                let outcome = self.outcome(ReloadResult::Applied, report);
+                tracing::info!(
+                    asked_by = "materials",
+                    generation = outcome.generation,
+                    "reloaded: {}",
+                    outcome.report
+                );
+                self.materials_are_good();
+                self.state().last_reload = Some((SystemTime::now(), outcome));
+                let metrics = &self.lasting.metrics;
+                metrics.reloaded(telemetry::ReloadResult::Applied);
+            }
+            Err(Stopped::Unchanged) => self.materials_are_good(),
+            Err(Stopped::Stopping) => {}
+            Err(Stopped::Moving) => return Refreshed::Moving,
+            Err(Stopped::Refused(report)) => return Refreshed::Refused(report),
+        }
+        Refreshed::Taken
+    }
+
+    /// Raises the alarm about materials on disk; the same one is raised once.
+    pub(crate) fn refuse_materials(&self, report: String) {
+        let mut state = self.state();
+        let since = match &state.refused_materials {
+            Some((_, told)) if *told == report => return,
+            Some((since, _)) => *since,
+            None => SystemTime::now(),
+        };
+        tracing::error!(
+            "materials have changed on disk and are refused, the ones before stay in force:\n{report}"
+        );
+        let outcome = self.outcome(ReloadResult::Refused, report.clone());
+        state.last_reload = Some((SystemTime::now(), outcome));
+        state.refused_materials = Some((since, report));
+        let metrics = &self.lasting.metrics;
+        metrics.reloaded(telemetry::ReloadResult::Refused);
+    }
+
+    /// Ends that alarm: what is on disk is in force.
+    pub(crate) fn materials_are_good(&self) {
+        if self.state().refused_materials.take().is_some() {
+            tracing::info!("the materials on disk are in force again");
+        }
+    }
+
+    /// Whether this is what the materials in force were when they were read.
+    pub(crate) fn is_in_force(&self, stamps: &Stamps) -> bool {
+        self.state().foundation.stamps == *stamps
+    }
+
+    /// Notes who notices changes of materials.
+    pub(crate) fn watched_by(&self, watch: Watch) {
+        self.state().watched_by = watch;
+    }
+
+    async fn apply(self: &Arc<Self>, input: Input, insist: bool) -> Result<String, Stopped> {
+        // Parsing a large CRL takes its time; requests and the operator do not wait for it.
+        let app = Arc::clone(self);
+        let prepared = tokio::task::spawn_blocking(move || app.prepare(input, insist)).await;
+        let prepared = prepared
+            .unwrap_or_else(|_| Err(Stopped::Refused("the reload broke off".to_owned())))?;
+        self.commit(*prepared, input).await
     }
 
     fn is_serving(&self) -> bool {
@@ -96,31 +184,41 @@ impl App {
         }
     }
 
-    fn prepare(&self) -> Result<Box<Prepared>, Stopped> {
+    fn prepare(&self, input: Input, insist: bool) -> Result<Box<Prepared>, Stopped> {
         let refused = |report: Report| Stopped::Refused(report.render(Colour::Never));
-        let loaded = files::load(&self.options).map_err(refused)?;
-        let mut state = self.state();
-        if fingerprint(&loaded) == state.foundation.fingerprint {
-            // Fetched again by an agent's run and the same as before: it is young again.
-            state.foundation.agents_copy = agents_copy(&loaded.config, &loaded.materials);
-            return Err(Stopped::Unchanged);
-        }
-        drop(state);
-        let current = self.generation();
         // The state is changed by reloads only, and this is the one that runs.
         let foundation = self.state().foundation.clone();
-        prepare(
-            loaded,
-            current.number + 1,
-            &self.lasting,
-            Some((&foundation, &current)),
-        )
-        .map(Box::new)
-        .map_err(refused)
+        let before = Stamps::of(&foundation.draft);
+        let read = match input {
+            Input::Everything => files::load(&self.options),
+            Input::Materials => files::load_materials(&foundation.draft),
+        };
+        // Before anything is said of them: what is wrong may be that they were half there.
+        if !insist && Stamps::of(&foundation.draft) != before {
+            return Err(Stopped::Moving);
+        }
+        let read = read.map_err(refused)?;
+        if fingerprint(&read.loaded) == foundation.fingerprint {
+            let mut state = self.state();
+            // Fetched again by an agent's run and the same as before: it is young again.
+            state.foundation.agents_copy = agents_copy(&read.loaded.config, &read.loaded.materials);
+            state.foundation.draft = read.draft;
+            state.foundation.stamps = read.stamps;
+            return Err(Stopped::Unchanged);
+        }
+        let current = self.generation();
+        let previous = Some((&foundation, &*current));
+        let prepared =
+            prepare(read, current.number + 1, &self.lasting, previous).map_err(refused)?;
+        let lost = prepared.crls_lost(&foundation, &current);
+        match input {
+            Input::Materials if !lost.is_empty() => Err(Stopped::Refused(without_crls(&lost))),
+            _ => Ok(Box::new(prepared)),
+        }
     }
 
     /// New before old: log and sockets first, then the one store, then what is no longer needed goes.
-    async fn commit(&self, prepared: Prepared) -> Result<String, Stopped> {
+    async fn commit(&self, prepared: Prepared, input: Input) -> Result<String, Stopped> {
         let (generation, foundation, report) = prepared.split();
         let kept: Vec<_> = self
             .state()
@@ -129,8 +227,14 @@ impl App {
             .map(|bound| (bound.configured, Arc::clone(&bound.listener.name)))
             .collect();
         // Before the sockets: one that is closed again takes along who has connected to it meanwhile.
-        let log = outputs::open(&foundation.config.access_log.output)
-            .map_err(|error| Stopped::Refused(error.to_string()))?;
+        let log = match input {
+            Input::Everything => Some(
+                outputs::open(&foundation.config.access_log.output)
+                    .map_err(|error| Stopped::Refused(error.to_string()))?,
+            ),
+            // A revocation does not wait for a log.
+            Input::Materials => None,
+        };
         let new = self.sockets(&foundation.config, &kept)?;
         let generation = Arc::new(generation);
         let changes = {
@@ -192,7 +296,7 @@ impl App {
             bound.listener.connections.limit_changed();
             bound.listener.handshakes.limit_changed();
         }
-        if let Some(sink) = &state.sink {
+        if let (Some(sink), Some(log)) = (&state.sink, log) {
             sink.reopen(log, foundation.config.access_log.settings.format);
         }
         self.lasting.forget(&foundation.config);
@@ -266,6 +370,16 @@ impl State {
     }
 }
 
+/// What is said where files went away, or lost their end: whose CRL that was would be refused altogether, or worse, go
+/// unchecked. Nobody has said that this is meant; a reload does.
+fn without_crls(lost: &[String]) -> String {
+    format!(
+        "no file of [trust] crl or of a pool's `crl` holds a CRL of {} any more; the one in force stays. Put it back, or \
+         run `proscenium reload` if it is meant to go",
+        lost.join(", ")
+    )
+}
+
 /// What a reload changes, for people.
 struct Changes(Vec<String>);
 
@@ -302,6 +416,10 @@ impl Changes {
             note(gone, format!("pool {} removed", pool.pool.name));
         }
         note(old.routes != new.routes, "routes".to_owned());
+        note(
+            old.materials != new.materials,
+            "how materials are watched".to_owned(),
+        );
         note(old.identity != new.identity, "identity".to_owned());
         note(old.exchange != new.exchange, "upstream limits".to_owned());
         note(

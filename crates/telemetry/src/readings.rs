@@ -24,6 +24,8 @@ pub struct Readings {
     pub crl_agent_copy_age: Option<Duration>,
     /// What is wrong with CAs and CRLs and stops nothing.
     pub trust_alarms: usize,
+    /// Whether materials on disk are not taken, since they are not right.
+    pub materials_refused: bool,
 }
 
 /// One listener.
@@ -168,6 +170,10 @@ impl Readings {
         alarms.set(i64::try_from(self.trust_alarms).unwrap_or(i64::MAX));
         let help = "Alarms about CAs and CRLs; the status lists them";
         registry.register("trust_alarms", help, alarms);
+        let refused = Gauge::<i64>::default();
+        refused.set(i64::from(self.materials_refused));
+        let help = "Whether materials on disk are refused (1) and the ones before stay in force, or not (0)";
+        registry.register("materials_refused", help, refused);
         if let Some(age) = self.crl_agent_copy_age {
             let gauge = Gauge::<f64, AtomicU64>::default();
             gauge.set(age.as_secs_f64());

@@ -79,9 +79,11 @@ pub struct ProxyBuilder {
     listener: Vec<String>,
     access_log: Vec<String>,
     access_log_alone: Option<String>,
+    materials: String,
     tables: Vec<String>,
     whole: Option<String>,
     files: Vec<(String, String, u32)>,
+    links: Vec<(String, String)>,
     environment: Vec<(String, String)>,
     arguments: Vec<String>,
 }
@@ -117,6 +119,13 @@ impl ProxyBuilder {
         self
     }
 
+    /// `[materials]` with these lines. By default nothing is watched: a test that writes files says itself when they are
+    /// read.
+    pub fn materials(mut self, lines: &str) -> Self {
+        lines.clone_into(&mut self.materials);
+        self
+    }
+
     /// Another certname of the ssldir. Default `puppet`.
     pub fn certname(mut self, name: &str) -> Self {
         name.clone_into(&mut self.certname);
@@ -139,6 +148,12 @@ impl ProxyBuilder {
     /// A file in the proxy's directory.
     pub fn file(mut self, name: &str, text: &str, mode: u32) -> Self {
         self.files.push((name.to_owned(), text.to_owned(), mode));
+        self
+    }
+
+    /// A symbolic link in the proxy's directory.
+    pub fn link(mut self, name: &str, target: &str) -> Self {
+        self.links.push((name.to_owned(), target.to_owned()));
         self
     }
 
@@ -235,6 +250,9 @@ impl ProxyBuilder {
             fs::create_dir_all(parent).expect("a directory of our own takes another");
             write_file(&path, text, *mode);
         }
+        for (name, target) in &self.links {
+            std::os::unix::fs::symlink(target, directory.path().join(name)).expect("a link");
+        }
         directory
     }
 
@@ -254,7 +272,8 @@ impl ProxyBuilder {
             "ssldir = \"{{dir}}/ssl\"\ncertname = \"{certname}\"\n{top}\n\
              [listeners.agents]\naddress = \"127.0.0.1:{{port}}\"\n{listener}\n\
              [access_log]\n{access_log}\n\
-             [admin]\nsocket = \"{{dir}}/{ADMIN_SOCKET}\"\n\n{tables}",
+             [admin]\nsocket = \"{{dir}}/{ADMIN_SOCKET}\"\n\n\
+             [materials]\n{materials}\n\n{tables}",
             certname = self.certname,
             top = lines(&self.top),
             listener = lines(&self.listener),
@@ -262,6 +281,7 @@ impl ProxyBuilder {
                 "path = \"{{dir}}/{ACCESS_LOG}\"\nformat = \"json\"\n{}",
                 lines(&self.access_log)
             )),
+            materials = self.materials,
             tables = lines(&self.tables),
         )
     }
@@ -420,9 +440,11 @@ impl Proxy {
             listener: Vec::new(),
             access_log: Vec::new(),
             access_log_alone: None,
+            materials: "watch = \"off\"".to_owned(),
             tables: Vec::new(),
             whole: None,
             files: Vec::new(),
+            links: Vec::new(),
             environment: Vec::new(),
             arguments: Vec::new(),
         }

@@ -1,0 +1,216 @@
+//! Where the kernel tells that something has changed on the way to a material; what has changed is for others to see.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    ffi::{OsStr, OsString},
+    fs, io,
+    mem::{self, MaybeUninit},
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::{
+    fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
+    io::Errno,
+};
+use tokio::io::{Interest, unix::AsyncFd};
+
+/// Directories and files watched at once. A dozen of files on a handful of ways need some thirty.
+const WATCHES_MAX: usize = 512;
+/// Symbolic links on one way: as many as the kernel follows.
+const LINKS_MAX: usize = 40;
+/// Events are read this many bytes at a time: one takes 16, and up to 256 for a name.
+const EVENTS_BYTES: usize = 4096;
+
+/// Names that come and go in a directory.
+const NAMES: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF);
+/// What becomes of a file, or of those in a directory. Asked for at the materials alone: a log written beside them is
+/// nothing to wake up for.
+const CONTENTS: WatchFlags = NAMES
+    .union(WatchFlags::MODIFY)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::CLOSE_WRITE);
+
+/// One inotify descriptor, and what is watched by it.
+pub(crate) struct Notifier {
+    inotify: AsyncFd<OwnedFd>,
+    watched: HashMap<i32, Names>,
+    /// Whether the kernel or our limit allows no more watches.
+    is_full: bool,
+}
+
+/// The names that count in what is watched.
+#[derive(Debug)]
+enum Names {
+    All,
+    These(BTreeSet<OsString>),
+}
+
+impl Notifier {
+    /// One that watches nothing yet.
+    ///
+    /// # Errors
+    /// The system gives no inotify descriptor; an account has 128 of them.
+    pub(crate) fn new() -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        #[expect(
+            deprecated,
+            reason = "unsound for types that name descriptors of others; this one owns its own, and the successor is unsafe"
+        )]
+        let inotify = AsyncFd::with_interest(inotify, Interest::READABLE)?;
+        Ok(Self {
+            inotify,
+            watched: HashMap::new(),
+            is_full: false,
+        })
+    }
+
+    /// Watches everything that finding these paths depends on, as it stands now, and lets go of the rest.
+    ///
+    /// # Errors
+    /// There are more watches than may be; those beyond are left out.
+    pub(crate) fn watch<'a>(&mut self, paths: impl Iterator<Item = &'a Path>) -> Result<(), Full> {
+        let before = mem::take(&mut self.watched);
+        self.is_full = false;
+        for path in paths {
+            let end = self.follow(path);
+            self.watch_contents(&end);
+        }
+        for gone in before.keys().filter(|key| !self.watched.contains_key(key)) {
+            // What was deleted has no watch any more.
+            let _ = inotify::remove_watch(&self.inotify, *gone);
+        }
+        if self.is_full { Err(Full) } else { Ok(()) }
+    }
+
+    /// Returns once something that counts has happened since it was asked last.
+    pub(crate) async fn changed(&self) {
+        loop {
+            let Ok(mut ready) = self.inotify.readable().await else {
+                // Whoever looks from time to time goes on doing so.
+                return std::future::pending().await;
+            };
+            if self.drain() {
+                return;
+            }
+            ready.clear_ready();
+        }
+    }
+
+    /// Goes a path name by name, watching each directory for its next name before that is looked up: so nothing that
+    /// happens on the way is missed. Yields where it ends, links resolved.
+    fn follow(&mut self, path: &Path) -> PathBuf {
+        let mut here = PathBuf::from("/");
+        let mut ahead = names(path);
+        let mut links = 0;
+        while let Some(name) = ahead.pop() {
+            if name == ".." {
+                here.pop();
+                continue;
+            }
+            self.watch_name(&here, &name);
+            let next = here.join(&name);
+            match fs::read_link(&next) {
+                Ok(target) if links < LINKS_MAX => {
+                    links += 1;
+                    if target.is_absolute() {
+                        here = PathBuf::from("/");
+                    }
+                    ahead.extend(names(&target));
+                }
+                _ => here = next,
+            }
+        }
+        here
+    }
+
+    fn watch_name(&mut self, directory: &Path, name: &OsStr) {
+        let Some(names) = self.add(directory, NAMES | WatchFlags::ONLYDIR) else {
+            return;
+        };
+        if let Names::These(names) = names {
+            names.insert(name.to_owned());
+        }
+    }
+
+    fn watch_contents(&mut self, path: &Path) {
+        let Some(names) = self.add(path, CONTENTS) else {
+            return;
+        };
+        *names = Names::All;
+        let links = fs::read_dir(path).into_iter().flatten().flatten();
+        let links = links.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+        for link in links.take(WATCHES_MAX) {
+            self.follow(&link.path());
+        }
+    }
+
+    /// What is not there, or closed to us, is told by the directory above it, or seen by looking.
+    fn add(&mut self, path: &Path, flags: WatchFlags) -> Option<&mut Names> {
+        if self.watched.len() >= WATCHES_MAX {
+            self.is_full = true;
+            return None;
+        }
+        // Added to what was asked before: one directory may be on the way to one material and another material itself.
+        match inotify::add_watch(&self.inotify, path, flags | WatchFlags::MASK_ADD) {
+            Ok(watch) => Some(
+                self.watched
+                    .entry(watch)
+                    .or_insert_with(|| Names::These(BTreeSet::new())),
+            ),
+            Err(error) => {
+                self.is_full |= error == Errno::NOSPC;
+                None
+            }
+        }
+    }
+
+    /// Reads what has happened; whether any of it counts.
+    fn drain(&self) -> bool {
+        let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
+        let mut events = Reader::new(&self.inotify, &mut buffer);
+        let mut any = false;
+        while let Ok(event) = events.next() {
+            any |= self.counts(&event);
+        }
+        any
+    }
+
+    fn counts(&self, event: &inotify::Event<'_>) -> bool {
+        if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+            return true;
+        }
+        // The word that a watch is gone says nothing that the event before it did not say.
+        if event.events().contains(ReadFlags::IGNORED) {
+            return false;
+        }
+        match (self.watched.get(&event.wd()), event.file_name()) {
+            (None, _) => false,
+            (Some(Names::All), _) | (_, None) => true,
+            (Some(Names::These(names)), Some(name)) => {
+                names.contains(OsStr::from_bytes(name.to_bytes()))
+            }
+        }
+    }
+}
+
+/// Not everything is watched.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "there are more watches than the kernel (fs.inotify.max_user_watches) or {WATCHES_MAX} allow"
+)]
+pub(crate) struct Full;
+
+/// The names of a path, the first one last.
+fn names(path: &Path) -> Vec<OsString> {
+    let counted = |component: Component<'_>| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    };
+    path.components().rev().filter_map(counted).collect()
+}

@@ -1,0 +1,67 @@
+//! What the file system says of materials without opening them: where it says the same, nothing has changed.
+
+use std::{
+    fs::{self, Metadata},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use config::Draft;
+
+use crate::files::DIRECTORY_FILES_MAX;
+
+/// Of every material, and of each file in those that are directories. Links are followed, so another target is another
+/// stamp.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stamps(Vec<(PathBuf, Option<Stamp>)>);
+
+/// Of one file; inode and time of change tell a file that was replaced by one of the same size and age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamps {
+    /// Of all that a text names, as of now.
+    pub(crate) fn of(draft: &Draft) -> Self {
+        let mut stamps = Vec::new();
+        for wanted in draft.wanted() {
+            let metadata = fs::metadata(&wanted.path).ok();
+            if metadata.as_ref().is_some_and(Metadata::is_dir) {
+                stamps.extend(files_of(&wanted.path).into_iter().map(stamped));
+            }
+            stamps.push((wanted.path.clone(), metadata.map(Stamp::from)));
+        }
+        Self(stamps)
+    }
+}
+
+impl From<Metadata> for Stamp {
+    fn from(metadata: Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
+
+/// What is in a directory, sorted; of one with too much, which is refused when it is read, as much as is.
+fn files_of(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let entries = entries.take(DIRECTORY_FILES_MAX).map(|entry| entry.path());
+    let mut files: Vec<_> = entries.collect();
+    files.sort();
+    files
+}
+
+fn stamped(path: PathBuf) -> (PathBuf, Option<Stamp>) {
+    let stamp = fs::metadata(&path).ok().map(Stamp::from);
+    (path, stamp)
+}
