@@ -68,7 +68,7 @@ impl Attempts<'_> {
         let mut reused = false;
         let mut next = None;
         // A clock that is asked seldom: several times a request it shows in what a request costs.
-        let mut now = exchanged.began();
+        let mut now = exchanged.asked_at();
         loop {
             if attempts > 0 {
                 now = Instant::now();

@@ -110,9 +110,13 @@ impl Exchanged {
         })
     }
 
-    /// When its head was whole.
-    pub(crate) fn began(&self) -> Instant {
-        self.began
+    /// When a member can first be asked: with its head, unless a body had to be waited for.
+    pub(crate) fn asked_at(&self) -> Instant {
+        if self.upload.finished() == Some(self.began) {
+            self.began
+        } else {
+            Instant::now()
+        }
     }
 
     /// What the calendar said then.

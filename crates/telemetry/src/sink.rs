@@ -344,7 +344,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// Every change under these locks is one store, whole after any panic.
+/// A panic under one of these locks leaves at worst half a line behind.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
