@@ -10,6 +10,7 @@ use std::{
     thread,
 };
 
+use rcgen::DnType;
 use testkit::{Ca, Client, Connection, Credential, Reply, Response, StandIn, wait_until};
 
 use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused};
@@ -1177,6 +1178,79 @@ fn a_member_without_a_subject_alt_name_is_told_of_as_such() {
         &tls_member_of(&ca, &member, "members = [\"localhost:{port}\"]"),
         &["subjectAltName"],
     );
+}
+
+#[test]
+fn a_member_without_a_subject_alt_name_is_good_for_its_cn_where_the_pool_says_so() {
+    let ca = Ca::new();
+    let from_cn = |lines: &str| format!("{lines}\ntls = {{ name_from_cn = true }}");
+    let named = |name: &str| {
+        from_cn(&format!(
+            "members = [{{ address = \"localhost:{{port}}\", server_name = \"{name}\" }}]"
+        ))
+    };
+    let old = ca.leaf("c1.example.com").without_san().issue();
+    let member = tls(&ca, &old);
+    for name in ["c1.example.com", "C1.example.com"] {
+        assert_eq!(tls_member_of(&ca, &member, &named(name)).0.status, 200);
+    }
+    let upstream =
+        "members = [{ address = \"localhost:{port}\", server_name = \"c1.example.com\" }]";
+    assert_untrusted(&tls_member_of(&ca, &member, upstream), &["name_from_cn"]);
+    member.forget();
+    for name in ["example.com", "c1", "c11.example.com", "a.c1.example.com"] {
+        let words = [name, "CN=c1.example.com", "server_name"];
+        assert_untrusted(&tls_member_of(&ca, &member, &named(name)), &words);
+    }
+    // Neither a wildcard nor an address is a name there.
+    for (cn, name) in [
+        ("*.example.com", "c1.example.com"),
+        ("127.0.0.1", "127.0.0.1"),
+    ] {
+        let member = tls(&ca, &ca.leaf(cn).without_san().issue());
+        assert_untrusted(&tls_member_of(&ca, &member, &named(name)), &[cn]);
+        assert!(member.requests().is_empty());
+    }
+    // A subjectAltName says that the CN is not meant.
+    let other = ca.leaf("other.example.com");
+    let other = other.subject(&[(DnType::CommonName, "c1.example.com")]);
+    let member_of_names = tls(&ca, &other.issue());
+    assert_untrusted(
+        &tls_member_of(&ca, &member_of_names, &named("c1.example.com")),
+        &["other.example.com"],
+    );
+    assert!(member_of_names.requests().is_empty());
+    // The chain is verified all the same.
+    ca.revoke(&old);
+    assert_untrusted(
+        &tls_member_of(&ca, &member, &named("c1.example.com")),
+        &["revoked"],
+    );
+    assert!(member.requests().is_empty());
+}
+
+#[test]
+fn a_pool_says_for_itself_whether_a_cn_is_a_name() {
+    let ca = Ca::new();
+    let member = tls(&ca, &ca.leaf("localhost").without_san().issue());
+    let port = member.socket_address().port();
+    for (above, own, status) in [
+        ("true", "", 200),
+        ("true", "tls = { name_from_cn = false }", 502),
+        ("false", "tls = { name_from_cn = true }", 200),
+    ] {
+        let estate = odd(&format!(
+            "members = [\"localhost:{port}\"]\n{own}\n{UNPROBED}"
+        ))
+        .ca(&ca)
+        .proxy(move |proxy| proxy.with(&format!("[upstream.tls]\nname_from_cn = {above}")))
+        .start();
+        assert_eq!(
+            connection(&estate).get(FILE).status,
+            status,
+            "{above} {own}"
+        );
+    }
 }
 
 #[test]

@@ -131,6 +131,8 @@ pub struct MemberTls {
     pub ca: Vec<PathBuf>,
     /// Revocation lists for members' certificates.
     pub crl: Vec<PathBuf>,
+    /// Whether a certificate without any subjectAltName is good for its CN.
+    pub name_from_cn: bool,
 }
 
 /// `[access_log]`.

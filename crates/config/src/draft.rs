@@ -180,6 +180,7 @@ impl Draft {
             credential: credential.clone(),
             ca: trust.ca.clone(),
             crl: trust.crl.clone(),
+            name_from_cn: false,
         });
         let upstream = pools::upstream(root, &mut naming.problems);
         let config = Config {

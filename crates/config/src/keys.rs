@@ -199,6 +199,10 @@ settings! {
         /// PEM files or directories with the revocation lists for members' certificates. Where `ca` is another one than
         /// that of the agents, name its list here, or that CA in `[trust] unchecked`.
         "crl": Shape::TextOrTexts(&forms::PATH), Means("`[trust] crl`");
+        /// Whether a member's certificate without any subjectAltName, as Puppet 3 to 5 sign them, is good for the one CN of its
+        /// subject: the whole of it, no wildcard, no address. Otherwise such a member is refused, and the error says so.
+        /// The chain is verified all the same.
+        "name_from_cn": Shape::Switch, Means("`false`");
     }
 
     /// Members that do the same work. The built-in routes use the pools `ca`, `compilers` and, if there is one,

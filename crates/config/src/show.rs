@@ -357,6 +357,10 @@ fn show_member_tls(tls: &MemberTls, whole: &Config, header: &str, printer: &mut 
             "crl",
             (all || tls.crl != whole.trust.crl).then(|| paths(&tls.crl)),
         ),
+        (
+            "name_from_cn",
+            (all || tls.name_from_cn).then(|| tls.name_from_cn.to_string()),
+        ),
     ];
     printer.table(&keys::MEMBER_TLS, header, &keys);
 }

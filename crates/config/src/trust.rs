@@ -121,6 +121,10 @@ impl Naming<'_> {
             crl: self
                 .bundle(section, "crl", Kind::Crl, false)
                 .unwrap_or_else(|| above.crl.clone()),
+            name_from_cn: match section.is_set("name_from_cn") {
+                true => section.switch("name_from_cn"),
+                false => above.name_from_cn,
+            },
         }
     }
 

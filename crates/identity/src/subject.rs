@@ -49,6 +49,12 @@ impl Subject {
         }
     }
 
+    /// The one CN of a Name, the whole DER element; none unless there is exactly one, alone in its RDN.
+    pub fn only_cn(name_der: &[u8]) -> Option<String> {
+        let (_, name) = X509Name::from_der(name_der).ok()?;
+        Self::of(&name).single_cn().ok().map(ToOwned::to_owned)
+    }
+
     pub(crate) fn of(name: &X509Name<'_>) -> Self {
         let rdns = name
             .iter()

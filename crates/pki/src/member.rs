@@ -33,9 +33,21 @@ pub enum MemberError {
     /// A certificate of old, with its name in the subject only.
     #[error(
         "the member's certificate {certificate} has no subjectAltName: names are read from there alone, so it is good \
-         for none, {expected} included; have it made anew with dns_alt_names"
+         for none, {expected} included; have it made anew with dns_alt_names, or say `name_from_cn = true` in this pool's \
+         tls if its CN is that name"
     )]
     NoSubjectAltName {
+        /// Which certificate.
+        certificate: String,
+        /// The name that was dialled.
+        expected: String,
+    },
+    /// A certificate of old whose subject is not the name that was dialled.
+    #[error(
+        "the member's certificate {certificate} has no subjectAltName, and its CN is not {expected}; set `server_name` \
+         to the CN if that is the member's name"
+    )]
+    WrongCommonName {
         /// Which certificate.
         certificate: String,
         /// The name that was dialled.
@@ -93,11 +105,16 @@ impl From<Fault> for MemberError {
 #[derive(Debug)]
 pub(crate) struct MemberVerifier {
     trust: Arc<TrustStore>,
+    name_from_cn: bool,
 }
 
 impl MemberVerifier {
-    pub(crate) fn new(trust: Arc<TrustStore>) -> Self {
-        Self { trust }
+    /// `name_from_cn`: whether a certificate without a subjectAltName is good for its CN.
+    pub(crate) fn new(trust: Arc<TrustStore>, name_from_cn: bool) -> Self {
+        Self {
+            trust,
+            name_from_cn,
+        }
     }
 }
 
@@ -113,7 +130,7 @@ impl ServerCertVerifier for MemberVerifier {
         self.trust
             .verify(end_entity, intermediates, KeyUsage::server_auth(), now)
             .map_err(MemberError::from)?;
-        check_name(end_entity, server_name)?;
+        check_name(end_entity, server_name, self.name_from_cn)?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -140,11 +157,32 @@ impl ServerCertVerifier for MemberVerifier {
     }
 }
 
-fn check_name(leaf: &CertificateDer<'_>, server_name: &ServerName<'_>) -> Result<(), Error> {
+/// Holds the name that was dialled against a certificate whose chain has been verified.
+fn check_name(
+    leaf: &CertificateDer<'_>,
+    server_name: &ServerName<'_>,
+    name_from_cn: bool,
+) -> Result<(), Error> {
     let unreadable = || Error::InvalidCertificate(CertificateError::BadEncoding);
     let facts = Certificate::read(leaf).map_err(|_| unreadable())?;
     let certificate = Subject(facts.subject).to_string();
     let expected = server_name.to_str().into_owned();
+    // Any subjectAltName at all, one without a name too, says that the CN is not meant (RFC 6125, 6.4.4).
+    if !facts.extensions.has_subject_alt_name && name_from_cn {
+        let is_named = match server_name {
+            ServerName::DnsName(name) => is_cn_of(facts.subject, name.as_ref()),
+            // Nobody has ever put an address there for others to trust.
+            _ => false,
+        };
+        return match is_named {
+            true => Ok(()),
+            false => Err(MemberError::WrongCommonName {
+                certificate,
+                expected,
+            }
+            .into()),
+        };
+    }
     if !facts.extensions.has_subject_alt_name {
         return Err(MemberError::NoSubjectAltName {
             certificate,
@@ -166,4 +204,9 @@ fn check_name(leaf: &CertificateDer<'_>, server_name: &ServerName<'_>) -> Result
         presented,
     }
     .into())
+}
+
+/// Whether a subject has one CN, and that is this name: whole, no wildcard, cases alike as in every name of a host.
+fn is_cn_of(subject: &[u8], name: &str) -> bool {
+    identity::Subject::only_cn(subject).is_some_and(|cn| cn.eq_ignore_ascii_case(name))
 }

@@ -30,3 +30,12 @@ impl Default for TrustSettings {
         }
     }
 }
+
+/// What the names of members are told by, and told to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberNames {
+    /// Whether a member is told which name is wanted of it before it shows its certificate; it is verified either way.
+    pub indicated: bool,
+    /// Whether a certificate without any subjectAltName is good for its CN.
+    pub from_cn: bool,
+}

@@ -15,6 +15,7 @@ use rustls::{CipherSuite, ClientConfig, ServerConfig};
 use crate::credential::Credential;
 use crate::member::MemberVerifier;
 use crate::problem::PkiProblem;
+use crate::settings::MemberNames;
 use crate::shown::ShownCredentials;
 use crate::store::TrustStore;
 use crate::verifier::{ClientVerifier, ListenerPolicy};
@@ -103,21 +104,23 @@ pub fn server_config(
 /// The configuration for members: verified against bundle and CRLs of `trust`, by the name that is dialled.
 ///
 /// A resumed session skips the verifier, and this side's sessions live in the configuration: make a new one for each
-/// trust generation, and no session outlives the trust it was verified under. `server_name_indication`: whether the
-/// member is told which name is wanted of it before it shows its certificate; it is verified either way.
+/// trust generation, and no session outlives the trust it was verified under.
 ///
 /// # Errors
 /// A credential that rustls will not take.
 pub fn client_config(
     trust: &Arc<TrustStore>,
     credential: Option<&Credential>,
-    server_name_indication: bool,
+    names: MemberNames,
 ) -> Result<Arc<ClientConfig>, PkiProblem> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(problem)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(MemberVerifier::new(Arc::clone(trust))));
+        .with_custom_certificate_verifier(Arc::new(MemberVerifier::new(
+            Arc::clone(trust),
+            names.from_cn,
+        )));
     let mut config = match credential {
         Some(credential) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(
             credential.certified_key(),
@@ -127,7 +130,7 @@ pub fn client_config(
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.resumption = Resumption::in_memory_sessions(MEMBER_SESSIONS_MAX);
     config.enable_early_data = false;
-    config.enable_sni = server_name_indication;
+    config.enable_sni = names.indicated;
     Ok(Arc::new(config))
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use identity::Reason;
 use pki::{
-    ClientVerifier, Credential, ListenerPolicy, MemberError, Named, ShownCredentials, TicketKeys,
-    TrustSettings, TrustStore, client_config, server_config,
+    ClientVerifier, Credential, ListenerPolicy, MemberError, MemberNames, Named, ShownCredentials,
+    TicketKeys, TrustSettings, TrustStore, client_config, server_config,
 };
 use rcgen::{ExtendedKeyUsagePurpose, SanType};
 use rustls::{
@@ -261,7 +261,11 @@ fn trusted(puppet: &Puppet) -> Arc<TrustStore> {
 }
 
 fn client(trust: &Arc<TrustStore>, credential: Option<&Credential>) -> Arc<ClientConfig> {
-    let mut config = (*client_config(trust, credential, true).unwrap()).clone();
+    let names = MemberNames {
+        indicated: true,
+        from_cn: false,
+    };
+    let mut config = (*client_config(trust, credential, names).unwrap()).clone();
     config.time_provider = Arc::new(Fixed);
     Arc::new(config)
 }

@@ -10,8 +10,8 @@ use balancing::{Pool, Registry};
 use config::{Config, Credential, Draft, Loaded, MemberTls, Report};
 use listener::ListenerTls;
 use pki::{
-    ClientVerifier, Fingerprint, ListenerPolicy, Named, PkiProblem, ShownCredentials, TicketKeys,
-    TrustStore,
+    ClientVerifier, Fingerprint, ListenerPolicy, MemberNames, Named, PkiProblem, ShownCredentials,
+    TicketKeys, TrustStore,
 };
 use proxy::{Generation, PoolRuntime};
 
@@ -416,10 +416,13 @@ impl Problems<'_> {
                 continue;
             }
             let trust = Arc::new(trust);
-            if let Some(config) = self.one(
-                &key,
-                pki::client_config(&trust, Some(&credential), indication),
-            ) {
+            let names = MemberNames {
+                indicated: indication,
+                from_cn: settings.name_from_cn,
+            };
+            if let Some(config) =
+                self.one(&key, pki::client_config(&trust, Some(&credential), names))
+            {
                 member_tls.push(PreparedTls {
                     settings: settings.clone(),
                     indication,
