@@ -104,6 +104,9 @@ pub struct MemberStatus {
     pub connections: u64,
     /// Share of the load within the pool.
     pub weight: u32,
+    /// Whether it is asked only while no other member is available.
+    #[serde(default)]
+    pub backup: bool,
 }
 
 /// What probes and connects found of a member.

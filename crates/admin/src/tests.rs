@@ -507,6 +507,7 @@ fn member() -> MemberStatus {
         in_flight: 3,
         connections: 4,
         weight: 1,
+        backup: false,
     }
 }
 

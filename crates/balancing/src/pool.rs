@@ -10,13 +10,14 @@ use crate::member::{Administrative, Member};
 use crate::registry::Registry;
 use crate::rendezvous::key_hash;
 use crate::rotation::{Ties, Wheel, turn};
-use crate::settings::{Algorithm, CheckSettings, MemberSettings, PoolSettings};
+use crate::settings::{Algorithm, CheckSettings, MemberSettings, PoolSettings, Role};
 
 /// One generation's view of a pool.
 #[derive(Debug)]
 pub struct Pool {
     name: Arc<str>,
     entries: Box<[Entry]>,
+    has_backup: bool,
     algorithm: Algorithm,
     check: CheckSettings,
     ties: Ties,
@@ -34,6 +35,8 @@ pub struct Entry {
     pub in_flight_max: Option<u32>,
     /// Name its certificate must carry; none: the host of its address.
     pub server_name: Option<Arc<str>>,
+    /// Whether it is asked only while no ordinary member is available.
+    pub role: Role,
     pub(crate) address_hash: u64,
 }
 
@@ -126,6 +129,7 @@ impl Pool {
             check: settings.check.clone(),
             ties: Ties::default(),
             wheel: Wheel::new(entries.len()),
+            has_backup: entries.iter().any(|entry| entry.role == Role::Backup),
             entries,
         }
     }
@@ -153,8 +157,9 @@ impl Pool {
     /// Says why nobody can be picked.
     pub fn pick(&self, tried: &[usize], lead: Lead, now: Duration) -> Result<Lease, PickError> {
         for _ in 0..RACES_MAX {
-            let Some(index) = self.choose(tried, lead, now, &mut Turns::Shared(self)) else {
-                return Err(self.refusal(tried, now));
+            let role = self.role_in_turn(now);
+            let Some(index) = self.choose(role, tried, lead, now, &mut Turns::Shared(self)) else {
+                return Err(self.refusal(role, tried, now));
             };
             if let Some(lease) = self.lease(index, now) {
                 return Ok(lease);
@@ -163,22 +168,41 @@ impl Pool {
         Err(PickError::Full)
     }
 
-    /// Takes a place on the first member configured, and on no other: a CA's writes are never balanced.
+    /// Takes a place for a write that must not be made in two places, as a CA's: on the first ordinary member and on no
+    /// other of them, since such writes are never balanced. Only while that one is known to be down, or is taken out by
+    /// the operator, does a backup get them: one that is at its limit or was never probed may be at work.
     ///
     /// # Errors
-    /// Says why it cannot be asked.
-    pub fn pick_first(&self, now: Duration) -> Result<Lease, PickError> {
-        let first = self.entries.first().ok_or(PickError::NoneAvailable)?;
-        // A place may be lost to another worker between the look and the grab: the second look says to what.
-        match first
-            .is_up_and_ready(now)
-            .then(|| self.lease(0, now))
-            .flatten()
-        {
-            Some(lease) => Ok(lease),
-            None if first.is_up_and_ready(now) => Err(PickError::Full),
-            None => Err(PickError::NoneAvailable),
+    /// Says why nobody can be asked.
+    pub fn pick_for_write(&self, tried: &[usize], now: Duration) -> Result<Lease, PickError> {
+        let index = self.writer().ok_or(PickError::NoneAvailable)?;
+        let first = &self.entries[index];
+        if first.obstacle(now).is_none() {
+            if tried.contains(&index) {
+                return Err(PickError::AllTried);
+            }
+            if let Some(lease) = self.lease(index, now) {
+                return Ok(lease);
+            }
         }
+        // A place may be lost to another worker between the look and the grab: the second look says to what.
+        match first.obstacle(now) {
+            None | Some(Why::Full { .. }) => Err(PickError::Full),
+            Some(Why::Health(Health::Unknown)) => Err(PickError::NoneAvailable),
+            Some(_) => self.backup(tried, now).ok_or(PickError::NoneAvailable),
+        }
+    }
+
+    /// The member that gets the writes while it can: the first ordinary one.
+    pub fn writer(&self) -> Option<usize> {
+        self.entries
+            .iter()
+            .position(|entry| entry.role == Role::Ordinary)
+    }
+
+    /// Whether any member is a backup.
+    pub fn has_backup(&self) -> bool {
+        self.has_backup
     }
 
     /// The order in which members would be asked, one failing after the other, and why; those not asked come last.
@@ -188,12 +212,14 @@ impl Pool {
         let mut rehearsal = Turns::rehearsed(self);
         let mut asked: Vec<usize> = Vec::with_capacity(self.entries.len());
         let mut places = Vec::with_capacity(self.entries.len());
-        while let Some(index) = self.choose(&asked, lead, now, &mut rehearsal) {
-            asked.push(index);
-            places.push(Place {
-                index,
-                why: self.reason(index, lead),
-            });
+        for role in [Role::Ordinary, Role::Backup] {
+            while let Some(index) = self.choose(role, &asked, lead, now, &mut rehearsal) {
+                asked.push(index);
+                places.push(Place {
+                    index,
+                    why: self.reason(index, lead),
+                });
+            }
         }
         let left_out = |(index, entry): (usize, &Entry)| {
             Some(Place {
@@ -235,18 +261,28 @@ impl Pool {
         self.algorithm
     }
 
+    /// Who is asked now: backups only while no ordinary member is available, tried or not. One that broke off a request
+    /// is still there for the next, and a backup may know less than it does.
+    fn role_in_turn(&self, now: Duration) -> Role {
+        let available =
+            |entry: &Entry| entry.role == Role::Ordinary && entry.obstacle(now).is_none();
+        match self.has_backup && !self.entries.iter().any(available) {
+            true => Role::Backup,
+            false => Role::Ordinary,
+        }
+    }
+
     fn choose(
         &self,
+        role: Role,
         tried: &[usize],
         lead: Lead,
         now: Duration,
         turns: &mut Turns<'_>,
     ) -> Option<usize> {
-        let candidates = self
-            .entries
-            .iter()
-            .enumerate()
-            .filter(|(index, entry)| !tried.contains(index) && entry.obstacle(now).is_none());
+        let candidates = self.entries.iter().enumerate().filter(|(index, entry)| {
+            entry.role == role && !tried.contains(index) && entry.obstacle(now).is_none()
+        });
         match self.course(lead) {
             Course::Hashed(hash) => most_wanted(candidates, hash),
             Course::LeastLoaded => least_loaded(candidates, || turns.break_tie()),
@@ -275,9 +311,23 @@ impl Pool {
         })
     }
 
-    fn refusal(&self, tried: &[usize], now: Duration) -> PickError {
+    /// The first backup that is available.
+    fn backup(&self, tried: &[usize], now: Duration) -> Option<Lease> {
+        let free = |(index, entry): &(usize, &Entry)| {
+            entry.role == Role::Backup && !tried.contains(index) && entry.obstacle(now).is_none()
+        };
+        let backups = self.entries.iter().enumerate().filter(free);
+        backups
+            .map(|(index, _)| index)
+            .find_map(|index| self.lease(index, now))
+    }
+
+    fn refusal(&self, role: Role, tried: &[usize], now: Duration) -> PickError {
         let mut refusal = PickError::NoneAvailable;
-        for (index, entry) in self.entries.iter().enumerate() {
+        // Where backups have their turn, ordinary members count as well: they may be full.
+        let in_turn = |entry: &Entry| role == Role::Backup || entry.role == Role::Ordinary;
+        let entries = self.entries.iter().enumerate();
+        for (index, entry) in entries.filter(|(_, entry)| in_turn(entry)) {
             match entry.is_up_and_ready(now) {
                 true if !tried.contains(&index) => return PickError::Full,
                 true => refusal = PickError::AllTried,
@@ -315,6 +365,7 @@ impl Entry {
             weight: settings.weight.max(1),
             in_flight_max: settings.in_flight_max,
             server_name: settings.server_name.as_deref().map(Into::into),
+            role: settings.role,
             address_hash: key_hash(settings.address.as_bytes()),
         }
     }

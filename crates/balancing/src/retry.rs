@@ -39,7 +39,7 @@ pub struct Progress {
     pub safe: bool,
     /// Whether there is no body, or nothing has been read from it yet.
     pub body_replayable: bool,
-    /// Whether only one member may ever see it, as with a CA's writes.
+    /// Whether there is only one member that it may be sent to, as with the writes of a CA that has no backup.
     pub single_member: bool,
     /// Whether the time allowed for attempts has run out.
     pub late: bool,

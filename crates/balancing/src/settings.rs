@@ -81,6 +81,18 @@ pub struct MemberSettings {
     pub in_flight_max: Option<u32>,
     /// Name its certificate must carry; none: the host of `address`.
     pub server_name: Option<String>,
+    /// Whether it is asked only while no ordinary member is available. Default no.
+    pub role: Role,
+}
+
+/// What a member is there for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// To be asked. The default.
+    #[default]
+    Ordinary,
+    /// To be asked while no ordinary member is available.
+    Backup,
 }
 
 /// The part of `[pools.NAME]` that picks members.

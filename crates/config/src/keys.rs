@@ -256,6 +256,11 @@ settings! {
         "max": Shape::Count { min: 1, max: 100_000 }, Means("no limit of its own");
         /// Name that the member's certificate must carry.
         "server_name": Shape::Text(&forms::SERVER_NAME), Means("the host of `address`");
+        /// Whether the member is a backup: asked only while no other member of the pool is available, which is up, ready and
+        /// not at its `max`. A second CA server is one. A write to the CA goes to a backup only while the first member is
+        /// known to be down or is taken out by the operator, and never where any of it can have reached the first: that
+        /// is answered 502, and the agent comes again.
+        "backup": Shape::Switch, Value("false");
     }
 
     /// How members are probed.

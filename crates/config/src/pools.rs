@@ -2,7 +2,9 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use balancing::settings::{Algorithm, CheckKind, CheckSettings, MemberSettings, PoolSettings};
+use balancing::settings::{
+    Algorithm, CheckKind, CheckSettings, MemberSettings, PoolSettings, Role,
+};
 use proxy::settings::{HostRule, PoolRules};
 use upstream::settings::{Plaintext, Scheme, Settings};
 
@@ -173,6 +175,7 @@ fn member<'d>(pool: &Section<'d>, entry: MemberEntry<'d>) -> Option<Entry<'d>> {
                 weight: 1,
                 in_flight_max: None,
                 server_name: None,
+                role: Role::Ordinary,
             },
             section: pool.clone(),
             key_path: path,
@@ -184,6 +187,10 @@ fn member<'d>(pool: &Section<'d>, entry: MemberEntry<'d>) -> Option<Entry<'d>> {
                 weight: section.count("weight")?,
                 in_flight_max: section.count("max"),
                 server_name: section.text("server_name"),
+                role: match section.switch("backup") {
+                    true => Role::Backup,
+                    false => Role::Ordinary,
+                },
             },
             key_path: section.key_path("address"),
             span: section.span("address"),
@@ -199,6 +206,11 @@ fn count_members(section: &Section<'_>, members: &[Entry<'_>], problems: &mut Ve
                 .error("members", "an empty pool")
                 .expected("at least one member"),
         );
+    }
+    let mut roles = members.iter().map(|entry| entry.settings.role);
+    if !members.is_empty() && roles.all(|role| role == Role::Backup) {
+        let problem = section.error("members", "every member is a backup");
+        problems.push(problem.expected("at least one member that is none"));
     }
     let mut seen = HashSet::new();
     for entry in members

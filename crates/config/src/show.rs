@@ -2,6 +2,7 @@
 
 use std::{fmt::Write as _, path::Path};
 
+use balancing::settings::Role;
 use identity::settings::{DnFormat, SubjectRule};
 use listener::settings::{ClientCert, OnInvalid};
 use pki::settings::CrlExpired;
@@ -394,8 +395,10 @@ impl Printer {
 }
 
 fn member(settings: &balancing::settings::MemberSettings) -> String {
-    let plain =
-        settings.weight == 1 && settings.in_flight_max.is_none() && settings.server_name.is_none();
+    let plain = settings.weight == 1
+        && settings.in_flight_max.is_none()
+        && settings.server_name.is_none()
+        && settings.role == Role::Ordinary;
     if plain {
         return text(&settings.address);
     }
@@ -408,6 +411,9 @@ fn member(settings: &balancing::settings::MemberSettings) -> String {
     }
     if let Some(name) = &settings.server_name {
         let _ = write!(keys, ", server_name = {}", text(name));
+    }
+    if settings.role == Role::Backup {
+        keys.push_str(", backup = true");
     }
     format!("{{ {keys} }}")
 }

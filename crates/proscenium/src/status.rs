@@ -88,14 +88,18 @@ fn listener(listener: &ListenerStatus) -> Vec<String> {
 }
 
 fn member(member: &MemberStatus) -> Vec<String> {
-    vec![
+    let mut cells = vec![
         member.address.clone(),
         member.health.to_string(),
         member.administrative_state.to_string(),
         format!("{} in flight", member.in_flight),
         format!("{} connections", member.connections),
         format!("weight {}", member.weight),
-    ]
+    ];
+    if member.backup {
+        cells.push("backup".to_owned());
+    }
+    cells
 }
 
 fn crl(crl: &CrlStatus) -> Vec<String> {
@@ -177,7 +181,7 @@ listeners
 
 pool compilers, least-connections
   c1:8140              up    ready  3 in flight  4 connections  weight 1
-  c2.example.com:8140  down  drain  0 in flight  0 connections  weight 2
+  c2.example.com:8140  down  drain  0 in flight  0 connections  weight 2  backup
 
 CRLs, trust generation 2
   CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z  /ssl/crl.pem  the agent's own copy, 3 days old
@@ -216,6 +220,7 @@ materials, watch = notify
                 in_flight,
                 connections: in_flight + u64::from(in_flight > 0),
                 weight,
+                backup: weight == 2,
             };
         let crl = |issuer: &str, number: &str, entries, next_update, source: &str| CrlStatus {
             issuer: issuer.to_owned(),

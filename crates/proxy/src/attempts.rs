@@ -124,7 +124,7 @@ impl Attempts<'_> {
                         response_started: matches!(error, ProxyError::Broken { begun: true, .. }),
                         safe: self.plan.retry == RetryClass::Safe,
                         body_replayable: exchanged.upload.replayable(),
-                        single_member: self.plan.endpoint.ca_write,
+                        single_member: self.plan.endpoint.ca_write && !self.pool.pool.has_backup(),
                         late: matches!(
                             error,
                             ProxyError::Late { .. }
@@ -154,11 +154,12 @@ impl Attempts<'_> {
             && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
     }
 
-    /// The CA's writes go to one member; a filebucket's checksum leads to one; the rest is balanced.
+    /// The CA's writes go to one member, or to a backup while that one is down; a filebucket's checksum leads to one; the
+    /// rest is balanced.
     fn pick(&self, tried: &[usize], now: Instant) -> Result<Lease, PickError> {
         let now = now.saturating_duration_since(self.worker.shared.started);
         if self.plan.endpoint.ca_write {
-            self.pool.pool.pick_first(now)
+            self.pool.pool.pick_for_write(tried, now)
         } else {
             self.pool.pool.pick(tried, self.lead(), now)
         }

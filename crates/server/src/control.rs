@@ -11,7 +11,7 @@ use admin::{
     AdministrativeState, Control, GenerationStatus, LastReload, ListenerStatus, MaterialsStatus,
     MemberStateError, MemberStatus, PoolStatus, RefusedMaterials, ReloadOutcome, Status, Timestamp,
 };
-use balancing::{Administrative, Health};
+use balancing::{Administrative, Health, settings::Role};
 use proxy::{Phase, PoolRuntime};
 use rustls_pki_types::UnixTime;
 use telemetry::{CaReading, CrlReading, ListenerReading, MemberReading, Readings};
@@ -182,6 +182,7 @@ fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus
         in_flight: entry.member.in_flight().into(),
         connections: app.lasting.connections(runtime.pool.name(), address).into(),
         weight: entry.weight,
+        backup: entry.role == Role::Backup,
     }
 }
 

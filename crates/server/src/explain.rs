@@ -4,7 +4,11 @@ use std::{
     collections::BTreeMap, fmt::Write as _, net::IpAddr, path::PathBuf, sync::Arc, time::Duration,
 };
 
-use balancing::{Lead, key_hash, settings::Algorithm, source_hash};
+use balancing::{
+    Lead, key_hash,
+    settings::{Algorithm, Role},
+    source_hash,
+};
 use config::Report;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
 use identity::{Agent, Certname, ClientIdentity};
@@ -158,10 +162,23 @@ impl Explainer {
                     }
                 ));
                 if plan.endpoint.ca_write {
+                    let writer = runtime.pool.writer().unwrap_or(0);
+                    let alone = if runtime.pool.has_backup() {
+                        ""
+                    } else {
+                        " and no other"
+                    };
                     say(format_args!(
-                        "member   {} and no other: a write to the CA is never sent twice",
-                        runtime.connectors[0].address
+                        "member   {}{alone}: a write to the CA is never sent twice",
+                        runtime.connectors[writer].address
                     ));
+                    let members = runtime.connectors.iter().zip(runtime.pool.entries());
+                    for (connector, _) in members.filter(|(_, entry)| entry.role == Role::Backup) {
+                        say(format_args!(
+                            "member   {} (backup): while the first is down, and nothing that may have reached it",
+                            connector.address
+                        ));
+                    }
                 } else {
                     let lead = Lead {
                         key: plan.bucket_key.map(|key| key_hash(key.as_bytes())),
@@ -176,8 +193,12 @@ impl Explainer {
                         ));
                     }
                     for place in runtime.pool.order(lead, Duration::ZERO) {
+                        let backup = match runtime.pool.entries()[place.index].role {
+                            Role::Ordinary => "",
+                            Role::Backup => " (backup)",
+                        };
                         say(format_args!(
-                            "member   {}: {}",
+                            "member   {}{backup}: {}",
                             runtime.connectors[place.index].address, place.why
                         ));
                     }

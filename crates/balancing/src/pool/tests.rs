@@ -29,6 +29,7 @@ fn settings(algorithm: Algorithm, members: &[(u32, Option<u32>)]) -> PoolSetting
         weight: *weight,
         in_flight_max: *max,
         server_name: None,
+        role: Role::Ordinary,
     };
     PoolSettings {
         name: "compilers".to_owned(),
@@ -208,12 +209,112 @@ fn a_member_not_probed_yet_is_not_picked_unless_assumed_up() {
 #[test]
 fn writes_go_to_the_first_member_or_nowhere() {
     let pool = pool(Algorithm::RoundRobin, &[(1, Some(2)), (9, None)]);
-    let leases = [pool.pick_first(NOW), pool.pick_first(NOW)].map(|lease| lease.expect("free"));
+    let leases = [pool.pick_for_write(&[], NOW), pool.pick_for_write(&[], NOW)]
+        .map(|lease| lease.expect("free"));
     assert!(leases.iter().all(|lease| lease.index() == 0));
-    assert_eq!(pool.pick_first(NOW).err(), Some(PickError::Full));
+    assert_eq!(pool.pick_for_write(&[], NOW).err(), Some(PickError::Full));
     drop(leases);
     pool.entries()[0].member.connect_refused(NOW);
-    assert_eq!(pool.pick_first(NOW).err(), Some(PickError::NoneAvailable));
+    assert_eq!(
+        pool.pick_for_write(&[], NOW).err(),
+        Some(PickError::NoneAvailable)
+    );
+}
+
+/// Members of weight 1 with these limits, of which those from `backups` on are backups.
+fn with_backups(algorithm: Algorithm, max: &[Option<u32>], backups: usize) -> Pool {
+    let members: Vec<_> = max.iter().map(|max| (1, *max)).collect();
+    let mut settings = settings(algorithm, &members);
+    for member in &mut settings.members[backups..] {
+        member.role = Role::Backup;
+    }
+    Pool::new(&settings, &Registry::default())
+}
+
+#[test]
+fn a_backup_is_asked_only_while_no_ordinary_member_is_available() {
+    for algorithm in ALGORITHMS {
+        for hash in [None, Some(1), Some(2), Some(3)] {
+            let pool = with_backups(algorithm, &[Some(1), None, Some(1), None], 2);
+            let pick = |tried: &[usize]| pool.pick(tried, keyed(hash), NOW);
+            let seen = |picks: usize| {
+                let picks: Vec<_> = (0..picks).map(|_| pick(&[]).expect("up").index()).collect();
+                shares(&picks).into_keys().collect::<Vec<_>>()
+            };
+            assert!(seen(60).iter().all(|index| *index < 2), "{algorithm:?}");
+            // What one request has tried is no reason: an ordinary member is still there.
+            assert_eq!(pick(&[0, 1]).err(), Some(PickError::AllTried));
+            pool.entries()[1].member.connect_refused(NOW);
+            assert_eq!(seen(20), [0]);
+            // Full is not available.
+            let full = pick(&[]).expect("free");
+            assert_eq!(full.index(), 0);
+            let backup = seen(20);
+            assert!(backup.iter().all(|index| *index >= 2), "{backup:?}");
+            pool.entries()[3].member.administer(Administrative::Drain);
+            let second = pick(&[]).expect("the other backup");
+            assert_eq!(second.index(), 2);
+            assert_eq!(pick(&[]).err(), Some(PickError::Full));
+            drop(full);
+            assert_eq!(seen(20), [0], "back at once");
+            pool.entries()[0]
+                .member
+                .administer(Administrative::Maintenance);
+            assert_eq!(pick(&[2]).err(), Some(PickError::AllTried));
+            drop(second);
+            assert_eq!(seen(20), [2]);
+            assert!(pool.is_available(NOW));
+            pool.entries()[2].member.connect_refused(NOW);
+            assert_eq!(pick(&[]).err(), Some(PickError::NoneAvailable));
+        }
+    }
+}
+
+#[test]
+fn order_puts_backups_after_all_others() {
+    for algorithm in ALGORITHMS {
+        let pool = with_backups(algorithm, &[None; 5], 3);
+        let order: Vec<_> = pool
+            .order(any(), NOW)
+            .iter()
+            .map(|place| place.index >= 3)
+            .collect();
+        assert_eq!(order, [false, false, false, true, true], "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_write_goes_to_a_backup_only_while_the_first_is_known_to_be_out() {
+    let pool = with_backups(Algorithm::RoundRobin, &[Some(1), None, None, None], 2);
+    let pick = |tried: &[usize]| pool.pick_for_write(tried, NOW).map(|lease| lease.index());
+    let first = &pool.entries()[0].member;
+    assert_eq!(pick(&[]), Ok(0));
+    assert_eq!(pick(&[0]), Err(PickError::AllTried), "tried and still up");
+    let held = pool.pick_for_write(&[], NOW).expect("free");
+    assert_eq!(pick(&[]), Err(PickError::Full), "full is at work");
+    drop(held);
+    first.connect_refused(NOW);
+    assert_eq!(pick(&[0]), Ok(2), "down: the first backup, no ordinary one");
+    pool.entries()[2].member.connect_refused(NOW);
+    assert_eq!(pick(&[0]), Ok(3));
+    assert_eq!(pick(&[0, 3]), Err(PickError::NoneAvailable));
+    first.answered();
+    assert_eq!(pick(&[]), Ok(0), "back");
+    first.administer(Administrative::Drain);
+    assert_eq!(pick(&[]), Ok(3), "taken out by the operator");
+}
+
+#[test]
+fn a_write_waits_for_a_first_member_that_nobody_has_probed_yet() {
+    let mut settings = settings(Algorithm::LeastConnections, &[(1, None), (1, None)]);
+    settings.members[1].role = Role::Backup;
+    settings.check = CheckSettings::default();
+    let pool = Pool::new(&settings, &Registry::default());
+    pool.entries()[1].member.probe_succeeded(pool.check());
+    let pick = || pool.pick_for_write(&[], NOW).map(|lease| lease.index());
+    assert_eq!(pick(), Err(PickError::NoneAvailable));
+    pool.entries()[0].member.probe_failed(pool.check());
+    assert_eq!(pick(), Ok(1));
 }
 
 #[test]
@@ -234,9 +335,12 @@ fn a_member_down_without_probes_is_tried_by_one_pick_while_others_pass_it_by() {
             BTreeMap::from([(0, 1), (1, 19)]),
             "{algorithm:?}"
         );
-        assert_eq!(pool.pick_first(later).err(), Some(PickError::NoneAvailable));
+        assert_eq!(
+            pool.pick_for_write(&[], later).err(),
+            Some(PickError::NoneAvailable)
+        );
         pool.entries()[0].member.answered();
-        assert!(pool.pick_first(later).is_ok());
+        assert!(pool.pick_for_write(&[], later).is_ok());
     }
 }
 
@@ -277,7 +381,7 @@ fn order_says_why_the_others_are_not_asked() {
         Algorithm::LeastConnections,
         &[(1, Some(1)), (1, None), (1, None), (1, None)],
     );
-    let _full = pool.pick_first(NOW).expect("free");
+    let _full = pool.pick_for_write(&[], NOW).expect("free");
     pool.entries()[1].member.connect_refused(NOW);
     pool.entries()[2].member.administer(Administrative::Drain);
     let told: Vec<String> = pool
@@ -441,18 +545,20 @@ fn a_reload_keeps_counts_and_health_and_does_not_alter_the_running_pool() {
     let registry = Registry::default();
     let mut settings = settings(Algorithm::LeastConnections, &[(1, Some(1)), (1, None)]);
     let old = Pool::new(&settings, &registry);
-    let held = old.pick_first(NOW).expect("free");
+    let held = old.pick_for_write(&[], NOW).expect("free");
     old.entries()[1].member.connect_refused(NOW);
     settings.members[0].in_flight_max = Some(2);
     settings.members[0].weight = 7;
     let new = Pool::new(&settings, &registry);
     assert!(new.adopt().is_empty());
     assert_eq!(
-        old.pick_first(NOW).err(),
+        old.pick_for_write(&[], NOW).err(),
         Some(PickError::Full),
         "the old limit holds for the old generation"
     );
-    let second = new.pick_first(NOW).expect("the new limit leaves a place");
+    let second = new
+        .pick_for_write(&[], NOW)
+        .expect("the new limit leaves a place");
     assert_eq!(second.member().in_flight(), 2);
     assert_eq!(new.entries()[1].member.health(), Health::Down);
     drop((held, second));
