@@ -211,6 +211,22 @@ fn what_is_not_right_keeps_the_last_good_with_an_alarm_until_it_is() {
 }
 
 #[test]
+fn a_list_older_than_the_one_in_force_is_not_taken_and_raises_its_alarm() {
+    let estate = estate(NOTIFY).start();
+    let bad = estate.ca.agent("web01");
+    let old = estate.ca.crl_pem();
+    estate.ca.revoke(&bad);
+    estate.proxy.write_crl();
+    wait_for_crl(&estate.proxy, estate.ca.crl_number());
+    estate.proxy.write("ssl/crl.pem", &old, 0o644);
+    estate.proxy.wait_for_status("an alarm", |status| {
+        status["trust"]["alarms"].to_string().contains("older")
+    });
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    wait_for_crl(&estate.proxy, estate.ca.crl_number());
+}
+
+#[test]
 fn a_list_that_went_away_stays_in_force_until_a_reload_says_that_it_is_meant() {
     let ca = Ca::new();
     let (issuing, root) = (ca.issuing_crl_pem(), root_alone(&ca.crl_pem()));
@@ -349,6 +365,20 @@ fn a_configuration_that_is_being_edited_does_not_go_live_with_a_list() {
 }
 
 #[test]
+fn a_log_that_cannot_be_opened_keeps_no_list_from_being_taken() {
+    let estate = estate(NOTIFY).start();
+    let log = estate.proxy.directory().join("access.json");
+    let away = estate.proxy.directory().join("away.json");
+    fs::rename(&log, &away).expect("is renamed");
+    fs::create_dir(&log).expect("is made");
+    let number = estate.ca.renew_crl();
+    estate.proxy.write_crl();
+    wait_for_crl(&estate.proxy, number);
+    fs::remove_dir(&log).expect("is empty");
+    fs::rename(&away, &log).expect("is renamed");
+}
+
+#[test]
 fn credential_and_lists_towards_members_are_taken_too() {
     let ca = Ca::new();
     let (credential, bundle, list) = (ca.agent("front"), ca.bundle_pem(), ca.crl_pem());
@@ -480,7 +510,7 @@ fn watching_begins_and_ends_with_a_reload() {
         let line = from.lines().next().expect("a line").to_owned();
         estate
             .proxy
-            .edit_config(&line, &format!("watch = \"{watch}\" # interval = \"20ms\""));
+            .edit_config(&line, &format!("watch = \"{watch}\""));
         estate.proxy.reload_applied();
         estate
             .proxy

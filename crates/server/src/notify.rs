@@ -214,3 +214,106 @@ fn names(path: &Path) -> Vec<OsString> {
     };
     path.components().rev().filter_map(counted).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// What is done to a directory with `way/list.pem`, and whether that is a reason to look at the list.
+    #[tokio::test]
+    async fn only_what_happens_on_the_way_to_a_material_counts() {
+        check(true, |root| replace(&root.join("way/list.pem")));
+        check(true, |root| write(&root.join("way/list.pem")));
+        check(true, |root| remove(&root.join("way/list.pem")));
+        check(true, |root| rename(&root.join("way"), &root.join("away")));
+        check(false, |root| write(&root.join("way/access.log")));
+        check(false, |root| replace(&root.join("way/other.pem")));
+        check(false, |root| {
+            rename(&root.join("beside"), &root.join("way/beside"))
+        });
+    }
+
+    #[tokio::test]
+    async fn links_are_followed_to_their_end_and_let_go_of_with_it() {
+        let root = estate();
+        let (link, list) = (root.path().join("link"), root.path().join("link/list.pem"));
+        symlink("way", &link).expect("is linked");
+        let mut notifier = watching(&list);
+        let watches = notifier.watched.len();
+        replace(&root.path().join("way/list.pem"));
+        assert!(notifier.drain(), "where the link leads");
+        remove(&link);
+        symlink("beside", &link).expect("is linked");
+        assert!(notifier.drain(), "the link itself");
+        notifier.watch([&*list].into_iter()).expect("there is room");
+        // There is no list yet, so nothing is watched for what becomes of it.
+        assert_eq!(notifier.watched.len(), watches - 1);
+        replace(&root.path().join("way/list.pem"));
+        assert!(!notifier.drain(), "where it led before");
+        replace(&root.path().join("beside/list.pem"));
+        assert!(notifier.drain(), "where it leads now");
+    }
+
+    #[tokio::test]
+    async fn a_ring_of_links_ends_and_more_than_may_be_watched_is_said() {
+        let root = estate();
+        let ring = root.path().join("ring");
+        symlink("ring", &ring).expect("is linked");
+        watching(&ring.join("list.pem"));
+        let many: Vec<_> = (0..WATCHES_MAX)
+            .map(|n| root.path().join(n.to_string()))
+            .collect();
+        many.iter().for_each(|path| write(path));
+        let mut notifier = Notifier::new().expect("a descriptor");
+        let watched = notifier.watch(many.iter().map(PathBuf::as_path));
+        assert!(watched.is_err());
+        assert_eq!(notifier.watched.len(), WATCHES_MAX);
+    }
+
+    #[track_caller]
+    fn check(counts: bool, change: impl FnOnce(&Path)) {
+        let root = estate();
+        let notifier = watching(&root.path().join("way/list.pem"));
+        assert!(!notifier.drain());
+        change(root.path());
+        assert_eq!(notifier.drain(), counts);
+    }
+
+    fn watching(path: &Path) -> Notifier {
+        let mut notifier = Notifier::new().expect("a descriptor");
+        notifier.watch([path].into_iter()).expect("there is room");
+        notifier
+    }
+
+    fn estate() -> TempDir {
+        let root = tempfile::tempdir().expect("a directory");
+        for name in ["way", "beside"] {
+            fs::create_dir(root.path().join(name)).expect("is made");
+        }
+        write(&root.path().join("way/list.pem"));
+        write(&root.path().join("way/access.log"));
+        root
+    }
+
+    fn write(path: &Path) {
+        fs::write(path, "text").expect("is written");
+    }
+
+    fn replace(path: &Path) {
+        let new = path.with_extension("new");
+        write(&new);
+        rename(&new, path);
+    }
+
+    fn rename(from: &Path, to: &Path) {
+        fs::rename(from, to).expect("is renamed");
+    }
+
+    fn remove(path: &Path) {
+        fs::remove_file(path).expect("is removed");
+    }
+}
