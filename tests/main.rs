@@ -13,6 +13,7 @@ mod configuration;
 mod drain;
 mod exchange;
 mod explain;
+mod header_forms;
 mod identity;
 mod limits;
 mod materials;

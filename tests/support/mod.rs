@@ -4,10 +4,11 @@
 //! `assert_eq!(estate.client(&agent).get("/puppet/v3/catalog/web01?environment=production").status, 200)`
 
 pub(crate) mod fixtures;
+pub(crate) mod readers;
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
-use testkit::{Ca, Client, Credential, Proxy, ProxyBuilder, Recorded, Response, StandIn};
+use testkit::{Ca, Client, Credential, Outcome, Proxy, ProxyBuilder, Recorded, Response, StandIn};
 
 /// The built program.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
@@ -202,6 +203,26 @@ impl EstateBuilder {
             ca_server,
             compilers,
         }
+    }
+
+    /// Starts everything, where the proxy is expected to refuse.
+    #[track_caller]
+    pub(crate) fn try_start(self) -> Outcome {
+        let pools = ["ca", "compilers"].map(|name| {
+            let lines = if name == "ca" {
+                &self.ca_lines
+            } else {
+                &self.compiler_lines
+            };
+            let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            format!("[pools.{name}]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n{lines}\n")
+        });
+        let proxy = Proxy::new(&self.ca, BINARY).with(&pools.concat());
+        let proxy = self
+            .change
+            .into_iter()
+            .fold(proxy, |proxy, change| change(proxy));
+        proxy.try_start().map(drop).expect_err("refused at start")
     }
 
     fn member(&self, name: &str) -> StandIn {

@@ -27,6 +27,8 @@ pub struct Config {
     pub materials: Watching,
     /// How a subject becomes an identity.
     pub identity: identity::settings::Settings,
+    /// What `[identity]` says of the trusted headers; each pool holds its own result.
+    pub form: identity::HeaderForm,
     /// What `[upstream]` says; each pool holds its own result.
     pub upstream: upstream::settings::Settings,
     /// Pools, in the order of the file.
@@ -51,6 +53,13 @@ impl Config {
         let numbered = credentials.iter().enumerate();
         numbered
             .map(move |(index, credential)| (format!("{table}.certificates[{index}]"), credential))
+    }
+
+    /// Names of identity headers, of every pool.
+    #[must_use]
+    pub fn own_names(&self) -> identity::OwnNames {
+        let pools = self.pools.iter().map(|pool| &pool.rules.form);
+        identity::OwnNames::of(std::iter::once(&self.form).chain(pools))
     }
 
     /// The agent's own copy of the CRL, where clients are judged by it.

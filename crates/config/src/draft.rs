@@ -6,7 +6,7 @@ use crate::{
     agent::Agent,
     config::{AccessLog, Config, MemberTls, Output, Watch, Watching},
     examination::{Examination, parse},
-    forms, keys, listeners,
+    forms, identity, keys, listeners,
     materials::{Files, Loaded, Materials, Wanted},
     pools,
     report::{Problem, Report},
@@ -183,6 +183,7 @@ impl Draft {
             name_from_cn: false,
         });
         let upstream = pools::upstream(root, &mut naming.problems);
+        identity::check(root, &mut problems);
         let config = Config {
             ssldir: self.agent.ssldir.clone(),
             certname: self.agent.certname.clone(),
@@ -196,7 +197,8 @@ impl Draft {
             certificates,
             trust,
             materials: watching(&root.table("materials")),
-            identity: identity(&root.table("identity")),
+            identity: identity::settings(root),
+            form: identity::form(root),
             upstream,
             routes: routes::build(root, &mut problems),
             exchange: pools::exchange(root),
@@ -289,16 +291,6 @@ fn watching(section: &Section<'_>) -> Watching {
         interval: section.duration("interval").unwrap_or_default(),
         settle: section.duration("settle").unwrap_or_default(),
         settle_max: section.duration("settle_max").unwrap_or_default(),
-    }
-}
-
-fn identity(section: &Section<'_>) -> identity::settings::Settings {
-    identity::settings::Settings {
-        subject: match section.text("subject").as_deref() {
-            Some("single-cn") => identity::settings::SubjectRule::SingleCn,
-            _ => identity::settings::SubjectRule::Puppet,
-        },
-        dn_format: identity::settings::DnFormat::Rfc2253,
     }
 }
 

@@ -65,6 +65,10 @@ pub(crate) static CERTNAME: Form = Form {
     what: "a certname: lower-case letters, digits, `.`, `-` and `_`",
     check: certname,
 };
+pub(crate) static IDENTITY_HEADER: Form = Form {
+    what: "the name of a header: letters, digits and `-`",
+    check: identity_header,
+};
 pub(crate) static CERTNAME_PATTERN: Form = Form {
     what: "a certname, in which `*` stands for any run of characters",
     check: certname_pattern,
@@ -295,6 +299,22 @@ fn certname_pattern(text: &str) -> Result<(), Fault> {
     match text.len() {
         1..=255 if text.bytes().all(plain) => Ok(()),
         _ => Err(Fault::new(format!("\"{text}\" can match no certname"))),
+    }
+}
+
+/// Puppet's settings name a header as CGI does.
+fn identity_header(text: &str) -> Result<(), Fault> {
+    let Err(error) = identity::IdentityName::parse(text) else {
+        return Ok(());
+    };
+    let fault = Fault::new(format!("\"{text}\" cannot tell who the client is: {error}"));
+    let plain = text.strip_prefix("HTTP_").unwrap_or(text).replace('_', "-");
+    match identity::IdentityName::parse(&plain) {
+        Ok(name) if text.contains('_') => Err(fault.help(format!(
+            "write \"{name}\": Puppet reads it as HTTP_{}",
+            plain.to_uppercase().replace('-', "_")
+        ))),
+        _ => Err(fault),
     }
 }
 

@@ -155,8 +155,40 @@ settings! {
         /// Which subjects are accepted. `puppet`: exactly one CN, in the Puppet CA's alphabet. `single-cn`, for external
         /// CAs: other attributes and upper case may stand beside the one CN.
         "subject": Shape::Word(&["puppet", "single-cn"]), Value("\"puppet\"");
-        /// Form of `X-Client-DN`. That of RFC 2253 is the one that every Puppet server reads alike.
-        "dn_format": Shape::Word(&["rfc2253"]), Value("\"rfc2253\"");
+        /// How the subject is spelled. `rfc2253`: `CN=web01,O=Example`, which every Puppet server since 3 reads. `cn-last`:
+        /// `O=Example,CN=web01`, for Mongrel and Rack of Puppet 0.23 to 2.7, which take all that follows `CN=` for the
+        /// name. `openssl`: `/O=Example/CN=web01`, for what reads nothing else. For a subject that is one CN in the
+        /// Puppet CA's alphabet they differ in one slash. With the last two a CN that has a `;`, `=`, `<`, `>` or `#` is
+        /// refused, on every pool: their readers undo escapes differently.
+        "dn_format": Shape::Word(DN_FORMATS), Value("\"rfc2253\"");
+        /// Name of the header that tells the subject, or a list of names that all tell it, as `["X-Client-DN",
+        /// "X-SSL-Subject"]`. Puppet's `ssl_client_header = HTTP_X_SSL_SUBJECT` reads `X-SSL-Subject`.
+        /// Whatever a client sends under this or any other of these names, in any spelling, is removed on every route.
+        "dn_header": Shape::TextOrTexts(&forms::IDENTITY_HEADER), Value("\"X-Client-DN\"");
+        /// Name of the header that tells the verdict. Puppet's `ssl_client_verify_header` reads it; Puppet Server with
+        /// `allow-header-cert-info` reads the default name and no other.
+        "verify_header": Shape::Text(&forms::IDENTITY_HEADER), Value("\"X-Client-Verify\"");
+        /// Name of the header that tells the certificate, for pools with `forward_cert = true`.
+        "cert_header": Shape::Text(&forms::IDENTITY_HEADER),
+            Means("`X-Client-Cert`, with `cert_format = \"one-line\"` `X-SSL-Client-Cert`: where Puppet reads each");
+        /// How the certificate is written into a header. `escaped`: percent-escaped PEM, for Puppet Server. `one-line`: PEM
+        /// with blanks for newlines, for Rack (Passenger, Unicorn) of Puppet 4.6 to 5.
+        "cert_format": Shape::Word(CERT_FORMATS), Value("\"escaped\"");
+    }
+
+    /// How this pool's servers are told who the client is, where they are older than the others or set up otherwise.
+    POOL_IDENTITY at "pools.NAME.identity" {
+        /// As in `[identity]`.
+        "dn_format": Shape::Word(DN_FORMATS), Means("that of `[identity]`");
+        /// As in `[identity]`.
+        "dn_header": Shape::TextOrTexts(&forms::IDENTITY_HEADER), Means("that of `[identity]`");
+        /// As in `[identity]`.
+        "verify_header": Shape::Text(&forms::IDENTITY_HEADER), Means("that of `[identity]`");
+        /// As in `[identity]`.
+        "cert_header": Shape::Text(&forms::IDENTITY_HEADER),
+            Means("that of `[identity]`, which follows this pool's `cert_format` if it is not set");
+        /// As in `[identity]`.
+        "cert_format": Shape::Word(CERT_FORMATS), Means("that of `[identity]`");
     }
 
     /// Connections to members. What a pool says itself goes before it.
@@ -243,6 +275,7 @@ settings! {
         "connections_max": Shape::Count { min: 1, max: 100_000 }, Means("that of `[upstream]`");
         "tls": Shape::Table(&MEMBER_TLS), Means("`[upstream.tls]`");
         "check": Shape::Table(&CHECK), Means("the defaults below");
+        "identity": Shape::Table(&POOL_IDENTITY), Means("`[identity]`");
     }
 
     /// A member that needs more than an address.
@@ -357,6 +390,9 @@ settings! {
         "socket": Shape::Text(&forms::SOCKET), Value("\"/run/proscenium/admin.sock\"");
     }
 }
+
+const DN_FORMATS: &[&str] = &["rfc2253", "openssl", "cn-last"];
+const CERT_FORMATS: &[&str] = &["escaped", "one-line"];
 
 /// Words of the classes that a route can open; nothing opens what is never passed on.
 pub(crate) const CLASSES: &[&str] = &[

@@ -10,6 +10,7 @@ mod config;
 mod draft;
 mod examination;
 mod forms;
+mod identity;
 mod judgement;
 mod keys;
 mod listeners;

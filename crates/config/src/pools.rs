@@ -12,6 +12,7 @@ use crate::{
     config::{MemberTls, PoolConfig},
     examination::{MemberEntry, closest},
     forms::Address,
+    identity,
     report::Problem,
     section::Section,
     trust::Naming,
@@ -62,9 +63,13 @@ pub(crate) fn build(
     let sections = root.named("pools");
     let default =
         towards_clients.map(|above| naming.member_tls(&root.table("upstream").table("tls"), above));
+    let above = root.table("identity");
     let pools = sections
         .iter()
-        .map(|(name, section)| pool(name, section, upstream, default.as_ref(), naming))
+        .map(|(name, section)| {
+            let form = identity::pool_form(&section.table("identity"), &above);
+            pool(name, section, form, (upstream, default.as_ref()), naming)
+        })
         .collect();
     builtin_pools(root, &sections, &mut naming.problems);
     pools
@@ -73,8 +78,8 @@ pub(crate) fn build(
 fn pool(
     name: &str,
     section: &Section<'_>,
-    upstream: &Settings,
-    default: Option<&MemberTls>,
+    form: ::identity::HeaderForm,
+    (upstream, default): (&Settings, Option<&MemberTls>),
     naming: &mut Naming<'_>,
 ) -> PoolConfig {
     let settings = Settings {
@@ -122,6 +127,7 @@ fn pool(
                 Some("member") => HostRule::Member,
                 _ => HostRule::Keep,
             },
+            form,
         },
         tls,
     }

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, path::Path};
 
 use balancing::settings::Role;
-use identity::settings::{DnFormat, SubjectRule};
+use identity::{CertFormat, HeaderForm, settings::SubjectRule};
 use listener::settings::{ClientCert, OnInvalid};
 use pki::settings::CrlExpired;
 use routing::settings::{ClientRule, PathPattern};
@@ -141,13 +141,8 @@ impl Config {
             SubjectRule::Puppet => "puppet",
             SubjectRule::SingleCn => "single-cn",
         };
-        let dn_format = match self.identity.dn_format {
-            DnFormat::Rfc2253 => "rfc2253",
-        };
-        let keys = [
-            ("subject", Some(text(subject))),
-            ("dn_format", Some(text(dn_format))),
-        ];
+        let mut keys = vec![("subject", Some(text(subject)))];
+        keys.extend(header_form(&self.form, None, printer.defaults));
         printer.table(&keys::IDENTITY, "[identity]", &keys);
     }
 
@@ -337,6 +332,51 @@ fn show_pool(config: &PoolConfig, whole: &Config, printer: &mut Printer) {
         ("assume_up", Some(check.assume_up.to_string())),
     ];
     printer.table(&keys::CHECK, &format!("[{header}.check]"), &keys);
+    let form = header_form(&config.rules.form, Some(&whole.form), all);
+    printer.table(&keys::POOL_IDENTITY, &format!("[{header}.identity]"), &form);
+}
+
+/// The form of the trusted headers; of a pool's what differs from that of `[identity]`, if not `all` is asked for.
+fn header_form(
+    form: &HeaderForm,
+    above: Option<&HeaderForm>,
+    all: bool,
+) -> [(&'static str, Option<String>); 5] {
+    let shown = |of: fn(&HeaderForm) -> String| {
+        let value = of(form);
+        (all || above.is_none_or(|above| of(above) != value)).then_some(value)
+    };
+    // The usual name follows the format, and so does one that stands for it.
+    let cert = (all || form.cert != form.cert_format.usual_name() || above.is_some())
+        .then(|| shown(|form| text(&form.cert.to_string())))
+        .flatten();
+    [
+        ("dn_format", shown(|form| text(&form.dn_format.to_string()))),
+        ("dn_header", shown(|form| names(&form.dn))),
+        (
+            "verify_header",
+            shown(|form| text(&form.verify.to_string())),
+        ),
+        ("cert_header", cert),
+        (
+            "cert_format",
+            shown(|form| text(cert_format(form.cert_format))),
+        ),
+    ]
+}
+
+fn cert_format(format: CertFormat) -> &'static str {
+    match format {
+        CertFormat::Escaped => "escaped",
+        CertFormat::OneLine => "one-line",
+    }
+}
+
+fn names(names: &[identity::IdentityName]) -> String {
+    match names {
+        [one] => text(&one.to_string()),
+        many => texts(&many.iter().map(ToString::to_string).collect::<Vec<_>>()),
+    }
 }
 
 /// What differs from what is used towards clients.

@@ -6,7 +6,8 @@ use x509_parser::prelude::FromDer;
 
 use crate::certname::{Certname, CertnameError};
 use crate::extensions::PuppetExtensions;
-use crate::settings::{DnFormat, Settings, SubjectRule};
+use crate::form::DnFormat;
+use crate::settings::{Settings, SubjectRule};
 use crate::subject::{Subject, serial};
 
 /// Proof that a chain was verified, revocation included. Costs nothing to carry.
@@ -29,12 +30,20 @@ impl ChainVerified {
 pub struct Agent {
     certname: Certname,
     dn: Box<str>,
-    dn_value: HeaderValue,
+    /// The subject in the formats that servers here are told it in; nothing in the others.
+    told: Told,
     serial: Box<str>,
     extensions: PuppetExtensions,
     leaf: Box<[u8]>,
     /// Made up to explain a decision; no header is ever made of it.
     supposed: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Told {
+    rfc2253: Option<HeaderValue>,
+    openssl: Option<HeaderValue>,
+    cn_last: Option<HeaderValue>,
 }
 
 /// Why a verified certificate's subject is no identity.
@@ -64,6 +73,9 @@ pub enum SubjectError {
         "the subject has {0} RDNs where the Puppet CA writes exactly one CN (subject = \"single-cn\" allows it)"
     )]
     MoreThanCn(usize),
+    /// Some server here is told the subject in a format whose readers could not tell where this CN ends.
+    #[error("the CN contains {0:?}, which dn_format = \"{1}\" cannot tell without ambiguity")]
+    Untellable(char, DnFormat),
     /// The CN is no certname.
     #[error(transparent)]
     Certname(#[from] CertnameError),
@@ -84,11 +96,9 @@ impl Agent {
             X509Certificate::from_der(leaf_der).map_err(|_| SubjectError::Unreadable)?;
         let subject = Subject::of(certificate.subject());
         let certname = certname(&subject, settings.subject)?;
-        let dn = match settings.dn_format {
-            DnFormat::Rfc2253 => subject.rfc2253()?,
-        };
+        let dn = subject.told(DnFormat::Rfc2253)?;
         Ok(Self {
-            dn_value: HeaderValue::from_str(&dn).map_err(|_| SubjectError::Control)?,
+            told: Told::of(&subject, &dn, settings)?,
             certname,
             dn: dn.into(),
             serial: serial(certificate.tbs_certificate.raw_serial()).into(),
@@ -103,7 +113,7 @@ impl Agent {
     pub fn supposed(certname: Certname) -> Self {
         let dn = format!("CN={certname}");
         Self {
-            dn_value: HeaderValue::from_static(""),
+            told: Told::default(),
             dn: dn.into(),
             certname,
             serial: "".into(),
@@ -122,7 +132,7 @@ impl Agent {
         &self.certname
     }
 
-    /// The subject as `X-Client-DN` carries it: printable ASCII.
+    /// The subject by RFC 2253, as records name it and as `X-Client-DN` carries it by default: printable ASCII.
     pub fn dn(&self) -> &str {
         &self.dn
     }
@@ -147,8 +157,28 @@ impl Agent {
         &self.leaf
     }
 
-    pub(crate) fn dn_value(&self) -> &HeaderValue {
-        &self.dn_value
+    /// The subject for servers that read `format`; nothing if the settings did not name it when the agent was judged.
+    pub(crate) fn told(&self, format: DnFormat) -> Option<&HeaderValue> {
+        match format {
+            DnFormat::Rfc2253 => self.told.rfc2253.as_ref(),
+            DnFormat::OpenSsl => self.told.openssl.as_ref(),
+            DnFormat::CnLast => self.told.cn_last.as_ref(),
+        }
+    }
+}
+
+impl Told {
+    fn of(subject: &Subject, rfc2253: &str, settings: &Settings) -> Result<Self, SubjectError> {
+        let value = |text: &str| HeaderValue::from_str(text).map_err(|_| SubjectError::Control);
+        let told = |format| match settings.dn_formats.contains(format) {
+            true => value(&subject.told(format)?).map(Some),
+            false => Ok(None),
+        };
+        Ok(Self {
+            rfc2253: Some(value(rfc2253)?),
+            openssl: told(DnFormat::OpenSsl)?,
+            cn_last: told(DnFormat::CnLast)?,
+        })
     }
 }
 

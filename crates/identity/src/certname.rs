@@ -5,8 +5,8 @@ use std::fmt;
 /// Puppet's name for an agent: the CN of its certificate.
 ///
 /// A value in hand is not empty, at most [`Certname::BYTES_MAX`] bytes, and free of what a reader of headers, paths
-/// or logs could take for something else: control characters, blanks at the ends, comma, slash, plus, quotes,
-/// backslash.
+/// or logs could take for something else: what is not ASCII, control characters, blanks at the ends, comma, slash, plus,
+/// quotes, backslash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Certname(Box<str>);
 
@@ -165,9 +165,10 @@ impl fmt::Display for CertnamePattern {
     }
 }
 
-/// What one of the servers' parsers, a path or a log line would read as more than a character of a name.
+/// What one of the servers' parsers, a path or a log line would read as more than a character of a name, or as another
+/// one: Puppet Server takes the escaped bytes of UTF-8 for Latin-1, so that it would see another agent's name.
 fn is_ambiguous(c: char) -> bool {
-    c.is_control() || matches!(c, ',' | '/' | '+' | '"' | '\'' | '\\')
+    !c.is_ascii() || c.is_control() || matches!(c, ',' | '/' | '+' | '"' | '\'' | '\\')
 }
 
 fn is_puppet(c: char) -> bool {
@@ -201,19 +202,23 @@ mod tests {
 
     #[test]
     fn names_of_external_cas_may_be_upper_case_but_never_ambiguous() {
-        for good in [
-            "WEB01.Example.COM",
-            "Web 01",
-            "j\u{fc}rgen",
-            "a@b",
-            "a;b",
-            "a=b",
-            "#a",
-        ] {
+        for good in ["WEB01.Example.COM", "Web 01", "a@b", "a;b", "a=b", "#a"] {
             assert!(Certname::parse(good).is_ok(), "{good}");
         }
         for bad in [
-            "", " a", "a ", "a,b", "a/b", "a+b", "a\"b", "a'b", "a\\b", "a\0", "a\r", "\u{85}",
+            "",
+            " a",
+            "a ",
+            "j\u{fc}rgen",
+            "a,b",
+            "a/b",
+            "a+b",
+            "a\"b",
+            "a'b",
+            "a\\b",
+            "a\0",
+            "a\r",
+            "\u{85}",
             "\u{7f}",
         ] {
             assert!(Certname::parse(bad).is_err(), "{bad:?}");

@@ -1,18 +1,20 @@
 //! The trusted headers: made once a connection, stamped on each request.
 
+use std::sync::{Arc, OnceLock};
+
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use crate::{ClientIdentity, Verdict};
+use crate::{Agent, CertFormat, ClientIdentity, HeaderForm, Verdict};
 
-/// Always sent, exactly once.
+/// Always sent, exactly once, under this name unless the configuration has another.
 pub const X_CLIENT_VERIFY: HeaderName = HeaderName::from_static("x-client-verify");
 /// Sent beside `SUCCESS` only.
 pub const X_CLIENT_DN: HeaderName = HeaderName::from_static("x-client-dn");
 /// Sent beside `SUCCESS` only, where endpoint class and pool allow it; never empty.
 pub const X_CLIENT_CERT: HeaderName = HeaderName::from_static("x-client-cert");
 
-/// What a member is told about one client, as ready header values.
+/// What members are told about one client, as ready header values in every form that some pool asks for.
 #[derive(Clone, Debug)]
 pub struct IdentityHeaders {
     verify: HeaderValue,
@@ -21,8 +23,12 @@ pub struct IdentityHeaders {
 
 #[derive(Clone, Debug)]
 struct VerifiedHeaders {
-    dn: HeaderValue,
-    certificate: Option<HeaderValue>,
+    agent: Arc<Agent>,
+    /// Whether the certificate that was presented is the one that was verified.
+    certificate_told: bool,
+    /// Made when a request first needs them: most pools need none.
+    escaped: OnceLock<Option<HeaderValue>>,
+    one_line: OnceLock<Option<HeaderValue>>,
 }
 
 impl IdentityHeaders {
@@ -31,15 +37,18 @@ impl IdentityHeaders {
     /// `leaf_der` is the certificate that the client presented. It is told on only if it is byte for byte the one
     /// that was verified; a Puppet server does not compare the two headers.
     pub fn new(identity: &ClientIdentity, leaf_der: Option<&[u8]>) -> Self {
-        if identity.agent().is_some_and(crate::Agent::is_supposed) {
+        if identity.agent().is_some_and(Agent::is_supposed) {
             return Self::new(&ClientIdentity::Anonymous, None);
         }
-        let verified = identity.agent().map(|agent| VerifiedHeaders {
-            dn: agent.dn_value().clone(),
-            certificate: leaf_der
-                .filter(|der| *der == agent.leaf())
-                .and_then(escaped_pem),
-        });
+        let verified = match identity {
+            ClientIdentity::Verified(agent) => Some(VerifiedHeaders {
+                agent: Arc::clone(agent),
+                certificate_told: leaf_der.is_some_and(|der| der == agent.leaf()),
+                escaped: OnceLock::new(),
+                one_line: OnceLock::new(),
+            }),
+            ClientIdentity::Anonymous | ClientIdentity::Refused(_) => None,
+        };
         let verify = match identity.verdict() {
             Verdict::Success => HeaderValue::from_static("SUCCESS"),
             Verdict::None => HeaderValue::from_static("NONE"),
@@ -49,42 +58,41 @@ impl IdentityHeaders {
         Self { verify, verified }
     }
 
-    /// Sets the headers, each exactly once, in the place of whatever stood there; to be called last.
-    pub fn stamp(&self, headers: &mut HeaderMap, with_certificate: bool) {
-        headers.insert(X_CLIENT_VERIFY, self.verify.clone());
-        let dn = self.verified.as_ref().map(|verified| &verified.dn);
-        set(headers, X_CLIENT_DN, dn);
-        let certificate = self
-            .verified
-            .as_ref()
-            .and_then(|verified| verified.certificate.as_ref());
-        set(
-            headers,
-            X_CLIENT_CERT,
-            certificate.filter(|_| with_certificate),
-        );
-    }
-
-    /// Bytes that [`Self::stamp`] adds to a head, names and separators included: Jetty's limit is 8 KiB for all.
-    pub fn bytes(&self) -> usize {
-        let line = |name: &HeaderName, value: &HeaderValue| {
-            name.as_str().len() + value.len() + ": \r\n".len()
+    /// Sets the headers in the form that a pool's servers read, each exactly once, in the place of whatever stood
+    /// there; to be called last.
+    pub fn stamp(&self, form: &HeaderForm, headers: &mut HeaderMap, with_certificate: bool) {
+        let told = self.verified.as_ref();
+        let dn = told.and_then(|verified| verified.agent.told(form.dn_format));
+        // Success without a subject would be nobody's: an agent that was judged before this form was in use.
+        let verify = match (told, dn) {
+            (Some(_), None) => HeaderValue::from_static("FAILED:subject"),
+            _ => self.verify.clone(),
         };
-        let mut bytes = line(&X_CLIENT_VERIFY, &self.verify);
-        if let Some(verified) = &self.verified {
-            bytes += line(&X_CLIENT_DN, &verified.dn);
-            bytes += verified
-                .certificate
-                .as_ref()
-                .map_or(0, |value| line(&X_CLIENT_CERT, value));
+        headers.insert(form.verify.header().clone(), verify);
+        for name in &form.dn {
+            set(headers, name.header(), dn);
         }
-        bytes
+        let certificate = told
+            .filter(|_| with_certificate && dn.is_some())
+            .and_then(|verified| verified.certificate(form.cert_format));
+        set(headers, form.cert.header(), certificate);
     }
 }
 
-fn set(headers: &mut HeaderMap, name: HeaderName, value: Option<&HeaderValue>) {
+impl VerifiedHeaders {
+    fn certificate(&self, format: CertFormat) -> Option<&HeaderValue> {
+        let der = Some(self.agent.leaf()).filter(|_| self.certificate_told)?;
+        let value = match format {
+            CertFormat::Escaped => self.escaped.get_or_init(|| escaped_pem(der)),
+            CertFormat::OneLine => self.one_line.get_or_init(|| one_line_pem(der)),
+        };
+        value.as_ref()
+    }
+}
+
+fn set(headers: &mut HeaderMap, name: &HeaderName, value: Option<&HeaderValue>) {
     match value {
-        Some(value) => drop(headers.insert(name, value.clone())),
+        Some(value) => drop(headers.insert(name.clone(), value.clone())),
         None => drop(headers.remove(name)),
     }
 }
@@ -96,6 +104,14 @@ fn escaped_pem(der: &[u8]) -> Option<HeaderValue> {
     }
     let text: String = percent_encode(pem(der).as_bytes(), ESCAPED).collect();
     HeaderValue::try_from(text).ok()
+}
+
+/// The certificate as Rack of Puppet 4.6 to 5 mends it: PEM with a blank for each newline but the last.
+fn one_line_pem(der: &[u8]) -> Option<HeaderValue> {
+    if der.is_empty() {
+        return None;
+    }
+    HeaderValue::try_from(pem(der).trim_end().replace('\n', " ")).ok()
 }
 
 fn pem(der: &[u8]) -> String {

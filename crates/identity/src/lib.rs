@@ -7,10 +7,12 @@ mod agent;
 mod certname;
 mod client;
 mod extensions;
+mod form;
 mod headers;
 mod refusal;
 mod scrub;
 pub mod settings;
+mod spelling;
 mod subject;
 #[cfg(test)]
 mod test_certificate;
@@ -19,8 +21,11 @@ pub use agent::{Agent, ChainVerified, SubjectError};
 pub use certname::{Certname, CertnameError, CertnamePattern, PatternError};
 pub use client::{ClientIdentity, Verdict};
 pub use extensions::{PuppetExtensions, authorization_extensions};
+pub use form::{
+    CertFormat, DnFormat, DnFormats, HeaderForm, HeaderRole, IdentityName, NameError, OwnNames,
+};
 pub use headers::{IdentityHeaders, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
 pub use refusal::{Reason, Refusal};
 pub use scrub::{Scrubbing, is_removed, scrub};
-pub use settings::{DnFormat, Settings, SubjectRule};
+pub use settings::{Settings, SubjectRule};
 pub use subject::Subject;

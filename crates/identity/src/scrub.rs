@@ -2,6 +2,8 @@
 
 use http::header::{HeaderMap, HeaderName};
 
+use crate::OwnNames;
+
 /// How many header lines were removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbing {
@@ -11,17 +13,19 @@ pub struct Scrubbing {
     pub removed_underscore: u32,
 }
 
-/// Removes every spelling of every identity and forwarding header, then every other name with a `_`.
+/// Removes every spelling of every identity and forwarding header, those that the configuration names among them, then
+/// every other name with a `_`.
 ///
 /// For every request, whoever sent it, before routing; what is clean costs no allocation.
-pub fn scrub(headers: &mut HeaderMap) -> Scrubbing {
+pub fn scrub(headers: &mut HeaderMap, own: &OwnNames) -> Scrubbing {
     let mut scrubbing = Scrubbing::default();
-    if !headers.keys().any(|name| judge(name.as_str()).is_some()) {
+    let found = |name: &HeaderName| judge(name.as_str(), own);
+    if !headers.keys().any(|name| found(name).is_some()) {
         return scrubbing;
     }
     let unwanted = headers
         .keys()
-        .filter_map(|name| Some((name.clone(), judge(name.as_str())?)));
+        .filter_map(|name| Some((name.clone(), found(name)?)));
     let unwanted: Vec<(HeaderName, Finding)> = unwanted.collect();
     for (name, finding) in unwanted {
         let lines = u32::try_from(headers.get_all(&name).iter().count()).unwrap_or(u32::MAX);
@@ -35,8 +39,18 @@ pub fn scrub(headers: &mut HeaderMap) -> Scrubbing {
 }
 
 /// Whether [`scrub`] removes headers of this name: a route's condition on such a header could never hold.
-pub fn is_removed(name: &str) -> bool {
-    judge(name).is_some()
+pub fn is_removed(name: &str, own: &OwnNames) -> bool {
+    judge(name, own).is_some()
+}
+
+/// Whether this name is removed whatever the configuration says.
+pub(crate) fn seems_identity(name: &str) -> bool {
+    is_identity(name.as_bytes(), &OwnNames::default())
+}
+
+/// Whether some reader takes `name` for `own`, which is in lower case.
+pub(crate) fn same_for_readers(name: &[u8], own: &[u8]) -> bool {
+    name.len() == own.len() && after(name, own).is_some()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +59,9 @@ enum Finding {
     Underscore,
 }
 
-fn judge(name: &str) -> Option<Finding> {
+fn judge(name: &str, own: &OwnNames) -> Option<Finding> {
     let name = name.as_bytes();
-    if is_identity(name) {
+    if is_identity(name, own) {
         Some(Finding::Identity)
     } else if name.contains(&b'_') {
         Some(Finding::Underscore)
@@ -56,10 +70,13 @@ fn judge(name: &str) -> Option<Finding> {
     }
 }
 
-fn is_identity(mut name: &[u8]) -> bool {
+fn is_identity(mut name: &[u8], own: &OwnNames) -> bool {
     // `HTTP_X_CLIENT_DN` is what a CGI-style server makes of `X-Client-DN`, and some un-munge it (HEADERS.md, 1).
     while let Some(rest) = after(name, b"http-") {
         name = rest;
+    }
+    if own.holds(name) {
+        return true;
     }
     // Most names are told apart by their first letter.
     match name.first().map(|byte| folded(*byte)) {
@@ -67,9 +84,7 @@ fn is_identity(mut name: &[u8]) -> bool {
         _ => return false,
     }
     PREFIXES.iter().any(|prefix| after(name, prefix).is_some())
-        || NAMES
-            .iter()
-            .any(|known| known.len() == name.len() && after(name, known).is_some())
+        || NAMES.iter().any(|known| same_for_readers(name, known))
 }
 
 /// What follows `prefix`, if `name` begins with it as a folding reader sees it.

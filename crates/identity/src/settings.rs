@@ -1,5 +1,7 @@
 //! How a client's subject becomes an identity.
 
+use crate::DnFormats;
+
 /// Which subjects of verified certificates are accepted as an identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SubjectRule {
@@ -10,19 +12,12 @@ pub enum SubjectRule {
     SingleCn,
 }
 
-/// How the subject is spelled in `X-Client-DN`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DnFormat {
-    /// RFC 2253: the one form that every Puppet server accepts.
-    #[default]
-    Rfc2253,
-}
-
-/// `[identity]`.
+/// How subjects are judged: the part of `[identity]` that concerns every client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Which subjects are accepted. Default `puppet`.
     pub subject: SubjectRule,
-    /// The form of `X-Client-DN`. Default `rfc2253`.
-    pub dn_format: DnFormat,
+    /// Formats that some pool's servers are told the subject in: who cannot be told in one of them without ambiguity
+    /// is refused. Default RFC 2253 alone.
+    pub dn_formats: DnFormats,
 }

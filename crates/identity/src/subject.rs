@@ -1,7 +1,7 @@
-//! A distinguished name, read from DER and spelled by our own escaping.
+//! A distinguished name, read from DER attribute by attribute.
 //!
 //! Libraries print names in ways that escape nothing or not everything; a Puppet server reads who the client is from
-//! this text, so it is made here, attribute by attribute (RFC 2253, RFC 4514).
+//! that text, so it is made here: `spelling` has the formats.
 
 use x509_parser::asn1_rs::{Class, ToDer};
 use x509_parser::certificate::X509Certificate;
@@ -14,16 +14,16 @@ use crate::refusal::{printable, push_hex};
 /// A distinguished name: its RDNs in the certificate's order, each of one or more attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    rdns: Vec<Vec<Attribute>>,
+    pub(crate) rdns: Vec<Vec<Attribute>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Attribute {
-    oid: String,
+pub(crate) struct Attribute {
+    pub(crate) oid: String,
     /// The characters, where the type is a string type that all readers decode alike.
-    text: Option<String>,
+    pub(crate) text: Option<String>,
     /// The whole encoding of the value.
-    der: Vec<u8>,
+    pub(crate) der: Vec<u8>,
 }
 
 impl Subject {
@@ -64,30 +64,6 @@ impl Subject {
         }
     }
 
-    /// RFC 2253: the last RDN first, everything but printable ASCII as `\XX` of its UTF-8 bytes.
-    ///
-    /// # Errors
-    /// If a value holds a control character: some reader would end the name, or the header line, there.
-    pub(crate) fn rfc2253(&self) -> Result<String, SubjectError> {
-        let mut texts = self
-            .rdns
-            .iter()
-            .flatten()
-            .filter_map(|attribute| attribute.text.as_deref());
-        if texts.any(|text| text.contains(char::is_control)) {
-            return Err(SubjectError::Control);
-        }
-        if self
-            .rdns
-            .iter()
-            .flatten()
-            .any(|attribute| attribute.der.is_empty())
-        {
-            return Err(SubjectError::StringType);
-        }
-        Ok(self.spelled())
-    }
-
     /// The one CN of the subject.
     ///
     /// # Errors
@@ -120,24 +96,8 @@ impl Subject {
         if self.rdns.is_empty() {
             "(empty)".to_owned()
         } else {
-            self.spelled()
+            self.rfc2253()
         }
-    }
-
-    fn spelled(&self) -> String {
-        let mut out = String::new();
-        for (index, rdn) in self.rdns.iter().rev().enumerate() {
-            if index > 0 {
-                out.push(',');
-            }
-            for (index, attribute) in rdn.iter().enumerate() {
-                if index > 0 {
-                    out.push('+');
-                }
-                attribute.spell(&mut out);
-            }
-        }
-        out
     }
 }
 
@@ -157,22 +117,8 @@ impl Attribute {
         }
     }
 
-    fn is_cn(&self) -> bool {
+    pub(crate) fn is_cn(&self) -> bool {
         self.oid == COMMON_NAME
-    }
-
-    fn spell(&self, out: &mut String) {
-        let name = NAMES
-            .iter()
-            .find(|(oid, _)| *oid == self.oid)
-            .map(|(_, name)| *name);
-        out.push_str(name.unwrap_or(&self.oid));
-        out.push('=');
-        match (&self.text, name) {
-            (Some(text), Some(_)) => escape(text, out),
-            // RFC 2253 §2.4: a type in dotted form takes its value as '#' and the octets of its encoding.
-            _ => hex(&self.der, out),
-        }
     }
 }
 
@@ -209,36 +155,6 @@ fn decoded(tag: u32, data: &[u8]) -> Option<String> {
     }
 }
 
-/// RFC 2253 §2.4 and RFC 4514 §2.4, on the careful side: what one of the two escapes is escaped.
-fn escape(text: &str, out: &mut String) {
-    let last = text.len().saturating_sub(1);
-    for (index, byte) in text.bytes().enumerate() {
-        match byte {
-            b',' | b'+' | b'"' | b'\\' | b'<' | b'>' | b';' | b'=' => {
-                out.push('\\');
-                out.push(char::from(byte));
-            }
-            b'#' | b' ' if index == 0 => {
-                out.push('\\');
-                out.push(char::from(byte));
-            }
-            b' ' if index == last => out.push_str("\\ "),
-            0x20..=0x7e => out.push(char::from(byte)),
-            _ => {
-                out.push('\\');
-                push_hex(out, byte);
-            }
-        }
-    }
-}
-
-fn hex(der: &[u8], out: &mut String) {
-    out.push('#');
-    for byte in der {
-        push_hex(out, *byte);
-    }
-}
-
 const UTF8_STRING: u32 = 12;
 const NUMERIC_STRING: u32 = 18;
 const PRINTABLE_STRING: u32 = 19;
@@ -246,20 +162,7 @@ const IA5_STRING: u32 = 22;
 const VISIBLE_STRING: u32 = 26;
 const BMP_STRING: u32 = 30;
 
-const COMMON_NAME: &str = "2.5.4.3";
-
-/// The table of RFC 2253 §2.3 and RFC 4514 §3: the names that every implementation knows.
-const NAMES: &[(&str, &str)] = &[
-    (COMMON_NAME, "CN"),
-    ("2.5.4.7", "L"),
-    ("2.5.4.8", "ST"),
-    ("2.5.4.10", "O"),
-    ("2.5.4.11", "OU"),
-    ("2.5.4.6", "C"),
-    ("2.5.4.9", "STREET"),
-    ("0.9.2342.19200300.100.1.25", "DC"),
-    ("0.9.2342.19200300.100.1.1", "UID"),
-];
+pub(crate) const COMMON_NAME: &str = "2.5.4.3";
 
 #[cfg(test)]
 mod tests;

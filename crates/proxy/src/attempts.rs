@@ -214,7 +214,11 @@ impl Attempts<'_> {
             scrubbed.set(HOST, connector.host.clone());
         }
         let with_certificate = self.plan.with_certificate_class && self.pool.rules.forward_cert;
-        let stamped = scrubbed.stamp(&self.standing.headers, with_certificate);
+        let stamped = scrubbed.stamp(
+            &self.standing.headers,
+            &self.pool.rules.form,
+            with_certificate,
+        );
         let body = RequestBody(Rc::clone(upload));
         let sent = self.worker.connections.send(
             connector,

@@ -56,7 +56,7 @@ pub(crate) async fn handle(
             let idle = exchanged.idle_timeout();
             let close = exchanged.is_last();
             let body = ResponseBody::member(body, idle, exchanged);
-            respond::from_member(&worker, head, body, close)
+            respond::from_member(&worker, &generation.own_names, head, body, close)
         }
         Err(error) => respond::to_response(&worker, &error, exchanged),
     }
@@ -80,7 +80,7 @@ async fn pass(
         target,
         scrubbed: first,
         scrubbing,
-    } = sanitize(head).map_err(ProxyError::Insane)?;
+    } = sanitize(head, &generation.own_names).map_err(ProxyError::Insane)?;
     let scrubbed = first.clone();
     exchanged.scrubbed(scrubbing);
     let path = CanonicalPath::of_target(target.path(), target.query())

@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use balancing::Pool;
+use identity::OwnNames;
 use listener::ListenerTls;
 use pki::TrustStore;
 use routing::RouteTable;
@@ -22,6 +23,8 @@ pub struct Generation {
     pub pools: Vec<PoolRuntime>,
     /// The pool whose availability the built-in status answer tells.
     pub status_pool: Option<usize>,
+    /// Names that some pool has for identity headers: removed from requests to all.
+    pub own_names: OwnNames,
     /// Who is trusted.
     pub trust: Arc<TrustStore>,
     /// What each listener obeys.

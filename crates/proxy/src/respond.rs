@@ -11,7 +11,7 @@ use http::{
     },
     response::Parts,
 };
-use identity::{X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
+use identity::{OwnNames, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
 use routing::Class;
 
 use crate::{
@@ -213,6 +213,7 @@ fn is_jettys_own(headers: &HeaderMap) -> bool {
 /// A member's response on its way to the client.
 pub(crate) fn from_member(
     worker: &Worker,
+    own: &OwnNames,
     mut head: Parts,
     body: ResponseBody,
     close: bool,
@@ -225,6 +226,9 @@ pub(crate) fn from_member(
         for name in [&X_CLIENT_VERIFY, &X_CLIENT_DN, &X_CLIENT_CERT] {
             head.headers.remove(name);
         }
+    }
+    for name in own.renamed() {
+        head.headers.remove(name);
     }
     if head.status == StatusCode::SERVICE_UNAVAILABLE && !head.headers.contains_key(RETRY_AFTER) {
         head.headers.insert(RETRY_AFTER, spread(worker));

@@ -6,6 +6,7 @@ use http::{
     request::Parts,
     uri::PathAndQuery,
 };
+use identity::OwnNames;
 use routing::PathProblem;
 use upstream::{Scrubbed, Scrubbing};
 
@@ -62,9 +63,9 @@ pub(crate) fn is_server_wide(head: &Parts) -> bool {
 }
 
 /// Checks framing, Host and target, in this order, then scrubs. The path is judged by `routing`, whose rule it is.
-pub(crate) fn sanitize(head: Parts) -> Result<Sane, Insane> {
+pub(crate) fn sanitize(head: Parts, own: &OwnNames) -> Result<Sane, Insane> {
     let target = check(&head)?;
-    let (scrubbed, scrubbing) = Scrubbed::new(head.headers);
+    let (scrubbed, scrubbing) = Scrubbed::new(head.headers, own);
     Ok(Sane {
         method: head.method,
         target,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use identity::HeaderForm;
+
 /// What the Host field says to a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostRule {
@@ -13,12 +15,14 @@ pub enum HostRule {
 }
 
 /// The part of `[pools.NAME]` that shapes a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolRules {
     /// Whether `X-Client-Cert` goes beside SUCCESS, by endpoint class. Default false.
     pub forward_cert: bool,
     /// What the Host field says. Default what the client said.
     pub host: HostRule,
+    /// How its servers are told who the client is. Default the headers of Puppet Server.
+    pub form: HeaderForm,
 }
 
 /// Limits of an exchange.

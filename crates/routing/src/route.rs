@@ -331,7 +331,7 @@ fn anchored(text: &str) -> Result<Regex, String> {
 }
 
 fn header_condition(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
-    if identity::is_removed(name) {
+    if identity::is_removed(name, &identity::OwnNames::default()) {
         return Err(format!(
             "the header {name:?} is removed from every request, so no condition on it can hold"
         ));

@@ -11,10 +11,10 @@ use balancing::{
 };
 use config::Report;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
-use identity::{Agent, Certname, ClientIdentity};
+use identity::{Agent, Certname, ClientIdentity, HeaderForm, IdentityName};
 use listener::ListenerTls;
-use proxy::Generation;
-use routing::{CanonicalPath, Condition, Decision, Question, Step};
+use proxy::{Generation, PoolRuntime};
+use routing::{CanonicalPath, Condition, Decision, Plan, Question, Step};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
 use crate::{Options, checked::prepared};
@@ -89,7 +89,7 @@ impl Explainer {
                     .map_err(|_| format!("`{value}` is no header value"))?,
             );
         }
-        let (scrubbed, scrubbing) = upstream::Scrubbed::new(fields);
+        let (scrubbed, scrubbing) = upstream::Scrubbed::new(fields, &self.0.own_names);
         let mut text = String::new();
         let mut say = |line: std::fmt::Arguments<'_>| {
             writeln!(text, "{line}").expect("writing to a String cannot fail")
@@ -151,16 +151,7 @@ impl Explainer {
             Decision::Forward(plan) => {
                 let runtime = &self.0.pools[plan.pool];
                 say(format_args!("pool     {}", runtime.pool.name()));
-                let certificate = plan.with_certificate_class && runtime.rules.forward_cert;
-                say(format_args!(
-                    "identity X-Client-Verify: {}{}",
-                    identity.verdict(),
-                    if certificate {
-                        ", with X-Client-Cert"
-                    } else {
-                        ""
-                    }
-                ));
+                say(format_args!("identity {}", told(&identity, runtime, plan)));
                 if plan.endpoint.ca_write {
                     let writer = runtime.pool.writer().unwrap_or(0);
                     let alone = if runtime.pool.has_backup() {
@@ -287,6 +278,28 @@ fn split(url: &str) -> (Option<&str>, &str) {
         Some(slash) => (Some(&rest[..slash]), &rest[slash..]),
         None => (Some(rest), "/"),
     }
+}
+
+/// The headers that say who the client is.
+fn told(identity: &ClientIdentity, runtime: &PoolRuntime, plan: &Plan<'_>) -> String {
+    let form = &runtime.rules.form;
+    let mut text = format!("{}: {}", form.verify, identity.verdict());
+    if identity.agent().is_none() {
+        return text;
+    }
+    if *form != HeaderForm::default() {
+        let names: Vec<_> = form.dn.iter().map(IdentityName::to_string).collect();
+        let _ = write!(
+            text,
+            ", the subject as {} in {}",
+            form.dn_format,
+            names.join(", ")
+        );
+    }
+    if plan.with_certificate_class && runtime.rules.forward_cert {
+        let _ = write!(text, ", with {}", form.cert);
+    }
+    text
 }
 
 fn describe(identity: &ClientIdentity) -> String {

@@ -183,6 +183,7 @@ pub(crate) fn prepare(
         number,
         status_pool: names.iter().position(|name| &**name == "compilers"),
         routes,
+        own_names: config.own_names(),
         pools,
         trust,
         listeners,
@@ -483,7 +484,7 @@ impl Problems<'_> {
             pools.push(PoolRuntime {
                 pool: Pool::new(&settings.pool, &lasting.registry),
                 connectors,
-                rules: settings.rules,
+                rules: settings.rules.clone(),
                 settings: settings.upstream,
                 metrics: lasting.metrics.pool(name),
             });

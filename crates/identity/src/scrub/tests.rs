@@ -4,6 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 
 use super::{is_removed, scrub};
+use crate::{HeaderForm, IdentityName, OwnNames};
 
 fn map(names: &[&str]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -62,22 +63,25 @@ const AGENTS: &[&str] = &[
     "Sec-WebSocket-Key",
 ];
 
+fn spellings(name: &str) -> [String; 8] {
+    [
+        name.to_owned(),
+        name.to_uppercase(),
+        name.replace('-', "_"),
+        name.replace('-', "."),
+        name.replacen('-', "_", 1),
+        format!("HTTP_{}", name.replace('-', "_").to_uppercase()),
+        format!("http-{name}"),
+        name.replace('-', "~"),
+    ]
+}
+
 #[test]
 fn every_identity_header_goes_in_every_spelling() {
     for name in OURS {
-        let spellings = [
-            (*name).to_owned(),
-            name.to_uppercase(),
-            name.replace('-', "_"),
-            name.replace('-', "."),
-            name.replacen('-', "_", 1),
-            format!("HTTP_{}", name.replace('-', "_").to_uppercase()),
-            format!("http-{name}"),
-            name.replace('-', "~"),
-        ];
-        for spelling in spellings {
+        for spelling in spellings(name) {
             let mut headers = map(&[&spelling, "Accept", &spelling]);
-            let found = scrub(&mut headers);
+            let found = scrub(&mut headers, &OwnNames::default());
             assert_eq!(
                 (
                     found.removed_identity,
@@ -94,7 +98,7 @@ fn every_identity_header_goes_in_every_spelling() {
 #[test]
 fn other_names_with_an_underscore_go_too_and_are_counted_apart() {
     let mut headers = map(&["Content_Length", "X_Custom", "_", "Accept"]);
-    let found = scrub(&mut headers);
+    let found = scrub(&mut headers, &OwnNames::default());
     assert_eq!((found.removed_identity, found.removed_underscore), (0, 3));
     assert_eq!(headers.len(), 1);
 }
@@ -102,8 +106,44 @@ fn other_names_with_an_underscore_go_too_and_are_counted_apart() {
 #[test]
 fn what_an_agent_sends_arrives() {
     let mut headers = map(AGENTS);
-    assert_eq!(scrub(&mut headers), super::Scrubbing::default());
+    assert_eq!(
+        scrub(&mut headers, &OwnNames::default()),
+        super::Scrubbing::default()
+    );
     assert_eq!(headers.len(), AGENTS.len());
+}
+
+/// A configuration that gives our headers these names.
+fn own(names: &[&str]) -> OwnNames {
+    let dn = names
+        .iter()
+        .map(|name| IdentityName::parse(name).expect("a name"));
+    let form = HeaderForm {
+        dn: dn.collect(),
+        ..HeaderForm::default()
+    };
+    OwnNames::of([&form])
+}
+
+#[test]
+fn names_of_the_configuration_go_in_every_spelling_too() {
+    let names = ["Site-Agent", "X-SSL-Subject", "Nodename"];
+    for name in names {
+        for spelling in spellings(name) {
+            let mut headers = map(&[&spelling, "Accept", &spelling]);
+            let found = scrub(&mut headers, &own(&names));
+            assert_eq!(
+                (found.removed_identity, headers.len()),
+                (2, 1),
+                "{spelling}"
+            );
+        }
+    }
+    let mut headers = map(&["Site-Agents", "Site-Agen", "X-Site-Agent", "Node-Name"]);
+    assert_eq!(
+        scrub(&mut headers, &own(&names)),
+        super::Scrubbing::default()
+    );
 }
 
 /// What a reader that folds every `-`, `_` and `.` makes of a name: CGI's spelling.
@@ -143,7 +183,7 @@ proptest! {
             headers.append(HeaderName::from_bytes(longer.as_bytes()).expect("a name"), HeaderValue::from_static("v"));
         }
         let before = headers.len();
-        let found = scrub(&mut headers);
+        let found = scrub(&mut headers, &OwnNames::default());
         prop_assert_eq!(before - headers.len(), (found.removed_identity + found.removed_underscore) as usize);
         prop_assert!(found.removed_identity as usize >= count);
         for left in headers.keys() {
@@ -158,8 +198,8 @@ proptest! {
     fn scrubbing_twice_changes_nothing_more(names in proptest::collection::vec("[a-zA-Z0-9_.~-]{1,24}", 0..12)) {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut headers = map(&names);
-        scrub(&mut headers);
-        prop_assert!(headers.keys().all(|name| !is_removed(name.as_str())));
-        prop_assert_eq!(scrub(&mut headers), super::Scrubbing::default());
+        scrub(&mut headers, &OwnNames::default());
+        prop_assert!(headers.keys().all(|name| !is_removed(name.as_str(), &OwnNames::default())));
+        prop_assert_eq!(scrub(&mut headers, &OwnNames::default()), super::Scrubbing::default());
     }
 }

@@ -1,0 +1,496 @@
+//! What Puppet's servers read out of the headers they are sent: ports of their code, mistakes and all.
+//!
+//! Puppet Server: trapperkeeper-authorization with Bouncy Castle's parser of names. Mongrel and Rack: Puppet 0.23 to 5.
+//! The tests at the end hold them against what the originals were seen to read.
+
+use percent_encoding::percent_decode_str;
+use rustls_pki_types::{CertificateDer, pem::PemObject};
+use testkit::Headers;
+
+/// Who a server takes the client for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// The client's name; none: nobody in particular.
+    pub(crate) name: Option<String>,
+    /// Whether the server believes it.
+    pub(crate) authenticated: bool,
+}
+
+/// The server answers with an error of its own: nobody is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Broken(pub(crate) &'static str);
+
+/// Puppet Server with `allow-header-cert-info: true`: three names that cannot be changed.
+pub(crate) fn puppet_server(headers: &Headers) -> Result<Reading, Broken> {
+    let dn = joined(headers, "x-client-dn").filter(|dn| !dn.is_empty());
+    let name = match &dn {
+        None => None,
+        Some(dn) => match bouncy_castle_cn(dn) {
+            Ok(name) => name,
+            Err(NoName::Malformed) => slashed_cn(dn),
+            Err(NoName::Broken(broken)) => return Err(broken),
+        },
+    };
+    let name = name.filter(|name| !name.is_empty());
+    let verified = joined(headers, "x-client-verify").as_deref() == Some("SUCCESS");
+    Ok(Reading {
+        authenticated: verified && name.is_some(),
+        name,
+    })
+}
+
+/// Puppet Server up to 6 with `use-legacy-auth-conf`: names by setting, subjects by RFC 2253 alone.
+pub(crate) fn puppet_server_legacy(
+    headers: &Headers,
+    client_header: &str,
+    verify_header: &str,
+) -> Result<Reading, Broken> {
+    let read = |setting: &str| {
+        // `HTTP_X_CLIENT_DN` loses its first word, whatever that is.
+        let words = setting.split_once('_').map_or("", |(_, words)| words);
+        joined(headers, &words.to_ascii_lowercase().replace('_', "-"))
+    };
+    let name = match read(client_header).map(|dn| bouncy_castle_cn(&dn)) {
+        None | Some(Err(NoName::Malformed)) => None,
+        Some(Ok(name)) => name,
+        Some(Err(NoName::Broken(broken))) => return Err(broken),
+    };
+    Ok(Reading {
+        authenticated: name.is_some() && read(verify_header).as_deref() == Some("SUCCESS"),
+        name,
+    })
+}
+
+/// Mongrel (0.23 to 2.7), and Rack of 2.6 and 2.7: everything after the first `CN=`.
+pub(crate) fn mongrel(headers: &Headers, client_header: &str, verify_header: &str) -> Reading {
+    let name = cgi(headers, client_header).and_then(|dn| after_cn(&dn));
+    Reading {
+        authenticated: name.is_some() && cgi(headers, verify_header).as_deref() == Some("SUCCESS"),
+        name,
+    }
+}
+
+/// Rack (Passenger, Unicorn) of Puppet 3 to 5.
+pub(crate) fn rack(
+    headers: &Headers,
+    client_header: &str,
+    verify_header: &str,
+    ruby: Ruby,
+) -> Result<Reading, Broken> {
+    let dn = cgi(headers, client_header).unwrap_or_default();
+    let name = if dn.contains('=') {
+        ruby_cn(&dn, ruby)?
+    } else {
+        None
+    };
+    Ok(Reading {
+        authenticated: name.is_some() && cgi(headers, verify_header).as_deref() == Some("SUCCESS"),
+        name,
+    })
+}
+
+/// Which openssl library of Ruby: the older one cuts a name of OpenSSL's form at commas too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ruby {
+    Old,
+    New,
+}
+
+/// `X-Client-Cert` as Puppet Server decodes it: exactly one certificate, or 400.
+pub(crate) fn escaped_certificate(headers: &Headers) -> Result<Option<Vec<u8>>, Broken> {
+    let Some(value) = joined(headers, "x-client-cert") else {
+        return Ok(None);
+    };
+    let pem = percent_decode_str(&value).decode_utf8_lossy().into_owned();
+    one_certificate(&pem).map(Some)
+}
+
+/// `X-SSL-Client-Cert` as Rack of Puppet 4.6 to 5 mends it.
+pub(crate) fn one_line_certificate(headers: &Headers) -> Result<Option<Vec<u8>>, Broken> {
+    let value = cgi(headers, "HTTP_X_SSL_CLIENT_CERT").unwrap_or_default();
+    if value.is_empty() {
+        return Ok(None);
+    }
+    let pem = value
+        .replace(' ', "\n")
+        .replace("BEGIN\nCERT", "BEGIN CERT")
+        .replace("END\nCERT", "END CERT");
+    one_certificate(&pem).map(Some)
+}
+
+fn one_certificate(pem: &str) -> Result<Vec<u8>, Broken> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    match found.map_err(|_| Broken("no PEM"))?.as_slice() {
+        [one] => Ok(one.to_vec()),
+        _ => Err(Broken("not one certificate")),
+    }
+}
+
+/// Ring hands on lines of one name as one, with commas.
+fn joined(headers: &Headers, name: &str) -> Option<String> {
+    let lines = headers.all(name);
+    (!lines.is_empty()).then(|| lines.join(","))
+}
+
+/// A variable of CGI's kind: every header that folds to it counts.
+fn cgi(headers: &Headers, variable: &str) -> Option<String> {
+    let folded = |name: &str| format!("HTTP_{}", name.to_uppercase().replace(['-', '.'], "_"));
+    let lines: Vec<_> = headers
+        .0
+        .iter()
+        .filter(|(name, _)| folded(name) == variable)
+        .map(|(_, value)| value.as_str())
+        .collect();
+    (!lines.is_empty()).then(|| lines.join(", "))
+}
+
+/// `/^.*?CN\s*=\s*(.*)/`
+fn after_cn(dn: &str) -> Option<String> {
+    let pattern = regex::Regex::new(r"(?m)^.*?CN\s*=\s*(.*)").expect("a pattern");
+    Some(pattern.captures(dn)?[1].to_owned())
+}
+
+/// OpenSSL's form as trapperkeeper-authorization takes it: cut at slashes, the first part whose type is `CN`.
+fn slashed_cn(dn: &str) -> Option<String> {
+    let mut parts = dn.split('/').filter_map(|part| part.split_once('='));
+    parts
+        .find(|(kind, _)| *kind == "CN")
+        .map(|(_, value)| value.to_owned())
+}
+
+enum NoName {
+    /// Another form is tried.
+    Malformed,
+    /// Nothing is tried any more.
+    Broken(Broken),
+}
+
+/// `new X500Name(BCStyle.INSTANCE, dn)`, then the first value of the first RDN that has a CN.
+fn bouncy_castle_cn(dn: &str) -> Result<Option<String>, NoName> {
+    let mut name = None;
+    for token in tokens(dn, ',') {
+        let attributes = tokens(&token, '+')
+            .into_iter()
+            .map(|one| bouncy_castle_attribute(&one));
+        let rdn: Vec<(String, String)> = attributes.collect::<Result<_, _>>()?;
+        if name.is_none() && rdn.iter().any(|(kind, _)| kind == CN) {
+            name = rdn.first().map(|(_, value)| value.clone());
+        }
+    }
+    Ok(name)
+}
+
+fn bouncy_castle_attribute(token: &str) -> Result<(String, String), NoName> {
+    let mut parts = tokens(token, '=').into_iter();
+    let (Some(kind), Some(value)) = (parts.next(), parts.next()) else {
+        return Err(NoName::Malformed);
+    };
+    let kind = bouncy_castle_type(kind.trim()).ok_or(NoName::Malformed)?;
+    let value = unescaped(&value);
+    let value = match value.strip_prefix('#') {
+        Some(digits) => decoded(digits).ok_or(NoName::Broken(Broken("value cannot be recoded")))?,
+        None => value.strip_prefix('\\').unwrap_or(&value).to_owned(),
+    };
+    Ok((kind, value))
+}
+
+/// `X500NameTokenizer`: cuts at separators that are neither escaped nor quoted.
+fn tokens(text: &str, separator: char) -> Vec<String> {
+    let mut found = vec![String::new()];
+    let (mut quoted, mut escaped) = (false, false);
+    for c in text.chars() {
+        if c == separator && !quoted && !escaped {
+            found.push(String::new());
+            continue;
+        }
+        match c {
+            _ if escaped => escaped = false,
+            '"' => quoted = !quoted,
+            '\\' if !quoted => escaped = true,
+            _ => {}
+        }
+        found.last_mut().expect("begun with one").push(c);
+    }
+    found
+}
+
+/// `IETFUtils.unescape`: digits become characters one by one, so that bytes of UTF-8 become Latin-1.
+fn unescaped(text: &str) -> String {
+    if !text.contains(['\\', '"']) {
+        return text.trim().to_owned();
+    }
+    let (mut out, mut rest) = (String::new(), text);
+    if let Some(after) = text.strip_prefix("\\#") {
+        out.push_str("\\#");
+        rest = after;
+    }
+    let (mut escaped, mut quoted, mut begun, mut last_escaped) = (false, false, false, 0);
+    let mut first_digit = None;
+    for c in rest.chars() {
+        begun |= c != ' ';
+        match c {
+            '"' if escaped => {
+                out.push(c);
+                escaped = false;
+            }
+            '"' => quoted = !quoted,
+            '\\' if !escaped && !quoted => {
+                escaped = true;
+                last_escaped = out.chars().count();
+            }
+            ' ' if !escaped && !begun => {}
+            c if escaped && c.is_ascii_hexdigit() => match first_digit.take() {
+                None => first_digit = c.to_digit(16),
+                Some(high) => {
+                    let low = c.to_digit(16).unwrap_or_default();
+                    out.extend(char::from_u32(high * 16 + low));
+                    escaped = false;
+                }
+            },
+            c => {
+                out.push(c);
+                escaped = false;
+            }
+        }
+    }
+    while out.ends_with(' ') && last_escaped + 1 != out.chars().count() {
+        out.pop();
+    }
+    out
+}
+
+fn bouncy_castle_type(name: &str) -> Option<String> {
+    let lower = name.to_ascii_lowercase();
+    let known = TYPES.iter().find(|(short, _)| *short == lower);
+    let dotted = lower.strip_prefix("oid.").unwrap_or(&lower);
+    known
+        .map(|(_, oid)| (*oid).to_owned())
+        .or_else(|| is_dotted(dotted).then(|| dotted.to_owned()))
+}
+
+fn is_dotted(text: &str) -> bool {
+    text.contains('.')
+        && text
+            .split('.')
+            .all(|arc| !arc.is_empty() && arc.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The text of a value that is given as the digits of its DER.
+fn decoded(digits: &str) -> Option<String> {
+    let pairs: Option<Vec<u8>> = (0..digits.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok())
+        .collect();
+    let der = pairs?;
+    let (tag, length, value) = match der.as_slice() {
+        [tag, length @ ..=0x7f, value @ ..] => (*tag, usize::from(*length), value),
+        [tag, 0x81, length, value @ ..] => (*tag, usize::from(*length), value),
+        [tag, 0x82, high, low, value @ ..] => {
+            (*tag, usize::from(*high) << 8 | usize::from(*low), value)
+        }
+        _ => return None,
+    };
+    // Kinds that are no text have one all the same, and no Puppet server looks at it.
+    (length == value.len()).then(|| match tag {
+        0x0c | 0x13 | 0x14 | 0x16 | 0x1a => String::from_utf8_lossy(value).into_owned(),
+        _ => format!("#{digits}"),
+    })
+}
+
+/// `parse_rfc2253`, and `parse_openssl` where that raises; then `to_a.assoc("CN")`.
+fn ruby_cn(dn: &str, ruby: Ruby) -> Result<Option<String>, Broken> {
+    let name = match ruby_rfc2253(dn).and_then(|ary| known_types(&ary).then_some(ary)) {
+        Some(ary) => ary,
+        None => match ruby_openssl(dn, ruby)? {
+            Some(ary) => ary,
+            None => return Ok(None),
+        },
+    };
+    let cn = name
+        .into_iter()
+        .find(|(kind, _)| ruby_type(kind) == Some("CN"));
+    Ok(cn.map(|(_, value)| value))
+}
+
+/// The last attribute of the text comes first; nothing where Ruby raises `NameError`.
+fn ruby_rfc2253(dn: &str) -> Option<Vec<(String, String)>> {
+    let pattern = regex::Regex::new(concat!(
+        r#"\A([a-zA-Z][0-9a-zA-Z]*|[0-9]+(?:\.[0-9]+)*)="#,
+        r##"(?:#((?:[0-9a-fA-F]{2})+)|"((?:[^\\"]|\\(?:[,=+<>#;\\"]|[0-9a-fA-F]{2}))*)""##,
+        r##"|((?:[^\\",=+<>#;]|\\(?:[,=+<>#;\\"]|[0-9a-fA-F]{2}))*))"##
+    ))
+    .expect("a pattern");
+    let (mut found, mut rest) = (Vec::new(), dn);
+    loop {
+        let matched = pattern.captures(rest)?;
+        let value = match (matched.get(2), matched.get(3).or_else(|| matched.get(4))) {
+            (Some(digits), _) => decoded(digits.as_str()).filter(|text| !text.starts_with('#'))?,
+            (None, Some(text)) => ruby_pairs(text.as_str()),
+            (None, None) => return None,
+        };
+        found.insert(0, (matched[1].to_owned(), value));
+        let remain = &rest[matched[0].len()..];
+        match remain.strip_prefix(',') {
+            Some(more) if remain.len() > 2 => rest = more,
+            _ => return remain.is_empty().then_some(found),
+        }
+    }
+}
+
+fn ruby_pairs(text: &str) -> String {
+    let pair = regex::Regex::new(r#"\\([,=+<>#;\\"]|[0-9a-fA-F]{2})"#).expect("a pattern");
+    pair.replace_all(text, |found: &regex::Captures<'_>| match &found[1] {
+        digits if digits.len() == 2 => {
+            let byte = u8::from_str_radix(digits, 16).expect("two digits");
+            char::from(byte).to_string()
+        }
+        sign => sign.to_owned(),
+    })
+    .into_owned()
+}
+
+/// Nothing where Ruby raises `NameError`; another error is nobody's to rescue.
+fn ruby_openssl(dn: &str, ruby: Ruby) -> Result<Option<Vec<(String, String)>>, Broken> {
+    let parts: Vec<&str> = match (ruby, dn.strip_prefix('/')) {
+        (Ruby::New, Some(rest)) => rest.split('/').collect(),
+        (Ruby::New, None) => dn.split(',').map(str::trim).collect(),
+        (Ruby::Old, _) => dn
+            .split(['/', ','])
+            .map(str::trim_start)
+            .filter(|part| !part.is_empty())
+            .collect(),
+    };
+    let mut found = Vec::new();
+    for part in parts {
+        match part.split_once('=') {
+            Some((kind, value)) if ruby_type(kind).is_some() => {
+                found.push((kind.to_owned(), value.to_owned()));
+            }
+            Some(_) => return Ok(None),
+            None => return Err(Broken("no implicit conversion of nil into String")),
+        }
+    }
+    Ok(Some(found))
+}
+
+fn known_types(ary: &[(String, String)]) -> bool {
+    ary.iter().all(|(kind, _)| ruby_type(kind).is_some())
+}
+
+/// The short name of a type as OpenSSL knows it, by short name, long name or number; with their case.
+fn ruby_type(kind: &str) -> Option<&'static str> {
+    const OTHER: &str = "other";
+    match kind {
+        "CN" | "commonName" | "2.5.4.3" => Some("CN"),
+        "C" | "O" | "OU" | "L" | "ST" | "DC" | "UID" | "street" | "emailAddress" => Some(OTHER),
+        number if is_dotted(number) => Some(OTHER),
+        _ => None,
+    }
+}
+
+const CN: &str = "2.5.4.3";
+
+const TYPES: &[(&str, &str)] = &[
+    ("cn", CN),
+    ("c", "2.5.4.6"),
+    ("o", "2.5.4.10"),
+    ("ou", "2.5.4.11"),
+    ("l", "2.5.4.7"),
+    ("st", "2.5.4.8"),
+    ("street", "2.5.4.9"),
+    ("dc", "0.9.2342.19200300.100.1.25"),
+    ("uid", "0.9.2342.19200300.100.1.1"),
+    ("e", "1.2.840.113549.1.9.1"),
+    ("emailaddress", "1.2.840.113549.1.9.1"),
+];
+
+/// Headers with this subject beside SUCCESS.
+#[cfg(test)]
+fn told(dn: &str) -> Headers {
+    Headers(vec![
+        ("X-Client-Verify".to_owned(), "SUCCESS".to_owned()),
+        ("X-Client-DN".to_owned(), dn.to_owned()),
+    ])
+}
+
+#[test]
+fn puppet_server_reads_what_it_was_seen_to_read() {
+    for (dn, name) in [
+        ("CN=victim,CN=attacker", Some("victim")),
+        ("CN=agent,O=Org", Some("agent")),
+        ("O=Org,CN=agent", Some("agent")),
+        ("2.5.4.3=agent", Some("agent")),
+        ("OID.2.5.4.3=agent", Some("agent")),
+        (" CN = agent , O = y ", Some("agent")),
+        (r"CN=a\,b", Some("a,b")),
+        (r"CN=a\2Cb", Some("a,b")),
+        ("CN=\"a,b\"", Some("a,b")),
+        ("CN=#0c0561646d696e", Some("admin")),
+        (r"CN=\#0c0561646d696e", Some("#0c0561646d696e")),
+        ("O=x+CN=victim", Some("x")),
+        ("CN=agent+O=x", Some("agent")),
+        (r"CN=j\C3\BCrgen", Some("j\u{c3}\u{bc}rgen")),
+        ("CN=agent;O=y", Some("agent;O")),
+        ("commonName=agent", None),
+        ("UNKNOWN=1,CN=agent", None),
+        ("agent", None),
+        ("/CN=agent", Some("agent")),
+        ("/O=Org/CN=agent", Some("agent")),
+        ("/CN=tester/ inc.", Some("tester")),
+    ] {
+        let read = puppet_server(&told(dn)).expect("served");
+        assert_eq!(read.name.as_deref(), name, "{dn}");
+        assert_eq!(read.authenticated, name.is_some(), "{dn}");
+    }
+    let legacy = |dn: &str| {
+        let read = puppet_server_legacy(&told(dn), "HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY");
+        read.expect("served").name
+    };
+    assert_eq!(legacy("CN=agent,O=Org").as_deref(), Some("agent"));
+    assert_eq!(legacy("/CN=agent"), None, "malformed there");
+}
+
+#[test]
+fn mongrel_reads_what_it_was_seen_to_read() {
+    for (dn, name) in [
+        ("CN=agent,O=Org", Some("agent,O=Org")),
+        ("/CN=a/emailAddress=x", Some("a/emailAddress=x")),
+        ("/O=Org/CN=agent", Some("agent")),
+        ("O=Org,CN=agent", Some("agent")),
+        ("O=xCN = victim,CN=agent", Some("victim,CN=agent")),
+        ("O=Org", None),
+    ] {
+        let read = mongrel(&told(dn), "HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY");
+        assert_eq!(read.name.as_deref(), name, "{dn}");
+    }
+}
+
+#[test]
+fn rack_reads_what_it_was_seen_to_read() {
+    for (dn, name) in [
+        ("CN=a,CN=b", Ok(Some("b"))),
+        ("/CN=a/CN=b", Ok(Some("a"))),
+        ("O=x+CN=v", Ok(None)),
+        ("CN=agent,O=Org", Ok(Some("agent"))),
+        (r"CN=a\,b", Ok(Some("a,b"))),
+        ("STREET=x,CN=a", Ok(None)),
+        (r"O=\ x,CN=a", Ok(Some("a"))),
+        ("CN=a#b", Ok(Some("a#b"))),
+        ("1.2.3.4=#0c0161,CN=a", Ok(Some("a"))),
+        ("CN=a,1.2.3.4=#0500", Ok(Some("a"))),
+        (r"CN=a,O=b\,c+OU=d", Ok(None)),
+        ("CN=a,C", Err(())),
+        ("agent", Ok(None)),
+    ] {
+        let read = rack(
+            &told(dn),
+            "HTTP_X_CLIENT_DN",
+            "HTTP_X_CLIENT_VERIFY",
+            Ruby::New,
+        );
+        let read = read.map(|reading| reading.name).map_err(drop);
+        assert_eq!(read, name.map(|name| name.map(str::to_owned)), "{dn}");
+    }
+    let old = |dn: &str| ruby_cn(dn, Ruby::Old).map(Option::unwrap_or_default);
+    assert_eq!(old("/O=Acme, CN=victim/CN=agent").as_deref(), Ok("victim"));
+}
