@@ -657,6 +657,163 @@ fn a_check_by_tcp_asks_for_a_connection_only() {
     assert!(estate.compilers[0].probes().is_empty());
 }
 
+/// An estate of one compiler that something on another port answers for.
+fn answered_for(agent: &StandIn, estate: EstateBuilder, check: &str) -> Estate {
+    let port = agent.socket_address().port();
+    estate
+        .compilers(1)
+        .compiler_pool(&format!(
+            "check = {{ port = {port}, interval = \"20ms\", rise = 1, fall = 1, {check} }}"
+        ))
+        .start()
+}
+
+#[test]
+fn a_check_on_a_port_of_its_own_is_up_with_200_and_down_with_anything_else() {
+    for estate in [Estate::builder(), Estate::builder().tls_members()] {
+        let agent = StandIn::start("agent");
+        agent.answer(|_| Some(Reply::ok("whatever it says")));
+        let estate = answered_for(&agent, estate, "type = \"http\"");
+        for bad in [
+            Reply::status(503).body(b"running"),
+            Reply::status(404),
+            Reply::status(302).header("Location", "/"),
+            Reply::status(204),
+            Reply::raw("HTTP/1.1 2000 OK\r\n\r\n"),
+            Reply::raw("HTTP/2 200 OK\r\n\r\n"),
+            Reply::raw("HTTP/1.1 200"),
+            Reply::raw("200 OK\r\n\r\n"),
+            Reply::raw(" ".repeat(1 << 20)),
+            Reply::hang_up(),
+            Reply::reset(),
+        ] {
+            agent.answer(move |_| Some(bad.clone()));
+            wait_for(&estate, "down");
+            assert_unavailable(&connection(&estate).get(FILE));
+            agent.answer(|_| Some(Reply::raw("HTTP/1.0 200\n")));
+            wait_for(&estate, "up");
+            assert_eq!(connection(&estate).get(FILE).status, 200);
+        }
+        let probe = agent.last();
+        assert_eq!((probe.method.as_str(), probe.target.as_str()), ("GET", "/"));
+        assert_eq!(probe.only("host"), agent.address());
+        assert!(
+            estate.compilers[0].probes().is_empty(),
+            "itself is not asked"
+        );
+        // Stopped, it takes its member out, which goes on serving whoever asks it directly.
+        agent.kill();
+        wait_for(&estate, "down");
+        agent.restart();
+        wait_for(&estate, "up");
+    }
+}
+
+#[test]
+fn a_member_on_a_unix_socket_is_answered_for_on_this_machine() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("c1.sock");
+    let (member, agent) = (
+        StandIn::builder("unix").unix(&path).start(),
+        StandIn::start("agent"),
+    );
+    let estate = odd(&format!(
+        "scheme = \"http\"\nmembers = [\"{}\"]\ncheck = {{ port = {}, interval = \"20ms\", fall = 1 }}",
+        member.address(),
+        agent.socket_address().port()
+    ))
+    .start();
+    let health = |health| {
+        estate
+            .proxy
+            .wait_for_health("odd", &member.address(), health);
+    };
+    agent.answer(|_| Some(Reply::status(200)));
+    health("up");
+    agent.answer(|_| Some(Reply::status(503)));
+    health("down");
+}
+
+#[test]
+fn a_script_that_answers_without_reading_and_closes_is_understood() {
+    let script = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = script.local_addr().expect("bound").port();
+    let well = Arc::new(AtomicBool::new(true));
+    let told = Arc::clone(&well);
+    thread::spawn(move || {
+        use std::io::Write;
+        for mut socket in script.incoming().flatten() {
+            let status = match told.load(Ordering::SeqCst) {
+                true => "200 OK",
+                false => "503 Service Unavailable",
+            };
+            let answer = format!(
+                "HTTP/1.1 {status}\r\nContent-Type: Content-Type: text/plain\r\n\r\nPuppet\r\n"
+            );
+            let _ = socket.write_all(answer.as_bytes());
+        }
+    });
+    let estate = probed(&format!("port = {port}, rise = 1, fall = 3"));
+    wait_for(&estate, "up");
+    well.store(false, Ordering::SeqCst);
+    wait_for(&estate, "down");
+    wait_for_event(&estate, "answered `HTTP/1.1 503 Service Unavailable`");
+    well.store(true, Ordering::SeqCst);
+    wait_for(&estate, "up");
+    assert!(estate.compilers[0].probes().is_empty());
+}
+
+#[test]
+fn a_check_by_tcp_on_a_port_of_its_own_asks_for_a_connection_there() {
+    let agent = StandIn::start("agent");
+    let estate = answered_for(&agent, Estate::builder().tls_members(), "type = \"tcp\"");
+    agent.kill();
+    wait_for(&estate, "down");
+    agent.restart();
+    wait_for(&estate, "up");
+    assert!(agent.requests().is_empty() && agent.probes().is_empty());
+    assert!(estate.compilers[0].probes().is_empty());
+}
+
+#[test]
+fn a_legacy_check_asks_as_masters_of_old_are_asked() {
+    for members in [Estate::builder(), Estate::builder().tls_members()] {
+        let estate = members
+            .compilers(1)
+            .compiler_pool("check = { type = \"legacy\", interval = \"20ms\", rise = 1, fall = 1 }")
+            .start();
+        let compiler = &estate.compilers[0];
+        for bad in [
+            Reply::ok("running"),
+            Reply::ok("{\"is_alive\":false}"),
+            Reply::ok(""),
+            Reply::status(403).body(b"Forbidden request: \"is_alive\":true"),
+            Reply::status(404).body(b"{\"is_alive\":true}"),
+            Reply::hang_up(),
+        ] {
+            answer_probes(compiler, bad);
+            wait_for(&estate, "down");
+            assert_unavailable(&connection(&estate).get(FILE));
+            answer_probes(
+                compiler,
+                Reply::ok("{\"is_alive\":true,\"version\":\"2.7.26\"}"),
+            );
+            wait_for(&estate, "up");
+            assert_eq!(connection(&estate).get(FILE).status, 200);
+        }
+        let probe = compiler.probes().remove(0);
+        assert_eq!(
+            (probe.method.as_str(), probe.target.as_str()),
+            ("GET", "/production/status/no_key")
+        );
+        assert_eq!(
+            (probe.only("accept"), probe.only("x-client-verify")),
+            ("pson", "NONE")
+        );
+        wait_for_event(&estate, "wanted 200 `\"is_alive\":true`");
+    }
+}
+
 #[test]
 fn without_a_check_a_member_is_up_until_it_refuses_and_back_when_it_answers() {
     let estate = Estate::builder()

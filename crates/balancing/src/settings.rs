@@ -29,11 +29,13 @@ impl Algorithm {
 }
 
 /// What a probe asks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CheckKind {
-    /// `GET /status/v1/simple`, wanting 200 and `running`. The default.
+    /// `GET /status/v1/simple`, wanting 200 and `running`; on a port of its own `GET /`, wanting 200. The default.
     #[default]
     Http,
+    /// `GET /production/status/no_key`, wanting 200 and `"is_alive":true`: what Puppet 0.25 to 3 answer.
+    Legacy,
     /// A connection that opens.
     Tcp,
     /// No probes: members are up until a connect is refused.
@@ -45,6 +47,8 @@ pub enum CheckKind {
 pub struct CheckSettings {
     /// What a probe asks. Default `http`.
     pub kind: CheckKind,
+    /// Port that probes go to, in plain text; none: that of the member, as requests do. With `http` and `tcp` only.
+    pub port: Option<u16>,
     /// Time between probes of one member. Default 5 s.
     pub interval: Duration,
     /// Time allowed for one probe. Default 3 s.
@@ -61,6 +65,7 @@ impl Default for CheckSettings {
     fn default() -> Self {
         Self {
             kind: CheckKind::Http,
+            port: None,
             interval: Duration::from_secs(5),
             timeout: Duration::from_secs(3),
             rise: 2,

@@ -299,8 +299,17 @@ settings! {
     /// How members are probed.
     CHECK at "pools.NAME.check" {
         /// What a probe asks. `http`: GET `/status/v1/simple`, wanting 200 and `running`, which a Puppet server says only
-        /// when it can work. `tcp`: a connection that opens. `none`: no probes; a member is up until it refuses a connection.
-        "type": Shape::Word(&["http", "tcp", "none"]), Value("\"http\"");
+        /// when it can work; with `port` see there. `legacy`, for masters of Puppet 0.25 to 3: GET
+        /// `/production/status/no_key` with `Accept: pson`, wanting 200 and `"is_alive":true`; a probe claims to be nobody, so
+        /// their auth.conf has to let everybody ask. `tcp`: a connection that opens. `none`: no probes; a member is up
+        /// until it refuses a connection.
+        "type": Shape::Word(&["http", "legacy", "tcp", "none"]), Value("\"http\"");
+        /// Port of the member's host (for a Unix socket, of this machine) where something else answers for it, a script below
+        /// inetd for instance. With
+        /// `type = "http"` it is asked GET `/` in plain HTTP and says 200 for up, 503 or anything else for down, whatever the
+        /// body; with `tcp` it has to take a connection. Stopping it takes the member out while it stays in use by hand.
+        /// Nothing secret goes there, and whoever is on the way can say up or down.
+        "port": Shape::Count { min: 1, max: 65_535 }, Means("the member's own, over the pool's `scheme`");
         /// Time between two probes of a member. With `fall` it says how long a member that hangs still gets requests: 15 s.
         "interval": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"5s\"");
         /// Time allowed for one probe. A Puppet server answers in 2 to 4 ms, and late when it is busy: late is not down.

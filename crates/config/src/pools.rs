@@ -118,7 +118,7 @@ fn pool(
                 Some("source-hash") => Algorithm::SourceHash,
                 _ => Algorithm::LeastConnections,
             },
-            check: check(&section.table("check")),
+            check: check(&section.table("check"), problems),
         },
         upstream: settings,
         rules: PoolRules {
@@ -152,20 +152,27 @@ fn overridden(section: &Section<'_>, above: &Settings) -> Settings {
     }
 }
 
-fn check(section: &Section<'_>) -> CheckSettings {
+fn check(section: &Section<'_>, problems: &mut Vec<Problem>) -> CheckSettings {
     let default = CheckSettings::default();
-    CheckSettings {
+    let settings = CheckSettings {
         kind: match section.text("type").as_deref() {
             Some("tcp") => CheckKind::Tcp,
             Some("none") => CheckKind::None,
+            Some("legacy") => CheckKind::Legacy,
             _ => CheckKind::Http,
         },
+        port: section.count("port").and_then(|port| port.try_into().ok()),
         interval: section.duration("interval").unwrap_or(default.interval),
         timeout: section.duration("timeout").unwrap_or(default.timeout),
         rise: section.count("rise").unwrap_or(default.rise),
         fall: section.count("fall").unwrap_or(default.fall),
         assume_up: section.switch("assume_up"),
+    };
+    if settings.port.is_some() && matches!(settings.kind, CheckKind::Legacy | CheckKind::None) {
+        let problem = section.error("port", "no check of this type goes to a port of its own");
+        problems.push(problem.expected("type = \"http\" or type = \"tcp\" beside it"));
     }
+    settings
 }
 
 fn members<'d>(pool: &Section<'d>) -> Vec<Entry<'d>> {

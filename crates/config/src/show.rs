@@ -320,11 +320,13 @@ fn show_pool(config: &PoolConfig, whole: &Config, printer: &mut Printer) {
     let check = &config.pool.check;
     let kind = match check.kind {
         CheckKind::Http => "http",
+        CheckKind::Legacy => "legacy",
         CheckKind::Tcp => "tcp",
         CheckKind::None => "none",
     };
     let keys = [
         ("type", Some(text(kind))),
+        ("port", check.port.map(|port| port.to_string())),
         ("interval", Some(text(&show_duration(check.interval)))),
         ("timeout", Some(text(&show_duration(check.timeout)))),
         ("rise", Some(check.rise.to_string())),

@@ -82,7 +82,7 @@ impl Recorded {
 
     /// Whether this is a health probe.
     pub fn is_probe(&self) -> bool {
-        self.path() == PROBE_PATH
+        self.path() == PROBE_PATH || self.path() == LEGACY_PROBE_PATH
     }
 }
 
@@ -703,6 +703,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What health checks ask for.
 const PROBE_PATH: &str = "/status/v1/simple";
+const LEGACY_PROBE_PATH: &str = "/production/status/no_key";
 /// Most bytes of a connection that are kept.
 const RAW_KEPT_MAX: usize = 4 << 20;
 

@@ -152,14 +152,7 @@ pub(crate) async fn dial(connector: &Connector) -> Result<MemberIo, DialError> {
         }
         Target::Tcp { host, port } => (host.as_str(), *port),
     };
-    let addresses = timeout_at(deadline, resolve(host, port))
-        .await
-        .map_err(|_| late(DialStage::Resolve))?
-        .map_err(|source| DialError::Resolve {
-            address: Arc::clone(&connector.address),
-            source,
-        })?;
-    let stream = connect(connector, &addresses, deadline).await?;
+    let stream = open(connector, &connector.address, (host, port), deadline).await?;
     let Some(tls) = &connector.tls else {
         return Ok(MemberIo::Tcp(stream));
     };
@@ -173,6 +166,48 @@ pub(crate) async fn dial(connector: &Connector) -> Result<MemberIo, DialError> {
         }),
         Err(_) => Err(late(DialStage::Handshake)),
     }
+}
+
+/// Opens a connection without TLS to another port of a member's host, where its check is answered.
+pub(crate) async fn dial_port(connector: &Connector, port: u16) -> Result<TcpStream, DialError> {
+    let host = connector.target.host();
+    let deadline = Instant::now() + connector.settings.connect_timeout;
+    open(
+        connector,
+        &authority(host, port).into(),
+        (host, port),
+        deadline,
+    )
+    .await
+}
+
+/// Host and port, as a URL and a Host field spell them.
+pub(crate) fn authority(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+/// Finds the name and connects; `address` is what errors call it.
+async fn open(
+    connector: &Connector,
+    address: &Arc<str>,
+    (host, port): (&str, u16),
+    deadline: Instant,
+) -> Result<TcpStream, DialError> {
+    let addresses = timeout_at(deadline, resolve(host, port))
+        .await
+        .map_err(|_| DialError::Late {
+            address: Arc::clone(address),
+            stage: DialStage::Resolve,
+            limit: connector.settings.connect_timeout,
+        })?
+        .map_err(|source| DialError::Resolve {
+            address: Arc::clone(address),
+            source,
+        })?;
+    connect(connector, address, &addresses, deadline).await
 }
 
 async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
@@ -193,10 +228,11 @@ async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 /// Tries each address in turn; each gets an equal share of the time that is left.
 async fn connect(
     connector: &Connector,
+    address: &Arc<str>,
     addresses: &[SocketAddr],
     deadline: Instant,
 ) -> Result<TcpStream, DialError> {
-    let address = || Arc::clone(&connector.address);
+    let address = || Arc::clone(address);
     let mut last = DialError::Late {
         address: address(),
         stage: DialStage::Connect,

@@ -13,6 +13,9 @@ impl Shared {
         let segments: Vec<&str> = request.path().split('/').skip(1).collect();
         let reply = match (request.method.as_str(), segments.as_slice()) {
             ("GET", ["status", "v1", "simple", ..]) => Reply::ok("running"),
+            ("GET", ["production", "status", "no_key"]) => {
+                Reply::ok(r#"{"is_alive":true,"version":"3.8.7"}"#)
+            }
             (_, ["puppet-ca", "v1", rest @ ..]) => return self.puppet_ca(request, rest),
             ("POST" | "GET", ["puppet", "v3", "catalog", name]) => Reply::json(
                 &json!({ "name": name, "version": 1, "compiler": self.name, "resources": [], "edges": [] }),
