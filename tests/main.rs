@@ -15,6 +15,7 @@ mod exchange;
 mod explain;
 mod header_forms;
 mod identity;
+mod legacy;
 mod limits;
 mod materials;
 mod metrics;

@@ -168,6 +168,11 @@ pub(crate) static HEADER_TEXT: Form = Form {
     },
 };
 
+pub(crate) static CA: Form = Form {
+    what: "a distinguished name by RFC 2253, as \"CN=Puppet CA: puppet.example.com\"",
+    check: distinguished_name,
+};
+
 /// A member's address, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {

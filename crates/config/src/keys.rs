@@ -125,6 +125,11 @@ settings! {
         /// Issuers whose certificates are accepted although no revocation list of theirs is there, each by its
         /// distinguished name (RFC 2253); `["*"]` is all of them. A list that is there is used all the same.
         "unchecked": Shape::Texts(&forms::ISSUER), Value("[]");
+        /// CAs whose signatures of another time are admitted, of clients and of members, each by its distinguished name
+        /// (RFC 2253): RSA with SHA-1, and RSA keys of 1024 to 2047 bits, its own and those that it has certified. Such
+        /// signatures can be forged by who spends enough on it: name a CA here only until it is replaced. Others' are refused
+        /// as ever, also on the same path.
+        "legacy_signatures": Shape::Texts(&forms::CA), Value("[]");
         /// What a revocation list past its next update (RFC 5280, 5.1.2.5) does. `warn` judges by it and raises an alarm; `reject` refuses
         /// clients of its issuer. An expired list still names everyone it named; refusing all would stop the estate.
         "crl_expired": Shape::Word(&["warn", "reject"]), Value("\"warn\"");

@@ -129,6 +129,10 @@ impl Config {
             ("crl", Some(paths(&trust.crl))),
             ("depth", Some(trust.settings.depth.to_string())),
             ("unchecked", Some(texts(&trust.settings.unchecked))),
+            (
+                "legacy_signatures",
+                Some(texts(&trust.settings.legacy_signatures)),
+            ),
             ("crl_expired", Some(text(crl_expired))),
             (
                 "revoked_close_rate",

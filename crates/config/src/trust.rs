@@ -77,10 +77,17 @@ impl Naming<'_> {
                 _ => CrlExpired::Warn,
             },
             unchecked: section.texts("unchecked"),
+            legacy_signatures: section.texts("legacy_signatures"),
         };
         if !settings.unchecked.is_empty() {
             let message = "revoked certificates of these issuers are accepted while no list of theirs is there";
             self.problems.push(section.warning("unchecked", message));
+        }
+        if !settings.legacy_signatures.is_empty() {
+            let message = "signatures of these CAs are believed that others could forge (SHA-1, RSA keys under 2048 bits)";
+            let problem = section.warning("legacy_signatures", message);
+            self.problems
+                .push(problem.help("make new certificates, then take the name out"));
         }
         let ca = self
             .bundle(&section, "ca", Kind::Ca, false)

@@ -7,11 +7,12 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use identity::{Agent, Certname, ChainVerified, ClientIdentity, Reason, Refusal};
-use rustls_pki_types::{CertificateDer, UnixTime};
+use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 
 use crate::bundle::{Ca, EMPTY_NAME, Fingerprint, Issuer};
 use crate::certificate::{Certificate, Day, Serial, Subject};
+use crate::legacy;
 use crate::settings::CrlExpired;
 use crate::signature;
 use crate::store::TrustStore;
@@ -190,12 +191,36 @@ impl TrustStore {
         }))
     }
 
-    /// Builds and checks paths from a leaf until one is acceptable in every respect.
+    /// Builds and checks paths from a leaf until one is acceptable in every respect; where none is, once more with the
+    /// signatures that named CAs are admitted with.
     ///
     /// # Errors
     /// Why none is: of the paths that lead to an anchor rather than of those that lead nowhere.
     pub(crate) fn verify(
         &self,
+        leaf: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+        usage: KeyUsage,
+        now: UnixTime,
+    ) -> Result<Path, Fault> {
+        let strict = self.verify_by(signature::algorithms().all, leaf, sent, usage, now);
+        match strict {
+            Err(fault) if !self.legacy.is_empty() => {
+                let algorithms = self.legacy.algorithms();
+                let lenient = self.verify_by(&algorithms, leaf, sent, usage, now);
+                lenient.map_err(|other| match other.reason {
+                    // Not theirs: the fault is what it would be if nobody were named.
+                    Reason::BadSignature | Reason::UnsupportedAlgorithm => fault,
+                    _ => other,
+                })
+            }
+            strict => strict,
+        }
+    }
+
+    fn verify_by(
+        &self,
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
         leaf: &CertificateDer<'_>,
         sent: &[CertificateDer<'_>],
         usage: KeyUsage,
@@ -207,7 +232,9 @@ impl TrustStore {
         if own.issuer == EMPTY_NAME {
             return Err(Fault::new(Reason::Malformed, leaf, "Its issuer is empty."));
         }
-        if !signature::is_verifiable(own.spki) {
+        // Whether it was a named CA that certified a small key is looked at when the path is known.
+        let may_be_small = !self.legacy.is_empty() && legacy::is_small_rsa(own.spki);
+        if !signature::is_verifiable(own.spki) && !may_be_small {
             return Err(Fault::new(
                 Reason::UnsupportedAlgorithm,
                 leaf,
@@ -232,7 +259,7 @@ impl TrustStore {
             }
         };
         let outcome = parsed.verify_for_usage(
-            signature::algorithms().all,
+            algorithms,
             &self.bundle.anchors,
             &intermediates,
             now,
@@ -311,6 +338,13 @@ impl TrustStore {
         }
         let own = Certificate::read(leaf).map_err(malformed)?;
         earliest_end = earliest_end.min(own.not_after);
+        if !signature::is_verifiable(own.spki) && !self.legacy.names(issuer.id) {
+            return Err(Fault::new(
+                Reason::UnsupportedAlgorithm,
+                leaf,
+                UNVERIFIABLE_KEY,
+            ));
+        }
         links.push(Link::new(issuer, &own));
         let good_until = self.unrevoked(&links, earliest_end, now).map_err(|fault| {
             let revoked = ders
@@ -425,6 +459,13 @@ impl TrustStore {
         }
     }
 
+    /// Whether a CA of the bundle that has the issuer's name has a key that cannot be verified: aws-lc calls wrong what
+    /// such a key has signed.
+    fn issuer_is_unverifiable(&self, own: &Certificate<'_>) -> bool {
+        let mut issuers = self.bundle.issuers.values();
+        issuers.any(|issuer| *issuer.name == *own.issuer && !signature::is_verifiable(&issuer.spki))
+    }
+
     /// What webpki's error means, about which certificate.
     fn fault(
         &self,
@@ -443,6 +484,13 @@ impl TrustStore {
             Error::CertExpired { .. } => Reason::CaExpired,
             Error::CertNotValidYet { .. } => Reason::CaNotYetValid,
             Error::UnknownIssuer => Reason::UnknownIssuer,
+            Error::InvalidSignatureForPublicKey
+                if own
+                    .as_ref()
+                    .is_some_and(|own| self.issuer_is_unverifiable(own)) =>
+            {
+                Reason::UnsupportedAlgorithm
+            }
             Error::InvalidSignatureForPublicKey => Reason::BadSignature,
             Error::UnsupportedSignatureAlgorithmContext(_)
             | Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {

@@ -10,6 +10,7 @@ mod crl;
 mod der;
 mod judge;
 mod key;
+mod legacy;
 mod member;
 mod pem;
 mod problem;

@@ -11,7 +11,8 @@ use webpki::{EndEntityCert, KeyUsage};
 
 use crate::certificate::{Certificate, Subject, names};
 use crate::judge::Fault;
-use crate::signature;
+use crate::legacy;
+use crate::signature::{self, SignatureFault};
 use crate::store::TrustStore;
 
 /// Why a member's certificate is not accepted.
@@ -53,6 +54,12 @@ pub enum MemberError {
         /// The name that was dialled.
         expected: String,
     },
+    /// Its key can be verified in no handshake of today.
+    #[error(
+        "the member's RSA key is under 2048 bits: it can be verified in TLS 1.2 alone, by PKCS #1 signatures with SHA-256 \
+         or SHA-512; give the member a new key"
+    )]
+    SmallKey,
     /// It is another server's.
     #[error(
         "the member's certificate {certificate} is not for {expected} but for {presented}; set `server_name` if that \
@@ -140,7 +147,15 @@ impl ServerCertVerifier for MemberVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &signature::algorithms())
+        match small_key_of_legacy(&self.trust, cert) {
+            Some(leaf) => legacy::check_small_key(message, dss.signature(), dss.scheme, leaf.spki)
+                .map(|()| HandshakeSignatureValid::assertion())
+                .map_err(|fault| match fault {
+                    SignatureFault::Wrong => CertificateError::BadSignature.into(),
+                    SignatureFault::Unsupported => MemberError::SmallKey.into(),
+                }),
+            None => verify_tls12_signature(message, cert, dss, &signature::algorithms()),
+        }
     }
 
     fn verify_tls13_signature(
@@ -149,11 +164,14 @@ impl ServerCertVerifier for MemberVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &signature::algorithms())
+        match small_key_of_legacy(&self.trust, cert) {
+            Some(_) => Err(MemberError::SmallKey.into()),
+            None => verify_tls13_signature(message, cert, dss, &signature::algorithms()),
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        signature::algorithms().supported_schemes()
+        legacy::schemes(&self.trust.legacy)
     }
 }
 
@@ -204,6 +222,15 @@ fn check_name(
         presented,
     }
     .into())
+}
+
+/// The certificate, where its key is too small and may be one that a named CA has certified.
+fn small_key_of_legacy<'a>(
+    trust: &TrustStore,
+    cert: &'a CertificateDer<'_>,
+) -> Option<Certificate<'a>> {
+    let leaf = Certificate::read(cert).ok()?;
+    trust.legacy.may_admit_key_of(&leaf).then_some(leaf)
 }
 
 /// Whether a subject has one CN, and that is this name: whole, no wildcard, cases alike as in every name of a host.

@@ -19,6 +19,8 @@ pub struct TrustSettings {
     pub crl_expired: CrlExpired,
     /// Issuers (RFC 2253) whose certificates are accepted without a CRL; `*` is all of them. Default none.
     pub unchecked: Vec<String>,
+    /// CAs (RFC 2253) whose SHA-1 signatures and small RSA keys are admitted. Default none.
+    pub legacy_signatures: Vec<String>,
 }
 
 impl Default for TrustSettings {
@@ -27,6 +29,7 @@ impl Default for TrustSettings {
             depth: 6,
             crl_expired: CrlExpired::Warn,
             unchecked: Vec::new(),
+            legacy_signatures: Vec::new(),
         }
     }
 }

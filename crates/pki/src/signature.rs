@@ -2,7 +2,7 @@
 
 use rustls::crypto::WebPkiSupportedAlgorithms;
 use rustls::{SignatureScheme, crypto};
-use rustls_pki_types::SubjectPublicKeyInfoDer;
+use rustls_pki_types::{SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
 use webpki::RawPublicKeyEntity;
 
 use crate::certificate::Signed;
@@ -30,9 +30,25 @@ pub(crate) fn check_signed(
     signed: Signed<'_>,
     spki: &SubjectPublicKeyInfoDer<'_>,
 ) -> Result<(), SignatureFault> {
+    // aws-lc would call a signature wrong that a key of such a size has made.
+    if !is_verifiable(spki) {
+        return Err(SignatureFault::Unsupported);
+    }
+    check_signed_by(signed, spki, algorithms().all)
+}
+
+/// Checks it by these algorithms.
+///
+/// # Errors
+/// As [`check_signed`].
+pub(crate) fn check_signed_by(
+    signed: Signed<'_>,
+    spki: &SubjectPublicKeyInfoDer<'_>,
+    algorithms: &[&dyn SignatureVerificationAlgorithm],
+) -> Result<(), SignatureFault> {
     let key = RawPublicKeyEntity::try_from(spki).map_err(|_| SignatureFault::Unsupported)?;
     let mut fault = SignatureFault::Unsupported;
-    for algorithm in algorithms().all {
+    for algorithm in algorithms {
         if algorithm.signature_alg_id().as_ref() != signed.algorithm {
             continue;
         }

@@ -9,6 +9,7 @@ use rustls_pki_types::{SubjectPublicKeyInfoDer, UnixTime};
 use crate::bundle::{Bundle, Fingerprint, Issuer};
 use crate::certificate::{Day, Signed, Subject};
 use crate::crl::{Crl, CrlError};
+use crate::legacy::{self, Legacy};
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
 use crate::settings::{CrlExpired, TrustSettings};
@@ -37,6 +38,7 @@ pub struct TrustStore {
     pub(crate) settings: TrustSettings,
     pub(crate) identity: identity::Settings,
     pub(crate) bundle: Arc<Bundle>,
+    pub(crate) legacy: Arc<Legacy>,
     /// The newest CRL of each issuer of the bundle.
     index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
     strays: Vec<Arc<IndexedCrl>>,
@@ -142,7 +144,11 @@ impl TrustStore {
                 return Err(problems);
             }
         };
-        let mut shelf = Shelf::new(&bundle, previous);
+        let legacy = Arc::new(Legacy::of(&bundle, &settings.legacy_signatures));
+        // What was verified by a rule that has changed is verified again.
+        let known =
+            previous.filter(|known| known.settings.legacy_signatures == settings.legacy_signatures);
+        let mut shelf = Shelf::new(&bundle, &legacy, known);
         for block in blocks {
             if let Err(problem) = shelf.put(block) {
                 problems.push(problem);
@@ -192,6 +198,7 @@ impl TrustStore {
             settings: settings.clone(),
             identity: *identity,
             bundle,
+            legacy: Arc::clone(shelf.legacy),
             index: shelf.index,
             strays: shelf.strays,
             late: Mutex::default(),
@@ -247,6 +254,11 @@ impl TrustStore {
             .collect();
         lost.sort();
         lost
+    }
+
+    /// Subjects of the bundle's CAs whose signatures of another time are admitted.
+    pub fn legacy_cas(&self) -> impl Iterator<Item = &str> {
+        self.legacy.subjects()
     }
 
     /// The Names of the bundle's CAs, as hints for clients that hold several certificates.
@@ -413,6 +425,7 @@ impl IndexedCrl {
 /// CRLs being sorted in.
 struct Shelf<'a> {
     bundle: &'a Arc<Bundle>,
+    legacy: &'a Arc<Legacy>,
     /// What the store before had already read and verified.
     known: HashMap<Fingerprint, (Fingerprint, Arc<IndexedCrl>), RandomState>,
     index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
@@ -421,7 +434,11 @@ struct Shelf<'a> {
 }
 
 impl<'a> Shelf<'a> {
-    fn new(bundle: &'a Arc<Bundle>, previous: Option<&TrustStore>) -> Self {
+    fn new(
+        bundle: &'a Arc<Bundle>,
+        legacy: &'a Arc<Legacy>,
+        previous: Option<&TrustStore>,
+    ) -> Self {
         let known = previous
             .into_iter()
             .flat_map(|previous| &previous.index)
@@ -429,6 +446,7 @@ impl<'a> Shelf<'a> {
             .collect();
         Self {
             bundle,
+            legacy,
             known,
             index: HashMap::default(),
             strays: Vec::new(),
@@ -487,7 +505,8 @@ impl<'a> Shelf<'a> {
     fn issuer_of(&self, crl: &Crl, block: &Block) -> Maker {
         let made_it = self.bundle.issuers.values().find(|issuer| {
             issuer.name == crl.issuer
-                && is_signed_by(&block.der, &SubjectPublicKeyInfoDer::from(&*issuer.spki))
+                && Signed::read(&block.der)
+                    .is_ok_and(|(_, signed)| self.legacy.check_signed(signed, issuer).is_ok())
         });
         match made_it {
             Some(issuer) if self.may_sign_crls(issuer.id) => Maker::Known(issuer.id),
@@ -519,12 +538,20 @@ impl<'a> Shelf<'a> {
             ));
             return;
         }
-        let same_name = self
-            .bundle
-            .issuers
-            .values()
-            .any(|issuer| issuer.name == crl.issuer);
-        if same_name {
+        let issuers = self.bundle.issuers.values();
+        let mut same_name = issuers
+            .filter(|issuer| issuer.name == crl.issuer)
+            .peekable();
+        let is_same_name = same_name.peek().is_some();
+        let is_sha1 = Signed::read(&block.der).is_ok_and(|(_, signed)| legacy::is_sha1(signed));
+        let is_legacy = is_sha1 || same_name.any(|issuer| legacy::is_small_rsa(&issuer.spki));
+        if is_same_name && is_legacy {
+            self.warnings.push(format!(
+                "CRL {} is not used: SHA-1, or an RSA key under 2048 bits, counts only if `legacy_signatures` names {}",
+                block.place(),
+                Subject(&crl.issuer)
+            ));
+        } else if is_same_name {
             self.warnings.push(format!(
                 "CRL {} is not by the CA {} of the bundle but by another key of that name (a CA made anew?)",
                 block.place(),

@@ -10,10 +10,11 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
 };
-use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, UnixTime};
+use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::certificate::Certificate;
 use crate::der::{self, Reader};
+use crate::legacy;
 use crate::signature::{self, SignatureFault};
 use crate::store::TrustStore;
 
@@ -134,7 +135,8 @@ impl ClientCertVerifier for ClientVerifier {
         }
         let leaf = Certificate::read(end_entity)
             .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
-        if !signature::is_verifiable(leaf.spki) {
+        if !signature::is_verifiable(leaf.spki) && !(self.current)().legacy.may_admit_key_of(&leaf)
+        {
             return Err(HandshakeFault::Key.into());
         }
         match self.policy.on_invalid {
@@ -149,8 +151,8 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let spki = public_key(cert)?;
-        match signature::check_tls12(message, dss.signature(), dss.scheme, &spki) {
+        let leaf = read(cert)?;
+        match check_tls12(&(self.current)(), message, &leaf, dss) {
             Ok(()) => Ok(HandshakeSignatureValid::assertion()),
             Err(SignatureFault::Wrong) => Err(CertificateError::BadSignature.into()),
             Err(SignatureFault::Unsupported) => Err(HandshakeFault::Key.into()),
@@ -163,16 +165,20 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        let leaf = read(cert)?;
+        if !signature::is_verifiable(leaf.spki) {
+            return Err(HandshakeFault::SmallKey.into());
+        }
         verify_tls13_signature_with_raw_key(
             message,
-            &public_key(cert)?,
+            &leaf.public_key(),
             dss,
             &signature::algorithms(),
         )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        signature::algorithms().supported_schemes()
+        legacy::schemes(&(self.current)().legacy)
     }
 }
 
@@ -194,7 +200,9 @@ pub fn handshake_reason(error: &Error) -> Option<Reason> {
         CertificateError::Other(OtherError(error)) => {
             match error.downcast_ref::<HandshakeFault>() {
                 Some(HandshakeFault::Refused(reason)) => *reason,
-                Some(HandshakeFault::Key) => Reason::UnsupportedAlgorithm,
+                Some(HandshakeFault::Key | HandshakeFault::SmallKey) => {
+                    Reason::UnsupportedAlgorithm
+                }
                 Some(HandshakeFault::TooLarge) | None => Reason::Malformed,
             }
         }
@@ -217,6 +225,10 @@ enum HandshakeFault {
         "the client's key is of a kind or size that cannot be verified (RSA under 2048 bits, DSA, another curve)"
     )]
     Key,
+    #[error(
+        "the RSA key is under 2048 bits: it can be verified in TLS 1.2 alone, by PKCS #1 signatures with SHA-256 or SHA-512"
+    )]
+    SmallKey,
     #[error("the client's certificate {}", .0.sentence())]
     Refused(Reason),
 }
@@ -243,9 +255,21 @@ fn alert(reason: Reason) -> Error {
     }
 }
 
-fn public_key<'a>(cert: &'a CertificateDer<'_>) -> Result<SubjectPublicKeyInfoDer<'a>, Error> {
-    let certificate = Certificate::read(cert).map_err(|_| CertificateError::BadEncoding)?;
-    Ok(certificate.public_key())
+fn read<'a>(cert: &'a CertificateDer<'_>) -> Result<Certificate<'a>, Error> {
+    Certificate::read(cert).map_err(|_| CertificateError::BadEncoding.into())
+}
+
+/// Checks that the peer of a TLS 1.2 handshake holds the key of its certificate.
+fn check_tls12(
+    trust: &TrustStore,
+    message: &[u8],
+    leaf: &Certificate<'_>,
+    dss: &DigitallySignedStruct,
+) -> Result<(), SignatureFault> {
+    match trust.legacy.may_admit_key_of(leaf) {
+        true => legacy::check_small_key(message, dss.signature(), dss.scheme, leaf.spki),
+        false => signature::check_tls12(message, dss.signature(), dss.scheme, &leaf.public_key()),
+    }
 }
 
 fn hints(store: &TrustStore) -> Vec<DistinguishedName> {

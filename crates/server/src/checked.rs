@@ -76,6 +76,11 @@ pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
             .iter()
             .map(|issuer| format!("revocation is not checked for certificates of {issuer}")),
     );
+    facts.extend(prepared.legacy_cas().into_iter().map(|(ca, side)| {
+        format!(
+            "signatures of another time (SHA-1, RSA under 2048 bits) of {ca} are admitted {side}"
+        )
+    }));
     if let Some(written) = prepared.agents_copy {
         let age = std::time::SystemTime::now()
             .duration_since(written)

@@ -1,7 +1,7 @@
 //! From a loaded configuration to everything a generation is made of; nothing in force is touched.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
@@ -190,7 +190,7 @@ pub(crate) fn prepare(
         settings: config.exchange,
         revoked_close_rate: config.trust.revoked_close_rate,
     };
-    Ok(Prepared {
+    let mut prepared = Prepared {
         generation,
         config,
         fingerprint,
@@ -200,7 +200,9 @@ pub(crate) fn prepare(
         agents_copy,
         report,
         member_tls,
-    })
+    };
+    prepared.warn_of_strange_cas();
+    Ok(prepared)
 }
 
 /// What of a committed generation the next preparation builds on.
@@ -217,6 +219,32 @@ pub(crate) struct Foundation {
 }
 
 impl Prepared {
+    /// CAs whose signatures of another time are admitted, and of whom.
+    pub(crate) fn legacy_cas(&self) -> BTreeSet<(String, &'static str)> {
+        let clients = self.generation.trust.legacy_cas();
+        let members = self
+            .member_tls
+            .iter()
+            .flat_map(|tls| tls.trust.legacy_cas());
+        clients
+            .map(|ca| (ca.to_owned(), "of clients"))
+            .chain(members.map(|ca| (ca.to_owned(), "of members")))
+            .collect()
+    }
+
+    /// Names in `legacy_signatures` that no bundle has: most likely spelled otherwise there.
+    fn warn_of_strange_cas(&mut self) {
+        let known = self.legacy_cas();
+        for name in &self.config.trust.settings.legacy_signatures {
+            if !known.iter().any(|(ca, _)| ca == name) {
+                let message = format!(
+                    "\"{name}\" is not the subject of a CA of a bundle, as RFC 2253 spells it"
+                );
+                self.report.warn("trust.legacy_signatures", &message);
+            }
+        }
+    }
+
     /// CAs, towards clients or members, whose CRL is in force and would be no more.
     pub(crate) fn crls_lost(&self, foundation: &Foundation, current: &Generation) -> Vec<String> {
         let mut lost = self.generation.trust.crls_lost(&current.trust);

@@ -27,6 +27,7 @@ use crate::{
     ca::Credential,
     message::{Body, Headers, Interim, MessageReader, Response, response_framing, response_head},
     offering::Offering,
+    small_rsa::SmallRsa,
     socket::Socket,
 };
 
@@ -162,6 +163,13 @@ impl Client {
             answers: Arc::default(),
         };
         Ok(client.configured())
+    }
+
+    /// A client with an RSA key of 1024 bits, which signs by PKCS #1: in TLS 1.3 it can prove nothing.
+    pub fn small(address: SocketAddr, bundle_pem: &str, credential: &Credential) -> Self {
+        let mut client = Self::new(address, bundle_pem, None);
+        client.key = Some(small_key(credential));
+        client.configured()
     }
 
     /// A client without TLS.
@@ -771,6 +779,15 @@ fn certified_key(credential: &Credential) -> Result<Arc<CertifiedKey>, rustls::E
         certificates(&credential.chain_pem()),
         key,
     )))
+}
+
+/// The same over an RSA key of 1024 bits.
+pub(crate) fn small_key(credential: &Credential) -> Arc<CertifiedKey> {
+    let key = SmallRsa::new(&private_key(&credential.key_pem));
+    Arc::new(CertifiedKey::new(
+        certificates(&credential.chain_pem()),
+        Arc::new(key),
+    ))
 }
 
 pub(crate) fn provider() -> Arc<CryptoProvider> {

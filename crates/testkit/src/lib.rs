@@ -30,6 +30,7 @@ mod port;
 mod proxy;
 mod reply;
 mod seed;
+mod small_rsa;
 mod socket;
 mod stand_in;
 mod subject;

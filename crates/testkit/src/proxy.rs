@@ -499,6 +499,12 @@ impl Proxy {
         Ok(client.counted(&self.answers))
     }
 
+    /// A client that shows a credential over an RSA key of 1024 bits.
+    pub fn small_client(&self, credential: &Credential) -> Client {
+        let client = Client::small(self.address(), &self.ca.bundle_pem(), credential);
+        client.counted(&self.answers)
+    }
+
     /// Whether it has not ended.
     pub fn is_running(&self) -> bool {
         !self.started().process.has_ended()

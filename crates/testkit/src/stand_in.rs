@@ -20,12 +20,14 @@ use std::{
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection, StreamOwned,
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    sign::SingleCertAndKey,
+    version::TLS12,
 };
 
 use self::answer::{After, Transport, give};
 use crate::{
     ca::{Ca, Credential},
-    client::{certificates, private_key},
+    client::{certificates, private_key, small_key},
     enrolment::RequestError,
     message::{Body, Headers, MessageReader, request_framing, request_head},
     reply::{Gate, Reply},
@@ -410,6 +412,18 @@ impl StandInBuilder {
                 private_key(&credential.key_pem),
             )
             .expect("certificate and key belong together");
+        self.tls = Some(Arc::new(config));
+        self
+    }
+
+    /// TLS 1.2 with an RSA key of 1024 bits, asking for no certificate.
+    pub fn small_tls(mut self, credential: &Credential) -> Self {
+        let key = SingleCertAndKey::from((*small_key(credential)).clone());
+        let config = ServerConfig::builder_with_provider(crate::client::provider())
+            .with_protocol_versions(&[&TLS12])
+            .expect("the provider has TLS 1.2")
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(key));
         self.tls = Some(Arc::new(config));
         self
     }
