@@ -13,7 +13,7 @@ use rcgen::DnType;
 use serde_json::Value;
 use testkit::{Ca, Proxy, Reply, wait_until};
 
-use crate::support::{Estate, LIMIT};
+use crate::support::{Estate, LIMIT, VERSION};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -35,7 +35,7 @@ fn an_exchange_is_told_from_handshake_to_last_byte() {
         ("verdict", "SUCCESS".into()),
         ("method", "POST".into()),
         ("target", CATALOG.into()),
-        ("http_version", "HTTP/1.1".into()),
+        ("http_version", VERSION.into()),
         ("status", 200.into()),
         ("bytes_in", body.len().into()),
         ("bytes_out", answer.body.length.into()),
@@ -201,7 +201,7 @@ fn combined_is_apaches_with_the_certname_as_user() {
     let line = lines(&estate.proxy, "combined.log", 1).remove(0);
     assert!(line.starts_with("127.0.0.1 - web01 ["), "{line}");
     let expected = format!(
-        "] \"GET {CATALOG} HTTP/1.1\" 200 {} \"a \\x22b\\x22\" \"Puppet/8 (Linux)\" id=",
+        "] \"GET {CATALOG} {VERSION}\" 200 {} \"a \\x22b\\x22\" \"Puppet/8 (Linux)\" id=",
         answer.body.length
     );
     assert!(line.contains(&expected), "{expected} is not in {line}");
@@ -269,9 +269,10 @@ fn nothing_a_client_says_forges_a_line_or_a_field() {
     // Threads write in no order of their own: each waits for the one before.
     estate.proxy.wait_for_records(1);
     let target = "/puppet/v3/catalog/web01?x=\",\"verdict\":\"FORGED";
+    // Over HTTP/2 such a head is no request: its stream is reset, and the record says 400.
     let answered = client
-        .request("GET", target, &[("Referer", forged)], b"")
-        .status;
+        .try_request("GET", target, &[("Referer", forged)], b"")
+        .map_or(400, |answer| answer.status);
     estate.proxy.wait_for_records(2);
     let refused = estate.client(&forger).get(CATALOG).status;
     assert_eq!(refused, 403);

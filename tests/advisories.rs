@@ -2,7 +2,7 @@
 
 use testkit::{Ca, Client, Proxy};
 
-use crate::support::{BINARY, Estate, assert_refused, assert_told};
+use crate::support::{BINARY, Estate, assert_refused, assert_told, http1_alone};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -58,6 +58,7 @@ fn cve_2016_5385_no_client_chooses_a_members_proxy() {
 /// proxy further on took it out.
 #[test]
 fn davison_2019_no_client_nominates_our_headers_away() {
+    http1_alone!("HTTP/2 has no Connection field");
     let estate = Estate::builder()
         .compiler_pool("forward_cert = true")
         .start();
@@ -99,7 +100,7 @@ fn davison_2019_no_client_nominates_our_headers_away() {
 fn cve_2025_23419_and_cve_2025_23048_no_session_opens_a_stricter_listener() {
     let ca = Ca::new();
     let strict = testkit::PortLock::take().free();
-    let proxy = Proxy::new(&ca, BINARY)
+    let proxy = Proxy::new(&ca, BINARY).speaking(crate::SPOKEN)
         .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
         .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
         .with(&format!(

@@ -1439,6 +1439,7 @@ fn plain_http_to_another_machine_is_refused_by_the_configuration_unless_it_says_
     };
     let check = |plaintext: &str| {
         testkit::Proxy::new(&Ca::new(), crate::support::BINARY)
+            .speaking(crate::SPOKEN)
             .with(&lines(plaintext))
             .with("[pools.compilers]\nmembers = [\"c1:8140\"]")
             .check()

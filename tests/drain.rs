@@ -10,7 +10,7 @@ use std::{
 use rustix::process::Signal;
 use testkit::{Gate, PortLock, Proxy, Reply, StandIn, wait_until};
 
-use crate::support::{Estate, LIMIT};
+use crate::support::{Estate, LIMIT, http1_alone};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -53,6 +53,7 @@ fn every_response_from_then_on_says_that_it_is_the_last() {
 
 #[test]
 fn idle_connections_and_fresh_handshakes_get_their_silence() {
+    http1_alone!("an HTTP/2 client is told (GOAWAY), nobody waits for its silence");
     let estate = patient();
     let agent = estate.ca.agent("web01");
     let began = Instant::now();
@@ -91,6 +92,7 @@ fn a_post_in_flight_is_answered_and_the_process_ends_with_it() {
 
 #[test]
 fn an_answer_that_had_begun_arrives_whole() {
+    http1_alone!("an HTTP/2 client is told (GOAWAY) and asks no more on that connection");
     let estate = patient();
     let agent = estate.ca.agent("web01");
     let gate = Gate::new();
@@ -119,6 +121,7 @@ fn an_answer_that_had_begun_arrives_whole() {
 
 #[test]
 fn a_connection_whose_answer_had_begun_is_closed_after_its_silence() {
+    http1_alone!("an HTTP/2 client is told (GOAWAY), nobody waits for its silence");
     let estate = patient();
     let agent = estate.ca.agent("web01");
     let gate = Gate::new();

@@ -10,7 +10,7 @@ use std::{
 
 use testkit::{Connection, Framing, Gate, Reply, Response, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused};
+use crate::support::{Estate, EstateBuilder, LIMIT, VERSION, assert_refused, http1_alone};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const REPORT: &str = "/puppet/v3/report/web01?environment=production";
@@ -107,6 +107,7 @@ fn an_answer_arrives_as_it_was_given_by_length_by_chunks_and_by_the_end() {
 
 #[test]
 fn trailers_of_a_request_go_no_further() {
+    http1_alone!("trailers are frames; see http2.rs");
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     let head = connection.head(
@@ -149,6 +150,7 @@ fn trailers_of_an_answer_go_no_further() {
 
 #[test]
 fn framing_that_reads_two_ways_is_refused_and_the_connection_ends() {
+    http1_alone!("HTTP/2 has one framing");
     let estate = one_compiler().start();
     for (fields, body) in [
         (
@@ -180,6 +182,7 @@ fn framing_that_reads_two_ways_is_refused_and_the_connection_ends() {
 
 #[test]
 fn a_length_beside_chunks_goes_no_further_and_the_connection_ends() {
+    http1_alone!("HTTP/2 has no chunks");
     // hyper drops the length (RFC 9112, 6.1); what must not be is that a member or a next request sees it.
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
@@ -200,6 +203,7 @@ fn a_length_beside_chunks_goes_no_further_and_the_connection_ends() {
 
 #[test]
 fn a_broken_chunk_is_an_error_of_the_client_and_never_a_whole_body() {
+    http1_alone!("HTTP/2 has no chunks");
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     let head = connection.head("PUT", REPORT, &[("Transfer-Encoding", "chunked")], None);
@@ -224,6 +228,7 @@ fn a_broken_chunk_is_an_error_of_the_client_and_never_a_whole_body() {
 
 #[test]
 fn host_is_there_once_and_is_a_host() {
+    http1_alone!("HTTP/2 has an authority; see http2.rs");
     let estate = one_compiler().start();
     for hosts in [
         "",
@@ -280,6 +285,7 @@ fn a_body_behind_a_pipelined_request_stays_its_own() {
 
 #[test]
 fn a_client_of_http_1_0_gets_an_answer_it_can_read() {
+    http1_alone!("clients of HTTP/1.0");
     let estate = one_compiler().start();
     estate.compilers[0].answer(|_| Some(Reply::status(200).chunked(&[b"hel", b"lo"])));
     let mut connection = connection(&estate);
@@ -298,6 +304,7 @@ fn a_client_of_http_1_0_gets_an_answer_it_can_read() {
 
 #[test]
 fn a_client_of_http_1_0_may_keep_its_connection_and_say_no_host() {
+    http1_alone!("clients of HTTP/1.0");
     let estate = one_compiler().start();
     let mut connection = connection(&estate);
     for _ in 0..2 {
@@ -330,7 +337,7 @@ fn a_member_of_http_1_0_is_understood_and_answers_as_1_1() {
         let response = connection.get(FILE);
         assert_eq!(
             (response.version.as_str(), response.text().as_str()),
-            ("HTTP/1.1", "hello"),
+            (VERSION, "hello"),
             "{answer}"
         );
         assert!(response.headers.get("connection").is_none());
@@ -339,6 +346,7 @@ fn a_member_of_http_1_0_is_understood_and_answers_as_1_1() {
 
 #[test]
 fn the_absolute_form_is_taken_where_it_names_the_host_and_goes_on_as_a_path() {
+    http1_alone!("HTTP/2 has one form");
     let estate = one_compiler().start();
     for (authority, host, status) in [
         ("https://puppet", "puppet", 200),
@@ -495,6 +503,7 @@ fn puppets_own_fields_pass_both_ways() {
 
 #[test]
 fn fields_of_one_hop_stay_on_it() {
+    http1_alone!("HTTP/2 has no such fields; what members say of them see http2.rs");
     let estate = one_compiler().start();
     let reply = Reply::ok("")
         .header("Connection", "X-Mine")
@@ -627,6 +636,7 @@ fn an_early_answer_arrives_and_the_rest_of_the_body_is_dropped() {
 
 #[test]
 fn no_more_of_a_refused_body_is_dropped_than_discard_max() {
+    http1_alone!("a stream ends and nothing need be dropped");
     for (most, taken) in [("64KiB", false), ("2MiB", true)] {
         let estate = one_compiler()
             .proxy(move |proxy| proxy.with(&format!("[upstream]\ndiscard_max = \"{most}\"")))
@@ -653,6 +663,7 @@ fn no_more_of_a_refused_body_is_dropped_than_discard_max() {
 
 #[test]
 fn no_longer_is_a_refused_body_waited_for_than_discard_timeout() {
+    http1_alone!("a stream ends and nothing need be dropped");
     let estate = one_compiler()
         .proxy(|proxy| proxy.with("[upstream]\ndiscard_timeout = \"50ms\""))
         .start();
@@ -774,6 +785,7 @@ fn interim_answers_of_a_member_do_not_disturb_the_final_one() {
 
 #[test]
 fn a_member_that_switches_protocols_unasked_is_a_502() {
+    http1_alone!("HTTP/2 has no Upgrade field");
     let estate = one_compiler().start();
     estate.compilers[0].answer(|_| {
         Some(Reply::raw(
@@ -1258,6 +1270,7 @@ fn read_slowly(mut read: impl FnMut(&mut [u8]) -> usize) -> u64 {
 
 #[test]
 fn large_answers_to_slow_readers_take_no_memory() {
+    http1_alone!("slow readers of bytes; of streams see http2.rs");
     let estate = one_compiler().start();
     estate.compilers[0].answer(|request| {
         request

@@ -10,7 +10,7 @@ use std::{
 
 use testkit::{Ca, Client, Connection, PortLock, Proxy, Reply, Seed, wait_until};
 
-use crate::support::{Estate, LIMIT};
+use crate::support::{Estate, LIMIT, http1_alone};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -126,6 +126,7 @@ fn a_handshake_has_its_time_and_no_more() {
 
 #[test]
 fn a_head_has_its_time_from_its_first_byte() {
+    http1_alone!("a head is frames; see http2.rs");
     let estate = with_listener("head_timeout = \"1s\"\nidle_timeout = \"10m\"");
     let agent = estate.ca.agent("web01");
     let mut connection = estate.client(&agent).connect().expect("connects");
@@ -184,7 +185,7 @@ fn an_idle_connection_is_closed_after_its_time_and_a_head_is_not_idle() {
 #[test]
 fn an_idle_time_below_five_seconds_is_refused() {
     for (time, code) in [("4999ms", Some(78)), ("5s", Some(0))] {
-        let outcome = Proxy::new(&Ca::new(), crate::support::BINARY)
+        let outcome = Proxy::new(&Ca::new(), crate::support::BINARY).speaking(crate::SPOKEN)
             .listener(&format!("idle_timeout = \"{time}\""))
             .with("[pools.ca]\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nmembers = [\"127.0.0.1:2\"]")
             .check();
@@ -347,6 +348,7 @@ fn bytes_that_are_no_tls_end_their_own_connection_alone() {
 
 #[test]
 fn bytes_that_are_no_request_end_their_own_connection_alone() {
+    http1_alone!("spoiled bytes; of frames see http2.rs");
     let estate = Estate::start();
     let mut seed = Seed::from_env_or_random();
     let agent = estate.ca.agent("web01");

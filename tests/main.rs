@@ -14,6 +14,7 @@ mod drain;
 mod exchange;
 mod explain;
 mod header_forms;
+mod http2;
 mod identity;
 mod legacy;
 mod limits;
@@ -24,3 +25,6 @@ mod revocation;
 mod routes;
 mod support;
 mod tidy;
+
+/// What clients speak to the proxy under test.
+pub(crate) const SPOKEN: testkit::Protocol = testkit::Protocol::Http1;

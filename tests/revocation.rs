@@ -307,7 +307,7 @@ fn root_alone(crls: &str) -> String {
 fn configured(ca: &Ca) -> ProxyBuilder {
     let pools =
         "[pools.ca]\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nmembers = [\"127.0.0.1:2\"]";
-    Proxy::new(ca, BINARY).with(pools)
+    Proxy::new(ca, BINARY).speaking(crate::SPOKEN).with(pools)
 }
 
 /// An estate that judges clients by these files and this policy.

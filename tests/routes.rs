@@ -4,7 +4,7 @@ use std::{ops::Deref, thread};
 
 use testkit::{Client, Credential, Reply, Response, StandIn};
 
-use crate::support::{Estate, LIMIT, assert_refused, assert_told};
+use crate::support::{Estate, LIMIT, assert_refused, assert_told, http1_alone};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -187,6 +187,7 @@ fn all_header_conditions_must_hold_exactly() {
 
 #[test]
 fn a_field_that_connection_names_is_gone_before_a_route_is_sought() {
+    http1_alone!("HTTP/2 has no Connection field");
     let site = site(&[
         "name = \"n\"\npool = \"north\"\nclient = \"any\"\nheader = { X-Site = \"north\" }",
     ]);
@@ -428,6 +429,7 @@ fn without_built_in_routes_there_are_no_others() {
     );
     let ca = testkit::Ca::new();
     let proxy = testkit::Proxy::new(&ca, crate::support::BINARY)
+        .speaking(crate::SPOKEN)
         .whole(&text)
         .start();
     let agent = proxy.client(Some(&ca.agent("web01")));

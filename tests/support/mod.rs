@@ -12,6 +12,23 @@ use testkit::{Ca, Client, Credential, Outcome, Proxy, ProxyBuilder, Recorded, Re
 
 /// The built program.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
+/// Ends a test here where clients speak HTTP/2, and says why: what it does can be done in HTTP/1.1 alone.
+macro_rules! http1_alone {
+    ($why:literal) => {
+        if crate::SPOKEN == testkit::Protocol::Http2 {
+            eprintln!("over HTTP/1.1 alone: {}", $why);
+            return;
+        }
+    };
+}
+pub(crate) use http1_alone;
+
+/// What records and answers call what is spoken.
+pub(crate) const VERSION: &str = match crate::SPOKEN {
+    testkit::Protocol::Http1 => "HTTP/1.1",
+    testkit::Protocol::Http2 => "HTTP/2",
+};
+
 /// Longer than anything takes that is not stuck.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
@@ -188,7 +205,9 @@ impl EstateBuilder {
             ),
         ];
         let ready = self.ready;
-        let proxy = Proxy::new(&self.ca, BINARY).with(&pools.concat());
+        let proxy = Proxy::new(&self.ca, BINARY)
+            .speaking(crate::SPOKEN)
+            .with(&pools.concat());
         let proxy = self
             .change
             .into_iter()

@@ -92,6 +92,11 @@ settings! {
         /// Most bytes of a request's head: request line and header fields.
         /// Agents send under 2 KiB; a Puppet server takes 8 KiB.
         "head_max": Shape::Size { min: 8 << 10, max: 1 << 20 }, Value("\"64KiB\"");
+        /// Whether HTTP/2 is offered (ALPN `h2`). Members are spoken to in HTTP/1.1 either way. Agents ask for no protocol
+        /// and speak HTTP/1.1; other clients send several requests at once on one connection.
+        "http2": Shape::Switch, Value("true");
+        /// Most requests at once on one HTTP/2 connection. 100 is the least that RFC 9113 (6.5.2) recommends.
+        "streams_max": Shape::Count { min: 1, max: 10_000 }, Value("100");
     }
 
     /// What we show to clients.

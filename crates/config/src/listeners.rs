@@ -58,6 +58,8 @@ fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
         idle_timeout: section.duration("idle_timeout")?,
         write_timeout: section.duration("write_timeout")?,
         head_bytes_max: section.size("head_max")?.try_into().ok()?,
+        http2: section.switch("http2"),
+        streams_max: section.count("streams_max")?,
     })
 }
 

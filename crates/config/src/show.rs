@@ -107,6 +107,8 @@ impl Config {
                     "head_max",
                     Some(text(&show_size(settings.head_bytes_max as u64))),
                 ),
+                ("http2", Some(settings.http2.to_string())),
+                ("streams_max", Some(settings.streams_max.to_string())),
             ];
             printer.table(
                 &keys::LISTENER,

@@ -60,6 +60,8 @@ pub struct TlsFacts {
     pub resumed: bool,
     /// How long the handshake took, waiting for a place included.
     pub took: Duration,
+    /// Whether HTTP/2 was agreed on (ALPN `h2`); otherwise HTTP/1.1 is spoken.
+    pub http2: bool,
 }
 
 impl TlsFacts {
@@ -76,6 +78,7 @@ impl TlsFacts {
             server_name: connection.server_name().map(Arc::from),
             resumed: connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed),
             took,
+            http2: connection.alpn_protocol() == Some(b"h2"),
         }
     }
 }

@@ -51,4 +51,8 @@ pub struct Settings {
     pub write_timeout: Duration,
     /// Most bytes of a request head. Default 64 KiB.
     pub head_bytes_max: usize,
+    /// Whether HTTP/2 is offered to clients that ask for it (ALPN). Default true.
+    pub http2: bool,
+    /// Most requests at once on one HTTP/2 connection. Default 100, the least that RFC 9113 recommends.
+    pub streams_max: u32,
 }

@@ -30,7 +30,7 @@ pub use problem::PkiProblem;
 pub use settings::{CrlExpired, MemberNames, TrustSettings};
 pub use shown::ShownCredentials;
 pub use store::{CaStatus, CrlStatus, Material, TrustStatus, TrustStore};
-pub use tls::{MemberTlsConfig, TicketKeys, client_config, server_config};
+pub use tls::{MemberTlsConfig, Protocols, TicketKeys, client_config, server_config};
 pub use verifier::{
     ClientCert, ClientVerifier, ListenerPolicy, OnInvalid, PRESENTED_BYTES_MAX,
     PRESENTED_CERTIFICATES_MAX, handshake_reason,

@@ -73,7 +73,16 @@ impl fmt::Debug for TicketKeys {
     }
 }
 
-/// The configuration of a listener: TLS 1.2 and 1.3, HTTP/1.1, our order of ciphers, tickets of its own.
+/// What a listener offers to speak above TLS (ALPN). Clients that ask for nothing are spoken to in HTTP/1.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocols {
+    /// HTTP/1.1 alone.
+    Http1,
+    /// HTTP/2 before HTTP/1.1.
+    Http2,
+}
+
+/// The configuration of a listener: TLS 1.2 and 1.3, our order of ciphers, tickets of its own.
 ///
 /// # Errors
 /// No randomness to be had, or a provider that rustls will not take.
@@ -82,6 +91,7 @@ pub fn server_config(
     verifier: Arc<ClientVerifier>,
     credentials: &Arc<ShownCredentials>,
     tickets: &TicketKeys,
+    protocols: Protocols,
 ) -> Result<Arc<ServerConfig>, PkiProblem> {
     let sessions = tickets.of(listener, verifier.policy())?;
     let credentials = Arc::clone(credentials);
@@ -91,7 +101,10 @@ pub fn server_config(
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(credentials);
     config.ignore_client_order = true;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = match protocols {
+        Protocols::Http1 => vec![b"http/1.1".to_vec()],
+        Protocols::Http2 => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+    };
     config.ticketer = sessions.ticketer;
     config.session_storage = sessions.sessions;
     // An agent opens its connections one after the other, and each brings a new ticket.

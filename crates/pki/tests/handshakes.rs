@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use identity::{ClientIdentity, Reason};
 use pki::{
-    ClientCert, ClientVerifier, Credential, ListenerPolicy, OnInvalid, ShownCredentials,
+    ClientCert, ClientVerifier, Credential, ListenerPolicy, OnInvalid, Protocols, ShownCredentials,
     TicketKeys, TrustSettings, TrustStore, handshake_reason, server_config,
 };
 use rcgen::{CustomExtension, ExtendedKeyUsagePurpose, KeyPair, SigningKey, date_time_ymd};
@@ -274,6 +274,7 @@ impl Front {
             Arc::new(verifier),
             &Arc::new(ShownCredentials::new([&self.credential]).unwrap()),
             &self.tickets,
+            Protocols::Http1,
         );
         let mut config = (*config.unwrap()).clone();
         config.time_provider = Arc::new(Fixed);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use identity::Reason;
 use pki::{
-    ClientVerifier, Credential, ListenerPolicy, MemberError, MemberNames, Named, ShownCredentials,
-    TicketKeys, TrustSettings, TrustStore, client_config, server_config,
+    ClientVerifier, Credential, ListenerPolicy, MemberError, MemberNames, Named, Protocols,
+    ShownCredentials, TicketKeys, TrustSettings, TrustStore, client_config, server_config,
 };
 use rcgen::{ExtendedKeyUsagePurpose, SanType};
 use rustls::{
@@ -250,6 +250,7 @@ fn member(puppet: &Puppet, leaf: &Leaf) -> Arc<ServerConfig> {
         Arc::new(verifier),
         &Arc::new(ShownCredentials::new([&credential(leaf)]).unwrap()),
         &TicketKeys::default(),
+        Protocols::Http1,
     );
     let mut config = (*config.unwrap()).clone();
     config.time_provider = Arc::new(Fixed);

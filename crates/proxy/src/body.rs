@@ -3,7 +3,6 @@
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
-    io,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
@@ -16,6 +15,7 @@ use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep_until};
 
 use crate::{
+    client_body::ClientBody,
     peeked::Peeked,
     record::{EndedBy, Exchanged},
 };
@@ -46,7 +46,7 @@ pub enum BodyFault {
 /// How far a request body has come; shared by the exchange and the body that the member connection polls.
 #[derive(Debug)]
 pub(crate) struct Upload {
-    incoming: RefCell<Option<Incoming>>,
+    incoming: RefCell<Option<ClientBody>>,
     /// What was read before a member was asked, at most [`PEEK_BYTES_MAX`] and a frame.
     peeked: RefCell<Peeked>,
     limit: Cell<Option<u64>>,
@@ -54,7 +54,7 @@ pub(crate) struct Upload {
     /// may send an enrolment request, and nobody may hold a connection to the CA by sending it byte by byte.
     whole: Cell<bool>,
     idle: RefCell<IdleLimit>,
-    /// The client waits for `100 Continue`, which hyper sends when the body is first polled.
+    /// The client waits for `100 Continue`, which is sent when the body is first polled.
     expects_continue: bool,
     /// Whether anything was asked of the body: from then on it cannot be sent to another member.
     polled: Cell<bool>,
@@ -66,7 +66,7 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    pub(crate) fn new(incoming: Incoming, expects_continue: bool, began: Instant) -> Rc<Self> {
+    pub(crate) fn new(incoming: ClientBody, expects_continue: bool, began: Instant) -> Rc<Self> {
         let finished = incoming.is_end_stream().then_some(began);
         Rc::new(Self {
             incoming: RefCell::new(Some(incoming)),
@@ -112,7 +112,7 @@ impl Upload {
             .incoming
             .borrow()
             .as_ref()
-            .map_or_else(SizeHint::default, Body::size_hint);
+            .map_or_else(SizeHint::default, ClientBody::size_hint);
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower() + peeked);
         if self.finished.get().is_some() {
@@ -191,7 +191,7 @@ impl Upload {
     }
 
     /// What has not been read, to be dropped in small amounts; from now on the member gets no more of it.
-    pub(crate) fn rest(&self) -> Option<Incoming> {
+    pub(crate) fn rest(&self) -> Option<ClientBody> {
         if self.finished.get().is_some() {
             None
         } else {
@@ -226,39 +226,31 @@ impl Upload {
         let Some(body) = incoming.as_mut() else {
             return Poll::Ready(Some(Err(BodyFault::Broken)));
         };
-        loop {
-            return match Pin::new(&mut *body).poll_frame(cx) {
-                Poll::Pending => match self.idle.borrow_mut().poll_exceeded(cx) {
-                    Poll::Pending => Poll::Pending,
-                    Poll::Ready(limit) => Poll::Ready(Some(Err(self.fail(BodyFault::Idle(limit))))),
-                },
-                Poll::Ready(None) => {
+        match body.poll_data(cx) {
+            Poll::Pending => match self.idle.borrow_mut().poll_exceeded(cx) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(limit) => Poll::Ready(Some(Err(self.fail(BodyFault::Idle(limit))))),
+            },
+            Poll::Ready(None) => {
+                self.finish();
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Err(fault))) => Poll::Ready(Some(Err(self.fail(fault)))),
+            Poll::Ready(Some(Ok(data))) => {
+                if !self.whole.get() {
+                    self.idle.borrow_mut().touch();
+                }
+                self.bytes.set(self.bytes.get() + data.len() as u64);
+                if let Some(limit) = self.limit.get()
+                    && self.bytes.get() > limit
+                {
+                    return Poll::Ready(Some(Err(self.fail(BodyFault::TooLarge(limit)))));
+                }
+                if body.is_end_stream() {
                     self.finish();
-                    Poll::Ready(None)
                 }
-                Poll::Ready(Some(Err(error))) => {
-                    Poll::Ready(Some(Err(self.fail(fault_of(&error)))))
-                }
-                Poll::Ready(Some(Ok(frame))) => {
-                    if !self.whole.get() {
-                        self.idle.borrow_mut().touch();
-                    }
-                    // Trailers could carry what heads may not: they are dropped.
-                    let Ok(data) = frame.into_data() else {
-                        continue;
-                    };
-                    self.bytes.set(self.bytes.get() + data.len() as u64);
-                    if let Some(limit) = self.limit.get()
-                        && self.bytes.get() > limit
-                    {
-                        return Poll::Ready(Some(Err(self.fail(BodyFault::TooLarge(limit)))));
-                    }
-                    if body.is_end_stream() {
-                        self.finish();
-                    }
-                    Poll::Ready(Some(Ok(data)))
-                }
-            };
+                Poll::Ready(Some(Ok(data)))
+            }
         }
     }
 
@@ -271,16 +263,6 @@ impl Upload {
     fn fail(&self, fault: BodyFault) -> BodyFault {
         self.fault.set(Some(fault));
         fault
-    }
-}
-
-/// hyper reports bad framing as an input error of its decoder, and the end of the connection as what it was.
-fn fault_of(error: &hyper::Error) -> BodyFault {
-    let source =
-        std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
-    match source.map(io::Error::kind) {
-        Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => BodyFault::Broken,
-        _ => BodyFault::Gone,
     }
 }
 
@@ -357,21 +339,18 @@ impl ResponseBody {
         body
     }
 
-    fn end(&mut self, by: EndedBy) {
+    /// The end of the exchange, if it has not ended before.
+    pub(crate) fn end(&mut self, by: EndedBy) {
         if let Some(exchanged) = self.exchanged.take() {
             exchanged.end(by);
         }
     }
-}
 
-impl Body for ResponseBody {
-    type Data = Bytes;
-    type Error = ResponseFault;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
+    /// The next data. After the last of it the exchange has not ended: whoever sends it says when it has gone.
+    pub(crate) fn poll_data(
+        &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
+    ) -> Poll<Option<Result<Bytes, ResponseFault>>> {
         let polled = match &mut self.source {
             Source::Local(text) => Poll::Ready(Ok(text.take())),
             Source::Member(incoming, idle) => poll_member(incoming, idle, cx),
@@ -383,12 +362,29 @@ impl Body for ResponseBody {
             exchanged.sent(data.len());
         }
         match &data {
-            Ok(Some(_)) if !self.is_end_stream() => {}
-            Ok(_) => self.end(EndedBy::Completion),
+            Ok(Some(_)) => {}
+            Ok(None) => self.end(EndedBy::Completion),
             Err(ResponseFault::Idle(_)) => self.end(EndedBy::MemberIdle),
             Err(ResponseFault::Broken(_)) => self.end(EndedBy::Member),
         }
-        Poll::Ready(data.map(|data| data.map(Frame::data)).transpose())
+        Poll::Ready(data.transpose())
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = ResponseFault;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
+        let polled = self.poll_data(cx);
+        // hyper asks no more once a body says that it has ended.
+        if polled.is_ready() && self.is_end_stream() {
+            self.end(EndedBy::Completion);
+        }
+        polled.map(|data| data.map(|data| data.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -4,18 +4,18 @@ use std::{
     cell::{Cell, RefCell},
     rc::Rc,
     sync::Arc,
-    time::SystemTime,
+    time::{Instant, SystemTime},
 };
 
 use http::HeaderValue;
-use listener::{Activity, Connection, Downstream, OnInvalid, Permit, Standing};
+use listener::{Activity, Connection, Downstream, OnInvalid, Permit, Settings, Stage, Standing};
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 use telemetry::{ListenerMetrics, TlsFacts};
 
-use crate::first_byte::Alarm;
+use crate::{first_byte::Alarm, http2::Streams};
 
-/// One connection; its requests come one after the other on one thread.
+/// One connection; its requests come one after the other, or as streams, on one thread.
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) downstream: Downstream,
@@ -34,6 +34,8 @@ pub(crate) struct Conn {
     pub(crate) broken_off: Cell<Option<&'static str>>,
     /// For the answers of members.
     pub(crate) alarm: Alarm,
+    /// Its requests, where several come at once (HTTP/2).
+    pub(crate) streams: Option<Streams>,
     _permit: Permit,
 }
 
@@ -45,7 +47,11 @@ pub(crate) struct Forwarded {
 }
 
 impl Conn {
-    pub(crate) fn new(connection: Connection, metrics: ListenerMetrics) -> (Self, listener::TlsIo) {
+    pub(crate) fn new(
+        connection: Connection,
+        settings: &Settings,
+        metrics: ListenerMetrics,
+    ) -> (Self, listener::TlsIo) {
         let Connection {
             io,
             activity,
@@ -67,6 +73,7 @@ impl Conn {
             port: text(downstream.local.port().to_string()),
         };
         let conn = Self {
+            streams: downstream.tls.http2.then(|| Streams::new(settings)),
             downstream,
             activity,
             metrics,
@@ -109,6 +116,28 @@ impl Conn {
     /// Who the client was when last asked.
     pub(crate) fn last_standing(&self) -> Rc<Standing> {
         Rc::clone(&self.standing.borrow())
+    }
+
+    /// What it is doing, and since when.
+    pub(crate) fn stage(&self) -> (Stage, Instant) {
+        match &self.streams {
+            None => self.activity.stage(),
+            Some(streams) if streams.is_idle() => (Stage::Idle, streams.idle_since()),
+            Some(streams) => (Stage::Busy, streams.idle_since()),
+        }
+    }
+
+    /// Since when nothing happened on an idle connection. Where requests are streams, pings are nothing.
+    pub(crate) fn idle_since(&self) -> Instant {
+        match &self.streams {
+            None => self.activity.idle_since(),
+            Some(streams) => streams.idle_since(),
+        }
+    }
+
+    /// Whether its streams were told that they are the last: it ends by itself.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.streams.is_some() && self.closing.get()
     }
 
     /// Whether asking a new trust store costs next to nothing.

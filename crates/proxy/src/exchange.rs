@@ -3,7 +3,6 @@
 use std::{cell::RefCell, rc::Rc, time::Instant};
 
 use http::{Request, Response, StatusCode, request};
-use hyper::body::Incoming;
 use identity::ClientIdentity;
 use listener::{Stage, Standing};
 use routing::{CanonicalPath, Class, Decision, Plan, Question, RouteRefusal};
@@ -11,10 +10,12 @@ use upstream::Exchange;
 
 use crate::{
     attempts::{Attempts, Outgoing},
-    body::{RequestBody, ResponseBody, Upload},
+    body::{BodyFault, RequestBody, ResponseBody, Upload},
+    client_body::ClientBody,
     connection::Conn,
     error::ProxyError,
     generation::{Generation, PoolRuntime},
+    http2,
     record::Exchanged,
     respond,
     sanitize::{Insane, Sane, host_of, is_server_wide, sanitize},
@@ -25,15 +26,15 @@ use crate::{
 pub(crate) async fn handle(
     worker: Rc<Worker>,
     conn: Rc<Conn>,
-    request: Request<Incoming>,
+    request: Request<impl Into<ClientBody>>,
 ) -> Response<ResponseBody> {
     let began = Instant::now();
     conn.activity.enter_at(Stage::Busy, began);
     // One request sees one generation from start to end.
     let generation = worker.current();
-    let (head, incoming) = request.into_parts();
+    let (head, body) = request.into_parts();
     let request_id = worker.request_id();
-    let asked = (&head, incoming);
+    let asked = (&head, body.into());
     let mut exchanged = Exchanged::begin(&worker, &conn, &generation, began, asked, &request_id);
     let standing = conn.standing(&generation.trust, exchanged.when());
     exchanged.identified(&standing);
@@ -62,6 +63,30 @@ pub(crate) async fn handle(
     }
 }
 
+/// One request that was over before it was looked at: nobody is asked, and it leaves its record. `fault` is the client's,
+/// unless it just went away.
+pub(crate) fn give_up(
+    worker: &Rc<Worker>,
+    conn: &Rc<Conn>,
+    request: Request<impl Into<ClientBody>>,
+    fault: Option<BodyFault>,
+) {
+    let generation = worker.current();
+    let (head, body) = request.into_parts();
+    let asked = (&head, body.into());
+    let began = Instant::now();
+    let request_id = worker.request_id();
+    let mut exchanged = Exchanged::begin(worker, conn, &generation, began, asked, &request_id);
+    exchanged.identified(&conn.standing(&generation.trust, exchanged.when()));
+    if let Some(fault) = fault {
+        drop(respond::to_response(
+            worker,
+            &ProxyError::Body(fault),
+            exchanged,
+        ));
+    }
+}
+
 /// Sanitize, route, authorise, and try members until one answers.
 async fn pass(
     worker: &Rc<Worker>,
@@ -72,6 +97,9 @@ async fn pass(
     request_id: &RequestId,
     exchanged: &mut Exchanged,
 ) -> Result<Exchange<RequestBody>, ProxyError> {
+    if let Some(streams) = &conn.streams {
+        http2::check_head(&head, streams).map_err(ProxyError::Insane)?;
+    }
     if is_server_wide(&head) {
         return Err(refused_anywhere(standing).unwrap_or(ProxyError::ServerWide));
     }

@@ -4,11 +4,15 @@
 
 mod attempts;
 mod body;
+mod client_body;
 mod connection;
+mod date;
 mod error;
 mod exchange;
 mod first_byte;
+mod frames;
 mod generation;
+mod http2;
 mod peeked;
 mod record;
 mod respond;

@@ -1,6 +1,7 @@
 //! What is held and told of one exchange: lease, connection and record, until the last byte.
 
 use std::{
+    future::poll_fn,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -12,9 +13,6 @@ use http::{
     header::{EXPECT, HOST, REFERER, USER_AGENT},
     request,
 };
-use http_body::Body;
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use listener::{HandshakeEnd, Stage, Standing};
 use routing::{Class, Plan};
 use telemetry::{
@@ -25,6 +23,7 @@ use upstream::{Lent, Scrubbing};
 
 use crate::{
     body::{BodyFault, RequestBody, Upload},
+    client_body::ClientBody,
     connection::Conn,
     error::ProxyError,
     generation::Generation,
@@ -72,7 +71,7 @@ impl Exchanged {
         conn: &Rc<Conn>,
         generation: &Arc<Generation>,
         began: Instant,
-        (head, incoming): (&request::Parts, Incoming),
+        (head, body): (&request::Parts, ClientBody),
         request_id: &RequestId,
     ) -> Box<Self> {
         let mut record = AccessRecord::new(
@@ -82,10 +81,10 @@ impl Exchanged {
         );
         record.tls = Some(Arc::clone(&conn.tls));
         record.spoken = spoken(head, request_id);
-        record.http_version = Some(if head.version == Version::HTTP_10 {
-            "HTTP/1.0"
-        } else {
-            "HTTP/1.1"
+        record.http_version = Some(match head.version {
+            Version::HTTP_10 => "HTTP/1.0",
+            Version::HTTP_2 => "HTTP/2",
+            _ => "HTTP/1.1",
         });
         let requests = conn.requests.get();
         conn.requests.set(requests + 1);
@@ -101,7 +100,7 @@ impl Exchanged {
             method: head.method.clone(),
             last: false,
             idle_timeout: Duration::from_secs(60),
-            upload: Upload::new(incoming, head.headers.contains_key(EXPECT), began),
+            upload: Upload::new(body, head.headers.contains_key(EXPECT), began),
             lease: None,
             lent: None,
             worker: Rc::clone(worker),
@@ -126,7 +125,12 @@ impl Exchanged {
 
     /// Notes who asks.
     pub(crate) fn identified(&mut self, standing: &Standing) {
-        self.last |= self.conn.outstayed(standing);
+        if self.conn.outstayed(standing) {
+            self.last = true;
+            if let Some(streams) = &self.conn.streams {
+                streams.turned_away.set(true);
+            }
+        }
         let record = &mut self.record;
         record.verdict = Some(Arc::clone(&standing.verdict));
         record.certname = standing.certname.clone();
@@ -205,10 +209,13 @@ impl Exchanged {
         }
         // Where that request ends is what could be read two ways, and so what would be the next (RFC 9112, 6.3).
         if matches!(error, ProxyError::Insane(Insane::Framing(_))) {
-            self.last = true;
+            self.last |= self.is_alone();
+        }
+        if matches!(error, ProxyError::Insane(Insane::Large(_))) {
+            self.conn.metrics.limit(Limit::Head);
         }
         if matches!(error, ProxyError::Body(_)) {
-            self.last = true;
+            self.last |= self.is_alone();
             match error.reason() {
                 Some("body-too-large") => self.conn.metrics.limit(Limit::Body),
                 Some("body-timeout") => self.conn.metrics.limit(Limit::BodyTimeout),
@@ -235,11 +242,21 @@ impl Exchanged {
         self.method == Method::HEAD
     }
 
-    /// Whether the connection ends after this exchange, as far as is known when its response begins.
+    /// Whether its response has to say that the connection ends after it, as far as is known when it begins. A stream's
+    /// does not: that is told to the connection (GOAWAY).
     pub(crate) fn is_last(&self) -> bool {
-        self.last
+        let last = self.last
             || self.conn.closing.get()
-            || self.worker.shared.signals.borrow().phase != Phase::Serving
+            || self.worker.shared.signals.borrow().phase != Phase::Serving;
+        if last && !self.is_alone() {
+            self.conn.closing.set(true);
+        }
+        last && self.is_alone()
+    }
+
+    /// Whether the connection carries one request at a time, so that what is wrong with one is wrong with the next.
+    fn is_alone(&self) -> bool {
+        self.conn.streams.is_none()
     }
 
     /// The end. The connection to the member is kept only if both bodies have ended.
@@ -261,8 +278,9 @@ impl Exchanged {
 
     /// Reads and drops what the client still sends, so that it gets to see the answer. A client that waits for
     /// `100 Continue` was told with the answer not to send at all.
-    fn discard(&self, rest: Incoming) {
-        if self.upload.awaits_continue() {
+    fn discard(&self, rest: ClientBody) {
+        // A stream's end tells its client not to send on (RST_STREAM with NO_ERROR).
+        if self.upload.awaits_continue() || !self.is_alone() {
             return;
         }
         let settings = self.generation.settings;
@@ -343,11 +361,11 @@ impl Drop for Exchanged {
 }
 
 /// True: it ended within the limit.
-async fn drop_at_most(mut rest: Incoming, limit: u64) -> bool {
+async fn drop_at_most(mut rest: ClientBody, limit: u64) -> bool {
     let mut dropped = 0;
     while !rest.is_end_stream() {
-        match rest.frame().await {
-            Some(Ok(frame)) => dropped += frame.data_ref().map_or(0, |data| data.len() as u64),
+        match poll_fn(|cx| rest.poll_data(cx)).await {
+            Some(Ok(data)) => dropped += data.len() as u64,
             Some(Err(_)) | None => return true,
         }
         if dropped > limit {
@@ -385,6 +403,37 @@ pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
         ),
         false => (StatusCode::BAD_REQUEST, "bad-head"),
     };
+    no_request(worker, conn, status, reason, text);
+}
+
+/// Counts and records a head of which no request came.
+pub(crate) fn no_request(
+    worker: &Worker,
+    conn: &Conn,
+    status: StatusCode,
+    reason: &'static str,
+    cause: String,
+) {
+    let mut record = record_of(conn, reason, cause);
+    record.status = Some(status.as_u16());
+    worker.shared.metrics.refused(reason);
+    worker
+        .shared
+        .metrics
+        .request("-", "-", "-")
+        .finished(status.as_u16(), Duration::ZERO);
+    worker.sink.send(&record);
+}
+
+/// Records that a client broke the rules of HTTP/2 so that its connection ended.
+pub(crate) fn frames_refused(worker: &Worker, conn: &Conn, error: &h2::Error) {
+    let record = record_of(conn, "bad-frames", error.to_string());
+    worker.shared.metrics.refused("bad-frames");
+    worker.sink.send(&record);
+}
+
+/// What is known of a client that made no request.
+fn record_of(conn: &Conn, reason: &'static str, cause: String) -> AccessRecord {
     let standing = conn.last_standing();
     let mut record = AccessRecord::new(
         SystemTime::now(),
@@ -394,16 +443,10 @@ pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
     record.tls = Some(Arc::clone(&conn.tls));
     record.verdict = Some(Arc::clone(&standing.verdict));
     record.certname = standing.certname.clone();
-    record.status = Some(status.as_u16());
+    record.http_version = conn.streams.is_some().then_some("HTTP/2");
     record.reason = Some(reason);
-    record.cause = Some(text.into());
-    worker.shared.metrics.refused(reason);
-    worker
-        .shared
-        .metrics
-        .request("-", "-", "-")
-        .finished(status.as_u16(), Duration::ZERO);
-    worker.sink.send(&record);
+    record.cause = Some(cause.into());
+    record
 }
 
 /// Counts a listener's limit that somebody now waits at.

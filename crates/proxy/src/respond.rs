@@ -18,6 +18,7 @@ use crate::{
     body::{BodyFault, ResponseBody},
     error::ProxyError,
     record::Exchanged,
+    sanitize::Insane,
     worker::Worker,
 };
 
@@ -98,6 +99,10 @@ fn describe(error: &ProxyError) -> Text {
             text: "error".to_owned(),
             ..plain(StatusCode::SERVICE_UNAVAILABLE, String::new())
         },
+        ProxyError::Insane(insane @ Insane::Large(_)) => plain(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            format!("Refused: {insane}."),
+        ),
         ProxyError::Insane(insane) => {
             plain(StatusCode::BAD_REQUEST, format!("Bad request: {insane}."))
         }

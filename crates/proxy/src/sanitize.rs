@@ -28,6 +28,12 @@ pub(crate) enum Insane {
     /// The framing could be read two ways.
     #[error("{0}")]
     Framing(&'static str),
+    /// The head is larger than is allowed (HTTP/2; hyper sees to HTTP/1.1).
+    #[error("the request's head has more {0}")]
+    Large(&'static str),
+    /// A field's value begins or ends with white space, which HTTP/2 does not allow.
+    #[error("a field's value begins or ends with white space")]
+    Field,
 }
 
 impl Insane {
@@ -43,6 +49,8 @@ impl Insane {
             Self::Target => "bad-target",
             Self::Path(_) => "bad-path",
             Self::Framing(_) => "bad-framing",
+            Self::Large(_) => "head-too-large",
+            Self::Field => "bad-head",
         }
     }
 }

@@ -1,26 +1,35 @@
 //! Drives one connection: requests, the two timers, revocation and drain.
 
 use std::{
+    cell::RefCell,
     convert::Infallible,
-    pin::pin,
+    fmt::Display,
+    pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use hyper::server::conn::http1;
+use hyper::{
+    body::Incoming,
+    rt::{Read, Write},
+    server::conn::http1,
+    service::HttpService,
+};
 use hyper_util::rt::TokioIo;
 use listener::{Connection, Listener, Settings, Stage};
 use telemetry::Limit;
 use tokio::{
     net::TcpListener,
-    task::unconstrained,
+    task::{JoinSet, unconstrained},
     time::{Instant, sleep_until},
 };
 
 use crate::{
+    body::ResponseBody,
     connection::Conn,
     exchange::handle,
+    http2::Http2,
     record,
     worker::{LiveWorker, Phase, Worker},
 };
@@ -63,26 +72,104 @@ async fn serve(worker: Rc<Worker>, connection: Connection) {
         return;
     };
     let metrics = worker.listener_metrics(&connection.downstream.listener);
-    let (conn, io) = Conn::new(connection, metrics);
+    let (conn, io) = Conn::new(connection, &settings, metrics);
     let conn = Rc::new(conn);
     conn.metrics.connections_open.inc();
-    drive(&worker, &conn, &settings, io).await;
+    match conn.streams {
+        None => serve_http1(&worker, &conn, &settings, io).await,
+        Some(_) => serve_http2(&worker, &conn, &settings, io).await,
+    }
     conn.metrics.connections_open.dec();
 }
 
-async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: listener::TlsIo) {
+/// What a protocol makes of a connection: a future that ends with it.
+trait Spoken: Future<Output = Result<(), Self::Error>> {
+    type Error: Display;
+
+    /// Takes no more requests and ends once those that run are answered.
+    fn graceful_shutdown(self: Pin<&mut Self>);
+
+    /// Tells of a client that broke the protocol's rules.
+    fn tell(worker: &Worker, conn: &Conn, error: &Self::Error);
+}
+
+async fn serve_http1(
+    worker: &Rc<Worker>,
+    conn: &Rc<Conn>,
+    settings: &Settings,
+    io: listener::TlsIo,
+) {
     let service = hyper::service::service_fn(|request| {
         let (worker, conn) = (Rc::clone(worker), Rc::clone(conn));
         async move { Ok::<_, Infallible>(handle(worker, conn, request).await) }
     });
     // Head and idle time have timers of their own below; hyper has one for both. Its limit of 100 fields stays as it is:
     // with any that is set, every head costs two large allocations.
-    let mut http = pin!(
-        http1::Builder::new()
-            .header_read_timeout(None)
-            .max_header_size(settings.head_bytes_max)
-            .serve_connection(TokioIo::new(io), service)
-    );
+    let http = http1::Builder::new()
+        .header_read_timeout(None)
+        .max_header_size(settings.head_bytes_max)
+        .serve_connection(TokioIo::new(io), service);
+    drive(worker, conn, settings, pin!(http)).await;
+}
+
+impl<I, S> Spoken for http1::Connection<I, S>
+where
+    I: Read + Write + Unpin,
+    S: HttpService<Incoming, ResBody = ResponseBody>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Error = hyper::Error;
+
+    fn graceful_shutdown(self: Pin<&mut Self>) {
+        Self::graceful_shutdown(self);
+    }
+
+    fn tell(worker: &Worker, conn: &Conn, error: &hyper::Error) {
+        if error.is_parse_too_large() {
+            conn.metrics.limit(Limit::Head);
+        }
+        if error.is_parse() {
+            record::head_refused(worker, conn, error);
+        }
+    }
+}
+
+async fn serve_http2(
+    worker: &Rc<Worker>,
+    conn: &Rc<Conn>,
+    settings: &Settings,
+    io: listener::TlsIo,
+) {
+    let tasks = RefCell::new(JoinSet::new());
+    {
+        let http = Http2::new(worker, conn, settings, io, &tasks);
+        drive(worker, conn, settings, pin!(http)).await;
+    }
+    // Whatever still runs has nobody to answer: it is dropped, and its records are written.
+    tasks.into_inner().shutdown().await;
+}
+
+impl Spoken for Http2<'_> {
+    type Error = h2::Error;
+
+    fn graceful_shutdown(self: Pin<&mut Self>) {
+        self.get_mut().leave();
+    }
+
+    fn tell(worker: &Worker, conn: &Conn, error: &h2::Error) {
+        if error.is_library() && !error.is_io() && conn.broken_off.get().is_none() {
+            record::frames_refused(worker, conn, error);
+        }
+    }
+}
+
+/// Runs a connection beside its timers, revocation and drain.
+async fn drive<H: Spoken>(
+    worker: &Rc<Worker>,
+    conn: &Rc<Conn>,
+    settings: &Settings,
+    mut http: Pin<&mut H>,
+) {
     let mut signals = worker.shared.signals.subscribe();
     let mut watch = Watch {
         worker,
@@ -109,12 +196,7 @@ async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: li
             }
             ended = http.as_mut() => {
                 if let Err(error) = ended {
-                    if error.is_parse_too_large() {
-                        conn.metrics.limit(Limit::Head);
-                    }
-                    if error.is_parse() {
-                        record::head_refused(worker, conn, &error);
-                    }
+                    H::tell(worker, conn, &error);
                     tracing::debug!(client = %conn.downstream.client, %error, "a connection ended with an error");
                 }
                 return;
@@ -129,6 +211,10 @@ async fn drive(worker: &Rc<Worker>, conn: &Rc<Conn>, settings: &Settings, io: li
                 if !matches!(ending, Ending::Cut | Ending::WriteStalled) {
                     // Says goodbye to a peer that may be listening, but does not wait for one that is not.
                     http.as_mut().graceful_shutdown();
+                    if conn.is_leaving() {
+                        timer.as_mut().reset(watch.next());
+                        continue;
+                    }
                     let _ = tokio::time::timeout(Duration::from_secs(1), http.as_mut()).await;
                 }
                 return;
@@ -173,7 +259,7 @@ impl Watch<'_> {
             self.conn.closing.set(true);
         }
         // A busy connection finishes its answer, and its next request is told why it is the last.
-        let idle = self.conn.activity.stage().0 == Stage::Idle;
+        let idle = self.conn.stage().0 == Stage::Idle;
         if idle && self.conn.trust_generation() != generation.trust.generation() {
             if self.conn.is_judged_cheaply(&generation.trust) {
                 self.judge();
@@ -234,7 +320,7 @@ impl Watch<'_> {
     }
 
     fn deadlines(&self) -> [Option<(Instant, Ending)>; 4] {
-        let (stage, since) = self.conn.activity.stage();
+        let (stage, since) = self.conn.stage();
         let at = |from: std::time::Instant, after: Duration| Instant::from_std(from + after);
         let idle = stage == Stage::Idle;
         let stalled = self.conn.activity.write_stalled();
@@ -242,10 +328,12 @@ impl Watch<'_> {
             self.cut_at.map(|at| (at, Ending::Cut)),
             stalled.map(|since| (at(since, self.settings.write_timeout), Ending::WriteStalled)),
             self.revoked_at
-                .filter(|_| idle && stalled.is_none())
+                .filter(|_| idle && stalled.is_none() && !self.conn.is_leaving())
                 .map(|at| (at, Ending::Revoked)),
             match stage {
                 Stage::Busy => None,
+                // It was told to end, and does by itself.
+                Stage::Idle if self.conn.is_leaving() => None,
                 Stage::Head => Some((at(since, self.settings.head_timeout), Ending::HeadLate)),
                 Stage::Idle if stalled.is_some() => None,
                 Stage::Idle if self.draining => {
@@ -257,7 +345,7 @@ impl Watch<'_> {
                     Some((at(silent, DRAIN_SILENCE), Ending::Drained))
                 }
                 Stage::Idle => Some((
-                    at(self.conn.activity.idle_since(), self.settings.idle_timeout),
+                    at(self.conn.idle_since(), self.settings.idle_timeout),
                     Ending::Idle,
                 )),
             },

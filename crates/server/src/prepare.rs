@@ -10,8 +10,8 @@ use balancing::{Pool, Registry};
 use config::{Config, Credential, Draft, Loaded, MemberTls, Report};
 use listener::ListenerTls;
 use pki::{
-    ClientVerifier, Fingerprint, ListenerPolicy, MemberNames, Named, PkiProblem, ShownCredentials,
-    TicketKeys, TrustStore,
+    ClientVerifier, Fingerprint, ListenerPolicy, MemberNames, Named, PkiProblem, Protocols,
+    ShownCredentials, TicketKeys, TrustStore,
 };
 use proxy::{Generation, PoolRuntime};
 
@@ -568,8 +568,13 @@ impl Problems<'_> {
             let Some(credentials) = self.shown(config, settings, credentials) else {
                 continue;
             };
+            let protocols = match settings.http2 {
+                true => Protocols::Http2,
+                false => Protocols::Http1,
+            };
             let (name, tickets) = (&settings.name, &lasting.tickets);
-            let tls = pki::server_config(name, Arc::new(verifier), &credentials, tickets);
+            let tls =
+                pki::server_config(name, Arc::new(verifier), &credentials, tickets, protocols);
             if let Some(tls) = self.one(&format!("listeners.{name}"), tls) {
                 listeners.insert(
                     Arc::from(settings.name.as_str()),

@@ -103,6 +103,8 @@ pub enum Limit {
     BodyTimeout,
     /// The client took no byte of an answer.
     WriteTimeout,
+    /// An HTTP/2 client took back more requests than it let be answered.
+    Resets,
 }
 
 /// How an attempt ended.
@@ -388,6 +390,7 @@ words!(Limit {
     Discard => "discard",
     BodyTimeout => "body_timeout",
     WriteTimeout => "write_timeout",
+    Resets => "resets",
 });
 words!(AttemptResult {
     Ok => "ok",

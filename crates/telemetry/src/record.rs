@@ -26,7 +26,7 @@ pub struct AccessRecord {
     pub tls: Option<Arc<TlsFacts>>,
     /// What the client said.
     pub spoken: SpokenCopy,
-    /// `HTTP/1.1` or `HTTP/1.0`; none for a handshake.
+    /// `HTTP/2`, `HTTP/1.1` or `HTTP/1.0`; none for a handshake.
     pub http_version: Option<&'static str>,
     /// Status code sent, 499 when the client went away before; none for a handshake.
     pub status: Option<u16>,

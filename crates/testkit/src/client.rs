@@ -1,4 +1,4 @@
-//! A raw HTTP/1.1 client over TLS: sends the bytes a test writes, and shows what came back.
+//! A raw HTTP/1.1 client over TLS: sends the bytes a test writes, and shows what came back; over HTTP/2 where asked to.
 
 use std::{
     fmt,
@@ -25,7 +25,10 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject
 
 use crate::{
     ca::Credential,
-    message::{Body, Headers, Interim, MessageReader, Response, response_framing, response_head},
+    http2::{Outcome, Session, frame},
+    message::{
+        Body, Framing, Headers, Interim, MessageReader, Response, response_framing, response_head,
+    },
     offering::Offering,
     small_rsa::SmallRsa,
     socket::Socket,
@@ -49,6 +52,8 @@ pub enum ClientError {
     Timeout,
     /// What came is no proper answer, or broke off within.
     Broken(io::Error),
+    /// The stream was ended with this code (HTTP/2).
+    Reset(u32),
 }
 
 impl ClientError {
@@ -72,7 +77,7 @@ impl ClientError {
         }
     }
 
-    fn of(error: io::Error) -> Self {
+    pub(crate) fn of(error: io::Error) -> Self {
         let tls = error
             .get_ref()
             .and_then(|inner| inner.downcast_ref::<rustls::Error>());
@@ -94,11 +99,22 @@ impl fmt::Display for ClientError {
             Self::Closed => f.write_str("closed before an answer"),
             Self::Timeout => f.write_str("nothing came in time"),
             Self::Broken(error) => write!(f, "broken: {error}"),
+            Self::Reset(code) => write!(f, "the stream was reset with code {code}"),
         }
     }
 }
 
 impl std::error::Error for ClientError {}
+
+/// What is spoken to the proxy under test.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2, agreed on in the handshake.
+    Http2,
+}
 
 /// Who connects, where, and how. Its connections share one session store, so the second may be resumed.
 #[derive(Clone)]
@@ -117,6 +133,7 @@ pub struct Client {
     receive_buffer: Option<usize>,
     source: Option<IpAddr>,
     answers: Arc<AtomicUsize>,
+    protocol: Protocol,
 }
 
 #[derive(Clone)]
@@ -161,6 +178,7 @@ impl Client {
             receive_buffer: None,
             source: None,
             answers: Arc::default(),
+            protocol: Protocol::Http1,
         };
         Ok(client.configured())
     }
@@ -188,6 +206,7 @@ impl Client {
             receive_buffer: None,
             source: None,
             answers: Arc::default(),
+            protocol: Protocol::Http1,
         }
     }
 
@@ -266,6 +285,12 @@ impl Client {
         self
     }
 
+    /// Speaks this.
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self.configured()
+    }
+
     /// The same client with an empty session store: its next handshake is a full one.
     pub fn forgetful(self) -> Self {
         self.configured()
@@ -309,8 +334,14 @@ impl Client {
                 Io::Tls(Box::new(StreamOwned::new(tls, socket)))
             }
         };
+        let mut io = io;
+        let session = match self.protocol {
+            Protocol::Http1 => None,
+            Protocol::Http2 => Some(begin(&mut io)?),
+        };
         Ok(Connection {
             io,
+            session,
             reader: MessageReader::new(),
             host: self.host(),
             timeout: self.timeout,
@@ -404,6 +435,9 @@ impl Client {
             None => builder.with_no_client_auth(),
         };
         config.resumption = Resumption::default().tls12_resumption(self.tls12_resumption);
+        if self.protocol == Protocol::Http2 {
+            config.alpn_protocols = vec![b"h2".to_vec()];
+        }
         self.tls = Some(Arc::new(config));
         self
     }
@@ -418,9 +452,18 @@ impl Client {
     }
 }
 
+fn begin(io: &mut Io) -> Result<Session, ClientError> {
+    if let Io::Tls(tls) = io {
+        let agreed = tls.conn.alpn_protocol().map(<[u8]>::to_vec);
+        assert_eq!(agreed.as_deref(), Some(&b"h2"[..]), "HTTP/2 is agreed on");
+    }
+    Session::begin(io).map_err(ClientError::of)
+}
+
 /// An open connection.
 pub struct Connection {
     io: Io,
+    session: Option<Session>,
     reader: MessageReader,
     host: String,
     timeout: Duration,
@@ -507,6 +550,17 @@ impl Connection {
     /// # Errors
     /// If the peer does not take them.
     pub fn send_raw(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        if let Some(session) = &mut self.session {
+            return session.say(&mut self.io, bytes).map_err(ClientError::of);
+        }
+        self.send_bytes(bytes)
+    }
+
+    /// Sends these bytes as they are, over HTTP/2 too.
+    ///
+    /// # Errors
+    /// If the peer does not take them.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         self.io
             .write_all(bytes)
             .and_then(|()| self.io.flush())
@@ -561,6 +615,18 @@ impl Connection {
     /// If it breaks off.
     pub fn read_body_of(&mut self, mut response: Response) -> Result<Response, ClientError> {
         self.answers.fetch_add(1, Ordering::SeqCst);
+        if let (Some(session), Some(stream)) = (&mut self.session, response.stream) {
+            response.body = session.body(&mut self.io, stream)?;
+            if let Framing::Length(length) = response.framing
+                && length != response.body.length
+            {
+                let what = format!("{length} bytes were said, {} came", response.body.length);
+                return Err(ClientError::Broken(io::Error::other(what)));
+            }
+            session.settle(&mut self.io)?;
+            response.last = session.is_last();
+            return Ok(response);
+        }
         response.body = self
             .reader
             .body(&mut self.io, response.framing)
@@ -574,6 +640,9 @@ impl Connection {
         method: &str,
         interim: Vec<Interim>,
     ) -> Result<Response, ClientError> {
+        if self.session.is_some() {
+            return self.read_stream_head(method, interim);
+        }
         let raw = match self.reader.head(&mut self.io) {
             Ok(raw) => raw.ok_or(ClientError::Closed)?,
             // An end without close_notify before the first byte is an end all the same.
@@ -598,7 +667,110 @@ impl Connection {
             body,
             interim,
             raw_head: raw,
+            stream: None,
+            last: false,
         })
+    }
+
+    #[track_caller]
+    fn read_stream_head(
+        &mut self,
+        method: &str,
+        interim: Vec<Interim>,
+    ) -> Result<Response, ClientError> {
+        let session = self.session.as_mut().expect("it speaks HTTP/2");
+        let head = session.head(&mut self.io)?;
+        assert_nothing_trusted(&head.headers);
+        let framing = response_framing(method, head.status, &head.headers);
+        let framing = match framing.map_err(ClientError::Broken)? {
+            // The end of a stream's data is told as that of chunks is: by itself.
+            Framing::ToClose if head.bodiless => Framing::None,
+            Framing::ToClose => Framing::Chunked,
+            framing => framing,
+        };
+        let lines = head.headers.0.iter();
+        let raw_head: String = lines
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
+        Ok(Response {
+            status: head.status,
+            version: "HTTP/2".to_owned(),
+            reason: String::new(),
+            headers: head.headers,
+            framing,
+            body: Body::default(),
+            interim,
+            raw_head: raw_head.into_bytes(),
+            stream: Some(head.stream),
+            last: false,
+        })
+    }
+
+    /// Opens a stream with these fields, byte for byte and in this order.
+    ///
+    /// # Errors
+    /// If the peer does not take it.
+    ///
+    /// # Panics
+    /// If HTTP/1.1 is spoken.
+    pub fn open(
+        &mut self,
+        fields: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)],
+        end: bool,
+    ) -> Result<u32, ClientError> {
+        let session = self.session.as_mut().expect("it speaks HTTP/2");
+        session
+            .open(&mut self.io, fields, end)
+            .map_err(ClientError::of)
+    }
+
+    /// The number of a new stream whose frames the test makes itself.
+    ///
+    /// # Panics
+    /// If HTTP/1.1 is spoken.
+    pub fn reserve_stream(&mut self) -> u32 {
+        self.session.as_mut().expect("it speaks HTTP/2").reserve()
+    }
+
+    /// Sends one frame as it is.
+    ///
+    /// # Errors
+    /// If the peer does not take it.
+    pub fn send_frame(
+        &mut self,
+        kind: u8,
+        flags: u8,
+        stream: u32,
+        payload: &[u8],
+    ) -> Result<(), ClientError> {
+        self.send_bytes(&frame(kind, flags, stream, payload))
+    }
+
+    /// What became of a stream.
+    ///
+    /// # Panics
+    /// If HTTP/1.1 is spoken, or nothing becomes of it.
+    #[track_caller]
+    pub fn outcome(&mut self, stream: u32) -> Outcome {
+        let session = self.session.as_mut().expect("it speaks HTTP/2");
+        session.outcome(&mut self.io, stream)
+    }
+
+    /// Waits until the peer has read all that was sent.
+    ///
+    /// # Errors
+    /// As the connection fails.
+    ///
+    /// # Panics
+    /// If HTTP/1.1 is spoken.
+    pub fn settle(&mut self) -> Result<(), ClientError> {
+        let session = self.session.as_mut().expect("it speaks HTTP/2");
+        session.settle(&mut self.io)
+    }
+
+    /// Whether the peer said that it takes no more requests on this connection, or ended it.
+    pub fn is_last(&self) -> bool {
+        self.session.as_ref().is_some_and(Session::is_last)
     }
 
     /// One GET on this connection.
@@ -645,6 +817,12 @@ impl Connection {
 
     /// Everything up to the end of the connection, however it ends; an alert too is an end.
     pub fn read_to_close(&mut self) -> Vec<u8> {
+        if let Some(session) = &mut self.session {
+            let before = session.received();
+            while session.pump(&mut self.io).unwrap_or(false) {}
+            self.ended = true;
+            return vec![0; session.received() - before];
+        }
         while self.reader.fill(&mut self.io).is_ok_and(|n| n > 0) {}
         self.ended = true;
         self.reader.pending().to_vec()
@@ -655,6 +833,10 @@ impl Connection {
     /// # Errors
     /// As the connection fails.
     pub fn read_some(&mut self, into: &mut [u8]) -> Result<usize, ClientError> {
+        assert!(
+            self.session.is_none(),
+            "what a stream brings is read by `read_piece`"
+        );
         self.io.read(into).map_err(ClientError::of)
     }
 
@@ -666,6 +848,9 @@ impl Connection {
     /// How long it took the peer to end the connection; `None` if it sent bytes or did not within `limit`.
     pub fn closed_after(&mut self, limit: Duration) -> Option<Duration> {
         let start = Instant::now();
+        if self.session.is_some() {
+            return self.stream_closed_after(start, limit);
+        }
         if self.ended || !self.reader.pending().is_empty() {
             return self.ended.then_some(Duration::ZERO);
         }
@@ -681,6 +866,31 @@ impl Connection {
             Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
         };
         self.ended.then(|| start.elapsed())
+    }
+
+    fn stream_closed_after(&mut self, start: Instant, limit: Duration) -> Option<Duration> {
+        let session = self.session.as_mut()?;
+        while start.elapsed() < limit {
+            let left = limit.saturating_sub(start.elapsed());
+            self.io
+                .socket()
+                .set_timeouts(left.max(Duration::from_millis(1)))
+                .ok()?;
+            let silent = session.is_silent_to_end(&mut self.io);
+            let _ = self.io.socket().set_timeouts(self.timeout);
+            match silent {
+                Ok(true) => self.ended = true,
+                Ok(false) => return None,
+                Err(error) => {
+                    self.ended =
+                        !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+                }
+            }
+            if self.ended {
+                return Some(start.elapsed());
+            }
+        }
+        None
     }
 
     /// Tells the peer that nothing more will be sent; answers may still come.

@@ -22,6 +22,8 @@
 mod ca;
 mod client;
 mod enrolment;
+mod hpack;
+pub mod http2;
 mod log;
 mod message;
 mod metrics;
@@ -37,7 +39,7 @@ mod subject;
 mod wait;
 
 pub use ca::{Ca, Credential, LeafBuilder};
-pub use client::{Client, ClientError, Connection};
+pub use client::{Client, ClientError, Connection, Protocol};
 pub use enrolment::{Enrolment, RequestError};
 pub use message::{Body, Framing, Headers, Interim, Response};
 pub use metrics::Metrics;

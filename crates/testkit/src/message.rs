@@ -104,7 +104,7 @@ pub struct Interim {
 pub struct Response {
     /// Status code.
     pub status: u16,
-    /// `HTTP/1.1` or `HTTP/1.0`.
+    /// `HTTP/2`, `HTTP/1.1` or `HTTP/1.0`.
     pub version: String,
     /// Reason phrase.
     pub reason: String,
@@ -116,8 +116,12 @@ pub struct Response {
     pub body: Body,
     /// 1xx answers that came first.
     pub interim: Vec<Interim>,
-    /// The head as it came.
+    /// The head as it came; over HTTP/2 its fields as lines.
     pub raw_head: Vec<u8>,
+    /// The stream it came on (HTTP/2).
+    pub stream: Option<u32>,
+    /// Whether the connection was said to end once it was read (HTTP/2).
+    pub last: bool,
 }
 
 impl Response {
@@ -138,7 +142,7 @@ impl Response {
 
     /// Whether the server said that it will close.
     pub fn says_close(&self) -> bool {
-        self.headers.has_token("connection", "close")
+        self.last || self.headers.has_token("connection", "close")
     }
 }
 

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::{
     ca::{Ca, Credential, write_file},
-    client::{Client, ClientError},
+    client::{Client, ClientError, Protocol},
     log::Log,
     message::Response,
     metrics::Metrics,
@@ -86,9 +86,16 @@ pub struct ProxyBuilder {
     links: Vec<(String, String)>,
     environment: Vec<(String, String)>,
     arguments: Vec<String>,
+    protocol: Protocol,
 }
 
 impl ProxyBuilder {
+    /// What its clients speak. Default HTTP/1.1.
+    pub fn speaking(mut self, protocol: Protocol) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
     /// One more piece of TOML, starting with a table header.
     pub fn with(mut self, tables: &str) -> Self {
         self.tables.push(tables.to_owned());
@@ -200,7 +207,7 @@ impl ProxyBuilder {
             self.write_config(directory.path(), port);
             let mut proxy = self.spawn(&directory, port);
             match proxy.wait_until_serving() {
-                Ok(()) => return Ok(proxy.keeping(directory, &self.ca)),
+                Ok(()) => return Ok(proxy.keeping(directory, &self.ca, self.protocol)),
                 Err(outcome) if tries < PORT_TRIES && is_port_taken(&outcome) => tries += 1,
                 Err(outcome) => return Err(outcome),
             }
@@ -369,12 +376,13 @@ impl Started {
         }
     }
 
-    fn keeping(self, directory: TempDir, ca: &Ca) -> Proxy {
+    fn keeping(self, directory: TempDir, ca: &Ca, protocol: Protocol) -> Proxy {
         Proxy {
             started: Mutex::new(self),
             directory,
             ca: ca.clone(),
             answers: Arc::default(),
+            protocol,
         }
     }
 }
@@ -425,6 +433,7 @@ pub struct Proxy {
     directory: TempDir,
     ca: Ca,
     answers: Arc<AtomicUsize>,
+    protocol: Protocol,
 }
 
 impl Proxy {
@@ -447,6 +456,7 @@ impl Proxy {
             links: Vec::new(),
             environment: Vec::new(),
             arguments: Vec::new(),
+            protocol: Protocol::default(),
         }
     }
 
@@ -487,7 +497,9 @@ impl Proxy {
 
     /// A client that shows `credential`.
     pub fn client(&self, credential: Option<&Credential>) -> Client {
-        Client::new(self.address(), &self.ca.bundle_pem(), credential).counted(&self.answers)
+        Client::new(self.address(), &self.ca.bundle_pem(), credential)
+            .counted(&self.answers)
+            .protocol(self.protocol)
     }
 
     /// A client that shows `credential` though the TLS library may take no such key.
@@ -496,7 +508,7 @@ impl Proxy {
     /// If it does not.
     pub fn try_client(&self, credential: Option<&Credential>) -> Result<Client, rustls::Error> {
         let client = Client::try_new(self.address(), &self.ca.bundle_pem(), credential)?;
-        Ok(client.counted(&self.answers))
+        Ok(client.counted(&self.answers).protocol(self.protocol))
     }
 
     /// A client that shows a credential over an RSA key of 1024 bits.

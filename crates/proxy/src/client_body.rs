@@ -1,0 +1,134 @@
+//! The body of a request as the client's protocol brings it: data alone, and whose fault it is that it ends.
+
+use std::{
+    io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use h2::RecvStream;
+use http_body::{Body, SizeHint};
+use hyper::body::Incoming;
+use tokio::sync::Notify;
+
+use crate::body::BodyFault;
+
+/// A request's body, not yet read.
+#[derive(Debug)]
+pub(crate) enum ClientBody {
+    Http1(Incoming),
+    Http2(StreamBody),
+}
+
+/// What a stream of an HTTP/2 connection brings after its head.
+#[derive(Debug)]
+pub(crate) struct StreamBody {
+    data: RecvStream,
+    /// Bytes still to come, where the head says how many. h2 holds the client to it.
+    length: Option<u64>,
+    /// Told once when the body is asked for: the client may wait for `100 Continue`.
+    wanted: Option<Rc<Notify>>,
+}
+
+impl From<Incoming> for ClientBody {
+    fn from(incoming: Incoming) -> Self {
+        Self::Http1(incoming)
+    }
+}
+
+impl From<StreamBody> for ClientBody {
+    fn from(stream: StreamBody) -> Self {
+        Self::Http2(stream)
+    }
+}
+
+impl ClientBody {
+    /// The next data. Trailers could carry what heads may not: they are dropped.
+    pub(crate) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        match self {
+            Self::Http1(incoming) => loop {
+                return match Pin::new(&mut *incoming).poll_frame(cx) {
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(None) => Poll::Ready(None),
+                    Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(fault_of(&error)))),
+                    Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                        Ok(data) => Poll::Ready(Some(Ok(data))),
+                        Err(_) => continue,
+                    },
+                };
+            },
+            Self::Http2(stream) => stream.poll_data(cx),
+        }
+    }
+
+    pub(crate) fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http1(incoming) => incoming.is_end_stream(),
+            Self::Http2(stream) => stream.data.is_end_stream(),
+        }
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http1(incoming) => incoming.size_hint(),
+            Self::Http2(stream) => match stream.length {
+                Some(length) => SizeHint::with_exact(length),
+                None if stream.data.is_end_stream() => SizeHint::with_exact(0),
+                None => SizeHint::default(),
+            },
+        }
+    }
+}
+
+impl StreamBody {
+    pub(crate) fn new(data: RecvStream, length: Option<u64>, wanted: Option<Rc<Notify>>) -> Self {
+        Self {
+            data,
+            length,
+            wanted,
+        }
+    }
+
+    /// The client may send as much again as is taken here, and no more: that bounds what is held of a body that its
+    /// member takes slowly.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
+        if let Some(wanted) = self.wanted.take() {
+            wanted.notify_one();
+        }
+        self.data.poll_data(cx).map(|next| {
+            next.map(|data| {
+                let data = data.map_err(|error| stream_fault(&error))?;
+                // A stream that is over by now gives nothing back; its end is told by the next poll.
+                let _ = self.data.flow_control().release_capacity(data.len());
+                if let Some(length) = &mut self.length {
+                    *length = length.saturating_sub(data.len() as u64);
+                }
+                Ok(data)
+            })
+        })
+    }
+}
+
+/// hyper reports bad framing as an input error of its decoder, and the end of the connection as what it was.
+fn fault_of(error: &hyper::Error) -> BodyFault {
+    let source =
+        std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+    match source.map(io::Error::kind) {
+        Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => BodyFault::Broken,
+        _ => BodyFault::Gone,
+    }
+}
+
+/// What h2 ends a stream for by itself is the client's bad framing: more or fewer bytes than the head says.
+fn stream_fault(error: &h2::Error) -> BodyFault {
+    if error.is_library() && !error.is_io() {
+        BodyFault::Broken
+    } else {
+        BodyFault::Gone
+    }
+}

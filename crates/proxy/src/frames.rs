@@ -1,0 +1,199 @@
+//! The frames that h2 sends by itself: a head that it refuses never becomes a request, and must leave a record all the
+//! same.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::connection::Conn;
+
+/// How h2 refused a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It was malformed: the stream was reset.
+    Malformed,
+    /// It was too large: the stream was answered with 431.
+    Large,
+}
+
+/// A transport that sees the frames written to it.
+pub(crate) struct Seen<T> {
+    inner: T,
+    conn: Rc<Conn>,
+    outgoing: Outgoing,
+}
+
+impl<T> Seen<T> {
+    pub(crate) fn new(inner: T, conn: &Rc<Conn>) -> Self {
+        Self {
+            inner,
+            conn: Rc::clone(conn),
+            outgoing: Outgoing::default(),
+        }
+    }
+
+    fn wrote(&mut self, bytes: &[u8]) {
+        let conn = &self.conn;
+        self.outgoing.read(bytes, |stream, refused| {
+            if let Some(streams) = &conn.streams {
+                streams.refuse(stream, refused);
+            }
+        });
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Seen<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buffer)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Seen<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(written)) = polled {
+            self.wrote(&bytes[..written]);
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, slices);
+        if let Poll::Ready(Ok(written)) = polled {
+            let mut left = written;
+            for slice in slices {
+                let length = slice.len().min(left);
+                self.wrote(&slice[..length]);
+                left -= length;
+            }
+        }
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+/// Where we are in what is written: nine bytes of each frame's head, four of the code in a reset, the rest is passed by.
+#[derive(Default)]
+struct Outgoing {
+    head: [u8; HEAD_BYTES + CODE_BYTES],
+    filled: usize,
+    passing: usize,
+}
+
+const HEAD_BYTES: usize = 9;
+const CODE_BYTES: usize = 4;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const PROTOCOL_ERROR: u32 = 1;
+
+impl Outgoing {
+    fn read(&mut self, mut bytes: &[u8], mut found: impl FnMut(u32, Refused)) {
+        while !bytes.is_empty() {
+            let passed = self.passing.min(bytes.len());
+            self.passing -= passed;
+            bytes = &bytes[passed..];
+            let wanted = self.wanted();
+            let taken = (wanted - self.filled).min(bytes.len());
+            if self.passing > 0 || taken == 0 {
+                continue;
+            }
+            self.head[self.filled..self.filled + taken].copy_from_slice(&bytes[..taken]);
+            self.filled += taken;
+            bytes = &bytes[taken..];
+            if self.filled == self.wanted() {
+                self.filled = 0;
+                let [_, _, _, kind, ..] = self.head;
+                let stream = number(&self.head[5..9]) & 0x7fff_ffff;
+                match kind {
+                    RST_STREAM => {
+                        if number(&self.head[HEAD_BYTES..]) == PROTOCOL_ERROR {
+                            found(stream, Refused::Malformed);
+                        }
+                    }
+                    kind => {
+                        self.passing = number(&self.head[..3]) as usize;
+                        if kind == HEADERS {
+                            found(stream, Refused::Large);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// How much of a frame is looked at.
+    fn wanted(&self) -> usize {
+        if self.filled >= HEAD_BYTES && self.head[3] == RST_STREAM {
+            HEAD_BYTES + CODE_BYTES
+        } else {
+            HEAD_BYTES
+        }
+    }
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    bytes
+        .iter()
+        .fold(0, |number, byte| number << 8 | u32::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_seen_however_they_are_cut() {
+        let frames = [
+            &[0, 0, 2, HEADERS, 4, 0, 0, 0, 1, 7, 7][..],
+            &[0, 0, 3, 0, 1, 0, 0, 0, 1, 1, 3, 3],
+            &[0, 0, 4, RST_STREAM, 0, 0, 0, 0, 3, 0, 0, 0, 1],
+            &[0, 0, 4, RST_STREAM, 0, 0, 0, 0, 5, 0, 0, 0, 8],
+            &[0, 0, 0, 4, 1, 0, 0, 0, 0],
+            &[0, 0, 4, RST_STREAM, 0, 0, 0, 0, 7, 0, 0, 0, 1],
+        ]
+        .concat();
+        for piece in 1..=frames.len() {
+            let (mut outgoing, mut found) = (Outgoing::default(), Vec::new());
+            for bytes in frames.chunks(piece) {
+                outgoing.read(bytes, |stream, refused| found.push((stream, refused)));
+            }
+            assert_eq!(
+                found,
+                [
+                    (1, Refused::Large),
+                    (3, Refused::Malformed),
+                    (7, Refused::Malformed)
+                ],
+                "in pieces of {piece}"
+            );
+        }
+    }
+}

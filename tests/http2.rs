@@ -1,0 +1,566 @@
+//! HTTP/2 in front: agreed on in the handshake, the same promises, and what its frames alone can do.
+
+use testkit::{
+    Connection, Credential, Protocol, Reply, StandIn,
+    http2::{Outcome, flag, kind},
+};
+
+use crate::support::{Estate, LIMIT, assert_refused, assert_told};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const FILE: &str = "/puppet/v3/file_content/modules/m/f?environment=production";
+
+/// Error codes (RFC 9113, 7).
+const NO_ERROR: u32 = 0;
+const PROTOCOL_ERROR: u32 = 1;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+fn connect(estate: &Estate, agent: &Credential) -> Connection {
+    let client = estate.client(agent).protocol(Protocol::Http2);
+    client.connect().expect("connects")
+}
+
+/// The fields of a GET, to be changed.
+fn get(path: &str) -> Vec<(String, String)> {
+    [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", "puppet"),
+        (":path", path),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .to_vec()
+}
+
+#[test]
+fn http2_is_spoken_to_whoever_asks_for_it_and_to_nobody_where_it_is_off() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let answer = estate.client(&agent).protocol(Protocol::Http2).get(CATALOG);
+    assert_eq!((answer.status, answer.version.as_str()), (200, "HTTP/2"));
+    let request = estate.only_request();
+    assert_told(&request, "SUCCESS", Some("CN=web01"));
+    let host = request.only("host").to_owned();
+    assert!(host.starts_with("puppet:"), "{host}");
+    assert!(
+        request
+            .raw_text()
+            .starts_with(&format!("GET {CATALOG} HTTP/1.1\r\n"))
+    );
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 200);
+    assert_eq!(record["http_version"], "HTTP/2");
+    let plain = estate.client(&agent).protocol(Protocol::Http1).get(CATALOG);
+    assert_eq!((plain.status, plain.version.as_str()), (200, "HTTP/1.1"));
+}
+
+#[test]
+fn many_requests_share_a_connection_and_each_has_its_own_answer() {
+    let estate = Estate::start();
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    for member in &estate.compilers {
+        member.answer(|request| Some(Reply::status(200).body(request.target.as_bytes())));
+    }
+    let targets: Vec<_> = (0..50)
+        .map(|n| format!("/puppet/v3/file_content/modules/m/{n}?environment=production"))
+        .collect();
+    for target in &targets {
+        connection.send("GET", target, &[], b"").expect("sends");
+    }
+    for target in &targets {
+        assert_eq!(
+            connection.read_response().expect("an answer").text(),
+            *target
+        );
+    }
+}
+
+#[test]
+fn bodies_go_both_ways_and_a_length_that_is_a_lie_ends_the_stream() {
+    let estate = Estate::start();
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let report = "/puppet/v3/report/web01?environment=production";
+    let body = vec![b'x'; 300_000];
+    let answer = connection.request("PUT", report, &[], &body);
+    assert_eq!(answer.status, 200);
+    assert_eq!(estate.only_request().body.length, 300_000);
+    estate.forget();
+    connection
+        .send_chunked("PUT", report, &[], &[b"ab", b"cd"])
+        .expect("sends");
+    assert_eq!(connection.read_response().expect("an answer").status, 200);
+    let request = estate.only_request();
+    assert_eq!(request.text(), "abcd");
+    assert_eq!(request.only("content-length"), "4", "all of it had come");
+    for (said, sent) in [("5", &b"abc"[..]), ("2", b"abc")] {
+        estate.forget();
+        let mut fields = get(report);
+        fields[0].1 = "PUT".to_owned();
+        fields.push(("content-length".to_owned(), said.to_owned()));
+        let stream = connection.open(&fields, false).expect("opens");
+        connection
+            .send_frame(kind::DATA, flag::END_STREAM, stream, sent)
+            .expect("sends");
+        assert_eq!(connection.outcome(stream), Outcome::Reset(PROTOCOL_ERROR));
+    }
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "body-broken");
+    assert_eq!(record["http_version"], "HTTP/2");
+    assert_eq!(connection.get(CATALOG).status, 200);
+}
+
+#[test]
+fn what_http2_calls_malformed_is_refused_before_a_member_is_asked() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let with = |name: &str, value: &str| {
+        let mut fields = get(FILE);
+        fields.push((name.to_owned(), value.to_owned()));
+        fields
+    };
+    let replaced = |index: usize, value: &str| {
+        let mut fields = get(FILE);
+        fields[index].1 = value.to_owned();
+        fields
+    };
+    let without = |index: usize| {
+        let mut fields = get(FILE);
+        fields.remove(index);
+        fields
+    };
+    let doubled = |index: usize| {
+        let mut fields = get(FILE);
+        fields.push(fields[index].clone());
+        fields.rotate_right(1);
+        fields
+    };
+    let late = {
+        let mut fields = with("x-first", "1");
+        fields.rotate_right(1);
+        fields
+    };
+    for (what, fields) in [
+        ("transfer-encoding", with("transfer-encoding", "chunked")),
+        ("connection", with("connection", "close")),
+        ("connection naming", with("connection", "x-client-verify")),
+        ("keep-alive", with("keep-alive", "5")),
+        ("proxy-connection", with("proxy-connection", "close")),
+        ("upgrade", with("upgrade", "websocket")),
+        ("te", with("te", "gzip")),
+        ("upper case", with("X-Client-Verify", "SUCCESS")),
+        (
+            "a line's end in a value",
+            with("x-a", "1\r\nx-client-verify: SUCCESS"),
+        ),
+        ("NUL in a value", with("x-a", "1\0")),
+        ("a line's end in a name", with("x-a: 1\r\nx-b", "1")),
+        ("space in a name", with("x a", "1")),
+        ("white space before a value", with("x-a", " 1")),
+        ("white space after a value", with("x-a", "1\t")),
+        ("another host", with("host", "other")),
+        ("user in the authority", replaced(2, "user@puppet")),
+        ("empty authority", replaced(2, "")),
+        (
+            "space in the path",
+            replaced(3, "/puppet/v3/x HTTP/1.1\r\nX: y"),
+        ),
+        ("line's end in the path", replaced(3, "/puppet/v3/x\r\n")),
+        ("no path", without(3)),
+        ("empty path", replaced(3, "")),
+        ("a path without a slash", replaced(3, "puppet/v3/x")),
+        (
+            "an absolute URL as path",
+            replaced(3, "https://puppet/puppet/v3/x"),
+        ),
+        ("no method", without(0)),
+        ("no scheme", without(1)),
+        ("no authority", without(2)),
+        ("another scheme", replaced(1, "ftp")),
+        ("method twice", doubled(0)),
+        ("path twice", doubled(3)),
+        ("a pseudo field that is none", with(":verify", "SUCCESS")),
+        ("an answer's pseudo field", with(":status", "200")),
+        ("a pseudo field after the others", late),
+        (
+            "two lengths",
+            [
+                with("content-length", "0"),
+                vec![("content-length".to_owned(), "5".to_owned())],
+            ]
+            .concat(),
+        ),
+        ("a length that is none", with("content-length", "+0")),
+        ("a method with a space", replaced(0, "GET /x")),
+    ] {
+        let mut connection = connect(&estate, &agent);
+        let stream = connection.open(&fields, true).expect("opens");
+        let outcome = connection.outcome(stream);
+        assert!(
+            matches!(
+                outcome,
+                Outcome::Answered(400) | Outcome::Reset(PROTOCOL_ERROR) | Outcome::GoneAway(_)
+            ),
+            "{what}: {outcome:?}"
+        );
+    }
+    assert_eq!(estate.far_end().len(), 0, "{:#?}", estate.far_end());
+}
+
+#[test]
+fn a_head_that_http2_refuses_leaves_a_record_too() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("head_max = \"16KiB\""))
+        .start();
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let mut malformed = get(FILE);
+    malformed.push(("connection".to_owned(), "close".to_owned()));
+    let stream = connection.open(&malformed, true).expect("opens");
+    assert_eq!(connection.outcome(stream), Outcome::Reset(PROTOCOL_ERROR));
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "bad-head");
+    assert_eq!(
+        (&record["status"], &record["certname"]),
+        (&400.into(), &"web01".into())
+    );
+    assert_eq!(record["http_version"], "HTTP/2");
+    // Larger than head_max, and larger than is told with a text.
+    for (bytes, text) in [(17_000, true), (40_000, false)] {
+        let large = "x".repeat(bytes);
+        let answer = connection.request("GET", FILE, &[("x-large", &large)], b"");
+        assert_eq!(answer.status, 431, "{bytes}");
+        assert_eq!(
+            answer.text().contains("head_max"),
+            text,
+            "{bytes}: {answer:?}"
+        );
+    }
+    let many: Vec<_> = (0..101).map(|n| (format!("x-{n}"), "1")).collect();
+    let many: Vec<_> = many
+        .iter()
+        .map(|(name, value)| (name.as_str(), *value))
+        .collect();
+    assert_refused(
+        &connection.request("GET", FILE, &many, b""),
+        431,
+        &["100 fields"],
+    );
+    let labels = [("limit", "head")];
+    estate
+        .proxy
+        .wait_for_metric("proscenium_limits_hit_total", &labels, 3.0);
+    assert_eq!(estate.far_end().len(), 0);
+    assert_eq!(connection.get(CATALOG).status, 200);
+}
+
+#[test]
+fn cookies_are_one_line_and_trailers_and_connection_fields_stay_where_they_are() {
+    let estate = Estate::start();
+    for member in &estate.compilers {
+        member.answer(|_| {
+            let reply = Reply::status(200)
+                .header("Connection", "x-mine")
+                .header("X-Mine", "1")
+                .header("Keep-Alive", "timeout=5")
+                .header("Upgrade", "h2c")
+                .chunked(&[b"hello"])
+                .trailer("X-Client-DN", "CN=x");
+            Some(reply)
+        });
+    }
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let mut fields = get(FILE);
+    fields[0].1 = "PUT".to_owned();
+    for (name, value) in [
+        ("cookie", "a=1"),
+        ("cookie", "b=2"),
+        ("te", "trailers"),
+        ("cookie", "c=3"),
+    ] {
+        fields.push((name.to_owned(), value.to_owned()));
+    }
+    fields[3].1 = "/puppet/v3/report/web01?environment=production".to_owned();
+    let stream = connection.open(&fields, false).expect("opens");
+    connection
+        .send_frame(kind::DATA, 0, stream, b"body")
+        .expect("sends");
+    let trailers = [0, 15]
+        .iter()
+        .chain(b"x-client-verify")
+        .chain(&[7])
+        .chain(b"SUCCESS");
+    let trailers: Vec<u8> = trailers.copied().collect();
+    let flags = flag::END_HEADERS | flag::END_STREAM;
+    connection
+        .send_frame(kind::HEADERS, flags, stream, &trailers)
+        .expect("sends");
+    let answer = connection.read_response().expect("an answer");
+    assert_eq!((answer.status, answer.text().as_str()), (200, "hello"));
+    assert!(answer.body.trailers.0.is_empty(), "{answer:?}");
+    assert!(answer.headers.get("x-mine").is_none(), "{answer:?}");
+    let request = estate.only_request();
+    assert_eq!(request.only("cookie"), "a=1; b=2; c=3");
+    assert_eq!(request.text(), "body");
+    assert_told(&request, "SUCCESS", Some("CN=web01"));
+    assert!(request.headers.get("te").is_none() && request.body.trailers.0.is_empty());
+}
+
+#[test]
+fn an_early_answer_ends_its_stream_and_the_connection_goes_on() {
+    let estate = Estate::start();
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let head = connection.head("PUT", "/puppet/v3/report/other", &[], Some(1 << 20));
+    connection.send_raw(&head).expect("sends");
+    let refused = connection.read_response().expect("an early answer");
+    assert_eq!((refused.status, refused.says_close()), (403, false));
+    connection
+        .send_raw(&vec![b'x'; 1 << 20])
+        .expect("what is sent is dropped");
+    assert_eq!(connection.get(CATALOG).status, 200);
+    let hit = |limit| {
+        let labels = [("limit", limit)];
+        estate
+            .proxy
+            .metrics()
+            .sum("proscenium_limits_hit_total", &labels)
+    };
+    assert_eq!(hit("discard"), 0.0, "there is nothing to read and drop");
+}
+
+#[test]
+fn connect_and_extended_connect_are_refused() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let fields = [(":method", "CONNECT"), (":authority", "puppet:8140")];
+    let mut connection = connect(&estate, &agent);
+    let stream = connection.open(&fields, false).expect("opens");
+    assert_eq!(connection.outcome(stream), Outcome::Answered(400));
+    let mut extended = get("/chat");
+    extended[0].1 = "CONNECT".to_owned();
+    extended.insert(1, (":protocol".to_owned(), "websocket".to_owned()));
+    let mut connection = connect(&estate, &agent);
+    let stream = connection.open(&extended, false).expect("opens");
+    let outcome = connection.outcome(stream);
+    assert!(
+        matches!(
+            outcome,
+            Outcome::Reset(PROTOCOL_ERROR) | Outcome::Answered(400..=499)
+        ),
+        "{outcome:?}"
+    );
+    assert_eq!(estate.far_end().len(), 0);
+}
+
+#[test]
+fn streams_busy_at_a_swap_are_answered_and_the_next_is_told_why_it_is_the_last() {
+    let estate = Estate::start();
+    let bad = estate.ca.agent("web01");
+    let mut connection = connect(&estate, &bad);
+    estate.compilers.iter().for_each(StandIn::hold);
+    for _ in 0..3 {
+        connection.send("GET", CATALOG, &[], b"").expect("sends");
+    }
+    let asked = testkit::wait_until(LIMIT, || (estate.far_end().len() == 3).then_some(()));
+    assert!(asked.is_some());
+    estate.ca.revoke(&bad);
+    estate.proxy.swap_crl();
+    estate.proxy.metrics();
+    // A stream is in flight: the connection hears of the swap with the next.
+    connection.send("GET", FILE, &[], b"").expect("sends");
+    let refused = connection.outcome(7);
+    assert_eq!(refused, Outcome::Answered(403));
+    estate.compilers.iter().for_each(StandIn::release);
+    for _ in 0..3 {
+        assert_eq!(connection.read_response().expect("an answer").status, 200);
+    }
+    assert!(connection.is_last());
+    assert!(connection.is_closed_within(LIMIT));
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 403);
+    assert_eq!(record["verdict"], "FAILED:revoked");
+}
+
+#[test]
+fn a_draining_proxy_says_goodbye_and_answers_what_it_has() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.top("drain_grace = \"20s\""))
+        .start();
+    let mut idle = connect(&estate, &estate.ca.agent("web02"));
+    let mut busy = connect(&estate, &estate.ca.agent("web01"));
+    idle.settle().expect("it is open");
+    estate.compilers.iter().for_each(StandIn::hold);
+    busy.send("GET", CATALOG, &[], b"").expect("sends");
+    let asked = testkit::wait_until(LIMIT, || (estate.far_end().len() == 1).then_some(()));
+    assert!(asked.is_some());
+    estate.proxy.terminate();
+    assert!(idle.is_closed_within(LIMIT) && idle.is_last());
+    estate.compilers.iter().for_each(StandIn::release);
+    let answer = busy.read_response().expect("an answer");
+    assert_eq!((answer.status, answer.says_close()), (200, true));
+    assert!(busy.is_closed_within(LIMIT));
+    let ended = estate.proxy.wait_for_end(LIMIT);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+/// A client that never answers our pings and never closes.
+#[test]
+fn an_idle_connection_ends_though_its_client_only_pings() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("idle_timeout = \"5s\""))
+        .start();
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    assert_eq!(connection.get(CATALOG).status, 200);
+    let ended = testkit::wait_until(LIMIT, || {
+        let pinged = connection.send_frame(kind::PING, 0, 0, b"12345678");
+        (pinged.is_err() || connection.settle().is_err() || connection.is_last()).then_some(())
+    });
+    assert!(ended.is_some(), "pings are no requests");
+    let labels = [("limit", "idle_timeout")];
+    estate
+        .proxy
+        .wait_for_metric("proscenium_limits_hit_total", &labels, 1.0);
+}
+
+// CVE-2023-44487: rapid reset.
+
+#[test]
+fn cve_2023_44487_requests_taken_back_at_once_end_the_connection() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    estate.compilers.iter().for_each(StandIn::hold);
+    let mut connection = connect(&estate, &agent);
+    let cancel = 8_u32.to_be_bytes();
+    let mut sent = 0;
+    while sent < 10_000 {
+        let Ok(stream) = connection.open(&get(FILE), true) else {
+            break;
+        };
+        if connection
+            .send_frame(kind::RST_STREAM, 0, stream, &cancel)
+            .is_err()
+        {
+            break;
+        }
+        sent += 1;
+    }
+    let last = connection.reserve_stream();
+    assert_eq!(
+        connection.outcome(last),
+        Outcome::GoneAway(ENHANCE_YOUR_CALM)
+    );
+    estate.compilers.iter().for_each(StandIn::release);
+    let asked = estate.far_end().len();
+    assert!(asked < 200, "{asked} of {sent} reached a member");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+}
+
+#[test]
+fn cve_2023_44487_requests_taken_back_one_by_one_end_the_connection() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    estate.compilers.iter().for_each(StandIn::hold);
+    let mut connection = connect(&estate, &agent);
+    let cancel = 8_u32.to_be_bytes();
+    let mut sent = 0;
+    while sent < 1000 {
+        let Ok(stream) = connection.open(&get(FILE), true) else {
+            break;
+        };
+        let taken_back = connection
+            .settle()
+            .and_then(|()| connection.send_frame(kind::RST_STREAM, 0, stream, &cancel));
+        if taken_back.is_err() || connection.is_last() {
+            break;
+        }
+        sent += 1;
+    }
+    assert!((100..=150).contains(&sent), "{sent}");
+    let labels = [("limit", "resets")];
+    estate
+        .proxy
+        .wait_for_metric("proscenium_limits_hit_total", &labels, 1.0);
+    estate.compilers.iter().for_each(StandIn::release);
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+}
+
+// CVE-2024-27316: a head without an end.
+
+#[test]
+fn cve_2024_27316_a_flood_of_continuations_ends_the_connection() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let mut connection = connect(&estate, &agent);
+    let stream = connection.reserve_stream();
+    let before = estate.proxy.memory_peak_kib();
+    let _ = connection.send_frame(kind::HEADERS, flag::END_STREAM, stream, b"");
+    let mut field = vec![0, 1, b'x', 0x7f, 0x81, 0x7e];
+    field.extend(vec![b'v'; 127 + 1 + 126 * 128]);
+    let mut sent = 0;
+    while sent < 2000
+        && connection
+            .send_frame(kind::CONTINUATION, 0, stream, &field[..16_000])
+            .is_ok()
+    {
+        sent += 1;
+        if sent % 50 == 0 && connection.settle().is_err() {
+            break;
+        }
+        if connection.is_last() {
+            break;
+        }
+    }
+    let outcome = connection.outcome(stream);
+    assert!(
+        matches!(outcome, Outcome::GoneAway(code) if code != NO_ERROR),
+        "{outcome:?} after {sent}"
+    );
+    let grown = estate.proxy.memory_peak_kib() - before;
+    assert!(grown < 4096, "{grown} KiB");
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "bad-frames");
+    assert_eq!(record["http_version"], "HTTP/2");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+}
+
+// CVE-2019-9511, -9517: answers that nobody makes room for.
+
+#[test]
+fn cve_2019_9517_answers_that_the_client_makes_no_room_for_take_no_memory_and_end() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("write_timeout = \"1s\""))
+        .start();
+    for member in &estate.compilers {
+        member.answer(|request| {
+            let large = request.target.contains("large");
+            large.then(|| Reply::stream(64 << 20))
+        });
+    }
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    assert_eq!(connection.get(CATALOG).status, 200);
+    // No stream may send a byte (SETTINGS_INITIAL_WINDOW_SIZE = 0).
+    connection
+        .send_frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])
+        .expect("sends");
+    let before = estate.proxy.memory_peak_kib();
+    let target = "/puppet/v3/file_content/modules/large?environment=production";
+    let streams: Vec<_> = (0..50)
+        .map(|_| connection.open(&get(target), true).expect("opens"))
+        .collect();
+    for stream in streams {
+        assert_eq!(connection.outcome(stream), Outcome::Reset(8), "CANCEL");
+    }
+    let grown = estate.proxy.memory_peak_kib() - before;
+    assert!(grown < 50 * 1024, "{grown} KiB for 50 streams");
+    let labels = [("limit", "write_timeout")];
+    estate
+        .proxy
+        .wait_for_metric("proscenium_limits_hit_total", &labels, 50.0);
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "write-timeout");
+    assert_eq!(record["ended_by"], "proxy");
+}

@@ -1,0 +1,22 @@
+//! The end-to-end tests that speak to the front, once more, with clients that speak HTTP/2.
+//!
+//! What can be said in HTTP/1.1 alone says so (`http1_alone!`); its counterpart is in `http2.rs`.
+
+#![allow(clippy::disallowed_methods, reason = "tests work with files")]
+
+mod access_log;
+mod adversary;
+mod advisories;
+mod balancing;
+mod drain;
+mod exchange;
+mod identity;
+mod limits;
+mod metrics;
+mod reload;
+mod revocation;
+mod routes;
+mod support;
+
+/// What clients speak to the proxy under test.
+pub(crate) const SPOKEN: testkit::Protocol = testkit::Protocol::Http2;
