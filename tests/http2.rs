@@ -92,7 +92,6 @@ fn bodies_go_both_ways_and_a_length_that_is_a_lie_ends_the_stream() {
     assert_eq!(connection.read_response().expect("an answer").status, 200);
     let request = estate.only_request();
     assert_eq!(request.text(), "abcd");
-    assert_eq!(request.only("content-length"), "4", "all of it had come");
     for (said, sent) in [("5", &b"abc"[..]), ("2", b"abc")] {
         estate.forget();
         let mut fields = get(report);
