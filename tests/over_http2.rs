@@ -3,6 +3,7 @@
 //! What can be said in HTTP/1.1 alone says so (`http1_alone!`); its counterpart is in `http2.rs`.
 
 #![allow(clippy::disallowed_methods, reason = "tests work with files")]
+#![allow(dead_code, reason = "support serves modules that are not here")]
 
 mod access_log;
 mod adversary;
@@ -10,6 +11,7 @@ mod advisories;
 mod balancing;
 mod drain;
 mod exchange;
+mod header_forms;
 mod identity;
 mod limits;
 mod metrics;
