@@ -149,6 +149,33 @@ const MISTAKES: &[Mistake] = &[
         ],
     ),
     mistake(
+        "[admin]",
+        "[[routes]]\nname = \"near\"\npool = \"ca\"\nsource = [\"10.0.0.1/8\"]\n[admin]",
+        "\"10.0.0.1/8\"",
+        &[
+            "routes[0].source[0]: \"10.0.0.1/8\" has bits beyond its prefix; the network is 10.0.0.0/8",
+            "expected an IP address, or a network",
+        ],
+    ),
+    mistake(
+        "[\"127.0.0.1:2\"]",
+        "[{ address = \"127.0.0.1:2\", backup = true }]",
+        "[{ address = \"127.0.0.1:2\", backup = true }]",
+        &[
+            "pools.compilers.members: every member is a backup",
+            "expected at least one member that is none",
+        ],
+    ),
+    mistake(
+        "[\"127.0.0.1:2\"]",
+        "[\"127.0.0.1:2\"]\ncheck = { type = \"legacy\", port = 8080 }",
+        "8080",
+        &[
+            "pools.compilers.check.port: no check of this type goes to a port of its own",
+            "expected type = \"http\" or type = \"tcp\"",
+        ],
+    ),
+    mistake(
         "[trust]",
         "[listeners.others]\naddress = \"127.0.0.1:{port}\"\n[trust]",
         "\"127.0.0.1:{port}\"",
