@@ -186,7 +186,12 @@ impl Client {
     /// A client with an RSA key of 1024 bits, which signs by PKCS #1: in TLS 1.3 it can prove nothing.
     pub fn small(address: SocketAddr, bundle_pem: &str, credential: &Credential) -> Self {
         let mut client = Self::new(address, bundle_pem, None);
-        client.key = Some(small_key(credential));
+        // TLS 1.3 takes the second alone.
+        let schemes = &[
+            SignatureScheme::RSA_PKCS1_SHA256,
+            SignatureScheme::RSA_PSS_SHA256,
+        ];
+        client.key = Some(small_key(credential, schemes));
         client.configured()
     }
 
@@ -992,8 +997,11 @@ fn certified_key(credential: &Credential) -> Result<Arc<CertifiedKey>, rustls::E
 }
 
 /// The same over an RSA key of 1024 bits.
-pub(crate) fn small_key(credential: &Credential) -> Arc<CertifiedKey> {
-    let key = SmallRsa::new(&private_key(&credential.key_pem));
+pub(crate) fn small_key(
+    credential: &Credential,
+    schemes: &'static [SignatureScheme],
+) -> Arc<CertifiedKey> {
+    let key = SmallRsa::new(&private_key(&credential.key_pem), schemes);
     Arc::new(CertifiedKey::new(
         certificates(&credential.chain_pem()),
         Arc::new(key),

@@ -20,6 +20,8 @@ pub(crate) struct SmallRsa {
     exponent: Arc<Number>,
     /// What the lowest limb of the modulus gives -1 with.
     inverse: u64,
+    /// What it says that it can make.
+    schemes: &'static [SignatureScheme],
     scheme: SignatureScheme,
 }
 
@@ -30,11 +32,11 @@ const LIMBS: usize = 17;
 const BYTES: usize = 128;
 
 impl SmallRsa {
-    /// Reads a PKCS #1 key.
+    /// Reads a PKCS #1 key, for these schemes. What it makes is PKCS #1 with SHA-256, whatever they are.
     ///
     /// # Panics
     /// If it is none of 1024 bits.
-    pub(crate) fn new(key: &PrivateKeyDer<'_>) -> Self {
+    pub(crate) fn new(key: &PrivateKeyDer<'_>, schemes: &'static [SignatureScheme]) -> Self {
         let (_, sequence) = parse_ber_sequence(key.secret_der()).expect("a PKCS #1 key");
         let part = |index: usize| {
             let content = sequence[index].as_slice().expect("an INTEGER");
@@ -51,6 +53,7 @@ impl SmallRsa {
             modulus: Arc::new(modulus),
             exponent: Arc::new(part(3)),
             inverse: inverse.wrapping_neg(),
+            schemes,
             scheme: SignatureScheme::RSA_PKCS1_SHA256,
         }
     }
@@ -108,16 +111,12 @@ impl SmallRsa {
 
 impl SigningKey for SmallRsa {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        // TLS 1.3 takes the second alone. It is not what is made here: whoever verifies it calls it wrong.
-        let schemes = [
-            SignatureScheme::RSA_PKCS1_SHA256,
-            SignatureScheme::RSA_PSS_SHA256,
-        ];
-        let scheme = schemes
-            .into_iter()
-            .find(|scheme| offered.contains(scheme))?;
+        // The first that is offered, as OpenSSL does.
+        let scheme = offered
+            .iter()
+            .find(|scheme| self.schemes.contains(scheme))?;
         Some(Box::new(Self {
-            scheme,
+            scheme: *scheme,
             ..self.clone()
         }))
     }

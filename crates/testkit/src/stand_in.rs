@@ -18,7 +18,7 @@ use std::{
 };
 
 use rustls::{
-    RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+    RootCertStore, ServerConfig, ServerConnection, SignatureScheme, StreamOwned,
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
     sign::SingleCertAndKey,
     version::TLS12,
@@ -418,7 +418,9 @@ impl StandInBuilder {
 
     /// TLS 1.2 with an RSA key of 1024 bits, asking for no certificate.
     pub fn small_tls(mut self, credential: &Credential) -> Self {
-        let key = SingleCertAndKey::from((*small_key(credential)).clone());
+        // rustls as a server prefers PSS to what comes first in the hello.
+        let schemes = &[SignatureScheme::RSA_PKCS1_SHA256];
+        let key = SingleCertAndKey::from((*small_key(credential, schemes)).clone());
         let config = ServerConfig::builder_with_provider(crate::client::provider())
             .with_protocol_versions(&[&TLS12])
             .expect("the provider has TLS 1.2")
