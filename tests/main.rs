@@ -25,6 +25,7 @@ mod revocation;
 mod routes;
 mod support;
 mod tidy;
+mod tunnels;
 
 /// What clients speak to the proxy under test.
 pub(crate) const SPOKEN: testkit::Protocol = testkit::Protocol::Http1;

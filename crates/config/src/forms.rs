@@ -81,6 +81,10 @@ pub(crate) static METHOD: Form = Form {
     what: "a method in capitals, as \"GET\"",
     check: method,
 };
+pub(crate) static PROTOCOL: Form = Form {
+    what: "a protocol, as \"websocket\", with its version after a slash where it has one",
+    check: |text| routing::check_protocol(text).map_err(Fault::new),
+};
 pub(crate) static PATH_SEGMENTS: Form = Form {
     what: "a path that starts with `/`",
     check: path_condition,

@@ -213,6 +213,10 @@ settings! {
         /// Time without a byte of a body, in either direction. Bodies come from a disk or from memory: a minute of silence
         /// is a peer that has gone.
         "idle_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"60s\"");
+        /// Time without a byte in either direction of a tunnel, which is what a connection becomes after an upgrade.
+        /// Websockets are pinged every minute or two where they have to live; a quarter of an hour of silence is a peer that
+        /// has gone.
+        "tunnel_idle_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"15m\"");
         /// Time that an unused connection is kept. Jetty closes one after 30 s (`idle-timeout-milliseconds` in
         /// webserver.conf); ours has to be shorter, or requests are
         /// lost on connections that are just closing.
@@ -279,6 +283,8 @@ settings! {
         "first_byte_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Means("that of `[upstream]`");
         /// As in `[upstream]`.
         "idle_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Means("that of `[upstream]`");
+        /// As in `[upstream]`.
+        "tunnel_idle_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Means("that of `[upstream]`");
         /// As in `[upstream]`.
         "keepalive": Shape::Duration { min: seconds(0), max: DAY }, Means("that of `[upstream]`");
         /// As in `[upstream]`.
@@ -379,6 +385,11 @@ settings! {
         /// Ignore the classes of endpoints: for members that are no Puppet servers. A Puppet server behind such a route is
         /// open to all whom the route admits.
         "unguarded": Shape::Switch, Value("false");
+        /// Protocols that a request may switch to (RFC 9110, 7.8), as `["websocket"]`: after the member's 101 the
+        /// connection is a tunnel, and what is said in it is neither read nor judged. Others that a client asks for are
+        /// not passed on; versions of HTTP and TLS cannot be named. Endpoints of a Puppet server never switch, unless the
+        /// route is `unguarded`.
+        "upgrade": Shape::Texts(&forms::PROTOCOL), Value("[]");
         /// Largest request body; more is answered 413.
         "body_max": Shape::Size { min: 0, max: 1 << 40 }, Means("16 KiB on enrolment, else none");
     }

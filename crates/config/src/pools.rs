@@ -144,6 +144,9 @@ fn overridden(section: &Section<'_>, above: &Settings) -> Settings {
         idle_timeout: section
             .duration("idle_timeout")
             .unwrap_or(above.idle_timeout),
+        tunnel_idle_timeout: section
+            .duration("tunnel_idle_timeout")
+            .unwrap_or(above.tunnel_idle_timeout),
         keepalive: section.duration("keepalive").unwrap_or(above.keepalive),
         connections_max: section
             .count("connections_max")

@@ -86,6 +86,7 @@ fn route(section: &Section<'_>) -> Option<RouteSettings> {
             .filter_map(|word| word.parse().ok())
             .collect(),
         unguarded: section.switch("unguarded"),
+        upgrade: section.texts("upgrade"),
         body_bytes_max: section.size("body_max"),
     })
 }

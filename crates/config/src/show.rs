@@ -167,6 +167,10 @@ impl Config {
                 "idle_timeout",
                 Some(text(&show_duration(settings.idle_timeout))),
             ),
+            (
+                "tunnel_idle_timeout",
+                Some(text(&show_duration(settings.tunnel_idle_timeout))),
+            ),
             ("keepalive", Some(text(&show_duration(settings.keepalive)))),
             (
                 "connections_max",
@@ -218,6 +222,7 @@ impl Config {
                 ("allow", list(&route.allow)),
                 ("classes", Some(texts(&classes))),
                 ("unguarded", Some(route.unguarded.to_string())),
+                ("upgrade", Some(texts(&route.upgrade))),
                 (
                     "body_max",
                     route.body_bytes_max.map(|bytes| text(&show_size(bytes))),
@@ -308,6 +313,10 @@ fn show_pool(config: &PoolConfig, whole: &Config, printer: &mut Printer) {
         (
             "idle_timeout",
             duration(settings.idle_timeout, above.idle_timeout),
+        ),
+        (
+            "tunnel_idle_timeout",
+            duration(settings.tunnel_idle_timeout, above.tunnel_idle_timeout),
         ),
         ("keepalive", duration(settings.keepalive, above.keepalive)),
         (

@@ -42,6 +42,11 @@ impl Judgement {
             .is_none_or(|chain| now <= chain.good_until);
         self.generation == generation && in_time
     }
+
+    /// The last second for which the verdict holds without asking again; none where no time ends it.
+    pub fn good_until(&self) -> Option<UnixTime> {
+        self.chain.as_ref().map(|chain| chain.good_until)
+    }
 }
 
 /// A path that was verified, as far as it is needed to verify it again.

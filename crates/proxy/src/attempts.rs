@@ -13,7 +13,7 @@ use balancing::{
 };
 use http::{
     HeaderName, HeaderValue, Method, Uri,
-    header::{HOST, TRANSFER_ENCODING},
+    header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE},
     response,
 };
 use listener::Standing;
@@ -30,6 +30,7 @@ use crate::{
     record::Exchanged,
     respond,
     settings::HostRule,
+    upgrade::Upgrade,
     worker::{RequestId, Worker},
 };
 
@@ -52,6 +53,8 @@ pub(crate) struct Outgoing<'a> {
     /// The same, for a further attempt.
     pub(crate) scrubbed: &'a Scrubbed,
     pub(crate) request_id: &'a RequestId,
+    /// What it asks to switch to, as far as the route allows it.
+    pub(crate) upgrade: Option<&'a Upgrade>,
 }
 
 impl Attempts<'_> {
@@ -89,7 +92,9 @@ impl Attempts<'_> {
                 metrics: &self.pool.metrics,
                 result: Cell::new(AttemptResult::Abandoned),
             };
-            let how = (attempts > 1, now);
+            // A tunnel takes its connection away for good: a kept one, which may be closing, is not worth the risk.
+            let fresh = attempts > 1 || self.request.upgrade.is_some();
+            let how = (fresh, now);
             match self.attempt(&lease, &exchanged.upload, how).await {
                 Ok(exchange) => {
                     if let Some(change) = lease.member().answered() {
@@ -112,6 +117,7 @@ impl Attempts<'_> {
                         &exchange.head,
                         self.plan.endpoint.class,
                         self.plan.route.unguarded,
+                        self.request.upgrade,
                         &member,
                     )?;
                     exchanged.lease = Some(lease);
@@ -122,7 +128,7 @@ impl Attempts<'_> {
                     let progress = Progress {
                         attempts,
                         response_started: matches!(error, ProxyError::Broken { begun: true, .. }),
-                        safe: self.plan.retry == RetryClass::Safe,
+                        safe: self.is_safe(),
                         body_replayable: exchanged.upload.replayable(),
                         single_member: self.plan.endpoint.ca_write && !self.pool.pool.has_backup(),
                         late: matches!(
@@ -145,13 +151,17 @@ impl Attempts<'_> {
         }
     }
 
+    /// Whether a member may be asked twice. What asks for an upgrade may have opened a tunnel at the first.
+    fn is_safe(&self) -> bool {
+        self.plan.retry == RetryClass::Safe && self.request.upgrade.is_none()
+    }
+
     /// A member that is starting or stopping says so and has done nothing: what is safe may go to another. Agents of
     /// Puppet 7 cannot be sent away to come again: they close the connection, wait, and then fail to read the answer
     /// they had (docs/decisions/starting-server-404.md).
     fn may_ask_another(&self, head: &response::Parts) -> bool {
         let class = self.plan.endpoint.class;
-        self.plan.retry == RetryClass::Safe
-            && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
+        self.is_safe() && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
     }
 
     /// The CA's writes go to one member, or to a backup while that one is down; a filebucket's checksum leads to one; the
@@ -212,6 +222,10 @@ impl Attempts<'_> {
         tell_of_connection(&mut scrubbed, self.conn, request.request_id, upload);
         if self.pool.rules.host == HostRule::Member || !scrubbed.headers().contains_key(HOST) {
             scrubbed.set(HOST, connector.host.clone());
+        }
+        if let Some(upgrade) = request.upgrade {
+            scrubbed.set(CONNECTION, HeaderValue::from_static("upgrade"));
+            scrubbed.set(UPGRADE, upgrade.field());
         }
         let with_certificate = self.plan.with_certificate_class && self.pool.rules.forward_cert;
         let stamped = scrubbed.stamp(

@@ -182,6 +182,11 @@ impl Upload {
         !self.polled.get() || (self.finished.get().is_some() && self.bytes.get() == 0)
     }
 
+    /// Counts what a client sent after its request had become a tunnel.
+    pub(crate) fn tunnelled(&self, bytes: u64) {
+        self.bytes.set(bytes);
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.get()
     }
@@ -321,6 +326,14 @@ enum Source {
 impl ResponseBody {
     pub(crate) fn local(text: Bytes, exchanged: Box<Exchanged>) -> Self {
         Self::new(Source::Local((!text.is_empty()).then_some(text)), exchanged)
+    }
+
+    /// None at all, behind a 101: the exchange goes on as a tunnel.
+    pub(crate) fn none() -> Self {
+        Self {
+            source: Source::Local(None),
+            exchanged: None,
+        }
     }
 
     pub(crate) fn member(incoming: Incoming, idle: Duration, exchanged: Box<Exchanged>) -> Self {

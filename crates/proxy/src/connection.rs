@@ -8,12 +8,13 @@ use std::{
 };
 
 use http::HeaderValue;
+use hyper::upgrade::OnUpgrade;
 use listener::{Activity, Connection, Downstream, OnInvalid, Permit, Settings, Stage, Standing};
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 use telemetry::{ListenerMetrics, TlsFacts};
 
-use crate::{first_byte::Alarm, http2::Streams};
+use crate::{first_byte::Alarm, http2::Streams, tunnel::Opening};
 
 /// One connection; its requests come one after the other, or as streams, on one thread.
 #[derive(Debug)]
@@ -36,6 +37,10 @@ pub(crate) struct Conn {
     pub(crate) alarm: Alarm,
     /// Its requests, where several come at once (HTTP/2).
     pub(crate) streams: Option<Streams>,
+    /// Set where a request asked for an upgrade: the transport, once HTTP has ended on it.
+    pub(crate) upgrade: RefCell<Option<OnUpgrade>>,
+    /// A tunnel that begins where HTTP ends. To be taken then in any case: it holds this connection.
+    pub(crate) opening: RefCell<Option<Box<Opening>>>,
     _permit: Permit,
 }
 
@@ -85,6 +90,8 @@ impl Conn {
             closing: Cell::new(false),
             broken_off: Cell::new(None),
             alarm: Alarm::default(),
+            upgrade: RefCell::default(),
+            opening: RefCell::default(),
             _permit: permit,
         };
         (conn, io)

@@ -3,6 +3,7 @@
 use std::{cell::RefCell, rc::Rc, time::Instant};
 
 use http::{Request, Response, StatusCode, request};
+use hyper::upgrade::OnUpgrade;
 use identity::ClientIdentity;
 use listener::{Stage, Standing};
 use routing::{CanonicalPath, Class, Decision, Plan, Question, RouteRefusal};
@@ -19,6 +20,8 @@ use crate::{
     record::Exchanged,
     respond,
     sanitize::{Insane, Sane, host_of, is_server_wide, sanitize},
+    tunnel,
+    upgrade::Upgrade,
     worker::{RequestId, Worker},
 };
 
@@ -49,10 +52,14 @@ pub(crate) async fn handle(
     )
     .await
     {
-        Ok(exchange) => {
+        Ok((exchange, pool)) => {
             let Exchange {
                 head, body, lent, ..
             } = exchange;
+            if head.status == StatusCode::SWITCHING_PROTOCOLS {
+                let to = (&*generation, pool);
+                return Box::pin(tunnel::open(&worker, &conn, to, head, lent, exchanged)).await;
+            }
             exchanged.lent = Some(lent);
             let idle = exchanged.idle_timeout();
             let close = exchanged.is_last();
@@ -88,18 +95,23 @@ pub(crate) fn give_up(
 }
 
 /// Sanitize, route, authorise, and try members until one answers.
-async fn pass(
+async fn pass<'g>(
     worker: &Rc<Worker>,
     conn: &Rc<Conn>,
-    generation: &Generation,
+    generation: &'g Generation,
     standing: &Standing,
-    head: request::Parts,
+    mut head: request::Parts,
     request_id: &RequestId,
     exchanged: &mut Exchanged,
-) -> Result<Exchange<RequestBody>, ProxyError> {
+) -> Result<(Exchange<RequestBody>, &'g PoolRuntime), ProxyError> {
     if let Some(streams) = &conn.streams {
         http2::check_head(&head, streams).map_err(ProxyError::Insane)?;
     }
+    // hyper marks the requests that have an `Upgrade` field, so that others need not be searched for one.
+    let upgrade = head.extensions.remove::<OnUpgrade>().and_then(|marked| {
+        *conn.upgrade.borrow_mut() = Some(marked);
+        Upgrade::asked_by(&mut head, exchanged.upload.finished().is_none())
+    });
     if is_server_wide(&head) {
         return Err(refused_anywhere(standing).unwrap_or(ProxyError::ServerWide));
     }
@@ -138,12 +150,14 @@ async fn pass(
     let upload = Rc::clone(&exchanged.upload);
     admit_body(&upload, &plan, pool)?;
     upload.peek().await.map_err(ProxyError::Body)?;
+    let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
     let request = Outgoing {
         method: &method,
         target: &target,
         first: RefCell::new(Some(first)),
         scrubbed: &scrubbed,
         request_id,
+        upgrade: upgrade.as_ref(),
     };
     let attempts = Attempts {
         worker,
@@ -153,9 +167,10 @@ async fn pass(
         standing,
         request,
     };
-    attempts
+    let exchange = attempts
         .run(generation.settings.attempts_max, exchanged)
-        .await
+        .await?;
+    Ok((exchange, pool))
 }
 
 /// What a refused client is told where no route is asked.

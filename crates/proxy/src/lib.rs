@@ -6,6 +6,7 @@ mod attempts;
 mod body;
 mod client_body;
 mod connection;
+mod copying;
 mod date;
 mod error;
 mod exchange;
@@ -19,6 +20,8 @@ mod respond;
 mod sanitize;
 mod serve;
 pub mod settings;
+mod tunnel;
+mod upgrade;
 mod worker;
 
 pub use body::{BodyFault, RequestBody};

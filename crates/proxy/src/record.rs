@@ -42,6 +42,8 @@ pub(crate) enum EndedBy {
     Member,
     /// The member's body stood still for too long.
     MemberIdle,
+    /// This side closed the tunnel, in good order.
+    Closed(telemetry::EndedBy),
     /// We broke off, for this reason.
     Us(&'static str),
 }
@@ -59,6 +61,8 @@ pub(crate) struct Exchanged {
     metrics: Option<RequestMetrics>,
     method: Method,
     last: bool,
+    /// It goes on as a tunnel: its request is counted already.
+    tunnel: bool,
     idle_timeout: Duration,
     pub(crate) upload: Rc<Upload>,
     pub(crate) lease: Option<Lease>,
@@ -99,6 +103,7 @@ impl Exchanged {
             metrics: None,
             method: head.method.clone(),
             last: false,
+            tunnel: false,
             idle_timeout: Duration::from_secs(60),
             upload: Upload::new(body, head.headers.contains_key(EXPECT), began),
             lease: None,
@@ -192,6 +197,40 @@ impl Exchanged {
         let record = &mut self.record;
         record.status = Some(status.as_u16());
         record.times.first_byte = Some(took);
+    }
+
+    /// The member of the last attempt.
+    pub(crate) fn member(&self) -> Arc<str> {
+        let member = self.record.member.clone();
+        member.unwrap_or_else(|| Arc::from("-"))
+    }
+
+    /// Notes that a tunnel has opened. Its request counts as answered now: how long a tunnel stands says nothing of how
+    /// long requests take.
+    pub(crate) fn tunnelled(&mut self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.finished(
+                StatusCode::SWITCHING_PROTOCOLS.as_u16(),
+                self.began.elapsed(),
+            );
+        }
+        self.tunnel = true;
+    }
+
+    /// Lets go of the generation that it began under: a tunnel may stand for days.
+    pub(crate) fn outlive(&mut self, generation: Arc<Generation>) {
+        self.generation = generation;
+    }
+
+    /// Notes what went through a tunnel: bytes that the member took, and bytes that the client took.
+    pub(crate) fn tunnel_ended(&mut self, up: u64, down: u64) {
+        self.upload.tunnelled(up);
+        self.record.bytes_out = down;
+    }
+
+    /// Notes the story behind its end.
+    pub(crate) fn because(&mut self, cause: String) {
+        self.record.cause = Some(cause.into());
     }
 
     /// Notes an answer of our own.
@@ -316,6 +355,7 @@ impl Exchanged {
                 (telemetry::EndedBy::Client, record.reason)
             }
             EndedBy::Completion => (telemetry::EndedBy::Proxy, record.reason),
+            EndedBy::Closed(side) => (side, record.reason),
             EndedBy::Us(reason) => (telemetry::EndedBy::Proxy, record.reason.or(Some(reason))),
             EndedBy::Client => (
                 telemetry::EndedBy::Client,
@@ -333,7 +373,9 @@ impl Exchanged {
         // Nothing was answered: the client went away first.
         let status = *record.status.get_or_insert(499);
         if let Some(metrics) = &self.metrics {
-            metrics.finished(status, total);
+            if !self.tunnel {
+                metrics.finished(status, total);
+            }
         } else {
             let class = record.class.unwrap_or("-");
             self.worker

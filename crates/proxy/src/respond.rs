@@ -7,7 +7,7 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version,
     header::{
         ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER,
-        TRANSFER_ENCODING,
+        TRANSFER_ENCODING, UPGRADE,
     },
     response::Parts,
 };
@@ -19,6 +19,7 @@ use crate::{
     error::ProxyError,
     record::Exchanged,
     sanitize::Insane,
+    upgrade::Upgrade,
     worker::Worker,
 };
 
@@ -169,6 +170,7 @@ pub(crate) fn judge_answer(
     head: &Parts,
     class: Class,
     unguarded: bool,
+    asked: Option<&Upgrade>,
     member: &Arc<str>,
 ) -> Result<(), ProxyError> {
     let answer = |reason| {
@@ -177,7 +179,9 @@ pub(crate) fn judge_answer(
             reason,
         })
     };
-    if head.status == StatusCode::SWITCHING_PROTOCOLS {
+    if head.status == StatusCode::SWITCHING_PROTOCOLS
+        && !asked.is_some_and(|upgrade| upgrade.is_answered_by(head))
+    {
         return answer("unasked-upgrade");
     }
     if is_unmounted(head, class, unguarded) {
@@ -244,6 +248,21 @@ pub(crate) fn from_member(
     }
     head.version = Version::HTTP_11;
     Response::from_parts(head, body)
+}
+
+/// A member's 101, which was asked for: the protocol that it names, and nothing that frames a body.
+pub(crate) fn switching(
+    worker: &Worker,
+    own: &OwnNames,
+    mut head: Parts,
+) -> Response<ResponseBody> {
+    head.headers.remove(CONTENT_LENGTH);
+    let protocol = head.headers.get(UPGRADE).cloned();
+    let mut response = from_member(worker, own, head, ResponseBody::none(), false);
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.extend(protocol.map(|protocol| (UPGRADE, protocol)));
+    response
 }
 
 /// Leaves the one length that the body was read by: none beside chunks (RFC 9112 §6.3), one where the same is said

@@ -30,7 +30,7 @@ use crate::{
     connection::Conn,
     exchange::handle,
     http2::Http2,
-    record,
+    record, tunnel,
     worker::{LiveWorker, Phase, Worker},
 };
 
@@ -79,6 +79,8 @@ async fn serve(worker: Rc<Worker>, connection: Connection) {
         None => serve_http1(&worker, &conn, &settings, io).await,
         Some(_) => serve_http2(&worker, &conn, &settings, io).await,
     }
+    // A tunnel whose client had gone before it could begin.
+    drop(conn.opening.take());
     conn.metrics.connections_open.dec();
 }
 
@@ -108,13 +110,18 @@ async fn serve_http1(
     let http = http1::Builder::new()
         .header_read_timeout(None)
         .max_header_size(settings.head_bytes_max)
-        .serve_connection(TokioIo::new(io), service);
+        .serve_connection(TokioIo::new(io), service)
+        .with_upgrades();
     drive(worker, conn, settings, pin!(http)).await;
+    if conn.upgrade.borrow().is_some() {
+        // Boxed: connections that never become tunnels, which is nearly all, hold no room for one.
+        Box::pin(tunnel::follow(worker, conn)).await;
+    }
 }
 
-impl<I, S> Spoken for http1::Connection<I, S>
+impl<I, S> Spoken for http1::UpgradeableConnection<I, S>
 where
-    I: Read + Write + Unpin,
+    I: Read + Write + Unpin + Send + 'static,
     S: HttpService<Incoming, ResBody = ResponseBody>,
     S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {

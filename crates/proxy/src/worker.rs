@@ -21,7 +21,7 @@ use telemetry::{ListenerMetrics, Metrics, RequestMetrics, SinkHandle};
 use tokio::sync::watch;
 use upstream::{Connections, Crew};
 
-use crate::{body::RequestBody, generation::Generation, record};
+use crate::{body::RequestBody, copying::PIECE_BYTES_MAX, generation::Generation, record};
 
 /// Where the process is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,6 +120,8 @@ pub struct Worker {
     request_metrics: RefCell<GenerationMetrics>,
     pub(crate) sink: SinkHandle,
     random: Cell<u64>,
+    /// What all tunnels of this thread read into; empty until there is one.
+    piece: RefCell<Vec<u8>>,
 }
 
 impl Worker {
@@ -133,6 +135,7 @@ impl Worker {
             request_metrics: RefCell::default(),
             sink: shared.sink.another(),
             random: Cell::new(seed()),
+            piece: RefCell::default(),
         });
         (worker, sweeping)
     }
@@ -172,6 +175,13 @@ impl Worker {
             .entry((Arc::as_ptr(route).cast::<u8>() as usize, class))
             .or_insert_with(|| self.shared.metrics.request(route, pool, class.as_str()))
             .clone()
+    }
+
+    /// The room that all tunnels read into, for a moment.
+    pub(crate) fn with_piece<T>(&self, read: impl FnOnce(&mut [u8]) -> T) -> T {
+        let mut piece = self.piece.borrow_mut();
+        piece.resize(PIECE_BYTES_MAX, 0);
+        read(&mut piece)
     }
 
     /// A request's name in the member's log and in ours.

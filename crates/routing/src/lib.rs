@@ -13,6 +13,7 @@ mod path;
 mod route;
 pub mod settings;
 mod table;
+mod upgrade;
 
 pub use authority::{authority_is_host, host_name};
 pub use class::{Class, UnknownClass};
@@ -25,3 +26,4 @@ pub use settings::{ClientRule, PathPattern, RouteSettings, Settings};
 pub use table::{
     Decision, ENROLMENT_BODY_BYTES_MAX, Plan, Question, RouteProblem, RouteRefusal, RouteTable,
 };
+pub use upgrade::check_protocol;

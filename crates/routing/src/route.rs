@@ -12,7 +12,7 @@ use regex::Regex;
 use crate::parameters::{cookie_is, parameter_is};
 use crate::settings::{ClientRule, PathPattern, RouteSettings};
 use crate::table::{Question, RouteProblem};
-use crate::{Class, Network, host_name};
+use crate::{Class, Network, check_protocol, host_name};
 
 /// A route of the table, configured or built in.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub struct RouteEntry {
     pub(crate) client: ClientRule,
     pub(crate) allow: Vec<CertnamePattern>,
     pub(crate) body_bytes_max: Option<u64>,
+    /// In lower case.
+    pub(crate) upgrade: Vec<String>,
     classes: u16,
     host: Vec<String>,
     path: Option<PathMatch>,
@@ -97,6 +99,7 @@ impl RouteEntry {
             client: ClientRule::Verified,
             allow: Vec::new(),
             body_bytes_max: None,
+            upgrade: Vec::new(),
             classes: 0,
             host: Vec::new(),
             path: None,
@@ -186,6 +189,11 @@ impl RouteEntry {
                 );
             }
         }
+        for protocol in &settings.upgrade {
+            if let Err(message) = check_protocol(protocol) {
+                report("upgrade", message);
+            }
+        }
         let certname = patterns(&settings.certname, "certname", &mut report);
         let allow = patterns(&settings.allow, "allow", &mut report);
         if problems.len() > before {
@@ -199,6 +207,11 @@ impl RouteEntry {
             client: settings.client,
             allow,
             body_bytes_max: settings.body_bytes_max,
+            upgrade: settings
+                .upgrade
+                .iter()
+                .map(|protocol| protocol.to_ascii_lowercase())
+                .collect(),
             classes: settings
                 .classes
                 .iter()

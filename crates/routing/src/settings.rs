@@ -57,6 +57,8 @@ pub struct RouteSettings {
     pub classes: Vec<Class>,
     /// Classes are ignored: for members that are no Puppet servers.
     pub unguarded: bool,
+    /// Protocols that a request may switch to (`websocket`, `name/version`), compared without case; empty: none.
+    pub upgrade: Vec<String>,
     /// Largest request body in bytes; none: the class's default.
     pub body_bytes_max: Option<u64>,
 }

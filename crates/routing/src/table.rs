@@ -276,6 +276,16 @@ fn builtin(pools: &[Arc<str>], problems: &mut Vec<RouteProblem>) -> Vec<(Class, 
 }
 
 impl<'a> Plan<'a> {
+    /// Protocols that the request may switch to, in lower case. None at the endpoints of a Puppet server, which has no
+    /// upgrades: what is said in a tunnel is heard by no path rule and no class.
+    pub fn upgrade(&self) -> &'a [String] {
+        if self.route.unguarded || self.endpoint.class == Class::Unknown {
+            &self.route.upgrade
+        } else {
+            &[]
+        }
+    }
+
     fn new(route: &'a RouteEntry, endpoint: Endpoint<'a>) -> Self {
         let by_class = (endpoint.class == Class::Enrolment && !route.unguarded)
             .then_some(ENROLMENT_BODY_BYTES_MAX);

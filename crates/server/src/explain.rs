@@ -152,6 +152,9 @@ impl Explainer {
                 let runtime = &self.0.pools[plan.pool];
                 say(format_args!("pool     {}", runtime.pool.name()));
                 say(format_args!("identity {}", told(&identity, runtime, plan)));
+                if !plan.upgrade().is_empty() {
+                    say(format_args!("upgrade  {}", plan.upgrade().join(", ")));
+                }
                 if plan.endpoint.ca_write {
                     let writer = runtime.pool.writer().unwrap_or(0);
                     let alone = if runtime.pool.has_backup() {

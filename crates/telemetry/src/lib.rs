@@ -14,8 +14,8 @@ mod escape;
 mod line;
 
 pub use crate::metrics::{
-    AttemptResult, HandshakeResult, Limit, ListenerMetrics, Metrics, PoolMetrics, ReloadResult,
-    RequestMetrics,
+    AttemptResult, HandshakeResult, Limit, ListenerMetrics, Metrics, OpenTunnel, PoolMetrics,
+    ReloadResult, RequestMetrics,
 };
 pub use crate::readings::{CaReading, CrlReading, ListenerReading, MemberReading, Readings};
 pub use crate::record::{AccessRecord, EndedBy, Times, TlsFacts};

@@ -30,6 +30,7 @@ pub struct Metrics {
     request_duration: Family<PoolLabels, Latency>,
     refusals: Family<RefusalLabels, Counter>,
     attempts: Family<AttemptLabels, Counter>,
+    tunnels_open: Family<PoolLabels, Gauge>,
     retries: Family<PoolLabels, Counter>,
     reloads: Family<ReloadLabels, Counter>,
     generation: Gauge,
@@ -64,6 +65,7 @@ pub struct RequestMetrics {
 pub struct PoolMetrics {
     /// Attempts after the first.
     pub retries: Counter,
+    tunnels_open: Gauge,
     attempts: [Counter; AttemptResult::ALL.len()],
 }
 
@@ -105,6 +107,8 @@ pub enum Limit {
     WriteTimeout,
     /// An HTTP/2 client took back more requests than it let be answered.
     Resets,
+    /// No byte went either way through a tunnel.
+    TunnelIdleTimeout,
 }
 
 /// How an attempt ended.
@@ -150,6 +154,7 @@ impl Default for Metrics {
             request_duration: Family::default(),
             refusals: Family::default(),
             attempts: Family::default(),
+            tunnels_open: Family::default(),
             retries: Family::default(),
             reloads: Family::default(),
             generation: Gauge::default(),
@@ -219,6 +224,8 @@ impl Metrics {
             "Attempts at members, by how they ended",
             self.attempts.clone(),
         );
+        let help = "Tunnels open: connections that have switched protocols";
+        registry.register("tunnels_open", help, self.tunnels_open.clone());
         registry.register(
             "retries",
             "Attempts after a request's first",
@@ -288,6 +295,9 @@ impl Metrics {
             retries: self
                 .retries
                 .get_or_create_owned(&PoolLabels { pool: pool() }),
+            tunnels_open: self
+                .tunnels_open
+                .get_or_create_owned(&PoolLabels { pool: pool() }),
             attempts: AttemptResult::ALL.map(|result| {
                 self.attempts.get_or_create_owned(&AttemptLabels {
                     pool: pool(),
@@ -350,7 +360,23 @@ impl RequestMetrics {
     }
 }
 
+/// A tunnel, counted until it is dropped.
+#[derive(Debug)]
+pub struct OpenTunnel(Gauge);
+
+impl Drop for OpenTunnel {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 impl PoolMetrics {
+    /// Counts a tunnel that opens.
+    pub fn tunnel(&self) -> OpenTunnel {
+        self.tunnels_open.inc();
+        OpenTunnel(self.tunnels_open.clone())
+    }
+
     /// Counts an attempt that has ended.
     pub fn attempt(&self, result: AttemptResult) {
         self.attempts[result as usize].inc();
@@ -391,6 +417,7 @@ words!(Limit {
     BodyTimeout => "body_timeout",
     WriteTimeout => "write_timeout",
     Resets => "resets",
+    TunnelIdleTimeout => "tunnel_idle_timeout",
 });
 words!(AttemptResult {
     Ok => "ok",

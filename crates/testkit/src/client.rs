@@ -833,6 +833,19 @@ impl Connection {
         self.reader.pending().to_vec()
     }
 
+    /// The next `n` bytes of a tunnel, or as many as come before its end; that is an error unless it is in order.
+    ///
+    /// # Errors
+    /// As the connection fails.
+    pub fn read_bytes(&mut self, n: usize) -> Result<Vec<u8>, ClientError> {
+        let bytes = self
+            .reader
+            .bytes(&mut self.io, n)
+            .map_err(ClientError::of)?;
+        self.ended = bytes.len() < n;
+        Ok(bytes)
+    }
+
     /// Some bytes of a body, as they come; 0 at its end. For readers that are slow on purpose.
     ///
     /// # Errors

@@ -47,6 +47,6 @@ pub use port::{Port, PortLock};
 pub use proxy::{Outcome, Proxy, ProxyBuilder, command_line};
 pub use reply::{Gate, Reply};
 pub use seed::Seed;
-pub use stand_in::{Recorded, StandIn, StandInBuilder};
+pub use stand_in::{Recorded, StandIn, StandInBuilder, Tunnel};
 pub use subject::{Attribute, name_der};
 pub use wait::wait_until;

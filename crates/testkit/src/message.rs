@@ -200,6 +200,12 @@ impl MessageReader {
         &self.buffer[self.start..]
     }
 
+    /// The next `n` bytes, whatever they mean, or as many as come before the end.
+    pub(crate) fn bytes(&mut self, io: &mut impl Read, n: usize) -> io::Result<Vec<u8>> {
+        while self.pending().len() < n && self.fill(io)? > 0 {}
+        Ok(self.consume(n.min(self.pending().len())))
+    }
+
     /// Head up to and with its empty line; `None` if the connection ended before its first byte.
     pub(crate) fn head(&mut self, io: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
         let mut seen = 0;

@@ -38,6 +38,11 @@ impl Gate {
         self.inner.1.notify_all();
     }
 
+    /// Whether it is open.
+    pub fn is_open(&self) -> bool {
+        !*self.inner.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits until it is open.
     pub(crate) fn pass(&self) {
         let (held, opened) = &*self.inner;
@@ -98,6 +103,13 @@ impl Reply {
         Self::status(200)
             .header("Content-Type", "application/json")
             .body(text.as_bytes())
+    }
+
+    /// 101 to this protocol, after which the stand-in has a tunnel: `StandIn::tunnel` says what happens in it.
+    pub fn switching(protocol: &str) -> Self {
+        Self::status(101)
+            .header("Connection", "upgrade")
+            .header("Upgrade", protocol)
     }
 
     /// This status, without a body.

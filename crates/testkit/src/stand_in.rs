@@ -2,6 +2,7 @@
 
 mod answer;
 mod puppet;
+mod tunnel;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,6 +24,8 @@ use rustls::{
     sign::SingleCertAndKey,
     version::TLS12,
 };
+
+pub use self::tunnel::Tunnel;
 
 use self::answer::{After, Transport, give};
 use crate::{
@@ -89,6 +92,7 @@ impl Recorded {
 }
 
 type Handler = Arc<dyn Fn(&Recorded) -> Option<Reply> + Send + Sync>;
+type TunnelHandler = Arc<dyn Fn(&mut Tunnel<'_>) + Send + Sync>;
 type Pace = Option<Arc<dyn Fn(usize) + Send + Sync>>;
 
 /// A running stand-in; dropped, it is killed.
@@ -125,6 +129,7 @@ struct Shared {
     errors: Mutex<Vec<String>>,
     handler: Mutex<Handler>,
     head_handler: Mutex<Handler>,
+    tunnel_handler: Mutex<TunnelHandler>,
     pace: Mutex<Pace>,
     gate: Gate,
     autosign: AtomicBool,
@@ -184,6 +189,11 @@ impl StandIn {
         handler: impl Fn(&Recorded) -> Option<Reply> + Send + Sync + 'static,
     ) {
         *lock(&self.shared.head_handler) = Arc::new(handler);
+    }
+
+    /// From now on `handler` has the connection after a 101; without one what comes is sent back.
+    pub fn tunnel(&self, handler: impl Fn(&mut Tunnel<'_>) + Send + Sync + 'static) {
+        *lock(&self.shared.tunnel_handler) = Arc::new(handler);
     }
 
     /// From now on `rest` is called between reads with the bytes that the last one brought: a member that takes bodies
@@ -459,6 +469,7 @@ impl StandInBuilder {
             errors: Mutex::default(),
             handler: Mutex::new(Arc::clone(&nothing)),
             head_handler: Mutex::new(nothing),
+            tunnel_handler: Mutex::new(Arc::new(|tunnel: &mut Tunnel<'_>| tunnel.echo())),
             pace: Mutex::default(),
             gate: Gate::open(),
             autosign: AtomicBool::new(false),
@@ -600,8 +611,14 @@ impl Shared {
                 .headers
                 .get("connection")
                 .is_some_and(|value| value.eq_ignore_ascii_case("close"));
-            if give(&mut io, socket, &request, &reply)? == After::Close || last {
-                return Ok(());
+            match give(&mut io, socket, &request, &reply)? {
+                After::Tunnel => {
+                    let handler = lock(&self.tunnel_handler).clone();
+                    handler(&mut Tunnel::new(reader, &mut io, socket));
+                    return Ok(());
+                }
+                After::Keep if !last => {}
+                After::Keep | After::Close => return Ok(()),
             }
         }
     }

@@ -234,7 +234,11 @@ where
 
     async fn open(&self, connector: &Connector, slot: OpenSlot) -> Result<Sender<B>, DialError> {
         let intake = Arc::new(Intake::new());
-        let io = TokioIo::new(Counted::new(dial(connector).await?, Arc::clone(&intake)));
+        let io = TokioIo::new(Counted::new(
+            dial(connector).await?,
+            Arc::clone(&intake),
+            Some(slot),
+        ));
         // hyper's limit of 100 fields stays as it is: with any that is set, every head costs two large allocations.
         let (http, connection) = http1::Builder::new()
             .max_header_size(HEAD_BYTES_MAX)
@@ -247,8 +251,7 @@ where
         let (wanted, unwanted) = oneshot::channel();
         // Owned by its sender: it ends when the sender is dropped or the member closes.
         tokio::task::spawn_local(async move {
-            let _slot = slot;
-            let mut connection = pin!(connection);
+            let mut connection = pin!(connection.with_upgrades());
             let ended = tokio::select! {
                 biased;
                 ended = connection.as_mut() => ended,

@@ -9,13 +9,15 @@ use std::{
 use bytes::Bytes;
 use http::{Method, Request, Uri, Version, response};
 use http_body::Body;
-use hyper::body::Incoming;
+use hyper::{body::Incoming, upgrade::OnUpgrade};
+use hyper_util::rt::TokioIo;
 
 use crate::{
     connections::{Connections, Sender},
     connector::Connector,
     dial::DialError,
     head::Stamped,
+    io::Counted,
 };
 
 /// An attempt that brought no response.
@@ -69,6 +71,15 @@ where
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    /// The member has switched protocols: its end of the tunnel, and what came behind the 101 already. None: the
+    /// connection ended in this moment.
+    pub async fn into_tunnel(self, head: &mut response::Parts) -> Option<(Counted, Bytes)> {
+        // hyper hands the transport over once it has taken leave of it; until then the sender has to live.
+        let upgraded = head.extensions.remove::<OnUpgrade>()?.await.ok()?;
+        let parts = upgraded.downcast::<TokioIo<Counted>>().ok()?;
+        Some((parts.io.into_inner(), parts.read_buf))
+    }
+
     /// The exchange is over and both bodies have ended: the connection may serve again.
     pub fn give_back(self, now: Instant) {
         self.home.put(&self.connector, self.sender, now);

@@ -16,6 +16,8 @@ use tokio::{
 };
 use tokio_rustls::client::TlsStream;
 
+use crate::connector::OpenSlot;
+
 /// A transport to a member.
 #[derive(Debug)]
 pub(crate) enum MemberIo {
@@ -127,16 +129,23 @@ impl Intake {
     }
 }
 
-/// A transport that counts what it reads: whether an answer had begun decides whether a request may go again.
+/// A transport that counts what it reads: whether an answer had begun decides whether a request may go again. It is
+/// counted itself among the member's connections until it is dropped, whoever holds it then.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub struct Counted {
     io: MemberIo,
     intake: Arc<Intake>,
+    /// None: a probe, which nobody counts.
+    _slot: Option<OpenSlot>,
 }
 
 impl Counted {
-    pub(crate) fn new(io: MemberIo, intake: Arc<Intake>) -> Self {
-        Self { io, intake }
+    pub(crate) fn new(io: MemberIo, intake: Arc<Intake>, slot: Option<OpenSlot>) -> Self {
+        Self {
+            io,
+            intake,
+            _slot: slot,
+        }
     }
 }
 

@@ -16,5 +16,6 @@ pub use connector::{Connector, ConnectorSpec, Slots, Target, TargetError};
 pub use dial::{DialError, DialStage};
 pub use exchange::{AttemptError, Exchange, Lent};
 pub use head::{Scrubbed, Scrubbing, Stamped, hop_by_hop};
+pub use io::Counted as MemberIo;
 pub use probe::{ProbeError, probe};
 pub use settings::{Plaintext, Scheme, Settings};

@@ -155,7 +155,7 @@ fn printable(text: &str) -> String {
 async fn ask(connector: &Connector, inquiry: &Inquiry) -> Result<(), ProbeError> {
     let intake = Arc::new(Intake::new());
     intake.expect_head();
-    let io = TokioIo::new(Counted::new(dial(connector).await?, intake));
+    let io = TokioIo::new(Counted::new(dial(connector).await?, intake, None));
     let path = inquiry.path;
     let broken = |error: hyper::Error| ProbeError::Broken {
         path,

@@ -35,6 +35,8 @@ pub struct Settings {
     pub first_byte_timeout: Duration,
     /// Time without a byte of a body in either direction. Default 60 s.
     pub idle_timeout: Duration,
+    /// Time without a byte in either direction of a tunnel. Default 15 min.
+    pub tunnel_idle_timeout: Duration,
     /// Time an unused connection is kept. Default 20 s: below Jetty's 30.
     pub keepalive: Duration,
     /// Most connections to one member over all workers. Default 128: Jetty has 200 threads.
@@ -49,6 +51,7 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(5),
             first_byte_timeout: Duration::from_secs(660),
             idle_timeout: Duration::from_secs(60),
+            tunnel_idle_timeout: Duration::from_secs(900),
             keepalive: Duration::from_secs(20),
             connections_max: 128,
         }

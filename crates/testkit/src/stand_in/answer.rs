@@ -56,13 +56,18 @@ pub(super) fn give(
     if close {
         io.finish();
     }
-    Ok(if close { After::Close } else { After::Keep })
+    Ok(match close {
+        true => After::Close,
+        false if reply.status == 101 => After::Tunnel,
+        false => After::Keep,
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Keep,
     Close,
+    Tunnel,
 }
 
 fn head_bytes(reply: &Reply) -> Vec<u8> {
@@ -71,7 +76,7 @@ fn head_bytes(reply: &Reply) -> Vec<u8> {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     match &reply.content {
-        Content::Length(_) if matches!(reply.status, 204 | 304) => {}
+        Content::Length(_) if matches!(reply.status, 101 | 204 | 304) => {}
         Content::Length(bytes) => head.push_str(&format!("Content-Length: {}\r\n", bytes.len())),
         Content::Stream(length) => head.push_str(&format!("Content-Length: {length}\r\n")),
         Content::Chunks(..) => head.push_str("Transfer-Encoding: chunked\r\n"),

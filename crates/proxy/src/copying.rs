@@ -1,0 +1,208 @@
+//! Bytes both ways between the two ends of a tunnel, an end of one passed on to the other.
+//!
+//! An idle tunnel holds no buffer of ours: what is read goes through one that all tunnels of a thread share, and only
+//! what the other side did not take at once is kept, which is never more than that buffer has room for.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Most bytes that are read at once, and so most that wait for one side. Two TLS records.
+pub(crate) const PIECE_BYTES_MAX: usize = 32 << 10;
+
+/// One end of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Client,
+    Member,
+}
+
+/// How the two sides came to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Both have said that nothing more comes, this one first.
+    Closed(Side),
+    /// This one went away without saying so.
+    Broken(Side),
+}
+
+/// Both directions.
+#[derive(Debug)]
+pub(crate) struct Copying<C, M> {
+    pub(crate) client: C,
+    pub(crate) member: M,
+    up: Flow,
+    down: Flow,
+    first: Option<Side>,
+}
+
+impl<C, M> Copying<C, M>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    M: AsyncRead + AsyncWrite + Unpin,
+{
+    /// Begins with what came of either side already.
+    pub(crate) fn new(client: (C, Bytes), member: (M, Bytes)) -> Self {
+        Self {
+            client: client.0,
+            member: member.0,
+            up: Flow::new(client.1),
+            down: Flow::new(member.1),
+            first: None,
+        }
+    }
+
+    /// Bytes that the member took, and bytes that the client took.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.up.bytes, self.down.bytes)
+    }
+
+    /// Moves what can be moved; ready when neither side has more to say, or one can be heard no more.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, piece: &mut [u8]) -> Poll<End> {
+        let up = self.up.poll(cx, &mut self.client, &mut self.member, piece);
+        if self.up.has_ended() {
+            self.first.get_or_insert(Side::Client);
+        }
+        let down = self
+            .down
+            .poll(cx, &mut self.member, &mut self.client, piece);
+        if self.down.has_ended() {
+            self.first.get_or_insert(Side::Member);
+        }
+        let end = match (up, down) {
+            (Poll::Ready(Err(Fault::Read)), _) => End::Broken(Side::Client),
+            (_, Poll::Ready(Err(Fault::Read))) => End::Broken(Side::Member),
+            (Poll::Pending, _) | (_, Poll::Pending) => return Poll::Pending,
+            // One that takes nothing more may have said its last word before: then that is what ended it.
+            (up, _) => match self.first {
+                Some(side) => End::Closed(side),
+                None if matches!(up, Poll::Ready(Err(_))) => End::Broken(Side::Member),
+                None => End::Broken(Side::Client),
+            },
+        };
+        Poll::Ready(end)
+    }
+}
+
+/// Why no more goes one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// The side it comes from broke off.
+    Read,
+    /// The side it goes to takes no more.
+    Write,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// The side it comes from has ended; the other is to be told.
+    Ending,
+    /// The other was told.
+    Ended,
+    Failed(Fault),
+}
+
+/// One direction.
+#[derive(Debug)]
+struct Flow {
+    /// Read, and not yet taken by the other side.
+    waiting: Bytes,
+    bytes: u64,
+    stage: Stage,
+}
+
+impl Flow {
+    fn new(waiting: Bytes) -> Self {
+        Self {
+            waiting,
+            bytes: 0,
+            stage: Stage::Open,
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::Ending | Stage::Ended)
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
+        piece: &mut [u8],
+    ) -> Poll<Result<(), Fault>> {
+        loop {
+            match self.stage {
+                Stage::Ended => return Poll::Ready(Ok(())),
+                Stage::Failed(fault) => return Poll::Ready(Err(fault)),
+                Stage::Open | Stage::Ending => {}
+            }
+            if let Err(fault) = ready!(self.advance(cx, from, to, piece)) {
+                self.stage = Stage::Failed(fault);
+                self.waiting = Bytes::new();
+            }
+        }
+    }
+
+    /// One step: what waits goes first, then the end if there is one, then the next piece.
+    fn advance(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
+        piece: &mut [u8],
+    ) -> Poll<Result<(), Fault>> {
+        let mut to = Pin::new(to);
+        if !self.waiting.is_empty() {
+            let taken = ready!(write(to, cx, &self.waiting))?;
+            self.waiting.advance(taken);
+            self.bytes += taken as u64;
+            return Poll::Ready(Ok(()));
+        }
+        if self.stage == Stage::Ending {
+            // A side that is gone already need not be told.
+            let _ = ready!(to.poll_shutdown(cx));
+            self.stage = Stage::Ended;
+            return Poll::Ready(Ok(()));
+        }
+        let mut read = ReadBuf::new(piece);
+        match Pin::new(from).poll_read(cx, &mut read) {
+            Poll::Pending => {
+                // Nothing more to send for now: TLS may hold a record back until it is asked to let go.
+                ready!(to.poll_flush(cx)).map_err(|_| Fault::Write)?;
+                return Poll::Pending;
+            }
+            Poll::Ready(Err(_)) => return Poll::Ready(Err(Fault::Read)),
+            Poll::Ready(Ok(())) => {}
+        }
+        let data = read.filled();
+        if data.is_empty() {
+            self.stage = Stage::Ending;
+            return Poll::Ready(Ok(()));
+        }
+        let taken = match write(to.as_mut(), cx, data) {
+            Poll::Ready(taken) => taken?,
+            Poll::Pending => 0,
+        };
+        self.bytes += taken as u64;
+        self.waiting = Bytes::copy_from_slice(&data[taken..]);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Some bytes at least, or a side that takes no more.
+fn write(
+    to: Pin<&mut impl AsyncWrite>,
+    cx: &mut Context<'_>,
+    data: &[u8],
+) -> Poll<Result<usize, Fault>> {
+    match ready!(to.poll_write(cx, data)) {
+        Ok(taken) if taken > 0 => Poll::Ready(Ok(taken)),
+        Ok(_) | Err(_) => Poll::Ready(Err(Fault::Write)),
+    }
+}

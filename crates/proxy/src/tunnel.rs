@@ -1,0 +1,271 @@
+//! One tunnel: opened by a member's 101, ended by a side, a limit or a signal.
+//!
+//! What goes through is neither read nor judged. Who may talk is: the client's certificate is asked for again when the
+//! trust has changed and when something on its chain has run out.
+
+use std::{
+    future::poll_fn,
+    pin::pin,
+    rc::Rc,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use http::{Response, response};
+use hyper_util::rt::TokioIo;
+use identity::ClientIdentity;
+use listener::TlsIo;
+use telemetry::{Limit, OpenTunnel};
+use tokio::{
+    io::AsyncWriteExt,
+    task::unconstrained,
+    time::{Instant, sleep_until, timeout},
+};
+use upstream::{Lent, MemberIo};
+
+use crate::{
+    body::{RequestBody, ResponseBody},
+    connection::Conn,
+    copying::{Copying, End, Side},
+    error::ProxyError,
+    generation::{Generation, PoolRuntime},
+    record::{EndedBy, Exchanged},
+    respond,
+    worker::{Phase, Signals, Worker},
+};
+
+/// Time over which tunnels are spread whose clients' certificates need a path to be built after a change of trust:
+/// thousands at once would keep requests waiting. Half of the second within which one that is revoked is cut.
+const JUDGED_WITHIN: Duration = Duration::from_millis(500);
+/// How often the wall clock is asked whether a certificate has run out: it may be set.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
+/// A certificate's last second may not have passed when the timer has.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// Time for telling both sides that an idle tunnel is closed.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A tunnel whose 101 is on its way to the client.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    exchanged: Box<Exchanged>,
+    member: (MemberIo, Bytes),
+    idle_timeout: Duration,
+    open: OpenTunnel,
+}
+
+/// After a member's 101, which was asked for: takes over the member's end and leaves the rest to who drives the
+/// client's.
+pub(crate) async fn open(
+    worker: &Worker,
+    conn: &Conn,
+    (generation, pool): (&Generation, &PoolRuntime),
+    mut head: response::Parts,
+    lent: Lent<RequestBody>,
+    exchanged: Box<Exchanged>,
+) -> Response<ResponseBody> {
+    let Some(member) = lent.into_tunnel(&mut head).await else {
+        let error = ProxyError::Answer {
+            member: exchanged.member(),
+            reason: "member-broke-off",
+        };
+        return respond::to_response(worker, &error, exchanged);
+    };
+    *conn.opening.borrow_mut() = Some(Box::new(Opening {
+        exchanged,
+        member,
+        idle_timeout: pool.settings.tunnel_idle_timeout,
+        open: pool.metrics.tunnel(),
+    }));
+    respond::switching(worker, &generation.own_names, head)
+}
+
+/// What is left when HTTP has ended on a connection that asked for an upgrade: the tunnel, if there is one.
+pub(crate) async fn follow(worker: &Rc<Worker>, conn: &Rc<Conn>) {
+    let Some(asked) = conn.upgrade.take() else {
+        return;
+    };
+    let Some(parts) = asked
+        .await
+        .ok()
+        .and_then(|upgraded| upgraded.downcast::<TokioIo<TlsIo>>().ok())
+    else {
+        return;
+    };
+    let mut client = parts.io.into_inner();
+    match conn.opening.take() {
+        // hyper forgets what the client has not taken yet: a 101 that may be among it is not the beginning of a tunnel.
+        Some(opening) if conn.activity.write_stalled().is_none() => {
+            run(worker, conn, (client, parts.read_buf), *opening).await;
+        }
+        Some(_) => {}
+        // It was asked for in vain, and hyper leaves the farewell to us.
+        None => {
+            let _ = timeout(FAREWELL_TIMEOUT, client.shutdown()).await;
+        }
+    }
+}
+
+/// Why a tunnel ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Sides(End),
+    Idle,
+    Refused,
+    Cut,
+}
+
+async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), opening: Opening) {
+    let Opening {
+        mut exchanged,
+        member,
+        idle_timeout,
+        open,
+    } = opening;
+    exchanged.tunnelled();
+    let mut signals = worker.shared.signals.subscribe();
+    let mut copying = Copying::new(client, member);
+    let mut watch = Watch {
+        worker,
+        conn,
+        idle_timeout,
+        moved: (copying.bytes(), Instant::now()),
+        judge_at: None,
+    };
+    let mut ending = watch.heed(&signals.borrow_and_update(), &mut exchanged);
+    let mut timer = pin!(sleep_until(watch.next()));
+    let ending = loop {
+        if let Some(ending) = ending {
+            break ending;
+        }
+        ending = tokio::select! {
+            biased;
+            // Signals and the timer count however busy the two sides keep this task.
+            changed = unconstrained(signals.changed()) => {
+                if changed.is_err() {
+                    break Ending::Cut;
+                }
+                let ending = watch.heed(&signals.borrow_and_update(), &mut exchanged);
+                timer.as_mut().reset(watch.next());
+                ending
+            }
+            () = unconstrained(timer.as_mut()) => {
+                let ending = watch.due();
+                timer.as_mut().reset(watch.next());
+                ending
+            }
+            end = poll_fn(|cx| {
+                let end = worker.with_piece(|piece| copying.poll(cx, piece));
+                watch.note(copying.bytes());
+                end
+            }) => Some(Ending::Sides(end)),
+        };
+    };
+    let (up, down) = copying.bytes();
+    exchanged.tunnel_ended(up, down);
+    if ending == Ending::Idle {
+        let _ = timeout(FAREWELL_TIMEOUT, async {
+            let _ = tokio::join!(copying.client.shutdown(), copying.member.shutdown());
+        })
+        .await;
+    }
+    drop((copying, open));
+    watch.end(ending, exchanged);
+}
+
+/// When a tunnel is to be closed, and why.
+struct Watch<'a> {
+    worker: &'a Worker,
+    conn: &'a Conn,
+    idle_timeout: Duration,
+    /// Bytes each way, and when the last of them went.
+    moved: ((u64, u64), Instant),
+    /// When a client has its turn to be judged anew, where a path has to be built for it.
+    judge_at: Option<Instant>,
+}
+
+impl Watch<'_> {
+    fn note(&mut self, bytes: (u64, u64)) {
+        if bytes != self.moved.0 {
+            self.moved = (bytes, Instant::now());
+        }
+    }
+
+    /// Takes note of what the whole process was told. A tunnel outlives configurations, and holds none of them back.
+    fn heed(&mut self, signals: &Signals, exchanged: &mut Exchanged) -> Option<Ending> {
+        if signals.phase == Phase::Cutting {
+            return Some(Ending::Cut);
+        }
+        let generation = self.worker.current();
+        let changed = self.conn.trust_generation() != generation.trust.generation();
+        let cheap = self.conn.is_judged_cheaply(&generation.trust);
+        exchanged.outlive(generation);
+        if changed && cheap {
+            return self.judge();
+        }
+        if changed && self.judge_at.is_none() {
+            let spread = self.worker.random() % JUDGED_WITHIN.as_millis() as u64;
+            self.judge_at = Some(Instant::now() + Duration::from_millis(spread));
+        }
+        None
+    }
+
+    /// Whether its time has come.
+    fn due(&mut self) -> Option<Ending> {
+        let now = Instant::now();
+        let turn = self.judge_at.take_if(|at| *at <= now).is_some();
+        if (turn || self.left() == Some(Duration::ZERO))
+            && let Some(ending) = self.judge()
+        {
+            return Some(ending);
+        }
+        (now >= self.moved.1 + self.idle_timeout).then_some(Ending::Idle)
+    }
+
+    /// Asks the trust store in force about the client; one that is accepted no more has to go.
+    fn judge(&mut self) -> Option<Ending> {
+        let generation = self.worker.current();
+        let standing = self.conn.standing(&generation.trust, SystemTime::now());
+        self.conn.outstayed(&standing).then_some(Ending::Refused)
+    }
+
+    /// When to look again.
+    fn next(&self) -> Instant {
+        let looks = self
+            .left()
+            .map(|left| Instant::now() + left.clamp(LOOK_INTERVAL_MIN, CLOCK_INTERVAL));
+        [self.judge_at, looks]
+            .into_iter()
+            .flatten()
+            .fold(self.moved.1 + self.idle_timeout, Instant::min)
+    }
+
+    /// Time until the verdict on the client has to be asked for again, by the wall clock.
+    fn left(&self) -> Option<Duration> {
+        let good_until = self.conn.last_standing().judgement.good_until()?;
+        let past = Duration::from_secs(good_until.as_secs().saturating_add(1));
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Some(past.saturating_sub(now.unwrap_or_default()))
+    }
+
+    fn end(&self, ending: Ending, mut exchanged: Box<Exchanged>) {
+        let by = match ending {
+            Ending::Sides(End::Closed(Side::Client)) => EndedBy::Closed(telemetry::EndedBy::Client),
+            Ending::Sides(End::Closed(Side::Member)) => EndedBy::Closed(telemetry::EndedBy::Member),
+            Ending::Sides(End::Broken(Side::Client)) => EndedBy::Client,
+            Ending::Sides(End::Broken(Side::Member)) => EndedBy::Member,
+            Ending::Idle => {
+                self.conn.metrics.limit(Limit::TunnelIdleTimeout);
+                EndedBy::Us("tunnel-idle-timeout")
+            }
+            Ending::Refused => {
+                self.worker.shared.metrics.connections_revoked.inc();
+                if let ClientIdentity::Refused(refusal) = self.conn.last_standing().identity() {
+                    exchanged.because(refusal.text());
+                }
+                EndedBy::Us("refused-certificate")
+            }
+            Ending::Cut => EndedBy::Us("drain-grace"),
+        };
+        exchanged.end(by);
+    }
+}

@@ -1,0 +1,56 @@
+//! Which protocols a route may let a request switch to (RFC 9110, 7.8).
+
+/// Versions of HTTP, and TLS within a connection (RFC 2817): a member that spoke them in a tunnel would be sent
+/// requests that nobody here has judged.
+const REFUSED: [&str; 7] = ["h2", "h2c", "h3", "http", "https", "tls", "connect-udp"];
+
+/// Checks the name of a protocol, as `[[routes]] upgrade` spells it.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_protocol(protocol: &str) -> Result<(), String> {
+    let mut parts = protocol.split('/');
+    let token = |part: &str| !part.is_empty() && part.bytes().all(is_token_byte);
+    if !parts.clone().all(token) || parts.clone().count() > 2 {
+        return Err(format!(
+            "{protocol:?} is no protocol: a name, and a version after a slash where there is one"
+        ));
+    }
+    let name = parts.next().unwrap_or_default().to_ascii_lowercase();
+    if REFUSED.contains(&name.as_str()) {
+        return Err(format!(
+            "{protocol:?} would carry requests past this proxy: no route may switch to it"
+        ));
+    }
+    Ok(())
+}
+
+/// Bytes of a token (RFC 9110, 5.6.2).
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_carries_requests_is_no_protocol_to_switch_to() {
+        for (protocol, fits) in [
+            ("websocket", true),
+            ("WebSocket", true),
+            ("IRC/6.9", true),
+            ("", false),
+            ("a b", false),
+            ("a,b", false),
+            ("a/", false),
+            ("a/1/2", false),
+            ("h2c", false),
+            ("H2C", false),
+            ("HTTP/2.0", false),
+            ("TLS/1.2", false),
+        ] {
+            assert_eq!(check_protocol(protocol).is_ok(), fits, "{protocol:?}");
+        }
+    }
+}

@@ -1,0 +1,862 @@
+//! Upgrades: who may, what a member is asked, and what becomes of the tunnel.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use testkit::{Client, Connection, Credential, Gate, Reply, Tunnel, wait_until};
+
+use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, assert_told};
+
+const CHAT: &str = "/chat/room";
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+/// What a client says that asks for a websocket.
+const WEBSOCKET: [(&str, &str); 2] = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
+/// What the routes of these tests have in common.
+const ROUTE: &str = "[[routes]]\nname = \"chat\"\npath = { prefix = \"/chat\" }\npool = \"compilers\"\n\
+                     upgrade = [\"websocket\"]\n";
+
+type Fields<'a> = &'a [(&'a str, &'a str)];
+
+#[test]
+fn bytes_go_both_ways_after_a_101_and_one_record_says_how_many() {
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    let mut tunnel = connect(&estate, &agent);
+    tunnel
+        .send(
+            "GET",
+            CHAT,
+            &[
+                ("Connection", "keep-alive, upgrade, X-Client-Verify, X-Mine"),
+                ("Upgrade", "WebSocket"),
+                ("X-Client-DN", "CN=web02"),
+                ("X-Mine", "1"),
+                ("Sec-WebSocket-Key", "MDEyMzQ1Njc4OWFiY2RlZg=="),
+            ],
+            b"",
+        )
+        .expect("sends");
+    let answer = tunnel.read_head().expect("an answer");
+    assert_eq!(answer.status, 101);
+    assert_eq!(answer.headers.only("connection"), "upgrade");
+    assert_eq!(answer.headers.only("upgrade"), "websocket");
+    for name in ["content-length", "transfer-encoding"] {
+        assert!(answer.headers.get(name).is_none(), "{answer:?}");
+    }
+    let asked = estate.only_request();
+    assert_told(&asked, "SUCCESS", Some("CN=web01"));
+    assert_eq!(asked.only("connection"), "upgrade");
+    assert_eq!(asked.only("upgrade"), "WebSocket");
+    assert_eq!(asked.only("sec-websocket-key"), "MDEyMzQ1Njc4OWFiY2RlZg==");
+    assert!(asked.headers.get("x-mine").is_none(), "it was nominated");
+
+    for piece in [&b"hello"[..], b"\0\xff\r\n\r\n", b"again"] {
+        tunnel.send_raw(piece).expect("sends");
+        assert_eq!(tunnel.read_bytes(piece.len()).expect("an echo"), piece);
+    }
+    let open = [("pool", "compilers")];
+    assert_eq!(
+        estate.proxy.metrics().sum("proscenium_tunnels_open", &open),
+        1.0
+    );
+    let answered = [("route", "chat"), ("code", "101")];
+    let count = |labels: &[(&str, &str)]| {
+        estate
+            .proxy
+            .metrics()
+            .sum("proscenium_requests_total", labels)
+    };
+    assert_eq!(count(&answered), 1.0, "answered is answered");
+    assert_eq!(in_flight(&estate), 1, "the member's lease is the tunnel's");
+    assert!(estate.proxy.records().is_empty(), "it goes on");
+
+    tunnel.half_close();
+    assert_eq!(tunnel.read_bytes(1).expect("an end in order"), b"");
+    let record = estate.proxy.wait_for_records(1).remove(0);
+    assert_eq!(
+        (&record["status"], &record["ended_by"], &record["reason"]),
+        (&101.into(), &"client".into(), &serde_json::Value::Null),
+        "{record}"
+    );
+    assert_eq!(
+        (&record["bytes_in"], &record["bytes_out"]),
+        (&16.into(), &16.into())
+    );
+    assert_eq!(
+        (&record["route"], &record["certname"]),
+        (&"chat".into(), &"web01".into())
+    );
+    assert_closed(&estate);
+    assert_eq!(count(&answered), 1.0, "counted once");
+}
+
+#[test]
+fn what_came_before_the_101_is_neither_lost_nor_sent_before_it() {
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    let member = &estate.compilers[0];
+    member.hold();
+    let mut tunnel = connect(&estate, &agent);
+    let mut bytes = tunnel.head("GET", CHAT, &WEBSOCKET, None);
+    bytes.extend_from_slice(b"early");
+    tunnel.send_raw(&bytes).expect("sends");
+    member.wait_for_request(1, LIMIT);
+    // A second piece, behind what was read with the head.
+    tunnel.send_raw(b" and soon").expect("sends");
+    let so_far = member.raw_connections().pop().expect("a connection");
+    assert!(so_far.ends_with(b"\r\n\r\n"), "no byte behind the head");
+    member.release();
+    assert_eq!(tunnel.read_head().expect("an answer").status, 101);
+    assert_eq!(tunnel.read_bytes(14).expect("an echo"), b"early and soon");
+    end(&estate, tunnel);
+}
+
+#[test]
+fn what_a_member_says_with_its_101_comes_through() {
+    let estate = chatting();
+    estate.compilers[0].answer(|_| Some(Reply::switching("websocket").body(b"welcome")));
+    let agent = estate.ca.agent("web01");
+    let mut tunnel = opened(&estate, &agent);
+    assert_eq!(tunnel.read_bytes(7).expect("bytes"), b"welcome");
+    end(&estate, tunnel);
+}
+
+#[test]
+fn over_tls_members_an_end_in_order_is_passed_on_as_one() {
+    let estate = start(builder("").tls_members());
+    let agent = estate.ca.agent("web01");
+    let mut tunnel = opened(&estate, &agent);
+    tunnel.send_raw(b"hello").expect("sends");
+    assert_eq!(tunnel.read_bytes(5).expect("an echo"), b"hello");
+    tunnel.half_close();
+    assert_eq!(tunnel.read_bytes(1).expect("an end in order"), b"");
+    assert_closed(&estate);
+}
+
+#[test]
+fn whoever_may_not_use_the_route_opens_no_tunnel() {
+    let estate = start(builder("allow = [\"web01\"]\n"));
+    let (agent, other) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
+    let revoked = estate.ca.agent("web03");
+    estate.ca.revoke(&revoked);
+    estate.proxy.swap_crl();
+    let ask = |client: Client, method: &str, target: &str| {
+        let answer = client.request(method, target, &WEBSOCKET, b"");
+        assert!(answer.headers.get("upgrade").is_none(), "{answer:?}");
+        answer
+    };
+    for (client, method, target, status) in [
+        (estate.anonymous(), "GET", CHAT, 403),
+        (estate.client(&other), "GET", CHAT, 403),
+        (estate.client(&revoked), "GET", CHAT, 403),
+        (estate.client(&agent), "GET", "/nowhere", 404),
+        (
+            estate.client(&agent),
+            "GET",
+            "/chat/../puppet/v3/catalog/web02",
+            400,
+        ),
+        (
+            estate.client(&agent),
+            "GET",
+            "/puppet/v3/catalog/web02",
+            403,
+        ),
+        (estate.client(&agent), "DELETE", CATALOG, 405),
+    ] {
+        assert_eq!(
+            ask(client, method, target).status,
+            status,
+            "{method} {target}"
+        );
+    }
+    assert!(estate.far_end().is_empty(), "no member was asked");
+    end(&estate, opened(&estate, &agent));
+}
+
+#[test]
+fn a_member_is_asked_for_what_the_route_names_and_nothing_else() {
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    estate.compilers[0].answer(|_| Some(Reply::ok("ordinary")));
+    let mut connection = connect(&estate, &agent);
+    let h2c = [
+        ("Connection", "Upgrade, HTTP2-Settings"),
+        ("Upgrade", "h2c"),
+        ("HTTP2-Settings", "AAMAAABkAAQAAP__"),
+    ];
+    let mixed = [
+        ("Connection", "Upgrade"),
+        ("Upgrade", "h2c, websocket, TLS/1.2"),
+        ("HTTP2-Settings", "AAMAAABkAAQAAP__"),
+    ];
+    let unnominated = [("Upgrade", "websocket")];
+    let requests: [(&str, Fields<'_>, &[u8], Option<&str>); 8] = [
+        ("GET", &h2c, b"", None),
+        (
+            "GET",
+            &[("Connection", "Upgrade"), ("Upgrade", "TLS/1.2")],
+            b"",
+            None,
+        ),
+        (
+            "GET",
+            &[("Connection", "Upgrade"), ("Upgrade", "HTTP/2.0")],
+            b"",
+            None,
+        ),
+        (
+            "GET",
+            &[("Connection", "Upgrade"), ("Upgrade", "irc/6.9")],
+            b"",
+            None,
+        ),
+        ("GET", &unnominated, b"", None),
+        ("POST", &WEBSOCKET, b"body", None),
+        ("GET", &WEBSOCKET, b"body", None),
+        ("GET", &mixed, b"", Some("websocket")),
+    ];
+    for (method, fields, body, sent) in requests {
+        estate.forget();
+        let answer = connection.request(method, CHAT, fields, body);
+        assert_eq!((answer.status, answer.text().as_str()), (200, "ordinary"));
+        let asked = estate.only_request();
+        assert_eq!(
+            asked.headers.all("upgrade"),
+            Vec::from_iter(sent),
+            "{fields:?}"
+        );
+        let connection = sent.map(|_| "upgrade");
+        assert_eq!(asked.headers.all("connection"), Vec::from_iter(connection));
+        assert!(asked.headers.get("http2-settings").is_none(), "{fields:?}");
+        assert_eq!(asked.text().as_bytes(), body, "{method}");
+    }
+    assert_eq!(in_flight(&estate), 0);
+}
+
+#[test]
+fn http_1_0_knows_no_upgrade() {
+    let estate = chatting();
+    estate.compilers[0].answer(|_| Some(Reply::ok("ordinary")));
+    let agent = estate.ca.agent("web01");
+    let mut old = connect(&estate, &agent);
+    let head = old.head("GET", CHAT, &WEBSOCKET, None);
+    let head = String::from_utf8(head)
+        .expect("text")
+        .replace("HTTP/1.1", "HTTP/1.0");
+    old.send_raw(head.as_bytes()).expect("sends");
+    let answer = old.read_response().expect("an answer");
+    assert_eq!(answer.status, 200);
+    let asked = estate.only_request();
+    assert_eq!(
+        (asked.version.as_str(), asked.headers.get("upgrade")),
+        ("HTTP/1.1", None)
+    );
+}
+
+#[test]
+fn endpoints_of_a_puppet_server_never_switch() {
+    let everything =
+        "[[routes]]\nname = \"all\"\npool = \"compilers\"\nupgrade = [\"websocket\"]\n";
+    for (more, sent) in [("", vec![]), ("unguarded = true\n", vec!["websocket"])] {
+        let route = format!("{everything}{more}");
+        let estate = Estate::builder()
+            .compilers(1)
+            .proxy(move |p| p.with(&route))
+            .start();
+        estate.compilers[0].answer(|_| Some(Reply::ok("ordinary")));
+        let agent = estate.ca.agent("web01");
+        let answer = estate
+            .client(&agent)
+            .request("GET", CATALOG, &WEBSOCKET, b"");
+        assert_eq!(answer.status, 200);
+        assert_eq!(
+            estate.only_request().headers.all("upgrade"),
+            sent,
+            "{more:?}"
+        );
+    }
+}
+
+#[test]
+fn a_101_to_another_protocol_is_a_502_and_no_tunnel() {
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    let mut connection = connect(&estate, &agent);
+    let plain = |upgrade: &[&str], nominated: bool| {
+        let named = upgrade.iter().fold(Reply::status(101), |reply, one| {
+            reply.header("Upgrade", one)
+        });
+        match nominated {
+            true => named.header("Connection", "upgrade"),
+            false => named,
+        }
+    };
+    for reply in [
+        plain(&["h2c"], true),
+        plain(&["websocket, h2c"], true),
+        plain(&["websocket", "h2c"], true),
+        plain(&[], true),
+        plain(&["websocket"], false),
+    ] {
+        estate.compilers[0].answer(move |_| Some(reply.clone()));
+        let answer = connection.request("GET", CHAT, &WEBSOCKET, b"");
+        assert_refused(&answer, 502, &["unasked-upgrade"]);
+    }
+    for record in estate.proxy.wait_for_records(5) {
+        assert_eq!(record["reason"], "unasked-upgrade", "{record}");
+    }
+    estate.compilers[0].answer_as_puppet();
+    assert_eq!(
+        connection.get(CATALOG).status,
+        200,
+        "the connection is HTTP still"
+    );
+    let idle = wait_until(LIMIT, || (in_flight(&estate) == 0).then_some(()));
+    assert!(idle.is_some());
+}
+
+#[test]
+fn any_other_answer_is_passed_on_and_opens_nothing() {
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    let mut connection = connect(&estate, &agent);
+    for status in [200, 403, 426, 503] {
+        let reply = Reply::status(status)
+            .header("Upgrade", "websocket")
+            .header("Connection", "upgrade")
+            .body(b"no tunnel");
+        estate.compilers[0].answer(move |_| Some(reply.clone()));
+        let answer = connection.request("GET", CHAT, &WEBSOCKET, b"");
+        assert_eq!(
+            (answer.status, answer.text().as_str()),
+            (status, "no tunnel")
+        );
+        assert!(answer.headers.get("upgrade").is_none(), "{answer:?}");
+    }
+    estate.compilers[0].answer_as_puppet();
+    assert_eq!(connection.get(CATALOG).status, 200);
+    assert_eq!(
+        estate.proxy.metrics().sum("proscenium_tunnels_open", &[]),
+        0.0
+    );
+    // One that asked in vain is told goodbye like any other.
+    connection.half_close();
+    assert_eq!(connection.read_bytes(1).expect("an end in order"), b"");
+}
+
+#[test]
+fn what_looks_like_requests_in_a_tunnel_is_none() {
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    let smuggled =
+        b"GET /puppet/v3/catalog/web02 HTTP/1.1\r\nHost: puppet\r\nX-Client-Verify: SUCCESS\r\n\
+                     X-Client-DN: CN=web02\r\n\r\n";
+    let mut tunnel = connect(&estate, &agent);
+    // Together with the head, so that whoever reads ahead could take it for the next request; and again after it.
+    let mut bytes = tunnel.head("GET", CHAT, &WEBSOCKET, None);
+    bytes.extend_from_slice(smuggled);
+    tunnel.send_raw(&bytes).expect("sends");
+    assert_eq!(tunnel.read_head().expect("an answer").status, 101);
+    tunnel.send_raw(smuggled).expect("sends");
+    let echo = tunnel.read_bytes(2 * smuggled.len()).expect("an echo");
+    assert_eq!(echo, smuggled.repeat(2), "byte for byte");
+    end(&estate, tunnel);
+    assert_eq!(estate.far_end().len(), 1);
+    assert_eq!(estate.proxy.wait_for_records(1).len(), 1);
+    assert_eq!(
+        estate.proxy.metrics().sum("proscenium_refusals_total", &[]),
+        0.0
+    );
+}
+
+#[test]
+fn an_upgrade_is_never_sent_twice() {
+    let estate = start(builder("").compilers(2));
+    for member in &estate.compilers {
+        member.answer(|_| Some(Reply::reset()));
+    }
+    let agent = estate.ca.agent("web01");
+    let answer = estate.client(&agent).request("GET", CHAT, &WEBSOCKET, b"");
+    assert_refused(&answer, 502, &["broke off"]);
+    assert_eq!(estate.far_end().len(), 1);
+}
+
+#[test]
+fn the_end_of_one_side_is_passed_on_and_the_other_goes_on() {
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    // The client ends first: it still gets what the member has to say.
+    estate.compilers[0].tunnel(|tunnel| {
+        let mut all = Vec::new();
+        while let Some(piece) = tunnel.read() {
+            all.extend(piece);
+        }
+        tunnel.send(b"heard ");
+        tunnel.send(&all);
+        tunnel.finish();
+    });
+    estate.compilers[0].answer(|_| Some(Reply::switching("websocket")));
+    let mut tunnel = opened(&estate, &agent);
+    tunnel.send_raw(b"everything").expect("sends");
+    tunnel.half_close();
+    assert_eq!(tunnel.read_bytes(16).expect("bytes"), b"heard everything");
+    assert_eq!(tunnel.read_bytes(1).expect("an end in order"), b"");
+    let record = estate.proxy.wait_for_records(1).remove(0);
+    assert_eq!(record["ended_by"], "client", "{record}");
+
+    // The member ends first: it still gets what the client has to say.
+    let heard = Gate::new();
+    let told = heard.clone();
+    estate.compilers[0].tunnel(move |tunnel| {
+        tunnel.send(b"bye");
+        tunnel.finish();
+        if tunnel.read_bytes(4) == b"late" {
+            told.release();
+        }
+        let _ = tunnel.read();
+    });
+    let mut tunnel = opened(&estate, &agent);
+    assert_eq!(tunnel.read_bytes(4).expect("an end in order"), b"bye");
+    tunnel.send_raw(b"late").expect("sends");
+    let came = wait_until(LIMIT, || heard.is_open().then_some(()));
+    assert!(came.is_some(), "what came after the member's end was lost");
+    tunnel.half_close();
+    let record = estate.proxy.wait_for_records(2).remove(1);
+    assert_eq!(
+        (
+            &record["ended_by"],
+            &record["bytes_in"],
+            &record["bytes_out"]
+        ),
+        (&"member".into(), &4.into(), &3.into()),
+        "{record}"
+    );
+    assert_closed(&estate);
+}
+
+#[test]
+fn a_side_that_breaks_off_ends_the_tunnel_for_the_other() {
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    estate.compilers[0].tunnel(|tunnel| {
+        let _ = tunnel.read();
+        tunnel.reset();
+    });
+    let mut tunnel = opened(&estate, &agent);
+    tunnel.send_raw(b"x").expect("sends");
+    assert!(tunnel.is_closed_within(LIMIT));
+    let record = estate.proxy.wait_for_records(1).remove(0);
+    assert_eq!(
+        (&record["status"], &record["reason"], &record["ended_by"]),
+        (&101.into(), &"member-broke-off".into(), &"member".into()),
+        "{record}"
+    );
+    estate.compilers[0].tunnel(|tunnel: &mut Tunnel<'_>| tunnel.echo());
+    opened(&estate, &agent).reset();
+    let record = estate.proxy.wait_for_records(2).remove(1);
+    assert_eq!(
+        (&record["status"], &record["reason"], &record["ended_by"]),
+        (&101.into(), &"client-gone".into(), &"client".into()),
+        "{record}"
+    );
+    assert_closed(&estate);
+    let ended = wait_until(LIMIT, || {
+        (estate.compilers[0].connections_open() == 0).then_some(())
+    });
+    assert!(ended.is_some(), "the member hears of it");
+}
+
+#[test]
+fn a_client_that_goes_before_the_101_leaves_nothing_behind() {
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    estate.compilers[0].hold();
+    let mut tunnel = connect(&estate, &agent);
+    tunnel.send("GET", CHAT, &WEBSOCKET, b"").expect("sends");
+    estate.compilers[0].wait_for_request(1, LIMIT);
+    tunnel.reset();
+    let record = estate.proxy.wait_for_records(1).remove(0);
+    assert_eq!(
+        (&record["status"], &record["reason"]),
+        (&499.into(), &"client-gone".into()),
+        "{record}"
+    );
+    estate.compilers[0].release();
+    assert_closed(&estate);
+}
+
+#[test]
+fn silence_both_ways_ends_a_tunnel_after_tunnel_idle_timeout() {
+    let estate = start(
+        builder("")
+            .compiler_pool("tunnel_idle_timeout = \"1s\"\nidle_timeout = \"200ms\"")
+            .proxy(|proxy| proxy.with("[upstream]\ntunnel_idle_timeout = \"10m\"")),
+    );
+    let agent = estate.ca.agent("web01");
+    // Longer than the limit, with a byte one way now and then.
+    estate.compilers[0].tunnel(|tunnel| {
+        for _ in 0..8 {
+            tunnel.send(b".");
+            // Slowness is what the test is about.
+            thread::sleep(Duration::from_millis(250));
+        }
+        let _ = tunnel.read();
+    });
+    let began = Instant::now();
+    let mut tunnel = opened(&estate, &agent);
+    assert_eq!(tunnel.read_bytes(8).expect("it stays open"), b"........");
+    let end = tunnel.read_bytes(1).expect("closed with a farewell");
+    assert!(
+        end.is_empty() && began.elapsed() >= Duration::from_millis(2700),
+        "{:?}",
+        began.elapsed()
+    );
+    let record = estate.proxy.wait_for_records(1).remove(0);
+    assert_eq!(
+        (&record["reason"], &record["ended_by"], &record["bytes_out"]),
+        (&"tunnel-idle-timeout".into(), &"proxy".into(), &8.into()),
+        "{record}"
+    );
+    let limit = [("limit", "tunnel_idle_timeout")];
+    assert_eq!(
+        estate
+            .proxy
+            .metrics()
+            .sum("proscenium_limits_hit_total", &limit),
+        1.0
+    );
+    assert_closed(&estate);
+}
+
+#[test]
+fn a_revoked_client_is_cut_within_a_second_of_the_swap_and_others_go_on() {
+    let estate = chatting();
+    let (bad, good) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
+    let mut cut = opened(&estate, &bad);
+    let mut kept = opened(&estate, &good);
+    estate.ca.revoke(&bad);
+    estate.proxy.swap_crl();
+    assert_cut(&estate, &mut cut);
+    kept.send_raw(b"still here").expect("sends");
+    assert_eq!(kept.read_bytes(10).expect("an echo"), b"still here");
+    let revoked = estate
+        .proxy
+        .metrics()
+        .sum("proscenium_connections_revoked_total", &[]);
+    assert_eq!(revoked, 1.0);
+    end(&estate, kept);
+}
+
+#[test]
+fn a_busy_tunnel_of_a_revoked_client_is_cut_too() {
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    estate.compilers[0].tunnel(|tunnel| while tunnel.send(&[b'x'; 16 << 10]) {});
+    let mut tunnel = opened(&estate, &agent);
+    tunnel.read_bytes(1 << 20).expect("bytes");
+    estate.ca.revoke(&agent);
+    estate.proxy.swap_crl();
+    while tunnel
+        .read_bytes(1 << 16)
+        .is_ok_and(|bytes| bytes.len() == 1 << 16)
+    {}
+    let record = estate.proxy.wait_for_records(1).remove(0);
+    assert_eq!(record["reason"], "refused-certificate", "{record}");
+}
+
+#[test]
+fn a_change_of_the_bundle_is_heard_in_tunnels() {
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    let mut tunnel = opened(&estate, &agent);
+    // Another CA: no path from before counts, and this one's agents are strangers.
+    let other = testkit::Ca::other();
+    estate
+        .proxy
+        .write("ssl/certs/ca.pem", &other.bundle_pem(), 0o644);
+    estate.proxy.write("ssl/crl.pem", &other.crl_pem(), 0o644);
+    estate.proxy.reload_applied();
+    assert_cut(&estate, &mut tunnel);
+}
+
+#[test]
+fn a_certificate_that_runs_out_takes_its_tunnel_along() {
+    let estate = chatting();
+    let soon = estate.ca.leaf("web01").valid_seconds(-60, 6).issue();
+    let mut tunnel = opened(&estate, &soon);
+    tunnel.send_raw(b"hello").expect("sends");
+    assert_eq!(tunnel.read_bytes(5).expect("an echo"), b"hello");
+    assert_cut(&estate, &mut tunnel);
+}
+
+#[test]
+fn a_stop_waits_for_tunnels_and_serves_them_on() {
+    let estate = start(builder("").proxy(|proxy| proxy.top("drain_grace = \"10m\"")));
+    let agent = estate.ca.agent("web01");
+    let mut tunnel = opened(&estate, &agent);
+    estate.proxy.terminate();
+    estate
+        .proxy
+        .wait_for_status("draining", |status| status["phase"] == "draining");
+    tunnel.send_raw(b"still here").expect("sends");
+    assert_eq!(tunnel.read_bytes(10).expect("an echo"), b"still here");
+    tunnel.half_close();
+    assert_eq!(tunnel.read_bytes(1).expect("an end in order"), b"");
+    let outcome = estate.proxy.wait_for_end(LIMIT);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("finished=1 cut=0"),
+        "{}",
+        outcome.stderr
+    );
+}
+
+#[test]
+fn the_grace_cuts_tunnels_and_records_them() {
+    let estate = start(builder("").proxy(|proxy| proxy.top("drain_grace = \"1s\"")));
+    let agent = estate.ca.agent("web01");
+    let mut tunnel = opened(&estate, &agent);
+    tunnel.send_raw(b"hello").expect("sends");
+    assert_eq!(tunnel.read_bytes(5).expect("an echo"), b"hello");
+    estate.proxy.terminate();
+    assert!(tunnel.is_closed_within(LIMIT));
+    let outcome = estate.proxy.wait_for_end(LIMIT);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("finished=0 cut=1"),
+        "{}",
+        outcome.stderr
+    );
+    let records = estate.proxy.records();
+    assert_eq!(records.len(), 1);
+    assert_eq!(
+        (
+            &records[0]["reason"],
+            &records[0]["ended_by"],
+            &records[0]["bytes_in"]
+        ),
+        (&"drain-grace".into(), &"proxy".into(), &5.into()),
+        "{}",
+        records[0]
+    );
+}
+
+#[test]
+fn a_tunnel_takes_a_place_among_what_its_member_may_have() {
+    let full = "No server of the pool";
+    for (limits, member) in [
+        ("", "max = 1"),
+        (
+            "connections_max = 1\nconnect_timeout = \"100ms\"",
+            "weight = 1",
+        ),
+    ] {
+        let estate = start(builder("").compiler_pool(limits).compiler(1, member));
+        let agent = estate.ca.agent("web01");
+        let tunnel = opened(&estate, &agent);
+        assert_refused(&estate.client(&agent).get(CATALOG), 503, &[full]);
+        end(&estate, tunnel);
+        assert_eq!(
+            estate.client(&agent).get(CATALOG).status,
+            200,
+            "{limits} {member}"
+        );
+    }
+}
+
+#[test]
+fn a_tunnel_outlives_its_route() {
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    let mut tunnel = opened(&estate, &agent);
+    estate.proxy.edit_config("upgrade = [\"websocket\"]\n", "");
+    estate.proxy.reload_applied();
+    tunnel.send_raw(b"hello").expect("sends");
+    assert_eq!(tunnel.read_bytes(5).expect("an echo"), b"hello");
+    end(&estate, tunnel);
+    let answer = estate.client(&agent).request("GET", CHAT, &WEBSOCKET, b"");
+    assert_eq!(
+        answer.status, 404,
+        "the member was not asked for an upgrade"
+    );
+}
+
+#[test]
+fn much_through_a_tunnel_to_a_side_that_takes_it_slowly_takes_no_memory() {
+    const BYTES: usize = 32 << 20;
+    const GROWTH_KIB_MAX: u64 = 4096;
+    let estate = chatting();
+    let agent = estate.ca.agent("web01");
+    end(&estate, opened(&estate, &agent));
+    let client = Arc::new(estate.client(&agent).receive_buffer(64 << 10));
+    let before = estate.proxy.memory_peak_kib();
+    // Down, to a client that does not read for as long as the member can send.
+    let stuck = Gate::new();
+    let held = stuck.clone();
+    estate.compilers[0].tunnel(move |tunnel| {
+        let piece = vec![b'x'; 64 << 10];
+        for sent in 0..BYTES / piece.len() {
+            if sent == 16 {
+                held.release();
+            }
+            tunnel.send(&piece);
+        }
+        tunnel.finish();
+    });
+    let mut tunnel = opened_by(&client);
+    let sending = wait_until(LIMIT, || stuck.is_open().then_some(()));
+    assert!(sending.is_some());
+    let mut got = 0;
+    while got < BYTES {
+        let piece = tunnel.read_bytes(64 << 10).expect("bytes");
+        assert!(!piece.is_empty(), "{got} bytes came");
+        got += piece.len();
+    }
+    end(&estate, tunnel);
+    // Up, to a member that takes it in small pieces.
+    estate.compilers[0].tunnel(|tunnel| {
+        let mut got = 0;
+        while got < BYTES {
+            got += tunnel.read_bytes(64 << 10).len();
+        }
+        tunnel.send(b"all");
+        tunnel.finish();
+    });
+    let mut tunnel = opened_by(&client);
+    let piece = vec![b'y'; 64 << 10];
+    for _ in 0..BYTES / piece.len() {
+        tunnel.send_raw(&piece).expect("sends");
+    }
+    assert_eq!(tunnel.read_bytes(3).expect("bytes"), b"all");
+    let growth = estate.proxy.memory_peak_kib() - before;
+    assert!(growth < GROWTH_KIB_MAX, "{growth} KiB");
+    end(&estate, tunnel);
+}
+
+#[test]
+fn an_upgrade_that_would_carry_requests_past_us_cannot_be_configured() {
+    let ca = testkit::Ca::new();
+    for (protocol, fits) in [
+        ("websocket", true),
+        ("irc/6.9", true),
+        ("h2c", false),
+        ("TLS/1.2", false),
+        ("a b", false),
+    ] {
+        let outcome = testkit::Proxy::new(&ca, crate::support::BINARY)
+            .with("[pools.ca]\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nmembers = [\"127.0.0.1:2\"]")
+            .with(&ROUTE.replace("websocket", protocol))
+            .check();
+        assert_eq!(
+            outcome.code,
+            Some(if fits { 0 } else { 78 }),
+            "{}",
+            outcome.stderr
+        );
+        assert!(
+            fits || outcome.stderr.contains(protocol),
+            "{}",
+            outcome.stderr
+        );
+    }
+}
+
+/// One compiler that switches to websocket where it is asked to on `/chat`, which verified agents may ask it.
+fn chatting() -> Estate {
+    start(builder(""))
+}
+
+/// The same in the making, with more lines of the route.
+fn builder(more: &str) -> EstateBuilder {
+    let route = format!("{ROUTE}{more}");
+    Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(&route))
+}
+
+fn start(builder: EstateBuilder) -> Estate {
+    let estate = builder.start();
+    for member in &estate.compilers {
+        member.answer(|request| {
+            let asked =
+                request.path().starts_with("/chat") && request.headers.get("upgrade").is_some();
+            asked.then(|| Reply::switching("websocket"))
+        });
+    }
+    estate
+}
+
+fn connect(estate: &Estate, agent: &Credential) -> Connection {
+    estate.client(agent).connect().expect("connects")
+}
+
+#[track_caller]
+fn opened(estate: &Estate, agent: &Credential) -> Connection {
+    opened_by(&estate.client(agent))
+}
+
+#[track_caller]
+fn opened_by(client: &Client) -> Connection {
+    let mut tunnel = client.connect().expect("connects");
+    tunnel.send("GET", CHAT, &WEBSOCKET, b"").expect("sends");
+    assert_eq!(tunnel.read_head().expect("an answer").status, 101);
+    tunnel
+}
+
+/// Breaks a tunnel off, and waits until nothing is left of it.
+#[track_caller]
+fn end(estate: &Estate, tunnel: Connection) {
+    drop(tunnel);
+    assert_closed(estate);
+}
+
+/// No tunnel, lease or connection is left.
+#[track_caller]
+fn assert_closed(estate: &Estate) {
+    let left = || {
+        let metrics = estate.proxy.metrics();
+        [
+            metrics.sum("proscenium_tunnels_open", &[]),
+            metrics.sum("proscenium_connections_open", &[]),
+            f64::from(u32::try_from(in_flight(estate)).unwrap_or(u32::MAX)),
+        ]
+    };
+    let nothing = wait_until(LIMIT, || (left() == [0.0; 3]).then_some(()));
+    assert!(
+        nothing.is_some(),
+        "tunnels, connections, leases: {:?}",
+        left()
+    );
+}
+
+/// The client is no longer accepted: its tunnel ends long before anything else would end it, and the record says why.
+#[track_caller]
+fn assert_cut(estate: &Estate, tunnel: &mut Connection) {
+    assert!(tunnel.is_closed_within(LIMIT));
+    let record = estate.proxy.wait_for_records(1).remove(0);
+    assert_eq!(
+        (&record["status"], &record["reason"], &record["ended_by"]),
+        (&101.into(), &"refused-certificate".into(), &"proxy".into()),
+        "{record}"
+    );
+    assert!(
+        record["cause"]
+            .as_str()
+            .is_some_and(|cause| cause.contains("CN=web01")),
+        "{record}"
+    );
+}
+
+/// Leases of the first compiler.
+fn in_flight(estate: &Estate) -> u64 {
+    let status = estate.proxy.status();
+    let pools = status["pools"].as_array().into_iter().flatten();
+    let members = pools.flat_map(|pool| pool["members"].as_array().into_iter().flatten());
+    members
+        .filter_map(|member| member["in_flight"].as_u64())
+        .sum()
+}
