@@ -39,6 +39,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_requests_total",
     "proscenium_retries_total",
     "proscenium_trust_alarms",
+    "proscenium_tunnels_open",
 ];
 
 #[test]

@@ -765,6 +765,19 @@ fn an_upgrade_that_would_carry_requests_past_us_cannot_be_configured() {
     }
 }
 
+#[test]
+fn explain_names_what_a_request_may_switch_to() {
+    let estate = chatting();
+    for (target, told) in [(CHAT, true), (CATALOG, false)] {
+        let outcome = estate
+            .proxy
+            .command(&["explain", target, "--certname", "web01"], &[]);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let said = outcome.stdout.contains("upgrade  websocket");
+        assert_eq!(said, told, "{}", outcome.stdout);
+    }
+}
+
 /// One compiler that switches to websocket where it is asked to on `/chat`, which verified agents may ask it.
 fn chatting() -> Estate {
     start(builder(""))
