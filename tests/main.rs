@@ -18,6 +18,7 @@ mod http2;
 mod identity;
 mod legacy;
 mod limits;
+mod log_outputs;
 mod materials;
 mod metrics;
 mod reload;

@@ -22,6 +22,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_crl_entries",
     "proscenium_crl_next_update_seconds",
     "proscenium_crl_number",
+    "proscenium_events_dropped_total",
     "proscenium_generation",
     "proscenium_handshakes_in_flight",
     "proscenium_handshakes_total",

@@ -39,6 +39,8 @@ pub struct Config {
     pub exchange: proxy::settings::Settings,
     /// Where records go, and in which form.
     pub access_log: AccessLog,
+    /// Where events go.
+    pub events: EventOutput,
     /// The control plane's socket.
     pub admin: admin::settings::Settings,
 }
@@ -153,6 +155,15 @@ pub struct AccessLog {
     pub settings: telemetry::settings::AccessLogSettings,
 }
 
+/// `[events]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventOutput {
+    /// Standard error.
+    Stderr,
+    /// A log daemon of this machine.
+    Daemon(telemetry::DaemonSettings),
+}
+
 /// Where lines go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -160,4 +171,6 @@ pub enum Output {
     Stdout,
     /// A file, opened for appending and again on each reload.
     File(PathBuf),
+    /// A log daemon of this machine.
+    Daemon(telemetry::DaemonSettings),
 }

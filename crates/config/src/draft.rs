@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::SystemTime};
 
 use crate::{
     agent::Agent,
-    config::{AccessLog, Config, MemberTls, Output, Watch, Watching},
+    config::{AccessLog, Config, EventOutput, MemberTls, Output, Watch, Watching},
     examination::{Examination, parse},
     forms, identity, keys, listeners,
     materials::{Files, Loaded, Materials, Wanted},
@@ -203,6 +203,10 @@ impl Draft {
             routes: routes::build(root, &mut problems),
             exchange: pools::exchange(root),
             access_log: access_log(&root.table("access_log")),
+            events: match log_daemon(&root.table("events")) {
+                Some(daemon) => EventOutput::Daemon(daemon),
+                None => EventOutput::Stderr,
+            },
             admin: admin::settings::Settings {
                 socket: root.table("admin").path("socket").unwrap_or_default(),
             },
@@ -297,9 +301,10 @@ fn watching(section: &Section<'_>) -> Watching {
 fn access_log(section: &Section<'_>) -> AccessLog {
     let default = telemetry::settings::AccessLogSettings::default();
     AccessLog {
-        output: match section.text("path").as_deref() {
-            None | Some("stdout") => Output::Stdout,
-            Some(path) => Output::File(path.into()),
+        output: match (section.text("path").as_deref(), log_daemon(section)) {
+            (None | Some("stdout"), _) => Output::Stdout,
+            (_, Some(daemon)) => Output::Daemon(daemon),
+            (Some(path), None) => Output::File(path.into()),
         },
         settings: telemetry::settings::AccessLogSettings {
             format: match section.text("format").as_deref() {
@@ -311,4 +316,23 @@ fn access_log(section: &Section<'_>) -> AccessLog {
                 .map_or(default.queue_max, |count| count as usize),
         },
     }
+}
+
+/// The log daemon that `path` names, if it names one.
+fn log_daemon(section: &Section<'_>) -> Option<telemetry::DaemonSettings> {
+    let path = section.text("path")?;
+    let (kind, socket) = forms::log_daemon(&path)?;
+    let facility = section.text("facility");
+    let protocol = match kind {
+        "journal" => telemetry::Protocol::Journal,
+        _ => telemetry::Protocol::Syslog(
+            facility
+                .and_then(|word| telemetry::Facility::parse(&word))
+                .unwrap_or_default(),
+        ),
+    };
+    Some(telemetry::DaemonSettings {
+        protocol,
+        socket: socket.unwrap_or_else(|| protocol.usual_socket()).into(),
+    })
 }

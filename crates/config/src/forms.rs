@@ -22,10 +22,21 @@ pub(crate) static PATH: Form = Form {
     check: absolute_path,
 };
 pub(crate) static OUTPUT: Form = Form {
-    what: "\"stdout\" or an absolute path",
-    check: |text| match text {
-        "stdout" => Ok(()),
-        path => absolute_path(path),
+    what: "\"stdout\", \"syslog\", \"journal\", either of these with a socket as \"syslog:/path\", or an absolute path",
+    check: |text| match (text, log_daemon(text)) {
+        ("stdout", _) => Ok(()),
+        (_, Some((_, Some(socket)))) => (SOCKET.check)(socket),
+        (_, Some((_, None))) => Ok(()),
+        (path, None) => absolute_path(path),
+    },
+};
+pub(crate) static EVENT_OUTPUT: Form = Form {
+    what: "\"stderr\", \"syslog\", \"journal\", or either of these with a socket as \"syslog:/path\"",
+    check: |text| match (text, log_daemon(text)) {
+        ("stderr", _) => Ok(()),
+        (_, Some((_, Some(socket)))) => (SOCKET.check)(socket),
+        (_, Some((_, None))) => Ok(()),
+        _ => Err(Fault::new(format!("\"{text}\" is no place for events"))),
     },
 };
 pub(crate) static SOCKET: Form = Form {
@@ -176,6 +187,15 @@ pub(crate) static CA: Form = Form {
     what: "a distinguished name by RFC 2253, as \"CN=Puppet CA: puppet.example.com\"",
     check: distinguished_name,
 };
+
+/// The kind of a log daemon and its socket, if the text names one.
+pub(crate) fn log_daemon(text: &str) -> Option<(&str, Option<&str>)> {
+    let (kind, socket) = match text.split_once(':') {
+        Some((kind, socket)) => (kind, Some(socket)),
+        None => (text, None),
+    };
+    matches!(kind, "syslog" | "journal").then_some((kind, socket))
+}
 
 /// A member's address, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]

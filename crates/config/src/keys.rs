@@ -49,6 +49,7 @@ settings! {
         "pools": Shape::Named(&POOL), Means("no pools");
         "routes": Shape::Tables(&ROUTE), Means("the built-in routes alone");
         "access_log": Shape::Table(&ACCESS_LOG), Means("the defaults below");
+        "events": Shape::Table(&EVENTS), Means("the defaults below");
         "admin": Shape::Table(&ADMIN), Means("the defaults below");
     }
 
@@ -406,12 +407,27 @@ settings! {
 
     /// One line for each exchange and each refused handshake.
     ACCESS_LOG at "access_log" {
-        /// `"stdout"`, or a file that is opened again on each reload.
+        /// `"stdout"`; or a file, which is opened again on each reload; or this machine's log daemon: `"syslog"` (at `/dev/log`)
+        /// or `"journal"` (at `/run/systemd/journal/socket`), and at another socket `"syslog:/path"` or `"journal:/path"`.
+        /// A daemon gets each line as a record of its own, at `info`; the journal gets each field by its name too, as
+        /// `PROSCENIUM_CERTNAME`. What it does not take within moments is dropped and counted.
         "path": Shape::Text(&forms::OUTPUT), Value("\"stdout\"");
+        /// Under what a syslog daemon sorts the lines.
+        "facility": Shape::Word(FACILITIES), Value("\"daemon\"");
         /// `combined`: Apache's form with the certname as user, and more fields after it; `json`: one object a line.
         "format": Shape::Word(&["combined", "json"]), Value("\"combined\"");
         /// Most lines that wait to be written, about 4 MB of them; more are dropped and counted, since no request waits for a disk.
         "queue_max": Shape::Count { min: 1, max: 10_000_000 }, Value("8192");
+    }
+
+    /// What the program says of itself: starts, reloads, members that come and go. `run --log` says how much of it.
+    EVENTS at "events" {
+        /// `"stderr"`, or this machine's log daemon, as for the access log: `"syslog"`, `"journal"`, or either with a socket.
+        /// The severity is that of the event. While the daemon is not there, events go to standard error; while it is full,
+        /// they are dropped and counted. What keeps the program from starting always stands on standard error.
+        "path": Shape::Text(&forms::EVENT_OUTPUT), Value("\"stderr\"");
+        /// Under what a syslog daemon sorts them.
+        "facility": Shape::Word(FACILITIES), Value("\"daemon\"");
     }
 
     /// The socket that `reload` and other commands talk to.
@@ -436,9 +452,21 @@ pub(crate) const CLASSES: &[&str] = &[
     "status",
 ];
 
+/// Words of syslog's facilities.
+const FACILITIES: &[&str] = &[
+    "user", "daemon", "auth", "authpriv", "local0", "local1", "local2", "local3", "local4",
+    "local5", "local6", "local7",
+];
+
 #[cfg(test)]
 mod tests {
     use routing::Class;
+
+    #[test]
+    fn the_words_of_facilities_are_those_of_syslog() {
+        let words = telemetry::Facility::ALL.map(telemetry::Facility::as_str);
+        assert_eq!(words, super::FACILITIES);
+    }
 
     #[test]
     fn the_words_of_classes_are_those_of_the_routes() {

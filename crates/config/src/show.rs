@@ -7,11 +7,11 @@ use identity::{CertFormat, HeaderForm, settings::SubjectRule};
 use listener::settings::{ClientCert, OnInvalid};
 use pki::settings::CrlExpired;
 use routing::settings::{ClientRule, PathPattern};
-use telemetry::settings::Format;
+use telemetry::settings::{DaemonSettings, Format, Protocol};
 use upstream::settings::{Plaintext, Scheme};
 
 use crate::{
-    config::{Config, Credential, MemberTls, Output, PoolConfig, Watch, Watching},
+    config::{Config, Credential, EventOutput, MemberTls, Output, PoolConfig, Watch, Watching},
     keys,
     quantity::{show_duration, show_size},
     schema::{Absent, Table},
@@ -233,9 +233,14 @@ impl Config {
     }
 
     fn show_rest(&self, printer: &mut Printer) {
-        let output = match &self.access_log.output {
-            Output::Stdout => text("stdout"),
-            Output::File(file) => path(file),
+        let (output, access_facility) = match &self.access_log.output {
+            Output::Stdout => (text("stdout"), None),
+            Output::File(file) => (path(file), None),
+            Output::Daemon(daemon) => (log_daemon(daemon), facility(daemon)),
+        };
+        let (events, events_facility) = match &self.events {
+            EventOutput::Stderr => (text("stderr"), None),
+            EventOutput::Daemon(daemon) => (log_daemon(daemon), facility(daemon)),
         };
         let format = match self.access_log.settings.format {
             Format::Combined => "combined",
@@ -243,6 +248,7 @@ impl Config {
         };
         let keys = [
             ("path", Some(output)),
+            ("facility", access_facility),
             ("format", Some(text(format))),
             (
                 "queue_max",
@@ -250,6 +256,11 @@ impl Config {
             ),
         ];
         printer.table(&keys::ACCESS_LOG, "[access_log]", &keys);
+        printer.table(
+            &keys::EVENTS,
+            "[events]",
+            &[("path", Some(events)), ("facility", events_facility)],
+        );
         printer.table(
             &keys::ADMIN,
             "[admin]",
@@ -490,6 +501,25 @@ fn credential(credential: &Credential) -> String {
 
 fn path(path: &Path) -> String {
     text(&path.to_string_lossy())
+}
+
+/// `syslog`, or with another socket than the usual one `syslog:/path`.
+fn log_daemon(daemon: &DaemonSettings) -> String {
+    let kind = match daemon.protocol {
+        Protocol::Syslog(_) => "syslog",
+        Protocol::Journal => "journal",
+    };
+    match daemon.socket.to_string_lossy() {
+        socket if socket == daemon.protocol.usual_socket() => text(kind),
+        socket => text(&format!("{kind}:{socket}")),
+    }
+}
+
+fn facility(daemon: &DaemonSettings) -> Option<String> {
+    match daemon.protocol {
+        Protocol::Syslog(facility) => Some(text(facility.as_str())),
+        Protocol::Journal => None,
+    }
 }
 
 fn paths(list: &[std::path::PathBuf]) -> String {

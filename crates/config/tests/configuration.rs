@@ -52,6 +52,7 @@ fn six_lines_get_every_default_from_the_crates_that_obey_them() {
         telemetry::settings::AccessLogSettings::default()
     );
     assert_eq!(config.access_log.output, Output::Stdout);
+    assert_eq!(config.events, config::EventOutput::Stderr);
     assert_eq!(config.admin, admin::settings::Settings::default());
     for pool in &config.pools {
         assert_eq!(
@@ -224,6 +225,37 @@ fn what_is_shown_reads_back_as_the_same() {
             let again = load(&shown).config;
             assert_eq!(again, config, "{shown}");
         }
+    }
+}
+
+#[test]
+fn log_daemons_have_their_usual_sockets_and_others() {
+    use telemetry::{Facility, Protocol};
+    let local0 = Protocol::Syslog(Facility::parse("local0").expect("one of them"));
+    let usual = Protocol::Syslog(Facility::default());
+    for (lines, protocol, socket) in [
+        ("path = \"syslog\"", usual, "/dev/log"),
+        (
+            "path = \"syslog:/run/x\"\nfacility = \"local0\"",
+            local0,
+            "/run/x",
+        ),
+        (
+            "path = \"journal\"",
+            Protocol::Journal,
+            "/run/systemd/journal/socket",
+        ),
+        ("path = \"journal:/run/x\"", Protocol::Journal, "/run/x"),
+    ] {
+        let daemon = telemetry::DaemonSettings {
+            protocol,
+            socket: socket.into(),
+        };
+        let text = format!("{SIX_LINES}[access_log]\n{lines}\n[events]\n{lines}\n");
+        let config = load(&text).config;
+        assert_eq!(config.access_log.output, Output::Daemon(daemon.clone()));
+        assert_eq!(config.events, config::EventOutput::Daemon(daemon));
+        assert_eq!(load(&config.show(false)).config, config);
     }
 }
 

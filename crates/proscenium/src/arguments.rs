@@ -65,7 +65,7 @@ pub(crate) enum ConfigVerb {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) agent: Agent,
-    /// Which events go to standard error: error, warn, info, debug, trace, or by part (`info,proxy=debug`)
+    /// Which events are told: error, warn, info, debug, trace, or by part (`info,proxy=debug`)
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
 }

@@ -10,8 +10,8 @@ use crate::{
 
 /// Serves until told to stop.
 pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
-    log::start(&run.log)?;
-    match server::run(&options(arguments, &run.agent)) {
+    let events = log::start(&run.log)?;
+    match server::run(&options(arguments, &run.agent), &events) {
         Ok(()) => Ok(()),
         Err(StartError::Config(report)) => Err(report.into()),
         Err(error) => Err(Failure::Failed(error.into())),

@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use config::{Output, Report, Watch};
 use listener::{BindError, Listener};
 use proxy::{Generation, Phase, Shared};
-use telemetry::Sink;
+use telemetry::{Events, Sink};
 use tokio::{
     runtime,
     signal::unix::{Signal, SignalKind, signal},
@@ -77,6 +77,7 @@ pub(crate) struct Bound {
 /// The running process, as reload and operator see it.
 pub(crate) struct App {
     pub(crate) options: Options,
+    pub(crate) events: Arc<Events>,
     pub(crate) lasting: Lasting,
     pub(crate) shared: Arc<Shared>,
     pub(crate) workers: WorkerThreads,
@@ -125,11 +126,11 @@ impl App {
     }
 }
 
-/// Starts, serves until told to stop, and drains.
+/// Starts, serves until told to stop, and drains. `events` are sent where the configuration says.
 ///
 /// # Errors
 /// Whatever keeps it from starting; once it serves it ends well.
-pub fn run(options: &Options) -> Result<(), StartError> {
+pub fn run(options: &Options, events: &Arc<Events>) -> Result<(), StartError> {
     // Files written by us (access log, socket) are nobody else's to read.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
     let runtime = runtime::Builder::new_current_thread()
@@ -137,7 +138,7 @@ pub fn run(options: &Options) -> Result<(), StartError> {
         .max_blocking_threads(8)
         .build()?;
     runtime.block_on(async {
-        let (app, admin, told) = start(options).await?;
+        let (app, admin, told) = start(options, events).await?;
         serve(&app, admin, told).await;
         Ok(())
     })
@@ -161,15 +162,19 @@ impl Told {
 }
 
 /// Everything up to the first accepted connection. What can fail comes before it.
-async fn start(options: &Options) -> Result<(Arc<App>, UnixListener, Told), StartError> {
+async fn start(
+    options: &Options,
+    events: &Arc<Events>,
+) -> Result<(Arc<App>, UnixListener, Told), StartError> {
     let lasting = Lasting::default();
     let read = files::load(options).map_err(StartError::Config)?;
     let prepared = prepare(read, 1, &lasting, None).map_err(StartError::Config)?;
     let facts = crate::checked::facts(&prepared);
     let (generation, foundation, report) = prepared.split();
+    let config = &foundation.config;
+    events.redirect(outputs::open_events(&config.events)?, &lasting.metrics);
     tell(&report, &facts);
 
-    let config = &foundation.config;
     let sink = outputs::open(&config.access_log.output)
         .and_then(|output| Sink::start(&config.access_log.settings, output, &lasting.metrics))
         .map_err(StartError::AccessLog)?;
@@ -230,6 +235,7 @@ async fn start(options: &Options) -> Result<(Arc<App>, UnixListener, Told), Star
     };
     let app = App {
         options: options.clone(),
+        events: Arc::clone(events),
         lasting,
         shared,
         workers,

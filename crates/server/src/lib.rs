@@ -25,6 +25,7 @@ use std::path::PathBuf;
 pub use app::{StartError, run};
 pub use checked::{Checked, check, effective};
 pub use explain::{Asked, ExplainAs, Explainer, prepare_for_explain};
+pub use telemetry::{Event, Events, Severity, Told};
 
 /// What the command line says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -235,6 +235,14 @@ impl App {
             // A revocation does not wait for a log.
             Input::Materials => None,
         };
+        let moved = self.state().foundation.config.events != foundation.config.events;
+        let events = match moved {
+            true => Some(
+                outputs::open_events(&foundation.config.events)
+                    .map_err(|error| Stopped::Refused(error.to_string()))?,
+            ),
+            false => None,
+        };
         let new = self.sockets(&foundation.config, &kept)?;
         let generation = Arc::new(generation);
         let changes = {
@@ -298,6 +306,9 @@ impl App {
         }
         if let (Some(sink), Some(log)) = (&state.sink, log) {
             sink.reopen(log, foundation.config.access_log.settings.format);
+        }
+        if let Some(events) = events {
+            self.events.redirect(events, &self.lasting.metrics);
         }
         self.lasting.forget(&foundation.config);
         state.foundation = foundation;
@@ -428,6 +439,7 @@ impl Changes {
         );
         note(old.drain_grace != new.drain_grace, "drain_grace".to_owned());
         note(old.access_log != new.access_log, "access log".to_owned());
+        note(old.events != new.events, "events".to_owned());
         note(
             old.workers != new.workers,
             "workers (in force after a restart)".to_owned(),

@@ -1,7 +1,9 @@
-//! What the proxy tells of itself: metric families, access records and the sink that writes them.
+//! What the proxy tells of itself: metric families, access records and the sink that writes them, events for log daemons.
 //!
 //! Nothing here opens a file or asks the time: writers come already open, instants come as arguments.
 
+pub mod daemon;
+pub mod events;
 pub mod latency;
 pub mod metrics;
 pub mod readings;
@@ -9,16 +11,25 @@ pub mod record;
 pub mod settings;
 pub mod sink;
 pub mod spoken;
+pub mod syslog;
 
 mod escape;
+mod journal;
 mod line;
+mod printable;
 
+pub use crate::daemon::Daemon;
+pub use crate::events::{Event, Events, Told};
 pub use crate::metrics::{
     AttemptResult, HandshakeResult, Limit, ListenerMetrics, Metrics, OpenTunnel, PoolMetrics,
     ReloadResult, RequestMetrics,
 };
 pub use crate::readings::{CaReading, CrlReading, ListenerReading, MemberReading, Readings};
 pub use crate::record::{AccessRecord, EndedBy, Times, TlsFacts};
-pub use crate::settings::{AccessLogSettings, Format};
-pub use crate::sink::{Sink, SinkHandle, Unwritten};
+pub use crate::settings::{AccessLogSettings, DaemonSettings, Facility, Format, Protocol};
+pub use crate::sink::{Output, Sink, SinkHandle, Unwritten};
 pub use crate::spoken::{Spoken, SpokenCopy};
+pub use crate::syslog::Severity;
+
+/// What log daemons know us by.
+const IDENTIFIER: &str = "proscenium";

@@ -1,20 +1,42 @@
-//! One access record as one line.
+//! One access record as one line, or as the datagram that a log daemon gets.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use time::OffsetDateTime;
 use time::macros::format_description;
 
 use crate::escape::{self, Place};
+use crate::journal;
 use crate::record::AccessRecord;
 use crate::settings::Format;
 use crate::spoken::Kept;
+use crate::syslog::{self, Severity};
+
+/// What a record looks like where it goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Form {
+    pub(crate) format: Format,
+    pub(crate) framing: Framing,
+}
+
+/// What stands around a record's text.
+#[derive(Clone, Debug)]
+pub(crate) enum Framing {
+    /// An end of line.
+    Line,
+    /// A datagram that begins with this.
+    Syslog(Arc<[u8]>),
+    /// A datagram with fields.
+    Journal,
+}
 
 /// What a field is called, with what stands around the name in each form.
 #[derive(Clone, Copy)]
 struct Key {
+    name: &'static str,
     combined: &'static str,
     json: &'static str,
 }
@@ -22,36 +44,74 @@ struct Key {
 macro_rules! key {
     ($name:literal) => {
         Key {
+            name: $name,
             combined: concat!(" ", $name, "="),
             json: concat!(",\"", $name, "\":"),
         }
     };
 }
 
-/// Writes lines of one form; remembers the second it last spelled.
+/// Writes records of one form; remembers the second it last spelled.
 #[derive(Debug)]
 pub(crate) struct LineWriter {
-    format: Format,
+    form: Form,
     second: i64,
     spelled: String,
 }
 
 impl LineWriter {
-    pub(crate) fn new(format: Format) -> Self {
+    pub(crate) fn new(form: Form) -> Self {
         Self {
-            format,
+            form,
             second: i64::MIN,
             spelled: String::new(),
         }
     }
 
-    /// Appends the record's line, its end of line included.
+    /// Appends the record: a line with its end, or a datagram behind its length ([`datagrams`]).
     pub(crate) fn push(&mut self, line: &mut Vec<u8>, record: &AccessRecord) {
-        match self.format {
+        match &self.form.framing {
+            Framing::Line => {
+                self.push_text(line, record);
+                line.push(b'\n');
+            }
+            Framing::Syslog(head) => {
+                let head = Arc::clone(head);
+                push_datagram(line, |line| {
+                    let start = line.len();
+                    line.extend_from_slice(&head);
+                    self.push_text(line, record);
+                    syslog::cut(line, start);
+                });
+            }
+            Framing::Journal => push_datagram(line, |line| self.push_entry(line, record)),
+        }
+    }
+
+    fn push_text(&mut self, line: &mut Vec<u8>, record: &AccessRecord) {
+        match self.form.format {
             Format::Combined => self.push_combined(line, record),
             Format::Json => self.push_json(line, record),
         }
-        line.push(b'\n');
+    }
+
+    /// The line as `MESSAGE`, then what it is made of, field by field; what is missing is left out.
+    fn push_entry(&mut self, entry: &mut Vec<u8>, record: &AccessRecord) {
+        journal::begin(entry, Severity::Info);
+        journal::push_field(entry, "", "MESSAGE", |entry| self.push_text(entry, record));
+        let client = record.client.ip();
+        journal::push_field(entry, journal::PREFIX, "client", |entry| {
+            push_address(entry, client)
+        });
+        let mut field = |key: Key, value: Value<'_>| {
+            if !value.is_missing() {
+                journal::push_field(entry, journal::PREFIX, key.name, |entry| {
+                    push_value(entry, value, Place::Quoted);
+                });
+            }
+        };
+        for_each_apache_field(record, &mut field);
+        for_each_field(record, field);
     }
 
     /// `host - user [time] "request" status bytes "referer" "user agent"`, then `key=value`, `-` for what is missing.
@@ -83,7 +143,6 @@ impl LineWriter {
     }
 
     fn push_json(&mut self, line: &mut Vec<u8>, record: &AccessRecord) {
-        let spoken = &record.spoken;
         line.extend_from_slice(b"{\"time\":\"");
         self.push_time(line, record.when);
         line.extend_from_slice(b"\",\"client\":\"");
@@ -93,17 +152,7 @@ impl LineWriter {
             line.extend_from_slice(key.json.as_bytes());
             push_json_value(line, value);
         };
-        member(key!("user"), Value::name(record.proven_certname()));
-        member(key!("method"), Value::Text(spoken.method()));
-        member(key!("target"), Value::Text(spoken.target()));
-        member(key!("http_version"), Value::word(record.http_version));
-        member(key!("status"), Value::count(record.status));
-        member(
-            key!("bytes_out"),
-            Value::count(record.status.map(|_| record.bytes_out)),
-        );
-        member(key!("referer"), Value::Text(spoken.referer()));
-        member(key!("user_agent"), Value::Text(spoken.user_agent()));
+        for_each_apache_field(record, &mut member);
         for_each_field(record, member);
         line.push(b'}');
     }
@@ -113,10 +162,10 @@ impl LineWriter {
         let second = when.unix_timestamp();
         if second != self.second {
             self.second = second;
-            self.spelled = spell(when, self.format);
+            self.spelled = spell(when, self.form.format);
         }
         line.extend_from_slice(self.spelled.as_bytes());
-        if self.format == Format::Json {
+        if self.form.format == Format::Json {
             line.push(b'.');
             push_text(line, &format_args!("{:06}Z", when.microsecond()));
         }
@@ -151,7 +200,42 @@ fn push_request(line: &mut Vec<u8>, record: &AccessRecord) {
     line.push(b'"');
 }
 
-/// What both forms tell beside Apache's own fields, in order.
+/// Datagrams of a batch, each behind its length.
+pub(crate) fn datagrams(mut batch: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, rest) = batch.split_first_chunk()?;
+        let (datagram, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        batch = rest;
+        Some(datagram)
+    })
+}
+
+fn push_datagram(batch: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let length_at = batch.len();
+    batch.extend_from_slice(&[0; size_of::<u32>()]);
+    let start = batch.len();
+    write(batch);
+    let length = u32::try_from(batch.len() - start).expect("a record's parts are bounded");
+    batch[length_at..start].copy_from_slice(&length.to_le_bytes());
+}
+
+/// What Apache's form has in places of its own, but for time and address.
+fn for_each_apache_field<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
+    let spoken = &record.spoken;
+    field(key!("user"), Value::name(record.proven_certname()));
+    field(key!("method"), Value::Text(spoken.method()));
+    field(key!("target"), Value::Text(spoken.target()));
+    field(key!("http_version"), Value::word(record.http_version));
+    field(key!("status"), Value::count(record.status));
+    field(
+        key!("bytes_out"),
+        Value::count(record.status.map(|_| record.bytes_out)),
+    );
+    field(key!("referer"), Value::Text(spoken.referer()));
+    field(key!("user_agent"), Value::Text(spoken.user_agent()));
+}
+
+/// What all forms tell beside those, in order.
 fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value<'a>)) {
     let tls = record.tls.as_deref();
     field(key!("id"), Value::Text(record.spoken.request_id()));
@@ -203,6 +287,14 @@ enum Value<'a> {
 impl<'a> Value<'a> {
     fn name(name: Option<&'a str>) -> Self {
         name.map_or(Self::Missing, |name| Self::Text(name.into()))
+    }
+
+    fn is_missing(&self) -> bool {
+        match self {
+            Self::Text(text) => text.bytes.is_empty(),
+            Self::Missing => true,
+            Self::Word(_) | Self::Count(_) | Self::Flag(_) => false,
+        }
     }
 
     fn word(word: Option<&'static str>) -> Self {

@@ -42,6 +42,8 @@ pub struct Metrics {
     pub access_records_dropped: Counter,
     /// Writes of access records that failed.
     pub access_log_errors: Counter,
+    /// Events dropped because the log daemon was full.
+    pub events_dropped: Counter,
 }
 
 /// Counters of one listener.
@@ -162,6 +164,7 @@ impl Default for Metrics {
             connections_revoked: Counter::default(),
             access_records_dropped: Counter::default(),
             access_log_errors: Counter::default(),
+            events_dropped: Counter::default(),
         };
         metrics.register_downstream();
         metrics.register_requests();
@@ -253,6 +256,8 @@ impl Metrics {
         );
         let help = "Writes of access records that failed";
         registry.register("access_log_errors", help, self.access_log_errors.clone());
+        let help = "Events dropped because the log daemon did not read them";
+        registry.register("events_dropped", help, self.events_dropped.clone());
     }
 
     /// The handle of a listener; resolve it once, when the listener starts.

@@ -1,4 +1,6 @@
-//! What a configuration says about the access log.
+//! What a configuration says about the access log and about log daemons.
+
+use std::path::PathBuf;
 
 /// Form of an access record's line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,5 +27,83 @@ impl Default for AccessLogSettings {
             format: Format::Combined,
             queue_max: 8192,
         }
+    }
+}
+
+/// A log daemon of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaemonSettings {
+    /// What it understands.
+    pub protocol: Protocol,
+    /// Where it listens.
+    pub socket: PathBuf,
+}
+
+/// What a log daemon understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// RFC 3164 as syslog(3) sends it.
+    Syslog(Facility),
+    /// The native protocol of systemd-journald.
+    Journal,
+}
+
+impl Protocol {
+    /// Where such a daemon listens if nothing else is said.
+    pub fn usual_socket(self) -> &'static str {
+        match self {
+            Self::Syslog(_) => "/dev/log",
+            Self::Journal => "/run/systemd/journal/socket",
+        }
+    }
+}
+
+/// What a syslog daemon sorts records by (RFC 5424, table 1). Default `daemon`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facility {
+    word: &'static str,
+    code: u8,
+}
+
+impl Facility {
+    /// Those that a service may use, as `syslog.conf` spells them.
+    pub const ALL: [Self; 12] = {
+        const fn facility(word: &'static str, code: u8) -> Facility {
+            Facility { word, code }
+        }
+        [
+            facility("user", 1),
+            facility("daemon", 3),
+            facility("auth", 4),
+            facility("authpriv", 10),
+            facility("local0", 16),
+            facility("local1", 17),
+            facility("local2", 18),
+            facility("local3", 19),
+            facility("local4", 20),
+            facility("local5", 21),
+            facility("local6", 22),
+            facility("local7", 23),
+        ]
+    };
+
+    /// The one of this name.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|facility| facility.word == word)
+    }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        self.word
+    }
+
+    pub(crate) fn code(self) -> u8 {
+        self.code
+    }
+}
+
+impl Default for Facility {
+    fn default() -> Self {
+        Self::ALL[1]
     }
 }

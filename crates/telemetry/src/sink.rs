@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 
-use crate::line::LineWriter;
+use crate::daemon::{Daemon, Unsent};
+use crate::line::{Form, Framing, LineWriter};
 use crate::metrics::Metrics;
 use crate::record::AccessRecord;
 use crate::settings::{AccessLogSettings, Format};
@@ -31,6 +32,14 @@ pub struct Sink {
 pub struct SinkHandle {
     sheet: Arc<Mutex<Sheet>>,
     shared: Arc<Shared>,
+}
+
+/// Where records go.
+pub enum Output {
+    /// Each as a line, many in one write.
+    Lines(Box<dyn Write + Send>),
+    /// Each as a datagram. One that a daemon does not take within moments is dropped and counted.
+    Daemon(Daemon),
 }
 
 /// Records that still waited when a sink's time to close had run out.
@@ -54,7 +63,7 @@ struct Sheet {
 #[derive(Debug)]
 struct Sheets {
     all: Vec<Arc<Mutex<Sheet>>>,
-    format: Format,
+    form: Form,
     closed: bool,
 }
 
@@ -69,8 +78,8 @@ struct Shared {
     /// The thread sleeps until a record comes.
     asleep: AtomicBool,
     closing: AtomicBool,
-    /// A writer and form to go on with.
-    replacement: Mutex<Option<(Box<dyn Write + Send>, Format)>>,
+    /// An output and form to go on with.
+    replacement: Mutex<Option<(Output, Format)>>,
     thread: OnceLock<Thread>,
     dropped: Counter,
     errors: Counter,
@@ -83,7 +92,7 @@ impl Sink {
     /// When the system gives no thread.
     pub fn start(
         settings: &AccessLogSettings,
-        writer: Box<dyn Write + Send>,
+        output: Output,
         metrics: &Metrics,
     ) -> io::Result<Self> {
         let waiting_max = settings.queue_max.max(1);
@@ -91,7 +100,7 @@ impl Sink {
         let shared = Arc::new(Shared {
             sheets: Mutex::new(Sheets {
                 all: Vec::new(),
-                format: settings.format,
+                form: output.form(settings.format),
                 closed: false,
             }),
             waiting: AtomicUsize::new(0),
@@ -106,9 +115,9 @@ impl Sink {
         });
         let mut scribe = Scribe {
             shared: Arc::clone(&shared),
-            writer,
+            output,
             batch: Vec::new(),
-            failing: false,
+            failing: None,
         };
         let thread = thread::Builder::new()
             .name("access-log".to_owned())
@@ -130,10 +139,10 @@ impl Sink {
         self.handle.another()
     }
 
-    /// Goes on with another writer and form. Each record goes whole to the old or to the new one; what was sent long before
+    /// Goes on with another output and form. Each record goes whole to the old or to the new one; what was sent long before
     /// goes to the old, and after that the old is dropped.
-    pub fn reopen(&self, writer: Box<dyn Write + Send>, format: Format) {
-        *lock(&self.handle.shared.replacement) = Some((writer, format));
+    pub fn reopen(&self, output: Output, format: Format) {
+        *lock(&self.handle.shared.replacement) = Some((output, format));
         self.handle.shared.wake();
     }
 
@@ -162,7 +171,7 @@ impl SinkHandle {
         let sheet = Arc::new(Mutex::new(Sheet {
             bytes: Vec::new(),
             records: 0,
-            lines: LineWriter::new(sheets.format),
+            lines: LineWriter::new(sheets.form.clone()),
             closed: sheets.closed,
         }));
         sheets.all.push(Arc::clone(&sheet));
@@ -230,10 +239,10 @@ impl Shared {
 /// The thread's side.
 struct Scribe {
     shared: Arc<Shared>,
-    writer: Box<dyn Write + Send>,
+    output: Output,
     batch: Vec<u8>,
-    /// Whether the last write failed, so that a full disk is told once and not for each batch.
-    failing: bool,
+    /// Since when writes fail, so that a full disk is told once and not for each batch.
+    failing: Option<Instant>,
 }
 
 impl Scribe {
@@ -244,7 +253,7 @@ impl Scribe {
             if !self.shared.is_hurried() {
                 thread::park_timeout(GATHER);
             }
-            self.replace_writer();
+            self.replace_output();
             let closing = self.shared.closing.load(Ordering::SeqCst);
             self.empty_sheets(closing);
             if closing {
@@ -286,25 +295,26 @@ impl Scribe {
         }
     }
 
-    /// Goes on with another writer and form, if that was asked for. All sheets change their form before it shows.
-    fn replace_writer(&mut self) {
+    /// Goes on with another output and form, if that was asked for. All sheets change their form before it shows.
+    fn replace_output(&mut self) {
         let shared = Arc::clone(&self.shared);
         let mut asked = lock(&shared.replacement);
-        let Some((writer, format)) = asked.take() else {
+        let Some((output, format)) = asked.take() else {
             return;
         };
+        let form = output.form(format);
         let mut sheets = lock(&shared.sheets);
-        sheets.format = format;
         for sheet in &sheets.all {
             let mut sheet = lock(sheet);
             self.batch.append(&mut sheet.bytes);
-            sheet.lines = LineWriter::new(format);
+            sheet.lines = LineWriter::new(form.clone());
             self.taken(&mut sheet);
         }
+        sheets.form = form;
         drop((sheets, asked));
         self.write_batch();
-        self.writer = writer;
-        self.failing = false;
+        self.output = output;
+        self.failing = None;
     }
 
     fn taken(&self, sheet: &mut Sheet) {
@@ -317,21 +327,39 @@ impl Scribe {
         if self.batch.is_empty() {
             return;
         }
-        let written = self
-            .writer
-            .write_all(&self.batch)
-            .and_then(|()| self.writer.flush());
+        let written = match &mut self.output {
+            Output::Lines(writer) => writer.write_all(&self.batch).and_then(|()| writer.flush()),
+            Output::Daemon(daemon) => daemon.send_batch(&self.batch).map_err(|unsent| {
+                let Unsent { records, error } = unsent;
+                self.shared.dropped.inc_by(records);
+                error
+            }),
+        };
         self.batch.clear();
         self.batch.shrink_to(KEPT_BYTES_MAX);
         match written {
-            Ok(()) => self.failing = false,
+            Ok(()) => {
+                self.failing
+                    .take_if(|since| since.elapsed() >= TELL_INTERVAL);
+            }
             Err(error) => {
                 self.shared.errors.inc();
-                if !std::mem::replace(&mut self.failing, true) {
+                if self.failing.is_none() {
+                    self.failing = Some(Instant::now());
                     tracing::error!(%error, "access records could not be written");
                 }
             }
         }
+    }
+}
+
+impl Output {
+    fn form(&self, format: Format) -> Form {
+        let framing = match self {
+            Self::Lines(_) => Framing::Line,
+            Self::Daemon(daemon) => daemon.framing(),
+        };
+        Form { format, framing }
     }
 }
 
@@ -357,6 +385,9 @@ const BATCH_BYTES: usize = 64 << 10;
 
 /// Most bytes on one sheet; more are dropped like records over the limit.
 const SHEET_BYTES_MAX: usize = 16 << 20;
+
+/// What fails now and then is told at most this often; the counters have the rest.
+const TELL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Most room that is kept between batches.
 const KEPT_BYTES_MAX: usize = 1 << 20;

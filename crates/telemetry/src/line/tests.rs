@@ -6,9 +6,13 @@ use super::*;
 use crate::record::{EndedBy, Times, TlsFacts};
 use crate::spoken::{Spoken, SpokenCopy};
 
+fn writer(format: Format, framing: Framing) -> LineWriter {
+    LineWriter::new(Form { format, framing })
+}
+
 fn line(format: Format, record: &AccessRecord) -> String {
     let mut line = Vec::new();
-    LineWriter::new(format).push(&mut line, record);
+    writer(format, Framing::Line).push(&mut line, record);
     String::from_utf8(line).expect("ASCII")
 }
 
@@ -220,7 +224,7 @@ fn what_is_too_long_is_cut_and_says_so() {
 
 #[test]
 fn each_record_has_its_own_second() {
-    let mut writer = LineWriter::new(Format::Json);
+    let mut writer = writer(Format::Json, Framing::Line);
     let mut line = Vec::new();
     for second in [0, 0, 1, 0] {
         let record = AccessRecord::new(

@@ -50,6 +50,7 @@ fn handles_count_into_their_families() {
             "proscenium_connections_revoked_total 1",
             "proscenium_access_records_dropped_total 1",
             "proscenium_access_log_errors_total 0",
+            "proscenium_events_dropped_total 0",
         ],
     );
 }

@@ -75,7 +75,7 @@ fn start(queue_max: usize, writer: impl Write + Send + 'static, metrics: &Metric
         queue_max,
         ..AccessLogSettings::default()
     };
-    Sink::start(&settings, Box::new(writer), metrics).expect("a thread")
+    Sink::start(&settings, Output::Lines(Box::new(writer)), metrics).expect("a thread")
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_reopened_sink_goes_on_with_the_new_writer_and_form() {
     let (metrics, old, new) = (Metrics::default(), Page::default(), Page::default());
     let sink = start(100, old.clone(), &metrics);
     sink.handle().send(&record("before"));
-    sink.reopen(Box::new(new.clone()), Format::Json);
+    sink.reopen(Output::Lines(Box::new(new.clone())), Format::Json);
     wait_for(|| lock(&sink.handle.shared.replacement).is_none());
     sink.handle().send(&record("after"));
     assert_eq!(sink.close(LONG), Ok(()));
@@ -172,7 +172,7 @@ fn a_failing_writer_is_counted_and_a_new_one_heals_it() {
     let sink = start(100, Full, &metrics);
     sink.handle().send(&record("agents"));
     wait_for(|| metrics.access_log_errors.get() == 1);
-    sink.reopen(Box::new(page.clone()), Format::Combined);
+    sink.reopen(Output::Lines(Box::new(page.clone())), Format::Combined);
     wait_for(|| lock(&sink.handle.shared.replacement).is_none());
     sink.handle().send(&record("agents"));
     assert_eq!(sink.close(LONG), Ok(()));
@@ -210,7 +210,15 @@ fn a_sheet_has_a_limit_in_bytes() {
     let mut long = record("agents");
     long.cause = Some("x".repeat(500).into());
     let mut line = Vec::new();
-    LineWriter::new(Format::Combined).push(&mut line, &long);
+    let form = sink
+        .handle
+        .shared
+        .sheets
+        .lock()
+        .expect("sound")
+        .form
+        .clone();
+    LineWriter::new(form).push(&mut line, &long);
     let fit = SHEET_BYTES_MAX.div_ceil(line.len());
     for _ in 0..fit + 5 {
         handle.send(&long);

@@ -1,0 +1,95 @@
+//! Where events go: to a log daemon, or to whoever writes standard error.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::metrics::counter::Counter;
+
+use crate::daemon::{Daemon, is_full};
+use crate::metrics::Metrics;
+use crate::syslog::Severity;
+
+/// Where events go; a reload changes it. Standard error at first.
+#[derive(Debug, Default)]
+pub struct Events {
+    target: Mutex<Option<Target>>,
+}
+
+/// One event.
+#[derive(Debug)]
+pub struct Event<'a> {
+    /// How grave it is.
+    pub severity: Severity,
+    /// The part of the program that it comes from.
+    pub part: &'a str,
+    /// Its words.
+    pub message: &'a str,
+    /// What goes with them, by name.
+    pub fields: &'a [(&'a str, String)],
+}
+
+/// What became of an event.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The daemon has it; or it is there and full, and the event is dropped and counted: standard error may be its too,
+    /// and would then hold up whoever writes.
+    Daemon,
+    /// The daemon is not there: standard error is to have the event, and first these words if there are any.
+    StandardError(Option<String>),
+}
+
+#[derive(Debug)]
+struct Target {
+    daemon: Daemon,
+    dropped: Counter,
+    /// That it is not there has been said.
+    absent: bool,
+}
+
+impl Events {
+    /// Sends later events to this daemon, or to standard error.
+    pub fn redirect(&self, daemon: Option<Daemon>, metrics: &Metrics) {
+        *self.target() = daemon.map(|daemon| Target {
+            daemon,
+            dropped: metrics.events_dropped.clone(),
+            absent: false,
+        });
+    }
+
+    /// Whether they go to a daemon.
+    pub fn go_to_daemon(&self) -> bool {
+        self.target().is_some()
+    }
+
+    /// Tells an event, without ever waiting.
+    pub fn tell(&self, event: &Event<'_>) -> Told {
+        let mut target = self.target();
+        let Some(target) = &mut *target else {
+            return Told::StandardError(None);
+        };
+        let Event {
+            severity,
+            part,
+            message,
+            fields,
+        } = *event;
+        let datagram = target.daemon.frame_event(severity, part, message, fields);
+        let sent = target.daemon.send(&datagram);
+        if is_full(&sent) {
+            target.dropped.inc();
+            return Told::Daemon;
+        }
+        let was_absent = std::mem::replace(&mut target.absent, sent.is_err());
+        match sent {
+            Ok(()) => Told::Daemon,
+            Err(_) if was_absent => Told::StandardError(None),
+            Err(error) => {
+                let error = target.daemon.named(&error);
+                Told::StandardError(Some(format!("events go to standard error: {error}")))
+            }
+        }
+    }
+
+    fn target(&self) -> MutexGuard<'_, Option<Target>> {
+        self.target.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

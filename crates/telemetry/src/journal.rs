@@ -1,0 +1,94 @@
+//! Records in the journal's native protocol: one datagram an entry, fields with names.
+//!
+//! A value always stands behind its length, so that nothing it holds can end it and begin another field or entry.
+
+use std::fmt::Write as _;
+
+use crate::printable;
+use crate::syslog::Severity;
+
+/// Before the name of each field that the journal does not know itself: theirs and ours never meet.
+pub(crate) const PREFIX: &str = "PROSCENIUM_";
+
+/// Begins an entry.
+pub(crate) fn begin(entry: &mut Vec<u8>, severity: Severity) {
+    let identifier = crate::IDENTIFIER;
+    let head = format!(
+        "PRIORITY={}\nSYSLOG_IDENTIFIER={identifier}\n",
+        severity as u8
+    );
+    entry.extend_from_slice(head.as_bytes());
+}
+
+/// Adds a field whose value `write` appends. `name` is one of our own, never a stranger's.
+pub(crate) fn push_field(
+    entry: &mut Vec<u8>,
+    prefix: &str,
+    name: &str,
+    write: impl FnOnce(&mut Vec<u8>),
+) {
+    entry.extend_from_slice(prefix.as_bytes());
+    let room = NAME_BYTES_MAX - prefix.len();
+    entry.extend(
+        name.bytes()
+            .take(room)
+            .map(|byte| match byte.is_ascii_alphanumeric() {
+                true => byte.to_ascii_uppercase(),
+                false => b'_',
+            }),
+    );
+    entry.push(b'\n');
+    let length_at = entry.len();
+    entry.extend_from_slice(&[0; size_of::<u64>()]);
+    let start = entry.len();
+    write(entry);
+    let length = (entry.len() - start) as u64;
+    entry[length_at..start].copy_from_slice(&length.to_le_bytes());
+    entry.push(b'\n');
+}
+
+/// An event as an entry.
+pub(crate) fn push_event(
+    entry: &mut Vec<u8>,
+    severity: Severity,
+    part: &str,
+    message: &str,
+    fields: &[(&str, String)],
+) {
+    begin(entry, severity);
+    let mut text = printable::lines(message).into_owned();
+    for (name, value) in fields {
+        write!(text, " {name}={}", printable::line(value))
+            .expect("writing to a String cannot fail");
+    }
+    push_field(entry, "", "MESSAGE", |entry| {
+        push_cut(entry, &text, MESSAGE_BYTES_MAX)
+    });
+    push_field(entry, PREFIX, "PART", |entry| {
+        push_cut(entry, part, VALUE_BYTES_MAX)
+    });
+    for (name, value) in fields {
+        let value = printable::lines(value);
+        push_field(entry, PREFIX, name, |entry| {
+            push_cut(entry, &value, VALUE_BYTES_MAX)
+        });
+    }
+}
+
+fn push_cut(entry: &mut Vec<u8>, text: &str, max: usize) {
+    let end = text.floor_char_boundary(max);
+    entry.extend_from_slice(&text.as_bytes()[..end]);
+    if end < text.len() {
+        entry.extend_from_slice(b"...");
+    }
+}
+
+/// Longest name that journald takes.
+const NAME_BYTES_MAX: usize = 64;
+
+/// Most bytes of an event's text: with its fields, of which there are at most 32, it stays under the 208 KiB that a
+/// socket sends at once by default (`net.core.wmem_default`). An access record never comes near.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Most bytes of one of an event's fields.
+const VALUE_BYTES_MAX: usize = 4 << 10;

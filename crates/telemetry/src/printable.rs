@@ -1,0 +1,70 @@
+//! Text of events made fit for a log: characters that steer a terminal or a reader's eye are spelled out.
+//!
+//! Access records go further ([`crate::escape`]): what they tell of strangers is nothing but printable ASCII. Events are
+//! our own sentences, in which a stranger's words may be quoted.
+
+use std::borrow::Cow;
+
+/// As one line.
+pub(crate) fn line(text: &str) -> Cow<'_, str> {
+    spell(text, is_printable)
+}
+
+/// Line ends and tabs stay.
+pub(crate) fn lines(text: &str) -> Cow<'_, str> {
+    spell(text, |character| {
+        character == '\n' || character == '\t' || is_printable(character)
+    })
+}
+
+fn spell(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if text.chars().all(&stays) {
+        return Cow::Borrowed(text);
+    }
+    let mut spelled = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        match character {
+            _ if stays(character) => spelled.push(character),
+            '\0'..='\x7f' => spelled.push_str(&format!("\\x{:02x}", u32::from(character))),
+            _ => spelled.extend(character.escape_unicode()),
+        }
+    }
+    Cow::Owned(spelled)
+}
+
+/// Control characters, line separators, and what turns the direction of writing or takes no room are not.
+fn is_printable(character: char) -> bool {
+    !character.is_control()
+        && !matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_is_spelled_and_the_rest_stays() {
+        for (text, one, many) in [
+            (
+                "plain, \"quoted\" … ü",
+                "plain, \"quoted\" … ü",
+                "plain, \"quoted\" … ü",
+            ),
+            ("a\n\tb", r"a\x0a\x09b", "a\n\tb"),
+            (
+                "\x1b[31m\r\0\x7f",
+                r"\x1b[31m\x0d\x00\x7f",
+                r"\x1b[31m\x0d\x00\x7f",
+            ),
+            (
+                "\u{85}\u{202e}\u{2028}",
+                r"\u{85}\u{202e}\u{2028}",
+                r"\u{85}\u{202e}\u{2028}",
+            ),
+            ("", "", ""),
+        ] {
+            assert_eq!(line(text), one);
+            assert_eq!(lines(text), many);
+        }
+    }
+}
