@@ -8,6 +8,7 @@ use crate::support::{
         Broken, Reading, Ruby, escaped_certificate, mongrel, one_line_certificate, puppet_server,
         puppet_server_legacy, rack,
     },
+    sayable,
 };
 
 /// For any verified client.
@@ -311,6 +312,7 @@ fn a_thousand_generated_forgeries_of_configured_names_change_nothing() {
             .iter()
             .map(|(n, v)| (n.as_str(), v.as_str()))
             .collect();
+        let lines = sayable(&lines);
         let target = *seed.pick(&[FILES, CA_CERTIFICATE]);
         estate.forget();
         assert_eq!(
@@ -753,7 +755,7 @@ fn assert_nothing_forged(
 ) {
     estate.forget();
     let client = estate.proxy.client(agent);
-    let response = client.request("GET", target, forgery, b"");
+    let response = client.request("GET", target, &sayable(forgery), b"");
     assert_eq!(response.status, 200, "{forgery:?}: {response:?}");
     assert_ours_alone(&estate.only_request(), target, agent.is_some(), forgery);
 }

@@ -2,7 +2,7 @@
 
 use testkit::{
     Connection, Credential, Protocol, Reply, StandIn,
-    http2::{Outcome, flag, kind},
+    http2::{Outcome, flag, frame, kind},
 };
 
 use crate::support::{Estate, LIMIT, assert_refused, assert_told};
@@ -53,6 +53,42 @@ fn http2_is_spoken_to_whoever_asks_for_it_and_to_nobody_where_it_is_off() {
     assert_eq!(record["http_version"], "HTTP/2");
     let plain = estate.client(&agent).protocol(Protocol::Http1).get(CATALOG);
     assert_eq!((plain.status, plain.version.as_str()), (200, "HTTP/1.1"));
+}
+
+#[test]
+fn http2_is_a_setting_of_the_listener() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("http2 = false"))
+        .start();
+    let agent = estate.ca.agent("web01");
+    let offered = estate.client(&agent).protocol(Protocol::Http2).connect();
+    let alert = offered.err().and_then(|error| error.alert());
+    assert_eq!(alert, Some(rustls::AlertDescription::NoApplicationProtocol));
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+}
+
+#[test]
+fn streams_beyond_streams_max_are_refused_and_may_come_again() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("streams_max = 3"))
+        .start();
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    connection.settle().expect("the limit is told");
+    estate.compilers.iter().for_each(StandIn::hold);
+    let streams: Vec<_> = (0..4)
+        .map(|_| connection.open(&get(FILE), true).expect("opens"))
+        .collect();
+    assert_eq!(
+        connection.outcome(streams[3]),
+        Outcome::Reset(7),
+        "REFUSED_STREAM"
+    );
+    estate.compilers.iter().for_each(StandIn::release);
+    for stream in &streams[..3] {
+        assert_eq!(connection.outcome(*stream), Outcome::Answered(200));
+    }
+    assert_eq!(connection.get(FILE).status, 200);
+    assert_eq!(estate.far_end().len(), 4);
 }
 
 #[test]
@@ -562,4 +598,142 @@ fn cve_2019_9517_answers_that_the_client_makes_no_room_for_take_no_memory_and_en
         .proxy
         .wait_for_record(|record| record["reason"] == "write-timeout");
     assert_eq!(record["ended_by"], "proxy");
+}
+
+/// Sends a flood until it is all gone or the connection is, and asserts that it cost no memory and hurt nobody else.
+fn assert_harmless(frame: &[u8], fill: impl Fn(&mut Connection) -> Vec<u8>) {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let mut other = connect(&estate, &agent);
+    assert_eq!(other.get(CATALOG).status, 200);
+    let mut connection = connect(&estate, &agent);
+    let first = fill(&mut connection);
+    let _ = connection.send_bytes(&first);
+    let before = estate.proxy.memory_peak_kib();
+    let flood = frame.repeat((64 << 10) / frame.len());
+    for _ in 0..20 {
+        if connection.send_bytes(&flood).is_err() {
+            break;
+        }
+        assert_eq!(other.get(CATALOG).status, 200);
+    }
+    let grown = estate.proxy.memory_peak_kib() - before;
+    assert!(grown < 8192, "{grown} KiB");
+    connection.reset();
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+}
+
+#[test]
+fn cve_2019_9512_pings_take_no_memory() {
+    assert_harmless(&frame(kind::PING, 0, 0, b"12345678"), |_| Vec::new());
+}
+
+#[test]
+fn cve_2019_9515_settings_take_no_memory() {
+    assert_harmless(&frame(kind::SETTINGS, 0, 0, &[]), |_| Vec::new());
+}
+
+#[test]
+fn cve_2019_9513_priorities_take_no_memory() {
+    assert_harmless(&frame(kind::PRIORITY, 0, 9, &[0, 0, 0, 3, 200]), |_| {
+        Vec::new()
+    });
+}
+
+#[test]
+fn cve_2019_9518_empty_data_takes_no_memory() {
+    let open = |connection: &mut Connection| {
+        let mut fields = get("/puppet/v3/report/web01?environment=production");
+        fields[0].1 = "PUT".to_owned();
+        connection.open(&fields, false).expect("opens");
+        Vec::new()
+    };
+    assert_harmless(&frame(kind::DATA, 0, 1, &[]), open);
+}
+
+// CVE-2019-9514: malformed requests, each of which is answered by a reset.
+
+#[test]
+fn cve_2019_9514_malformed_requests_end_the_connection() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let mut connection = connect(&estate, &agent);
+    let mut fields = get(FILE);
+    fields.push(("connection".to_owned(), "close".to_owned()));
+    let mut sent = 0;
+    while sent < 10_000 && connection.open(&fields, true).is_ok() {
+        sent += 1;
+    }
+    let last = connection.reserve_stream();
+    assert_eq!(
+        connection.outcome(last),
+        Outcome::GoneAway(ENHANCE_YOUR_CALM)
+    );
+    assert_eq!(estate.far_end().len(), 0);
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+}
+
+// CVE-2019-9516: fields without a name.
+
+#[test]
+fn cve_2019_9516_fields_without_a_name_are_refused() {
+    let estate = Estate::start();
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let mut fields = get(FILE);
+    fields.extend(vec![(String::new(), String::new()); 1000]);
+    let stream = connection.open(&fields, true).expect("opens");
+    let outcome = connection.outcome(stream);
+    assert!(
+        matches!(outcome, Outcome::Reset(_) | Outcome::GoneAway(_)),
+        "{outcome:?}"
+    );
+    assert_eq!(estate.far_end().len(), 0);
+}
+
+// CVE-2016-6581: a small block that names a large field again and again.
+
+#[test]
+fn cve_2016_6581_a_block_that_unpacks_to_much_takes_no_memory() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let mut connection = connect(&estate, &agent);
+    let stream = connection.reserve_stream();
+    // :method GET, :scheme https, :path /, a literal of 4,000 bytes that is remembered, and it 12,000 times again.
+    let mut block = vec![0x82, 0x87, 0x84, 0x40, 1, b'x', 0x7f, 0xa1, 0x1e];
+    block.extend(vec![b'v'; 127 + 0x21 + 0x1e * 128]);
+    block.extend(vec![0xbe; 12_000]);
+    let before = estate.proxy.memory_peak_kib();
+    let flags = flag::END_HEADERS | flag::END_STREAM;
+    connection
+        .send_frame(kind::HEADERS, flags, stream, &block)
+        .expect("sends");
+    let outcome = connection.outcome(stream);
+    assert!(
+        matches!(
+            outcome,
+            Outcome::Answered(431) | Outcome::GoneAway(ENHANCE_YOUR_CALM)
+        ),
+        "{outcome:?}"
+    );
+    let grown = estate.proxy.memory_peak_kib() - before;
+    assert!(grown < 4096, "{grown} KiB");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+}
+
+#[test]
+fn a_head_that_never_ends_holds_its_connection_no_longer_than_an_idle_one() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("idle_timeout = \"5s\""))
+        .start();
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    connection.settle().expect("it is open");
+    let stream = connection.reserve_stream();
+    connection
+        .send_frame(kind::HEADERS, flag::END_STREAM, stream, &[0x82])
+        .expect("sends");
+    assert!(connection.is_closed_within(LIMIT));
+    let labels = [("limit", "idle_timeout")];
+    estate
+        .proxy
+        .wait_for_metric("proscenium_limits_hit_total", &labels, 1.0);
 }

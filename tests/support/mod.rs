@@ -8,7 +8,9 @@ pub(crate) mod readers;
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
-use testkit::{Ca, Client, Credential, Outcome, Proxy, ProxyBuilder, Recorded, Response, StandIn};
+use testkit::{
+    Ca, Client, Credential, Outcome, Protocol, Proxy, ProxyBuilder, Recorded, Response, StandIn,
+};
 
 /// The built program.
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
@@ -25,9 +27,17 @@ pub(crate) use http1_alone;
 
 /// What records and answers call what is spoken.
 pub(crate) const VERSION: &str = match crate::SPOKEN {
-    testkit::Protocol::Http1 => "HTTP/1.1",
-    testkit::Protocol::Http2 => "HTTP/2",
+    Protocol::Http1 => "HTTP/1.1",
+    Protocol::Http2 => "HTTP/2",
 };
+
+/// Those of the fields that can be said in what clients speak: HTTP/2 has no Connection, and what has one is no request
+/// (`http2.rs`).
+pub(crate) fn sayable<'a>(fields: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let alone = crate::SPOKEN == Protocol::Http1;
+    let sayable = |(name, _): &(&str, &str)| alone || !name.eq_ignore_ascii_case("connection");
+    fields.iter().copied().filter(sayable).collect()
+}
 
 /// Longer than anything takes that is not stuck.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);

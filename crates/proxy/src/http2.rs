@@ -5,7 +5,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashSet,
+    collections::VecDeque,
     future::poll_fn,
     pin::{Pin, pin},
     rc::Rc,
@@ -60,6 +60,10 @@ const FAULTY_STREAMS_MAX: usize = 100;
 /// Requests that a client may take back beyond those that it let be answered: each costs a member a connection.
 const RESETS_AHEAD_MAX: u64 = 100;
 
+/// Streams that were passed over and are remembered until something is heard of them: those refused by h2 whose refusal
+/// waits for the socket. More, and a record may be missing.
+const PASSED_STREAMS_MAX: usize = 100;
+
 /// Heads larger than is allowed, up to so many times, are told so and recorded; larger ones h2 refuses by itself.
 const HEAD_TOLD_FACTOR: usize = 2;
 
@@ -72,8 +76,9 @@ const GOODBYE_REVOKED: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Streams {
     pub(crate) head_bytes_max: usize,
-    /// Numbers of those that are being answered.
-    open: RefCell<HashSet<u32>>,
+    in_flight: Cell<u32>,
+    /// Which numbers became requests: all up to the last, but those passed over.
+    taken: RefCell<Taken>,
     /// Heads that h2 refused by itself, to be recorded.
     refused: RefCell<Vec<Refused>>,
     idle_since: Cell<Instant>,
@@ -81,6 +86,8 @@ pub(crate) struct Streams {
     resets: Cell<u64>,
     /// The client was accepted once and is no more.
     pub(crate) turned_away: Cell<bool>,
+    /// Generation of the trust store that came while a stream was in flight, if one did.
+    busy_at_swap: Cell<Option<u64>>,
     /// The task that drives the connection.
     driver: RefCell<Option<Waker>>,
 }
@@ -89,25 +96,32 @@ impl Streams {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             head_bytes_max: settings.head_bytes_max,
-            open: RefCell::default(),
+            in_flight: Cell::new(0),
+            taken: RefCell::default(),
             refused: RefCell::default(),
             idle_since: Cell::new(Instant::now()),
             answered: Cell::new(0),
             resets: Cell::new(0),
             turned_away: Cell::new(false),
+            busy_at_swap: Cell::new(None),
             driver: RefCell::new(None),
         }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.open.borrow().is_empty()
+        self.in_flight.get() == 0
     }
 
     /// Notes a frame that h2 sent, if no request of ours asked for it.
     pub(crate) fn refuse(&self, stream: u32, refused: Refused) {
-        if !self.open.borrow().contains(&stream) {
+        if self.taken.borrow_mut().is_not(stream) {
             self.refused.borrow_mut().push(refused);
         }
+    }
+
+    /// Whether a stream was in flight when this trust store came: the next is told, whatever the connection does now.
+    pub(crate) fn was_busy_at(&self, trust_generation: u64) -> bool {
+        self.busy_at_swap.get() == Some(trust_generation)
     }
 
     /// When the last stream ended, or an answer that the client took slowly had gone.
@@ -126,19 +140,47 @@ impl Streams {
     }
 }
 
+/// Which streams became requests. They do so in the order of their numbers, so that few need be remembered.
+#[derive(Debug, Default)]
+struct Taken {
+    last: u32,
+    /// Numbers below that were passed over, and not heard of since.
+    passed: VecDeque<u32>,
+}
+
+impl Taken {
+    fn note(&mut self, stream: u32) {
+        let between = (self.last + 1..stream).filter(|number| number % 2 == 1);
+        self.passed.extend(between.take(PASSED_STREAMS_MAX));
+        while self.passed.len() > PASSED_STREAMS_MAX {
+            self.passed.pop_front();
+        }
+        self.last = stream;
+    }
+
+    /// Whether it did not, told once.
+    fn is_not(&mut self, stream: u32) -> bool {
+        if stream > self.last {
+            return true;
+        }
+        let place = self.passed.iter().position(|passed| *passed == stream);
+        place.and_then(|place| self.passed.remove(place)).is_some()
+    }
+}
+
 /// A stream whose request is being answered.
 struct OpenStream {
     conn: Rc<Conn>,
-    number: u32,
 }
 
 impl OpenStream {
     fn new(conn: &Rc<Conn>, number: u32) -> Self {
         let this = Self {
             conn: Rc::clone(conn),
-            number,
         };
-        this.streams().open.borrow_mut().insert(number);
+        let streams = this.streams();
+        streams.taken.borrow_mut().note(number);
+        streams.in_flight.set(streams.in_flight.get() + 1);
         this
     }
 
@@ -147,6 +189,15 @@ impl OpenStream {
             .streams
             .as_ref()
             .expect("a connection with streams has been told so")
+    }
+
+    /// Notes a change of trust that the connection's own task may not have heard of yet: it would find the connection
+    /// idle, though it was busy then.
+    fn note_swap(&self, worker: &Worker) {
+        let trust_generation = worker.current().trust.generation();
+        if trust_generation != self.conn.trust_generation() {
+            self.streams().busy_at_swap.set(Some(trust_generation));
+        }
     }
 
     /// Notes that the client took its request back.
@@ -164,7 +215,7 @@ impl OpenStream {
 impl Drop for OpenStream {
     fn drop(&mut self) {
         let streams = self.streams();
-        streams.open.borrow_mut().remove(&self.number);
+        streams.in_flight.set(streams.in_flight.get() - 1);
         if streams.is_idle() {
             streams.idle_since.set(Instant::now());
         }
@@ -378,7 +429,7 @@ async fn answer(
         give_up(&worker, &open.conn, request, fault);
         return open.taken_back();
     }
-    let mut handling = pin!(handle(worker, Rc::clone(&open.conn), request));
+    let mut handling = pin!(handle(Rc::clone(&worker), Rc::clone(&open.conn), request));
     let response = loop {
         tokio::select! {
             biased;
@@ -392,7 +443,9 @@ async fn answer(
             }
         }
     };
-    match send(response, respond, write_timeout).await {
+    let sent = send(response, respond, write_timeout).await;
+    open.note_swap(&worker);
+    match sent {
         Ok(()) => open.answered(),
         Err(Unsent::TakenBack) => open.taken_back(),
         Err(Unsent::Stalled) => open.conn.metrics.limit(Limit::WriteTimeout),

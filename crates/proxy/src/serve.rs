@@ -29,7 +29,7 @@ use crate::{
     body::ResponseBody,
     connection::Conn,
     exchange::handle,
-    http2::Http2,
+    http2::{Http2, Streams},
     record, tunnel,
     worker::{LiveWorker, Phase, Worker},
 };
@@ -266,7 +266,10 @@ impl Watch<'_> {
             self.conn.closing.set(true);
         }
         // A busy connection finishes its answer, and its next request is told why it is the last.
-        let idle = self.conn.stage().0 == Stage::Idle;
+        let trust_generation = generation.trust.generation();
+        let busy = |streams: &Streams| streams.was_busy_at(trust_generation);
+        let idle =
+            self.conn.stage().0 == Stage::Idle && !self.conn.streams.as_ref().is_some_and(busy);
         if idle && self.conn.trust_generation() != generation.trust.generation() {
             if self.conn.is_judged_cheaply(&generation.trust) {
                 self.judge();

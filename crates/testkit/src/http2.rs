@@ -202,7 +202,8 @@ impl Session {
                     if length == 0 {
                         return Ok(());
                     }
-                    let piece: Vec<u8> = self.spoken.bytes.drain(..length).collect();
+                    let rest = self.spoken.bytes.split_off(length);
+                    let piece = std::mem::replace(&mut self.spoken.bytes, rest);
                     let left = left - length as u64;
                     self.spoken.body = (left > 0).then_some((stream, Framing::Length(left)));
                     self.data(io, stream, &piece, left == 0)?;
