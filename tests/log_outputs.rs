@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Proxy, ProxyBuilder, wait_until};
 
-use crate::support::{Estate, LIMIT};
+use crate::support::{Estate, LIMIT, VERSION};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -28,7 +28,7 @@ fn records_go_to_syslog_one_datagram_each() {
     );
     let records = [syslog.text(), syslog.text()];
     for target in [CATALOG, CA_CERTIFICATE] {
-        let request = format!("] \"GET {target} HTTP/1.1\" 200 ");
+        let request = format!("] \"GET {target} {VERSION}\" 200 ");
         let its = |record: &&String| record.starts_with(&head) && record.contains(&request);
         assert_eq!(records.iter().filter(its).count(), 1, "{records:#?}");
     }

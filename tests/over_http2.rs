@@ -14,6 +14,7 @@ mod exchange;
 mod header_forms;
 mod identity;
 mod limits;
+mod log_outputs;
 mod metrics;
 mod reload;
 mod revocation;
