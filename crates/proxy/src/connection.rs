@@ -14,7 +14,7 @@ use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 use telemetry::{ListenerMetrics, TlsFacts};
 
-use crate::{first_byte::Alarm, http2::Streams, tunnel::Opening};
+use crate::{first_byte::Alarm, streams::Streams, tunnel::Opening};
 
 /// One connection; its requests come one after the other, or as streams, on one thread.
 #[derive(Debug)]

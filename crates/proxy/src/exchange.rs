@@ -16,11 +16,10 @@ use crate::{
     connection::Conn,
     error::ProxyError,
     generation::{Generation, PoolRuntime},
-    http2,
     record::Exchanged,
     respond,
     sanitize::{Insane, Sane, host_of, is_server_wide, sanitize},
-    tunnel,
+    stream, tunnel,
     upgrade::Upgrade,
     worker::{RequestId, Worker},
 };
@@ -105,7 +104,7 @@ async fn pass<'g>(
     exchanged: &mut Exchanged,
 ) -> Result<(Exchange<RequestBody>, &'g PoolRuntime), ProxyError> {
     if let Some(streams) = &conn.streams {
-        http2::check_head(&head, streams).map_err(ProxyError::Insane)?;
+        stream::check_head(&head, streams).map_err(ProxyError::Insane)?;
     }
     // hyper marks the requests that have an `Upgrade` field, so that others need not be searched for one.
     let upgrade = head.extensions.remove::<OnUpgrade>().and_then(|marked| {

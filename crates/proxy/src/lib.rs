@@ -20,6 +20,8 @@ mod respond;
 mod sanitize;
 mod serve;
 pub mod settings;
+mod stream;
+mod streams;
 mod tunnel;
 mod upgrade;
 mod worker;

@@ -29,8 +29,10 @@ use crate::{
     body::ResponseBody,
     connection::Conn,
     exchange::handle,
-    http2::{Http2, Streams},
-    record, tunnel,
+    http2::Http2,
+    record,
+    streams::Streams,
+    tunnel,
     worker::{LiveWorker, Phase, Worker},
 };
 

@@ -1,0 +1,227 @@
+//! One stream of an HTTP/2 connection: its request is handled as any other, its answer sent as the client takes it.
+
+use std::{future::poll_fn, pin::pin, rc::Rc, task::Poll, time::Duration};
+
+use bytes::Bytes;
+use h2::{Reason, RecvStream, SendStream, server::SendResponse};
+use http::{
+    HeaderMap, HeaderValue, Request, Response, StatusCode,
+    header::{CONTENT_LENGTH, COOKIE, DATE, EXPECT, HOST},
+    request::Parts,
+};
+use http_body::Body;
+use telemetry::Limit;
+use tokio::{sync::Notify, time::timeout};
+
+use crate::{
+    body::{BodyFault, ResponseBody},
+    client_body::StreamBody,
+    date,
+    exchange::{give_up, handle},
+    record::EndedBy,
+    sanitize::Insane,
+    streams::{OpenStream, Streams},
+    worker::Worker,
+};
+
+/// One request to the last byte of its answer, unless the client takes it back.
+pub(crate) async fn answer(
+    worker: Rc<Worker>,
+    open: OpenStream,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+    write_timeout: Duration,
+) {
+    let (mut head, data) = request.into_parts();
+    as_http1(&mut head);
+    let wanted = Rc::new(Notify::new());
+    let expects = head.headers.contains_key(EXPECT) && !data.is_end_stream();
+    let length = declared_length(&head.headers);
+    let body = StreamBody::new(data, length, expects.then(|| Rc::clone(&wanted)));
+    let request = Request::from_parts(head, body);
+    // Nobody is asked for what was taken back, or is known to be malformed, before it was looked at.
+    if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(respond.poll_reset(cx))).await {
+        let fault = matches!(ended, Ok(Reason::PROTOCOL_ERROR)).then_some(BodyFault::Broken);
+        give_up(&worker, &open.conn, request, fault);
+        return open.taken_back();
+    }
+    let mut handling = pin!(handle(Rc::clone(&worker), Rc::clone(&open.conn), request));
+    let response = loop {
+        tokio::select! {
+            biased;
+            _ = poll_fn(|cx| respond.poll_reset(cx)) => return open.taken_back(),
+            response = handling.as_mut() => break response,
+            () = wanted.notified() => {
+                let mut interim = Response::new(());
+                *interim.status_mut() = StatusCode::CONTINUE;
+                // A client that has gone is told by the next poll.
+                let _ = respond.send_informational(interim);
+            }
+        }
+    };
+    let sent = send(response, respond, write_timeout).await;
+    open.note_swap(&worker);
+    match sent {
+        Ok(()) => open.answered(),
+        Err(Unsent::TakenBack) => open.taken_back(),
+        Err(Unsent::Stalled) => open.conn.metrics.limit(Limit::WriteTimeout),
+        Err(Unsent::Broken) => {}
+    }
+}
+
+/// Why an answer did not go out whole.
+enum Unsent {
+    /// The client wants no more of it, or is gone.
+    TakenBack,
+    /// The client took nothing of it for too long.
+    Stalled,
+    /// There is no more of it to be had.
+    Broken,
+}
+
+/// Sends an answer as fast as the client takes it: of a body one piece is held that the client has no room for.
+async fn send(
+    response: Response<ResponseBody>,
+    mut respond: SendResponse<Bytes>,
+    write_timeout: Duration,
+) -> Result<(), Unsent> {
+    let (mut head, mut body) = response.into_parts();
+    if !head.headers.contains_key(DATE) {
+        head.headers.insert(DATE, date::now());
+    }
+    let empty = body.is_end_stream();
+    let sent = respond.send_response(Response::from_parts(head, ()), empty);
+    let mut stream = sent.map_err(|_| Unsent::TakenBack)?;
+    if empty {
+        return Ok(());
+    }
+    loop {
+        let next = tokio::select! {
+            biased;
+            _ = poll_fn(|cx| stream.poll_reset(cx)) => return Err(Unsent::TakenBack),
+            next = poll_fn(|cx| body.poll_data(cx)) => next,
+        };
+        let (data, last) = match next {
+            Some(Ok(data)) => (data, body.is_end_stream()),
+            Some(Err(_)) => {
+                stream.send_reset(Reason::INTERNAL_ERROR);
+                return Err(Unsent::Broken);
+            }
+            None => (Bytes::new(), true),
+        };
+        match send_piece(&mut stream, data, last, write_timeout).await {
+            Ok(()) if last => {
+                body.end(EndedBy::Completion);
+                return Ok(());
+            }
+            Ok(()) => {}
+            Err(Unsent::Stalled) => {
+                body.end(EndedBy::Us("write-timeout"));
+                stream.send_reset(Reason::CANCEL);
+                return Err(Unsent::Stalled);
+            }
+            Err(unsent) => return Err(unsent),
+        }
+    }
+}
+
+/// Sends one piece of a body, in as many frames as the client gives room for.
+async fn send_piece(
+    stream: &mut SendStream<Bytes>,
+    mut data: Bytes,
+    last: bool,
+    write_timeout: Duration,
+) -> Result<(), Unsent> {
+    loop {
+        // Asked for only now that there is something to send: room that is reserved and not used is room that the
+        // connection's other streams do not have.
+        let room = match data.len() {
+            0 => 0,
+            length => {
+                stream.reserve_capacity(length);
+                room(stream, write_timeout).await?
+            }
+        };
+        let piece = data.split_to(room.min(data.len()));
+        let end = last && data.is_empty();
+        if !piece.is_empty() || end {
+            let sent = stream.send_data(piece, end);
+            sent.map_err(|_| Unsent::TakenBack)?;
+        }
+        if data.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// How much may be sent now; waits while that is nothing.
+async fn room(stream: &mut SendStream<Bytes>, write_timeout: Duration) -> Result<usize, Unsent> {
+    if stream.capacity() > 0 {
+        return Ok(stream.capacity());
+    }
+    let more = poll_fn(|cx| {
+        loop {
+            match stream.poll_capacity(cx) {
+                Poll::Ready(Some(Ok(0))) => {}
+                Poll::Ready(Some(Ok(room))) => return Poll::Ready(Ok(room)),
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Err(Unsent::TakenBack)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    });
+    match timeout(write_timeout, more).await {
+        Ok(room) => room,
+        Err(_) => Err(Unsent::Stalled),
+    }
+}
+
+/// Says in fields what HTTP/1.1 says there: the authority is the Host (RFC 9113, 8.3.1), and a cookie is one line
+/// (8.2.3). A Host that is there as well stays, to be compared.
+fn as_http1(head: &mut Parts) {
+    if !head.headers.contains_key(HOST)
+        && let Some(authority) = head.uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        head.headers.insert(HOST, host);
+    }
+    let mut crumbs = head.headers.get_all(COOKIE).iter();
+    if let (Some(first), Some(second)) = (crumbs.next(), crumbs.next()) {
+        let rest = crumbs.map(HeaderValue::as_bytes);
+        let all: Vec<_> = [first.as_bytes(), second.as_bytes()]
+            .into_iter()
+            .chain(rest)
+            .collect();
+        if let Ok(cookie) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
+            head.headers.insert(COOKIE, cookie);
+        }
+    }
+}
+
+/// Checks what hyper checks of an HTTP/1.1 head: its size and number of fields; and that no value begins or ends with
+/// white space (RFC 9113, 8.2.1), which a member would read as another value.
+pub(crate) fn check_head(head: &Parts, streams: &Streams) -> Result<(), Insane> {
+    let fields: usize = head
+        .headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len())
+        .sum();
+    let target = head.uri.path_and_query().map_or(0, |t| t.as_str().len());
+    if fields + target + head.method.as_str().len() > streams.head_bytes_max {
+        return Err(Insane::Large("bytes than `head_max` allows"));
+    }
+    if head.headers.len() > FIELDS_MAX {
+        return Err(Insane::Large("than 100 fields"));
+    }
+    let padded = |value: &HeaderValue| value.as_bytes() != value.as_bytes().trim_ascii();
+    if head.headers.values().any(padded) {
+        return Err(Insane::Field);
+    }
+    Ok(())
+}
+
+fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// As many as hyper takes of an HTTP/1.1 head.
+const FIELDS_MAX: usize = 100;

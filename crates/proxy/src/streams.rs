@@ -1,0 +1,188 @@
+//! The requests of a connection that carries several at once: how many are in flight, and how many were taken back.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::Rc,
+    task::Waker,
+    time::Instant,
+};
+
+use listener::Settings;
+
+use crate::{connection::Conn, frames::Refused, worker::Worker};
+
+/// The requests of one connection, where it carries several at once.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    pub(crate) head_bytes_max: usize,
+    in_flight: Cell<u32>,
+    /// Which numbers became requests: all up to the last, but those passed over.
+    taken: RefCell<Taken>,
+    /// Heads that h2 refused by itself, to be recorded.
+    refused: RefCell<Vec<Refused>>,
+    idle_since: Cell<Instant>,
+    answered: Cell<u64>,
+    resets: Cell<u64>,
+    /// The client was accepted once and is no more.
+    pub(crate) turned_away: Cell<bool>,
+    /// Generation of the trust store that came while a stream was in flight, if one did.
+    busy_at_swap: Cell<Option<u64>>,
+    /// The task that drives the connection.
+    driver: RefCell<Option<Waker>>,
+}
+
+impl Streams {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            head_bytes_max: settings.head_bytes_max,
+            in_flight: Cell::new(0),
+            taken: RefCell::default(),
+            refused: RefCell::default(),
+            idle_since: Cell::new(Instant::now()),
+            answered: Cell::new(0),
+            resets: Cell::new(0),
+            turned_away: Cell::new(false),
+            busy_at_swap: Cell::new(None),
+            driver: RefCell::new(None),
+        }
+    }
+
+    /// Notes the task that drives the connection.
+    pub(crate) fn driven_by(&self, driver: &Waker) {
+        *self.driver.borrow_mut() = Some(driver.clone());
+    }
+
+    /// Heads that h2 refused by itself since the last call.
+    pub(crate) fn take_refused(&self) -> Vec<Refused> {
+        std::mem::take(&mut *self.refused.borrow_mut())
+    }
+
+    /// Idle time counts from now.
+    pub(crate) fn rest(&self) {
+        self.idle_since.set(Instant::now());
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.get() == 0
+    }
+
+    /// Notes a frame that h2 sent, if no request of ours asked for it.
+    pub(crate) fn refuse(&self, stream: u32, refused: Refused) {
+        if self.taken.borrow_mut().is_not(stream) {
+            self.refused.borrow_mut().push(refused);
+        }
+    }
+
+    /// Whether a stream was in flight when this trust store came: the next is told, whatever the connection does now.
+    pub(crate) fn was_busy_at(&self, trust_generation: u64) -> bool {
+        self.busy_at_swap.get() == Some(trust_generation)
+    }
+
+    /// When the last stream ended, or an answer that the client took slowly had gone.
+    pub(crate) fn idle_since(&self) -> Instant {
+        self.idle_since.get()
+    }
+
+    pub(crate) fn is_flooded(&self) -> bool {
+        self.resets.get() > self.answered.get() + RESETS_AHEAD_MAX
+    }
+
+    pub(crate) fn wake_driver(&self) {
+        if let Some(driver) = self.driver.borrow().as_ref() {
+            driver.wake_by_ref();
+        }
+    }
+}
+
+/// Which streams became requests. They do so in the order of their numbers, so that few need be remembered.
+#[derive(Debug, Default)]
+struct Taken {
+    last: u32,
+    /// Numbers below that were passed over, and not heard of since.
+    passed: VecDeque<u32>,
+}
+
+impl Taken {
+    fn note(&mut self, stream: u32) {
+        let between = (self.last + 1..stream).filter(|number| number % 2 == 1);
+        self.passed.extend(between.take(PASSED_STREAMS_MAX));
+        while self.passed.len() > PASSED_STREAMS_MAX {
+            self.passed.pop_front();
+        }
+        self.last = stream;
+    }
+
+    /// Whether it did not, told once.
+    fn is_not(&mut self, stream: u32) -> bool {
+        if stream > self.last {
+            return true;
+        }
+        let place = self.passed.iter().position(|passed| *passed == stream);
+        place.and_then(|place| self.passed.remove(place)).is_some()
+    }
+}
+
+/// A stream whose request is being answered.
+pub(crate) struct OpenStream {
+    pub(crate) conn: Rc<Conn>,
+}
+
+impl OpenStream {
+    pub(crate) fn new(conn: &Rc<Conn>, number: u32) -> Self {
+        let this = Self {
+            conn: Rc::clone(conn),
+        };
+        let streams = this.streams();
+        streams.taken.borrow_mut().note(number);
+        streams.in_flight.set(streams.in_flight.get() + 1);
+        this
+    }
+
+    fn streams(&self) -> &Streams {
+        self.conn
+            .streams
+            .as_ref()
+            .expect("a connection with streams has been told so")
+    }
+
+    /// Notes a change of trust that the connection's own task may not have heard of yet: it would find the connection
+    /// idle, though it was busy then.
+    pub(crate) fn note_swap(&self, worker: &Worker) {
+        let trust_generation = worker.current().trust.generation();
+        if trust_generation != self.conn.trust_generation() {
+            self.streams().busy_at_swap.set(Some(trust_generation));
+        }
+    }
+
+    /// Notes that the client took its request back.
+    pub(crate) fn taken_back(&self) {
+        let streams = self.streams();
+        streams.resets.set(streams.resets.get() + 1);
+    }
+
+    pub(crate) fn answered(&self) {
+        let streams = self.streams();
+        streams.answered.set(streams.answered.get() + 1);
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        let streams = self.streams();
+        streams.in_flight.set(streams.in_flight.get() - 1);
+        if streams.is_idle() {
+            streams.idle_since.set(Instant::now());
+        }
+        if self.conn.closing.get() || streams.is_flooded() {
+            streams.wake_driver();
+        }
+    }
+}
+
+/// Requests that a client may take back beyond those that it let be answered: each costs a member a connection.
+const RESETS_AHEAD_MAX: u64 = 100;
+
+/// Streams that were passed over and are remembered until something is heard of them: those refused by h2 whose refusal
+/// waits for the socket. More, and a record may be missing.
+const PASSED_STREAMS_MAX: usize = 100;
