@@ -1,8 +1,8 @@
 //! HTTP/2 in front: agreed on in the handshake, the same promises, and what its frames alone can do.
 
 use testkit::{
-    Connection, Credential, Protocol, Reply, StandIn,
-    http2::{Outcome, flag, frame, kind},
+    ClientError, Connection, Credential, Protocol, Reply, StandIn,
+    http2::{Outcome, PREFACE, flag, frame, kind},
 };
 
 use crate::support::{Estate, LIMIT, assert_refused, assert_told};
@@ -457,6 +457,72 @@ fn an_idle_connection_ends_though_its_client_only_pings() {
     estate
         .proxy
         .wait_for_metric("proscenium_limits_hit_total", &labels, 1.0);
+}
+
+/// A client that agreed on HTTP/2 and never begins it, or stops within its first bytes.
+#[test]
+fn a_connection_on_which_http2_never_begins_ends_with_its_idle_time() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("idle_timeout = \"5s\""))
+        .start();
+    let client = estate
+        .client(&estate.ca.agent("web01"))
+        .protocol(Protocol::Http2);
+    let half = &PREFACE[..PREFACE.len() / 2];
+    let mut mute: Vec<_> = [&[][..], half]
+        .iter()
+        .map(|said| {
+            let mut connection = client.agree().expect("shakes hands");
+            connection.send_bytes(said).expect("sends");
+            connection
+        })
+        .collect();
+    assert!(mute.iter_mut().all(ends), "they stand still");
+    let labels = [("limit", "idle_timeout")];
+    estate
+        .proxy
+        .wait_for_metric("proscenium_limits_hit_total", &labels, 2.0);
+}
+
+#[test]
+fn an_answered_request_leaves_one_record_whatever_its_answer() {
+    let estate = Estate::start();
+    for member in &estate.compilers {
+        member.answer(|request| match request.target.contains("none") {
+            true => Some(Reply::status(204)),
+            false => Some(Reply::status(200).body(b"short")),
+        });
+    }
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let none = "/puppet/v3/file_content/modules/none?environment=production";
+    for _ in 0..20 {
+        assert_eq!(connection.get(FILE).status, 200);
+        assert_eq!(connection.get(none).status, 204);
+        assert_eq!(connection.get("/nowhere").status, 404);
+        assert_eq!(
+            connection.request("HEAD", FILE, &[], b"").status,
+            200,
+            "HEAD"
+        );
+    }
+    let records = estate.proxy.wait_for_records(80);
+    let others: Vec<_> = records
+        .iter()
+        .filter(|record| !["200", "204", "404"].contains(&record["status"].to_string().as_str()))
+        .collect();
+    assert!(others.is_empty(), "{others:#?}");
+    assert_eq!(records.len(), 80);
+}
+
+/// Whether the peer ends a connection, whatever it says before.
+fn ends(connection: &mut Connection) -> bool {
+    let mut bytes = [0; 1024];
+    loop {
+        match connection.read_some(&mut bytes) {
+            Ok(1..) => {}
+            end => return !matches!(end, Err(ClientError::Timeout)),
+        }
+    }
 }
 
 // CVE-2023-44487: rapid reset.

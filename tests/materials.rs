@@ -7,6 +7,7 @@ use std::{
     io::Write,
     os::unix::fs::symlink,
     path::Path,
+    process::Command,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::{Duration, SystemTime},
@@ -208,6 +209,25 @@ fn what_is_not_right_keeps_the_last_good_with_an_alarm_until_it_is() {
     estate.proxy.write_crl();
     wait_for_crl(&estate.proxy, number);
     assert_eq!(estate.proxy.metrics().sum(REFUSED, &[]), 0.0);
+}
+
+/// Reading a pipe would wait for a writer, with every reload behind it.
+#[test]
+fn what_is_no_file_is_refused_and_keeps_no_reload_waiting() {
+    let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();
+    let list = estate.proxy.ssldir().join("crl.pem");
+    let pipe = list.with_extension("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo is there").success());
+    fs::rename(&pipe, &list).expect("is replaced");
+    let report = wait_for_alarm(&estate.proxy);
+    assert!(report.contains("neither a file"), "{report}");
+    assert_eq!(estate.proxy.reload()["result"], "refused");
+    let number = estate.ca.renew_crl();
+    fs::remove_file(&list).expect("is removed");
+    estate.proxy.write_crl();
+    wait_for_crl(&estate.proxy, number);
+    wait_for_end_of_alarm(&estate.proxy);
 }
 
 #[test]

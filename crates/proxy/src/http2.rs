@@ -155,7 +155,9 @@ impl<'a> Http2<'a> {
 
     /// Whether a client that was told to end has had its time to do so.
     fn has_said_goodbye(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.ending == Ending::None || !self.streams().is_idle() {
+        // Until HTTP/2 has begun nothing can be told, and a client that never begins it has its time all the same.
+        let told = self.ending != Ending::None || self.conn.closing.get();
+        if !told || !self.streams().is_idle() {
             self.goodbye = None;
             return false;
         }

@@ -105,9 +105,13 @@ fn read(wanted: &Wanted) -> io::Result<Material> {
         gid: metadata.gid(),
         modified: metadata.modified().ok(),
     };
-    if !metadata.is_dir() {
+    if metadata.is_file() {
         material.blobs.push(blob(&wanted.path)?);
         return Ok(material);
+    }
+    // Opening a pipe waits for a writer, perhaps for ever; a device may have no end.
+    if !metadata.is_dir() {
+        return Err(io::Error::other("it is neither a file nor a directory"));
     }
     let mut paths: Vec<_> = fs::read_dir(&wanted.path)?
         .flatten()

@@ -320,6 +320,19 @@ impl Client {
     /// # Errors
     /// As the connect or the handshake fails.
     pub fn connect(&self) -> Result<Connection, ClientError> {
+        let mut connection = self.agree()?;
+        if self.protocol == Protocol::Http2 {
+            connection.session = Some(begin(&mut connection.io)?);
+        }
+        Ok(connection)
+    }
+
+    /// Connects and shakes hands, and says nothing of the protocol that was agreed on there: what is sent then is up to
+    /// the test, byte by byte.
+    ///
+    /// # Errors
+    /// As the connect or the handshake fails.
+    pub fn agree(&self) -> Result<Connection, ClientError> {
         let socket = self.dial().map_err(ClientError::Connect)?;
         let io = match &self.tls {
             None => Io::Plain(socket),
@@ -339,14 +352,9 @@ impl Client {
                 Io::Tls(Box::new(StreamOwned::new(tls, socket)))
             }
         };
-        let mut io = io;
-        let session = match self.protocol {
-            Protocol::Http1 => None,
-            Protocol::Http2 => Some(begin(&mut io)?),
-        };
         Ok(Connection {
             io,
-            session,
+            session: None,
             reader: MessageReader::new(),
             host: self.host(),
             timeout: self.timeout,
