@@ -53,10 +53,6 @@ fn an_agent_is_told_by_its_certificate() {
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     let request = estate.only_request();
     assert_told(&request, "SUCCESS", Some("CN=web01"));
-    assert!(
-        request.headers.all("x-client-cert").is_empty(),
-        "not asked for by the pool"
-    );
     assert_eq!(
         request.target, CATALOG,
         "the bytes that were matched are the bytes that are sent"
@@ -164,11 +160,31 @@ fn forwarded_fields_have_one_value_and_it_is_ours() {
 }
 
 #[test]
-fn the_certificate_goes_to_compilers_that_ask_for_it_and_never_to_the_ca() {
+fn the_certificate_goes_to_compilers_and_never_to_the_ca() {
+    // Once as it is by itself, once asked for in words.
+    for builder in [
+        Estate::builder(),
+        Estate::builder()
+            .compiler_pool("forward_cert = true")
+            .ca_pool("forward_cert = true"),
+    ] {
+        sees_the_certificate_unless_it_is_the_ca(&builder.start());
+    }
+}
+
+#[test]
+fn a_pool_can_do_without_the_certificate() {
     let estate = Estate::builder()
-        .compiler_pool("forward_cert = true")
-        .ca_pool("forward_cert = true")
+        .compiler_pool("forward_cert = false")
         .start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let request = estate.only_request();
+    assert_told(&request, "SUCCESS", Some("CN=web01"));
+    assert!(request.headers.all("x-client-cert").is_empty());
+}
+
+fn sees_the_certificate_unless_it_is_the_ca(estate: &Estate) {
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
     assert_eq!(client.get(CATALOG).status, 200);

@@ -272,8 +272,8 @@ settings! {
         /// all behind one address are one client.
         "algorithm": Shape::Word(&["least-connections", "round-robin", "random", "source-hash"]), Value("\"least-connections\"");
         /// Whether `X-Client-Cert` goes with the request, beside `X-Client-Verify: SUCCESS` only and never to the CA.
-        /// Trusted facts (`$trusted['extensions']`) are empty without it.
-        "forward_cert": Shape::Switch, Value("false");
+        /// Without it trusted facts (`$trusted['extensions']`) are empty, and the agents' runs succeed all the same.
+        "forward_cert": Shape::Switch, Value("true");
         /// What the Host field says, and with it the server name (SNI) in the TLS handshake. `keep`: what the client said, and
         /// no server name, since Jetty answers 400 where the two disagree. `member`: both name the member, for members
         /// behind something that routes by server name. The member's certificate is verified either way.

@@ -15,14 +15,25 @@ pub enum HostRule {
 }
 
 /// The part of `[pools.NAME]` that shapes a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolRules {
-    /// Whether `X-Client-Cert` goes beside SUCCESS, by endpoint class. Default false.
+    /// Whether `X-Client-Cert` goes beside SUCCESS, by endpoint class. Default true: trusted facts are silently empty
+    /// without it.
     pub forward_cert: bool,
     /// What the Host field says. Default what the client said.
     pub host: HostRule,
     /// How its servers are told who the client is. Default the headers of Puppet Server.
     pub form: HeaderForm,
+}
+
+impl Default for PoolRules {
+    fn default() -> Self {
+        Self {
+            forward_cert: true,
+            host: HostRule::default(),
+            form: HeaderForm::default(),
+        }
+    }
 }
 
 /// Limits of an exchange.
