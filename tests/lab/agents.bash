@@ -26,10 +26,11 @@ filebucket() { # filebucket NAME ACTION...: puppet filebucket as that agent, at 
   puppet filebucket --confdir "$LAB_DIR/$name" --server "puppet.$DOMAIN" "$@"
 }
 
-request() { # request NAME PATH [options]: one request with that agent's certificate through the proxy
-  local name=$1 path=$2 ssl=$LAB_DIR/$1/ssl
+request() { # request NAME PATH [options]: one request with that agent's certificate through the proxy; - for none
+  local name=$1 path=$2 ssl=$LAB_DIR/$1/ssl certificate=()
   shift 2
-  curl -s -m 20 --cacert "$ssl/certs/ca.pem" --cert "$ssl/certs/$name.$DOMAIN.pem" --key "$ssl/private_keys/$name.$DOMAIN.pem" \
+  [ "$name" = - ] || certificate=(--cert "$ssl/certs/$name.$DOMAIN.pem" --key "$ssl/private_keys/$name.$DOMAIN.pem")
+  curl -s -m 20 --cacert "$LAB_DIR/proxy/ssl/certs/ca.pem" "${certificate[@]}" \
     -H 'Accept: application/json, text/plain, */*' "https://puppet.$DOMAIN:$TLS_PORT$path" "$@"
 }
 

@@ -91,7 +91,7 @@ server_start() { # server_start NAME: in the background; one compiling thread, t
 }
 
 wait_running() { # wait_running NAME: until the server says so
-  wait_for 180 "$1 to run" server_running "$1"
+  wait_for 600 "$1 to run" server_running "$1"
   say "$1 runs"
 }
 server_running() {
@@ -116,7 +116,8 @@ started() { # started NAME: note the last background process; how it ends is no 
   echo $! >"$LAB_DIR/$1.pid"
   disown
 }
-alive() { [ -f "$LAB_DIR/$1.pid" ] && kill -0 "$(cat "$LAB_DIR/$1.pid")" 2>/dev/null; }
+# By the environment too: after a crash the number may be another's.
+alive() { [ -f "$LAB_DIR/$1.pid" ] && grep -qszFx "LAB_DIR=$LAB_DIR" "/proc/$(cat "$LAB_DIR/$1.pid")/environ"; }
 gone() { ! alive "$1"; }
 
 signal() { # signal NAME SIGNAL

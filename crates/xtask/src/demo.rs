@@ -1,8 +1,10 @@
-//! `cargo xtask demo`: the proxy at work on loopback, each step told by what the far end saw. No Puppet is needed.
+//! `cargo xtask demo`: the proxy at work on loopback, each step told by what the far end saw. No Puppet is needed,
+//! except with `--real`.
 
 mod acts;
 mod estate;
 mod keep;
+mod real;
 mod story;
 
 use std::{
@@ -22,6 +24,9 @@ pub(crate) struct Options {
     /// Leave everything running, with lines to try
     #[arg(long)]
     keep: bool,
+    /// With Debian's Puppet Server and agent in place of stand-ins; wants root or sudo
+    #[arg(long)]
+    real: bool,
     /// Make one expectation false, to see that it is noticed
     #[arg(long, hide = true, value_name = "ACT")]
     plant: Option<Plant>,
@@ -44,6 +49,9 @@ pub(crate) enum Plant {
 
 /// Builds the program and plays every act; an expectation that was not seen is an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.real {
+        return real::run(options);
+    }
     println!("Building proscenium (the first time takes some minutes)");
     let binary = workspace::build_proscenium(false)?;
     // The stand-ins and the raw client panic where a test would fail; their words are on the terminal then.

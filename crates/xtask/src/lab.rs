@@ -1,6 +1,6 @@
 //! `cargo xtask lab`: builds the program and runs tests/lab/lab with it.
 
-use std::process::Command;
+use std::{path::Path, process::Command};
 
 use anyhow::Result;
 
@@ -18,3 +18,22 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     };
     workspace::run(&mut lab)
 }
+
+/// What the lab needs and this machine does not have.
+pub(crate) fn missing() -> Option<&'static str> {
+    if !Path::new("/usr/share/puppetserver/puppetserver.jar").exists() {
+        return Some("Puppet Server is not installed");
+    }
+    let programs = [
+        ("puppet", "the Puppet agent is not installed"),
+        ("puppetserver", "Puppet Server is not installed"),
+        ("java", "Java is not installed"),
+        ("curl", "curl is not installed"),
+        ("openssl", "openssl is not installed"),
+    ];
+    let absent = |(program, _): &&(&str, _)| !workspace::is_installed(program);
+    programs.iter().find(absent).map(|(_, said)| *said)
+}
+
+/// Debian's packages that have all of it.
+pub(crate) const PACKAGES: &str = "puppetserver puppet-agent curl openssl";

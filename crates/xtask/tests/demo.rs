@@ -40,6 +40,20 @@ fn an_expectation_not_seen_exits_1_and_says_which() {
 }
 
 #[test]
+fn the_real_one_says_what_to_install_where_it_cannot_be_told() {
+    // Nothing is found on this path, whatever is installed here.
+    let output = demo(&["--real"]).env("PATH", "/nonexistent").output();
+    let (code, text) = outcome(&output.expect("the demonstration starts"));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("is not installed"), "{text}");
+    assert!(
+        text.contains("sudo apt-get install puppetserver puppet-agent curl openssl"),
+        "{text}"
+    );
+    assert!(!text.contains("Starting"), "nothing was begun: {text}");
+}
+
+#[test]
 fn lines_to_try_work_as_they_are_printed() {
     let mut kept = Kept(
         demo(&["--keep"])

@@ -1,0 +1,58 @@
+//! `cargo xtask demo --real`: the same story with Debian's Puppet Server and agent, told from what they wrote themselves.
+
+mod acts;
+mod facts;
+mod stack;
+
+use std::{env, process::Command};
+use std::{fs, os::unix::fs::MetadataExt as _, os::unix::process::CommandExt as _, path::Path};
+
+use anyhow::{Context as _, Result, bail};
+
+use self::stack::Stack;
+use super::{Options, story::Story};
+use crate::{lab, workspace};
+
+/// Starts a CA and two compilers in a directory of their own, plays every act, and ends what it has started.
+pub(super) fn run(options: &Options) -> Result<()> {
+    if let Some(missing) = lab::missing() {
+        bail!(
+            "{missing}; on Debian: sudo apt-get install {}",
+            lab::PACKAGES
+        );
+    }
+    let binary = workspace::build_proscenium(false)?;
+    if fs::metadata("/proc/self")?.uid() != 0 {
+        return as_root(&binary, options);
+    }
+    let stack = Stack::start(&binary)?;
+    let mut story = Story::for_terminal();
+    let told = acts::all(&stack, &mut story, options.plant).and_then(|()| story.end());
+    if told.is_ok() && options.keep {
+        stack.keep()?;
+    }
+    stack.end()?;
+    told
+}
+
+/// Puppet Server changes owners and the lab has names of its own (a mount namespace): both are root's to do.
+fn as_root(binary: &Path, options: &Options) -> Result<()> {
+    println!(
+        "Going on with sudo: Puppet Server changes owners, and the names of the estate need a mount namespace"
+    );
+    let mut command = Command::new("sudo");
+    command
+        .arg("env")
+        .arg(format!("PROSCENIUM={}", binary.display()))
+        .arg(format!(
+            "CARGO_TARGET_DIR={}",
+            workspace::target().display()
+        ))
+        .arg(env::current_exe().context("this program's own path")?)
+        .args(["demo", "--real"])
+        .args(options.keep.then_some("--keep"));
+    if let Some(plant) = options.plant {
+        command.args(["--plant", &format!("{plant:?}").to_lowercase()]);
+    }
+    Err(command.exec()).context("sudo does not start")
+}

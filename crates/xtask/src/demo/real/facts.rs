@@ -1,0 +1,217 @@
+//! What Puppet Servers and the proxy wrote down: lines of their access logs, and what is expected of them.
+
+/// A request in a Puppet Server's access log, in the form of tests/lab/config/request-logging.xml.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Arrival {
+    pub(super) member: String,
+    pub(super) request: Request,
+    /// `X-Client-Verify` and `X-Client-DN`; `-` where there was none.
+    pub(super) verify: String,
+    pub(super) dn: String,
+}
+
+/// A line of the proxy's access log, in the combined form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) request: Request,
+    fields: Vec<(String, String)>,
+}
+
+/// What both logs say of an exchange.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Request {
+    pub(super) method: String,
+    pub(super) target: String,
+    pub(super) status: u16,
+}
+
+impl Arrival {
+    /// None where it is no line of that form.
+    pub(super) fn parse(member: &str, line: &str) -> Option<Self> {
+        let (request, rest) = Request::parse(line)?;
+        let (_, told) = rest.split_once(" verify=")?;
+        let (verify, dn) = told.split_once(" dn=")?;
+        Some(Self {
+            member: member.to_owned(),
+            request,
+            verify: verify.to_owned(),
+            dn: dn.to_owned(),
+        })
+    }
+
+    /// Whether the proxy sent it for a client. Its probes are its own, and what comes to a server directly says nothing.
+    pub(super) fn is_for_a_client(&self) -> bool {
+        self.verify != "-" && !self.request.is_probe()
+    }
+
+    /// As one word for people: `m1 saw SUCCESS CN=web01.lab.test`.
+    pub(super) fn told(&self) -> String {
+        let dn = if self.dn == "-" { "" } else { &self.dn };
+        format!("{} saw {} {dn}", self.member, self.verify)
+            .trim_end()
+            .to_owned()
+    }
+}
+
+impl Record {
+    /// None where it is no record: events stand in the same file.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let (request, rest) = Request::parse(line)?;
+        // Bytes, referer and user agent stand before the named fields.
+        let named = rest.rsplit_once('"')?.1;
+        let fields = named.split_whitespace().filter_map(|field| {
+            let (name, value) = field.split_once('=')?;
+            Some((name.to_owned(), value.to_owned()))
+        });
+        Some(Self {
+            request,
+            fields: fields.collect(),
+        })
+    }
+
+    /// A named field; `-` where there is none.
+    pub(super) fn field(&self, name: &str) -> &str {
+        let field = self.fields.iter().find(|(found, _)| found == name);
+        field.map_or("-", |(_, value)| value)
+    }
+
+    /// The server that answered it, by the first part of its name.
+    pub(super) fn member(&self) -> Option<&str> {
+        let member = self.field("member");
+        (member != "-").then(|| member.split('.').next().unwrap_or(member))
+    }
+}
+
+impl Request {
+    /// Both forms say `… "METHOD TARGET VERSION" STATUS …`; the rest comes back too.
+    fn parse(line: &str) -> Option<(Self, &str)> {
+        let (_, line) = line.split_once("] \"")?;
+        let (spoken, rest) = line.split_once("\" ")?;
+        let mut words = spoken.split(' ');
+        let (method, target) = (words.next()?, words.next()?);
+        let status = rest.split(' ').next()?.parse().ok()?;
+        let request = Self {
+            method: method.to_owned(),
+            target: target.to_owned(),
+            status,
+        };
+        Some((request, rest))
+    }
+
+    /// What probes ask; a client that asks the same cannot be told from them.
+    fn is_probe(&self) -> bool {
+        self.path() == "/status/v1/simple"
+    }
+
+    /// The target without its query.
+    pub(super) fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+}
+
+/// What a server behind the proxy must have written of a request.
+#[derive(Clone, Copy)]
+pub(super) struct Expected<'a> {
+    pub(super) method: &'a str,
+    pub(super) path: &'a str,
+    pub(super) status: u16,
+    /// One of these.
+    pub(super) members: &'a [&'a str],
+    /// The certname of the client, or none for one without a certificate.
+    pub(super) client: Option<&'a str>,
+}
+
+impl Expected<'_> {
+    /// How the line is told, and what of it was not seen: arrivals of that method, path and status, each of them at one
+    /// of the members and told as this client.
+    pub(super) fn judge(&self, arrivals: &[Arrival]) -> (String, Result<(), String>) {
+        let of_path = |arrival: &&Arrival| {
+            arrival.request.method == self.method && arrival.request.path() == self.path
+        };
+        let found = arrivals.iter().filter(of_path);
+        let (right, wrong): (Vec<&Arrival>, Vec<&Arrival>) =
+            found.partition(|arrival| self.fits(arrival));
+        let line = format!(
+            "{:4} {:49} {}  {}",
+            self.method,
+            self.path,
+            self.status,
+            right
+                .first()
+                .map_or_else(|| "nobody saw it".to_owned(), |arrival| arrival.told())
+        );
+        // An answer of another status, as before a certificate was signed, is another exchange.
+        let wrong: Vec<_> = wrong
+            .iter()
+            .filter(|arrival| right.is_empty() || arrival.request.status == self.status)
+            .map(|arrival| format!("{}, answered {}", arrival.told(), arrival.request.status))
+            .collect();
+        let seen = match (right.is_empty(), wrong.is_empty()) {
+            (false, true) => Ok(()),
+            (true, true) => Err("no such line in any server's log".to_owned()),
+            (_, false) => Err(wrong.join("; ")),
+        };
+        (line, seen)
+    }
+
+    fn fits(&self, arrival: &Arrival) -> bool {
+        let (verify, dn) = match self.client {
+            Some(certname) => ("SUCCESS", format!("CN={certname}")),
+            None => ("NONE", "-".to_owned()),
+        };
+        arrival.request.status == self.status
+            && self.members.contains(&arrival.member.as_str())
+            && arrival.verify == verify
+            && arrival.dn == dn
+    }
+}
+
+/// What servers behind the proxy answered, by their own logs and by the proxy's records, where the two differ.
+pub(super) fn differences(arrivals: &[Arrival], records: &[Record]) -> Vec<String> {
+    let count = |of: &(String, Request)| {
+        let here = arrivals
+            .iter()
+            .filter(|a| a.is_for_a_client())
+            .map(of_arrival);
+        let there = records.iter().filter_map(of_record);
+        (
+            here.filter(|one| one == of).count(),
+            there.filter(|one| one == of).count(),
+        )
+    };
+    let stamped = arrivals
+        .iter()
+        .filter(|arrival| arrival.is_for_a_client())
+        .map(of_arrival);
+    let mut all: Vec<_> = stamped
+        .chain(records.iter().filter_map(of_record))
+        .collect();
+    all.sort();
+    all.dedup();
+    all.iter()
+        .map(|one| (one, count(one)))
+        .filter(|(_, (here, there))| here != there)
+        .map(|((member, request), (here, there))| {
+            format!(
+                "{} {} {} at {member}: {here} in its log, {there} records",
+                request.method, request.target, request.status
+            )
+        })
+        .collect()
+}
+
+fn of_arrival(arrival: &Arrival) -> (String, Request) {
+    (arrival.member.clone(), arrival.request.clone())
+}
+
+/// None for what no server answered; with a reason the answer was ours, whoever was asked.
+fn of_record(record: &Record) -> Option<(String, Request)> {
+    let answered = record.field("reason") == "-" && !record.request.is_probe();
+    Some((
+        record.member().filter(|_| answered)?.to_owned(),
+        record.request.clone(),
+    ))
+}
+
+#[cfg(test)]
+mod tests;
