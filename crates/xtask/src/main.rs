@@ -1,4 +1,4 @@
-//! Automation: tests, the lab, the benchmark, the reference page, the demonstration. `cargo xtask help` lists them.
+//! Automation: tests, the lab, the benchmark, the soak, the reference page, the demonstration. `cargo xtask help` lists them.
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -10,6 +10,7 @@ mod bench;
 mod demo;
 mod lab;
 mod reference;
+mod soak;
 mod test;
 mod workspace;
 
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench::run(&bench),
         Command::Reference { check } => reference::run(check),
         Command::Demo(options) => demo::run(&options),
+        Command::Soak(options) => soak::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,4 +63,6 @@ enum Command {
     },
     /// The proxy at work before your eyes; no Puppet needed
     Demo(demo::Options),
+    /// A small estate at work while CRLs and certificates are replaced; exits 1 when a request is lost or memory grows
+    Soak(soak::Options),
 }

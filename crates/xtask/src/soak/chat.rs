@@ -1,0 +1,109 @@
+//! One tunnel: a websocket's upgrade, then messages that have to come back as they were sent.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use testkit::{Connection, Protocol, Seed};
+
+use super::{
+    course::Course,
+    estate::{CHAT, Estate},
+    standing::{Standing, Trouble, beginning},
+    tally::{Count, Tally},
+};
+
+/// A client that keeps a tunnel open.
+pub(super) struct Chat {
+    standing: Arc<Standing>,
+    choices: Seed,
+    messages: u64,
+}
+
+impl Chat {
+    /// The client of this number, with a certificate.
+    pub(super) fn new(number: usize, estate: &Estate, patience: Duration) -> Self {
+        let certname = format!("chat{number:02}");
+        Self {
+            // Over HTTP/2 nothing is upgraded.
+            standing: Arc::new(Standing::new(&certname, estate, Protocol::Http1, patience)),
+            choices: Seed::new(number as u64),
+            messages: 0,
+        }
+    }
+
+    /// How it stands, for whoever revokes.
+    pub(super) fn standing(&self) -> Arc<Standing> {
+        Arc::clone(&self.standing)
+    }
+
+    /// Keeps a tunnel open until the end of the course, while agents hold still too.
+    pub(super) fn live(mut self, estate: &Estate, course: &Course, tally: &Tally) {
+        while !course.is_over() {
+            let talk = AssertUnwindSafe(|| self.talk(estate, course, tally));
+            // The raw client panics where an answer brings what is meant for members alone.
+            let outcome = catch_unwind(talk)
+                .unwrap_or_else(|_| Err(Trouble::Lost("the client panicked".to_owned())));
+            if let Err(trouble) = outcome {
+                self.standing.judge(&trouble, CUT, estate, tally);
+            }
+        }
+    }
+
+    fn talk(&mut self, estate: &Estate, course: &Course, tally: &Tally) -> Result<(), Trouble> {
+        let mut tunnel = self.open(estate, tally)?;
+        while !course.is_over() {
+            let message = self.message();
+            let ended = |error| Trouble::of("in a tunnel", &error);
+            tunnel.send_raw(&message).map_err(ended)?;
+            let echo = tunnel.read_bytes(message.len()).map_err(ended)?;
+            if echo.len() < message.len() && message.starts_with(&echo) {
+                return Err(Trouble::Ended("in a tunnel".to_owned()));
+            }
+            if echo != message {
+                return Err(Trouble::Lost("another message came back".to_owned()));
+            }
+            tally.count(Count::Messages);
+            let pause = Duration::from_millis(50 + self.choices.below(400) as u64);
+            if tunnel.is_closed_within(pause) {
+                return Err(Trouble::Ended("between two messages".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, estate: &Estate, tally: &Tally) -> Result<Connection, Trouble> {
+        let ended = |error| Trouble::of("opening a tunnel", &error);
+        let mut tunnel = self.standing.client(estate).connect().map_err(ended)?;
+        tally.count(Count::Sent);
+        tunnel.send("GET", CHAT, UPGRADE, b"").map_err(ended)?;
+        let head = tunnel.read_head().map_err(ended)?;
+        if head.status == 101 {
+            tally.count(Count::Tunnels);
+            return Ok(tunnel);
+        }
+        let answer = tunnel.read_body_of(head).map_err(ended)?;
+        let told = format!("no tunnel: {} {}", answer.status, beginning(&answer));
+        Err(Trouble::refusal(&answer).unwrap_or(Trouble::Lost(told)))
+    }
+
+    /// One that no other message is like.
+    fn message(&mut self) -> Vec<u8> {
+        self.messages += 1;
+        let line = format!("{} says {}\r\n\0", self.standing.certname, self.messages);
+        let length = line.len() + self.choices.below(MESSAGE_BYTES_MAX);
+        line.into_bytes().into_iter().cycle().take(length).collect()
+    }
+}
+
+/// What a revoked client with a tunnel waits for.
+pub(super) const CUT: &str = "a revoked client's tunnel was cut";
+const UPGRADE: &[(&str, &str)] = &[
+    ("Connection", "Upgrade"),
+    ("Upgrade", "websocket"),
+    ("Sec-WebSocket-Version", "13"),
+    ("Sec-WebSocket-Key", "MDEyMzQ1Njc4OWFiY2RlZg=="),
+];
+const MESSAGE_BYTES_MAX: usize = 16 << 10;

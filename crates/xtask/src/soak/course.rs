@@ -1,0 +1,108 @@
+//! When agents work, hold still or are done: all of them at once.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// What agents are to do, and how many do it.
+#[derive(Default)]
+pub(super) struct Course {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    asked: Asked,
+    working: usize,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Asked {
+    #[default]
+    Work,
+    HoldStill,
+    End,
+}
+
+impl Course {
+    /// An agent that works until this is dropped.
+    pub(super) fn working(&self) -> Working<'_> {
+        self.state().working += 1;
+        Working(self)
+    }
+
+    /// Between two runs, without a connection: waits while agents are to hold still; false at the end.
+    pub(super) fn goes_on(&self) -> bool {
+        let mut state = self.state();
+        if state.asked == Asked::HoldStill {
+            state.working -= 1;
+            self.changed.notify_all();
+            let waited = self
+                .changed
+                .wait_while(state, |state| state.asked == Asked::HoldStill);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+            state.working += 1;
+        }
+        state.asked != Asked::End
+    }
+
+    /// Whether agents are to work, rather than to come to an end of what they do.
+    pub(super) fn is_working(&self) -> bool {
+        self.state().asked == Asked::Work
+    }
+
+    /// Whether all is to end.
+    pub(super) fn is_over(&self) -> bool {
+        self.state().asked == Asked::End
+    }
+
+    /// Has agents hold still; whether all do within `limit`.
+    pub(super) fn hold_still(&self, limit: Duration) -> bool {
+        let mut state = self.state();
+        state.asked = Asked::HoldStill;
+        let waited = self
+            .changed
+            .wait_timeout_while(state, limit, |state| state.working > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.working == 0
+    }
+
+    /// Has agents work again.
+    pub(super) fn go(&self) {
+        self.ask(Asked::Work);
+    }
+
+    /// Has agents end when this is dropped, however that comes about.
+    pub(super) fn ending(&self) -> Ending<'_> {
+        Ending(self)
+    }
+
+    fn ask(&self, asked: Asked) {
+        self.state().asked = asked;
+        self.changed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See `Course::working`.
+pub(super) struct Working<'a>(&'a Course);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.state().working -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// See `Course::ending`.
+pub(super) struct Ending<'a>(&'a Course);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.ask(Asked::End);
+    }
+}

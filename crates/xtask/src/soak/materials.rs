@@ -1,0 +1,135 @@
+//! What is replaced on disk while agents work: CRLs, each of which revokes an agent, and the served certificate.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use testkit::wait_until;
+
+use super::{
+    Options, Plant,
+    estate::Estate,
+    standing::Standing,
+    tally::{Count, Tally},
+};
+
+/// When what is due, and whose turn it is.
+pub(super) struct Materials<'a> {
+    estate: &'a Estate,
+    standings: Vec<Arc<Standing>>,
+    turn: usize,
+    patience: Duration,
+    crl_interval: Duration,
+    crl_due: Instant,
+    certificate_interval: Duration,
+    certificate_due: Instant,
+}
+
+impl<'a> Materials<'a> {
+    pub(super) fn new(
+        estate: &'a Estate,
+        standings: Vec<Arc<Standing>>,
+        options: &Options,
+    ) -> Self {
+        let crl_interval = Duration::from_secs_f64(options.crl_every);
+        let certificate_interval = Duration::from_secs_f64(options.certificate_every);
+        Self {
+            estate,
+            standings,
+            turn: 0,
+            patience: options.patience(),
+            crl_interval,
+            crl_due: Instant::now() + crl_interval,
+            certificate_interval,
+            certificate_due: Instant::now() + certificate_interval,
+        }
+    }
+
+    /// Writes what is due, and waits until it is in force.
+    pub(super) fn renew_what_is_due(&mut self, tally: &Tally) {
+        let now = Instant::now();
+        if self.crl_due <= now {
+            self.crl_due = now + self.crl_interval;
+            self.swap_crl(tally);
+        }
+        if self.certificate_due <= now {
+            self.certificate_due = now + self.certificate_interval;
+            self.replace_certificate(tally);
+        }
+    }
+
+    /// Waits until whoever was revoked has another certificate.
+    pub(super) fn wait_for_all_enrolled(&self, tally: &Tally) {
+        let revoked = || {
+            self.standings
+                .iter()
+                .find(|standing| standing.revoked().is_some())
+        };
+        // An agent notices between two requests, and enrols with three.
+        let limit = self.patience * 2;
+        if wait_until(limit, || revoked().is_none().then_some(())).is_none()
+            && let Some(standing) = revoked()
+        {
+            tally.miss(format!(
+                "{} is revoked, and was not refused",
+                standing.certname
+            ));
+        }
+    }
+
+    fn swap_crl(&mut self, tally: &Tally) {
+        let ca = &self.estate.ca;
+        self.wait_for_all_enrolled(tally);
+        let standing = &self.standings[self.turn % self.standings.len()];
+        self.turn += 1;
+        let begun = Instant::now();
+        let credential = standing.revoke();
+        match self.estate.plant {
+            Some(Plant::Revocation) => drop(ca.renew_crl()),
+            _ => ca.revoke(&credential),
+        }
+        self.estate.proxy.write_crl();
+        let number = ca.crl_number().to_string();
+        self.expect(IN_FORCE, begun, tally, || {
+            let status = self.estate.proxy.status();
+            let mut crls = status["trust"]["crls"].as_array().into_iter().flatten();
+            crls.any(|crl| crl["number"] == *number)
+        });
+        tally.count(Count::Crls);
+    }
+
+    fn replace_certificate(&self, tally: &Tally) {
+        let proxy = &self.estate.proxy;
+        let credential = self.estate.ca.server("puppet");
+        let begun = Instant::now();
+        proxy.write("ssl/private_keys/puppet.pem", &credential.key_pem, 0o640);
+        proxy.write("ssl/certs/puppet.pem", &credential.cert_pem, 0o644);
+        let client = proxy.client(None);
+        self.expect(SHOWN, begun, tally, || {
+            // Refused or not, that is the agents' to notice.
+            let shown = client.clone().forgetful().connect();
+            shown.is_ok_and(|connection| {
+                connection.peer_certificates().first() == Some(&credential.cert_der)
+            })
+        });
+        tally.count(Count::Certificates);
+    }
+
+    fn expect(&self, what: &'static str, begun: Instant, tally: &Tally, met: impl Fn() -> bool) {
+        let seen = wait_until(self.patience, || {
+            thread::sleep(LOOK_INTERVAL);
+            met().then_some(())
+        });
+        match seen {
+            Some(()) => tally.took(what, begun.elapsed(), self.patience),
+            None => tally.miss(format!("not within {:?}: {what}", self.patience)),
+        }
+    }
+}
+
+/// What is waited for after a file was written.
+pub(super) const IN_FORCE: &str = "a CRL was in force";
+pub(super) const SHOWN: &str = "a new certificate was shown";
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);

@@ -1,0 +1,258 @@
+//! What is told: a line every half minute, the table at the end, and after a failure what is left of the run.
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Result, bail};
+
+use super::{
+    Options,
+    agent::REFUSED,
+    chat::CUT,
+    estate::Estate,
+    materials::{IN_FORCE, SHOWN},
+    process::Sample,
+    tally::{Count, Tally},
+};
+use crate::workspace;
+
+/// The run as told so far.
+pub(super) struct Report<'a> {
+    estate: &'a Estate,
+    options: &'a Options,
+    told: Vec<String>,
+    due: Duration,
+    interval: Duration,
+    measured: Option<(Sample, Sample)>,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(estate: &'a Estate, options: &'a Options) -> Self {
+        let interval = PROGRESS_INTERVAL.min(options.length() / 4);
+        Self {
+            estate,
+            options,
+            told: Vec::new(),
+            due: interval,
+            interval,
+            measured: None,
+        }
+    }
+
+    /// A line, when it is time for one.
+    pub(super) fn progress(&mut self, elapsed: Duration, tally: &Tally) {
+        if elapsed < self.due {
+            return;
+        }
+        self.due += self.interval;
+        let Ok(sample) = Sample::of(&self.estate.proxy) else {
+            tally.miss("the proxy has gone".to_owned());
+            return;
+        };
+        self.tell(format!(
+            "{:>5.0} s {:>8} requests, {} missed, {:>4} CRLs, {:>3} certificates, {:>4} enrolled; \
+             {:>6} KiB, {:>4} descriptors, {:>3} threads",
+            elapsed.as_secs_f64(),
+            tally.answered(),
+            tally.missed(),
+            tally.counted(Count::Crls),
+            tally.counted(Count::Certificates),
+            tally.counted(Count::Enrolled),
+            sample.memory_kib,
+            sample.descriptors,
+            sample.threads,
+        ));
+    }
+
+    /// What the proxy held at rest, warm and in the end.
+    pub(super) fn measured(&mut self, warm: Sample, end: Sample) {
+        self.measured = Some((warm, end));
+    }
+
+    /// Stops the proxy and prints the table.
+    ///
+    /// # Errors
+    /// If anything was missed.
+    pub(super) fn end(mut self, estate: &Estate, tally: &Tally) -> Result<()> {
+        let records = self.records(tally.counted(Count::Sent));
+        let (answered, sent) = (tally.answered(), tally.counted(Count::Sent));
+        if !(answered..=sent).contains(&records) {
+            tally.miss(format!(
+                "{records} access records of {sent} requests, {answered} of them answered rightly"
+            ));
+        }
+        let refused = estate
+            .proxy
+            .metrics()
+            .sum("proscenium_materials_refused", &[]);
+        if refused > 0.0 {
+            tally.miss("materials are refused at the end".to_owned());
+        }
+        let (status, metrics) = (
+            estate.proxy.admin("GET", "/v1/status").text(),
+            estate.proxy.admin("GET", "/metrics").text(),
+        );
+        self.table(tally, records);
+        estate.proxy.terminate();
+        let outcome = estate.proxy.wait_for_end(STOP_WITHIN);
+        if outcome.code != Some(0) {
+            tally.miss(format!("the proxy ended with {:?}", outcome.code));
+        }
+        if tally.missed() == 0 {
+            println!("\nNo request was lost.");
+            return Ok(());
+        }
+        let directory = self.keep(&[
+            ("misses.txt", tally.first_misses().join("\n")),
+            ("progress.txt", self.told.join("\n")),
+            ("stderr.txt", outcome.stderr),
+            ("status.json", status),
+            ("metrics.txt", metrics),
+            ("proscenium.toml", estate.proxy.config_text()),
+        ])?;
+        bail!(
+            "{} misses; what is left of the run: {}",
+            tally.missed(),
+            directory.display()
+        );
+    }
+
+    fn table(&mut self, tally: &Tally, records: u64) {
+        let count = |what| tally.counted(what);
+        let slowest = |what| format!("after {:.1} s at most", tally.slowest(what).as_secs_f64());
+        let minutes = self.options.minutes;
+        let (agents, tunnels) = (self.options.agents, self.options.tunnels);
+        self.tell(format!(
+            "\n{agents} agents and {tunnels} tunnels for {minutes:.1} minutes\n"
+        ));
+        for (what, number, more) in [
+            ("requests over HTTP/1.1", count(Count::Http1), String::new()),
+            ("requests over HTTP/2", count(Count::Http2), String::new()),
+            (
+                "access records",
+                records,
+                format!("of {} requests sent", count(Count::Sent)),
+            ),
+            (
+                "connections of agents",
+                count(Count::Connections),
+                format!("{} of them resumed", count(Count::Resumed)),
+            ),
+            (
+                "messages in tunnels",
+                count(Count::Messages),
+                format!("{} tunnels opened", count(Count::Tunnels)),
+            ),
+            ("CRLs swapped", count(Count::Crls), slowest(IN_FORCE)),
+            (
+                "agents revoked",
+                count(Count::Revoked),
+                format!("{}, tunnels cut {}", slowest(REFUSED), slowest(CUT)),
+            ),
+            (
+                "agents enrolled anew",
+                count(Count::Enrolled),
+                String::new(),
+            ),
+            (
+                "certificates replaced",
+                count(Count::Certificates),
+                slowest(SHOWN),
+            ),
+            ("lost, late or wrong", tally.missed(), String::new()),
+        ] {
+            self.tell(
+                format!("{what:<24} {number:>10}  {more}")
+                    .trim_end()
+                    .to_owned(),
+            );
+        }
+        self.held(tally);
+    }
+
+    /// Memory, descriptors and threads at rest, against their bounds.
+    fn held(&mut self, tally: &Tally) {
+        let Some((warm, end)) = self.measured else {
+            return;
+        };
+        self.tell(format!(
+            "\n{:<24} {:>10} {:>10} {:>10} {:>8}",
+            "at rest", "warm", "end", "more", "bound"
+        ));
+        for (what, warm, end, bound) in [
+            (
+                "memory, KiB (VmRSS)",
+                warm.memory_kib,
+                end.memory_kib,
+                self.options.growth_kib_max,
+            ),
+            ("descriptors", warm.descriptors, end.descriptors, 0),
+            ("threads", warm.threads, end.threads, THREADS_MORE_MAX),
+        ] {
+            let more = end.cast_signed() - warm.cast_signed();
+            self.tell(format!(
+                "{what:<24} {warm:>10} {end:>10} {more:>+10} {bound:>8}"
+            ));
+            if more > bound.cast_signed() {
+                tally.miss(format!(
+                    "{what}: {more} more than when it was warm, {bound} allowed"
+                ));
+            }
+        }
+    }
+
+    /// Lines of the access log, once there are this many or none is added any more.
+    fn records(&self, least: u64) -> u64 {
+        let mut seen = 0;
+        loop {
+            let lines = lines(&self.estate.proxy.directory().join("access.json"));
+            if lines >= least || lines == seen {
+                return lines;
+            }
+            seen = lines;
+            // Longer than records are kept before they are written.
+            thread::sleep(Duration::from_secs(1));
+        }
+    }
+
+    fn keep(&self, files: &[(&str, String)]) -> Result<PathBuf> {
+        let directory = workspace::target()
+            .join("soak")
+            .join(self.estate.proxy.pid().to_string());
+        fs::create_dir_all(&directory)?;
+        for (name, text) in files {
+            fs::write(directory.join(name), text)?;
+        }
+        fs::copy(
+            self.estate.proxy.directory().join("access.json"),
+            directory.join("access.json"),
+        )?;
+        Ok(directory)
+    }
+
+    fn tell(&mut self, line: String) {
+        println!("{line}");
+        self.told.push(line);
+    }
+}
+
+fn lines(path: &Path) -> u64 {
+    let Ok(file) = File::open(path) else {
+        return 0;
+    };
+    BufReader::new(file)
+        .split(b'\n')
+        .map_while(Result::ok)
+        .count() as u64
+}
+
+/// Threads for work that blocks, such as reading materials, end when they had none for ten seconds: there may be some at
+/// one of the two moments.
+const THREADS_MORE_MAX: u64 = 2;
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
+const STOP_WITHIN: Duration = Duration::from_secs(30);

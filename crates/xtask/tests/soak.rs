@@ -1,0 +1,71 @@
+//! The soak in short, so that the command stays right: exit 0 when nothing is lost, 1 when something is.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests start programs and read the environment"
+)]
+
+use std::process::{Command, Stdio};
+
+#[test]
+fn a_short_soak_loses_nothing() {
+    // Whoever shares the machine with other tests is given time, and a debug build memory.
+    let (code, text) = soak(&[
+        "--minutes=0.2",
+        "--crl-every=2",
+        "--certificate-every=3",
+        "--patience=20",
+        "--growth-kib-max=32768",
+    ]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("No request was lost."), "{text}");
+    for counted in [
+        "requests over HTTP/1.1",
+        "requests over HTTP/2",
+        "messages in tunnels",
+        "CRLs swapped",
+        "agents enrolled anew",
+        "certificates replaced",
+    ] {
+        let line = text.lines().find(|line| line.starts_with(counted));
+        let number = line.and_then(|line| line[counted.len()..].split_whitespace().next());
+        let number: Option<u64> = number.and_then(|number| number.parse().ok());
+        assert!(number.is_some_and(|number| number > 0), "{counted}: {text}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_another_agents_is_a_lost_request() {
+    let (code, text) = soak(&["--minutes=0.05", "--plant=identity"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("another answer than to this agent's request"),
+        "{text}"
+    );
+    assert!(text.contains("what is left of the run"), "{text}");
+}
+
+#[test]
+fn a_revoked_agent_that_is_served_on_is_missed() {
+    let (code, text) = soak(&[
+        "--minutes=0.1",
+        "--crl-every=0.5",
+        "--patience=2",
+        "--plant=revocation",
+    ]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("is revoked, and was not refused"), "{text}");
+}
+
+fn soak(arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    command.args(["soak", "--debug"]).args(arguments);
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .expect("the soak starts");
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
