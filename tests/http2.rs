@@ -514,6 +514,47 @@ fn an_answered_request_leaves_one_record_whatever_its_answer() {
     assert_eq!(records.len(), 80);
 }
 
+/// Each answer is small enough to be let go of at once; together they are more than sockets take.
+#[test]
+fn answers_on_their_way_to_a_slow_client_have_its_time_when_the_proxy_stops() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy
+                .listener("streams_max = 400")
+                .top("drain_grace = \"60s\"")
+        })
+        .start();
+    for member in &estate.compilers {
+        member.answer(|request| {
+            let file = request.target.contains("file_content");
+            file.then(|| Reply::status(200).body(&[b'x'; 60_000]))
+        });
+    }
+    let client = estate
+        .client(&estate.ca.agent("web01"))
+        .protocol(Protocol::Http2);
+    let mut slow = client.connect().expect("connects");
+    slow.send_frame(kind::WINDOW_UPDATE, 0, 0, &(64_u32 << 20).to_be_bytes())
+        .expect("sends");
+    let streams: Vec<_> = (0..400)
+        .map(|_| slow.open(&get(FILE), true).expect("opens"))
+        .collect();
+    estate.proxy.wait_for_records(400);
+    let mut mute = client.agree().expect("shakes hands");
+    estate.proxy.terminate();
+    // The time of whoever is idle when the proxy stops is over.
+    assert!(ends(&mut mute));
+    for stream in streams {
+        assert_eq!(
+            slow.outcome(stream),
+            Outcome::Answered(200),
+            "stream {stream}"
+        );
+    }
+    drop(slow);
+    assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
+}
+
 /// Whether the peer ends a connection, whatever it says before.
 fn ends(connection: &mut Connection) -> bool {
     let mut bytes = [0; 1024];

@@ -2,6 +2,7 @@
 //! same.
 
 use std::{
+    cell::RefCell,
     io::{self, IoSlice},
     pin::Pin,
     rc::Rc,
@@ -21,17 +22,18 @@ pub(crate) enum Refused {
     Large,
 }
 
-/// A transport that sees the frames written to it.
+/// A transport that sees the frames written to it. It is shared: h2 keeps what it is given, and the end of a connection
+/// is for others to see to.
 pub(crate) struct Seen<T> {
-    inner: T,
+    inner: Rc<RefCell<T>>,
     conn: Rc<Conn>,
     outgoing: Outgoing,
 }
 
 impl<T> Seen<T> {
-    pub(crate) fn new(inner: T, conn: &Rc<Conn>) -> Self {
+    pub(crate) fn new(inner: &Rc<RefCell<T>>, conn: &Rc<Conn>) -> Self {
         Self {
-            inner,
+            inner: Rc::clone(inner),
             conn: Rc::clone(conn),
             outgoing: Outgoing::default(),
         }
@@ -49,11 +51,11 @@ impl<T> Seen<T> {
 
 impl<T: AsyncRead + Unpin> AsyncRead for Seen<T> {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buffer)
+        Pin::new(&mut *self.inner.borrow_mut()).poll_read(cx, buffer)
     }
 }
 
@@ -63,19 +65,19 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Seen<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        let polled = Pin::new(&mut *self.inner.borrow_mut()).poll_write(cx, bytes);
         if let Poll::Ready(Ok(written)) = polled {
             self.wrote(&bytes[..written]);
         }
         polled
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.inner.borrow_mut()).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.inner.borrow_mut()).poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -83,7 +85,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Seen<T> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, slices);
+        let polled = Pin::new(&mut *self.inner.borrow_mut()).poll_write_vectored(cx, slices);
         if let Poll::Ready(Ok(written)) = polled {
             let mut left = written;
             for slice in slices {
@@ -96,7 +98,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Seen<T> {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        self.inner.borrow().is_write_vectored()
     }
 }
 

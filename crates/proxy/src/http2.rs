@@ -20,8 +20,9 @@ use http::{Request, StatusCode};
 use listener::{Settings, TlsIo};
 use telemetry::Limit;
 use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
     task::JoinSet,
-    time::{Sleep, sleep},
+    time::{Instant, Sleep, sleep},
 };
 
 use crate::{
@@ -54,12 +55,18 @@ const HEAD_TOLD_FACTOR: usize = 2;
 const GOODBYE: Duration = Duration::from_secs(5);
 const GOODBYE_REVOKED: Duration = Duration::from_secs(1);
 
+/// How often a client that is slow with our last answers may be silent almost so long before it is cut.
+const FAREWELL_TIMES_MAX: u32 = 6;
+/// What it says then is of no more interest.
+const FAREWELL_BYTES: usize = 1 << 10;
+
 /// One connection: a future that ends with it. Its streams run as tasks of their own in `tasks`.
 pub(crate) struct Http2<'a> {
     worker: &'a Rc<Worker>,
     conn: &'a Rc<Conn>,
     tasks: &'a RefCell<JoinSet<()>>,
     write_timeout: Duration,
+    io: Rc<RefCell<TlsIo>>,
     state: State,
     ending: Ending,
     /// Whether the client last kept an answer waiting.
@@ -70,6 +77,7 @@ pub(crate) struct Http2<'a> {
 enum State {
     Handshake(Handshake<Seen<TlsIo>, Bytes>),
     Open(Connection<Seen<TlsIo>, Bytes>),
+    Leaving(Box<Farewell>),
 }
 
 /// What the client was told.
@@ -91,6 +99,7 @@ impl<'a> Http2<'a> {
         io: TlsIo,
         tasks: &'a RefCell<JoinSet<()>>,
     ) -> Self {
+        let io = Rc::new(RefCell::new(io));
         let handshake = h2::server::Builder::new()
             .initial_window_size(STREAM_WINDOW_BYTES)
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -99,12 +108,13 @@ impl<'a> Http2<'a> {
             .max_header_list_size(head_list_bytes_max(settings.head_bytes_max))
             .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
             .max_local_error_reset_streams(Some(FAULTY_STREAMS_MAX))
-            .handshake(Seen::new(io, conn));
+            .handshake(Seen::new(&io, conn));
         Self {
             worker,
             conn,
             tasks,
             write_timeout: settings.write_timeout,
+            io,
             state: State::Handshake(handshake),
             ending: Ending::None,
             stalled: false,
@@ -155,18 +165,28 @@ impl<'a> Http2<'a> {
 
     /// Whether a client that was told to end has had its time to do so.
     fn has_said_goodbye(&mut self, cx: &mut Context<'_>) -> bool {
-        // Until HTTP/2 has begun nothing can be told, and a client that never begins it has its time all the same.
+        // Until HTTP/2 has begun nothing can be told, and a client that never begins it has its time all the same. An
+        // answer that is on its way out has the time of a slow client.
         let told = self.ending != Ending::None || self.conn.closing.get();
-        if !told || !self.streams().is_idle() {
+        if !told || self.stalled || !self.streams().is_idle() {
             self.goodbye = None;
             return false;
         }
-        let time = match self.streams().turned_away.get() {
-            true => GOODBYE_REVOKED,
-            false => GOODBYE,
-        };
+        let time = self.goodbye_time();
         let goodbye = self.goodbye.get_or_insert_with(|| Box::pin(sleep(time)));
         goodbye.as_mut().poll(cx).is_ready()
+    }
+
+    fn goodbye_time(&self) -> Duration {
+        match self.streams().turned_away.get() {
+            true => GOODBYE_REVOKED,
+            false => GOODBYE,
+        }
+    }
+
+    /// HTTP/2 is over on this connection.
+    fn part(&mut self) {
+        self.state = State::Leaving(Box::new(Farewell::new(self.goodbye_time())));
     }
 
     /// Every head leaves a record, those too that h2 refused by itself.
@@ -220,19 +240,59 @@ impl Future for Http2<'_> {
                     Poll::Pending => Poll::Pending,
                 },
                 State::Open(connection) => connection.poll_accept(cx),
+                State::Leaving(farewell) => {
+                    return farewell.poll(cx, &mut this.io.borrow_mut()).map(Ok);
+                }
             };
             this.record_refused();
             match polled {
                 Poll::Ready(Some(Ok((request, respond)))) => this.start(request, respond),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
-                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Ready(None) => this.part(),
                 Poll::Pending => {
                     this.note_stall();
-                    return match this.has_said_goodbye(cx) {
-                        true => Poll::Ready(Ok(())),
-                        false => Poll::Pending,
-                    };
+                    if !this.has_said_goodbye(cx) {
+                        return Poll::Pending;
+                    }
+                    this.part();
                 }
+            }
+        }
+    }
+}
+
+/// The end of a connection whose last answers may still be on their way. The client says of each piece that it has taken
+/// it (WINDOW_UPDATE); where it says so to a socket that is closed already, the system throws away the rest. So it is
+/// told that nothing more comes, and heard until it has nothing to say.
+struct Farewell {
+    time: Duration,
+    silence: Pin<Box<Sleep>>,
+    limit: Pin<Box<Sleep>>,
+}
+
+impl Farewell {
+    fn new(time: Duration) -> Self {
+        Self {
+            time,
+            silence: Box::pin(sleep(time)),
+            limit: Box::pin(sleep(time * FAREWELL_TIMES_MAX)),
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, io: &mut TlsIo) -> Poll<()> {
+        let told = Pin::new(&mut *io).poll_shutdown(cx);
+        if matches!(told, Poll::Ready(Err(_))) || self.limit.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let mut bytes = [0; FAREWELL_BYTES];
+        loop {
+            let mut said = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut *io).poll_read(cx, &mut said) {
+                Poll::Ready(Ok(())) if !said.filled().is_empty() => {
+                    self.silence.as_mut().reset(Instant::now() + self.time);
+                }
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return self.silence.as_mut().poll(cx),
             }
         }
     }
