@@ -364,6 +364,27 @@ fn an_early_answer_ends_its_stream_and_the_connection_goes_on() {
     assert_eq!(hit("discard"), 0.0, "there is nothing to read and drop");
 }
 
+/// Nobody has read what came with the requests, and the connection's window is that of all its streams.
+#[test]
+fn bodies_that_nobody_wanted_use_up_no_window() {
+    let estate = Estate::start();
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let mut fields = get("/puppet/v3/report/other");
+    fields[0].1 = "PUT".to_owned();
+    let piece = vec![b'x'; 16 << 10];
+    for round in 0..40 {
+        let stream = connection.open(&fields, false).expect("opens");
+        for _ in 0..3 {
+            connection
+                .send_frame(kind::DATA, 0, stream, &piece)
+                .expect("sends");
+        }
+        let outcome = connection.outcome(stream);
+        assert_eq!(outcome, Outcome::Answered(403), "round {round}");
+    }
+    assert_eq!(connection.get(CATALOG).status, 200);
+}
+
 #[test]
 fn connect_and_extended_connect_are_refused() {
     let estate = Estate::start();
