@@ -17,12 +17,11 @@ mod tally;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use testkit::wait_until;
 
@@ -74,62 +73,71 @@ pub(crate) enum Plant {
     Identity,
     /// Nobody is revoked by the CRLs
     Revocation,
+    /// The proxy is told to stop
+    Stop,
 }
 
 /// Builds the program and lets the estate work; whatever was missed is an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(options.agents > 0, "without agents nothing is shown");
     let binary = workspace::build_proscenium(!options.debug)?;
+    let estate = Estate::start(&binary, options.plant);
+    let (tally, mut report) = (Tally::default(), Report::new(&estate, options));
     // The stand-ins and the raw client panic where a test would fail; their words are on the terminal then.
-    catch_unwind(AssertUnwindSafe(|| soak(&binary, options)))
-        .unwrap_or_else(|_| Err(anyhow!("the soak broke off")))
+    let worked = catch_unwind(AssertUnwindSafe(|| {
+        work(&estate, options, &tally, &mut report)
+    }));
+    match worked {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tally.miss(format!("{error:#}")),
+        Err(_) => tally.miss("the soak broke off".to_owned()),
+    }
+    report.end(&tally)
 }
 
-fn soak(binary: &Path, options: &Options) -> Result<()> {
-    let estate = Estate::start(binary, options.plant);
-    let (course, tally) = (Course::default(), Tally::default());
+/// Has everybody work, and measures what the proxy holds when it is warm and at the end.
+fn work(estate: &Estate, options: &Options, tally: &Tally, report: &mut Report<'_>) -> Result<()> {
+    let course = Course::default();
     let agents: Vec<_> = (0..options.agents)
-        .map(|number| Agent::new(number, &estate, options.patience()))
+        .map(|number| Agent::new(number, estate, options.patience()))
         .collect();
     let chats: Vec<_> = (0..options.tunnels)
-        .map(|number| Chat::new(number, &estate, options.patience()))
+        .map(|number| Chat::new(number, estate, options.patience()))
         .collect();
     // In a short run too a tunnel is cut and an agent refused.
     let standings = chats.iter().map(Chat::standing);
     let (first, others) = (standings.clone().take(1), standings.skip(1));
-    let agents_standings = agents.iter().map(Agent::standing);
-    let standings = first.chain(agents_standings).chain(others).collect();
-    let mut materials = Materials::new(&estate, standings, options);
-    let mut report = Report::new(&estate, options);
+    let of_agents = agents.iter().map(Agent::standing);
+    let standings = first.chain(of_agents).chain(others).collect();
+    let mut materials = Materials::new(estate, standings, options);
+    let course = &course;
     thread::scope(|scope| {
         let _ending = course.ending();
         for chat in chats {
-            let (estate, course, tally) = (&estate, &course, &tally);
             scope.spawn(move || chat.live(estate, course, tally));
         }
         for agent in agents {
-            let (estate, course, tally) = (&estate, &course, &tally);
             let working = course.working();
             scope.spawn(move || agent.live(estate, course, tally, working));
         }
         let begun = Instant::now();
-        let mut work_until = |end: Duration, report: &mut Report<'_>| {
+        let mut until = |end: Duration, report: &mut Report<'_>| {
             while begun.elapsed() < end {
-                materials.renew_what_is_due(&tally);
+                ensure!(estate.proxy.is_running(), "the proxy has gone");
+                materials.renew_what_is_due(tally);
                 estate.forget();
-                report.progress(begun.elapsed(), &tally);
+                report.progress(begun.elapsed(), tally);
                 thread::sleep(LOOK_INTERVAL);
             }
-            materials.wait_for_all_enrolled(&tally);
-            still(&estate, &course, options.tunnels)
+            materials.wait_for_all_enrolled(tally);
+            still(estate, course, options.tunnels)
         };
-        let warm = work_until(options.warm_up(), &mut report)?;
+        let warm = until(options.warm_up(), report)?;
         course.go();
-        let end = work_until(options.length(), &mut report)?;
+        let end = until(options.length(), report)?;
         report.measured(warm, end);
-        anyhow::Ok(())
-    })?;
-    report.end(&estate, &tally)
+        Ok(())
+    })
 }
 
 /// What the proxy holds while tunnels alone stand, and idle connections to members have run out.

@@ -49,16 +49,24 @@ fn a_revoked_agent_that_is_served_on_is_missed() {
     let (code, text) = soak(&[
         "--minutes=0.1",
         "--crl-every=0.5",
-        "--patience=2",
+        "--patience=1",
         "--plant=revocation",
     ]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("is revoked, and was not refused"), "{text}");
 }
 
+#[test]
+fn a_proxy_that_stops_is_missed() {
+    let (code, text) = soak(&["--minutes=0.1", "--crl-every=0.5", "--plant=stop"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("what is left of the run"), "{text}");
+}
+
 fn soak(arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-    command.args(["soak", "--debug"]).args(arguments);
+    let small = ["soak", "--debug", "--agents=6", "--tunnels=2"];
+    command.args(small).args(arguments);
     let output = command
         .stdin(Stdio::null())
         .output()

@@ -75,6 +75,7 @@ impl Agent {
             if let Err(trouble) = outcome {
                 self.standing.judge(&trouble, REFUSED, estate, tally);
                 self.client = self.standing.client(estate);
+                thread::sleep(self.pause(PAUSE));
             }
         }
     }

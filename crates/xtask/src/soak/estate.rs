@@ -82,4 +82,4 @@ fn mistake(compiler: &StandIn) {
 /// Where a compiler switches to a websocket, and sends back what comes.
 pub(super) const CHAT: &str = "/chat";
 /// Number of the request that is answered wrongly where that is planted.
-const MISTAKEN: u64 = 50;
+const MISTAKEN: u64 = 5;

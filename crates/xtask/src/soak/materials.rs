@@ -88,6 +88,7 @@ impl<'a> Materials<'a> {
         let credential = standing.revoke();
         match self.estate.plant {
             Some(Plant::Revocation) => drop(ca.renew_crl()),
+            Some(Plant::Stop) => self.estate.proxy.terminate(),
             _ => ca.revoke(&credential),
         }
         self.estate.proxy.write_crl();

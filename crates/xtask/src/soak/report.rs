@@ -78,7 +78,7 @@ impl<'a> Report<'a> {
     ///
     /// # Errors
     /// If anything was missed.
-    pub(super) fn end(mut self, estate: &Estate, tally: &Tally) -> Result<()> {
+    pub(super) fn end(mut self, tally: &Tally) -> Result<()> {
         let records = self.records(tally.counted(Count::Sent));
         let (answered, sent) = (tally.answered(), tally.counted(Count::Sent));
         if !(answered..=sent).contains(&records) {
@@ -86,40 +86,41 @@ impl<'a> Report<'a> {
                 "{records} access records of {sent} requests, {answered} of them answered rightly"
             ));
         }
-        let refused = estate
-            .proxy
-            .metrics()
-            .sum("proscenium_materials_refused", &[]);
-        if refused > 0.0 {
-            tally.miss("materials are refused at the end".to_owned());
-        }
-        let (status, metrics) = (
-            estate.proxy.admin("GET", "/v1/status").text(),
-            estate.proxy.admin("GET", "/metrics").text(),
-        );
         self.table(tally, records);
-        estate.proxy.terminate();
-        let outcome = estate.proxy.wait_for_end(STOP_WITHIN);
-        if outcome.code != Some(0) {
-            tally.miss(format!("the proxy ended with {:?}", outcome.code));
-        }
+        let words = self.stop(tally);
         if tally.missed() == 0 {
             println!("\nNo request was lost.");
             return Ok(());
         }
-        let directory = self.keep(&[
-            ("misses.txt", tally.first_misses().join("\n")),
-            ("progress.txt", self.told.join("\n")),
-            ("stderr.txt", outcome.stderr),
-            ("status.json", status),
-            ("metrics.txt", metrics),
-            ("proscenium.toml", estate.proxy.config_text()),
-        ])?;
+        let directory = self.keep(tally, &words)?;
         bail!(
             "{} misses; what is left of the run: {}",
             tally.missed(),
             directory.display()
         );
+    }
+
+    /// Has the proxy stop; its last words, each with a name for its file.
+    fn stop(&self, tally: &Tally) -> Vec<(&'static str, String)> {
+        let proxy = &self.estate.proxy;
+        if !proxy.is_running() {
+            return vec![("stderr.txt", proxy.stderr())];
+        }
+        if proxy.metrics().sum("proscenium_materials_refused", &[]) > 0.0 {
+            tally.miss("materials are refused at the end".to_owned());
+        }
+        let status = proxy.admin("GET", "/v1/status").text();
+        let metrics = proxy.admin("GET", "/metrics").text();
+        proxy.terminate();
+        let outcome = proxy.wait_for_end(STOP_WITHIN);
+        if outcome.code != Some(0) {
+            tally.miss(format!("the proxy ended with {:?}", outcome.code));
+        }
+        vec![
+            ("status.json", status),
+            ("metrics.txt", metrics),
+            ("stderr.txt", outcome.stderr),
+        ]
     }
 
     fn table(&mut self, tally: &Tally, records: u64) {
@@ -128,7 +129,7 @@ impl<'a> Report<'a> {
         let minutes = self.options.minutes;
         let (agents, tunnels) = (self.options.agents, self.options.tunnels);
         self.tell(format!(
-            "\n{agents} agents and {tunnels} tunnels for {minutes:.1} minutes\n"
+            "\n{agents} agents and {tunnels} tunnels for {minutes} minutes\n"
         ));
         for (what, number, more) in [
             ("requests over HTTP/1.1", count(Count::Http1), String::new()),
@@ -210,7 +211,7 @@ impl<'a> Report<'a> {
     fn records(&self, least: u64) -> u64 {
         let mut seen = 0;
         loop {
-            let lines = lines(&self.estate.proxy.directory().join("access.json"));
+            let lines = lines(&self.estate.proxy.directory().join(ACCESS_LOG));
             if lines >= least || lines == seen {
                 return lines;
             }
@@ -220,18 +221,23 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn keep(&self, files: &[(&str, String)]) -> Result<PathBuf> {
+    /// Everything that may tell why.
+    fn keep(&self, tally: &Tally, words: &[(&str, String)]) -> Result<PathBuf> {
+        let proxy = &self.estate.proxy;
         let directory = workspace::target()
             .join("soak")
-            .join(self.estate.proxy.pid().to_string());
+            .join(proxy.pid().to_string());
         fs::create_dir_all(&directory)?;
-        for (name, text) in files {
+        let told = [
+            ("misses.txt", tally.first_misses().join("\n")),
+            ("progress.txt", self.told.join("\n")),
+            ("proscenium.toml", proxy.config_text()),
+        ];
+        for (name, text) in told.iter().chain(words) {
             fs::write(directory.join(name), text)?;
         }
-        fs::copy(
-            self.estate.proxy.directory().join("access.json"),
-            directory.join("access.json"),
-        )?;
+        let records = proxy.directory().join(ACCESS_LOG);
+        fs::copy(records, directory.join(ACCESS_LOG))?;
         Ok(directory)
     }
 
@@ -254,5 +260,6 @@ fn lines(path: &Path) -> u64 {
 /// Threads for work that blocks, such as reading materials, end when they had none for ten seconds: there may be some at
 /// one of the two moments.
 const THREADS_MORE_MAX: u64 = 2;
+const ACCESS_LOG: &str = "access.json";
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(30);
 const STOP_WITHIN: Duration = Duration::from_secs(30);
