@@ -354,6 +354,33 @@ fn a_directory_on_the_way_may_be_replaced() {
 }
 
 #[test]
+fn what_is_more_than_the_kernel_watches_is_seen_by_looking_and_said_so() {
+    let looking = "watch = \"notify\"\ninterval = \"20ms\"\nsettle = \"20ms\"";
+    let estate = estate(looking).start();
+    let root = estate.proxy.directory();
+    fs::create_dir(root.join("lists")).expect("is made");
+    // One list, and beside it links that each lead elsewhere.
+    for n in 0..600 {
+        let way = root.join(format!("ways/{n}"));
+        fs::create_dir_all(&way).expect("is made");
+        let text = match n {
+            0 => estate.ca.crl_pem(),
+            _ => "no list".to_owned(),
+        };
+        fs::write(way.join("text"), text).expect("is written");
+        symlink(way.join("text"), root.join(format!("lists/{n}"))).expect("is linked");
+    }
+    estate
+        .proxy
+        .edit_config("[pools.ca]", "[trust]\ncrl = \"{dir}/lists\"\n[pools.ca]");
+    estate.proxy.reload_applied();
+    wait_for_words(&estate.proxy, "seen by looking from time to time", 1);
+    let number = estate.ca.renew_crl();
+    fs::write(root.join("ways/0/text"), estate.ca.crl_pem()).expect("is written");
+    wait_for_crl(&estate.proxy, number);
+}
+
+#[test]
 fn a_configuration_that_is_being_edited_does_not_go_live_with_a_list() {
     let estate = estate(NOTIFY).start();
     let agent = estate.ca.agent("web01");
