@@ -290,7 +290,8 @@ impl Exchanged {
         if last && !self.is_alone() {
             self.conn.closing.set(true);
         }
-        last && self.is_alone()
+        // What follows could be the body that was never asked for, or a request.
+        (last || self.upload.awaits_continue()) && self.is_alone()
     }
 
     /// Whether the connection carries one request at a time, so that what is wrong with one is wrong with the next.
