@@ -70,6 +70,9 @@ fn mistake(compiler: &StandIn) {
     let requests = AtomicU64::new(0);
     compiler.answer(move |request| {
         let reply = answer::reply(request)?;
+        if request.path() == CHAT {
+            return Some(reply);
+        }
         let number = requests.fetch_add(1, Ordering::Relaxed);
         Some(if number == MISTAKEN {
             Reply::ok("SUCCESS CN=somebody-else\n")
