@@ -5,6 +5,7 @@
 //! swapping it for an empty one, and it seldom wakes that thread: lines gather for a moment (`GATHER`) and are written
 //! in one call. Lines of one thread keep their order; those of different threads may be interleaved by that moment.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -58,6 +59,8 @@ struct Sheet {
     lines: LineWriter,
     /// The writer has taken the last.
     closed: bool,
+    /// How many outputs there were before the one that these lines are for.
+    turn: u64,
 }
 
 #[derive(Debug)]
@@ -65,6 +68,15 @@ struct Sheets {
     all: Vec<Arc<Mutex<Sheet>>>,
     form: Form,
     closed: bool,
+    turn: u64,
+}
+
+/// An output to go on with.
+struct Replacement {
+    output: Output,
+    /// What is still for the one before: its lines, and how many records they are.
+    before: Vec<u8>,
+    records: usize,
 }
 
 struct Shared {
@@ -78,8 +90,8 @@ struct Shared {
     /// The thread sleeps until a record comes.
     asleep: AtomicBool,
     closing: AtomicBool,
-    /// An output and form to go on with.
-    replacement: Mutex<Option<(Output, Format)>>,
+    /// Outputs to go on with, one after the other; at most [`REPLACEMENTS_MAX`].
+    replacements: Mutex<VecDeque<Replacement>>,
     thread: OnceLock<Thread>,
     dropped: Counter,
     errors: Counter,
@@ -102,13 +114,14 @@ impl Sink {
                 all: Vec::new(),
                 form: output.form(settings.format),
                 closed: false,
+                turn: 0,
             }),
             waiting: AtomicUsize::new(0),
             waiting_max,
             wake_at: waiting_max.div_ceil(2),
             asleep: AtomicBool::new(false),
             closing: AtomicBool::new(false),
-            replacement: Mutex::new(None),
+            replacements: Mutex::default(),
             thread: OnceLock::new(),
             dropped: metrics.access_records_dropped.clone(),
             errors: metrics.access_log_errors.clone(),
@@ -117,6 +130,7 @@ impl Sink {
             shared: Arc::clone(&shared),
             output,
             batch: Vec::new(),
+            turn: 0,
             failing: None,
         };
         let thread = thread::Builder::new()
@@ -139,10 +153,10 @@ impl Sink {
         self.handle.another()
     }
 
-    /// Goes on with another output and form. Each record goes whole to the old or to the new one; what was sent long before
-    /// goes to the old, and after that the old is dropped.
+    /// Goes on with another output and form: what was sent before goes to the old one, which is dropped after that, and what
+    /// is sent from now on to the new.
     pub fn reopen(&self, output: Output, format: Format) {
-        *lock(&self.handle.shared.replacement) = Some((output, format));
+        self.handle.shared.replace(output, format);
         self.handle.shared.wake();
     }
 
@@ -173,6 +187,7 @@ impl SinkHandle {
             records: 0,
             lines: LineWriter::new(sheets.form.clone()),
             closed: sheets.closed,
+            turn: sheets.turn,
         }));
         sheets.all.push(Arc::clone(&sheet));
         drop(sheets);
@@ -217,6 +232,37 @@ impl SinkHandle {
 }
 
 impl Shared {
+    /// Whoever sends from now on writes for the new output, in its form, whenever the thread comes to it.
+    fn replace(&self, output: Output, format: Format) {
+        let form = output.form(format);
+        let mut replacements = lock(&self.replacements);
+        let mut sheets = lock(&self.sheets);
+        let is_one_more = replacements.len() < REPLACEMENTS_MAX;
+        sheets.turn += u64::from(is_one_more);
+        sheets.form = form.clone();
+        let (mut before, mut records) = (Vec::new(), 0);
+        for sheet in &sheets.all {
+            let mut sheet = lock(sheet);
+            before.append(&mut sheet.bytes);
+            records += std::mem::take(&mut sheet.records);
+            sheet.lines = LineWriter::new(form.clone());
+            sheet.turn = sheets.turn;
+        }
+        match replacements.back_mut() {
+            // The last has not had its turn yet, and now it never will.
+            Some(last) if !is_one_more => {
+                last.before.append(&mut before);
+                last.records += records;
+                last.output = output;
+            }
+            _ => replacements.push_back(Replacement {
+                output,
+                before,
+                records,
+            }),
+        }
+    }
+
     fn wake(&self) {
         self.asleep.store(false, Ordering::SeqCst);
         self.unpark();
@@ -232,7 +278,7 @@ impl Shared {
     fn is_hurried(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) >= self.wake_at
             || self.closing.load(Ordering::SeqCst)
-            || lock(&self.replacement).is_some()
+            || !lock(&self.replacements).is_empty()
     }
 }
 
@@ -241,6 +287,8 @@ struct Scribe {
     shared: Arc<Shared>,
     output: Output,
     batch: Vec<u8>,
+    /// How many outputs there were before this one.
+    turn: u64,
     /// Since when writes fail, so that a full disk is told once and not for each batch.
     failing: Option<Instant>,
 }
@@ -255,8 +303,7 @@ impl Scribe {
             }
             self.replace_output();
             let closing = self.shared.closing.load(Ordering::SeqCst);
-            self.empty_sheets(closing);
-            if closing {
+            if self.empty_sheets(closing) && closing {
                 return;
             }
         }
@@ -275,8 +322,9 @@ impl Scribe {
         }
     }
 
-    /// Writes what stands on all sheets; when closing, nothing is taken down after that.
-    fn empty_sheets(&mut self, closing: bool) {
+    /// Writes what stands on all sheets; when closing, nothing is taken down after that. Says whether that was all: lines
+    /// for the next output wait until it is there.
+    fn empty_sheets(&mut self, closing: bool) -> bool {
         let shared = Arc::clone(&self.shared);
         let mut sheets = lock(&shared.sheets);
         sheets.closed |= closing;
@@ -284,41 +332,38 @@ impl Scribe {
         // Nobody writes any more on a sheet that only we hold, here and in the list; its last lines are taken below.
         sheets.all.retain(|sheet| Arc::strong_count(sheet) > 2);
         drop(sheets);
+        let mut is_all = true;
         for sheet in all {
             {
                 let mut sheet = lock(&sheet);
+                if sheet.turn != self.turn {
+                    is_all = false;
+                    continue;
+                }
                 std::mem::swap(&mut sheet.bytes, &mut self.batch);
                 sheet.closed |= closing;
-                self.taken(&mut sheet);
+                self.taken(std::mem::take(&mut sheet.records));
             }
             self.write_batch();
         }
+        is_all
     }
 
-    /// Goes on with another output and form, if that was asked for. All sheets change their form before it shows.
+    /// Goes on with the outputs that were asked for, each once what is for the one before is written.
     fn replace_output(&mut self) {
         let shared = Arc::clone(&self.shared);
-        let mut asked = lock(&shared.replacement);
-        let Some((output, format)) = asked.take() else {
-            return;
-        };
-        let form = output.form(format);
-        let mut sheets = lock(&shared.sheets);
-        for sheet in &sheets.all {
-            let mut sheet = lock(sheet);
-            self.batch.append(&mut sheet.bytes);
-            sheet.lines = LineWriter::new(form.clone());
-            self.taken(&mut sheet);
+        let next = || lock(&shared.replacements).pop_front();
+        while let Some(mut replacement) = next() {
+            self.batch.append(&mut replacement.before);
+            self.taken(replacement.records);
+            self.write_batch();
+            self.output = replacement.output;
+            self.turn += 1;
+            self.failing = None;
         }
-        sheets.form = form;
-        drop((sheets, asked));
-        self.write_batch();
-        self.output = output;
-        self.failing = None;
     }
 
-    fn taken(&self, sheet: &mut Sheet) {
-        let records = std::mem::take(&mut sheet.records);
+    fn taken(&self, records: usize) {
         self.shared.waiting.fetch_sub(records, Ordering::SeqCst);
     }
 
@@ -376,6 +421,9 @@ impl std::fmt::Debug for Shared {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// Outputs that may wait for their turn while the one in use takes nothing.
+const REPLACEMENTS_MAX: usize = 16;
 
 /// How long records may wait for company. Waking a thread for each costs the request path more than all else here.
 const GATHER: Duration = Duration::from_millis(50);

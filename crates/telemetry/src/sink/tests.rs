@@ -158,12 +158,49 @@ fn a_reopened_sink_goes_on_with_the_new_writer_and_form() {
     let sink = start(100, old.clone(), &metrics);
     sink.handle().send(&record("before"));
     sink.reopen(Output::Lines(Box::new(new.clone())), Format::Json);
-    wait_for(|| lock(&sink.handle.shared.replacement).is_none());
     sink.handle().send(&record("after"));
     assert_eq!(sink.close(LONG), Ok(()));
     assert!(old.contains("listener=before"));
     assert!(new.contains(r#""listener":"after""#));
     assert_eq!((old.lines(), new.lines()), (1, 1));
+}
+
+#[test]
+fn what_is_sent_after_a_reopening_goes_there_though_the_old_one_is_blocked() {
+    let metrics = Metrics::default();
+    let pages: Vec<Page> = (0..=REPLACEMENTS_MAX + 2)
+        .map(|_| Page::default())
+        .collect();
+    let (asked, was_asked) = sync_channel(100);
+    let (open, let_go) = sync_channel(100);
+    let gate = Gate {
+        asked,
+        let_go,
+        page: pages[0].clone(),
+    };
+    let sink = start(1_000, gate, &metrics);
+    let handle = sink.handle();
+    handle.send(&record("first"));
+    was_asked
+        .recv_timeout(LONG)
+        .expect("the first batch is being written");
+    for (index, page) in pages.iter().enumerate().skip(1) {
+        handle.send(&record(&format!("before-{index}")));
+        sink.reopen(Output::Lines(Box::new(page.clone())), Format::Combined);
+    }
+    handle.send(&record("last"));
+    for _ in 0..10 {
+        open.send(()).expect("the writer waits");
+    }
+    assert_eq!(sink.close(LONG), Ok(()));
+    assert_eq!((pages[0].lines(), pages[1].lines()), (2, 1));
+    assert!(pages[1].contains("listener=before-2 "));
+    let last = pages.last().expect("some");
+    assert!(last.contains("listener=last ") && last.lines() == 1);
+    // More outputs than may wait: those in between have their lines before the last.
+    let written: usize = pages.iter().map(Page::lines).sum();
+    assert_eq!(written, 1 + pages.len());
+    assert_eq!(metrics.access_records_dropped.get(), 0);
 }
 
 #[test]
@@ -173,7 +210,6 @@ fn a_failing_writer_is_counted_and_a_new_one_heals_it() {
     sink.handle().send(&record("agents"));
     wait_for(|| metrics.access_log_errors.get() == 1);
     sink.reopen(Output::Lines(Box::new(page.clone())), Format::Combined);
-    wait_for(|| lock(&sink.handle.shared.replacement).is_none());
     sink.handle().send(&record("agents"));
     assert_eq!(sink.close(LONG), Ok(()));
     assert_eq!(page.lines(), 1);
