@@ -18,10 +18,6 @@ use crate::{
     failure::Failure,
 };
 
-/// A twentieth of what a small request costs (docs/decisions/allocator.md).
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     match Arguments::read().and_then(|arguments| perform(&arguments)) {
         Ok(()) => ExitCode::SUCCESS,
