@@ -329,8 +329,11 @@ impl Scribe {
         let mut sheets = lock(&shared.sheets);
         sheets.closed |= closing;
         let all = sheets.all.clone();
-        // Nobody writes any more on a sheet that only we hold, here and in the list; its last lines are taken below.
-        sheets.all.retain(|sheet| Arc::strong_count(sheet) > 2);
+        // Nobody writes any more on a sheet that only we hold, here and in the list; its last lines are taken below, unless
+        // they are for the next output.
+        sheets
+            .all
+            .retain(|sheet| Arc::strong_count(sheet) > 2 || lock(sheet).turn != self.turn);
         drop(sheets);
         let mut is_all = true;
         for sheet in all {

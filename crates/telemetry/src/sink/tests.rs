@@ -42,7 +42,8 @@ struct Gate {
 
 impl Write for Gate {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.asked.send(()).map_err(io::Error::other)?;
+        // Only the first is waited for.
+        let _ = self.asked.send(());
         self.let_go.recv().map_err(io::Error::other)?;
         self.page.write(bytes)
     }
@@ -78,6 +79,25 @@ fn start(queue_max: usize, writer: impl Write + Send + 'static, metrics: &Metric
     Sink::start(&settings, Output::Lines(Box::new(writer)), metrics).expect("a thread")
 }
 
+/// A sink whose thread is writing its first record, of "first", on `page`; every write waits to be let go on.
+fn blocked(queue_max: usize, page: &Page, metrics: &Metrics) -> (Sink, SinkHandle, SyncSender<()>) {
+    let (asked, was_asked) = sync_channel(100);
+    let (open, let_go) = sync_channel(100);
+    let page = page.clone();
+    let gate = Gate {
+        asked,
+        let_go,
+        page,
+    };
+    let sink = start(queue_max, gate, metrics);
+    let handle = sink.handle();
+    handle.send(&record("first"));
+    was_asked
+        .recv_timeout(LONG)
+        .expect("the first batch is being written");
+    (sink, handle, open)
+}
+
 #[test]
 fn what_was_sent_is_written_by_the_time_it_is_closed() {
     let (metrics, page) = (Metrics::default(), Page::default());
@@ -99,19 +119,7 @@ fn what_was_sent_is_written_by_the_time_it_is_closed() {
 #[test]
 fn a_blocked_writer_costs_records_that_are_counted_and_no_time() {
     let (metrics, page) = (Metrics::default(), Page::default());
-    let (asked, was_asked) = sync_channel(100);
-    let (open, let_go) = sync_channel(100);
-    let gate = Gate {
-        asked,
-        let_go,
-        page: page.clone(),
-    };
-    let sink = start(8, gate, &metrics);
-    let handle = sink.handle();
-    handle.send(&record("agents"));
-    was_asked
-        .recv_timeout(LONG)
-        .expect("the first batch is being written");
+    let (sink, handle, open) = blocked(8, &page, &metrics);
     for _ in 0..20 {
         handle.send(&record("agents"));
     }
@@ -130,18 +138,7 @@ fn a_blocked_writer_costs_records_that_are_counted_and_no_time() {
 #[test]
 fn closing_does_not_wait_for_a_blocked_writer_longer_than_asked() {
     let metrics = Metrics::default();
-    let (asked, was_asked) = sync_channel(100);
-    let (_open, let_go) = sync_channel(100);
-    let gate = Gate {
-        asked,
-        let_go,
-        page: Page::default(),
-    };
-    let sink = start(8, gate, &metrics);
-    sink.handle().send(&record("agents"));
-    was_asked
-        .recv_timeout(LONG)
-        .expect("the first batch is being written");
+    let (sink, _handle, _open) = blocked(8, &Page::default(), &metrics);
     for _ in 0..3 {
         sink.handle().send(&record("agents"));
     }
@@ -171,19 +168,7 @@ fn what_is_sent_after_a_reopening_goes_there_though_the_old_one_is_blocked() {
     let pages: Vec<Page> = (0..=REPLACEMENTS_MAX + 2)
         .map(|_| Page::default())
         .collect();
-    let (asked, was_asked) = sync_channel(100);
-    let (open, let_go) = sync_channel(100);
-    let gate = Gate {
-        asked,
-        let_go,
-        page: pages[0].clone(),
-    };
-    let sink = start(1_000, gate, &metrics);
-    let handle = sink.handle();
-    handle.send(&record("first"));
-    was_asked
-        .recv_timeout(LONG)
-        .expect("the first batch is being written");
+    let (sink, handle, open) = blocked(1_000, &pages[0], &metrics);
     for (index, page) in pages.iter().enumerate().skip(1) {
         handle.send(&record(&format!("before-{index}")));
         sink.reopen(Output::Lines(Box::new(page.clone())), Format::Combined);
@@ -230,19 +215,7 @@ fn what_comes_after_the_close_is_dropped_and_counted() {
 #[test]
 fn a_sheet_has_a_limit_in_bytes() {
     let (metrics, page) = (Metrics::default(), Page::default());
-    let (asked, was_asked) = sync_channel(100);
-    let (open, let_go) = sync_channel(100);
-    let gate = Gate {
-        asked,
-        let_go,
-        page: page.clone(),
-    };
-    let sink = start(usize::MAX, gate, &metrics);
-    let handle = sink.handle();
-    handle.send(&record("agents"));
-    was_asked
-        .recv_timeout(LONG)
-        .expect("the first batch is being written");
+    let (sink, handle, open) = blocked(usize::MAX, &page, &metrics);
     let mut long = record("agents");
     long.cause = Some("x".repeat(500).into());
     let mut line = Vec::new();
