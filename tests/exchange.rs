@@ -575,6 +575,21 @@ fn continue_is_said_once_a_member_is_ready_and_the_member_is_not_asked_for_it() 
 }
 
 #[test]
+fn who_expects_to_be_told_and_has_nothing_to_send_keeps_its_connection() {
+    let estate = one_compiler().start();
+    let mut connection = connection(&estate);
+    let expect = [("Expect", "100-continue")];
+    for (method, target, status) in [
+        ("GET", FILE, 200),
+        ("PUT", "/puppet/v3/report/other", 403),
+        ("GET", FILE, 200),
+    ] {
+        let response = connection.request(method, target, &expect, b"");
+        assert_eq!((response.status, response.says_close()), (status, false));
+    }
+}
+
+#[test]
 fn no_continue_comes_with_a_refusal() {
     let estate = one_compiler().start();
     let expect = [("Expect", "100-continue")];

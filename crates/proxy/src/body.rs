@@ -160,9 +160,9 @@ impl Upload {
         Ok(())
     }
 
-    /// Whether the client waits to be told to send.
+    /// Whether the client waits to be told to send; one that has nothing to send waits for nothing.
     pub(crate) fn awaits_continue(&self) -> bool {
-        self.expects_continue && !self.polled.get()
+        self.expects_continue && !self.polled.get() && self.finished.get().is_none()
     }
 
     /// When the last byte was read from the client.
