@@ -22,7 +22,6 @@ use telemetry::{AttemptResult, PoolMetrics};
 use upstream::{AttemptError, DialError, DialStage, Exchange, Scrubbed, settings::Settings};
 
 use crate::{
-    body::{RequestBody, Upload},
     connection::Conn,
     error::ProxyError,
     first_byte::{Limits, Silence, first_byte},
@@ -31,6 +30,7 @@ use crate::{
     respond,
     settings::HostRule,
     upgrade::Upgrade,
+    upload::{RequestBody, Upload},
     worker::{RequestId, Worker},
 };
 

@@ -13,7 +13,7 @@ use http_body::{Body, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::Notify;
 
-use crate::body::BodyFault;
+use crate::body_fault::BodyFault;
 
 /// A request's body, not yet read.
 #[derive(Debug)]

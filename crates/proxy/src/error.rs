@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use routing::RouteRefusal;
 use upstream::DialError;
 
-use crate::{body::BodyFault, sanitize::Insane};
+use crate::{body_fault::BodyFault, sanitize::Insane};
 
 /// Why a request got no member's answer. `respond::to_response` is the only map to status codes.
 #[derive(Debug)]

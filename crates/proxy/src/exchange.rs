@@ -11,16 +11,18 @@ use upstream::Exchange;
 
 use crate::{
     attempts::{Attempts, Outgoing},
-    body::{BodyFault, RequestBody, ResponseBody, Upload},
+    body_fault::BodyFault,
     client_body::ClientBody,
     connection::Conn,
     error::ProxyError,
     generation::{Generation, PoolRuntime},
     record::Exchanged,
     respond,
+    response_body::ResponseBody,
     sanitize::{Insane, Sane, host_of, is_server_wide, sanitize},
     stream, tunnel,
     upgrade::Upgrade,
+    upload::{RequestBody, Upload},
     worker::{RequestId, Worker},
 };
 

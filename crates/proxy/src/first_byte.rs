@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::{Sleep, sleep_until};
 
-use crate::body::Upload;
+use crate::upload::Upload;
 
 /// How long a member may be silent.
 #[derive(Clone, Copy, Debug)]

@@ -28,7 +28,7 @@ use tokio::{
 use crate::{
     connection::Conn,
     frames::{Refused, Seen},
-    record,
+    no_request,
     stream::answer,
     streams::{OpenStream, Streams},
     worker::Worker,
@@ -208,7 +208,7 @@ impl<'a> Http2<'a> {
                     )
                 }
             };
-            record::no_request(self.worker, self.conn, status, reason, cause.to_owned());
+            no_request::no_request(self.worker, self.conn, status, reason, cause.to_owned());
         }
     }
 

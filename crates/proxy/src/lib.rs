@@ -3,7 +3,7 @@
 //! [`Worker`] is one thread's proxy; `exchange::handle` is the request path in one function. No TOML, no files.
 
 mod attempts;
-mod body;
+mod body_fault;
 mod client_body;
 mod connection;
 mod copying;
@@ -14,9 +14,13 @@ mod first_byte;
 mod frames;
 mod generation;
 mod http2;
+mod idle_limit;
+mod live;
+mod no_request;
 mod peeked;
 mod record;
 mod respond;
+mod response_body;
 mod sanitize;
 mod serve;
 pub mod settings;
@@ -24,9 +28,11 @@ mod stream;
 mod streams;
 mod tunnel;
 mod upgrade;
+mod upload;
 mod worker;
 
-pub use body::{BodyFault, RequestBody};
+pub use body_fault::BodyFault;
 pub use generation::{Generation, PoolRuntime};
 pub use settings::{HostRule, PoolRules, Settings};
+pub use upload::RequestBody;
 pub use worker::{Phase, Shared, Signals, Worker};

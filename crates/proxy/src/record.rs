@@ -13,21 +13,20 @@ use http::{
     header::{EXPECT, HOST, REFERER, USER_AGENT},
     request,
 };
-use listener::{HandshakeEnd, Stage, Standing};
+use listener::{Stage, Standing};
 use routing::{Class, Plan};
-use telemetry::{
-    AccessRecord, HandshakeResult, Limit, PoolMetrics, RequestMetrics, Spoken, SpokenCopy, Times,
-};
+use telemetry::{AccessRecord, Limit, PoolMetrics, RequestMetrics, Spoken, SpokenCopy};
 use tokio::time::timeout;
 use upstream::{Lent, Scrubbing};
 
 use crate::{
-    body::{BodyFault, RequestBody, Upload},
+    body_fault::BodyFault,
     client_body::ClientBody,
     connection::Conn,
     error::ProxyError,
     generation::Generation,
     sanitize::Insane,
+    upload::{RequestBody, Upload},
     worker::{Phase, RequestId, Worker},
 };
 
@@ -433,102 +432,4 @@ fn spoken(head: &request::Parts, request_id: &RequestId) -> SpokenCopy {
         user_agent: field(USER_AGENT),
         request_id: Some(request_id.as_bytes()),
     })
-}
-
-/// Counts and records a head that hyper refused with an answer of its own: no request ever came of it.
-pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
-    let text = error.to_string();
-    let (status, reason) = match error.is_parse_too_large() {
-        true if text.contains("URI") => (StatusCode::URI_TOO_LONG, "head-too-large"),
-        true => (
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "head-too-large",
-        ),
-        false => (StatusCode::BAD_REQUEST, "bad-head"),
-    };
-    no_request(worker, conn, status, reason, text);
-}
-
-/// Counts and records a head of which no request came.
-pub(crate) fn no_request(
-    worker: &Worker,
-    conn: &Conn,
-    status: StatusCode,
-    reason: &'static str,
-    cause: String,
-) {
-    let mut record = record_of(conn, reason, cause);
-    record.status = Some(status.as_u16());
-    worker.shared.metrics.refused(reason);
-    worker
-        .shared
-        .metrics
-        .request("-", "-", "-")
-        .finished(status.as_u16(), Duration::ZERO);
-    worker.sink.send(&record);
-}
-
-/// Records that a client broke the rules of HTTP/2 so that its connection ended.
-pub(crate) fn frames_refused(worker: &Worker, conn: &Conn, error: &h2::Error) {
-    let record = record_of(conn, "bad-frames", error.to_string());
-    worker.shared.metrics.refused("bad-frames");
-    worker.sink.send(&record);
-}
-
-/// What is known of a client that made no request.
-fn record_of(conn: &Conn, reason: &'static str, cause: String) -> AccessRecord {
-    let standing = conn.last_standing();
-    let mut record = AccessRecord::new(
-        SystemTime::now(),
-        Arc::clone(&conn.downstream.listener),
-        conn.downstream.client,
-    );
-    record.tls = Some(Arc::clone(&conn.tls));
-    record.verdict = Some(Arc::clone(&standing.verdict));
-    record.certname = standing.certname.clone();
-    record.http_version = conn.streams.is_some().then_some("HTTP/2");
-    record.reason = Some(reason);
-    record.cause = Some(cause.into());
-    record
-}
-
-/// Counts a listener's limit that somebody now waits at.
-pub(crate) fn limit_reached(worker: &Worker, listener: &str, limit: &'static str) {
-    let limit = if limit == "connections_max" {
-        Limit::Connections
-    } else {
-        Limit::Handshakes
-    };
-    worker.listener_metrics(listener).limit(limit);
-}
-
-/// Counts a handshake; a failed one leaves a record.
-pub(crate) fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
-    let metrics = worker.listener_metrics(listener);
-    let Some((reason, story)) = ended.failure else {
-        return metrics.handshake(HandshakeResult::Ok);
-    };
-    let (result, ended_by) = match reason {
-        "unspoken" | "connection-lost" => (HandshakeResult::Closed, telemetry::EndedBy::Client),
-        "handshake-timeout" => (HandshakeResult::Timeout, telemetry::EndedBy::Proxy),
-        "client-alert" => (HandshakeResult::Failed, telemetry::EndedBy::Client),
-        "not-tls" | "nothing-in-common" | "handshake-failed" | "bad-signature" => {
-            (HandshakeResult::Failed, telemetry::EndedBy::Proxy)
-        }
-        _ => (HandshakeResult::Refused, telemetry::EndedBy::Proxy),
-    };
-    metrics.handshake(result);
-    if reason == "unspoken" {
-        // Load balancers and agents probe so, every few seconds; no handshake began, none was refused.
-        return;
-    }
-    let mut record = AccessRecord::new(SystemTime::now(), Arc::from(listener), ended.client);
-    record.reason = Some(reason);
-    record.cause = Some(story.into());
-    record.ended_by = ended_by;
-    record.times = Times {
-        handshake: Some(ended.took),
-        ..Times::default()
-    };
-    worker.sink.send(&record);
 }

@@ -15,12 +15,8 @@ use identity::{OwnNames, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
 use routing::Class;
 
 use crate::{
-    body::{BodyFault, ResponseBody},
-    error::ProxyError,
-    record::Exchanged,
-    sanitize::Insane,
-    upgrade::Upgrade,
-    worker::Worker,
+    body_fault::BodyFault, error::ProxyError, record::Exchanged, response_body::ResponseBody,
+    sanitize::Insane, upgrade::Upgrade, worker::Worker,
 };
 
 /// Seconds after which a client may try again, drawn anew each time so that a herd spreads.

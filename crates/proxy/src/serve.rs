@@ -26,14 +26,15 @@ use tokio::{
 };
 
 use crate::{
-    body::ResponseBody,
     connection::Conn,
     exchange::handle,
     http2::Http2,
-    record,
+    live::LiveWorker,
+    no_request,
+    response_body::ResponseBody,
     streams::Streams,
     tunnel,
-    worker::{LiveWorker, Phase, Worker},
+    worker::{Phase, Worker},
 };
 
 /// Silence after which a draining connection may be closed: an agent reuses one for 4 s and never tries again.
@@ -138,7 +139,7 @@ where
             conn.metrics.limit(Limit::Head);
         }
         if error.is_parse() {
-            record::head_refused(worker, conn, error);
+            no_request::head_refused(worker, conn, error);
         }
     }
 }
@@ -167,7 +168,7 @@ impl Spoken for Http2<'_> {
 
     fn tell(worker: &Worker, conn: &Conn, error: &h2::Error) {
         if error.is_library() && !error.is_io() && conn.broken_off.get().is_none() {
-            record::frames_refused(worker, conn, error);
+            no_request::frames_refused(worker, conn, error);
         }
     }
 }

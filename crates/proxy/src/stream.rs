@@ -14,11 +14,12 @@ use telemetry::Limit;
 use tokio::{sync::Notify, time::timeout};
 
 use crate::{
-    body::{BodyFault, ResponseBody},
+    body_fault::BodyFault,
     client_body::StreamBody,
     date,
     exchange::{give_up, handle},
     record::EndedBy,
+    response_body::ResponseBody,
     sanitize::Insane,
     streams::{OpenStream, Streams},
     worker::Worker,

@@ -24,13 +24,14 @@ use tokio::{
 use upstream::{Lent, MemberIo};
 
 use crate::{
-    body::{RequestBody, ResponseBody},
     connection::Conn,
     copying::{Copying, End, Side},
     error::ProxyError,
     generation::{Generation, PoolRuntime},
     record::{EndedBy, Exchanged},
     respond,
+    response_body::ResponseBody,
+    upload::RequestBody,
     worker::{Phase, Signals, Worker},
 };
 

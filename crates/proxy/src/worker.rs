@@ -14,14 +14,12 @@ use std::{
 
 use arc_swap::ArcSwap;
 use balancing::Change;
-use listener::{HandshakeEnd, ListenerTls, Live};
-use pki::TrustStore;
 use routing::Class;
 use telemetry::{ListenerMetrics, Metrics, RequestMetrics, SinkHandle};
 use tokio::sync::watch;
 use upstream::{Connections, Crew};
 
-use crate::{body::RequestBody, copying::PIECE_BYTES_MAX, generation::Generation, record};
+use crate::{copying::PIECE_BYTES_MAX, generation::Generation, upload::RequestBody};
 
 /// Where the process is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -220,24 +218,4 @@ impl RequestId {
 /// The standard library's per-process randomness, one draw.
 fn seed() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
-}
-
-/// How a listener's accept loop sees its worker.
-#[derive(Debug)]
-pub(crate) struct LiveWorker(pub(crate) Rc<Worker>);
-
-impl Live for LiveWorker {
-    fn current(&self, listener: &str) -> Option<(Arc<ListenerTls>, Arc<TrustStore>)> {
-        let generation = self.0.shared.current.load();
-        let current = generation.listeners.get(listener)?;
-        Some((Arc::clone(current), Arc::clone(&generation.trust)))
-    }
-
-    fn limit_reached(&self, listener: &str, limit: &'static str) {
-        record::limit_reached(&self.0, listener, limit);
-    }
-
-    fn handshake_ended(&self, listener: &str, ended: HandshakeEnd<'_>) {
-        record::handshake_ended(&self.0, listener, &ended);
-    }
 }

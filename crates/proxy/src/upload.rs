@@ -1,4 +1,4 @@
-//! Bodies in both directions: streamed, counted, with a limit on silence; never gathered.
+//! The body of a request: streamed, counted, with limits on size and silence; never gathered.
 
 use std::{
     cell::{Cell, RefCell},
@@ -11,13 +11,9 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
-use tokio::time::{Sleep, sleep_until};
 
 use crate::{
-    client_body::ClientBody,
-    peeked::Peeked,
-    record::{EndedBy, Exchanged},
+    body_fault::BodyFault, client_body::ClientBody, idle_limit::IdleLimit, peeked::Peeked,
 };
 
 /// Silence allowed in a body before a pool has its say.
@@ -25,23 +21,6 @@ const IDLE_DEFAULT: Duration = Duration::from_secs(60);
 
 /// Bytes of a request body that are read before a member is asked.
 const PEEK_BYTES_MAX: usize = 16 << 10;
-
-/// What can be wrong with a request body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFault {
-    /// It is larger than the route allows.
-    #[error("the request body is larger than {0} bytes")]
-    TooLarge(u64),
-    /// The client sent nothing for too long.
-    #[error("the client sent nothing of its body for {0:?}")]
-    Idle(Duration),
-    /// The client broke the framing.
-    #[error("the request body is not framed as its head says")]
-    Broken,
-    /// The client went away.
-    #[error("the client broke off its body")]
-    Gone,
-}
 
 /// How far a request body has come; shared by the exchange and the body that the member connection polls.
 #[derive(Debug)]
@@ -293,177 +272,5 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         self.0.size_hint()
-    }
-}
-
-/// A body that a member may not send.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ResponseFault {
-    /// The member sent nothing for too long.
-    #[error("the member sent nothing of its body for {0:?}")]
-    Idle(Duration),
-    /// The member went away or broke the framing.
-    #[error("the member broke off its body")]
-    Broken(#[source] hyper::Error),
-}
-
-/// The body of a response, which holds lease, connection and record until its end.
-#[derive(Debug)]
-pub(crate) struct ResponseBody {
-    source: Source,
-    exchanged: Option<Box<Exchanged>>,
-}
-
-/// Where a response's body comes from.
-#[derive(Debug)]
-enum Source {
-    /// A text of our own: what is left of it.
-    Local(Option<Bytes>),
-    /// A member's, on its way through.
-    Member(Incoming, IdleLimit),
-}
-
-impl ResponseBody {
-    pub(crate) fn local(text: Bytes, exchanged: Box<Exchanged>) -> Self {
-        Self::new(Source::Local((!text.is_empty()).then_some(text)), exchanged)
-    }
-
-    /// None at all, behind a 101: the exchange goes on as a tunnel.
-    pub(crate) fn none() -> Self {
-        Self {
-            source: Source::Local(None),
-            exchanged: None,
-        }
-    }
-
-    pub(crate) fn member(incoming: Incoming, idle: Duration, exchanged: Box<Exchanged>) -> Self {
-        Self::new(Source::Member(incoming, IdleLimit::new(idle)), exchanged)
-    }
-
-    fn new(source: Source, exchanged: Box<Exchanged>) -> Self {
-        let mut body = Self {
-            source,
-            exchanged: Some(exchanged),
-        };
-        // hyper never polls a body that says it has ended.
-        if body.is_end_stream() {
-            body.end(EndedBy::Completion);
-        }
-        body
-    }
-
-    /// The end of the exchange, if it has not ended before.
-    pub(crate) fn end(&mut self, by: EndedBy) {
-        if let Some(exchanged) = self.exchanged.take() {
-            exchanged.end(by);
-        }
-    }
-
-    /// The next data. After the last of it the exchange has not ended: whoever sends it says when it has gone.
-    pub(crate) fn poll_data(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, ResponseFault>>> {
-        let polled = match &mut self.source {
-            Source::Local(text) => Poll::Ready(Ok(text.take())),
-            Source::Member(incoming, idle) => poll_member(incoming, idle, cx),
-        };
-        let Poll::Ready(data) = polled else {
-            return Poll::Pending;
-        };
-        if let (Ok(Some(data)), Some(exchanged)) = (&data, &mut self.exchanged) {
-            exchanged.sent(data.len());
-        }
-        match &data {
-            Ok(Some(_)) => {}
-            Ok(None) => self.end(EndedBy::Completion),
-            Err(ResponseFault::Idle(_)) => self.end(EndedBy::MemberIdle),
-            Err(ResponseFault::Broken(_)) => self.end(EndedBy::Member),
-        }
-        Poll::Ready(data.transpose())
-    }
-}
-
-impl Body for ResponseBody {
-    type Data = Bytes;
-    type Error = ResponseFault;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
-        let polled = self.poll_data(cx);
-        // hyper asks no more once a body says that it has ended.
-        if polled.is_ready() && self.is_end_stream() {
-            self.end(EndedBy::Completion);
-        }
-        polled.map(|data| data.map(|data| data.map(Frame::data)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match &self.source {
-            Source::Local(text) => text.is_none(),
-            Source::Member(incoming, _) => incoming.is_end_stream(),
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.source {
-            Source::Local(text) => {
-                SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
-            }
-            Source::Member(incoming, _) => incoming.size_hint(),
-        }
-    }
-}
-
-/// The next data of a member's body; trailers are dropped.
-fn poll_member(
-    incoming: &mut Incoming,
-    idle: &mut IdleLimit,
-    cx: &mut Context<'_>,
-) -> Poll<Result<Option<Bytes>, ResponseFault>> {
-    loop {
-        return match Pin::new(&mut *incoming).poll_frame(cx) {
-            Poll::Pending => idle
-                .poll_exceeded(cx)
-                .map(|limit| Err(ResponseFault::Idle(limit))),
-            Poll::Ready(None) => Poll::Ready(Ok(None)),
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Err(ResponseFault::Broken(error))),
-            Poll::Ready(Some(Ok(frame))) => {
-                idle.touch();
-                match frame.into_data() {
-                    Ok(data) => Poll::Ready(Ok(Some(data))),
-                    Err(_) => continue,
-                }
-            }
-        };
-    }
-}
-
-/// A limit on silence that costs a timer only while waiting.
-#[derive(Debug)]
-pub(crate) struct IdleLimit {
-    limit: Duration,
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl IdleLimit {
-    pub(crate) fn new(limit: Duration) -> Self {
-        Self { limit, timer: None }
-    }
-
-    fn touch(&mut self) {
-        self.timer = None;
-    }
-
-    /// Ready with the limit once nothing came for so long. Silence counts from the first wait after the last frame:
-    /// while nobody asks for more, nobody is late.
-    fn poll_exceeded(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
-        let limit = self.limit;
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(sleep_until(tokio::time::Instant::now() + limit)));
-        timer.as_mut().poll(cx).map(|()| limit)
     }
 }

@@ -1,0 +1,36 @@
+//! A limit on silence.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::time::{Sleep, sleep_until};
+
+/// A limit on silence that costs a timer only while waiting.
+#[derive(Debug)]
+pub(crate) struct IdleLimit {
+    limit: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl IdleLimit {
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self { limit, timer: None }
+    }
+
+    pub(crate) fn touch(&mut self) {
+        self.timer = None;
+    }
+
+    /// Ready with the limit once nothing came for so long. Silence counts from the first wait after the last frame:
+    /// while nobody asks for more, nobody is late.
+    pub(crate) fn poll_exceeded(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
+        let limit = self.limit;
+        let timer = self
+            .timer
+            .get_or_insert_with(|| Box::pin(sleep_until(tokio::time::Instant::now() + limit)));
+        timer.as_mut().poll(cx).map(|()| limit)
+    }
+}

@@ -1,0 +1,68 @@
+//! The records of connections on which a client said something that never became a request.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use http::StatusCode;
+use telemetry::AccessRecord;
+
+use crate::{connection::Conn, worker::Worker};
+
+/// Counts and records a head that hyper refused with an answer of its own: no request ever came of it.
+pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
+    let text = error.to_string();
+    let (status, reason) = match error.is_parse_too_large() {
+        true if text.contains("URI") => (StatusCode::URI_TOO_LONG, "head-too-large"),
+        true => (
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "head-too-large",
+        ),
+        false => (StatusCode::BAD_REQUEST, "bad-head"),
+    };
+    no_request(worker, conn, status, reason, text);
+}
+
+/// Counts and records a head of which no request came.
+pub(crate) fn no_request(
+    worker: &Worker,
+    conn: &Conn,
+    status: StatusCode,
+    reason: &'static str,
+    cause: String,
+) {
+    let mut record = record_of(conn, reason, cause);
+    record.status = Some(status.as_u16());
+    worker.shared.metrics.refused(reason);
+    worker
+        .shared
+        .metrics
+        .request("-", "-", "-")
+        .finished(status.as_u16(), Duration::ZERO);
+    worker.sink.send(&record);
+}
+
+/// Records that a client broke the rules of HTTP/2 so that its connection ended.
+pub(crate) fn frames_refused(worker: &Worker, conn: &Conn, error: &h2::Error) {
+    let record = record_of(conn, "bad-frames", error.to_string());
+    worker.shared.metrics.refused("bad-frames");
+    worker.sink.send(&record);
+}
+
+/// What is known of a client that made no request.
+fn record_of(conn: &Conn, reason: &'static str, cause: String) -> AccessRecord {
+    let standing = conn.last_standing();
+    let mut record = AccessRecord::new(
+        SystemTime::now(),
+        Arc::clone(&conn.downstream.listener),
+        conn.downstream.client,
+    );
+    record.tls = Some(Arc::clone(&conn.tls));
+    record.verdict = Some(Arc::clone(&standing.verdict));
+    record.certname = standing.certname.clone();
+    record.http_version = conn.streams.is_some().then_some("HTTP/2");
+    record.reason = Some(reason);
+    record.cause = Some(cause.into());
+    record
+}

@@ -1,0 +1,161 @@
+//! The body of a response: streamed, counted, with a limit on silence; its end is the end of the exchange.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use crate::{
+    idle_limit::IdleLimit,
+    record::{EndedBy, Exchanged},
+};
+
+/// A body that a member may not send.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResponseFault {
+    /// The member sent nothing for too long.
+    #[error("the member sent nothing of its body for {0:?}")]
+    Idle(Duration),
+    /// The member went away or broke the framing.
+    #[error("the member broke off its body")]
+    Broken(#[source] hyper::Error),
+}
+
+/// The body of a response, which holds lease, connection and record until its end.
+#[derive(Debug)]
+pub(crate) struct ResponseBody {
+    source: Source,
+    exchanged: Option<Box<Exchanged>>,
+}
+
+/// Where a response's body comes from.
+#[derive(Debug)]
+enum Source {
+    /// A text of our own: what is left of it.
+    Local(Option<Bytes>),
+    /// A member's, on its way through.
+    Member(Incoming, IdleLimit),
+}
+
+impl ResponseBody {
+    pub(crate) fn local(text: Bytes, exchanged: Box<Exchanged>) -> Self {
+        Self::new(Source::Local((!text.is_empty()).then_some(text)), exchanged)
+    }
+
+    /// None at all, behind a 101: the exchange goes on as a tunnel.
+    pub(crate) fn none() -> Self {
+        Self {
+            source: Source::Local(None),
+            exchanged: None,
+        }
+    }
+
+    pub(crate) fn member(incoming: Incoming, idle: Duration, exchanged: Box<Exchanged>) -> Self {
+        Self::new(Source::Member(incoming, IdleLimit::new(idle)), exchanged)
+    }
+
+    fn new(source: Source, exchanged: Box<Exchanged>) -> Self {
+        let mut body = Self {
+            source,
+            exchanged: Some(exchanged),
+        };
+        // hyper never polls a body that says it has ended.
+        if body.is_end_stream() {
+            body.end(EndedBy::Completion);
+        }
+        body
+    }
+
+    /// The end of the exchange, if it has not ended before.
+    pub(crate) fn end(&mut self, by: EndedBy) {
+        if let Some(exchanged) = self.exchanged.take() {
+            exchanged.end(by);
+        }
+    }
+
+    /// The next data. After the last of it the exchange has not ended: whoever sends it says when it has gone.
+    pub(crate) fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, ResponseFault>>> {
+        let polled = match &mut self.source {
+            Source::Local(text) => Poll::Ready(Ok(text.take())),
+            Source::Member(incoming, idle) => poll_member(incoming, idle, cx),
+        };
+        let Poll::Ready(data) = polled else {
+            return Poll::Pending;
+        };
+        if let (Ok(Some(data)), Some(exchanged)) = (&data, &mut self.exchanged) {
+            exchanged.sent(data.len());
+        }
+        match &data {
+            Ok(Some(_)) => {}
+            Ok(None) => self.end(EndedBy::Completion),
+            Err(ResponseFault::Idle(_)) => self.end(EndedBy::MemberIdle),
+            Err(ResponseFault::Broken(_)) => self.end(EndedBy::Member),
+        }
+        Poll::Ready(data.transpose())
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = ResponseFault;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseFault>>> {
+        let polled = self.poll_data(cx);
+        // hyper asks no more once a body says that it has ended.
+        if polled.is_ready() && self.is_end_stream() {
+            self.end(EndedBy::Completion);
+        }
+        polled.map(|data| data.map(|data| data.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Local(text) => text.is_none(),
+            Source::Member(incoming, _) => incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Local(text) => {
+                SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
+            }
+            Source::Member(incoming, _) => incoming.size_hint(),
+        }
+    }
+}
+
+/// The next data of a member's body; trailers are dropped.
+fn poll_member(
+    incoming: &mut Incoming,
+    idle: &mut IdleLimit,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Bytes>, ResponseFault>> {
+    loop {
+        return match Pin::new(&mut *incoming).poll_frame(cx) {
+            Poll::Pending => idle
+                .poll_exceeded(cx)
+                .map(|limit| Err(ResponseFault::Idle(limit))),
+            Poll::Ready(None) => Poll::Ready(Ok(None)),
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Err(ResponseFault::Broken(error))),
+            Poll::Ready(Some(Ok(frame))) => {
+                idle.touch();
+                match frame.into_data() {
+                    Ok(data) => Poll::Ready(Ok(Some(data))),
+                    Err(_) => continue,
+                }
+            }
+        };
+    }
+}
