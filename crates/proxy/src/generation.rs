@@ -13,14 +13,14 @@ use upstream::Connector;
 use crate::settings::{PoolRules, Settings};
 
 /// One applied configuration, numbered.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Generation {
     /// Its number; rises by one with each that is applied.
     pub number: u64,
     /// Where requests go.
-    pub routes: RouteTable,
+    pub routes: Arc<RouteTable>,
     /// The pools, in the order that `routes` knows them by.
-    pub pools: Vec<PoolRuntime>,
+    pub pools: Arc<[PoolRuntime]>,
     /// The pool whose availability the built-in status answer tells.
     pub status_pool: Option<usize>,
     /// Names that some pool has for identity headers: removed from requests to all.
@@ -33,6 +33,17 @@ pub struct Generation {
     pub settings: Settings,
     /// Idle connections of clients no longer accepted that are closed a second.
     pub revoked_close_rate: u32,
+}
+
+impl Generation {
+    /// The next one, which differs in who is trusted alone.
+    pub fn with_trust(&self, trust: Arc<TrustStore>) -> Self {
+        Self {
+            number: self.number + 1,
+            trust,
+            ..self.clone()
+        }
+    }
 }
 
 /// A pool with what is needed to reach its members.

@@ -182,9 +182,9 @@ pub(crate) fn prepare(
     let generation = Generation {
         number,
         status_pool: names.iter().position(|name| &**name == "compilers"),
-        routes,
+        routes: Arc::new(routes),
         own_names: config.own_names(),
-        pools,
+        pools: pools.into(),
         trust,
         listeners,
         settings: config.exchange,

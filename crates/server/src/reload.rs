@@ -9,6 +9,7 @@ use std::{
 use admin::{ReloadOutcome, ReloadResult};
 use config::{Colour, Config, Report, Watch};
 use listener::Listener;
+use pki::TrustStore;
 use proxy::{Generation, Phase};
 
 use crate::{
@@ -156,6 +157,26 @@ impl App {
         self.state().watched_by = watch;
     }
 
+    /// Puts another trust store in force, whatever stands in files now. The caller holds `reloading`: a preparation that
+    /// runs meanwhile would undo it.
+    #[expect(
+        dead_code,
+        reason = "for lists that do not come from files; the next change calls it"
+    )]
+    pub(crate) fn swap_trust(&self, trust: TrustStore) {
+        let generation = Arc::new(self.generation().with_trust(Arc::new(trust)));
+        self.put_in_force(&generation);
+        self.state().loaded_at = SystemTime::now();
+    }
+
+    fn put_in_force(&self, generation: &Arc<Generation>) {
+        self.shared.current.store(Arc::clone(generation));
+        self.lasting.metrics.generation(generation.number);
+        self.shared
+            .signals
+            .send_modify(|signals| signals.trust_generation = generation.trust.generation());
+    }
+
     async fn apply(self: &Arc<Self>, input: Input, insist: bool) -> Result<String, Stopped> {
         // Parsing a large CRL takes its time; requests and the operator do not wait for it.
         let app = Arc::clone(self);
@@ -261,11 +282,7 @@ impl App {
             return Err(Stopped::Stopping);
         }
         adopt(&generation, &self.shared, &answered);
-        self.shared.current.store(Arc::clone(&generation));
-        self.lasting.metrics.generation(generation.number);
-        self.shared
-            .signals
-            .send_modify(|signals| signals.trust_generation = generation.trust.generation());
+        self.put_in_force(&generation);
 
         for (settings, sockets) in new {
             if !self.is_serving() {
