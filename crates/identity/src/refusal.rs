@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Reason {
     /// The certificate, or one above it, is on its issuer's CRL.
     Revoked,
+    /// The operator of this proxy has blocked it.
+    Blocked,
     /// The certificate's time is over.
     Expired,
     /// The certificate's time has not begun.
@@ -45,8 +47,9 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for metrics and tables.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Revoked,
+        Self::Blocked,
         Self::Expired,
         Self::NotYetValid,
         Self::UnknownIssuer,
@@ -70,6 +73,7 @@ impl Reason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Revoked => "revoked",
+            Self::Blocked => "blocked",
             Self::Expired => "expired",
             Self::NotYetValid => "not-yet-valid",
             Self::UnknownIssuer => "unknown-issuer",
@@ -94,6 +98,7 @@ impl Reason {
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Revoked => "is revoked",
+            Self::Blocked => "is blocked by the operator of this proxy",
             Self::Expired => "has expired",
             Self::NotYetValid => "is not valid yet (check the clocks)",
             Self::UnknownIssuer => "was not issued by a CA that is trusted here",

@@ -12,6 +12,7 @@ use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 
 use crate::bundle::{Ca, EMPTY_NAME, Fingerprint, Issuer};
 use crate::certificate::{Certificate, Day, Serial, Subject};
+use crate::deny::Block;
 use crate::legacy;
 use crate::settings::CrlExpired;
 use crate::signature;
@@ -140,7 +141,7 @@ impl TrustStore {
     ) -> Judgement {
         let (identity, chain) = match presented.split_first() {
             None => (ClientIdentity::Anonymous, None),
-            Some((leaf, sent)) => match self.verified(leaf, sent, now) {
+            Some((leaf, sent)) => match self.admitted(leaf, sent, now) {
                 Ok(chain) => (
                     ClientIdentity::Verified(Arc::clone(&chain.agent)),
                     Some(chain),
@@ -154,6 +155,28 @@ impl TrustStore {
             presented,
             generation: self.generation,
         }
+    }
+
+    /// The chain, where it is good and nobody on it is blocked.
+    fn admitted(
+        &self,
+        leaf: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<Arc<VerifiedChain>, Fault> {
+        let chain = self.verified(leaf, sent, now)?;
+        match self.block_of(&chain, now) {
+            // Whom and why is the operator's affair; an agent learns only that it is meant.
+            Some(_) => Err(Fault::new(Reason::Blocked, leaf, "")),
+            None => Ok(chain),
+        }
+    }
+
+    /// The block that a chain meets, by the agent or by a certificate on it.
+    fn block_of(&self, chain: &VerifiedChain, now: UnixTime) -> Option<&Block> {
+        let on_path = |link: &Link| self.deny.of_serial(&link.issuer.text, &link.serial, now);
+        let of_agent = self.deny.of_agent(&chain.agent, now);
+        of_agent.or_else(|| chain.links.iter().find_map(on_path))
     }
 
     fn verified(
@@ -183,7 +206,8 @@ impl TrustStore {
 
     /// The same path under this store, if every link of it still stands.
     fn confirm(&self, chain: &VerifiedChain, now: UnixTime) -> Option<Arc<VerifiedChain>> {
-        if chain.paths != self.paths || now > chain.earliest_end {
+        let stands = chain.paths == self.paths && now <= chain.earliest_end;
+        if !stands || self.block_of(chain, now).is_some() {
             return None;
         }
         let good_until = self.unrevoked(&chain.links, chain.earliest_end, now).ok()?;
@@ -636,6 +660,9 @@ fn refusal(fault: Fault, leaf: &[u8]) -> Refusal {
         }
         Reason::NotYetValid | Reason::CaNotYetValid => {
             "Compare the clocks of agent, CA and proxy.".to_owned()
+        }
+        Reason::Blocked => {
+            "Ask its operator; proscenium blocks lists whom it blocks and why.".to_owned()
         }
         Reason::CaExpired => {
             "The operator has to renew the CA certificate and give it to agents and proxy.".to_owned()

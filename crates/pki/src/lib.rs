@@ -7,6 +7,7 @@ mod bundle;
 mod certificate;
 mod credential;
 mod crl;
+mod deny;
 mod der;
 mod judge;
 mod key;
@@ -23,6 +24,7 @@ mod verifier;
 
 pub use bundle::Fingerprint;
 pub use credential::Credential;
+pub use deny::{Block, Blocked, BlockedError, DenyList, SerialNumber};
 pub use judge::{Judgement, VerifiedChain};
 pub use member::MemberError;
 pub use pem::{Named, holds_crl};

@@ -9,6 +9,7 @@ use rustls_pki_types::{SubjectPublicKeyInfoDer, UnixTime};
 use crate::bundle::{Bundle, Fingerprint, Issuer};
 use crate::certificate::{Day, Signed, Subject};
 use crate::crl::{Crl, CrlError};
+use crate::deny::DenyList;
 use crate::legacy::{self, Legacy};
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
@@ -39,6 +40,7 @@ pub struct TrustStore {
     pub(crate) identity: identity::Settings,
     pub(crate) bundle: Arc<Bundle>,
     pub(crate) legacy: Arc<Legacy>,
+    pub(crate) deny: Arc<DenyList>,
     /// The newest CRL of each issuer of the bundle.
     index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
     strays: Vec<Arc<IndexedCrl>>,
@@ -199,6 +201,7 @@ impl TrustStore {
             identity: *identity,
             bundle,
             legacy: Arc::clone(shelf.legacy),
+            deny: previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.deny)),
             index: shelf.index,
             strays: shelf.strays,
             late: Mutex::default(),
@@ -230,6 +233,38 @@ impl TrustStore {
                 ));
             }
         }
+    }
+
+    /// The same with another deny list, as the next generation. Every other one is built on it and inherits the list.
+    #[must_use]
+    pub fn with_deny_list(&self, deny: DenyList) -> Self {
+        Self {
+            generation: self.generation + 1,
+            paths: self.paths,
+            whole: self.whole,
+            settings: self.settings.clone(),
+            identity: self.identity,
+            bundle: Arc::clone(&self.bundle),
+            legacy: Arc::clone(&self.legacy),
+            deny: Arc::new(deny),
+            index: self.index.clone(),
+            strays: self.strays.clone(),
+            late: Mutex::default(),
+            warnings: self.warnings.clone(),
+        }
+    }
+
+    /// Whom the operator has blocked.
+    pub fn deny_list(&self) -> &DenyList {
+        &self.deny
+    }
+
+    /// Whether this is the subject (RFC 2253) of a CA of the bundle.
+    pub fn knows_issuer(&self, name: &str) -> bool {
+        self.bundle
+            .issuers
+            .values()
+            .any(|issuer| issuer.text == name)
     }
 
     /// Rises with each change; connections compare it on each request.

@@ -1,0 +1,340 @@
+//! The deny list: certificates that the operator wants out now, whatever their CA's list says.
+//!
+//! It is asked at the places where a CRL is: full handshakes, resumed ones, and live connections when it has changed.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use aws_lc_rs::digest;
+use foldhash::fast::RandomState;
+use identity::{Agent, Certname};
+use rustls_pki_types::UnixTime;
+
+use crate::certificate::Serial;
+use crate::der;
+
+/// Whom a block is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Blocked {
+    /// Every certificate of this name, whoever issued it; compared without case, as Puppet servers compare.
+    Certname(Certname),
+    /// The certificate of this issuer (RFC 2253) with this serial, and what was issued by it.
+    Serial {
+        /// The issuer's distinguished name.
+        issuer: String,
+        /// The serial.
+        serial: SerialNumber,
+    },
+    /// The certificate with this SHA-256 of its DER.
+    Fingerprint([u8; 32]),
+}
+
+/// A positive serial number, as a certificate has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SerialNumber(Box<[u8]>);
+
+/// One block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Whom it is about.
+    pub blocked: Blocked,
+    /// Why, for the operator.
+    pub why: String,
+    /// Who asked for it.
+    pub by: String,
+    /// Since when.
+    pub since: UnixTime,
+    /// The last second for which it holds; none: until it is lifted.
+    pub until: Option<UnixTime>,
+}
+
+/// All blocks in force.
+#[derive(Clone, Debug, Default)]
+pub struct DenyList {
+    blocks: Vec<Block>,
+    certnames: HashMap<String, usize, RandomState>,
+    serials: HashMap<(String, Box<[u8]>), usize, RandomState>,
+    fingerprints: HashMap<[u8; 32], usize, RandomState>,
+}
+
+/// A text that is no serial or fingerprint.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlockedError {
+    /// No hexadecimal number, or none that a certificate could have.
+    #[error(
+        "\"{0}\" is no serial: write it in hexadecimal, 1 to {SERIAL_BYTES_MAX} bytes, as `openssl x509 -serial` does"
+    )]
+    Serial(String),
+    /// Not 32 bytes.
+    #[error(
+        "\"{0}\" is no SHA-256 fingerprint: write its 32 bytes in hexadecimal, as `openssl x509 -fingerprint -sha256` does"
+    )]
+    Fingerprint(String),
+}
+
+impl DenyList {
+    /// Most blocks. Who needs more of them needs a new CA; the number bounds what is kept and told.
+    pub const BLOCKS_MAX: usize = 10_000;
+
+    /// Indexes blocks. Of two about the same, the later counts; beyond [`BLOCKS_MAX`](Self::BLOCKS_MAX) the caller has
+    /// refused already.
+    pub fn new(blocks: impl IntoIterator<Item = Block>) -> Self {
+        let mut list = Self::default();
+        for block in blocks {
+            list.blocks.retain(|known| known.blocked != block.blocked);
+            list.blocks.push(block);
+        }
+        for (index, block) in list.blocks.iter().enumerate() {
+            match &block.blocked {
+                Blocked::Certname(certname) => {
+                    list.certnames.insert(folded(certname), index);
+                }
+                Blocked::Serial { issuer, serial } => {
+                    let key = (issuer.clone(), serial.0.clone());
+                    list.serials.insert(key, index);
+                }
+                Blocked::Fingerprint(fingerprint) => {
+                    list.fingerprints.insert(*fingerprint, index);
+                }
+            }
+        }
+        list
+    }
+
+    /// The blocks, the oldest first.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Whether nobody is blocked.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// The block that an agent's own certificate meets.
+    pub(crate) fn of_agent(&self, agent: &Agent, now: UnixTime) -> Option<&Block> {
+        let by_name = || self.certnames.get(&folded(agent.certname()));
+        let by_fingerprint = || {
+            // Not hashed for nothing.
+            (!self.fingerprints.is_empty())
+                .then(|| self.fingerprints.get(&fingerprint_of(agent.leaf())))
+                .flatten()
+        };
+        if self.is_empty() {
+            return None;
+        }
+        let met = [by_name(), by_fingerprint()];
+        met.into_iter()
+            .flatten()
+            .map(|index| &self.blocks[*index])
+            .find(|block| block.is_in_force(now))
+    }
+
+    /// The block that a certificate on a path meets by its issuer and serial.
+    pub(crate) fn of_serial(&self, issuer: &str, serial: &[u8], now: UnixTime) -> Option<&Block> {
+        if self.serials.is_empty() {
+            return None;
+        }
+        let index = self.serials.get(&(issuer.to_owned(), serial.into()))?;
+        Some(&self.blocks[*index]).filter(|block| block.is_in_force(now))
+    }
+
+    /// When the next block runs out that has not yet.
+    pub fn next_end(&self, now: UnixTime) -> Option<UnixTime> {
+        let ends = self.blocks.iter().filter_map(|block| block.until);
+        ends.filter(|until| *until >= now).min()
+    }
+}
+
+impl Block {
+    /// Whether it has not run out.
+    pub fn is_in_force(&self, now: UnixTime) -> bool {
+        self.until.is_none_or(|until| now <= until)
+    }
+}
+
+impl SerialNumber {
+    /// Reads hexadecimal digits, with or without `0x` and colons.
+    ///
+    /// # Errors
+    /// Anything else, or more than a certificate's serial may have.
+    pub fn parse(text: &str) -> Result<Self, BlockedError> {
+        let wrong = || BlockedError::Serial(text.to_owned());
+        let mut bytes = hexadecimal(text).ok_or_else(wrong)?;
+        let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+        if bytes.len() - zeros > SERIAL_BYTES_MAX {
+            return Err(wrong());
+        }
+        // A sign byte, so that it reads as the positive number that people write.
+        bytes.insert(0, 0);
+        Ok(Self(der::shortest(&bytes).into()))
+    }
+}
+
+impl Blocked {
+    /// Reads a SHA-256 fingerprint: hexadecimal digits with or without colons, after `SHA256:` too, as Puppet writes it.
+    ///
+    /// # Errors
+    /// Anything but 32 bytes.
+    pub fn fingerprint(text: &str) -> Result<Self, BlockedError> {
+        let wrong = || BlockedError::Fingerprint(text.to_owned());
+        let digits = text.trim_start_matches("(SHA256) ");
+        let digits = digits.strip_prefix("SHA256:").unwrap_or(digits);
+        let bytes = hexadecimal(digits).ok_or_else(wrong)?;
+        let bytes = bytes.try_into().map_err(|_| wrong())?;
+        Ok(Self::Fingerprint(bytes))
+    }
+}
+
+impl fmt::Display for SerialNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Serial(&self.0).fmt(f)
+    }
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Certname(certname) => write!(f, "certname {certname}"),
+            Self::Serial { issuer, serial } => write!(f, "serial {serial} of {issuer}"),
+            Self::Fingerprint(fingerprint) => {
+                f.write_str("fingerprint ")?;
+                fingerprint
+                    .iter()
+                    .try_for_each(|byte| write!(f, "{byte:02X}"))
+            }
+        }
+    }
+}
+
+fn folded(certname: &Certname) -> String {
+    certname.as_str().to_ascii_lowercase()
+}
+
+fn fingerprint_of(der: &[u8]) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest::digest(&digest::SHA256, der).as_ref());
+    bytes
+}
+
+/// The bytes of hexadecimal digits; an odd number of them begins with half a byte. None where there are no digits, others,
+/// or so many that nothing here has them.
+fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let digits: Vec<u8> = digits.bytes().filter(|byte| *byte != b':').collect();
+    if digits.is_empty() || digits.len() > 2 * DIGITS_BYTES_MAX {
+        return None;
+    }
+    let nibble = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let (first, pairs) = digits.split_at(digits.len() % 2);
+    let mut bytes = Vec::with_capacity(digits.len() / 2 + 1);
+    for byte in first {
+        bytes.push(nibble(*byte)?);
+    }
+    for pair in pairs.chunks_exact(2) {
+        bytes.push(nibble(pair[0])? << 4 | nibble(pair[1])?);
+    }
+    Some(bytes)
+}
+
+/// RFC 5280 (4.1.2.2) allows 20 bytes; CAs have been seen to use a few more.
+const SERIAL_BYTES_MAX: usize = 32;
+/// Bytes read from digits before anything is asked of them.
+const DIGITS_BYTES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+    }
+
+    fn serial(text: &str) -> Blocked {
+        Blocked::Serial {
+            issuer: "CN=Puppet CA".to_owned(),
+            serial: SerialNumber::parse(text).unwrap(),
+        }
+    }
+
+    fn block(blocked: Blocked, until: Option<u64>) -> Block {
+        Block {
+            blocked,
+            why: "stolen".to_owned(),
+            by: "uid 0".to_owned(),
+            since: at(1),
+            until: until.map(at),
+        }
+    }
+
+    #[test]
+    fn a_serial_is_read_as_people_write_it() {
+        for (text, content) in [
+            ("5", &[5][..]),
+            ("0x05", &[5]),
+            ("0005", &[5]),
+            ("1A2b", &[0x1a, 0x2b]),
+            ("1A:2B", &[0x1a, 0x2b]),
+            ("A2b", &[0x0a, 0x2b]),
+            // A certificate's serial of 0x80 has a sign byte.
+            ("80", &[0, 0x80]),
+            ("00", &[0]),
+        ] {
+            let read = SerialNumber::parse(text).unwrap();
+            assert_eq!(&*read.0, content, "{text}");
+        }
+        for text in [
+            "",
+            "0x",
+            ":",
+            "5g",
+            "-5",
+            "é",
+            &"1".repeat(65),
+            &"f".repeat(129),
+        ] {
+            assert!(SerialNumber::parse(text).is_err(), "{text}");
+        }
+        assert_eq!(SerialNumber::parse("0080").unwrap().to_string(), "0x80");
+    }
+
+    #[test]
+    fn a_fingerprint_is_read_as_openssl_and_puppet_write_it() {
+        let plain = "ab".repeat(32);
+        let colons = ["AB"; 32].join(":");
+        for text in [
+            plain.clone(),
+            colons.clone(),
+            format!("SHA256:{colons}"),
+            format!("(SHA256) {colons}"),
+        ] {
+            let read = Blocked::fingerprint(&text);
+            assert_eq!(read, Ok(Blocked::Fingerprint([0xab; 32])), "{text}");
+        }
+        for text in [&plain[2..], &format!("{plain}ab"), "", "SHA1:ab"] {
+            assert!(Blocked::fingerprint(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_block_holds_to_its_last_second() {
+        let list = DenyList::new([block(serial("05"), Some(10))]);
+        let met = |issuer, serial, now| list.of_serial(issuer, serial, at(now)).is_some();
+        assert!(met("CN=Puppet CA", &[5][..], 10));
+        assert!(!met("CN=Puppet CA", &[5][..], 11));
+        assert!(!met("CN=Puppet CA", &[6][..], 10));
+        assert!(!met("CN=Other CA", &[5][..], 10));
+        assert_eq!(list.next_end(at(3)), Some(at(10)));
+        assert_eq!(list.next_end(at(11)), None);
+    }
+
+    #[test]
+    fn of_two_blocks_about_the_same_the_later_counts() {
+        let list = DenyList::new([block(serial("05"), Some(10)), block(serial("0x05"), None)]);
+        assert_eq!(list.blocks().len(), 1);
+        assert!(list.of_serial("CN=Puppet CA", &[5], at(99)).is_some());
+        assert_eq!(list.next_end(at(0)), None);
+    }
+}

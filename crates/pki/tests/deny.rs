@@ -1,0 +1,118 @@
+//! The deny list, asked where a CRL is.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use identity::{Certname, Reason};
+use pki::{Block, Blocked, DenyList, SerialNumber, TrustStore};
+use rustls_pki_types::UnixTime;
+use support::*;
+
+fn with(store: &TrustStore, blocked: Blocked, until: Option<UnixTime>) -> TrustStore {
+    store.with_deny_list(DenyList::new([Block {
+        blocked,
+        why: "stolen".to_owned(),
+        by: "uid 0".to_owned(),
+        since: at(0),
+        until,
+    }]))
+}
+
+fn serial_of(issuer: &str, serial: &str) -> Blocked {
+    Blocked::Serial {
+        issuer: issuer.to_owned(),
+        serial: SerialNumber::parse(serial).unwrap(),
+    }
+}
+
+#[test]
+fn a_certificate_is_blocked_by_its_name_its_serial_its_issuers_serial_and_its_fingerprint() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01.example.com", 0x80);
+    let other = puppet.ca.agent("web02.example.com", 0x81);
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &agent.der);
+    let name = |name: &str| Blocked::Certname(Certname::parse(name).unwrap());
+    let ca = "CN=Puppet CA: test";
+    for (blocked, meets_other) in [
+        (name("web01.example.com"), false),
+        (name("WEB01.example.com"), false),
+        (serial_of(ca, "80"), false),
+        (
+            Blocked::Fingerprint(digest.as_ref().try_into().unwrap()),
+            false,
+        ),
+        // The intermediate's own: all that it issued.
+        (serial_of("CN=Puppet Root CA: test", "02"), true),
+    ] {
+        let store = with(&puppet.store(), blocked.clone(), None);
+        assert_eq!(verdict(&store, &agent), Some(Reason::Blocked), "{blocked}");
+        let expected = meets_other.then_some(Reason::Blocked);
+        assert_eq!(verdict(&store, &other), expected, "{blocked}");
+    }
+    for blocked in [
+        name("web"),
+        serial_of(ca, "08"),
+        serial_of("CN=Another", "80"),
+        Blocked::Fingerprint([0; 32]),
+    ] {
+        let store = with(&puppet.store(), blocked.clone(), None);
+        assert_eq!(verdict(&store, &agent), None, "{blocked}");
+    }
+}
+
+#[test]
+fn a_live_connection_is_judged_by_a_new_list_and_again_when_the_block_is_over() {
+    let puppet = Puppet::new();
+    let store = puppet.store();
+    let agent = puppet.ca.agent("web01.example.com", 5);
+    let before = store.judge(std::slice::from_ref(&agent.der), now());
+    let blocked = with(&store, serial_of("CN=Puppet CA: test", "05"), None);
+    assert!(!before.is_current(blocked.generation(), now()));
+    let during = blocked.rejudge(&before, now());
+    assert_eq!(reason(&during), Some(Reason::Blocked));
+    let lifted = blocked.with_deny_list(DenyList::default());
+    assert!(!during.is_current(lifted.generation(), now()));
+    assert_eq!(reason(&lifted.rejudge(&during, now())), None);
+}
+
+#[test]
+fn a_block_ends_by_the_clock() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01.example.com", 5);
+    let store = with(
+        &puppet.store(),
+        serial_of("CN=Puppet CA: test", "05"),
+        Some(now()),
+    );
+    let one = std::slice::from_ref(&agent.der);
+    assert_eq!(reason(&store.judge(one, now())), Some(Reason::Blocked));
+    let later = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now().as_secs() + 1));
+    assert_eq!(reason(&store.judge(one, later)), None);
+}
+
+#[test]
+fn a_store_built_anew_keeps_the_list() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01.example.com", 5);
+    let store = with(&puppet.store(), serial_of("CN=Puppet CA: test", "05"), None);
+    let lists = puppet.crls(2, &[9]);
+    let settings = pki::TrustSettings::default();
+    let next = store_with(&puppet.bundle(), &lists, &settings, Some(&store)).unwrap();
+    assert!(next.generation() > store.generation());
+    assert_eq!(verdict(&next, &agent), Some(Reason::Blocked));
+}
+
+#[test]
+fn a_refused_certificate_keeps_its_own_reason_and_the_agent_is_not_told_why() {
+    let puppet = Puppet::new();
+    let lists = puppet.crls(1, &[5]);
+    let agent = puppet.ca.agent("web01.example.com", 5);
+    let revoking = store(&puppet.bundle(), &lists).unwrap();
+    let blocked = serial_of("CN=Puppet CA: test", "05");
+    let both = with(&revoking, blocked.clone(), None);
+    assert_eq!(verdict(&both, &agent), Some(Reason::Revoked));
+    let store = with(&puppet.store(), blocked, None);
+    let text = refusal(&store.judge(&[agent.der], now())).text();
+    assert!(text.contains("is blocked by the operator"), "{text}");
+    assert!(!text.contains("stolen"), "{text}");
+}
