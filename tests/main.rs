@@ -24,6 +24,7 @@ mod metrics;
 mod reload;
 mod revocation;
 mod routes;
+mod state;
 mod support;
 mod tidy;
 mod tunnels;

@@ -39,6 +39,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_request_duration_seconds_sum",
     "proscenium_requests_total",
     "proscenium_retries_total",
+    "proscenium_state_unusable",
     "proscenium_trust_alarms",
     "proscenium_tunnels_open",
 ];

@@ -23,8 +23,8 @@ pub use control::{Control, MemberStateError, ReloadOutcome, ReloadResult};
 pub use serve::serve;
 pub use status::{
     AdministrativeState, CaStatus, CrlStatus, GenerationStatus, Health, LastReload, ListenerStatus,
-    MaterialsStatus, MemberStatus, Phase, PoolStatus, RefusedMaterials, Status, Timestamp,
-    TrustStatus, Watch,
+    MaterialsStatus, MemberStatus, Phase, PoolStatus, RefusedMaterials, StateStatus, Status,
+    Timestamp, TrustStatus, Watch,
 };
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ pub struct Status {
     pub trust: TrustStatus,
     /// Whether the files in force are those on disk.
     pub materials: MaterialsStatus,
+    /// What outlasts a restart.
+    pub state: StateStatus,
     /// Limits in force, by the names that metrics and settings give them (`discard_bytes_max`).
     pub limits: BTreeMap<String, u64>,
 }
@@ -157,6 +159,15 @@ pub struct MaterialsStatus {
     pub watch: Watch,
     /// Those on disk are not in force, since they are not right; none: they are, as far as anybody has noticed.
     pub refused: Option<RefusedMaterials>,
+}
+
+/// The state directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateStatus {
+    /// Where it is.
+    pub directory: String,
+    /// Why what is learned or told now does not outlast a restart; none: it does.
+    pub unusable: Option<String>,
 }
 
 /// Who notices that a material has changed on disk.

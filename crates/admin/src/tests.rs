@@ -495,6 +495,10 @@ fn status() -> Status {
                 report: "crl.pem: not a CRL".to_owned(),
             }),
         },
+        state: StateStatus {
+            directory: "/var/lib/proscenium".to_owned(),
+            unusable: None,
+        },
         limits: [("discard_bytes_max".to_owned(), 4 << 20)].into(),
     }
 }

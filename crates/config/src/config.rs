@@ -43,6 +43,8 @@ pub struct Config {
     pub events: EventOutput,
     /// The control plane's socket.
     pub admin: admin::settings::Settings,
+    /// Directory of what outlasts a restart.
+    pub state_directory: PathBuf,
 }
 
 impl Config {

@@ -44,6 +44,8 @@ pub struct Environment {
     pub cores: usize,
     /// The account this process runs as, for the commands in reports.
     pub user: String,
+    /// The directory that a service manager has made for what outlasts a restart.
+    pub state_directory: Option<PathBuf>,
     /// The time, for the age of the agent's own CRL.
     pub now: Option<SystemTime>,
 }
@@ -64,6 +66,8 @@ pub struct Draft {
 impl Environment {
     /// Where a Puppet agent keeps its certificates: Puppet's own packages, then Debian's.
     pub const SSLDIRS: [&str; 2] = ["/etc/puppetlabs/puppet/ssl", "/var/lib/puppet/ssl"];
+    /// Where what outlasts a restart is kept if nobody says otherwise.
+    pub const STATE_DIRECTORY: &str = "/var/lib/proscenium";
 }
 
 impl Default for Environment {
@@ -73,6 +77,7 @@ impl Default for Environment {
             hostname: None,
             cores: 1,
             user: "proscenium".into(),
+            state_directory: None,
             now: None,
         }
     }
@@ -109,7 +114,7 @@ impl Draft {
             let problem = Problem::error("--certname", fault.message);
             draft.problems.push(problem.expected(forms::CERTNAME.what));
         }
-        draft.build(&root, environment.cores);
+        draft.build(&root, environment);
         draft
     }
 
@@ -166,7 +171,7 @@ impl Draft {
     }
 
     /// Builds every crate's settings. Parts that are not right are left out: their errors keep the whole from use.
-    fn build(&mut self, root: &Section<'_>, cores: usize) {
+    fn build(&mut self, root: &Section<'_>, environment: &Environment) {
         let mut problems = std::mem::take(&mut self.problems);
         let mut naming = Naming {
             agent: &self.agent,
@@ -189,7 +194,7 @@ impl Draft {
             certname: self.agent.certname.clone(),
             workers: root
                 .count("workers")
-                .map_or_else(|| cores.max(1), |workers| workers as usize),
+                .map_or_else(|| environment.cores.max(1), |workers| workers as usize),
             drain_grace: root.duration("drain_grace").unwrap_or_default(),
             listeners: listeners::build(root, &mut problems),
             pools: pools::build(root, &upstream, towards_clients.as_ref(), &mut naming),
@@ -210,6 +215,7 @@ impl Draft {
             admin: admin::settings::Settings {
                 socket: root.table("admin").path("socket").unwrap_or_default(),
             },
+            state_directory: state_directory(root, environment),
         };
         problems.append(&mut naming.problems);
         (self.wanted, self.credentials) = (naming.wanted, naming.credentials);
@@ -296,6 +302,14 @@ fn watching(section: &Section<'_>) -> Watching {
         settle: section.duration("settle").unwrap_or_default(),
         settle_max: section.duration("settle_max").unwrap_or_default(),
     }
+}
+
+fn state_directory(root: &Section<'_>, environment: &Environment) -> PathBuf {
+    let named = root.table("state").path("directory");
+    let made = || environment.state_directory.clone();
+    named
+        .or_else(made)
+        .unwrap_or_else(|| Environment::STATE_DIRECTORY.into())
 }
 
 fn access_log(section: &Section<'_>) -> AccessLog {

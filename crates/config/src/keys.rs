@@ -51,6 +51,7 @@ settings! {
         "access_log": Shape::Table(&ACCESS_LOG), Means("the defaults below");
         "events": Shape::Table(&EVENTS), Means("the defaults below");
         "admin": Shape::Table(&ADMIN), Means("the defaults below");
+        "state": Shape::Table(&STATE), Means("the defaults below");
     }
 
     /// An address where agents are accepted. NAME stands in records and metrics.
@@ -434,6 +435,16 @@ settings! {
     ADMIN at "admin" {
         /// Unix socket, with mode 0600.
         "socket": Shape::Text(&forms::SOCKET), Value("\"/run/proscenium/admin.sock\"");
+    }
+
+    /// What outlasts a restart.
+    STATE at "state" {
+        /// Directory for what the program learns or is told while it runs. It is made, mode 0700, if its parent is
+        /// there; nobody but its owner may write into it. While it cannot be used everything works, but does not outlast
+        /// a restart: an alarm says so. Another directory is in force after a restart.
+        /// A service manager that makes one (systemd's `StateDirectory=`) says where in the environment.
+        "directory": Shape::Text(&forms::PATH),
+            Means("the first directory of `$STATE_DIRECTORY` if that is set, else `/var/lib/proscenium`");
     }
 }
 

@@ -12,6 +12,7 @@ use upstream::settings::{Plaintext, Scheme};
 
 use crate::{
     config::{Config, Credential, EventOutput, MemberTls, Output, PoolConfig, Watch, Watching},
+    draft::Environment,
     keys,
     quantity::{show_duration, show_size},
     schema::{Absent, Table},
@@ -266,6 +267,10 @@ impl Config {
             "[admin]",
             &[("socket", Some(path(&self.admin.socket)))],
         );
+        let usual = Path::new(Environment::STATE_DIRECTORY);
+        let directory = (printer.defaults || self.state_directory != usual)
+            .then(|| path(&self.state_directory));
+        printer.table(&keys::STATE, "[state]", &[("directory", directory)]);
     }
 }
 

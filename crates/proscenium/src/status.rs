@@ -55,7 +55,15 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
         .alarms
         .iter()
         .try_for_each(|alarm| writeln!(text, "  ALARM: {alarm}"))?;
-    write_materials(text, &status.materials)
+    write_materials(text, &status.materials)?;
+    match &status.state.unusable {
+        None => Ok(()),
+        Some(why) => writeln!(
+            text,
+            "\nstate in {}\n  ALARM: what is learned or told now does not outlast a restart: {why}",
+            status.state.directory
+        ),
+    }
 }
 
 fn write_materials(text: &mut String, materials: &MaterialsStatus) -> std::fmt::Result {
@@ -163,7 +171,7 @@ mod tests {
 
     use admin::{
         AdministrativeState, GenerationStatus, Health, LastReload, Phase, PoolStatus,
-        RefusedMaterials, ReloadOutcome, ReloadResult, Timestamp, TrustStatus, Watch,
+        RefusedMaterials, ReloadOutcome, ReloadResult, StateStatus, Timestamp, TrustStatus, Watch,
     };
 
     use super::*;
@@ -192,6 +200,9 @@ CRLs, trust generation 2
 materials, watch = notify
   ALARM: since 1970-01-01T00:03:00Z those on disk are refused, and the ones before stay in force:
     crl.pem: not a CRL
+
+state in /var/lib/p
+  ALARM: what is learned or told now does not outlast a restart: it is no directory
 ";
         assert_eq!(table(&status()), expected);
     }
@@ -285,6 +296,10 @@ materials, watch = notify
                     since: Timestamp::from_unix_seconds(180),
                     report: "crl.pem: not a CRL\n".to_owned(),
                 }),
+            },
+            state: StateStatus {
+                directory: "/var/lib/p".to_owned(),
+                unusable: Some("it is no directory".to_owned()),
             },
             limits: BTreeMap::new(),
         }

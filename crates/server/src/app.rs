@@ -31,6 +31,7 @@ use crate::{
     files, freshness, outputs,
     prepare::{Foundation, Lasting, prepare},
     probes,
+    state::StateDirectory,
 };
 
 /// Time that a start waits for its members' first answers.
@@ -82,6 +83,8 @@ pub(crate) struct App {
     pub(crate) shared: Arc<Shared>,
     pub(crate) workers: WorkerThreads,
     pub(crate) state: Mutex<State>,
+    /// What outlasts a restart.
+    pub(crate) state_directory: Arc<StateDirectory>,
     /// One reload at a time.
     pub(crate) reloading: tokio::sync::Mutex<()>,
     /// Told after each reload: other materials may be named now.
@@ -174,6 +177,7 @@ async fn start(
     let config = &foundation.config;
     events.redirect(outputs::open_events(&config.events)?, &lasting.metrics);
     tell(&report, &facts);
+    let state_directory = Arc::new(StateDirectory::open(&config.state_directory));
 
     let sink = outputs::open(&config.access_log.output)
         .and_then(|output| Sink::start(&config.access_log.settings, output, &lasting.metrics))
@@ -240,6 +244,7 @@ async fn start(
         shared,
         workers,
         state: Mutex::new(state),
+        state_directory,
         reloading: tokio::sync::Mutex::default(),
         reloaded: Notify::new(),
     };

@@ -66,6 +66,10 @@ impl Control for Operator {
                 .collect(),
             trust: trust_status(app, &state.foundation),
             materials: materials_status(&state),
+            state: admin::StateStatus {
+                directory: app.state_directory.path().display().to_string(),
+                unusable: app.state_directory.trouble(),
+            },
             limits: BTreeMap::from([
                 (
                     "discard_bytes_max".to_owned(),
@@ -270,6 +274,7 @@ fn readings(app: &App) -> Readings {
     Readings {
         trust_alarms: status.alarms.len(),
         materials_refused,
+        state_unusable: app.state_directory.trouble().is_some(),
         listeners: bound
             .iter()
             .map(|listener| ListenerReading {

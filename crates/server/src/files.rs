@@ -164,6 +164,7 @@ fn environment() -> Environment {
         hostname: hostname(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         user: user(),
+        state_directory: state_directory(),
         now: Some(SystemTime::now()),
     }
 }
@@ -185,6 +186,13 @@ fn hostname() -> Option<String> {
                 .is_some_and(|rest| rest.starts_with('.'))
         });
     Some(full.map_or(short, str::to_lowercase))
+}
+
+/// What systemd makes for a unit with `StateDirectory=`; of several, the first.
+fn state_directory() -> Option<std::path::PathBuf> {
+    let made = std::env::var("STATE_DIRECTORY").ok()?;
+    let first = made.split(':').next().unwrap_or_default();
+    first.starts_with('/').then(|| first.into())
 }
 
 /// The account's name, for commands in reports.

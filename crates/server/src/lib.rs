@@ -19,6 +19,7 @@ mod prepare;
 mod probes;
 mod reload;
 mod stamps;
+mod state;
 
 use std::path::PathBuf;
 

@@ -466,6 +466,10 @@ impl Changes {
             "admin socket (in force after a restart)".to_owned(),
         );
         note(
+            old.state_directory != new.state_directory,
+            "state directory (in force after a restart)".to_owned(),
+        );
+        note(
             old.access_log.settings.queue_max != new.access_log.settings.queue_max,
             "access_log.queue_max (in force after a restart)".to_owned(),
         );

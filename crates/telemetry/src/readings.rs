@@ -26,6 +26,8 @@ pub struct Readings {
     pub trust_alarms: usize,
     /// Whether materials on disk are not taken, since they are not right.
     pub materials_refused: bool,
+    /// Whether what is learned or told now does not outlast a restart.
+    pub state_unusable: bool,
 }
 
 /// One listener.
@@ -174,6 +176,10 @@ impl Readings {
         refused.set(i64::from(self.materials_refused));
         let help = "Whether materials on disk are refused (1) and the ones before stay in force, or not (0)";
         registry.register("materials_refused", help, refused);
+        let unusable = Gauge::<i64>::default();
+        unusable.set(i64::from(self.state_unusable));
+        let help = "Whether the state directory cannot be used (1), so that what is learned or told now does not outlast a restart, or can (0)";
+        registry.register("state_unusable", help, unusable);
         if let Some(age) = self.crl_agent_copy_age {
             let gauge = Gauge::<f64, AtomicU64>::default();
             gauge.set(age.as_secs_f64());

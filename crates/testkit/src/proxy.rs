@@ -300,7 +300,8 @@ impl ProxyBuilder {
             .arg("--config")
             .arg(directory.path().join(CONFIG))
             .args(self.arguments(directory.path()))
-            .env("RUST_BACKTRACE", "1");
+            .env("RUST_BACKTRACE", "1")
+            .env("STATE_DIRECTORY", directory.path().join(STATE));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
             .stdin(Stdio::null())
@@ -483,6 +484,11 @@ impl Proxy {
     /// Its admin socket.
     pub fn admin_socket(&self) -> PathBuf {
         self.directory().join(ADMIN_SOCKET)
+    }
+
+    /// Where it keeps what outlasts a restart: the service manager's word, unless its configuration says otherwise.
+    pub fn state_directory(&self) -> PathBuf {
+        self.directory().join(STATE)
     }
 
     /// The CA it trusts.
@@ -919,6 +925,7 @@ fn assert_no_panic(stderr: &str) {
 const CONFIG: &str = "proscenium.toml";
 const ACCESS_LOG: &str = "access.json";
 const ADMIN_SOCKET: &str = "admin.sock";
+const STATE: &str = "state";
 
 #[cfg(test)]
 mod tests {

@@ -139,6 +139,7 @@ fn readings_are_told_as_gauges() {
         crl_agent_copy_age: Some(Duration::from_millis(1_500)),
         trust_alarms: 3,
         materials_refused: true,
+        state_unusable: true,
     };
     let text = Metrics::default().encode(&readings);
     let crl = r#"issuer="CN=Puppet CA: puppet",source="crl.pem""#;
@@ -148,6 +149,7 @@ fn readings_are_told_as_gauges() {
             r#"proscenium_handshakes_in_flight{listener="agents"} 2.0"#,
             "proscenium_trust_alarms 3",
             "proscenium_materials_refused 1",
+            "proscenium_state_unusable 1",
             r#"proscenium_member_up{pool="compilers",member="c1:8140"} 1.0"#,
             r#"proscenium_member_in_flight{pool="compilers",member="c1:8140"} 4.0"#,
             r#"proscenium_member_connections{pool="compilers",member="c1:8140"} 6.0"#,

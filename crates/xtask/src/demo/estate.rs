@@ -149,6 +149,8 @@ path = "{{dir}}/access.json"
 format = "json"
 [admin]
 socket = "{{dir}}/admin.sock"
+[state]
+directory = "{{dir}}/state"
 "#,
         ca = ca_server.address(),
     )

@@ -1,0 +1,317 @@
+//! The state directory: what the process learns or is told while it runs, kept for its next start.
+//!
+//! Small things with a name each, written whole or not at all. Where the directory cannot be used everything goes on in
+//! memory, with an alarm that says that it will not outlast a restart.
+
+use std::{
+    fs::{self, DirBuilder, File, Metadata, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// The directory, and whether it can be used. Its functions block: they are not for a worker.
+#[derive(Debug)]
+pub(crate) struct StateDirectory {
+    path: PathBuf,
+    /// Why what is written now does not outlast a restart.
+    trouble: Mutex<Option<String>>,
+    /// One writer at a time: two of one name would share the file that is renamed.
+    writing: Mutex<()>,
+}
+
+/// Why a part of the state cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StateError {
+    /// The system says no.
+    #[error("{}: {source}", path.display())]
+    System {
+        /// File or directory.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// Somebody else could have written it.
+    #[error("{} {fault}: whoever else can write there could say anything in our name", path.display())]
+    NotOurs {
+        /// File or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// Larger than anything that was written.
+    #[allow(dead_code, reason = "what is kept comes with who keeps it")]
+    #[error("{} is larger than {max} bytes", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        max: u64,
+    },
+}
+
+#[allow(dead_code, reason = "what is kept comes with who keeps it")]
+impl StateDirectory {
+    /// The directory at `path`; made if it is not there. That it cannot be used is an alarm, no error.
+    pub(crate) fn open(path: &Path) -> Self {
+        let directory = Self {
+            path: path.to_owned(),
+            trouble: Mutex::default(),
+            writing: Mutex::default(),
+        };
+        // A file written now shows what a permission bit does not: a full disk, a read-only mount.
+        let outcome = directory.prepare().and_then(|()| directory.probe());
+        directory.note(&outcome);
+        directory
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Why what is written now does not outlast a restart, if so.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.troubled().clone()
+    }
+
+    /// What was written under `name`; none if nothing was.
+    ///
+    /// # Errors
+    /// It is there and cannot be read, is larger than `max`, or somebody else could have written it.
+    pub(crate) fn read(&self, name: &str, max: u64) -> Result<Option<Vec<u8>>, StateError> {
+        let path = self.path.join(name);
+        let failed = |source| StateError::System {
+            path: path.clone(),
+            source,
+        };
+        match fs::metadata(&self.path) {
+            Ok(metadata) => is_ours(&self.path, &metadata)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        }
+        // A link would lead to somebody else's file, and opening a pipe waits for its writer.
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(&path);
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(failed(io::Error::other("it is no file")));
+        }
+        is_ours(&path, &metadata)?;
+        let mut bytes = Vec::new();
+        file.take(max + 1).read_to_end(&mut bytes).map_err(failed)?;
+        match bytes.len() as u64 > max {
+            true => Err(StateError::TooLarge { path, max }),
+            false => Ok(Some(bytes)),
+        }
+    }
+
+    /// Keeps `bytes` under `name`, a file name of ours: whole, or what was there before stays.
+    ///
+    /// # Errors
+    /// It could not be kept. The alarm has been raised, and goes with the next write that succeeds.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
+        let outcome = self.prepare().and_then(|()| self.replace(name, bytes));
+        self.note(&outcome);
+        outcome
+    }
+
+    /// Forgets what is kept under `name`.
+    ///
+    /// # Errors
+    /// It is still there.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), StateError> {
+        let path = self.path.join(name);
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(StateError::System { path, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sees to it that the directory is there and nobody else's.
+    fn prepare(&self) -> Result<(), StateError> {
+        let failed = |source| StateError::System {
+            path: self.path.clone(),
+            source,
+        };
+        let metadata = match fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let made = DirBuilder::new().mode(0o700).create(&self.path);
+                made.map_err(failed)?;
+                fs::metadata(&self.path).map_err(failed)?
+            }
+            found => found.map_err(failed)?,
+        };
+        match metadata.is_dir() {
+            true => is_ours(&self.path, &metadata),
+            false => Err(failed(io::Error::other("it is no directory"))),
+        }
+    }
+
+    fn probe(&self) -> Result<(), StateError> {
+        self.replace(PROBE, b"")?;
+        self.remove(PROBE)
+    }
+
+    /// Writes beside, then renames: a reader and a crash find the old or the new, never a half.
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
+        let _one_at_a_time = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (path, beside) = (self.path.join(name), self.path.join(format!("{name}.new")));
+        let written = || -> io::Result<()> {
+            // One that a crash left is not written on: what mode and owner it has is not known.
+            match fs::remove_file(&beside) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&beside)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&beside, &path)?;
+            File::open(&self.path)?.sync_all()
+        };
+        written().map_err(|source| {
+            // A half is of no use, and a full disk is glad of the room.
+            let _ = fs::remove_file(&beside);
+            StateError::System { path, source }
+        })
+    }
+
+    /// Raises or ends the alarm; each is told once.
+    fn note(&self, outcome: &Result<(), StateError>) {
+        let mut trouble = self.troubled();
+        let is = outcome.as_ref().err().map(ToString::to_string);
+        match (&*trouble, &is) {
+            (None, Some(why)) => tracing::warn!(
+                directory = %self.path.display(),
+                why,
+                "the state directory cannot be used: what is learned or told from here on does not outlast a restart; \
+                 make it for our account, or name another in [state] directory"
+            ),
+            (Some(_), None) => {
+                tracing::info!(directory = %self.path.display(), "the state directory can be used again");
+            }
+            _ => {}
+        }
+        *trouble = is;
+    }
+
+    fn troubled(&self) -> MutexGuard<'_, Option<String>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Our account's or the superuser's, and nobody else's to write.
+fn is_ours(path: &Path, metadata: &Metadata) -> Result<(), StateError> {
+    let not_ours = |fault: String| StateError::NotOurs {
+        path: path.to_owned(),
+        fault,
+    };
+    let (us, owner) = (rustix::process::geteuid().as_raw(), metadata.uid());
+    if owner != us && owner != 0 {
+        return Err(not_ours(format!("belongs to uid {owner}")));
+    }
+    let mode = metadata.mode() & 0o7777;
+    match mode & 0o022 {
+        0 => Ok(()),
+        _ => Err(not_ours(format!("has mode {mode:04o}"))),
+    }
+}
+
+/// The file that shows at a start whether another can be written.
+const PROBE: &str = "probe";
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_whole_and_is_ours_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(&place.path().join("state"));
+        assert_eq!(state.trouble(), None);
+        assert_eq!(state.read("list", 10).unwrap(), None);
+        state.write("list", b"first").unwrap();
+        state.write("list", b"second").unwrap();
+        assert_eq!(state.read("list", 10).unwrap().unwrap(), b"second");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(state.path()), 0o700);
+        assert_eq!(mode(&state.path().join("list")), 0o600);
+        let names = fs::read_dir(state.path()).unwrap().count();
+        assert_eq!(names, 1, "nothing is left beside it");
+        state.remove("list").unwrap();
+        state.remove("list").unwrap();
+        assert_eq!(state.read("list", 10).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_too_large_or_may_be_somebody_elses_is_not_read() {
+        let place = tempfile::tempdir().unwrap();
+        let state = StateDirectory::open(place.path());
+        state.write("list", b"0123456789").unwrap();
+        assert_eq!(state.read("list", 10).unwrap().unwrap().len(), 10);
+        let refused = state.read("list", 9).unwrap_err().to_string();
+        assert!(refused.contains("larger than 9 bytes"), "{refused}");
+        let list = place.path().join("list");
+        fs::set_permissions(&list, fs::Permissions::from_mode(0o666)).unwrap();
+        let refused = state.read("list", 10).unwrap_err().to_string();
+        assert!(refused.contains("has mode 0666"), "{refused}");
+        symlink(&list, place.path().join("link")).unwrap();
+        assert!(state.read("link", 10).is_err());
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            place.path().join("pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        let refused = state.read("pipe", 10).unwrap_err().to_string();
+        assert!(refused.contains("it is no file"), "{refused}");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_used_is_an_alarm_until_it_can() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("state");
+        fs::write(&path, "a file").unwrap();
+        let state = StateDirectory::open(&path);
+        assert!(state.trouble().unwrap().contains("it is no directory"));
+        assert!(state.write("list", b"").is_err());
+        fs::remove_file(&path).unwrap();
+        state.write("list", b"").unwrap();
+        assert_eq!(state.trouble(), None);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(state.write("list", b"").is_err());
+        assert!(state.trouble().unwrap().contains("has mode 0777"));
+        assert!(state.read("list", 10).is_err());
+        let nowhere = StateDirectory::open(&place.path().join("a/b"));
+        assert!(nowhere.trouble().is_some());
+        assert_eq!(nowhere.read("list", 10).unwrap(), None);
+    }
+
+    #[test]
+    fn a_half_that_a_crash_left_is_no_hindrance() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("list.new"), "ha").unwrap();
+        let state = StateDirectory::open(place.path());
+        state.write("list", b"whole").unwrap();
+        assert_eq!(state.read("list", 10).unwrap().unwrap(), b"whole");
+    }
+}

@@ -1,0 +1,45 @@
+//! What outlasts a restart has a directory, and while that cannot be used everything works with an alarm.
+
+#![allow(clippy::disallowed_methods, reason = "tests look at files")]
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use crate::support::Estate;
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const UNUSABLE: &str = "proscenium_state_unusable";
+
+#[test]
+fn the_state_directory_is_made_where_the_service_manager_says_for_its_owner_alone() {
+    let estate = Estate::start();
+    let directory = estate.proxy.state_directory();
+    let mode = fs::metadata(&directory)
+        .expect("it is there")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700);
+    let state = estate.proxy.status()["state"].clone();
+    assert_eq!(state["directory"], directory.display().to_string());
+    assert!(state["unusable"].is_null(), "{state}");
+    assert_eq!(estate.proxy.metrics().sum(UNUSABLE, &[]), 0.0);
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_used_is_an_alarm_and_stops_nothing() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy
+                .file("occupied", "a file", 0o600)
+                .with("[state]\ndirectory = \"{dir}/occupied\"")
+        })
+        .start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let status = estate.proxy.status();
+    let why = status["state"]["unusable"].as_str().unwrap_or_default();
+    assert!(why.contains("it is no directory"), "{why}");
+    assert_eq!(estate.proxy.metrics().sum(UNUSABLE, &[]), 1.0);
+    let told = estate.proxy.stderr();
+    assert!(told.contains("does not outlast a restart"), "{told}");
+    assert!(!estate.proxy.state_directory().exists());
+}
