@@ -30,6 +30,11 @@ impl Fingerprint {
         Self(bytes)
     }
 
+    /// One that was written down.
+    pub(crate) fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
     /// The 32 bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0

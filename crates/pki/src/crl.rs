@@ -193,6 +193,15 @@ impl SerialSet {
         false
     }
 
+    /// How many of these are not in `other`.
+    pub(crate) fn missing_from(&self, other: &Self) -> usize {
+        let serials = self
+            .runs
+            .iter()
+            .flat_map(|(length, run)| run.chunks_exact(*length));
+        serials.filter(|serial| !other.contains(serial)).count()
+    }
+
     /// How many serials there are.
     pub(crate) fn len(&self) -> usize {
         self.count

@@ -10,6 +10,7 @@ use crate::bundle::{Bundle, Fingerprint, Issuer};
 use crate::certificate::{Day, Signed, Subject};
 use crate::crl::{Crl, CrlError};
 use crate::deny::DenyList;
+use crate::fetched::SetAside;
 use crate::legacy::{self, Legacy};
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
@@ -41,11 +42,16 @@ pub struct TrustStore {
     pub(crate) bundle: Arc<Bundle>,
     pub(crate) legacy: Arc<Legacy>,
     pub(crate) deny: Arc<DenyList>,
+    /// Lists that no longer count, since an operator has accepted one with a lower number in their place.
+    pub(crate) set_aside: Arc<[SetAside]>,
     /// The newest CRL of each issuer of the bundle.
-    index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
+    pub(crate) index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
     strays: Vec<Arc<IndexedCrl>>,
     /// What became of the strays at issuers that clients sent: a CRL, or none.
     late: Mutex<HashMap<Fingerprint, Option<Arc<IndexedCrl>>, RandomState>>,
+    /// What is wrong with the material.
+    material_warnings: Vec<String>,
+    /// That, and what the policy makes of it.
     warnings: Vec<String>,
 }
 
@@ -54,11 +60,21 @@ pub struct TrustStore {
 pub(crate) struct IndexedCrl {
     pub(crate) crl: Crl,
     /// Of its DER.
-    fingerprint: Fingerprint,
+    pub(crate) fingerprint: Fingerprint,
     /// Where it stood: `"crl.pem" block 1`.
     pub(crate) place: String,
+    pub(crate) origin: Origin,
     /// The DER of a stray, for its signature is still to be checked. Empty once that is done.
     unverified: Box<[u8]>,
+}
+
+/// Where a CRL came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// One of the materials: it is there again when they are read again.
+    File,
+    /// Handed in: the stores built on this one have it from this one.
+    Fetched,
 }
 
 /// What metrics and `check` say about a trust store.
@@ -151,11 +167,15 @@ impl TrustStore {
         let known =
             previous.filter(|known| known.settings.legacy_signatures == settings.legacy_signatures);
         let mut shelf = Shelf::new(&bundle, &legacy, known);
+        if let Some(previous) = previous {
+            shelf.set_aside = Arc::clone(&previous.set_aside);
+        }
         for block in blocks {
             if let Err(problem) = shelf.put(block) {
                 problems.push(problem);
             }
         }
+        shelf.keep_fetched(known);
         if shelf.is_empty() && settings.unchecked.is_empty() && problems.is_empty() {
             problems.extend(shelf.warnings.iter().cloned().map(PkiProblem::CrlUnusable));
             problems.push(PkiProblem::NoCrl);
@@ -176,39 +196,47 @@ impl TrustStore {
         let bundle = Arc::clone(shelf.bundle);
         let policy = format!("{settings:?} {identity:?}");
         let paths = Fingerprint::of([&bundle.fingerprint.as_bytes()[..], policy.as_bytes()]);
-        let mut crls: Vec<_> = shelf
-            .index
-            .values()
-            .chain(&shelf.strays)
-            .map(|crl| crl.fingerprint)
-            .collect();
-        crls.sort_unstable();
-        let whole = Fingerprint::of(
-            std::iter::once(&paths)
-                .chain(&crls)
-                .map(|fingerprint| &fingerprint.as_bytes()[..]),
-        );
-        let generation = previous.map_or(1, |previous| {
-            previous.generation + u64::from(previous.whole != whole)
-        });
-        let mut warnings = bundle.warnings.clone();
-        warnings.extend(shelf.warnings);
+        let mut material_warnings = bundle.warnings.clone();
+        material_warnings.extend(shelf.warnings);
         let mut store = Self {
-            generation,
+            generation: 1,
             paths,
-            whole,
+            whole: paths,
             settings: settings.clone(),
             identity: *identity,
             bundle,
             legacy: Arc::clone(shelf.legacy),
             deny: previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.deny)),
+            set_aside: shelf.set_aside,
             index: shelf.index,
             strays: shelf.strays,
             late: Mutex::default(),
-            warnings,
+            material_warnings,
+            warnings: Vec::new(),
         };
-        store.warn_of_policy();
+        store.settle();
+        if let Some(previous) = previous {
+            store.generation = previous.generation + u64::from(previous.whole != store.whole);
+        }
         store
+    }
+
+    /// Works out what follows from the lists that are in it.
+    pub(crate) fn settle(&mut self) {
+        let mut crls: Vec<_> = self
+            .index
+            .values()
+            .chain(&self.strays)
+            .map(|crl| crl.fingerprint)
+            .collect();
+        crls.sort_unstable();
+        self.whole = Fingerprint::of(
+            std::iter::once(&self.paths)
+                .chain(&crls)
+                .map(|fingerprint| &fingerprint.as_bytes()[..]),
+        );
+        self.warnings.clone_from(&self.material_warnings);
+        self.warn_of_policy();
     }
 
     fn warn_of_policy(&mut self) {
@@ -239,6 +267,14 @@ impl TrustStore {
     #[must_use]
     pub fn with_deny_list(&self, deny: DenyList) -> Self {
         Self {
+            deny: Arc::new(deny),
+            ..self.next()
+        }
+    }
+
+    /// The same as the next generation.
+    pub(crate) fn next(&self) -> Self {
+        Self {
             generation: self.generation + 1,
             paths: self.paths,
             whole: self.whole,
@@ -246,10 +282,12 @@ impl TrustStore {
             identity: self.identity,
             bundle: Arc::clone(&self.bundle),
             legacy: Arc::clone(&self.legacy),
-            deny: Arc::new(deny),
+            deny: Arc::clone(&self.deny),
+            set_aside: Arc::clone(&self.set_aside),
             index: self.index.clone(),
             strays: self.strays.clone(),
             late: Mutex::default(),
+            material_warnings: self.material_warnings.clone(),
             warnings: self.warnings.clone(),
         }
     }
@@ -458,18 +496,29 @@ impl IndexedCrl {
 }
 
 /// CRLs being sorted in.
-struct Shelf<'a> {
+pub(crate) struct Shelf<'a> {
     bundle: &'a Arc<Bundle>,
     legacy: &'a Arc<Legacy>,
     /// What the store before had already read and verified.
     known: HashMap<Fingerprint, (Fingerprint, Arc<IndexedCrl>), RandomState>,
+    set_aside: Arc<[SetAside]>,
     index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
     strays: Vec<Arc<IndexedCrl>>,
     warnings: Vec<String>,
 }
 
+/// What one CRL turned out to be.
+pub(crate) enum Sorted {
+    /// That of an issuer of the bundle.
+    Known(Fingerprint, IndexedCrl),
+    /// Of no key of the bundle.
+    Stray(IndexedCrl),
+    /// Nobody's to judge by: why, as a sentence.
+    Unusable(String),
+}
+
 impl<'a> Shelf<'a> {
-    fn new(
+    pub(crate) fn new(
         bundle: &'a Arc<Bundle>,
         legacy: &'a Arc<Legacy>,
         previous: Option<&TrustStore>,
@@ -483,6 +532,7 @@ impl<'a> Shelf<'a> {
             bundle,
             legacy,
             known,
+            set_aside: Arc::default(),
             index: HashMap::default(),
             strays: Vec::new(),
             warnings: Vec::new(),
@@ -507,33 +557,44 @@ impl<'a> Shelf<'a> {
             self.place(issuer, crl);
             return Ok(());
         }
+        match self.sort(&block, Origin::File)? {
+            Sorted::Known(issuer, crl) => self.place(issuer, Arc::new(crl)),
+            Sorted::Stray(crl) => self.stray(crl, block),
+            Sorted::Unusable(why) => self.warnings.push(why),
+        }
+        Ok(())
+    }
+
+    /// Reads one CRL and checks its signature.
+    ///
+    /// # Errors
+    /// Bytes that are no CRL.
+    pub(crate) fn sort(&self, block: &Block, origin: Origin) -> Result<Sorted, PkiProblem> {
         let crl = match Crl::read(&block.der) {
             Ok(crl) => crl,
             Err(CrlError::Der(error)) => return Err(block.malformed("CRL", error)),
             Err(CrlError::Unusable(why)) => {
-                self.warnings
-                    .push(format!("CRL {} is not used: {why}", block.place()));
-                return Ok(());
+                let why = format!("CRL {} is not used: {why}", block.place());
+                return Ok(Sorted::Unusable(why));
             }
         };
-        match self.issuer_of(&crl, &block) {
-            Maker::Known(issuer) => {
-                let crl = IndexedCrl {
-                    crl,
-                    fingerprint,
-                    place: block.place(),
-                    unverified: Box::default(),
-                };
-                self.place(issuer, Arc::new(crl));
-            }
-            Maker::MayNot => self.warnings.push(format!(
+        let maker = self.issuer_of(&crl, block);
+        let indexed = IndexedCrl {
+            crl,
+            fingerprint: Fingerprint::of([&*block.der]),
+            place: block.place(),
+            origin,
+            unverified: Box::default(),
+        };
+        Ok(match maker {
+            Maker::Known(issuer) => Sorted::Known(issuer, indexed),
+            Maker::MayNot => Sorted::Unusable(format!(
                 "CRL {} is not used: the key usage of its issuer {} does not allow to sign CRLs",
                 block.place(),
-                Subject(&crl.issuer)
+                Subject(&indexed.crl.issuer)
             )),
-            Maker::Unknown => self.stray(crl, fingerprint, block),
-        }
-        Ok(())
+            Maker::Unknown => Sorted::Stray(indexed),
+        })
     }
 
     /// Which issuer of the bundle made this CRL: by name, then by signature.
@@ -557,14 +618,26 @@ impl<'a> Shelf<'a> {
 
     fn place(&mut self, issuer: Fingerprint, crl: Arc<IndexedCrl>) {
         match self.index.get(&issuer) {
-            Some(known) if known.crl.age(&crl.crl).is_ge() => {}
+            Some(known) if self.is_before(issuer, &crl, known) => {}
             _ => {
                 self.index.insert(issuer, crl);
             }
         }
     }
 
-    fn stray(&mut self, crl: Crl, fingerprint: Fingerprint, block: Block) {
+    /// Whether `one` has to stand back behind `other`, both of one issuer: what no longer counts behind what does, else
+    /// the older one.
+    fn is_before(&self, issuer: Fingerprint, one: &IndexedCrl, other: &IndexedCrl) -> bool {
+        let counts = |crl| !self.set_aside.iter().any(|rule| rule.covers(issuer, crl));
+        match (counts(one), counts(other)) {
+            (false, true) => true,
+            (true, false) => false,
+            _ => one.crl.age(&other.crl).is_le(),
+        }
+    }
+
+    fn stray(&mut self, indexed: IndexedCrl, block: Block) {
+        let crl = &indexed.crl;
         if self.strays.len() == STRAY_CRLS_MAX {
             self.warnings.push(format!(
                 "CRL {} is not used: its issuer {} is not in the CA bundle, and {STRAY_CRLS_MAX} such are kept already",
@@ -594,22 +667,32 @@ impl<'a> Shelf<'a> {
             ));
         }
         self.strays.push(Arc::new(IndexedCrl {
-            crl,
-            fingerprint,
-            place: block.place(),
             unverified: block.der.into_boxed_slice(),
+            ..indexed
         }));
+    }
+
+    /// What was fetched stays while no file has a newer one: files know nothing of it.
+    fn keep_fetched(&mut self, previous: Option<&TrustStore>) {
+        let lists = previous.into_iter().flat_map(|previous| &previous.index);
+        for (issuer, crl) in lists.filter(|(_, crl)| crl.origin == Origin::Fetched) {
+            if self.bundle.issuers.contains_key(issuer) && self.may_sign_crls(*issuer) {
+                self.place(*issuer, Arc::clone(crl));
+            }
+        }
     }
 
     /// Where the store before held a newer CRL of an issuer, that one stays: an older list would bring back what was
     /// revoked since (a file restored, a copy that lost the race).
     fn keep_newer(&mut self, previous: Option<&TrustStore>) {
         let Some(previous) = previous else { return };
+        let rules = &self.set_aside;
         for (issuer, crl) in &mut self.index {
             let Some(in_force) = previous.index.get(issuer) else {
                 continue;
             };
-            if in_force.crl.age(&crl.crl).is_gt() {
+            let counts = !rules.iter().any(|rule| rule.covers(*issuer, in_force));
+            if counts && in_force.crl.age(&crl.crl).is_gt() {
                 self.warnings.push(format!(
                     "the CRL of {} in {} (number {}) is older than the one in force (number {}), which stays; a start \
                      takes the older one",

@@ -1,0 +1,329 @@
+//! Lists that come from elsewhere than from files: what of them may be put in force, held against what is.
+//!
+//! A file is put in its place by somebody who means it. What a server answers is not: an infrastructure CRL in the place
+//! of the full one, a CA restored from last week's backup and a forgery all look like a list. So one that takes anything
+//! back is refused until an operator has said that it is meant.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use rustls_pki_types::UnixTime;
+
+use crate::bundle::Fingerprint;
+use crate::certificate::Subject;
+use crate::crl::Crl;
+use crate::pem::{self, Block, Named};
+use crate::problem::PkiProblem;
+use crate::store::{IndexedCrl, Origin, Shelf, Sorted, TrustStore};
+
+/// What was fetched, list by list.
+#[derive(Debug, Default)]
+pub struct Examined {
+    /// The newest list of each issuer of the bundle, and how it compares with what is in force.
+    pub lists: Vec<(FetchedCrl, Finding)>,
+    /// Lists that are of no use, and why: sentences.
+    pub useless: Vec<String>,
+}
+
+/// A list whose signature has been checked with the key of an issuer of the bundle.
+#[derive(Clone, Debug)]
+pub struct FetchedCrl {
+    pub(crate) issuer: Fingerprint,
+    pub(crate) crl: Arc<IndexedCrl>,
+    name: String,
+    der: Arc<[u8]>,
+}
+
+/// How a list compares with the one of the same issuer key that is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// It is the one in force, or says nothing that this one does not.
+    InForce,
+    /// It may be put in force.
+    Newer,
+    /// Its number is lower: an old copy, or a CA set back.
+    Older {
+        /// Number of the one in force.
+        in_force: String,
+    },
+    /// It does not name certificates that are revoked: another list in its place, or a CA that has pruned it.
+    Lacking {
+        /// How many it does not name.
+        count: usize,
+        /// How many are revoked.
+        of: usize,
+        /// Number of the one in force.
+        in_force: String,
+    },
+}
+
+/// What an operator has said no longer counts: an issuer's lists up to one that was in force, for a list with a lower
+/// number took its place. Without it the next start would find the old one in a file and put it in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetAside {
+    issuer: Fingerprint,
+    /// The list that was accepted.
+    accepted: Fingerprint,
+    /// Its number: nothing below it has to be set aside.
+    number: Box<[u8]>,
+    /// When the newest of those set aside was made: whatever the CA makes later counts.
+    made: UnixTime,
+}
+
+/// A text that is none of what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is not what was written")]
+pub struct NotSetAside;
+
+impl TrustStore {
+    /// Holds the lists of a PEM text against those in force. Long lists take their time.
+    ///
+    /// # Errors
+    /// Text that is not PEM, is cut short, or holds something that is no list.
+    pub fn examine(&self, fetched: Named<Vec<u8>>) -> Result<Examined, PkiProblem> {
+        let blocks = pem::crls(&fetched)?;
+        // As long as the blocks themselves, and a third more.
+        drop(fetched);
+        self.examine_blocks(blocks)
+    }
+
+    /// As [`Self::examine`], of the DER of one list: how [`FetchedCrl::der`] is kept.
+    ///
+    /// # Errors
+    /// Bytes that are no list.
+    pub fn examine_kept(&self, kept: Named<Vec<u8>>) -> Result<Examined, PkiProblem> {
+        self.examine_blocks(vec![Block {
+            name: kept.name,
+            number: 1,
+            der: kept.value,
+        }])
+    }
+
+    fn examine_blocks(&self, blocks: Vec<Block>) -> Result<Examined, PkiProblem> {
+        let shelf = Shelf::new(&self.bundle, &self.legacy, None);
+        let mut examined = Examined::default();
+        let mut lists: Vec<FetchedCrl> = Vec::new();
+        for block in blocks {
+            let sorted = match shelf.sort(&block, Origin::Fetched)? {
+                Sorted::Known(issuer, crl) => FetchedCrl {
+                    issuer,
+                    name: Subject(&crl.crl.issuer).to_string(),
+                    crl: Arc::new(crl),
+                    der: block.der.into(),
+                },
+                Sorted::Unusable(why) => {
+                    examined.useless.push(why);
+                    continue;
+                }
+                Sorted::Stray(crl) => {
+                    examined.useless.push(format!(
+                        "CRL {} is not used: no key of a CA {} of the bundle has signed it",
+                        block.place(),
+                        Subject(&crl.crl.issuer)
+                    ));
+                    continue;
+                }
+            };
+            match lists.iter_mut().find(|known| known.issuer == sorted.issuer) {
+                None => lists.push(sorted),
+                Some(known) if known.crl.crl.age(&sorted.crl.crl).is_lt() => *known = sorted,
+                Some(_) => {}
+            }
+        }
+        let compared = lists.into_iter().map(|list| {
+            let finding = self.compare(&list);
+            (list, finding)
+        });
+        examined.lists = compared.collect();
+        Ok(examined)
+    }
+
+    /// How a list compares with what is in force now.
+    #[must_use]
+    pub fn compare(&self, list: &FetchedCrl) -> Finding {
+        let Some(in_force) = self.index.get(&list.issuer) else {
+            return Finding::Newer;
+        };
+        if in_force.fingerprint == list.crl.fingerprint {
+            return Finding::InForce;
+        }
+        let counts = |crl| {
+            let mut rules = self.set_aside.iter();
+            !rules.any(|rule| rule.covers(list.issuer, crl))
+        };
+        if !counts(in_force) && counts(&list.crl) {
+            return Finding::Newer;
+        }
+        let (new, old) = (&list.crl.crl, &in_force.crl);
+        if new.is_numbered_below(old) {
+            return Finding::Older {
+                in_force: old.number_text(),
+            };
+        }
+        match old.serials.missing_from(&new.serials) {
+            0 if new.age(old).is_gt() => Finding::Newer,
+            0 => Finding::InForce,
+            count => Finding::Lacking {
+                count,
+                of: old.serials.len(),
+                in_force: old.number_text(),
+            },
+        }
+    }
+
+    /// The same with these lists in force, as the next generation. Whatever is built on it keeps them while they are the
+    /// newest.
+    #[must_use]
+    pub fn with_lists(&self, lists: &[FetchedCrl]) -> Self {
+        let mut next = self.next();
+        let known = lists
+            .iter()
+            .filter(|list| self.bundle.issuers.contains_key(&list.issuer));
+        for list in known {
+            next.index.insert(list.issuer, Arc::clone(&list.crl));
+        }
+        next.settle();
+        next
+    }
+
+    /// The same with other rules for what no longer counts; those of lists that are not there are without effect.
+    #[must_use]
+    pub fn setting_aside(&self, rules: Vec<SetAside>) -> Self {
+        let mut next = self.next();
+        next.set_aside = rules.into();
+        next
+    }
+
+    /// What no longer counts.
+    pub fn set_aside(&self) -> &[SetAside] {
+        &self.set_aside
+    }
+
+    /// The rule by which `list` takes the place of the one in force, where its number alone would not let it; with it
+    /// go the others that still matter.
+    #[must_use]
+    pub fn rules_accepting(&self, list: &FetchedCrl) -> Vec<SetAside> {
+        let others = self.set_aside.iter().filter(|rule| {
+            rule.issuer != list.issuer && self.bundle.issuers.contains_key(&rule.issuer)
+        });
+        let in_force = self.index.get(&list.issuer);
+        let rule = in_force.map(|in_force| SetAside {
+            issuer: list.issuer,
+            accepted: list.crl.fingerprint,
+            number: list.crl.crl.number.clone(),
+            made: in_force.crl.this_update,
+        });
+        others.cloned().chain(rule).collect()
+    }
+
+    /// Digests of names and keys of the bundle's CAs, with the names (RFC 2253), in a steady order.
+    pub fn issuers(&self) -> Vec<(Fingerprint, &str)> {
+        let issuers = self.bundle.issuers.values();
+        let mut issuers: Vec<_> = issuers
+            .map(|issuer| (issuer.id, issuer.text.as_str()))
+            .collect();
+        issuers.sort_unstable();
+        issuers
+    }
+}
+
+impl FetchedCrl {
+    /// Its issuer's name (RFC 2253).
+    #[must_use]
+    pub fn issuer(&self) -> &str {
+        &self.name
+    }
+
+    /// Digest of its issuer's name and key.
+    #[must_use]
+    pub fn key(&self) -> Fingerprint {
+        self.issuer
+    }
+
+    /// Digest of the list.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.crl.fingerprint
+    }
+
+    /// CRL number, as people write it.
+    #[must_use]
+    pub fn number(&self) -> String {
+        self.crl.crl.number_text()
+    }
+
+    /// How many certificates it revokes.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.crl.crl.serials.len()
+    }
+
+    /// Its bytes, to be kept.
+    #[must_use]
+    pub fn der(&self) -> Arc<[u8]> {
+        Arc::clone(&self.der)
+    }
+}
+
+impl SetAside {
+    /// Whether a list of this issuer is one of those that no longer count.
+    pub(crate) fn covers(&self, issuer: Fingerprint, list: &IndexedCrl) -> bool {
+        self.issuer == issuer
+            && self.accepted != list.fingerprint
+            && !list.crl.is_numbered_below_number(&self.number)
+            && list.crl.this_update.as_secs() <= self.made.as_secs()
+    }
+}
+
+impl fmt::Display for SetAside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ", self.issuer, self.accepted)?;
+        self.number
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        write!(f, " {}", self.made.as_secs())
+    }
+}
+
+impl FromStr for SetAside {
+    type Err = NotSetAside;
+
+    fn from_str(text: &str) -> Result<Self, NotSetAside> {
+        let words: Vec<_> = text.split(' ').collect();
+        let [issuer, accepted, number, made] = words[..] else {
+            return Err(NotSetAside);
+        };
+        let seconds = made.parse().map_err(|_| NotSetAside)?;
+        Ok(Self {
+            issuer: fingerprint(issuer)?,
+            accepted: fingerprint(accepted)?,
+            number: bytes(number)?.into(),
+            made: UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)),
+        })
+    }
+}
+
+fn fingerprint(hex: &str) -> Result<Fingerprint, NotSetAside> {
+    let bytes = bytes(hex)?.try_into().map_err(|_| NotSetAside)?;
+    Ok(Fingerprint::from_bytes(bytes))
+}
+
+fn bytes(hex: &str) -> Result<Vec<u8>, NotSetAside> {
+    let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
+    match digits {
+        Some(digits) if digits.len() % 2 == 0 => Ok(digits
+            .chunks_exact(2)
+            .map(|pair| (pair[0] << 4 | pair[1]) as u8)
+            .collect()),
+        _ => Err(NotSetAside),
+    }
+}
+
+impl Crl {
+    fn is_numbered_below(&self, other: &Self) -> bool {
+        self.is_numbered_below_number(&other.number)
+    }
+
+    fn is_numbered_below_number(&self, number: &[u8]) -> bool {
+        (self.number.len(), &*self.number) < (number.len(), number)
+    }
+}

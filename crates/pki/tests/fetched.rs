@@ -1,0 +1,254 @@
+//! Lists that were fetched: what may come into force of them, and how long it stays.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use identity::Reason;
+use pki::{Examined, FetchedCrl, Finding, Named, PkiProblem, SetAside, TrustSettings, TrustStore};
+use rustls_pki_types::CertificateRevocationListDer;
+use support::*;
+
+fn text(crls: &[CertificateRevocationListDer<'_>]) -> Named<Vec<u8>> {
+    let text: String = crls.iter().map(|der| pem("X509 CRL", der)).collect();
+    Named::new("fetched from ca:8140", text.into_bytes())
+}
+
+fn examined(store: &TrustStore, crls: &[CertificateRevocationListDer<'_>]) -> Examined {
+    store.examine(text(crls)).unwrap()
+}
+
+fn the_one(mut examined: Examined) -> (FetchedCrl, Finding) {
+    assert_eq!(
+        (examined.lists.len(), &examined.useless),
+        (1, &Vec::new()),
+        "{examined:?}"
+    );
+    examined.lists.remove(0)
+}
+
+/// A store whose CA's list has number 7 and names 5 and 6, and its list.
+fn store_of(puppet: &Puppet) -> TrustStore {
+    store(&puppet.bundle(), &puppet.crls(7, &[5, 6])).unwrap()
+}
+
+fn again(store: &TrustStore, puppet: &Puppet, number: u64, serials: &[u64]) -> TrustStore {
+    let settings = TrustSettings::default();
+    store_with(
+        &puppet.bundle(),
+        &puppet.crls(number, serials),
+        &settings,
+        Some(store),
+    )
+    .unwrap()
+}
+
+#[test]
+fn a_list_is_taken_if_it_takes_nothing_back() {
+    let puppet = Puppet::new();
+    let store = store_of(&puppet);
+    let in_force = || "7".to_owned();
+    let lacking = |count| Finding::Lacking {
+        count,
+        of: 2,
+        in_force: in_force(),
+    };
+    let older = || Finding::Older {
+        in_force: in_force(),
+    };
+    for (number, serials, expected) in [
+        (8, &[5, 6][..], Finding::Newer),
+        (8, &[4, 5, 6, 0x7fff_ffff], Finding::Newer),
+        (7, &[5, 6], Finding::InForce),
+        (7, &[5, 6, 7], Finding::Newer),
+        (7, &[5], lacking(1)),
+        (8, &[], lacking(2)),
+        (300, &[6, 7, 8], lacking(1)),
+        (6, &[5, 6, 7], older()),
+        (0, &[], older()),
+    ] {
+        let (list, finding) = the_one(examined(&store, &[puppet.ca.crl(number, serials)]));
+        assert_eq!(finding, expected, "number {number}, {serials:?}");
+        assert_eq!(list.number(), number.to_string());
+        assert_eq!(list.entries(), serials.len());
+        assert_eq!(list.issuer(), "CN=Puppet CA: test");
+    }
+    // Of a CA without a list any is newer.
+    let without = TrustStore::build(
+        &material(&puppet.bundle(), &[puppet.root.crl(1, &[])]),
+        &TrustSettings::default(),
+        &identity::Settings::default(),
+        None,
+    )
+    .unwrap();
+    let (_, finding) = the_one(examined(&without, &[puppet.ca.crl(1, &[])]));
+    assert_eq!(finding, Finding::Newer);
+}
+
+#[test]
+fn of_several_lists_of_one_issuer_the_newest_is_compared_and_other_issuers_are_apart() {
+    let puppet = Puppet::new();
+    let store = store_of(&puppet);
+    let lists = [
+        puppet.ca.crl(8, &[5, 6]),
+        puppet.ca.crl(9, &[5, 6, 7]),
+        puppet.ca.crl(6, &[5, 6]),
+        puppet.root.crl(2, &[2]),
+    ];
+    let examined = examined(&store, &lists);
+    let found: Vec<_> = examined
+        .lists
+        .iter()
+        .map(|(list, finding)| (list.issuer(), list.number(), finding))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("CN=Puppet CA: test", "9".to_owned(), &Finding::Newer),
+            ("CN=Puppet Root CA: test", "2".to_owned(), &Finding::Newer),
+        ]
+    );
+}
+
+#[test]
+fn a_list_that_no_key_of_the_bundle_signed_is_of_no_use_and_spoils_no_other() {
+    let puppet = Puppet::new();
+    let store = store_of(&puppet);
+    let namesake = Puppet::new();
+    let forged = namesake.ca.crl(9, &[]);
+    let examined = examined(&store, &[forged, puppet.root.crl(2, &[])]);
+    assert_eq!(examined.lists.len(), 1, "{examined:?}");
+    let told = examined.useless.concat();
+    for word in ["fetched from ca:8140", "block 1", "CN=Puppet CA: test"] {
+        assert!(told.contains(word), "{told}");
+    }
+    // One bit of the signature, one of the contents.
+    let good = puppet.ca.crl(9, &[5, 6]).to_vec();
+    for place in [good.len() - 5, good.len() / 2] {
+        let mut bad = good.clone();
+        bad[place] ^= 1;
+        let outcome = store.examine_kept(Named::new("kept", bad));
+        let nothing = outcome.map_or(true, |examined| examined.lists.is_empty());
+        assert!(nothing, "byte {place}");
+    }
+}
+
+#[test]
+fn what_is_no_list_or_half_a_list_is_refused_whole() {
+    let puppet = Puppet::new();
+    let store = store_of(&puppet);
+    let whole = text(&puppet.crls(9, &[5, 6]));
+    let end = whole.value.len();
+    let half = Named::new("half", whole.value[..end - 40].to_vec());
+    assert!(matches!(
+        store.examine(half).unwrap_err(),
+        PkiProblem::NotPem { .. }
+    ));
+    for no_list in ["", "<html>504</html>", "Not Found"] {
+        let refused = store
+            .examine(Named::new("x", no_list.as_bytes().to_vec()))
+            .unwrap_err();
+        assert!(matches!(refused, PkiProblem::Empty { .. }), "{refused}");
+    }
+    let der = puppet.ca.crl(9, &[5, 6]);
+    for length in [0, 1, 10, der.len() - 1] {
+        let kept = Named::new("kept", der[..length].to_vec());
+        assert!(store.examine_kept(kept).is_err(), "{length}");
+    }
+}
+
+#[test]
+fn what_is_put_in_force_judges_and_outlasts_older_files_and_no_newer_one() {
+    let puppet = Puppet::new();
+    let (revoked, later) = (puppet.ca.agent("web01", 9), puppet.ca.agent("web02", 10));
+    let files = puppet.crls(7, &[5, 6]);
+    let first = store(&puppet.bundle(), &files).unwrap();
+    assert_eq!(verdict(&first, &revoked), None);
+    let (list, _) = the_one(examined(&first, &[puppet.ca.crl(8, &[5, 6, 9])]));
+    let second = first.with_lists(std::slice::from_ref(&list));
+    assert_eq!(second.generation(), 2);
+    assert_eq!(verdict(&second, &revoked), Some(Reason::Revoked));
+    let source = &second.status(now()).crls[0].source;
+    assert_eq!(source, "\"fetched from ca:8140\" block 1");
+    // The same files again, older ones, others: the newest stays, and nothing has to be said about it.
+    let settings = TrustSettings::default();
+    let mut third = store_with(&puppet.bundle(), &files, &settings, Some(&second)).unwrap();
+    assert_eq!(third.generation(), 2);
+    for number in [6, 1] {
+        third = again(&third, &puppet, number, &[]);
+        assert_eq!(verdict(&third, &revoked), Some(Reason::Revoked));
+        assert_eq!(third.warnings(), [""; 0], "{number}");
+    }
+    // A file has caught up and goes ahead.
+    let fourth = again(&third, &puppet, 9, &[5, 6, 9, 10]);
+    assert_eq!(verdict(&fourth, &later), Some(Reason::Revoked));
+    assert_eq!(
+        the_one(examined(&fourth, &[puppet.ca.crl(8, &[5, 6, 9])])).1,
+        Finding::Older {
+            in_force: "9".to_owned()
+        }
+    );
+    // A bundle without that CA has no use for its list.
+    let other = Puppet::new();
+    let fifth = store_with(
+        &other.bundle(),
+        &other.crls(1, &[]),
+        &settings,
+        Some(&third),
+    )
+    .unwrap();
+    assert_eq!(fifth.status(now()).crls.len(), 2);
+    assert!(fifth.status(now()).crls.iter().all(|crl| crl.number == "1"));
+}
+
+#[test]
+fn a_missing_list_that_is_fetched_ends_the_warning_about_it() {
+    let puppet = Puppet::new();
+    let store = store(&puppet.bundle(), &[puppet.root.crl(1, &[])]).unwrap();
+    assert!(store.warnings().concat().contains("no CRL of CA"));
+    let (list, _) = the_one(examined(&store, &[puppet.ca.crl(1, &[])]));
+    let store = store.with_lists(&[list]);
+    assert_eq!(store.warnings(), [""; 0]);
+    assert_eq!(verdict(&store, &puppet.ca.agent("web01", 9)), None);
+}
+
+#[test]
+fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copies_in_files() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let store = store_of(&puppet);
+    let (list, finding) = the_one(examined(&store, &[puppet.ca.crl(2, &[6])]));
+    assert!(matches!(finding, Finding::Older { .. }));
+    let rules = store.rules_accepting(&list);
+    let accepted = store
+        .setting_aside(rules.clone())
+        .with_lists(std::slice::from_ref(&list));
+    assert_eq!(verdict(&accepted, &agent), None);
+    // The file still holds the other one, now and after a restart.
+    let reloaded = again(&accepted, &puppet, 7, &[5, 6]);
+    assert_eq!(verdict(&reloaded, &agent), None);
+    assert_eq!(reloaded.warnings(), [""; 0]);
+    let written: Vec<String> = rules.iter().map(ToString::to_string).collect();
+    let read: Vec<SetAside> = written.iter().map(|rule| rule.parse().unwrap()).collect();
+    assert_eq!(read, rules);
+    let restarted = store_of(&puppet).setting_aside(read);
+    let kept = Named::new("kept", list.der().to_vec());
+    let (kept, finding) = the_one(restarted.examine_kept(kept).unwrap());
+    assert_eq!(finding, Finding::Newer);
+    let restarted = restarted.with_lists(&[kept]);
+    assert_eq!(verdict(&restarted, &agent), None);
+    // While the accepted list is not there, the one set aside is better than none.
+    let lost = store_of(&puppet).setting_aside(rules);
+    assert_eq!(verdict(&lost, &agent), Some(Reason::Revoked));
+    // From here on the CA counts on from its low number, and nothing is taken back again.
+    let (next, finding) = the_one(examined(&restarted, &[puppet.ca.crl(3, &[5, 6])]));
+    assert_eq!(finding, Finding::Newer);
+    assert_eq!(
+        verdict(&restarted.with_lists(&[next]), &agent),
+        Some(Reason::Revoked)
+    );
+    let (_, finding) = the_one(examined(&restarted, &[puppet.ca.crl(1, &[6])]));
+    assert!(matches!(finding, Finding::Older { .. }));
+    for text in ["", "a b c d", "00 00 00 1", "x"] {
+        assert!(text.parse::<SetAside>().is_err(), "{text}");
+    }
+}
