@@ -7,6 +7,7 @@ mod admin;
 mod adversary;
 mod advisories;
 mod balancing;
+mod blocks;
 mod certificates;
 mod cli;
 mod configuration;

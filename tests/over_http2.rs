@@ -9,6 +9,7 @@ mod access_log;
 mod adversary;
 mod advisories;
 mod balancing;
+mod blocks;
 mod certificates;
 mod drain;
 mod exchange;

@@ -7,10 +7,12 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::time::timeout;
 
-use crate::{AdministrativeState, Control, MemberStateError, ReloadResult};
+use crate::{
+    AdministrativeState, BlockError, BlockOutcome, Caller, Control, MemberStateError, ReloadResult,
+};
 
 /// Answers one request.
 pub(crate) async fn answer(
@@ -31,6 +33,42 @@ pub(crate) async fn answer(
             json(reload_status(outcome.result), &outcome)
         }
         Endpoint::Member { pool, member } => set_state(control, &pool, &member, request).await,
+        Endpoint::Blocks if request.method() != Method::POST => {
+            json(StatusCode::OK, &control.blocks())
+        }
+        Endpoint::Blocks => {
+            let by = caller(&request);
+            match body(request, BLOCK_WANTED).await {
+                Ok(request) => told(control.block(request, by).await),
+                Err(problem) => problem,
+            }
+        }
+        Endpoint::Lift => {
+            let by = caller(&request);
+            match body(request, BLOCKED_WANTED).await {
+                Ok(blocked) => told(control.unblock(blocked, by).await),
+                Err(problem) => problem,
+            }
+        }
+    }
+}
+
+fn caller(request: &Request<Incoming>) -> Caller {
+    let known = request.extensions().get::<Caller>();
+    known.copied().unwrap_or(Caller { uid: None })
+}
+
+fn told(outcome: Result<BlockOutcome, BlockError>) -> Response<Full<Bytes>> {
+    match outcome {
+        Ok(outcome) => json(StatusCode::OK, &outcome),
+        Err(error) => {
+            let status = match error {
+                BlockError::Senseless(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                BlockError::NotBlocked(_) => StatusCode::NOT_FOUND,
+                BlockError::Stopping => StatusCode::CONFLICT,
+            };
+            problem(status, &error.to_string())
+        }
     }
 }
 
@@ -71,6 +109,8 @@ enum Endpoint {
     Status,
     Metrics,
     Reload,
+    Blocks,
+    Lift,
     Member { pool: String, member: String },
 }
 
@@ -80,6 +120,8 @@ impl Endpoint {
             "/v1/status" => Self::Status,
             "/metrics" => Self::Metrics,
             "/v1/reload" => Self::Reload,
+            "/v1/blocks" => Self::Blocks,
+            "/v1/blocks/lift" => Self::Lift,
             _ => {
                 let (pool, rest) = path.strip_prefix("/v1/pools/")?.split_once('/')?;
                 let member = rest.strip_prefix("members/")?;
@@ -98,14 +140,16 @@ impl Endpoint {
         match self {
             // hyper leaves the body out of answers to HEAD.
             Self::Status | Self::Metrics => method == Method::GET || method == Method::HEAD,
-            Self::Reload | Self::Member { .. } => method == Method::POST,
+            Self::Blocks => [Method::GET, Method::HEAD, Method::POST].contains(method),
+            Self::Reload | Self::Lift | Self::Member { .. } => method == Method::POST,
         }
     }
 
     fn allow(&self) -> &'static str {
         match self {
             Self::Status | Self::Metrics => "GET, HEAD",
-            Self::Reload | Self::Member { .. } => "POST",
+            Self::Blocks => "GET, HEAD, POST",
+            Self::Reload | Self::Lift | Self::Member { .. } => "POST",
         }
     }
 }
@@ -116,21 +160,9 @@ async fn set_state(
     member: &str,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
-    let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
-    let body = match timeout(BODY_TIMEOUT, body).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-            return problem(StatusCode::PAYLOAD_TOO_LARGE, STATE_WANTED);
-        }
-        Ok(Err(_)) => return problem(StatusCode::BAD_REQUEST, STATE_WANTED),
-        Err(_) => return problem(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"),
-    };
-    let state = match serde_json::from_slice::<StateRequest>(&body) {
-        Ok(request) => request.state,
-        Err(error) => {
-            let wanted = format!("{STATE_WANTED}: {error}");
-            return problem(StatusCode::BAD_REQUEST, &wanted);
-        }
+    let StateRequest { state } = match body(request, STATE_WANTED).await {
+        Ok(request) => request,
+        Err(problem) => return problem,
     };
     match control.set_member_state(pool, member, state) {
         Ok(member) => json(StatusCode::OK, &member),
@@ -138,6 +170,27 @@ async fn set_state(
             error @ (MemberStateError::UnknownPool { .. } | MemberStateError::UnknownMember { .. }),
         ) => problem(StatusCode::NOT_FOUND, &error.to_string()),
     }
+}
+
+/// The body of a request as JSON, or the answer that says what was `wanted`.
+async fn body<T: DeserializeOwned>(
+    request: Request<Incoming>,
+    wanted: &str,
+) -> Result<T, Response<Full<Bytes>>> {
+    let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
+    let body = match timeout(BODY_TIMEOUT, body).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, wanted));
+        }
+        Ok(Err(_)) => return Err(problem(StatusCode::BAD_REQUEST, wanted)),
+        Err(_) => {
+            let late = "the body did not come in time";
+            return Err(problem(StatusCode::REQUEST_TIMEOUT, late));
+        }
+    };
+    serde_json::from_slice(&body)
+        .map_err(|error| problem(StatusCode::BAD_REQUEST, &format!("{wanted}: {error}")))
 }
 
 fn wrong_method(endpoint: &Endpoint, method: &Method) -> Response<Full<Bytes>> {
@@ -176,7 +229,7 @@ fn decoded(segment: &str) -> Option<String> {
     Some(text.into_owned())
 }
 
-/// Longest request body: `{"state": "maintenance"}` has 24 bytes.
+/// Longest request body: a block with its reason and the longest name has under 2 KiB.
 const BODY_BYTES_MAX: usize = 4 << 10;
 /// Time allowed for it.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -184,8 +237,11 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const JSON: &str = "application/json";
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const STATE_WANTED: &str = "the body must be {\"state\": \"ready\" | \"drain\" | \"maintenance\"}";
+const BLOCK_WANTED: &str = "the body must be {\"blocked\": {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | \
+     {\"fingerprint\": HEX}, \"why\": TEXT, \"until\": TIME or nothing}";
+const BLOCKED_WANTED: &str = "the body must be {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | {\"fingerprint\": HEX}";
 const NOT_FOUND: &str = "no such endpoint: there are GET /v1/status, GET /metrics, \
-     POST /v1/reload and POST /v1/pools/{pool}/members/{member} (percent-encode / in names)";
+     POST /v1/reload, GET and POST /v1/blocks, POST /v1/blocks/lift and POST /v1/pools/{pool}/members/{member} (percent-encode / in names)";
 
 #[cfg(test)]
 mod tests {
@@ -203,6 +259,8 @@ mod tests {
             ("/v1/status", Some(Endpoint::Status)),
             ("/metrics", Some(Endpoint::Metrics)),
             ("/v1/reload", Some(Endpoint::Reload)),
+            ("/v1/blocks", Some(Endpoint::Blocks)),
+            ("/v1/blocks/lift", Some(Endpoint::Lift)),
             ("/v1/pools/ca/members/ca:8140", member("ca", "ca:8140")),
             (
                 "/v1/pools/a%20b/members/unix:%2Frun%2Fc.sock",

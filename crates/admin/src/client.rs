@@ -12,12 +12,13 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use tokio::{net::UnixStream, time::timeout};
 
 use crate::{
-    AdministrativeState, MemberStatus, ReloadOutcome, Status,
+    AdministrativeState, BlockOutcome, BlockRequest, BlockStatus, Blocked, MemberStatus,
+    ReloadOutcome, Status,
     api::{Problem, StateRequest},
 };
 
@@ -84,6 +85,48 @@ impl Client {
             serde_json::to_vec(&StateRequest { state }).expect("an enum of three words is JSON");
         let answer = self
             .exchange(Method::POST, &path, Some(body), READ_TIMEOUT)
+            .await?;
+        self.expect_ok(&answer)?;
+        self.parse(&answer)
+    }
+
+    /// Whom the operator has blocked, the oldest block first.
+    ///
+    /// # Errors
+    /// Nobody answers, or the answer makes no sense.
+    pub async fn blocks(&self) -> Result<Vec<BlockStatus>, ClientError> {
+        let answer = self
+            .exchange(Method::GET, "/v1/blocks", None, READ_TIMEOUT)
+            .await?;
+        self.expect_ok(&answer)?;
+        self.parse(&answer)
+    }
+
+    /// Blocks somebody.
+    ///
+    /// # Errors
+    /// Nobody answers, or the block makes no sense: the answer says why.
+    pub async fn block(&self, request: &BlockRequest) -> Result<BlockOutcome, ClientError> {
+        self.post("/v1/blocks", request).await
+    }
+
+    /// Lifts a block.
+    ///
+    /// # Errors
+    /// Nobody answers, or there is no such block.
+    pub async fn unblock(&self, blocked: &Blocked) -> Result<BlockOutcome, ClientError> {
+        self.post("/v1/blocks/lift", blocked).await
+    }
+
+    /// Waits as long as for a reload: one that runs comes first.
+    async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(body).map_err(|error| self.broken(&error))?;
+        let answer = self
+            .exchange(Method::POST, path, Some(body), self.reload_timeout)
             .await?;
         self.expect_ok(&answer)?;
         self.parse(&answer)

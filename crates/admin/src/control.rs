@@ -5,7 +5,10 @@ use std::{fmt, pin::Pin};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{AdministrativeState, MemberStatus, Status};
+use crate::{
+    AdministrativeState, BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked,
+    MemberStatus, Status,
+};
 
 /// The running proxy, seen by its operator.
 pub trait Control: Send + Sync + 'static {
@@ -30,6 +33,39 @@ pub trait Control: Send + Sync + 'static {
         member: &str,
         state: AdministrativeState,
     ) -> Result<MemberStatus, MemberStateError>;
+
+    /// Everybody who is blocked, the oldest block first.
+    fn blocks(&self) -> Vec<BlockStatus>;
+
+    /// Blocks somebody: in force at once for handshakes, requests and tunnels.
+    fn block(
+        &self,
+        request: BlockRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>>;
+
+    /// Lifts a block.
+    fn unblock(
+        &self,
+        blocked: Blocked,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>>;
+}
+
+/// Who asks over the socket, as the kernel knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Account of the calling process; none where the kernel does not say.
+    pub uid: Option<u32>,
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.uid {
+            Some(uid) => write!(f, "uid {uid}"),
+            None => f.write_str("unknown"),
+        }
+    }
 }
 
 /// What came of a reload.

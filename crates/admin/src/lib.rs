@@ -8,18 +8,23 @@
 //! | `GET /v1/status` | [`Status`] |
 //! | `GET /metrics` | OpenMetrics text |
 //! | `POST /v1/reload` | [`ReloadOutcome`]: 200, 409 (stopping) or 422 (refused, with the report) |
+//! | `GET /v1/blocks` | the deny list: [`BlockStatus`] of each |
+//! | `POST /v1/blocks` with [`BlockRequest`] | [`BlockOutcome`] |
+//! | `POST /v1/blocks/lift` with [`Blocked`] | [`BlockOutcome`] |
 //! | `POST /v1/pools/{pool}/members/{member}` with `{"state": "drain"}` | [`MemberStatus`] |
 
 pub mod settings;
 
 mod api;
+mod blocks;
 mod client;
 mod control;
 mod serve;
 mod status;
 
+pub use blocks::{BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked};
 pub use client::{Client, ClientError};
-pub use control::{Control, MemberStateError, ReloadOutcome, ReloadResult};
+pub use control::{Caller, Control, MemberStateError, ReloadOutcome, ReloadResult};
 pub use serve::serve;
 pub use status::{
     AdministrativeState, CaStatus, CrlStatus, GenerationStatus, Health, LastReload, ListenerStatus,

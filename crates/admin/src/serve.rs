@@ -21,7 +21,7 @@ use tokio::{
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, load_shed, timeout as tower_timeout};
 use tracing::{debug, warn};
 
-use crate::{Control, api};
+use crate::{Caller, Control, api};
 
 /// Serves the control plane on a bound socket until `stop` says true, then lets what runs finish.
 ///
@@ -73,10 +73,16 @@ where
 {
     let answered = Arc::new(Notify::new());
     let noted = answered.clone();
-    let service = service.map_response(move |response| {
-        noted.notify_one();
-        response
-    });
+    let uid = stream.peer_cred().ok().map(|caller| caller.uid());
+    let service = service
+        .map_request(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(Caller { uid });
+            request
+        })
+        .map_response(move |response| {
+            noted.notify_one();
+            response
+        });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)

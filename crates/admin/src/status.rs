@@ -236,6 +236,23 @@ impl Timestamp {
     }
 }
 
+impl Timestamp {
+    /// Reads RFC 3339, or a date alone, which is its first second in UTC.
+    pub fn parse(text: &str) -> Option<Self> {
+        let whole = format!("{text}T00:00:00Z");
+        let instant = OffsetDateTime::parse(text, &Rfc3339)
+            .or_else(|_| OffsetDateTime::parse(&whole, &Rfc3339))
+            .ok()?;
+        Some(Self::from_unix_seconds(instant.unix_timestamp()))
+    }
+
+    /// Seconds since 1970; none where a peer sent something that is no time.
+    pub fn unix_seconds(&self) -> Option<i64> {
+        let instant = OffsetDateTime::parse(&self.0, &Rfc3339).ok()?;
+        Some(instant.unix_timestamp())
+    }
+}
+
 impl From<SystemTime> for Timestamp {
     fn from(instant: SystemTime) -> Self {
         let seconds = match instant.duration_since(SystemTime::UNIX_EPOCH) {
@@ -310,6 +327,19 @@ mod tests {
         }
         let late = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_700_000_000_900);
         assert_eq!(Timestamp::from(late).to_string(), "2023-11-14T22:13:20Z");
+    }
+
+    #[test]
+    fn an_instant_is_read_as_a_time_or_a_date() {
+        let read = |text| Timestamp::parse(text).map(|read| read.to_string());
+        let second = Some("2023-11-14T22:13:20Z".to_owned());
+        assert_eq!(read("2023-11-14T22:13:20Z"), second);
+        assert_eq!(read("2023-11-14T23:13:20+01:00"), second);
+        assert_eq!(read("2023-11-14"), Some("2023-11-14T00:00:00Z".to_owned()));
+        for text in ["", "now", "2023-13-01", "14.11.2023"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert_eq!(Timestamp::from_unix_seconds(7).unix_seconds(), Some(7));
     }
 
     #[test]

@@ -436,6 +436,92 @@ impl Control for Fake {
             ..self::member()
         })
     }
+
+    fn blocks(&self) -> Vec<BlockStatus> {
+        vec![block("web01")]
+    }
+
+    fn block(
+        &self,
+        request: BlockRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
+        Box::pin(async move {
+            if request.why.is_empty() {
+                return Err(BlockError::Senseless("why is empty".to_owned()));
+            }
+            let block = BlockStatus {
+                blocked: request.blocked,
+                why: request.why,
+                by: by.to_string(),
+                ..block("")
+            };
+            let not_kept = Some("no space left".to_owned());
+            Ok(BlockOutcome { block, not_kept })
+        })
+    }
+
+    fn unblock(
+        &self,
+        blocked: Blocked,
+        _by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
+        let name = blocked.certname.unwrap_or_default();
+        Box::pin(async move { Err(BlockError::NotBlocked(format!("certname {name}"))) })
+    }
+}
+
+fn block(certname: &str) -> BlockStatus {
+    BlockStatus {
+        blocked: Blocked {
+            certname: Some(certname.to_owned()),
+            ..Blocked::default()
+        },
+        why: "stolen".to_owned(),
+        by: "uid 0".to_owned(),
+        since: SystemTime::UNIX_EPOCH.into(),
+        until: Timestamp::parse("2030-01-01"),
+    }
+}
+
+#[tokio::test]
+async fn a_block_says_who_asked_for_it_and_whether_a_restart_would_undo_it() {
+    let admin = Admin::start(Fake::default());
+    let request = BlockRequest {
+        blocked: block("web02").blocked,
+        why: "stolen".to_owned(),
+        until: None,
+    };
+    let told = admin.client().block(&request).await.unwrap();
+    assert_eq!(told.block.blocked, request.blocked);
+    assert!(
+        told.block
+            .by
+            .strip_prefix("uid ")
+            .is_some_and(|uid| uid.parse::<u32>().is_ok())
+    );
+    assert_eq!(told.not_kept.as_deref(), Some("no space left"));
+    assert_eq!(admin.client().blocks().await.unwrap(), [block("web01")]);
+}
+
+#[tokio::test]
+async fn a_block_that_makes_no_sense_is_refused_with_a_sentence() {
+    let admin = Admin::start(Fake::default());
+    let request = BlockRequest {
+        blocked: block("web02").blocked,
+        why: String::new(),
+        until: None,
+    };
+    let refused = admin.client().block(&request).await.unwrap_err();
+    assert!(refused.to_string().contains("why is empty"), "{refused}");
+    let refused = admin.client().unblock(&request.blocked).await.unwrap_err();
+    let wanted = "certname web02 is not blocked";
+    assert!(refused.to_string().contains(wanted), "{refused}");
+    let answer = admin
+        .raw("POST /v1/blocks HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n{\"who\": \"me\"}")
+        .await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert!(answer.contains("the body must be"), "{answer}");
 }
 
 fn status() -> Status {

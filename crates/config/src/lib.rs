@@ -33,6 +33,7 @@ pub use crate::{
     },
     draft::{Draft, Environment, Overrides, Source, trust_key},
     materials::{Blob, Files, Kind, Loaded, Material, Materials, ReadError, Wanted},
+    quantity::duration,
     reference::{defaults, reference},
     report::{Colour, Place, Problem, Report, Severity},
     socket::admin_socket,

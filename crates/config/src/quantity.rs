@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Reads `"60s"`: milliseconds, seconds, minutes, hours or days.
-pub(crate) fn duration(text: &str) -> Option<Duration> {
+/// Reads `"60s"`: milliseconds, seconds, minutes, hours or days. None for anything else.
+pub fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = split(text)?;
     let milliseconds = match unit {
         "ms" => 1,

@@ -2,7 +2,7 @@
 //!
 //! It is asked at the places where a CRL is: full handshakes, resumed ones, and live connections when it has changed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use aws_lc_rs::digest;
@@ -79,11 +79,18 @@ impl DenyList {
     /// Indexes blocks. Of two about the same, the later counts; beyond [`BLOCKS_MAX`](Self::BLOCKS_MAX) the caller has
     /// refused already.
     pub fn new(blocks: impl IntoIterator<Item = Block>) -> Self {
-        let mut list = Self::default();
-        for block in blocks {
-            list.blocks.retain(|known| known.blocked != block.blocked);
-            list.blocks.push(block);
-        }
+        let blocks: Vec<_> = blocks.into_iter().collect();
+        let mut told: HashSet<&Blocked, RandomState> = HashSet::default();
+        let latest = blocks
+            .iter()
+            .rev()
+            .filter(|block| told.insert(&block.blocked));
+        let mut latest: Vec<_> = latest.cloned().collect();
+        latest.reverse();
+        let mut list = Self {
+            blocks: latest,
+            ..Self::default()
+        };
         for (index, block) in list.blocks.iter().enumerate() {
             match &block.blocked {
                 Blocked::Certname(certname) => {

@@ -51,6 +51,12 @@ pub(crate) enum Verb {
     Drain(Member),
     /// Take a member out: no requests, no probes
     Maintenance(Member),
+    /// Keep a certificate out from now on, whatever its CA's list says
+    Block(Block),
+    /// Lift a block
+    Unblock(Unblock),
+    /// Tell who is blocked, since when and why
+    Blocks(Blocks),
     /// Tell the version
     Version,
 }
@@ -128,6 +134,60 @@ pub(crate) struct Socket {
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// The whole answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+}
+
+/// One of a certname, a serial with its issuer, a fingerprint.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct Whom {
+    /// Every certificate of this name, whoever issued it
+    #[arg(value_name = "CERTNAME", conflicts_with_all = ["serial", "issuer", "fingerprint"])]
+    pub(crate) certname: Option<String>,
+    /// The certificate with this serial, in hexadecimal; of a CA: all that it issued
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "issuer",
+        conflicts_with = "fingerprint"
+    )]
+    pub(crate) serial: Option<String>,
+    /// Who issued that certificate, as `proscenium status --json` spells CAs (RFC 2253)
+    #[arg(long, value_name = "DN", requires = "serial")]
+    pub(crate) issuer: Option<String>,
+    /// The certificate with this SHA-256, as `puppetserver ca list` tells it
+    #[arg(long, value_name = "H")]
+    pub(crate) fingerprint: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Block {
+    #[command(flatten)]
+    pub(crate) whom: Whom,
+    /// Why: for the log, and for who looks at the list later
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: String,
+    /// When it ends by itself: 2030-01-31T08:00:00Z, 2030-01-31, or how long, as 12h or 7d
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Unblock {
+    #[command(flatten)]
+    pub(crate) whom: Whom,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Blocks {
+    /// The list as JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

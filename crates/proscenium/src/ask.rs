@@ -70,7 +70,7 @@ fn said(report: &str, last: &str) -> Result<(), Failure> {
 }
 
 /// One question needs one thread.
-fn wait<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, Failure> {
+pub(crate) fn wait<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -78,7 +78,8 @@ fn wait<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, Fa
     Ok(runtime.block_on(answer).map_err(anyhow::Error::from)?)
 }
 
-fn client(arguments: &Arguments, socket: &Socket) -> Result<Client, Failure> {
+/// A client of the running proxy's socket.
+pub(crate) fn client(arguments: &Arguments, socket: &Socket) -> Result<Client, Failure> {
     let path = match &socket.socket {
         Some(path) => path.clone(),
         None => configured_socket(arguments)?,

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod ask;
+mod block;
 mod failure;
 mod log;
 mod output;
@@ -38,6 +39,9 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::Maintenance(member) => {
             ask::set_state(arguments, member, admin::AdministrativeState::Maintenance)
         }
+        Verb::Block(whom) => block::block(arguments, whom),
+        Verb::Unblock(whom) => block::unblock(arguments, whom),
+        Verb::Blocks(blocks) => block::blocks(arguments, blocks),
         Verb::Version => output::say(concat!("proscenium ", env!("CARGO_PKG_VERSION"))),
     }
 }

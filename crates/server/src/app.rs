@@ -15,6 +15,7 @@ use arc_swap::ArcSwap;
 use config::{Output, Report, Watch};
 use listener::{BindError, Listener};
 use proxy::{Generation, Phase, Shared};
+use rustls_pki_types::UnixTime;
 use telemetry::{Events, Sink};
 use tokio::{
     runtime,
@@ -26,6 +27,7 @@ use tokio::{
 
 use crate::{
     Options,
+    blocks::{self, KeptBlocksError},
     control::Operator,
     crew::WorkerThreads,
     files, freshness, outputs,
@@ -58,6 +60,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// The deny list of before.
+    #[error(transparent)]
+    Blocks(#[from] KeptBlocksError),
     /// The access log.
     #[error("{0}")]
     AccessLog(io::Error),
@@ -87,6 +92,8 @@ pub(crate) struct App {
     pub(crate) state_directory: Arc<StateDirectory>,
     /// One reload at a time.
     pub(crate) reloading: tokio::sync::Mutex<()>,
+    /// Told after each change of the deny list: another block may be the next to end.
+    pub(crate) blocks_changed: Notify,
     /// Told after each reload: other materials may be named now.
     pub(crate) reloaded: Notify,
 }
@@ -173,11 +180,19 @@ async fn start(
     let read = files::load(options).map_err(StartError::Config)?;
     let prepared = prepare(read, 1, &lasting, None).map_err(StartError::Config)?;
     let facts = crate::checked::facts(&prepared);
-    let (generation, foundation, report) = prepared.split();
+    let (mut generation, foundation, report) = prepared.split();
     let config = &foundation.config;
     events.redirect(outputs::open_events(&config.events)?, &lasting.metrics);
     tell(&report, &facts);
     let state_directory = Arc::new(StateDirectory::open(&config.state_directory));
+    let deny = blocks::kept(&state_directory, UnixTime::now())?;
+    if !deny.is_empty() {
+        tracing::info!(
+            blocks = deny.blocks().len(),
+            "blocks of before are in force"
+        );
+        generation.trust = Arc::new(generation.trust.with_deny_list(deny));
+    }
 
     let sink = outputs::open(&config.access_log.output)
         .and_then(|output| Sink::start(&config.access_log.settings, output, &lasting.metrics))
@@ -246,6 +261,7 @@ async fn start(
         state: Mutex::new(state),
         state_directory,
         reloading: tokio::sync::Mutex::default(),
+        blocks_changed: Notify::new(),
         reloaded: Notify::new(),
     };
     Ok((Arc::new(app), admin, told))
@@ -302,11 +318,13 @@ async fn serve(app: &Arc<App>, listener: UnixListener, told: Told) {
         }
     });
     let freshness = tokio::spawn(freshness::keep(Arc::clone(app)));
+    let blocks = tokio::spawn(blocks::end_in_time(Arc::clone(app)));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
     freshness.abort();
+    blocks.abort();
     drain(app, &mut terminate, &mut interrupt).await;
     reloads.abort();
     let _ = stop_admin.send(true);

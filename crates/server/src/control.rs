@@ -8,8 +8,9 @@ use std::{
 };
 
 use admin::{
-    AdministrativeState, Control, GenerationStatus, LastReload, ListenerStatus, MaterialsStatus,
-    MemberStateError, MemberStatus, PoolStatus, RefusedMaterials, ReloadOutcome, Status, Timestamp,
+    AdministrativeState, BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, Caller,
+    Control, GenerationStatus, LastReload, ListenerStatus, MaterialsStatus, MemberStateError,
+    MemberStatus, PoolStatus, RefusedMaterials, ReloadOutcome, Status, Timestamp,
 };
 use balancing::{Administrative, Health, settings::Role};
 use proxy::{Phase, PoolRuntime};
@@ -156,6 +157,37 @@ impl Control for Operator {
         tracing::info!(pool, member, %state, "administrative state set");
         Ok(member_status(&self.0, runtime, index))
     }
+
+    fn blocks(&self) -> Vec<BlockStatus> {
+        self.0.blocks()
+    }
+
+    fn block(
+        &self,
+        request: BlockRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
+        outlives(Arc::clone(&self.0).block(request, by))
+    }
+
+    fn unblock(
+        &self,
+        blocked: Blocked,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
+        outlives(Arc::clone(&self.0).unblock(blocked, by))
+    }
+}
+
+fn outlives<T: Send + 'static>(
+    change: impl Future<Output = Result<T, BlockError>> + Send + 'static,
+) -> Pin<Box<dyn Future<Output = Result<T, BlockError>> + Send>> {
+    // A task of its own: a caller that hangs up does not stop it between the trust store and the file.
+    let change = tokio::spawn(change);
+    Box::pin(async move {
+        let broke_off = |_| Err(BlockError::Senseless("the change broke off".to_owned()));
+        change.await.unwrap_or_else(broke_off)
+    })
 }
 
 fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
@@ -272,6 +304,7 @@ fn readings(app: &App) -> Readings {
     let crl_agent_copy_age = state.foundation.agents_copy.map(age);
     drop(state);
     Readings {
+        blocks: app.blocks().len(),
         trust_alarms: status.alarms.len(),
         materials_refused,
         state_unusable: app.state_directory.trouble().is_some(),

@@ -17,7 +17,7 @@ use proxy::{Generation, PoolRuntime};
 use routing::{CanonicalPath, Condition, Decision, Plan, Question, Step};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
-use crate::{Options, checked::prepared};
+use crate::{Options, blocks, checked::prepared, state::StateDirectory};
 
 /// Who asks, in `explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,15 @@ pub struct Explainer(Generation);
 /// # Errors
 /// The report that a start would print.
 pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
-    Ok(Explainer(prepared(options)?.generation))
+    let prepared = prepared(options)?;
+    let mut generation = prepared.generation;
+    let directory = StateDirectory::unopened(&prepared.config.state_directory);
+    // Who may not read it asks all the same: what is said of a certificate leaves blocks out then.
+    match blocks::kept(&directory, UnixTime::now()) {
+        Ok(deny) => generation.trust = Arc::new(generation.trust.with_deny_list(deny)),
+        Err(error) => tracing::warn!(%error, "blocks are left out"),
+    }
+    Ok(Explainer(generation))
 }
 
 impl Explainer {

@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod app;
+mod blocks;
 mod checked;
 mod control;
 mod crew;
@@ -24,6 +25,7 @@ mod state;
 use std::path::PathBuf;
 
 pub use app::{StartError, run};
+pub use blocks::KeptBlocksError;
 pub use checked::{Checked, check, effective};
 pub use explain::{Asked, ExplainAs, Explainer, prepare_for_explain};
 pub use telemetry::{Event, Events, Severity, Told};

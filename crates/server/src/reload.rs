@@ -159,10 +159,6 @@ impl App {
 
     /// Puts another trust store in force, whatever stands in files now. The caller holds `reloading`: a preparation that
     /// runs meanwhile would undo it.
-    #[expect(
-        dead_code,
-        reason = "for lists that do not come from files; the next change calls it"
-    )]
     pub(crate) fn swap_trust(&self, trust: TrustStore) {
         let generation = Arc::new(self.generation().with_trust(Arc::new(trust)));
         self.put_in_force(&generation);
@@ -186,7 +182,7 @@ impl App {
         self.commit(*prepared, input).await
     }
 
-    fn is_serving(&self) -> bool {
+    pub(crate) fn is_serving(&self) -> bool {
         self.shared.signals.borrow().phase == Phase::Serving
     }
 

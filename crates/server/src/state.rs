@@ -55,15 +55,20 @@ pub(crate) enum StateError {
 impl StateDirectory {
     /// The directory at `path`; made if it is not there. That it cannot be used is an alarm, no error.
     pub(crate) fn open(path: &Path) -> Self {
-        let directory = Self {
-            path: path.to_owned(),
-            trouble: Mutex::default(),
-            writing: Mutex::default(),
-        };
+        let directory = Self::unopened(path);
         // A file written now shows what a permission bit does not: a full disk, a read-only mount.
         let outcome = directory.prepare().and_then(|()| directory.probe());
         directory.note(&outcome);
         directory
+    }
+
+    /// The directory at `path` for who only reads: nothing is made or tried.
+    pub(crate) fn unopened(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            trouble: Mutex::default(),
+            writing: Mutex::default(),
+        }
     }
 
     /// Where it is.

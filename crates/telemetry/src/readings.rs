@@ -24,6 +24,8 @@ pub struct Readings {
     pub crl_agent_copy_age: Option<Duration>,
     /// What is wrong with CAs and CRLs and stops nothing.
     pub trust_alarms: usize,
+    /// Blocks of the operator in force.
+    pub blocks: usize,
     /// Whether materials on disk are not taken, since they are not right.
     pub materials_refused: bool,
     /// Whether what is learned or told now does not outlast a restart.
@@ -172,6 +174,10 @@ impl Readings {
         alarms.set(i64::try_from(self.trust_alarms).unwrap_or(i64::MAX));
         let help = "Alarms about CAs and CRLs; the status lists them";
         registry.register("trust_alarms", help, alarms);
+        let blocks = Gauge::<i64>::default();
+        blocks.set(i64::try_from(self.blocks).unwrap_or(i64::MAX));
+        let help = "Blocks of the operator in force; proscenium blocks lists them";
+        registry.register("blocks", help, blocks);
         let refused = Gauge::<i64>::default();
         refused.set(i64::from(self.materials_refused));
         let help = "Whether materials on disk are refused (1) and the ones before stay in force, or not (0)";

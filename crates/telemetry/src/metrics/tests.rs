@@ -138,6 +138,7 @@ fn readings_are_told_as_gauges() {
         }],
         crl_agent_copy_age: Some(Duration::from_millis(1_500)),
         trust_alarms: 3,
+        blocks: 2,
         materials_refused: true,
         state_unusable: true,
     };
@@ -148,6 +149,7 @@ fn readings_are_told_as_gauges() {
         &[
             r#"proscenium_handshakes_in_flight{listener="agents"} 2.0"#,
             "proscenium_trust_alarms 3",
+            "proscenium_blocks 2",
             "proscenium_materials_refused 1",
             "proscenium_state_unusable 1",
             r#"proscenium_member_up{pool="compilers",member="c1:8140"} 1.0"#,

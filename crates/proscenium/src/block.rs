@@ -1,0 +1,110 @@
+//! The verbs `block`, `unblock` and `blocks`: certificates that are kept out whatever their CA's list says.
+
+use std::time::SystemTime;
+
+use admin::{BlockOutcome, BlockRequest, BlockStatus, Blocked, Timestamp};
+use anyhow::Context;
+
+use crate::{
+    arguments::{Arguments, Block, Blocks, Unblock, Whom},
+    ask::{client, wait},
+    failure::Failure,
+    output,
+};
+
+/// Blocks somebody.
+pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure> {
+    let request = BlockRequest {
+        blocked: blocked(&block.whom),
+        why: block.why.clone(),
+        until: block.until.as_deref().map(until).transpose()?,
+    };
+    let client = client(arguments, &block.socket)?;
+    let outcome = wait(client.block(&request))?;
+    told("blocked", &outcome)
+}
+
+/// Lifts a block.
+pub(crate) fn unblock(arguments: &Arguments, unblock: &Unblock) -> Result<(), Failure> {
+    let client = client(arguments, &unblock.socket)?;
+    let outcome = wait(client.unblock(&blocked(&unblock.whom)))?;
+    told("unblocked", &outcome)
+}
+
+/// Lists everybody who is blocked.
+pub(crate) fn blocks(arguments: &Arguments, blocks: &Blocks) -> Result<(), Failure> {
+    let client = client(arguments, &blocks.socket)?;
+    let told = wait(client.blocks())?;
+    if blocks.json {
+        let text = serde_json::to_string_pretty(&told).context("a list of blocks is JSON")?;
+        return output::say(&text);
+    }
+    if told.is_empty() {
+        return output::say("nobody is blocked");
+    }
+    told.iter().try_for_each(|block| output::say(&line(block)))
+}
+
+fn told(what: &str, outcome: &BlockOutcome) -> Result<(), Failure> {
+    output::say(&format!("{what}: {}", line(&outcome.block)))?;
+    if let Some(why) = &outcome.not_kept {
+        output::complain(&format!(
+            "it is in force, but a restart would undo it, since it could not be written: {why}"
+        ));
+    }
+    Ok(())
+}
+
+fn line(block: &BlockStatus) -> String {
+    let until = match &block.until {
+        Some(until) => format!("until {until}"),
+        None => "until it is lifted".to_owned(),
+    };
+    format!(
+        "{}, since {} by {}, {until}: {}",
+        whom(&block.blocked),
+        block.since,
+        block.by,
+        block.why
+    )
+}
+
+fn whom(blocked: &Blocked) -> String {
+    match blocked {
+        Blocked {
+            certname: Some(name),
+            ..
+        } => format!("certname {name}"),
+        Blocked {
+            fingerprint: Some(fingerprint),
+            ..
+        } => format!("fingerprint {fingerprint}"),
+        Blocked { serial, issuer, .. } => format!(
+            "serial {} of {}",
+            serial.as_deref().unwrap_or("-"),
+            issuer.as_deref().unwrap_or("-")
+        ),
+    }
+}
+
+fn blocked(whom: &Whom) -> Blocked {
+    Blocked {
+        certname: whom.certname.clone(),
+        serial: whom.serial.clone(),
+        issuer: whom.issuer.clone(),
+        fingerprint: whom.fingerprint.clone(),
+    }
+}
+
+/// A time, a date, or how long from now.
+fn until(text: &str) -> Result<Timestamp, Failure> {
+    if let Some(instant) = Timestamp::parse(text) {
+        return Ok(instant);
+    }
+    let end = config::duration(text).and_then(|length| SystemTime::now().checked_add(length));
+    end.map(Timestamp::from).ok_or_else(|| {
+        Failure::Usage(format!(
+            "--until \"{text}\" is no time: write 2030-01-31T08:00:00Z, 2030-01-31, or how long, as 12h or 7d"
+        ))
+    })
+}

@@ -1,0 +1,329 @@
+//! Whom the operator blocks: from the admin socket into the trust store in force, and kept for the next start.
+
+use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
+
+use admin::{BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, Caller, Timestamp};
+use identity::Certname;
+use pki::{Block, DenyList, SerialNumber};
+use rustls_pki_types::UnixTime;
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use crate::{app::App, state::StateDirectory};
+
+/// Name of the deny list in the state directory.
+const FILE: &str = "blocks.json";
+/// Most bytes of it: the longest list with room to spare.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes of a reason.
+const WHY_BYTES_MAX: usize = 500;
+/// How often the clock is asked whether a block has ended: it may be set.
+const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+/// What is kept.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    version: u32,
+    blocks: Vec<BlockStatus>,
+}
+
+/// Why the deny list that was kept cannot be had. Starting without it would let in whom it blocks.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the deny list {} cannot be used: {why}; put it back, or remove it to start with nobody blocked",
+    path.display()
+)]
+pub struct KeptBlocksError {
+    path: PathBuf,
+    why: String,
+}
+
+/// The deny list that was kept; an empty one if none was.
+///
+/// # Errors
+/// It is there and cannot be read, or makes no sense.
+pub(crate) fn kept(directory: &StateDirectory, now: UnixTime) -> Result<DenyList, KeptBlocksError> {
+    let path = directory.path().join(FILE);
+    let failed = |why: String| KeptBlocksError {
+        path: path.clone(),
+        why,
+    };
+    let is_absent = || {
+        let found = fs::symlink_metadata(&path).map_err(|error| error.kind());
+        matches!(
+            found,
+            Err(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        )
+    };
+    let bytes = match directory.read(FILE, FILE_BYTES_MAX) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Ok(DenyList::default()),
+        // What is wrong is the directory, which has an alarm of its own.
+        Err(_) if is_absent() => return Ok(DenyList::default()),
+        Err(error) => return Err(failed(error.to_string())),
+    };
+    let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
+    if kept.version != 1 || kept.blocks.len() > DenyList::BLOCKS_MAX {
+        return Err(failed("it was not written by this version".to_owned()));
+    }
+    let blocks: Result<Vec<_>, _> = kept.blocks.iter().map(block_of).collect();
+    let blocks = blocks.map_err(|error| failed(error.to_string()))?;
+    Ok(DenyList::new(
+        blocks.into_iter().filter(|block| block.is_in_force(now)),
+    ))
+}
+
+impl App {
+    /// Everybody who is blocked, the oldest block first.
+    pub(crate) fn blocks(&self) -> Vec<BlockStatus> {
+        let now = UnixTime::now();
+        let generation = self.generation();
+        let blocks = generation.trust.deny_list().blocks().iter();
+        blocks
+            .filter(|block| block.is_in_force(now))
+            .map(status_of)
+            .collect()
+    }
+
+    /// Blocks somebody: in force first, then kept.
+    pub(crate) async fn block(
+        self: Arc<Self>,
+        request: BlockRequest,
+        by: Caller,
+    ) -> Result<BlockOutcome, BlockError> {
+        let now = UnixTime::now();
+        let block = asked(request, by, now)?;
+        let _one_at_a_time = self.one_change().await?;
+        self.check_issuer(&block.blocked)?;
+        let mut blocks = self.in_force(now);
+        blocks.retain(|known| known.blocked != block.blocked);
+        if blocks.len() == DenyList::BLOCKS_MAX {
+            let full = format!("{} are blocked already, which is the most", blocks.len());
+            return Err(BlockError::Senseless(full));
+        }
+        blocks.push(block.clone());
+        let not_kept = self.deny(blocks).await;
+        let status = status_of(&block);
+        let until = status.until.as_ref().map(ToString::to_string);
+        tracing::warn!(blocked = %block.blocked, %by, why = block.why, until, not_kept, "blocked");
+        Ok(BlockOutcome {
+            block: status,
+            not_kept,
+        })
+    }
+
+    /// Lifts a block.
+    pub(crate) async fn unblock(
+        self: Arc<Self>,
+        blocked: Blocked,
+        by: Caller,
+    ) -> Result<BlockOutcome, BlockError> {
+        let wanted = blocked_of(&blocked)?;
+        let _one_at_a_time = self.one_change().await?;
+        let mut blocks = self.in_force(UnixTime::now());
+        let place = blocks.iter().position(|block| block.blocked == wanted);
+        let place = place.ok_or_else(|| BlockError::NotBlocked(wanted.to_string()))?;
+        let lifted = blocks.remove(place);
+        let not_kept = self.deny(blocks).await;
+        tracing::warn!(blocked = %lifted.blocked, %by, why = lifted.why, not_kept, "unblocked");
+        Ok(BlockOutcome {
+            block: status_of(&lifted),
+            not_kept,
+        })
+    }
+
+    /// A place in the line of reloads: a preparation under way would undo the change.
+    async fn one_change(&self) -> Result<tokio::sync::MutexGuard<'_, ()>, BlockError> {
+        let place = self.reloading.lock().await;
+        match self.is_serving() {
+            true => Ok(place),
+            false => Err(BlockError::Stopping),
+        }
+    }
+
+    /// A name that no CA here has would block nobody, and nobody would notice.
+    fn check_issuer(&self, blocked: &pki::Blocked) -> Result<(), BlockError> {
+        let pki::Blocked::Serial { issuer, .. } = blocked else {
+            return Ok(());
+        };
+        let trust = &self.generation().trust;
+        if trust.knows_issuer(issuer) {
+            return Ok(());
+        }
+        let known = trust.status(UnixTime::now()).cas.into_iter();
+        let known: Vec<_> = known.map(|ca| ca.subject).collect();
+        Err(BlockError::Senseless(format!(
+            "\"{issuer}\" is no CA of the bundle; there are: {}",
+            known.join("; ")
+        )))
+    }
+
+    fn in_force(&self, now: UnixTime) -> Vec<Block> {
+        let generation = self.generation();
+        let blocks = generation.trust.deny_list().blocks().iter();
+        blocks
+            .filter(|block| block.is_in_force(now))
+            .cloned()
+            .collect()
+    }
+
+    /// Puts a list in force, then keeps it; why it is not kept, if so. The caller holds `reloading`.
+    async fn deny(self: &Arc<Self>, blocks: Vec<Block>) -> Option<String> {
+        let list = DenyList::new(blocks);
+        let kept = Kept {
+            version: 1,
+            blocks: list.blocks().iter().map(status_of).collect(),
+        };
+        self.swap_trust(self.generation().trust.with_deny_list(list));
+        self.blocks_changed.notify_one();
+        let directory = Arc::clone(&self.state_directory);
+        let written = tokio::task::spawn_blocking(move || {
+            let text = serde_json::to_vec_pretty(&kept).map_err(|error| error.to_string())?;
+            let written = directory.write(FILE, &text);
+            written.map_err(|error| error.to_string())
+        });
+        written
+            .await
+            .unwrap_or_else(|error| Err(error.to_string()))
+            .err()
+    }
+}
+
+/// Ends blocks when their time is over, until it is dropped: connections are judged anew then.
+pub(crate) async fn end_in_time(app: Arc<App>) {
+    loop {
+        let now = UnixTime::now();
+        let next = app.generation().trust.deny_list().next_end(now);
+        let wait = next.map_or(LOOK_INTERVAL_MAX, |end| {
+            // Its last second is the operator's.
+            Duration::from_secs(end.as_secs() - now.as_secs() + 1).min(LOOK_INTERVAL_MAX)
+        });
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = app.blocks_changed.notified() => {}
+        }
+        app.end_blocks().await;
+    }
+}
+
+impl App {
+    async fn end_blocks(self: &Arc<Self>) {
+        let Ok(_one_at_a_time) = self.one_change().await else {
+            return;
+        };
+        let now = UnixTime::now();
+        let generation = self.generation();
+        let blocks = generation.trust.deny_list().blocks().iter();
+        let (stays, ended): (Vec<_>, Vec<_>) =
+            blocks.cloned().partition(|block| block.is_in_force(now));
+        if ended.is_empty() {
+            return;
+        }
+        for block in &ended {
+            tracing::warn!(blocked = %block.blocked, why = block.why, "the block has ended");
+        }
+        self.deny(stays).await;
+    }
+}
+
+/// What is asked for, as the trust store wants it.
+fn asked(request: BlockRequest, by: Caller, now: UnixTime) -> Result<Block, BlockError> {
+    let why = request.why.trim();
+    if why.is_empty() || why.len() > WHY_BYTES_MAX || why.chars().any(char::is_control) {
+        return Err(BlockError::Senseless(format!(
+            "say why in one line of 1 to {WHY_BYTES_MAX} bytes"
+        )));
+    }
+    let until = request.until.as_ref().map(instant).transpose()?;
+    if let (Some(end), Some(text)) = (until, &request.until)
+        && end <= now
+    {
+        return Err(BlockError::Senseless(format!("{text} is past")));
+    }
+    Ok(Block {
+        blocked: blocked_of(&request.blocked)?,
+        why: why.to_owned(),
+        by: by.to_string(),
+        since: now,
+        until,
+    })
+}
+
+fn block_of(status: &BlockStatus) -> Result<Block, BlockError> {
+    Ok(Block {
+        blocked: blocked_of(&status.blocked)?,
+        why: status.why.clone(),
+        by: status.by.clone(),
+        since: instant(&status.since)?,
+        until: status.until.as_ref().map(instant).transpose()?,
+    })
+}
+
+fn blocked_of(blocked: &Blocked) -> Result<pki::Blocked, BlockError> {
+    let senseless = |error: String| BlockError::Senseless(error);
+    match blocked {
+        Blocked {
+            certname: Some(name),
+            serial: None,
+            issuer: None,
+            fingerprint: None,
+        } => Certname::parse(&name.to_ascii_lowercase()) // As names are compared.
+            .map(pki::Blocked::Certname)
+            .map_err(|error| senseless(format!("\"{name}\" is no certname: {error}"))),
+        Blocked {
+            certname: None,
+            serial: Some(serial),
+            issuer: Some(issuer),
+            fingerprint: None,
+        } => Ok(pki::Blocked::Serial {
+            issuer: issuer.clone(),
+            serial: SerialNumber::parse(serial).map_err(|error| senseless(error.to_string()))?,
+        }),
+        Blocked {
+            certname: None,
+            serial: None,
+            issuer: None,
+            fingerprint: Some(fingerprint),
+        } => pki::Blocked::fingerprint(fingerprint).map_err(|error| senseless(error.to_string())),
+        _ => Err(senseless(
+            "name one of a certname, a fingerprint, or a serial with its issuer".to_owned(),
+        )),
+    }
+}
+
+fn status_of(block: &Block) -> BlockStatus {
+    let blocked = match &block.blocked {
+        pki::Blocked::Certname(name) => Blocked {
+            certname: Some(name.to_string()),
+            ..Blocked::default()
+        },
+        pki::Blocked::Serial { issuer, serial } => Blocked {
+            serial: Some(serial.to_string()),
+            issuer: Some(issuer.clone()),
+            ..Blocked::default()
+        },
+        pki::Blocked::Fingerprint(bytes) => Blocked {
+            fingerprint: Some(bytes.iter().map(|byte| format!("{byte:02X}")).collect()),
+            ..Blocked::default()
+        },
+    };
+    BlockStatus {
+        blocked,
+        why: block.why.clone(),
+        by: block.by.clone(),
+        since: stamp(block.since),
+        until: block.until.map(stamp),
+    }
+}
+
+fn instant(stamp: &Timestamp) -> Result<UnixTime, BlockError> {
+    let seconds = stamp.unix_seconds().and_then(|s| u64::try_from(s).ok());
+    let seconds =
+        seconds.ok_or_else(|| BlockError::Senseless(format!("\"{stamp}\" is no time")))?;
+    Ok(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+}
+
+fn stamp(time: UnixTime) -> Timestamp {
+    Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
+}

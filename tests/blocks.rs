@@ -1,0 +1,344 @@
+//! The deny list: whoever the operator blocks is out at once, on every path that a revocation takes, and stays out.
+
+use std::{fs, time::Duration};
+
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use tempfile::TempDir;
+use testkit::{Credential, Outcome, Proxy, Reply, wait_until};
+
+use crate::support::{BINARY, Estate, LIMIT, assert_refused, http1_alone};
+
+const WEB01: &str = "/puppet/v3/catalog/web01?environment=production";
+const WEB02: &str = "/puppet/v3/catalog/web02?environment=production";
+
+#[test]
+fn a_blocked_agent_is_out_on_new_resumed_and_live_connections_and_in_again_once_it_is_lifted() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("idle_timeout = \"10m\""))
+        .start();
+    let (bad, good) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
+    let (client, other) = (estate.client(&bad), estate.client(&good));
+    let mut idle = client.connect().expect("connects");
+    let mut innocent = other.connect().expect("connects");
+    assert_eq!(idle.get(WEB01).status, 200);
+    assert_eq!(innocent.get(WEB02).status, 200);
+    // Busy while it is blocked, so that its next request is the one that hears of it.
+    estate.compilers.iter().for_each(testkit::StandIn::hold);
+    estate.forget();
+    let mut live = client.connect().expect("connects");
+    live.send("GET", WEB01, &[], b"").expect("is taken");
+    let asked = wait_until(LIMIT, || (!estate.far_end().is_empty()).then_some(()));
+    assert!(asked.is_some());
+
+    let blocked = done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+    assert!(
+        blocked.starts_with("blocked: certname web01, since 20") && blocked.contains("stolen"),
+        "{blocked}"
+    );
+    assert!(idle.is_closed_within(LIMIT), "closed without an answer");
+    estate.compilers.iter().for_each(testkit::StandIn::release);
+    assert_eq!(live.read_response().expect("is answered").status, 200);
+    let last = live.get(WEB01);
+    let sentence = "is blocked by the operator of this proxy";
+    assert_refused(&last, 403, &["CN=web01", sentence]);
+    assert!(last.says_close() && !last.text().contains("stolen"));
+    let mut resumed = client.connect().expect("connects");
+    assert!(resumed.resumed());
+    assert_refused(&resumed.get(WEB01), 403, &[sentence]);
+    assert_refused(&estate.client(&bad).get(WEB01), 403, &[sentence]);
+    assert_eq!(innocent.get(WEB02).status, 200);
+    estate
+        .proxy
+        .wait_for_record(|record| record["verdict"] == "FAILED:blocked");
+    estate.proxy.wait_for_metric("proscenium_blocks", &[], 1.0);
+
+    let listed = done(&estate.proxy, &["blocks"], &[]);
+    assert!(listed.starts_with("certname web01, since 20"), "{listed}");
+    assert!(listed.contains("by uid ") && listed.ends_with("until it is lifted: stolen\n"));
+    let lifted = done(&estate.proxy, &["unblock"], &["WEB01"]);
+    assert!(lifted.starts_with("unblocked: certname web01"), "{lifted}");
+    assert_eq!(estate.client(&bad).get(WEB01).status, 200);
+    assert_eq!(client.get(WEB01).status, 200);
+    assert_eq!(done(&estate.proxy, &["blocks"], &[]), "nobody is blocked\n");
+    // Both are told, with who asked and why.
+    let told = estate.proxy.stderr();
+    for event in [": unblocked", ": blocked"] {
+        let line = told.lines().find(|line| line.contains(event));
+        let line = line.unwrap_or_else(|| panic!("{event} is not in {told}"));
+        assert!(line.contains("uid ") && line.contains("stolen"), "{line}");
+    }
+}
+
+#[test]
+fn a_certificate_is_blocked_by_serial_and_issuer_or_by_fingerprint_and_its_successor_is_not() {
+    let estate = Estate::start();
+    let issuer = format!("CN={}", estate.ca.name());
+    for by_fingerprint in [false, true] {
+        let (bad, successor) = (estate.ca.agent("web01"), estate.ca.agent("web01"));
+        let (serial, print) = (format!("{:#x}", bad.serial), fingerprint(&bad));
+        let whom: &[&str] = match by_fingerprint {
+            true => &["--fingerprint", &print],
+            false => &["--serial", &serial, "--issuer", &issuer],
+        };
+        let why = [whom, &["--why", "key was leaked", "--until", "1h"]].concat();
+        let told = done(&estate.proxy, &["block"], &why);
+        assert!(told.contains("until 20"), "{told}");
+        assert_refused(&estate.client(&bad).get(WEB01), 403, &["is blocked"]);
+        assert_eq!(estate.client(&successor).get(WEB01).status, 200);
+        done(&estate.proxy, &["unblock"], whom);
+        assert_eq!(estate.client(&bad).get(WEB01).status, 200);
+    }
+}
+
+#[test]
+fn a_block_of_a_ca_by_its_serial_is_one_of_all_that_it_issued() {
+    let estate = Estate::start();
+    let ca = estate.ca.issuing_pem();
+    let serial = serial_of(&ca);
+    let root = format!("CN={}", estate.ca.name().replace("CA:", "Root CA:"));
+    let why = ["--serial", &serial, "--issuer", &root, "--why", "lost"];
+    done(&estate.proxy, &["block"], &why);
+    let agent = estate.ca.agent("web01");
+    assert_refused(&estate.client(&agent).get(WEB01), 403, &["is blocked"]);
+    done(&estate.proxy, &["unblock"], &why[..4]);
+    assert_eq!(estate.client(&agent).get(WEB01).status, 200);
+}
+
+#[test]
+fn a_block_ends_when_it_is_said_to() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let why = ["web01", "--why", "for a moment", "--until", "2s"];
+    done(&estate.proxy, &["block"], &why);
+    assert_refused(&estate.client(&agent).get(WEB01), 403, &["is blocked"]);
+    let back = wait_until(LIMIT, || {
+        (estate.client(&agent).get(WEB01).status == 200).then_some(())
+    });
+    assert!(back.is_some());
+    let ended = wait_until(LIMIT, || {
+        let told = estate.proxy.stderr();
+        told.contains("the block has ended").then_some(())
+    });
+    assert!(ended.is_some(), "{}", estate.proxy.stderr());
+    assert_eq!(done(&estate.proxy, &["blocks"], &[]), "nobody is blocked\n");
+}
+
+#[test]
+fn neither_a_reload_nor_a_new_list_nor_a_restart_lifts_a_block() {
+    let state = TempDir::new().expect("a directory");
+    let table = format!("[state]\ndirectory = {:?}", state.path());
+    let started = |ca: &testkit::Ca| {
+        let table = table.clone();
+        let builder = Estate::builder().ca(ca);
+        builder.proxy(move |proxy| proxy.with(&table)).start()
+    };
+    let ca = testkit::Ca::new();
+    let (bad, revoked) = (ca.agent("web01"), ca.agent("web02"));
+    let estate = started(&ca);
+    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+    let text = estate.proxy.config_text();
+    estate
+        .proxy
+        .write_config(&format!("drain_grace = \"5s\"\n{text}"));
+    estate.proxy.reload_applied();
+    assert_refused(&estate.client(&bad).get(WEB01), 403, &["is blocked"]);
+    ca.revoke(&revoked);
+    estate.proxy.swap_crl();
+    assert_refused(&estate.client(&revoked).get(WEB02), 403, &["revoked"]);
+    assert_refused(&estate.client(&bad).get(WEB01), 403, &["is blocked"]);
+    drop(estate);
+
+    let estate = started(&ca);
+    assert_refused(&estate.client(&bad).get(WEB01), 403, &["is blocked"]);
+    let listed = done(&estate.proxy, &["blocks"], &["--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).expect("JSON");
+    assert_eq!(listed[0]["blocked"]["certname"], "web01");
+    assert_eq!(listed[0]["why"], "stolen");
+    // Its certificate may be read anew by anybody, and nobody else's list is taken.
+    let list = state.path().join("blocks.json");
+    use std::os::unix::fs::PermissionsExt;
+    let mode = fs::metadata(&list).expect("is kept").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_deny_list_that_cannot_be_read_keeps_the_proxy_from_starting() {
+    let state = TempDir::new().expect("a directory");
+    let ca = testkit::Ca::new();
+    let table = format!("[state]\ndirectory = {:?}", state.path());
+    let list = state.path().join("blocks.json");
+    for garbage in [
+        "",
+        "{\"version\": 1, \"blocks\": [{",
+        "{\"version\": 2, \"blocks\": []}",
+    ] {
+        fs::write(&list, garbage).expect("is written");
+        let table = table.clone();
+        let refused = Proxy::new(&ca, BINARY)
+            .with(&table)
+            .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+            .try_start();
+        let outcome = refused.err().expect("does not start");
+        assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+        for expected in ["blocks.json", "remove it to start with nobody blocked"] {
+            assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_kept_is_in_force_and_says_so() {
+    let place = TempDir::new().expect("a directory");
+    let file = place.path().join("file");
+    fs::write(&file, "no directory").expect("is written");
+    let table = format!("[state]\ndirectory = {file:?}");
+    let estate = Estate::builder()
+        .proxy(move |proxy| proxy.with(&table))
+        .start();
+    let agent = estate.ca.agent("web01");
+    let outcome = estate
+        .proxy
+        .command(&["block"], &["web01", "--why", "stolen"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let warning = "a restart would undo it, since it could not be written";
+    assert!(outcome.stderr.contains(warning), "{}", outcome.stderr);
+    assert_refused(&estate.client(&agent).get(WEB01), 403, &["is blocked"]);
+}
+
+#[test]
+fn where_refused_certificates_end_the_handshake_so_do_blocked_ones() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("on_invalid = \"abort\""))
+        .start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(WEB01).status, 200);
+    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+    let client = estate.client(&agent).tls12();
+    assert!(client.try_request("GET", WEB01, &[], b"").is_err());
+    estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "blocked");
+}
+
+#[test]
+fn a_tunnel_of_who_is_blocked_is_cut() {
+    http1_alone!("a websocket begins with an upgrade");
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy.with(
+                "[[routes]]\nname = \"chat\"\npath = { prefix = \"/chat\" }\npool = \"compilers\"\nupgrade = [\"websocket\"]",
+            )
+        })
+        .start();
+    for compiler in &estate.compilers {
+        compiler.answer(|asked| {
+            let asked = asked.headers.get("upgrade").is_some();
+            asked.then(|| Reply::switching("websocket"))
+        });
+    }
+    let upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
+    let open = |agent: &Credential| {
+        let mut tunnel = estate.client(agent).connect().expect("connects");
+        tunnel.send("GET", "/chat", &upgrade, b"").expect("sends");
+        assert_eq!(tunnel.read_head().expect("an answer").status, 101);
+        tunnel
+    };
+    let (bad, good) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
+    let (mut cut, mut stays) = (open(&bad), open(&good));
+    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+    assert!(cut.is_closed_within(LIMIT));
+    stays.send_raw(b"still here").expect("sends");
+    assert_eq!(stays.read_bytes(10).expect("an echo"), b"still here");
+    stays.half_close();
+    assert!(stays.is_closed_within(Duration::from_secs(20)));
+}
+
+#[test]
+fn a_block_that_makes_no_sense_is_refused_and_says_what_would() {
+    let estate = Estate::start();
+    let issuer = format!("CN={}", estate.ca.name());
+    for (arguments, code, expected) in [
+        (&["web01"][..], 64, "--why"),
+        (&["--why", "x"], 64, "CERTNAME"),
+        (&["--serial", "5", "--why", "x"], 64, "--issuer"),
+        (
+            &["web01", "--fingerprint", "ab", "--why", "x"],
+            64,
+            "cannot be used with",
+        ),
+        (&["web01", "--why", "x", "--until", "soon"], 64, "12h or 7d"),
+        (
+            &["web01", "--why", "x", "--until", "2001-01-01"],
+            1,
+            "is past",
+        ),
+        (&["web01", "--why", "a\nb"], 1, "say why in one line"),
+        (&["web/01", "--why", "x"], 1, "is no certname"),
+        (
+            &["--fingerprint", "abcd", "--why", "x"],
+            1,
+            "is no SHA-256 fingerprint",
+        ),
+        (
+            &["--serial", "5", "--issuer", "CN=nobody", "--why", "x"],
+            1,
+            &issuer,
+        ),
+        (
+            &["--serial", "five", "--issuer", &issuer, "--why", "x"],
+            1,
+            "is no serial",
+        ),
+    ] {
+        let outcome = estate.proxy.command(&["block"], arguments);
+        assert_eq!(
+            outcome.code,
+            Some(code),
+            "{arguments:?}: {}",
+            outcome.stderr
+        );
+        assert!(
+            outcome.stderr.contains(expected),
+            "{arguments:?}: {}",
+            outcome.stderr
+        );
+    }
+    let outcome = estate.proxy.command(&["unblock"], &["web01"]);
+    assert_eq!(outcome.code, Some(1));
+    let expected = "certname web01 is not blocked; proscenium blocks lists who is";
+    assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
+    assert_eq!(done(&estate.proxy, &["blocks"], &[]), "nobody is blocked\n");
+}
+
+/// What a command says that succeeds.
+#[track_caller]
+fn done(proxy: &Proxy, words: &[&str], arguments: &[&str]) -> String {
+    let Outcome {
+        code,
+        stdout,
+        stderr,
+    } = proxy.command(words, arguments);
+    assert_eq!(
+        (code, stderr.as_str()),
+        (Some(0), ""),
+        "{words:?} {arguments:?}"
+    );
+    stdout
+}
+
+/// As `openssl x509 -fingerprint -sha256` writes it.
+fn fingerprint(credential: &Credential) -> String {
+    let rustls::SupportedCipherSuite::Tls13(suite) = TLS13_AES_128_GCM_SHA256 else {
+        unreachable!("it is one of TLS 1.3")
+    };
+    let digest = suite.common.hash_provider.hash(&credential.cert_der);
+    let pairs: Vec<_> = digest.as_ref().iter().map(|b| format!("{b:02X}")).collect();
+    pairs.join(":")
+}
+
+fn serial_of(pem: &str) -> String {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
+    pem.parse_x509()
+        .expect("a certificate")
+        .raw_serial_as_string()
+}
