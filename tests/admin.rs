@@ -5,15 +5,12 @@
 use std::{
     fs,
     os::unix::{fs::PermissionsExt, net::UnixStream},
-    thread,
-    time::Duration,
 };
 
 use serde_json::Value;
-use testkit::{Ca, Client, Proxy, Response, StandIn};
+use testkit::{Ca, Client, Proxy, Response};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+use crate::support;
 
 #[test]
 fn the_admin_socket_is_its_owners_alone() {
@@ -26,7 +23,7 @@ fn the_admin_socket_is_its_owners_alone() {
 fn a_socket_that_another_process_answers_on_stays_its_own() {
     let first = started(&Ca::new(), "127.0.0.1:1");
     let port = first.address().port().to_string();
-    let second = Proxy::new(&Ca::new(), BINARY)
+    let second = support::proxy(&Ca::new())
         .whole(&first.config_text().replace(&port, "{port}"))
         .try_start();
     let outcome = second.err().expect("the socket is taken");
@@ -42,7 +39,7 @@ fn a_socket_that_another_process_answers_on_stays_its_own() {
 
 #[test]
 fn a_file_in_the_place_of_the_admin_socket_is_left_alone() {
-    let outcome = Proxy::new(&Ca::new(), BINARY)
+    let outcome = support::proxy(&Ca::new())
         .file("admin.sock", "not to be lost", 0o600)
         .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
         .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
@@ -152,36 +149,6 @@ fn what_the_api_does_not_know_is_refused_with_what_it_knows() {
 }
 
 #[test]
-fn a_draining_member_finishes_what_it_has() {
-    let ca = Ca::new();
-    let compiler = StandIn::start("c1");
-    let address = compiler.address();
-    let proxy = started(&ca, &address);
-    proxy.wait_for_members(&["compilers"]);
-    let agent = ca.agent("web01");
-    let client = proxy.client(Some(&agent));
-    compiler.hold();
-    thread::scope(|scope| {
-        let running = scope.spawn(|| client.get(CATALOG).status);
-        compiler.wait_for_head(1, WAIT_LIMIT);
-        let drained = set_state(&proxy, &address, "drain");
-        assert_eq!(drained.status, 200);
-        assert_eq!(drained.json()["in_flight"], 1);
-        let turned_away = client.get(CATALOG);
-        assert_eq!(turned_away.status, 503);
-        turned_away.headers.only("retry-after");
-        compiler.release();
-        assert_eq!(running.join().unwrap(), 200);
-    });
-    proxy.wait_for_status("nothing in flight", |status| {
-        let pools = status["pools"].as_array().into_iter().flatten();
-        let mut members = pools.flat_map(|pool| pool["members"].as_array().into_iter().flatten());
-        members.all(|member| member["in_flight"] == 0)
-    });
-    assert_eq!(compiler.requests().len(), 1);
-}
-
-#[test]
 fn an_administrative_state_survives_a_reload() {
     let ca = Ca::new();
     let proxy = started(&ca, "127.0.0.1:1");
@@ -198,7 +165,7 @@ fn started(ca: &Ca, compiler: &str) -> Proxy {
     let pool = |name: &str, member: &str| {
         format!("[pools.{name}]\nscheme = \"http\"\nmembers = [\"{member}\"]")
     };
-    Proxy::new(ca, BINARY)
+    support::proxy(ca)
         .with(&pool("ca", "127.0.0.1:2"))
         .with(&pool("compilers", compiler))
         .start()
@@ -209,5 +176,3 @@ fn set_state(proxy: &Proxy, member: &str, state: &str) -> Response {
     let body = format!("{{\"state\": \"{state}\"}}");
     Client::unix(&proxy.admin_socket()).request("POST", &target, &[], body.as_bytes())
 }
-
-const WAIT_LIMIT: Duration = Duration::from_secs(20);

@@ -1,8 +1,8 @@
 //! What went wrong in other front ends, each by its number, played against ours.
 
-use testkit::{Ca, Client, Proxy};
+use testkit::{Ca, Client};
 
-use crate::support::{BINARY, Estate, assert_refused, assert_told, http1_alone};
+use crate::support::{self, Estate, assert_refused, assert_told, http1_alone};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -99,15 +99,14 @@ fn davison_2019_no_client_nominates_our_headers_away() {
 #[test]
 fn cve_2025_23419_and_cve_2025_23048_no_session_opens_a_stricter_listener() {
     let ca = Ca::new();
-    let strict = testkit::PortLock::take().free();
-    let proxy = Proxy::new(&ca, BINARY).speaking(crate::SPOKEN)
+    let strict = testkit::HeldPort::take();
+    let proxy = support::proxy(&ca)
         .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
         .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
         .with(&format!(
             "[listeners.strict]\naddress = \"127.0.0.1:{strict}\"\nclient_cert = \"required\"\non_invalid = \"abort\""
         ))
         .start();
-    let strict = ([127, 0, 0, 1], strict).into();
     let (good, revoked) = (ca.agent("web01"), ca.agent("web02"));
     ca.revoke(&revoked);
     proxy.swap_crl();
@@ -121,7 +120,7 @@ fn cve_2025_23419_and_cve_2025_23048_no_session_opens_a_stricter_listener() {
                 lax.connect().expect("connects").resumed(),
                 "sessions are resumed at all"
             );
-            let there = lax.at(strict);
+            let there = lax.at(strict.address());
             let met = there.try_request("GET", "/nowhere", &[], b"");
             assert_eq!(met.is_ok(), let_in, "{credential:?}: {met:?}");
             let refused = met.err().is_none_or(|error| error.alert().is_some());

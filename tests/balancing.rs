@@ -13,7 +13,7 @@ use std::{
 use rcgen::DnType;
 use testkit::{Ca, Client, Connection, Credential, Reply, Response, StandIn, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused};
+use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const REPORT: &str = "/puppet/v3/report/web01?environment=production";
@@ -590,19 +590,6 @@ fn wait_for(estate: &Estate, health: &str) {
         .wait_for_health("compilers", &estate.compilers[0].address(), health);
 }
 
-/// Events come through a pipe, some time after what they tell of.
-#[track_caller]
-fn wait_for_event(estate: &Estate, words: &str) {
-    let told = wait_until(LIMIT, || {
-        estate.proxy.stderr().contains(words).then_some(())
-    });
-    assert!(
-        told.is_some(),
-        "{words:?} is not in\n{}",
-        estate.proxy.stderr()
-    );
-}
-
 /// Answers probes as told and counts them.
 fn answer_probes(member: &StandIn, reply: Reply) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
@@ -757,7 +744,9 @@ fn a_script_that_answers_without_reading_and_closes_is_understood() {
     wait_for(&estate, "up");
     well.store(false, Ordering::SeqCst);
     wait_for(&estate, "down");
-    wait_for_event(&estate, "answered `HTTP/1.1 503 Service Unavailable`");
+    estate
+        .proxy
+        .wait_for_event("answered `HTTP/1.1 503 Service Unavailable`");
     well.store(true, Ordering::SeqCst);
     wait_for(&estate, "up");
     assert!(estate.compilers[0].probes().is_empty());
@@ -810,7 +799,9 @@ fn a_legacy_check_asks_as_masters_of_old_are_asked() {
             (probe.only("accept"), probe.only("x-client-verify")),
             ("pson", "NONE")
         );
-        wait_for_event(&estate, "wanted 200 `\"is_alive\":true`");
+        estate
+            .proxy
+            .wait_for_event("wanted 200 `\"is_alive\":true`");
     }
 }
 
@@ -877,7 +868,7 @@ fn a_probe_has_its_timeout() {
     let gate = testkit::Gate::new();
     answer_probes(&estate.compilers[0], Reply::ok("running").gate(&gate));
     wait_for(&estate, "down");
-    wait_for_event(&estate, "within 50ms");
+    estate.proxy.wait_for_event("within 50ms");
     estate.compilers[0].answer_as_puppet();
     gate.release();
     wait_for(&estate, "up");
@@ -952,7 +943,7 @@ fn a_refused_connect_takes_a_member_down_until_its_next_good_probe() {
     assert_unavailable(&connection(&estate).get(FILE));
     wait_for(&estate, "down");
     // By the request, not by nine probes.
-    wait_for_event(&estate, "ConnectRefused");
+    estate.proxy.wait_for_event("ConnectRefused");
     estate.compilers[0].restart();
     let probes = estate.compilers[0].probes().len();
     wait_for(&estate, "up");
@@ -1438,8 +1429,7 @@ fn plain_http_to_another_machine_is_refused_by_the_configuration_unless_it_says_
         format!("[pools.ca]\nscheme = \"http\"\nmembers = [\"192.0.2.1:8140\"]\n{plaintext}")
     };
     let check = |plaintext: &str| {
-        testkit::Proxy::new(&Ca::new(), crate::support::BINARY)
-            .speaking(crate::SPOKEN)
+        support::proxy(&Ca::new())
             .with(&lines(plaintext))
             .with("[pools.compilers]\nmembers = [\"c1:8140\"]")
             .check()

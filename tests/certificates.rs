@@ -2,9 +2,9 @@
 //! listener to another.
 
 use rustls::{AlertDescription, SignatureScheme};
-use testkit::{Ca, Client, Credential, PortLock, Proxy, ProxyBuilder};
+use testkit::{Ca, Client, Credential, HeldPort, ProxyBuilder};
 
-use crate::support::{BINARY, fixtures};
+use crate::support::{self, fixtures};
 
 #[test]
 fn a_name_is_answered_with_its_certificate_and_an_unknown_one_with_the_first() {
@@ -57,7 +57,9 @@ fn for_one_name_the_clients_signature_algorithms_decide() {
         .files(&certificates)
         .start();
     let bundle = ca.bundle_pem() + &fixtures::text("ca-bundle.pem");
-    let client = Client::new(proxy.address(), &bundle, None).server_name("puppet.lab.test");
+    let client = Client::new(proxy.address(), &bundle, None)
+        .protocol(crate::SPOKEN)
+        .server_name("puppet.lab.test");
     let both = [ECDSA, RSA].concat();
     for version in [Client::tls12, Client::tls13] {
         for (schemes, shown) in [(ECDSA, &ecdsa), (RSA, &rsa), (&both, &ecdsa)] {
@@ -142,7 +144,7 @@ fn check_tells_each_certificate_with_its_names_and_its_kind_of_key() {
         rsa(),
         ca.leaf("old").without_san().issue(),
     );
-    let port = PortLock::take().free();
+    let port = HeldPort::take();
     let own = format!(
         "[listeners.others]\naddress = \"127.0.0.1:{port}\"\n{}",
         list(&["nameless"])
@@ -166,7 +168,7 @@ fn check_tells_each_certificate_with_its_names_and_its_kind_of_key() {
 fn a_listener_shows_its_own_certificates_and_a_reload_swaps_them() {
     let ca = Ca::new();
     let (first, own, renewed) = (ca.server("first"), ca.server("own"), ca.server("own"));
-    let port = PortLock::take().free();
+    let port = HeldPort::take();
     let others = format!(
         "[listeners.others]\naddress = \"127.0.0.1:{port}\"\n{}",
         list(&["own"])
@@ -181,7 +183,7 @@ fn a_listener_shows_its_own_certificates_and_a_reload_swaps_them() {
         connection.peer_certificates().remove(0)
     };
     let agents = proxy.client(None);
-    let others = proxy.client(None).at(([127, 0, 0, 1], port).into());
+    let others = proxy.client(None).at(port.address());
     assert_eq!(shown(agents.clone()), first.cert_der);
     assert_eq!(shown(others.clone()), own.cert_der);
     proxy.write("own.pem", &renewed.cert_pem, 0o644);
@@ -213,7 +215,7 @@ fn a_listener_shows_its_own_certificates_and_a_reload_swaps_them() {
 #[test]
 fn no_session_of_one_listener_is_resumed_on_another() {
     let ca = Ca::new();
-    let (twin, strict) = two_ports();
+    let (twin, strict) = (HeldPort::take(), HeldPort::take());
     let proxy = estate(&ca)
         .with(&format!("[listeners.twin]\naddress = \"127.0.0.1:{twin}\""))
         .with(&format!(
@@ -229,11 +231,11 @@ fn no_session_of_one_listener_is_resumed_on_another() {
             let again = client.connect().expect("connects");
             assert!(again.resumed(), "sessions are resumed at all");
             // The same policy, and yet another listener.
-            let elsewhere = client.clone().at(([127, 0, 0, 1], twin).into());
+            let elsewhere = client.clone().at(twin.address());
             let full = elsewhere.connect().expect("connects");
             assert!(!full.resumed(), "not on another listener");
             client.get("/nowhere");
-            let elsewhere = client.at(([127, 0, 0, 1], strict).into());
+            let elsewhere = client.at(strict.address());
             match elsewhere.connect() {
                 Ok(connection) => assert!(!connection.resumed(), "not under another policy"),
                 Err(error) => assert!(!let_in, "{error}"),
@@ -255,15 +257,9 @@ fn rsa() -> Credential {
 
 /// A proxy whose members are nowhere.
 fn estate(ca: &Ca) -> ProxyBuilder {
-    Proxy::new(ca, BINARY)
+    support::proxy(ca)
         .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
         .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
-}
-
-/// Two free ports; the lock is let go of, since a start takes it.
-fn two_ports() -> (u16, u16) {
-    let ports = PortLock::take();
-    (ports.free(), ports.free())
 }
 
 /// `[tls]` with these certificates.

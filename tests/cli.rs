@@ -5,7 +5,9 @@
 use std::{fs, path::Path};
 
 use tempfile::TempDir;
-use testkit::{Ca, Outcome, Proxy, StandIn, command_line};
+use testkit::{Ca, Outcome, command_line};
+
+use crate::support;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
 
@@ -213,43 +215,6 @@ fn reload_waits_and_exits_by_the_outcome() {
 }
 
 #[test]
-fn a_drained_member_gets_no_more_requests_until_it_is_ready() {
-    let ca = Ca::new();
-    let compiler = StandIn::start("c1");
-    let address = compiler.address();
-    let proxy = configured(&ca, &address).start();
-    proxy.wait_for_members(&["compilers"]);
-    let agent = ca.agent("web01");
-    let ask = || {
-        proxy
-            .client(Some(&agent))
-            .get("/puppet/v3/catalog/web01?environment=production")
-            .status
-    };
-    assert_eq!(ask(), 200);
-    for (verb, status) in [
-        ("drain", 503),
-        ("ready", 200),
-        ("maintenance", 503),
-        ("ready", 200),
-    ] {
-        let set = proxy.command(&[verb, "compilers", &address], &[]);
-        assert_eq!(set.code, Some(0), "{}", set.stderr);
-        assert_eq!(
-            set.stdout,
-            format!("{address} in compilers: {verb}, 0 in flight\n")
-        );
-        if verb == "ready" {
-            proxy.wait_for_members(&["compilers"]);
-        }
-        assert_eq!(ask(), status, "after {verb}");
-        let table = proxy.command(&["status"], &[]).stdout;
-        let line = table.lines().find(|line| line.contains(&address)).unwrap();
-        assert!(line.contains(verb), "{table}");
-    }
-}
-
-#[test]
 fn an_unknown_member_exits_1_and_names_those_there_are() {
     let ca = Ca::new();
     let proxy = configured(&ca, "127.0.0.1:1").start();
@@ -306,7 +271,7 @@ fn config_show_prints_what_the_parser_reads_back() {
 
 /// A CA and one compiler over plain HTTP.
 fn configured(ca: &Ca, compiler: &str) -> testkit::ProxyBuilder {
-    Proxy::new(ca, BINARY)
+    support::proxy(ca)
         .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
         .with(&format!(
             "[pools.compilers]\nscheme = \"http\"\nmembers = [\"{compiler}\"]"

@@ -1,5 +1,4 @@
-//! The configuration as operators meet it: what is wrong is told whole, by `check`, `run` and reload alike; what stands
-//! in `conf/` serves.
+//! The configuration as operators meet it: what is wrong is told whole, by `check`, `run` and reload alike.
 
 use std::{
     fs::{self, File},
@@ -11,11 +10,9 @@ use std::{
 };
 
 use tempfile::TempDir;
-use testkit::{Ca, Credential, Outcome, Proxy, ProxyBuilder, StandIn, command_line, wait_until};
+use testkit::{Ca, Outcome, Proxy, ProxyBuilder, command_line, wait_until};
 
-use crate::support::{BINARY, LIMIT, assert_told};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+use crate::support::{self, BINARY, LIMIT};
 
 /// A right configuration: each case below spoils it in one place.
 const GOOD: &str = r#"
@@ -259,7 +256,7 @@ fn each_mistake_is_told_alike_by_check_run_and_reload() {
             reloaded.stderr,
             checked.stderr
         );
-        wait_for_event(&proxy, checked.stderr.trim_end());
+        proxy.wait_for_event(checked.stderr.trim_end());
     }
     let status = proxy.status();
     assert_eq!(
@@ -484,7 +481,7 @@ fn the_command_lines_ssldir_and_certname_go_before_the_files() {
     let shown = proxy.client(None).connect().expect("connects");
     assert_eq!(shown.peer_certificates()[0], credential.cert_der);
     // The start says it too.
-    wait_for_event(&proxy, "is good for front.example.com, puppet");
+    proxy.wait_for_event("is good for front.example.com, puppet");
     // And a reload keeps to the command line.
     assert_eq!(proxy.reload()["result"], "unchanged");
     // Without them the file counts.
@@ -518,7 +515,7 @@ fn while_the_agents_own_copy_of_the_crl_is_in_force_everyone_says_how_old_it_is(
         checked.stderr
     );
     let proxy = good(&ca).whole(&text).start();
-    wait_for_event(&proxy, "the agent's own copy, written 3 days ago");
+    proxy.wait_for_event("the agent's own copy, written 3 days ago");
     let age = || proxy.metrics().sum(COPY_AGE, &[]);
     assert!(age() >= (3 * DAY).as_secs_f64(), "{}", age());
     let of_status = proxy.status()["trust"]["crls"][0]["agents_copy_age_seconds"].as_u64();
@@ -541,229 +538,10 @@ fn while_the_agents_own_copy_of_the_crl_is_in_force_everyone_says_how_old_it_is(
     assert!(age() >= (3 * DAY).as_secs_f64(), "{}", age());
 }
 
-#[test]
-fn the_installed_configuration_serves() {
-    let ca = Ca::new();
-    let [authority, c1, c2] = ["ca", "c1", "c2"].map(|name| member(&ca, &ca, name));
-    let text = example(
-        "proscenium.toml",
-        &[
-            ("0.0.0.0:8140", "127.0.0.1:{port}"),
-            ("ca.example.com:8140", &authority.address()),
-            ("c1.example.com:8140", &c1.address()),
-            ("c2.example.com:8140", &c2.address()),
-        ],
-    );
-    let built = || {
-        Proxy::new(&ca, BINARY)
-            .whole(&text)
-            .argument("--ssldir")
-            .argument("{dir}/ssl")
-    };
-    let checked = built().check();
-    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    let proxy = built().start();
-    proxy.wait_for_members(&["ca", "compilers"]);
-    let agent = ca.agent("web01");
-    let client = proxy.client(Some(&agent));
-    assert_eq!(client.get(CATALOG).status, 200);
-    assert_eq!(
-        client.get("/puppet-ca/v1/certificate/ca").text(),
-        ca.bundle_pem()
-    );
-    assert_eq!(proxy.client(None).get(CATALOG).status, 403);
-    let catalogs = [c1.requests(), c2.requests()].concat();
-    assert_eq!(catalogs.len(), 1);
-    assert_told(&catalogs[0], "SUCCESS", Some("CN=web01"));
-    assert!(!catalogs[0].only("x-client-cert").is_empty());
-    assert_eq!(authority.requests().len(), 1);
-    // Records go to standard output in Apache's form.
-    let written = wait_until(LIMIT, || proxy.stdout().contains(" web01 [").then_some(()));
-    assert!(written.is_some(), "{}", proxy.stdout());
-}
-
-#[test]
-fn the_path_routed_split_serves() {
-    let ca = Ca::new();
-    let names = ["ca", "c1", "c2", "f1", "f2", "reports"];
-    let members = names.map(|name| member(&ca, &ca, name));
-    let addresses: Vec<_> = names
-        .iter()
-        .zip(&members)
-        .map(|(name, member)| {
-            (
-                format!("\"{name}.example.com:8140\""),
-                format!("{:?}", member.address()),
-            )
-        })
-        .collect();
-    let mut replaced = vec![("0.0.0.0:8140", "127.0.0.1:{port}")];
-    replaced.extend(
-        addresses
-            .iter()
-            .map(|(from, to)| (from.as_str(), to.as_str())),
-    );
-    let proxy = Proxy::new(&ca, BINARY)
-        .whole(&example("path-routed-split.toml", &replaced))
-        .argument("--ssldir")
-        .argument("{dir}/ssl")
-        .start();
-    proxy.wait_for_members(&["ca", "compilers", "files", "reports"]);
-    for (certname, method, target, status, at) in [
-        ("web01", "POST", "/puppet/v3/catalog/web01", 200, "c"),
-        ("web01", "PUT", "/puppet/v3/report/web01", 200, "reports"),
-        ("web01", "PUT", "/puppet/v3/report/web02", 403, ""),
-        (
-            "web01",
-            "GET",
-            "/puppet/v3/file_metadatas/plugins",
-            200,
-            "f",
-        ),
-        (
-            "web01",
-            "GET",
-            "/puppet/v3/file_content/modules/a/b",
-            200,
-            "f",
-        ),
-        ("web01", "GET", "/puppet-ca/v1/certificate/ca", 200, "ca"),
-        (
-            "web01",
-            "GET",
-            "/puppet-ca/v1/certificate_statuses/all",
-            403,
-            "",
-        ),
-        (
-            "admin.example.com",
-            "GET",
-            "/puppet-ca/v1/certificate_statuses/all",
-            0,
-            "ca",
-        ),
-    ] {
-        members.iter().for_each(StandIn::forget);
-        let client = proxy.client(Some(&ca.agent(certname)));
-        let answer = client.request(
-            method,
-            target,
-            &[],
-            if method == "GET" { b"" } else { b"{}" },
-        );
-        if status != 0 {
-            assert_eq!(
-                answer.status, status,
-                "{certname} {method} {target}: {answer:?}"
-            );
-        }
-        let reached: Vec<_> = members.iter().flat_map(StandIn::requests).collect();
-        assert_eq!(reached.len(), usize::from(!at.is_empty()), "{target}");
-        for request in reached {
-            assert!(
-                request.member.starts_with(at),
-                "{target} at {}",
-                request.member
-            );
-            assert_told(&request, "SUCCESS", Some(&format!("CN={certname}")));
-        }
-    }
-}
-
-#[test]
-fn trusted_header_compilers_serve_over_mutual_tls() {
-    let ca = Ca::new();
-    // Compilers let in nobody but what this CA has signed.
-    let proxies = Ca::other();
-    let own = proxies.agent("proscenium");
-    let authority = member(&ca, &ca, "ca");
-    let [c1, c2] = ["c1", "c2"].map(|name| member(&ca, &proxies, name));
-    let text = example(
-        "trusted-header-compilers.toml",
-        &[
-            ("0.0.0.0:8140", "127.0.0.1:{port}"),
-            ("ca.example.com:8140", &authority.address()),
-            ("c1.example.com:8140", &c1.address()),
-            ("c2.example.com:8140", &c2.address()),
-            ("/etc/proscenium", "{dir}"),
-            ("/etc/proscenium", "{dir}"),
-        ],
-    );
-    let proxy = Proxy::new(&ca, BINARY)
-        .whole(&text)
-        .file("tls/to-compilers.pem", &own.chain_pem(), 0o644)
-        .file("tls/to-compilers.key", &own.key_pem, 0o640)
-        .argument("--ssldir")
-        .argument("{dir}/ssl")
-        .start();
-    proxy.wait_for_members(&["ca", "compilers"]);
-    let agent = ca.agent("web01");
-    let client = proxy.client(Some(&agent));
-    assert_eq!(client.get(CATALOG).status, 200);
-    assert_eq!(client.get("/puppet-ca/v1/certificate/ca").status, 200);
-    let catalog = [c1.requests(), c2.requests()].concat().remove(0);
-    assert_told(&catalog, "SUCCESS", Some("CN=web01"));
-    assert!(!catalog.only("x-client-cert").is_empty());
-    assert_eq!(catalog.peer_certificates[0], own.cert_der);
-    let asked = authority.last();
-    assert!(asked.headers.all("x-client-cert").is_empty());
-    let agents_own = fs::read_to_string(proxy.ssldir().join("certs/puppet.pem")).expect("is there");
-    let agents_own = Credential::from_pem("puppet", &agents_own, "");
-    assert_eq!(asked.peer_certificates[0], agents_own.cert_der);
-}
-
-#[test]
-fn a_single_host_serves_over_loopback() {
-    let ca = Ca::new();
-    let front = ca.server("puppet");
-    let [authority, c1, c2] = ["ca", "c1", "c2"].map(|name| StandIn::builder(name).ca(&ca).start());
-    let text = example(
-        "single-host-loopback.toml",
-        &[
-            ("0.0.0.0:8140", "127.0.0.1:{port}"),
-            ("127.0.0.1:8139", &authority.address()),
-            ("127.0.0.1:8138", &c1.address()),
-            ("127.0.0.1:8137", &c2.address()),
-            ("/etc/proscenium", "{dir}"),
-            ("/etc/proscenium", "{dir}"),
-            ("/etc/puppetlabs/puppetserver", "{dir}"),
-            ("/etc/puppetlabs/puppetserver", "{dir}"),
-            ("/var/log/proscenium", "{dir}"),
-        ],
-    );
-    let proxy = Proxy::new(&ca, BINARY)
-        .whole(&text)
-        .file("tls/chain.pem", &front.chain_pem(), 0o644)
-        .file("tls/key.pem", &front.key_pem, 0o640)
-        .file("ca/ca_crt.pem", &ca.bundle_pem(), 0o644)
-        .file("ca/ca_crl.pem", &ca.crl_pem(), 0o644)
-        .start();
-    wait_for_event(&proxy, "serving");
-    // Every file is named: nothing is said of an agent's copy.
-    assert!(!proxy.stderr().contains("own copy"), "{}", proxy.stderr());
-    proxy.wait_for_members(&["ca", "compilers"]);
-    let agent = ca.agent("web01");
-    assert_eq!(proxy.client(Some(&agent)).get(CATALOG).status, 200);
-    let catalog = [c1.requests(), c2.requests()].concat().remove(0);
-    assert_told(&catalog, "SUCCESS", Some("CN=web01"));
-    assert!(!catalog.only("x-client-cert").is_empty());
-    let log = proxy.directory().join("access.log");
-    let written = wait_until(LIMIT, || {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        text.contains(" web01 [").then_some(())
-    });
-    assert!(written.is_some(), "{}", proxy.stderr());
-    // What the CA revokes counts at the next reload.
-    ca.revoke(&agent);
-    proxy.write("ca/ca_crl.pem", &ca.crl_pem(), 0o644);
-    proxy.hang_up();
-    assert_eq!(proxy.client(Some(&agent)).get(CATALOG).status, 403);
-}
-
 /// What `GOOD` needs, and the spoiled files that mistakes name.
 fn good(ca: &Ca) -> ProxyBuilder {
     let other = ca.server("other");
-    Proxy::new(ca, BINARY)
+    support::proxy(ca)
         .whole(GOOD)
         .file("crl.pem", &ca.crl_pem(), 0o644)
         .file("other.key", &other.key_pem, 0o640)
@@ -793,35 +571,11 @@ fn on_ssldir(ca: &Ca, verb: &str, ssldir: &str, certname: &str) -> Outcome {
     command_line(Path::new(BINARY), &arguments)
 }
 
-/// Waits until the running proxy has said this.
-#[track_caller]
-fn wait_for_event(proxy: &Proxy, words: &str) {
-    let said = wait_until(LIMIT, || proxy.stderr().contains(words).then_some(()));
-    assert!(said.is_some(), "{words:?} is not in {}", proxy.stderr());
-}
-
 /// A text of a mistake as it stands in this proxy's file.
 fn placed(text: &str, proxy: &Proxy) -> String {
     let directory = proxy.directory().display().to_string();
     text.replace("{dir}", &directory)
         .replace("{port}", &proxy.address().port().to_string())
-}
-
-/// A server over TLS that lets in what `lets_in` has signed.
-fn member(ca: &Ca, lets_in: &Ca, name: &str) -> StandIn {
-    let builder = StandIn::builder(name).ca(ca);
-    builder.tls(lets_in, &ca.server(name)).start()
-}
-
-/// A file of `conf/` with addresses and paths of this test in the place of its own, and an admin socket in reach.
-fn example(name: &str, replaced: &[(&str, &str)]) -> String {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conf");
-    let text = fs::read_to_string(Path::new(folder).join(name)).expect("an example");
-    let text = replaced.iter().fold(text, |text, (from, to)| {
-        assert!(text.contains(from), "{from} is not in {name}");
-        text.replacen(from, to, 1)
-    });
-    format!("{text}\n[admin]\nsocket = \"{{dir}}/admin.sock\"\n")
 }
 
 /// The account `nobody`, which owns nothing.

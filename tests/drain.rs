@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use testkit::{Gate, PortLock, Proxy, Reply, StandIn, wait_until};
+use testkit::{Client, Gate, HeldPort, Proxy, Reply, Response, StandIn, wait_until};
 
 use crate::support::{Estate, LIMIT, http1_alone};
 
@@ -267,7 +267,7 @@ fn a_reload_that_is_under_way_when_the_stop_comes_changes_nothing() {
     gate.hold();
     let held = gate.clone();
     slow.answer(move |_| Some(Reply::ok("running").gate(&held)));
-    let port = PortLock::take().free();
+    let port = HeldPort::take();
     let more = format!(
         "[listeners.more]\naddress = \"127.0.0.1:{port}\"\n\
          [pools.slow]\nscheme = \"http\"\nmembers = [\"{}\"]\n\
@@ -280,7 +280,7 @@ fn a_reload_that_is_under_way_when_the_stop_comes_changes_nothing() {
     assert!(asked.is_some(), "{}", estate.proxy.stderr());
     drain(&estate.proxy);
     gate.release();
-    let nobody = wait_until(LIMIT, || TcpStream::connect(("127.0.0.1", port)).err());
+    let nobody = wait_until(LIMIT, || TcpStream::connect(port.address()).err());
     assert!(nobody.is_some(), "nobody is let in any more");
     assert_eq!(estate.proxy.generation(), 1);
     assert_eq!(open.get(CATALOG).status, 200);
@@ -327,6 +327,61 @@ fn a_drained_member_keeps_what_it_has_and_is_picked_no_more() {
     assert_eq!(drained.requests().len(), 2);
 }
 
+#[test]
+fn a_draining_member_finishes_what_it_has() {
+    let estate = Estate::builder().compilers(1).start();
+    let [compiler] = &estate.compilers[..] else {
+        unreachable!("one compiler")
+    };
+    let client = estate.client(&estate.ca.agent("web01"));
+    compiler.hold();
+    thread::scope(|scope| {
+        let running = scope.spawn(|| client.get(CATALOG).status);
+        compiler.wait_for_head(1, LIMIT);
+        let drained = set_by_api(&estate.proxy, "drain", compiler);
+        assert_eq!(drained.status, 200);
+        assert_eq!(drained.json()["in_flight"], 1);
+        let turned_away = client.get(CATALOG);
+        assert_eq!(turned_away.status, 503);
+        turned_away.headers.only("retry-after");
+        compiler.release();
+        assert_eq!(running.join().expect("asks"), 200);
+    });
+    estate.proxy.wait_for_status("nothing in flight", |status| {
+        member(status, &compiler.address())["in_flight"] == 0
+    });
+    assert_eq!(compiler.requests().len(), 1);
+}
+
+#[test]
+fn a_drained_member_gets_no_more_requests_until_it_is_ready() {
+    let estate = Estate::builder().compilers(1).start();
+    let agent = estate.ca.agent("web01");
+    let address = estate.compilers[0].address();
+    let ask = || estate.client(&agent).get(CATALOG).status;
+    assert_eq!(ask(), 200);
+    for (verb, status) in [
+        ("drain", 503),
+        ("ready", 200),
+        ("maintenance", 503),
+        ("ready", 200),
+    ] {
+        let set = estate.proxy.command(&[verb, "compilers", &address], &[]);
+        assert_eq!(set.code, Some(0), "{}", set.stderr);
+        assert_eq!(
+            set.stdout,
+            format!("{address} in compilers: {verb}, 0 in flight\n")
+        );
+        if verb == "ready" {
+            estate.proxy.wait_for_members(&["compilers"]);
+        }
+        assert_eq!(ask(), status, "after {verb}");
+        let table = estate.proxy.command(&["status"], &[]).stdout;
+        let line = table.lines().find(|line| line.contains(&address));
+        assert!(line.is_some_and(|line| line.contains(verb)), "{table}");
+    }
+}
+
 /// One compiler; nothing but an end of its own ends a connection soon.
 fn patient() -> Estate {
     Estate::builder()
@@ -355,6 +410,12 @@ fn assert_ends(proxy: &Proxy) -> String {
 fn set(proxy: &Proxy, verb: &str, member: &StandIn) {
     let outcome = proxy.command(&[verb, "compilers", &member.address()], &[]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+}
+
+fn set_by_api(proxy: &Proxy, state: &str, member: &StandIn) -> Response {
+    let target = format!("/v1/pools/compilers/members/{}", member.address());
+    let body = format!("{{\"state\": \"{state}\"}}");
+    Client::unix(&proxy.admin_socket()).request("POST", &target, &[], body.as_bytes())
 }
 
 fn in_flight(proxy: &Proxy, of: &StandIn) -> u64 {

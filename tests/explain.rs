@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use testkit::{Ca, Credential, Outcome, Proxy, Reply, Seed, StandIn};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
+use crate::support;
 
 /// Requests compared.
 const REQUESTS: usize = 500;
@@ -16,7 +16,7 @@ fn explain_says_what_becomes_of_every_generated_request() {
     let [authority, first, second, forge] = &members;
     let clients = clients(&ca);
     let revoked = clients[REVOKED].credential.as_ref().unwrap();
-    let proxy = Proxy::new(&ca, BINARY)
+    let proxy = support::proxy(&ca)
         .with(&pool("ca", &[authority]))
         .with(&pool("compilers", &[first, second]))
         .with(&pool("forge", &[forge]))
@@ -68,7 +68,7 @@ fn explain_follows_what_a_listener_does_with_a_certificate_that_is_refused() {
         let authority = member("ca");
         let revoked = ca.agent("revoked");
         ca.revoke(&revoked);
-        let proxy = Proxy::new(&ca, BINARY)
+        let proxy = support::proxy(&ca)
             .listener(policy)
             .with(&pool("ca", &[&authority]))
             .with(&pool("compilers", &[&authority]))
@@ -105,7 +105,7 @@ fn explain_follows_what_a_listener_does_with_a_certificate_that_is_refused() {
 #[test]
 fn explain_says_where_a_client_without_a_certificate_comes_no_further() {
     let ca = Ca::new();
-    let outcome = Proxy::new(&ca, BINARY)
+    let outcome = support::proxy(&ca)
         .listener("client_cert = \"required\"")
         .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
         .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
@@ -121,7 +121,7 @@ fn explain_says_what_it_was_not_told() {
     let outcome = |arguments: &[&str]| {
         let routes = "[[routes]]\nname = \"a\"\npool = \"ca\"\nsource = [\"10.0.0.0/8\"]\n\
                       [[routes]]\nname = \"b\"\npool = \"ca\"\nsni = [\"forge\"]";
-        let proxy = Proxy::new(&ca, BINARY)
+        let proxy = support::proxy(&ca)
             .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
             .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
             .with(routes)

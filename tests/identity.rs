@@ -6,6 +6,8 @@ use percent_encoding::percent_decode_str;
 use rustls::AlertDescription;
 use testkit::{Ca, Client, ClientError, Connection, Credential, Recorded, Seed};
 
+use crate::support;
+
 use crate::support::{
     Estate, LIMIT, assert_refused, assert_told,
     fixtures::{self, JudgedBy, Row},
@@ -530,7 +532,7 @@ certificates = [
         })
         .start();
     let bundle = estate.ca.bundle_pem() + &fixtures::text("ca-bundle.pem");
-    let client = Client::new(estate.proxy.address(), &bundle, None);
+    let client = Client::new(estate.proxy.address(), &bundle, None).protocol(crate::SPOKEN);
     for (client, shown) in [
         (client.clone(), &ecdsa),
         (client.clone().tls12(), &ecdsa),
@@ -730,8 +732,7 @@ fn check_verdicts(judged_by: &JudgedBy, rows: &[Row], subject: &'static str) {
     };
     if rows.iter().any(|row| expected(row) == "refused at start") {
         let ca = Ca::new();
-        let outcome = testkit::Proxy::new(&ca, crate::support::BINARY)
-            .speaking(crate::SPOKEN)
+        let outcome = support::proxy(&ca)
             .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
             .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
             .with(&trust)

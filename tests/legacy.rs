@@ -2,9 +2,9 @@
 //! others.
 
 use rustls::AlertDescription;
-use testkit::{Ca, Client, ClientError, Credential, Proxy, ProxyBuilder, StandIn};
+use testkit::{Ca, Client, ClientError, Credential, ProxyBuilder, StandIn};
 
-use crate::support::{BINARY, Estate, LIMIT, assert_refused, fixtures};
+use crate::support::{self, Estate, LIMIT, assert_refused, fixtures};
 
 #[test]
 fn chains_of_a_named_ca_pass_and_those_of_others_do_not() {
@@ -195,7 +195,7 @@ fn trusting(proxy: ProxyBuilder, named: &str, old_crl: &str) -> ProxyBuilder {
 
 /// A proxy whose members are nowhere.
 fn proxy(ca: &Ca) -> ProxyBuilder {
-    Proxy::new(ca, BINARY)
+    support::proxy(ca)
         .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
         .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
 }

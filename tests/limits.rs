@@ -3,14 +3,14 @@
 use std::{
     fs,
     io::{ErrorKind, Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Shutdown, TcpStream},
     thread,
     time::{Duration, Instant},
 };
 
-use testkit::{Ca, Client, Connection, PortLock, Proxy, Reply, Seed, wait_until};
+use testkit::{Ca, Connection, HeldPort, Proxy, Reply, Seed, wait_until};
 
-use crate::support::{Estate, LIMIT, http1_alone};
+use crate::support::{self, Estate, LIMIT, http1_alone};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -103,7 +103,8 @@ fn whoever_says_nothing_takes_no_handshakes_place() {
 #[test]
 fn a_handshake_has_its_time_and_no_more() {
     let estate = with_listener("handshake_timeout = \"500ms\"");
-    let mut longer = TcpStream::connect(default_listener(&estate)).expect("connects");
+    let longer = default_listener(&estate);
+    let mut longer = TcpStream::connect(longer.address()).expect("connects");
     longer.write_all(HALF_A_HELLO).expect("is taken");
     for mut stream in [connected(&estate.proxy), begun(&estate.proxy)] {
         read_to_end(&mut stream);
@@ -159,7 +160,7 @@ fn an_idle_connection_is_closed_after_its_time_and_a_head_is_not_idle() {
     let mut fresh = estate.client(&agent).connect().expect("connects");
     let mut idle = estate.client(&agent).connect().expect("connects");
     assert_eq!(idle.get(CATALOG).status, 200);
-    let longer = Client::new(longer, &estate.ca.bundle_pem(), Some(&agent));
+    let longer = estate.client(&agent).at(longer.address());
     let mut longer = longer.connect().expect("connects");
     assert_eq!(longer.get(CATALOG).status, 200);
     assert_eq!(idle.get(CATALOG).status, 200);
@@ -185,7 +186,7 @@ fn an_idle_connection_is_closed_after_its_time_and_a_head_is_not_idle() {
 #[test]
 fn an_idle_time_below_five_seconds_is_refused() {
     for (time, code) in [("4999ms", Some(78)), ("5s", Some(0))] {
-        let outcome = Proxy::new(&Ca::new(), crate::support::BINARY).speaking(crate::SPOKEN)
+        let outcome = support::proxy(&Ca::new())
             .listener(&format!("idle_timeout = \"{time}\""))
             .with("[pools.ca]\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nmembers = [\"127.0.0.1:2\"]")
             .check();
@@ -420,13 +421,13 @@ fn with_listener(lines: &'static str) -> Estate {
 }
 
 /// A second listener, with every limit as it is by default.
-fn default_listener(estate: &Estate) -> SocketAddr {
-    let address = SocketAddr::from(([127, 0, 0, 1], PortLock::take().free()));
+fn default_listener(estate: &Estate) -> HeldPort {
+    let port = HeldPort::take();
     let text = estate.proxy.config_text();
-    let table = format!("[listeners.second]\naddress = \"{address}\"\n");
+    let table = format!("[listeners.second]\naddress = \"127.0.0.1:{port}\"\n");
     estate.proxy.write_config(&format!("{text}\n{table}"));
     estate.proxy.reload_applied();
-    address
+    port
 }
 
 fn connected(proxy: &Proxy) -> TcpStream {

@@ -12,6 +12,7 @@ mod certificates;
 mod cli;
 mod configuration;
 mod drain;
+mod examples;
 mod exchange;
 mod explain;
 mod header_forms;

@@ -1,13 +1,13 @@
 //! A change of configuration or materials is applied whole while requests run, or not at all.
 
 use std::{
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{TcpListener, TcpStream},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
 };
 
 use serde_json::Value;
-use testkit::{Client, Connection, PortLock, Proxy, wait_until};
+use testkit::{Client, Connection, HeldPort, Proxy, wait_until};
 
 use crate::support::{Estate, LIMIT, assert_refused};
 
@@ -329,31 +329,31 @@ fn a_listener_is_added_moved_and_removed_and_its_address_is_free_then() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let config = estate.proxy.config_text();
-    let ports = PortLock::take();
-    let (first, second) = (address(ports.free()), address(ports.free()));
-    let listener = |at: SocketAddr| format!("{config}\n[listeners.second]\naddress = \"{at}\"\n");
-    let client = |at| Client::new(at, &estate.ca.bundle_pem(), Some(&agent));
+    let (first, second) = (HeldPort::take(), HeldPort::take());
+    let listener =
+        |at: &HeldPort| format!("{config}\n[listeners.second]\naddress = \"127.0.0.1:{at}\"\n");
+    let client = |at: &HeldPort| estate.client(&agent).at(at.address());
 
-    estate.proxy.write_config(&listener(first));
+    estate.proxy.write_config(&listener(&first));
     estate.proxy.reload_applied();
-    assert_eq!(client(first).get(CATALOG).status, 200);
-    let mut open = client(first).connect().expect("connects");
+    assert_eq!(client(&first).get(CATALOG).status, 200);
+    let mut open = client(&first).connect().expect("connects");
     assert_eq!(open.get(CATALOG).status, 200);
 
-    estate.proxy.write_config(&listener(second));
+    estate.proxy.write_config(&listener(&second));
     estate.proxy.reload_applied();
-    TcpListener::bind(first).expect("the old address is free");
+    assert!(!first.is_listened_on(), "the old address is free");
     let answer = open.get(CATALOG);
     assert_eq!(
         (answer.status, answer.says_close()),
         (200, false),
         "moved, not removed"
     );
-    assert_eq!(client(second).get(CATALOG).status, 200);
+    assert_eq!(client(&second).get(CATALOG).status, 200);
 
     estate.proxy.write_config(&config);
     estate.proxy.reload_applied();
-    TcpListener::bind(second).expect("the address is free");
+    assert!(!second.is_listened_on(), "the address is free");
     let last = open.get(CATALOG);
     assert_eq!(
         (last.status, last.says_close()),
@@ -365,9 +365,9 @@ fn a_listener_is_added_moved_and_removed_and_its_address_is_free_then() {
     assert_eq!(status["listeners"].as_array().map(Vec::len), Some(1));
 
     // And back again, where it once was.
-    estate.proxy.write_config(&listener(second));
+    estate.proxy.write_config(&listener(&second));
     estate.proxy.reload_applied();
-    assert_eq!(client(second).get(CATALOG).status, 200);
+    assert_eq!(client(&second).get(CATALOG).status, 200);
 }
 
 #[test]
@@ -394,13 +394,13 @@ fn an_exchange_on_a_removed_listener_is_waited_for_when_the_process_stops() {
         .start();
     let agent = estate.ca.agent("web01");
     let config = estate.proxy.config_text();
-    let second = address(PortLock::take().free());
+    let second = HeldPort::take();
     estate.proxy.write_config(&format!(
-        "{config}\n[listeners.second]\naddress = \"{second}\"\n"
+        "{config}\n[listeners.second]\naddress = \"127.0.0.1:{second}\"\n"
     ));
     estate.proxy.reload_applied();
     estate.compilers.iter().for_each(testkit::StandIn::hold);
-    let client = Client::new(second, &estate.ca.bundle_pem(), Some(&agent));
+    let client = estate.client(&agent).at(second.address());
     thread::scope(|scope| {
         let asking = scope.spawn(|| client.try_request("POST", CATALOG, &[], b"facts"));
         one_of_two_has_a_head(&estate);
@@ -632,10 +632,6 @@ fn one_of_two_has_a_head(estate: &Estate) {
             .then_some(())
     });
     assert!(head.is_some(), "no compiler has seen a head");
-}
-
-fn address(port: u16) -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], port))
 }
 
 const LIMITS_HIT: &str = "proscenium_limits_hit_total";

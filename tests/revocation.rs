@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{Ca, Credential, Proxy, ProxyBuilder};
+use testkit::{Ca, Credential, ProxyBuilder};
 
-use crate::support::{BINARY, Estate, EstateBuilder, LIMIT, assert_refused};
+use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 
@@ -307,7 +307,7 @@ fn root_alone(crls: &str) -> String {
 fn configured(ca: &Ca) -> ProxyBuilder {
     let pools =
         "[pools.ca]\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nmembers = [\"127.0.0.1:2\"]";
-    Proxy::new(ca, BINARY).speaking(crate::SPOKEN).with(pools)
+    support::proxy(ca).with(pools)
 }
 
 /// An estate that judges clients by these files and this policy.

@@ -4,7 +4,7 @@ use std::{ops::Deref, thread};
 
 use testkit::{Client, Credential, Reply, Response, StandIn};
 
-use crate::support::{Estate, LIMIT, assert_refused, assert_told, http1_alone, sayable};
+use crate::support::{self, Estate, LIMIT, assert_refused, assert_told, http1_alone, sayable};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -312,7 +312,7 @@ fn a_client_over_ipv4_is_one_on_an_ipv6_socket_too() {
         eprintln!("this machine has no IPv6: nothing to show");
         return;
     }
-    let port = testkit::PortLock::take().free();
+    let port = testkit::HeldPort::take();
     let north = StandIn::start("north");
     north.answer(|request| (!request.is_probe()).then(|| Reply::ok("north")));
     let tables = format!(
@@ -433,10 +433,7 @@ fn without_built_in_routes_there_are_no_others() {
         north.address()
     );
     let ca = testkit::Ca::new();
-    let proxy = testkit::Proxy::new(&ca, crate::support::BINARY)
-        .speaking(crate::SPOKEN)
-        .whole(&text)
-        .start();
+    let proxy = support::proxy(&ca).whole(&text).start();
     let agent = proxy.client(Some(&ca.agent("web01")));
     assert_eq!(agent.get("/x").text(), "north");
     for path in [

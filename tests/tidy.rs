@@ -157,6 +157,27 @@ fn every_threat_has_an_answer_and_tests_that_are_there() {
     }
 }
 
+/// Modules with requests to the front that HTTP/2 cannot say, or that say them in both protocols by themselves.
+const IN_ONE_PROTOCOL: &[&str] = &["configuration", "http2", "tunnels"];
+
+#[test]
+fn whatever_speaks_to_the_front_does_so_over_http2_too() {
+    let twice = read(&root().join("tests/over_http2.rs"));
+    for (path, text) in sources() {
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        if path.parent() != Some(Path::new("tests")) || name == "tidy" {
+            continue;
+        }
+        assert!(
+            !text.contains("Proxy::new("),
+            "{name}: `support::proxy` makes the proxy, so that clients speak what the run is about"
+        );
+        let speaks = text.contains(".client(") || text.contains(".anonymous(");
+        let here = twice.contains(&format!("mod {name};")) || IN_ONE_PROTOCOL.contains(&&*name);
+        assert!(here || !speaks, "{name} is not in tests/over_http2.rs");
+    }
+}
+
 /// Minimum versions stand in `deny.toml` for cargo-deny; held here too, where every test run sees them:
 /// RUSTSEC-2026-0258 (h2), RUSTSEC-2024-0399 (rustls), RUSTSEC-2026-0104, -0049, -0098, -0099 (rustls-webpki), and
 /// RUSTSEC-2025-0134 (rustls-pemfile, at any version).

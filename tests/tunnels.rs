@@ -8,7 +8,7 @@ use std::{
 
 use testkit::{Client, Connection, Credential, Gate, Reply, Tunnel, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, assert_told};
+use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused, assert_told};
 
 const CHAT: &str = "/chat/room";
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
@@ -747,7 +747,7 @@ fn an_upgrade_that_would_carry_requests_past_us_cannot_be_configured() {
         ("TLS/1.2", false),
         ("a b", false),
     ] {
-        let outcome = testkit::Proxy::new(&ca, crate::support::BINARY)
+        let outcome = support::proxy(&ca)
             .with("[pools.ca]\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nmembers = [\"127.0.0.1:2\"]")
             .with(&ROUTE.replace("websocket", protocol))
             .check();

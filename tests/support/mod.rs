@@ -39,6 +39,11 @@ pub(crate) fn sayable<'a>(fields: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a st
     fields.iter().copied().filter(sayable).collect()
 }
 
+/// A proxy in the making, whose clients speak what this run is about. Nobody else begins one.
+pub(crate) fn proxy(ca: &Ca) -> ProxyBuilder {
+    Proxy::new(ca, BINARY).speaking(crate::SPOKEN)
+}
+
 /// Longer than anything takes that is not stuck.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
@@ -215,9 +220,7 @@ impl EstateBuilder {
             ),
         ];
         let ready = self.ready;
-        let proxy = Proxy::new(&self.ca, BINARY)
-            .speaking(crate::SPOKEN)
-            .with(&pools.concat());
+        let proxy = proxy(&self.ca).with(&pools.concat());
         let proxy = self
             .change
             .into_iter()
@@ -246,7 +249,7 @@ impl EstateBuilder {
             let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
             format!("[pools.{name}]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n{lines}\n")
         });
-        let proxy = Proxy::new(&self.ca, BINARY).with(&pools.concat());
+        let proxy = proxy(&self.ca).with(&pools.concat());
         let proxy = self
             .change
             .into_iter()

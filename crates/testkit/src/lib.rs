@@ -43,7 +43,7 @@ pub use client::{Client, ClientError, Connection, Protocol};
 pub use enrolment::{Enrolment, RequestError};
 pub use message::{Body, Framing, Headers, Interim, Response};
 pub use metrics::Metrics;
-pub use port::{Port, PortLock};
+pub use port::HeldPort;
 pub use proxy::{Outcome, Proxy, ProxyBuilder, command_line};
 pub use reply::{Gate, Reply};
 pub use seed::Seed;

@@ -1,41 +1,93 @@
-//! A free port for a program that cannot be told to take port 0 and say which it got.
+//! A port of a test's own: nobody else is given it, and connects to it are refused whenever nobody listens there.
 
 use std::{
-    env,
-    fs::{File, OpenOptions},
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    fmt, io,
+    net::{Ipv4Addr, SocketAddr},
 };
 
-/// Held from choosing a port until its owner has bound it: one starter at a time over all test processes.
+use socket2::{Domain, Socket, Type};
+
+/// A loopback port, kept by a socket that is bound and never listens.
+///
+/// The system gives it to nobody who asks for any port, and to no client as its own; a port that has just been closed
+/// may be either a moment later. A program that is told its number can listen there, since both share the address.
 #[derive(Debug)]
-pub struct PortLock {
-    _file: File,
+pub struct HeldPort {
+    _socket: Socket,
+    address: SocketAddr,
 }
 
-/// A loopback port that was free a moment ago.
-pub type Port = u16;
-
-impl PortLock {
-    /// Waits for the lock of this machine.
+impl HeldPort {
+    /// Any that is free.
+    ///
+    /// # Panics
+    /// If the system gives no socket.
     pub fn take() -> Self {
-        let path = env::temp_dir().join("proscenium-testkit-ports.lock");
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path)
-            .unwrap_or_else(|error| panic!("cannot open {}: {error}", path.display()));
-        file.lock().expect("a lock file can be locked");
-        Self { _file: file }
+        let socket = bound((Ipv4Addr::LOCALHOST, 0).into()).expect("loopback has a free port");
+        let address = socket.local_addr().expect("a bound socket has an address");
+        Self {
+            _socket: socket,
+            address: address.as_socket().expect("and one of IPv4"),
+        }
     }
 
-    /// A free loopback port. Stand-ins take port 0 themselves, so a race is left; starters try again.
-    pub fn free(&self) -> Port {
-        let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-            .expect("loopback has a free port");
-        listener
-            .local_addr()
-            .expect("a bound socket has an address")
-            .port()
+    /// Its address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether somebody listens there; nobody is disturbed.
+    pub fn is_listened_on(&self) -> bool {
+        bound(self.address).is_err()
+    }
+}
+
+/// A socket that shares its address with all but those who listen there.
+fn bound(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// The number alone, as a configuration spells it.
+impl fmt::Display for HeldPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.port().fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_held_port_refuses_before_and_after_somebody_listens_there() {
+        let held = HeldPort::take();
+        let refused = || TcpStream::connect(held.address()).is_err();
+        assert!(refused());
+        for _ in 0..2 {
+            let listener = TcpListener::bind(held.address()).expect("ours to listen on");
+            assert!(!refused());
+            assert!(held.is_listened_on(), "and nobody else may");
+            // Told to every descriptor: a program that is being started may have one for a moment.
+            rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("it listens");
+            drop(listener);
+            assert!(refused());
+            assert!(!held.is_listened_on());
+        }
+    }
+
+    #[test]
+    fn a_held_port_is_given_to_nobody_else() {
+        let held = HeldPort::take();
+        let others: Vec<_> = (0..200)
+            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port"))
+            .collect();
+        for other in others {
+            assert_ne!(other.local_addr().expect("is bound"), held.address());
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     fs,
     io::Write,
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -25,7 +25,7 @@ use crate::{
     log::Log,
     message::Response,
     metrics::Metrics,
-    port::{Port, PortLock},
+    port::HeldPort,
     wait::wait_until,
 };
 
@@ -33,8 +33,6 @@ use crate::{
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// As long, for what a running proxy does by itself.
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
-/// Starts that may fail because another program took the port first.
-const PORT_TRIES: u32 = 5;
 
 /// How a command line ended.
 #[derive(Clone, Debug)]
@@ -199,19 +197,12 @@ impl ProxyBuilder {
     /// If it neither ends nor serves in time.
     #[track_caller]
     pub fn try_start(self) -> Result<Proxy, Outcome> {
-        let ports = PortLock::take();
         let directory = self.directory();
-        let mut tries = 0;
-        loop {
-            let port = ports.free();
-            self.write_config(directory.path(), port);
-            let mut proxy = self.spawn(&directory, port);
-            match proxy.wait_until_serving() {
-                Ok(()) => return Ok(proxy.keeping(directory, &self.ca, self.protocol)),
-                Err(outcome) if tries < PORT_TRIES && is_port_taken(&outcome) => tries += 1,
-                Err(outcome) => return Err(outcome),
-            }
-        }
+        let port = HeldPort::take();
+        self.write_config(directory.path(), port.address().port());
+        let mut proxy = self.spawn(&directory, port);
+        proxy.wait_until_serving()?;
+        Ok(proxy.keeping(directory, &self.ca, self.protocol))
     }
 
     /// Runs `check` on the configuration.
@@ -263,7 +254,7 @@ impl ProxyBuilder {
         directory
     }
 
-    fn write_config(&self, directory: &Path, port: Port) {
+    fn write_config(&self, directory: &Path, port: u16) {
         let text = self.whole.clone().unwrap_or_else(|| self.assembled());
         write_config(directory, port, &text);
     }
@@ -293,7 +284,7 @@ impl ProxyBuilder {
         )
     }
 
-    fn spawn(&self, directory: &TempDir, port: Port) -> Started {
+    fn spawn(&self, directory: &TempDir, port: HeldPort) -> Started {
         let mut command = Command::new(&self.binary);
         command
             .arg("run")
@@ -325,7 +316,7 @@ impl ProxyBuilder {
             stdout,
             stderr,
             admin: directory.path().join(ADMIN_SOCKET),
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            port,
             binary: self.binary.clone(),
         }
     }
@@ -337,7 +328,7 @@ struct Started {
     stdout: Log,
     stderr: Log,
     admin: PathBuf,
-    address: SocketAddr,
+    port: HeldPort,
     binary: PathBuf,
 }
 
@@ -463,7 +454,7 @@ impl Proxy {
 
     /// The agents' listener.
     pub fn address(&self) -> SocketAddr {
-        self.started().address
+        self.started().port.address()
     }
 
     /// Its own directory, with `proscenium.toml` and `ssl/`.
@@ -838,6 +829,16 @@ impl Proxy {
         self.started().stderr.text()
     }
 
+    /// Waits until its standard error says this.
+    ///
+    /// # Panics
+    /// If it does not in time.
+    #[track_caller]
+    pub fn wait_for_event(&self, words: &str) {
+        let said = wait_until(WAIT_LIMIT, || self.stderr().contains(words).then_some(()));
+        assert!(said.is_some(), "{words:?} is not in\n{}", self.stderr());
+    }
+
     /// What it has written to its standard output so far.
     pub fn stdout(&self) -> String {
         self.started().stdout.text()
@@ -899,19 +900,11 @@ fn phase(admin: &Path) -> Option<String> {
     Some(status["phase"].as_str()?.to_owned())
 }
 
-fn write_config(directory: &Path, port: Port, text: &str) {
+fn write_config(directory: &Path, port: u16, text: &str) {
     let text = text
         .replace("{dir}", &directory.display().to_string())
         .replace("{port}", &port.to_string());
     write_file(&directory.join(CONFIG), &text, 0o644);
-}
-
-fn is_port_taken(outcome: &Outcome) -> bool {
-    outcome
-        .stderr
-        .to_ascii_lowercase()
-        .contains("address already in use")
-        || outcome.stderr.contains("os error 98")
 }
 
 #[track_caller]

@@ -7,8 +7,8 @@ mod tunnel;
 use std::{
     collections::{BTreeMap, HashMap},
     io::{self, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    os::unix::net::{UnixListener, UnixStream},
+    net::{SocketAddr, TcpListener},
+    os::unix::net::UnixListener,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::net::Shutdown;
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection, SignatureScheme, StreamOwned,
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
@@ -33,6 +34,7 @@ use crate::{
     client::{certificates, private_key, small_key},
     enrolment::RequestError,
     message::{Body, Headers, MessageReader, request_framing, request_head},
+    port::HeldPort,
     reply::{Gate, Reply},
     socket::Socket,
     wait::wait_until,
@@ -99,13 +101,19 @@ type Pace = Option<Arc<dyn Fn(usize) + Send + Sync>>;
 pub struct StandIn {
     shared: Arc<Shared>,
     address: Address,
-    acceptor: Mutex<Option<JoinHandle<()>>>,
+    acceptor: Mutex<Option<Acceptor>>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum Address {
-    Tcp(SocketAddr),
+    Tcp(HeldPort),
     Unix(PathBuf),
+}
+
+/// Takes connections until its listener is shut down.
+struct Acceptor {
+    listener: Arc<Listener>,
+    thread: JoinHandle<()>,
 }
 
 /// Made by `StandIn::builder`.
@@ -120,7 +128,6 @@ struct Shared {
     name: String,
     ca: Option<Ca>,
     tls: Option<Arc<ServerConfig>>,
-    running: AtomicBool,
     next_connection: AtomicU64,
     open: AtomicUsize,
     live: Mutex<HashMap<u64, Socket>>,
@@ -157,7 +164,7 @@ impl StandIn {
     /// `127.0.0.1:PORT` or `unix:/path`, as `members` spells it.
     pub fn address(&self) -> String {
         match &self.address {
-            Address::Tcp(address) => address.to_string(),
+            Address::Tcp(port) => port.address().to_string(),
             Address::Unix(path) => format!("unix:{}", path.display()),
         }
     }
@@ -168,7 +175,7 @@ impl StandIn {
     /// On a Unix socket.
     pub fn socket_address(&self) -> SocketAddr {
         match &self.address {
-            Address::Tcp(address) => *address,
+            Address::Tcp(port) => port.address(),
             Address::Unix(path) => panic!("{} has no TCP address", path.display()),
         }
     }
@@ -335,14 +342,12 @@ impl StandIn {
 
     /// Takes no more connections: connects are refused. Open ones go on.
     pub fn stop(&self) {
-        if !self.shared.running.swap(false, Ordering::SeqCst) {
+        let Some(acceptor) = lock(&self.acceptor).take() else {
             return;
-        }
-        self.wake_acceptor();
-        if let Some(acceptor) = lock(&self.acceptor).take() {
-            // A panic there has been printed already.
-            let _ = acceptor.join();
-        }
+        };
+        acceptor.listener.shut_down();
+        // A panic there has been printed already.
+        let _ = acceptor.thread.join();
         if let Address::Unix(path) = &self.address {
             let _ = std::fs::remove_file(path);
         }
@@ -374,17 +379,7 @@ impl StandIn {
                 self.address()
             )
         });
-        self.shared.running.store(true, Ordering::SeqCst);
-        let acceptor = Shared::accept(Arc::clone(&self.shared), listener);
-        *lock(&self.acceptor) = Some(acceptor);
-    }
-
-    /// An accept call ends only with a connection, so make one.
-    fn wake_acceptor(&self) {
-        match &self.address {
-            Address::Tcp(address) => drop(TcpStream::connect(address)),
-            Address::Unix(path) => drop(UnixStream::connect(path)),
-        }
+        *lock(&self.acceptor) = Some(Shared::accept(Arc::clone(&self.shared), listener));
     }
 }
 
@@ -448,19 +443,17 @@ impl StandInBuilder {
 
     /// Starts it.
     pub fn start(self) -> StandIn {
-        let wanted = match self.unix {
+        let address = match self.unix {
             Some(path) => Address::Unix(path),
-            None => Address::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            None => Address::Tcp(HeldPort::take()),
         };
         let listener =
-            Listener::bind(&wanted).expect("a loopback port or a path of the test's own is free");
-        let address = listener.address(&wanted);
+            Listener::bind(&address).expect("a port or a path of the test's own is free");
         let nothing: Handler = Arc::new(|_| None);
         let shared = Arc::new(Shared {
             name: self.name,
             ca: self.ca,
             tls: self.tls,
-            running: AtomicBool::new(true),
             next_connection: AtomicU64::new(0),
             open: AtomicUsize::new(0),
             live: Mutex::default(),
@@ -487,12 +480,11 @@ impl StandInBuilder {
 }
 
 impl Shared {
-    fn accept(shared: Arc<Self>, listener: Listener) -> JoinHandle<()> {
-        thread::spawn(move || {
-            while let Ok(socket) = listener.accept() {
-                if !shared.running.load(Ordering::SeqCst) {
-                    return;
-                }
+    fn accept(shared: Arc<Self>, listener: Listener) -> Acceptor {
+        let listener = Arc::new(listener);
+        let accepting = Arc::clone(&listener);
+        let thread = thread::spawn(move || {
+            while let Ok(socket) = accepting.accept() {
                 // Counted and listed before the next accept, so that `kill` misses none.
                 let number = shared.opened(&socket);
                 let shared = Arc::clone(&shared);
@@ -502,7 +494,8 @@ impl Shared {
                     shared.closed(number, served);
                 });
             }
-        })
+        });
+        Acceptor { listener, thread }
     }
 
     fn opened(&self, socket: &Socket) -> u64 {
@@ -702,20 +695,19 @@ enum Listener {
 impl Listener {
     fn bind(address: &Address) -> io::Result<Self> {
         match address {
-            Address::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address)?)),
+            Address::Tcp(port) => Ok(Self::Tcp(TcpListener::bind(port.address())?)),
             Address::Unix(path) => Ok(Self::Unix(UnixListener::bind(path)?)),
         }
     }
 
-    fn address(&self, wanted: &Address) -> Address {
-        match self {
-            Self::Tcp(listener) => Address::Tcp(
-                listener
-                    .local_addr()
-                    .expect("a bound socket has an address"),
-            ),
-            Self::Unix(_) => wanted.clone(),
-        }
+    /// Ends it at once, and the accept that waits in it. Closing alone would not: a program that another test is just
+    /// starting has a copy of the descriptor until its exec, and would go on taking connections into its queue.
+    fn shut_down(&self) {
+        let ended = match self {
+            Self::Tcp(listener) => rustix::net::shutdown(listener, Shutdown::Both),
+            Self::Unix(listener) => rustix::net::shutdown(listener, Shutdown::Both),
+        };
+        ended.expect("a listening socket can be shut down");
     }
 
     fn accept(&self) -> io::Result<Socket> {

@@ -200,6 +200,31 @@ fn a_killed_stand_in_refuses_and_comes_back_on_its_port() {
     assert_eq!(client(&stand_in).get("/status/v1/simple").status, 200);
 }
 
+/// Between fork and exec a child has every descriptor that its parent had, listening sockets too: closing ours is not
+/// the end of them.
+#[test]
+fn a_killed_stand_in_refuses_though_other_tests_start_programs() {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    let ran = std::process::Command::new("true").status();
+                    assert!(ran.is_ok(), "{ran:?}");
+                }
+            });
+        }
+        let refused = (0..200).all(|_| {
+            let stand_in = StandIn::start("c1");
+            stand_in.kill();
+            let refused = client(&stand_in).connect();
+            matches!(refused, Err(ClientError::Connect(_)))
+        });
+        done.store(true, Ordering::SeqCst);
+        assert!(refused);
+    });
+}
+
 #[test]
 fn tls_demands_a_certificate_of_the_ca_and_records_it() {
     let ca = Ca::new();
