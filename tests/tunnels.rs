@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
 use testkit::{Client, Connection, Credential, Gate, Reply, Tunnel, wait_until};
 
 use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused, assert_told};
@@ -78,7 +79,7 @@ fn bytes_go_both_ways_after_a_101_and_one_record_says_how_many() {
     let record = estate.proxy.wait_for_records(1).remove(0);
     assert_eq!(
         (&record["status"], &record["ended_by"], &record["reason"]),
-        (&101.into(), &"client".into(), &serde_json::Value::Null),
+        (&101.into(), &"client".into(), &Value::Null),
         "{record}"
     );
     assert_eq!(
@@ -529,6 +530,55 @@ fn silence_both_ways_ends_a_tunnel_after_tunnel_idle_timeout() {
             .sum("proscenium_limits_hit_total", &limit),
         1.0
     );
+    assert_closed(&estate);
+}
+
+#[test]
+fn another_protocol_than_websocket_has_its_tunnel_with_limit_and_record_too() {
+    let route = ROUTE.replace("websocket", "example/1");
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("tunnel_idle_timeout = \"500ms\"")
+        .proxy(move |proxy| proxy.with(&route))
+        .start();
+    let switching = Reply::switching("example/1").body(b"+OK\n");
+    estate.compilers[0].answer(move |request| {
+        let asked = request.headers.get("upgrade") == Some("Example/1");
+        (!request.is_probe() && asked).then(|| switching.clone())
+    });
+    let agent = estate.ca.agent("web01");
+    let mut tunnel = connect(&estate, &agent);
+    // What this route does not name is left out: another protocol, and another version of its own.
+    let upgrade = ("Upgrade", "websocket, example/2, Example/1");
+    tunnel
+        .send("GET", CHAT, &[("Connection", "Upgrade"), upgrade], b"")
+        .expect("sends");
+    let answer = tunnel.read_head().expect("an answer");
+    assert_eq!(answer.status, 101);
+    assert_eq!(answer.headers.only("upgrade"), "example/1");
+    let asked = estate.only_request();
+    assert_told(&asked, "SUCCESS", Some("CN=web01"));
+    assert_eq!(asked.only("upgrade"), "Example/1");
+    assert_eq!(tunnel.read_bytes(4).expect("bytes"), b"+OK\n");
+    for piece in [&b"NOOP\n"[..], b"\x81\x02\0\xff"] {
+        tunnel.send_raw(piece).expect("sends");
+        assert_eq!(tunnel.read_bytes(piece.len()).expect("an echo"), piece);
+    }
+    // Then neither side says anything.
+    let end = tunnel.read_bytes(1).expect("closed with a farewell");
+    assert!(end.is_empty());
+    let record = estate.proxy.wait_for_records(1).remove(0);
+    for (name, value) in [
+        ("status", Value::from(101)),
+        ("route", "chat".into()),
+        ("certname", "web01".into()),
+        ("reason", "tunnel-idle-timeout".into()),
+        ("ended_by", "proxy".into()),
+        ("bytes_in", 9.into()),
+        ("bytes_out", 13.into()),
+    ] {
+        assert_eq!(record[name], value, "{name}: {record}");
+    }
     assert_closed(&estate);
 }
 
