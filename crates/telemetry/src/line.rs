@@ -16,14 +16,14 @@ use crate::spoken::Kept;
 use crate::syslog::{self, Severity};
 
 /// What a record looks like where it goes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) format: Format,
     pub(crate) framing: Framing,
 }
 
 /// What stands around a record's text.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// An end of line.
     Line,

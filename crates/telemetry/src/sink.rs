@@ -74,6 +74,7 @@ struct Sheets {
 /// An output to go on with.
 struct Replacement {
     output: Output,
+    form: Form,
     /// What is still for the one before: its lines, and how many records they are.
     before: Vec<u8>,
     records: usize,
@@ -231,35 +232,66 @@ impl SinkHandle {
     }
 }
 
+impl Sheets {
+    /// Takes all lines off the sheets, and their number; what comes now is for the output of this turn, in this form.
+    fn take(&mut self, form: &Form) -> (Vec<u8>, usize) {
+        self.form = form.clone();
+        let (mut lines, mut records) = (Vec::new(), 0);
+        for sheet in &self.all {
+            let mut sheet = lock(sheet);
+            lines.append(&mut sheet.bytes);
+            records += std::mem::take(&mut sheet.records);
+            sheet.lines = LineWriter::new(form.clone());
+            sheet.turn = self.turn;
+        }
+        (lines, records)
+    }
+}
+
 impl Shared {
     /// Whoever sends from now on writes for the new output, in its form, whenever the thread comes to it.
     fn replace(&self, output: Output, format: Format) {
         let form = output.form(format);
         let mut replacements = lock(&self.replacements);
         let mut sheets = lock(&self.sheets);
-        let is_one_more = replacements.len() < REPLACEMENTS_MAX;
-        sheets.turn += u64::from(is_one_more);
-        sheets.form = form.clone();
-        let (mut before, mut records) = (Vec::new(), 0);
-        for sheet in &sheets.all {
-            let mut sheet = lock(sheet);
-            before.append(&mut sheet.bytes);
-            records += std::mem::take(&mut sheet.records);
-            sheet.lines = LineWriter::new(form.clone());
-            sheet.turn = sheets.turn;
+        let is_full = replacements.len() >= REPLACEMENTS_MAX;
+        let last = replacements.back_mut().filter(|_| is_full);
+        // The last has not had its turn yet, and now it never will. In the same form, its lines are the new one's.
+        if let Some(last) = last
+            && last.form == form
+        {
+            last.output = output;
+            return;
         }
-        match replacements.back_mut() {
-            // The last has not had its turn yet, and now it never will.
-            Some(last) if !is_one_more => {
-                last.before.append(&mut before);
-                last.records += records;
-                last.output = output;
-            }
-            _ => replacements.push_back(Replacement {
-                output,
-                before,
-                records,
-            }),
+        sheets.turn += u64::from(!is_full);
+        let (before, records) = sheets.take(&form);
+        drop(sheets);
+        let mut next = Replacement {
+            output,
+            form,
+            before,
+            records,
+        };
+        if is_full {
+            self.pass_over(&mut replacements, &mut next);
+        }
+        replacements.push_back(next);
+    }
+
+    /// Takes the last output out of the queue. Its lines go to the one before it, or are dropped where that has another
+    /// form: a line is what its reader expects, or it is not there.
+    fn pass_over(&self, replacements: &mut VecDeque<Replacement>, next: &mut Replacement) {
+        let Some(last) = replacements.pop_back() else {
+            return;
+        };
+        let (lines, records) = (std::mem::take(&mut next.before), next.records);
+        (next.before, next.records) = (last.before, last.records);
+        if replacements.back().is_some_and(|one| one.form == last.form) {
+            next.before.extend(lines);
+            next.records += records;
+        } else {
+            self.waiting.fetch_sub(records, Ordering::SeqCst);
+            self.dropped.inc_by(records as u64);
         }
     }
 

@@ -9,7 +9,7 @@ use super::*;
 const LONG: Duration = Duration::from_secs(20);
 
 /// Keeps what is written.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Page(Arc<Mutex<Vec<u8>>>);
 
 impl Page {
@@ -181,11 +181,57 @@ fn what_is_sent_after_a_reopening_goes_there_though_the_old_one_is_blocked() {
     assert_eq!((pages[0].lines(), pages[1].lines()), (2, 1));
     assert!(pages[1].contains("listener=before-2 "));
     let last = pages.last().expect("some");
-    assert!(last.contains("listener=last ") && last.lines() == 1);
-    // More outputs than may wait: those in between have their lines before the last.
+    // More outputs than may wait: what was sent for those in between is the last one's.
+    assert!(last.contains("listener=last ") && last.lines() == 3);
     let written: usize = pages.iter().map(Page::lines).sum();
     assert_eq!(written, 1 + pages.len());
     assert_eq!(metrics.access_records_dropped.get(), 0);
+}
+
+#[test]
+fn lines_for_an_output_that_never_has_its_turn_go_to_none_of_another_form() {
+    use Format::{Combined, Json};
+    // Forms of the last outputs, what was sent for the one that is passed over, and in how many pages it is found.
+    for (forms, found) in [
+        ([Json, Json, Json], 1),
+        ([Combined, Json, Json], 1),
+        ([Json, Json, Combined], 1),
+        ([Combined, Json, Combined], 0),
+    ] {
+        let metrics = Metrics::default();
+        let (first, page) = (Page::default(), Page::default);
+        let (sink, handle, open) = blocked(1_000, &first, &metrics);
+        let begin = |format: Format| {
+            let page = page();
+            sink.reopen(Output::Lines(Box::new(page.clone())), format);
+            (page, format)
+        };
+        let mut pages = vec![(first.clone(), Combined)];
+        pages.extend((2..REPLACEMENTS_MAX).map(|_| begin(Combined)));
+        for (n, format) in forms.into_iter().enumerate() {
+            pages.push(begin(format));
+            handle.send(&record(&format!("output-{n}")));
+        }
+        for _ in 0..10 {
+            open.send(()).expect("the writer waits");
+        }
+        assert_eq!(sink.close(LONG), Ok(()));
+        for (page, format) in &pages {
+            let is_json = *format == Json;
+            let of_the_other = if is_json {
+                " listener="
+            } else {
+                "\"listener\":"
+            };
+            assert!(!page.contains(of_the_other), "{forms:?}: {page:?}");
+        }
+        let has = |name: &str| pages.iter().filter(|(page, _)| page.contains(name)).count();
+        assert_eq!(
+            [has("output-0"), has("output-1"), has("output-2")],
+            [1, found, 1]
+        );
+        assert_eq!(metrics.access_records_dropped.get(), 1 - found as u64);
+    }
 }
 
 #[test]
