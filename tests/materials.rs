@@ -10,7 +10,7 @@ use std::{
     process::Command,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use serde_json::Value;
@@ -28,8 +28,57 @@ const IMPATIENT: &str = "settle_max = \"20ms\"";
 const NOT_RIGHT_YET: &str = "not right yet";
 const REFUSED: &str = "proscenium_materials_refused";
 const SWAPS: usize = 20;
+const LOOKS: &str = "proscenium_materials_looks_total";
+/// What is left between two of them at least.
+const LOOKS_APART: Duration = Duration::from_millis(50);
+/// So much is written beside a list before it changes, and at most.
+const STORM_LEAST: usize = 2000;
+const STORM_MAX: usize = 2_000_000;
 const MEMBER_TLS: &str = "[upstream.tls]\nchain = \"{dir}/members/chain.pem\"\nkey = \"{dir}/members/key.pem\"\n\
                           ca = \"{dir}/members/ca.pem\"\ncrl = \"{dir}/members/crl.pem\"";
+
+#[test]
+fn a_storm_of_writes_beside_a_list_keeps_it_from_nobody_and_costs_few_looks() {
+    let estate = estate(NOTIFY).start();
+    let bad = estate.ca.agent("web01");
+    assert_eq!(estate.client(&bad).get(CATALOG).status, 200);
+    let looks = || estate.proxy.metrics().sum(LOOKS, &[]);
+    let (began, before) = (Instant::now(), looks());
+    let (beside, list) = (
+        estate.proxy.ssldir().join("beside"),
+        estate.proxy.ssldir().join("crl.pem"),
+    );
+    let (written, is_taken) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while written.load(Ordering::SeqCst) < STORM_MAX && !is_taken.load(Ordering::SeqCst) {
+                // Of this the kernel tells too, and it counts for nothing.
+                fs::write(&beside, "text").expect("is written");
+                fs::remove_file(&beside).expect("is removed");
+                // This counts, and changes nothing.
+                let opened = OpenOptions::new().append(true).open(&list);
+                drop(opened.expect("is there"));
+                written.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let storm = || (written.load(Ordering::SeqCst) > STORM_LEAST).then_some(());
+        assert!(wait_until(LIMIT, storm).is_some());
+        estate.ca.revoke(&bad);
+        estate.proxy.write_crl();
+        let taken = wait_until(LIMIT, || {
+            (estate.client(&bad).get(CATALOG).status == 403).then_some(())
+        });
+        is_taken.store(true, Ordering::SeqCst);
+        assert!(taken.is_some(), "{}", estate.proxy.stderr());
+    });
+    // A slow machine looks less often, so this is no matter of time.
+    let looked = looks() - before;
+    let most = began.elapsed().as_secs_f64() / LOOKS_APART.as_secs_f64() + 1.0;
+    assert!(
+        (1.0..=most).contains(&looked),
+        "{looked} looks, {most} at most"
+    );
+}
 
 #[test]
 fn a_list_written_just_now_ends_the_connections_of_whom_it_revokes() {

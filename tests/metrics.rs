@@ -28,6 +28,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_handshakes_total",
     "proscenium_identity_headers_scrubbed_total",
     "proscenium_limits_hit_total",
+    "proscenium_materials_looks_total",
     "proscenium_materials_refused",
     "proscenium_member_connections",
     "proscenium_member_in_flight",

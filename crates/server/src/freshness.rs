@@ -1,6 +1,6 @@
 //! Materials that change on disk are taken by themselves: noticed, waited out, read, and put in force or complained of.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use config::{Watch, Watching};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -14,6 +14,7 @@ pub(crate) async fn keep(app: Arc<App>) {
         notifier: None,
         has_complained: false,
         refused: None,
+        looked: None,
     };
     loop {
         let watching = keeper.watching();
@@ -46,6 +47,8 @@ struct Keeper {
     has_complained: bool,
     /// What was found on disk and is not right.
     refused: Option<Stamps>,
+    /// When it looked last.
+    looked: Option<Instant>,
 }
 
 impl Keeper {
@@ -55,6 +58,11 @@ impl Keeper {
 
     /// Watches what is to be watched, then looks: in this order nothing is missed in between.
     async fn look(&mut self, watching: Watching) -> Stamps {
+        if let Some(looked) = self.looked {
+            sleep_until(looked + LOOKS_APART).await;
+        }
+        self.looked = Some(Instant::now());
+        self.app.lasting.metrics.materials_looks.inc();
         if watching.watch == Watch::Poll {
             self.notifier = None;
         } else if self.notifier.is_none() {
@@ -155,3 +163,7 @@ impl Keeper {
         .await;
     }
 }
+
+/// Least time from one look at the materials to the next, whatever the kernel tells of: who writes beside them all the
+/// time costs little.
+const LOOKS_APART: Duration = Duration::from_millis(50);

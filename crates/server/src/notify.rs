@@ -7,13 +7,17 @@ use std::{
     mem::{self, MaybeUninit},
     os::{fd::OwnedFd, unix::ffi::OsStrExt},
     path::{Component, Path, PathBuf},
+    time::Duration,
 };
 
 use rustix::{
     fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags},
     io::Errno,
 };
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    time::sleep,
+};
 
 /// Directories and files watched at once. A dozen of files on a handful of ways need some thirty.
 const WATCHES_MAX: usize = 512;
@@ -21,6 +25,11 @@ const WATCHES_MAX: usize = 512;
 const LINKS_MAX: usize = 40;
 /// Events are read this many bytes at a time: one takes 16, and up to 256 for a name.
 const EVENTS_BYTES: usize = 4096;
+/// Events that are read in one go, and those that came with the last of them: a quarter of what the kernel keeps for us
+/// (`fs.inotify.max_queued_events`). Whoever writes faster than we read holds nobody up.
+const EVENTS_MAX: usize = 4096;
+/// Time that is left between two readings of events that do not count.
+const READINGS_APART: Duration = Duration::from_millis(50);
 
 /// Names that come and go in a directory.
 const NAMES: WatchFlags = WatchFlags::CREATE
@@ -48,6 +57,17 @@ pub(crate) struct Notifier {
 enum Names {
     All,
     These(BTreeSet<OsString>),
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// Something that counts; there may be more.
+    Something,
+    /// Nothing that counts, and nothing is left to read.
+    Nothing,
+    /// Nothing that counts so far, of all too much.
+    Part,
 }
 
 impl Notifier {
@@ -94,10 +114,13 @@ impl Notifier {
                 // Whoever looks from time to time goes on doing so.
                 return std::future::pending().await;
             };
-            if self.drain() {
-                return;
+            match self.read() {
+                Heard::Something => return,
+                Heard::Nothing => ready.clear_ready(),
+                Heard::Part => {}
             }
-            ready.clear_ready();
+            // What comes meanwhile waits with the kernel; where that is too much for it, it says so, and that counts.
+            sleep(READINGS_APART).await;
         }
     }
 
@@ -169,15 +192,24 @@ impl Notifier {
         }
     }
 
-    /// Reads what has happened; whether any of it counts.
-    fn drain(&self) -> bool {
+    /// Reads what has happened, within a bound.
+    fn read(&self) -> Heard {
         let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
         let mut events = Reader::new(&self.inotify, &mut buffer);
-        let mut any = false;
-        while let Ok(event) = events.next() {
+        let (mut any, mut read) = (false, 0);
+        // What was taken from the kernel is looked at whole.
+        while read < EVENTS_MAX || !events.is_buffer_empty() {
+            let Ok(event) = events.next() else {
+                return if any {
+                    Heard::Something
+                } else {
+                    Heard::Nothing
+                };
+            };
             any |= self.counts(&event);
+            read += 1;
         }
-        any
+        if any { Heard::Something } else { Heard::Part }
     }
 
     fn counts(&self, event: &inotify::Event<'_>) -> bool {
@@ -245,17 +277,17 @@ mod tests {
         let mut notifier = watching(&list);
         let watches = notifier.watched.len();
         replace(&root.path().join("way/list.pem"));
-        assert!(notifier.drain(), "where the link leads");
+        assert!(hears(&notifier), "where the link leads");
         remove(&link);
         symlink("beside", &link).expect("is linked");
-        assert!(notifier.drain(), "the link itself");
+        assert!(hears(&notifier), "the link itself");
         notifier.watch([&*list].into_iter()).expect("there is room");
         // There is no list yet, so nothing is watched for what becomes of it.
         assert_eq!(notifier.watched.len(), watches - 1);
         replace(&root.path().join("way/list.pem"));
-        assert!(!notifier.drain(), "where it led before");
+        assert!(!hears(&notifier), "where it led before");
         replace(&root.path().join("beside/list.pem"));
-        assert!(notifier.drain(), "where it leads now");
+        assert!(hears(&notifier), "where it leads now");
     }
 
     #[tokio::test]
@@ -274,13 +306,36 @@ mod tests {
         assert_eq!(notifier.watched.len(), WATCHES_MAX);
     }
 
+    #[tokio::test]
+    async fn more_than_is_read_in_one_go_is_left_for_the_next_and_nothing_of_it_is_lost() {
+        let root = estate();
+        let notifier = watching(&root.path().join("way/list.pem"));
+        // Each makes two events: it comes and it goes.
+        for n in 0..EVENTS_MAX {
+            let beside = root.path().join(format!("way/{n}"));
+            write(&beside);
+            remove(&beside);
+        }
+        replace(&root.path().join("way/list.pem"));
+        let mut heard = Vec::new();
+        while heard.last() != Some(&Heard::Nothing) {
+            heard.push(notifier.read());
+        }
+        assert_eq!(heard[0], Heard::Part);
+        assert!(heard.contains(&Heard::Something), "{heard:?}");
+    }
+
     #[track_caller]
     fn check(counts: bool, change: impl FnOnce(&Path)) {
         let root = estate();
         let notifier = watching(&root.path().join("way/list.pem"));
-        assert!(!notifier.drain());
+        assert!(!hears(&notifier));
         change(root.path());
-        assert_eq!(notifier.drain(), counts);
+        assert_eq!(hears(&notifier), counts);
+    }
+
+    fn hears(notifier: &Notifier) -> bool {
+        notifier.read() == Heard::Something
     }
 
     fn watching(path: &Path) -> Notifier {

@@ -44,6 +44,8 @@ pub struct Metrics {
     pub access_log_errors: Counter,
     /// Events dropped because the log daemon was full.
     pub events_dropped: Counter,
+    /// Looks at the materials on disk.
+    pub materials_looks: Counter,
 }
 
 /// Counters of one listener.
@@ -165,6 +167,7 @@ impl Default for Metrics {
             access_records_dropped: Counter::default(),
             access_log_errors: Counter::default(),
             events_dropped: Counter::default(),
+            materials_looks: Counter::default(),
         };
         metrics.register_downstream();
         metrics.register_requests();
@@ -258,6 +261,8 @@ impl Metrics {
         registry.register("access_log_errors", help, self.access_log_errors.clone());
         let help = "Events dropped because the log daemon did not read them";
         registry.register("events_dropped", help, self.events_dropped.clone());
+        let help = "Looks at certificates, keys, CA bundles and CRLs on disk";
+        registry.register("materials_looks", help, self.materials_looks.clone());
     }
 
     /// The handle of a listener; resolve it once, when the listener starts.

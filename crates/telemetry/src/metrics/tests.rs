@@ -51,6 +51,7 @@ fn handles_count_into_their_families() {
             "proscenium_access_records_dropped_total 1",
             "proscenium_access_log_errors_total 0",
             "proscenium_events_dropped_total 0",
+            "proscenium_materials_looks_total 0",
         ],
     );
 }
