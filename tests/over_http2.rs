@@ -28,6 +28,7 @@ mod metrics;
 mod reload;
 mod revocation;
 mod routes;
+mod state;
 mod support;
 
 /// What clients speak to the proxy under test.

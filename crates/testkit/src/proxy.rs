@@ -686,13 +686,17 @@ impl Proxy {
     /// If it does not answer.
     #[track_caller]
     pub fn admin(&self, method: &str, target: &str) -> Response {
-        let answer = Client::unix(&self.admin_socket()).try_request(
-            method,
-            target,
-            &[("Connection", "close")],
-            b"",
-        );
+        let answer = self.try_admin(method, target);
         answer.unwrap_or_else(|error| panic!("admin {method} {target}: {error}\n{}", self.stderr()))
+    }
+
+    /// As `admin`, of a proxy that may be about to end.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn try_admin(&self, method: &str, target: &str) -> Result<Response, ClientError> {
+        let client = Client::unix(&self.admin_socket());
+        client.try_request(method, target, &[("Connection", "close")], b"")
     }
 
     /// `GET /metrics`, read.

@@ -10,6 +10,7 @@ mod bench;
 mod demo;
 mod lab;
 mod reference;
+mod servers;
 mod soak;
 mod test;
 mod workspace;

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use testkit::{Ca, ClientError, Connection, Credential, Proxy, Recorded, Response, StandIn};
 
+use crate::servers::Servers;
+
 /// Everything that runs; the proxy first, so that it ends before its members.
 pub(crate) struct Estate {
     pub(crate) proxy: Proxy,
@@ -32,13 +34,11 @@ impl Exchange {
 impl Estate {
     /// Starts everything and waits until the members are up.
     pub(crate) fn start(binary: &Path) -> Self {
-        let ca = Ca::named("demo");
-        let member = |name: &str| {
-            let credential = ca.server(name);
-            StandIn::builder(name).ca(&ca).tls(&ca, &credential).start()
-        };
-        let ca_server = member("ca");
-        let compilers = [member("c1"), member("c2")];
+        let Servers {
+            ca,
+            ca_server,
+            compilers,
+        } = Servers::start("demo");
         let credential = ca.server("proxy");
         let proxy = Proxy::new(&ca, binary)
             .credential(&credential)

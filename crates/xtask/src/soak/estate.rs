@@ -8,6 +8,7 @@ use std::{
 use testkit::{Ca, Proxy, Reply, StandIn};
 
 use super::{Plant, answer};
+use crate::servers::Servers;
 
 /// Everything that runs; the proxy first, so that it ends before its members.
 pub(super) struct Estate {
@@ -21,14 +22,12 @@ pub(super) struct Estate {
 impl Estate {
     /// Starts everything and waits until the members are up.
     pub(super) fn start(binary: &Path, plant: Option<Plant>) -> Self {
-        let ca = Ca::named("soak");
-        let member = |name: &str| {
-            let credential = ca.server(name);
-            StandIn::builder(name).ca(&ca).tls(&ca, &credential).start()
-        };
-        let ca_server = member("ca");
+        let Servers {
+            ca,
+            ca_server,
+            compilers,
+        } = Servers::start("soak");
         ca_server.autosign();
-        let compilers = [member("c1"), member("c2")];
         for compiler in &compilers {
             compiler.answer(answer::reply);
         }

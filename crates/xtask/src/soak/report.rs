@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Result, bail};
+use testkit::Metrics;
 
 use super::{
     Options,
@@ -103,15 +104,18 @@ impl<'a> Report<'a> {
     /// Has the proxy stop; its last words, each with a name for its file.
     fn stop(&self, tally: &Tally) -> Vec<(&'static str, String)> {
         let proxy = &self.estate.proxy;
-        if !proxy.is_running() {
+        // One that is stopping may be gone between two questions.
+        let asked = |target| proxy.try_admin("GET", target).map(|answer| answer.text());
+        let (Ok(status), Ok(metrics)) = (asked("/v1/status"), asked("/metrics")) else {
+            tally.miss("the proxy has gone".to_owned());
             return vec![("stderr.txt", proxy.stderr())];
-        }
-        if proxy.metrics().sum("proscenium_materials_refused", &[]) > 0.0 {
+        };
+        if Metrics::parse(&metrics).sum("proscenium_materials_refused", &[]) > 0.0 {
             tally.miss("materials are refused at the end".to_owned());
         }
-        let status = proxy.admin("GET", "/v1/status").text();
-        let metrics = proxy.admin("GET", "/metrics").text();
-        proxy.terminate();
+        if proxy.is_running() {
+            proxy.terminate();
+        }
         let outcome = proxy.wait_for_end(STOP_WITHIN);
         if outcome.code != Some(0) {
             tally.miss(format!("the proxy ended with {:?}", outcome.code));
