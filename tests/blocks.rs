@@ -6,7 +6,7 @@ use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use tempfile::TempDir;
 use testkit::{Credential, Outcome, Proxy, Reply, wait_until};
 
-use crate::support::{BINARY, Estate, LIMIT, assert_refused, http1_alone};
+use crate::support::{self, Estate, LIMIT, assert_refused, http1_alone};
 
 const WEB01: &str = "/puppet/v3/catalog/web01?environment=production";
 const WEB02: &str = "/puppet/v3/catalog/web02?environment=production";
@@ -174,7 +174,7 @@ fn a_deny_list_that_cannot_be_read_keeps_the_proxy_from_starting() {
     ] {
         fs::write(&list, garbage).expect("is written");
         let table = table.clone();
-        let refused = Proxy::new(&ca, BINARY)
+        let refused = support::proxy(&ca)
             .with(&table)
             .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
             .try_start();
