@@ -5,8 +5,8 @@ use testkit::{Attribute, Credential, Headers, Recorded, Reply, Seed, name_der};
 use crate::support::{
     Estate, EstateBuilder, assert_refused,
     readers::{
-        Broken, Reading, Ruby, escaped_certificate, mongrel, one_line_certificate, puppet_server,
-        puppet_server_legacy, rack,
+        self, Broken, Reading, Ruby, escaped_certificate, is_for, is_possible, mongrel,
+        one_line_certificate, puppet_server, puppet_server_legacy, rack,
     },
     sayable,
 };
@@ -17,7 +17,6 @@ const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
 /// What every forged value contains, and nothing else does.
 const MARK: &str = "forged";
 
-const FORMATS: [&str; 3] = ["rfc2253", "openssl", "cn-last"];
 const UTF8: u8 = 0x0c;
 const CN: &str = "2.5.4.3";
 const O: &str = "2.5.4.10";
@@ -467,21 +466,6 @@ fn told(estate: &Estate, agent: &Credential) -> Headers {
     estate.only_request().headers
 }
 
-/// Every reader there is, whichever form it is for.
-fn all_readers(headers: &Headers) -> [(&'static str, Result<Reading, Broken>); 5] {
-    let (dn, verify) = ("HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY");
-    [
-        ("Puppet Server", puppet_server(headers)),
-        (
-            "Puppet Server, legacy",
-            puppet_server_legacy(headers, dn, verify),
-        ),
-        ("Rack", rack(headers, dn, verify, Ruby::New)),
-        ("Rack on an old Ruby", rack(headers, dn, verify, Ruby::Old)),
-        ("Mongrel", Ok(mongrel(headers, dn, verify))),
-    ]
-}
-
 /// 1,000 subjects that try to be read as another: each is refused, or every reader of any form reads the one CN that
 /// was verified, or nobody, or what no accepted certificate can be called; the readers of this form read plain subjects.
 fn generated_subjects_are_read_as_nobody_else(format: &'static str) {
@@ -506,7 +490,7 @@ fn generated_subjects_are_read_as_nobody_else(format: &'static str) {
         let cn = subject.only_cn();
         let headers = estate.only_request().headers;
         accepted += 1;
-        for (reader, read) in all_readers(&headers) {
+        for (reader, read) in readers::all(&headers) {
             let Ok(Reading {
                 name: Some(name), ..
             }) = read
@@ -532,21 +516,6 @@ fn generated_subjects_are_read_as_nobody_else(format: &'static str) {
         accepted > 200 && exact > 2 * accepted,
         "the test tests: {accepted} accepted, {exact} read"
     );
-}
-
-/// Whether a reader is meant to read this format of any subject.
-fn is_for(format: &str, reader: &str) -> bool {
-    match (format, reader) {
-        ("openssl", "Puppet Server, legacy" | "Mongrel") => false,
-        ("rfc2253", "Mongrel") => false,
-        _ => FORMATS.contains(&format),
-    }
-}
-
-/// Whether a certificate with this name can be accepted at all: else nobody is harmed by a server that reads it.
-fn is_possible(name: &str) -> bool {
-    let fit = |byte: u8| matches!(byte, b' '..=b'~') && !b",/+\"'\\".contains(&byte);
-    (1..=255).contains(&name.len()) && name.bytes().all(fit) && name.trim_matches(' ') == name
 }
 
 #[derive(Debug)]

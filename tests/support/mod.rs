@@ -4,10 +4,10 @@
 //! `assert_eq!(estate.client(&agent).get("/puppet/v3/catalog/web01?environment=production").status, 200)`
 
 pub(crate) mod fixtures;
-pub(crate) mod readers;
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
+pub(crate) use testkit::readers;
 use testkit::{
     Ca, Client, Credential, Outcome, Protocol, Proxy, ProxyBuilder, Recorded, Response, StandIn,
 };

@@ -30,6 +30,7 @@ mod metrics;
 mod offering;
 mod port;
 mod proxy;
+pub mod readers;
 mod reply;
 mod seed;
 mod small_rsa;

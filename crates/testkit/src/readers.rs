@@ -1,27 +1,33 @@
 //! What Puppet's servers read out of the headers they are sent: ports of their code, mistakes and all.
 //!
 //! Puppet Server: trapperkeeper-authorization with Bouncy Castle's parser of names. Mongrel and Rack: Puppet 0.23 to 5.
-//! The tests at the end hold them against what the originals were seen to read.
+//! Its tests hold them against what the originals were seen to read.
 
+use std::sync::LazyLock;
+
+use crate::Headers;
 use percent_encoding::percent_decode_str;
+use regex::{Captures, Regex};
 use rustls_pki_types::{CertificateDer, pem::PemObject};
-use testkit::Headers;
 
 /// Who a server takes the client for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reading {
+pub struct Reading {
     /// The client's name; none: nobody in particular.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// Whether the server believes it.
-    pub(crate) authenticated: bool,
+    pub authenticated: bool,
 }
 
 /// The server answers with an error of its own: nobody is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Broken(pub(crate) &'static str);
+pub struct Broken(
+    /// Its words.
+    pub &'static str,
+);
 
 /// Puppet Server with `allow-header-cert-info: true`: three names that cannot be changed.
-pub(crate) fn puppet_server(headers: &Headers) -> Result<Reading, Broken> {
+pub fn puppet_server(headers: &Headers) -> Result<Reading, Broken> {
     let dn = joined(headers, "x-client-dn").filter(|dn| !dn.is_empty());
     let name = match &dn {
         None => None,
@@ -40,7 +46,7 @@ pub(crate) fn puppet_server(headers: &Headers) -> Result<Reading, Broken> {
 }
 
 /// Puppet Server up to 6 with `use-legacy-auth-conf`: names by setting, subjects by RFC 2253 alone.
-pub(crate) fn puppet_server_legacy(
+pub fn puppet_server_legacy(
     headers: &Headers,
     client_header: &str,
     verify_header: &str,
@@ -62,7 +68,7 @@ pub(crate) fn puppet_server_legacy(
 }
 
 /// Mongrel (0.23 to 2.7), and Rack of 2.6 and 2.7: everything after the first `CN=`.
-pub(crate) fn mongrel(headers: &Headers, client_header: &str, verify_header: &str) -> Reading {
+pub fn mongrel(headers: &Headers, client_header: &str, verify_header: &str) -> Reading {
     let name = cgi(headers, client_header).and_then(|dn| after_cn(&dn));
     Reading {
         authenticated: name.is_some() && cgi(headers, verify_header).as_deref() == Some("SUCCESS"),
@@ -71,7 +77,7 @@ pub(crate) fn mongrel(headers: &Headers, client_header: &str, verify_header: &st
 }
 
 /// Rack (Passenger, Unicorn) of Puppet 3 to 5.
-pub(crate) fn rack(
+pub fn rack(
     headers: &Headers,
     client_header: &str,
     verify_header: &str,
@@ -91,13 +97,44 @@ pub(crate) fn rack(
 
 /// Which openssl library of Ruby: the older one cuts a name of OpenSSL's form at commas too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ruby {
+pub enum Ruby {
+    /// Cuts at commas too.
     Old,
+    /// Cuts at slashes alone, where the name begins with one.
     New,
 }
 
+/// Every reader there is of the usual names, whichever form it is for.
+pub fn all(headers: &Headers) -> [(&'static str, Result<Reading, Broken>); 5] {
+    let (dn, verify) = ("HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY");
+    [
+        ("Puppet Server", puppet_server(headers)),
+        (
+            "Puppet Server, legacy",
+            puppet_server_legacy(headers, dn, verify),
+        ),
+        ("Rack", rack(headers, dn, verify, Ruby::New)),
+        ("Rack on an old Ruby", rack(headers, dn, verify, Ruby::Old)),
+        ("Mongrel", Ok(mongrel(headers, dn, verify))),
+    ]
+}
+
+/// Whether one of [`all`] is meant to read this format of any subject.
+pub fn is_for(format: &str, reader: &str) -> bool {
+    !matches!(
+        (format, reader),
+        ("openssl", "Puppet Server, legacy" | "Mongrel") | ("rfc2253", "Mongrel")
+    )
+}
+
+/// Whether a certificate with this name can be accepted at all: else nobody is harmed by a server that reads it.
+pub fn is_possible(name: &str) -> bool {
+    let fit = |byte: u8| matches!(byte, b' '..=b'~') && !b",/+\"'\\".contains(&byte);
+    (1..=255).contains(&name.len()) && name.bytes().all(fit) && name.trim_matches(' ') == name
+}
+
 /// `X-Client-Cert` as Puppet Server decodes it: exactly one certificate, or 400.
-pub(crate) fn escaped_certificate(headers: &Headers) -> Result<Option<Vec<u8>>, Broken> {
+pub fn escaped_certificate(headers: &Headers) -> Result<Option<Vec<u8>>, Broken> {
     let Some(value) = joined(headers, "x-client-cert") else {
         return Ok(None);
     };
@@ -106,7 +143,7 @@ pub(crate) fn escaped_certificate(headers: &Headers) -> Result<Option<Vec<u8>>, 
 }
 
 /// `X-SSL-Client-Cert` as Rack of Puppet 4.6 to 5 mends it.
-pub(crate) fn one_line_certificate(headers: &Headers) -> Result<Option<Vec<u8>>, Broken> {
+pub fn one_line_certificate(headers: &Headers) -> Result<Option<Vec<u8>>, Broken> {
     let value = cgi(headers, "HTTP_X_SSL_CLIENT_CERT").unwrap_or_default();
     if value.is_empty() {
         return Ok(None);
@@ -146,8 +183,9 @@ fn cgi(headers: &Headers, variable: &str) -> Option<String> {
 
 /// `/^.*?CN\s*=\s*(.*)/`
 fn after_cn(dn: &str) -> Option<String> {
-    let pattern = regex::Regex::new(r"(?m)^.*?CN\s*=\s*(.*)").expect("a pattern");
-    Some(pattern.captures(dn)?[1].to_owned())
+    static PATTERN: Pattern =
+        Pattern::new(|| Regex::new(r"(?m)^.*?CN\s*=\s*(.*)").expect("a pattern"));
+    Some(PATTERN.captures(dn)?[1].to_owned())
 }
 
 /// OpenSSL's form as trapperkeeper-authorization takes it: cut at slashes, the first part whose type is `CN`.
@@ -314,15 +352,17 @@ fn ruby_cn(dn: &str, ruby: Ruby) -> Result<Option<String>, Broken> {
 
 /// The last attribute of the text comes first; nothing where Ruby raises `NameError`.
 fn ruby_rfc2253(dn: &str) -> Option<Vec<(String, String)>> {
-    let pattern = regex::Regex::new(concat!(
-        r#"\A([a-zA-Z][0-9a-zA-Z]*|[0-9]+(?:\.[0-9]+)*)="#,
-        r##"(?:#((?:[0-9a-fA-F]{2})+)|"((?:[^\\"]|\\(?:[,=+<>#;\\"]|[0-9a-fA-F]{2}))*)""##,
-        r##"|((?:[^\\",=+<>#;]|\\(?:[,=+<>#;\\"]|[0-9a-fA-F]{2}))*))"##
-    ))
-    .expect("a pattern");
+    static PATTERN: Pattern = Pattern::new(|| {
+        Regex::new(concat!(
+            r#"\A([a-zA-Z][0-9a-zA-Z]*|[0-9]+(?:\.[0-9]+)*)="#,
+            r##"(?:#((?:[0-9a-fA-F]{2})+)|"((?:[^\\"]|\\(?:[,=+<>#;\\"]|[0-9a-fA-F]{2}))*)""##,
+            r##"|((?:[^\\",=+<>#;]|\\(?:[,=+<>#;\\"]|[0-9a-fA-F]{2}))*))"##
+        ))
+        .expect("a pattern")
+    });
     let (mut found, mut rest) = (Vec::new(), dn);
     loop {
-        let matched = pattern.captures(rest)?;
+        let matched = PATTERN.captures(rest)?;
         let value = match (matched.get(2), matched.get(3).or_else(|| matched.get(4))) {
             (Some(digits), _) => decoded(digits.as_str()).filter(|text| !text.starts_with('#'))?,
             (None, Some(text)) => ruby_pairs(text.as_str()),
@@ -338,8 +378,9 @@ fn ruby_rfc2253(dn: &str) -> Option<Vec<(String, String)>> {
 }
 
 fn ruby_pairs(text: &str) -> String {
-    let pair = regex::Regex::new(r#"\\([,=+<>#;\\"]|[0-9a-fA-F]{2})"#).expect("a pattern");
-    pair.replace_all(text, |found: &regex::Captures<'_>| match &found[1] {
+    static PAIR: Pattern =
+        Pattern::new(|| Regex::new(r#"\\([,=+<>#;\\"]|[0-9a-fA-F]{2})"#).expect("a pattern"));
+    PAIR.replace_all(text, |found: &Captures<'_>| match &found[1] {
         digits if digits.len() == 2 => {
             let byte = u8::from_str_radix(digits, 16).expect("two digits");
             char::from(byte).to_string()
@@ -388,6 +429,8 @@ fn ruby_type(kind: &str) -> Option<&'static str> {
     }
 }
 
+type Pattern = LazyLock<Regex>;
+
 const CN: &str = "2.5.4.3";
 
 const TYPES: &[(&str, &str)] = &[
@@ -404,93 +447,5 @@ const TYPES: &[(&str, &str)] = &[
     ("emailaddress", "1.2.840.113549.1.9.1"),
 ];
 
-/// Headers with this subject beside SUCCESS.
 #[cfg(test)]
-fn told(dn: &str) -> Headers {
-    Headers(vec![
-        ("X-Client-Verify".to_owned(), "SUCCESS".to_owned()),
-        ("X-Client-DN".to_owned(), dn.to_owned()),
-    ])
-}
-
-#[test]
-fn puppet_server_reads_what_it_was_seen_to_read() {
-    for (dn, name) in [
-        ("CN=victim,CN=attacker", Some("victim")),
-        ("CN=agent,O=Org", Some("agent")),
-        ("O=Org,CN=agent", Some("agent")),
-        ("2.5.4.3=agent", Some("agent")),
-        ("OID.2.5.4.3=agent", Some("agent")),
-        (" CN = agent , O = y ", Some("agent")),
-        (r"CN=a\,b", Some("a,b")),
-        (r"CN=a\2Cb", Some("a,b")),
-        ("CN=\"a,b\"", Some("a,b")),
-        ("CN=#0c0561646d696e", Some("admin")),
-        (r"CN=\#0c0561646d696e", Some("#0c0561646d696e")),
-        ("O=x+CN=victim", Some("x")),
-        ("CN=agent+O=x", Some("agent")),
-        (r"CN=j\C3\BCrgen", Some("j\u{c3}\u{bc}rgen")),
-        ("CN=agent;O=y", Some("agent;O")),
-        ("commonName=agent", None),
-        ("UNKNOWN=1,CN=agent", None),
-        ("agent", None),
-        ("/CN=agent", Some("agent")),
-        ("/O=Org/CN=agent", Some("agent")),
-        ("/CN=tester/ inc.", Some("tester")),
-    ] {
-        let read = puppet_server(&told(dn)).expect("served");
-        assert_eq!(read.name.as_deref(), name, "{dn}");
-        assert_eq!(read.authenticated, name.is_some(), "{dn}");
-    }
-    let legacy = |dn: &str| {
-        let read = puppet_server_legacy(&told(dn), "HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY");
-        read.expect("served").name
-    };
-    assert_eq!(legacy("CN=agent,O=Org").as_deref(), Some("agent"));
-    assert_eq!(legacy("/CN=agent"), None, "malformed there");
-}
-
-#[test]
-fn mongrel_reads_what_it_was_seen_to_read() {
-    for (dn, name) in [
-        ("CN=agent,O=Org", Some("agent,O=Org")),
-        ("/CN=a/emailAddress=x", Some("a/emailAddress=x")),
-        ("/O=Org/CN=agent", Some("agent")),
-        ("O=Org,CN=agent", Some("agent")),
-        ("O=xCN = victim,CN=agent", Some("victim,CN=agent")),
-        ("O=Org", None),
-    ] {
-        let read = mongrel(&told(dn), "HTTP_X_CLIENT_DN", "HTTP_X_CLIENT_VERIFY");
-        assert_eq!(read.name.as_deref(), name, "{dn}");
-    }
-}
-
-#[test]
-fn rack_reads_what_it_was_seen_to_read() {
-    for (dn, name) in [
-        ("CN=a,CN=b", Ok(Some("b"))),
-        ("/CN=a/CN=b", Ok(Some("a"))),
-        ("O=x+CN=v", Ok(None)),
-        ("CN=agent,O=Org", Ok(Some("agent"))),
-        (r"CN=a\,b", Ok(Some("a,b"))),
-        ("STREET=x,CN=a", Ok(None)),
-        (r"O=\ x,CN=a", Ok(Some("a"))),
-        ("CN=a#b", Ok(Some("a#b"))),
-        ("1.2.3.4=#0c0161,CN=a", Ok(Some("a"))),
-        ("CN=a,1.2.3.4=#0500", Ok(Some("a"))),
-        (r"CN=a,O=b\,c+OU=d", Ok(None)),
-        ("CN=a,C", Err(())),
-        ("agent", Ok(None)),
-    ] {
-        let read = rack(
-            &told(dn),
-            "HTTP_X_CLIENT_DN",
-            "HTTP_X_CLIENT_VERIFY",
-            Ruby::New,
-        );
-        let read = read.map(|reading| reading.name).map_err(drop);
-        assert_eq!(read, name.map(|name| name.map(str::to_owned)), "{dn}");
-    }
-    let old = |dn: &str| ruby_cn(dn, Ruby::Old).map(Option::unwrap_or_default);
-    assert_eq!(old("/O=Acme, CN=victim/CN=agent").as_deref(), Ok("victim"));
-}
+mod tests;

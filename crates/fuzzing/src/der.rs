@@ -1,0 +1,92 @@
+//! DER as a tolerant and naive reader and writer see it: nothing is shared with the readers of the product.
+
+/// Tag, length and value.
+pub(crate) fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![tag];
+    let length = content.len().to_be_bytes();
+    let digits = length.iter().copied().skip_while(|byte| *byte == 0);
+    match content.len() {
+        short @ ..0x80 => out.push(short as u8),
+        _ => {
+            let digits: Vec<u8> = digits.collect();
+            out.push(0x80 | digits.len() as u8);
+            out.extend(digits);
+        }
+    }
+    out.extend_from_slice(content);
+    out
+}
+
+/// `tag`, and parts one after the other.
+pub(crate) fn all(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    tlv(tag, &parts.concat())
+}
+
+/// Tag and value of what stands at the front, and the rest.
+pub(crate) fn split(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (tag, rest) = bytes.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        short @ ..0x80 => (usize::from(*short), rest),
+        long => {
+            let (digits, rest) = rest.split_at_checked(usize::from(long & 0x7f))?;
+            let number = digits.iter().try_fold(0_usize, |n, byte| {
+                n.checked_mul(256)?.checked_add(usize::from(*byte))
+            })?;
+            (number, rest)
+        }
+    };
+    let (value, rest) = rest.split_at_checked(length)?;
+    Some((*tag, value, rest))
+}
+
+/// The elements of `bytes`, tag and value, as far as they can be read.
+pub(crate) fn elements(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut found = Vec::new();
+    while let Some((tag, value, rest)) = split(bytes) {
+        found.push((tag, value));
+        bytes = rest;
+    }
+    found
+}
+
+/// An OID's content from its arcs.
+pub(crate) fn oid(arcs: &[u32]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let first = arcs[0] * 40 + arcs[1];
+    for arc in std::iter::once(&first).chain(&arcs[2..]) {
+        let groups = (1..=4).rev().filter(|group| arc >> (7 * group) != 0);
+        out.extend(groups.map(|group| 0x80 | (arc >> (7 * group) & 0x7f) as u8));
+        out.push((arc & 0x7f) as u8);
+    }
+    out
+}
+
+/// An INTEGER's content without padding.
+pub(crate) fn shortest(mut integer: &[u8]) -> &[u8] {
+    while integer.len() > 1
+        && (integer[0] == 0 && integer[1] < 0x80 || integer[0] == 0xff && integer[1] >= 0x80)
+    {
+        integer = &integer[1..];
+    }
+    integer
+}
+
+/// One block of PEM.
+pub(crate) fn pem(label: &str, content: &[u8]) -> Vec<u8> {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let group = |group: &[u8]| {
+        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or_default());
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        let sign = |at: usize| match at > group.len() {
+            true => b'=',
+            false => ALPHABET[(bits >> (18 - 6 * at)) as usize & 63],
+        };
+        [sign(0), sign(1), sign(2), sign(3)]
+    };
+    let digits: Vec<u8> = content.chunks(3).flat_map(group).collect();
+    let lines = digits.chunks(64).collect::<Vec<_>>().join(&b'\n');
+    let begin = format!("-----BEGIN {label}-----\n");
+    let end = format!("\n-----END {label}-----\n");
+    [begin.as_bytes(), &lines, end.as_bytes()].concat()
+}

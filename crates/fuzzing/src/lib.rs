@@ -1,0 +1,71 @@
+//! What each fuzz target holds, as plain functions over bytes: a part of the product beside an independent reading of
+//! the same input. A check panics where the two disagree.
+//!
+//! `fuzz/` hands them to libFuzzer; `tests/corpus.rs` feeds them the kept corpus and mutations of it on every run.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a crate of tests: the clock of a CA made on the fly"
+)]
+
+mod bytes;
+mod certificate;
+mod crl;
+mod der;
+mod dn;
+mod path;
+mod reader;
+mod scrub;
+
+/// A check and the words that a mutation of its input is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Name of the target, and of its folder below `fuzz/corpus`.
+    pub name: &'static str,
+    /// Panics where the product and the independent reading disagree.
+    pub check: fn(&[u8]),
+    /// Pieces of input that matter to it.
+    pub words: &'static [&'static [u8]],
+}
+
+/// Runs the check of a target.
+///
+/// # Panics
+/// Where the check fails, and where there is no such target.
+pub fn check(name: &str, input: &[u8]) {
+    let target = TARGETS.iter().find(|target| target.name == name);
+    let target = target.expect("the name of a target");
+    (target.check)(&input[..input.len().min(INPUT_BYTES_MAX)]);
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "dn",
+        check: dn::check,
+        words: dn::WORDS,
+    },
+    Target {
+        name: "path",
+        check: path::check,
+        words: path::WORDS,
+    },
+    Target {
+        name: "scrub",
+        check: scrub::check,
+        words: scrub::WORDS,
+    },
+    Target {
+        name: "certificate",
+        check: certificate::check,
+        words: certificate::WORDS,
+    },
+    Target {
+        name: "crl",
+        check: crl::check,
+        words: crl::WORDS,
+    },
+];
+
+/// Input over this is cut: more of the same shows nothing new.
+pub const INPUT_BYTES_MAX: usize = 4096;

@@ -1,0 +1,147 @@
+//! Removing and stamping of identity headers: what goes, what stays, and whom the servers read afterwards.
+//!
+//! Input, a line each: a name that the configuration gives to the subject's header, then names of a request's headers.
+
+use std::sync::{Arc, LazyLock};
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use identity::{
+    Agent, ChainVerified, ClientIdentity, HeaderForm, IdentityHeaders, IdentityName, OwnNames,
+    Settings, is_removed, scrub,
+};
+use regex::Regex;
+use testkit::readers;
+
+use crate::dn;
+
+pub(crate) fn check(input: &[u8]) {
+    let mut lines = input.split(|byte| *byte == b'\n');
+    let own = lines.next().and_then(|line| std::str::from_utf8(line).ok());
+    let own = own.and_then(|name| IdentityName::parse(name).ok());
+    let form = HeaderForm {
+        dn: own
+            .iter()
+            .cloned()
+            .chain(HeaderForm::default().dn)
+            .take(1)
+            .collect(),
+        ..HeaderForm::default()
+    };
+    let names = OwnNames::of([&form]);
+    let mut headers = HeaderMap::new();
+    let (mut identity, mut underscore) = (0, 0);
+    let mut kept = Vec::new();
+    for (number, line) in lines.take(LINES_MAX).enumerate() {
+        let Ok(name) = HeaderName::from_bytes(line) else {
+            continue;
+        };
+        let value = HeaderValue::from(number);
+        let is_identity = seems_identity(name.as_str(), own.as_ref());
+        let is_underscore = !is_identity && name.as_str().contains('_');
+        identity += u32::from(is_identity);
+        underscore += u32::from(is_underscore);
+        assert_eq!(
+            is_removed(name.as_str(), &names),
+            is_identity || is_underscore,
+            "{name}"
+        );
+        if !is_identity && !is_underscore {
+            kept.push((name.clone(), value.clone()));
+        }
+        headers.append(name, value);
+    }
+    let found = scrub(&mut headers, &names);
+    assert_eq!(
+        (found.removed_identity, found.removed_underscore),
+        (identity, underscore)
+    );
+    assert_eq!(headers.len(), kept.len());
+    for (name, value) in &kept {
+        assert!(
+            headers.get_all(name).iter().any(|left| left == value),
+            "{name} is lost"
+        );
+    }
+    check_stamped(&form, &headers, kept.len());
+}
+
+fn check_stamped(form: &HeaderForm, scrubbed: &HeaderMap, kept: usize) {
+    for identity in [AGENT.clone(), ClientIdentity::Anonymous] {
+        let leaf = identity.agent().map(|agent| agent.leaf().to_vec());
+        let mut headers = scrubbed.clone();
+        IdentityHeaders::new(&identity, leaf.as_deref()).stamp(form, &mut headers, true);
+        assert_eq!(headers.len(), kept + if leaf.is_some() { 3 } else { 1 });
+        let said = form
+            .names()
+            .flat_map(|(name, _)| headers.get_all(name.as_str()));
+        assert_eq!(said.count(), if leaf.is_some() { 3 } else { 1 });
+        // The usual readers know the usual name alone.
+        let lines = dn::lines(&headers);
+        for (server, read) in readers::all(&lines) {
+            let read = read.expect("no server is broken by what is left");
+            let told = leaf.is_some() && form.dn[0].as_str() == "x-client-dn";
+            assert_eq!(read.authenticated, told, "{server}: {lines:?}");
+            assert_eq!(
+                read.name.as_deref(),
+                told.then_some("web01"),
+                "{server}: {lines:?}"
+            );
+        }
+    }
+}
+
+/// The families of docs/threats.md, T1 and T2, as a reader sees them that folds every sign to a hyphen and may take
+/// the prefix of a CGI variable off.
+fn seems_identity(name: &str, own: Option<&IdentityName>) -> bool {
+    static FAMILIES: LazyLock<Regex> = LazyLock::new(|| {
+        let families = "x-client-.*|x-ssl-.*|ssl-client-.*|client-cert.*|x-forwarded-.*";
+        let names =
+            "x-client|x-ssl|ssl-client|x-forwarded|forwarded|x-real-ip|x-authentication|proxy";
+        Regex::new(&format!("^(?:http-)*(?:{families}|{names})$")).expect("a pattern")
+    });
+    let fold = |name: &str| {
+        name.to_lowercase()
+            .replace(|c: char| !c.is_ascii_alphanumeric(), "-")
+    };
+    let folded = fold(name);
+    let is_own = |own: &IdentityName| {
+        let mut rest = folded.as_str();
+        while let Some(shorter) = rest.strip_prefix("http-") {
+            rest = shorter;
+        }
+        rest == fold(own.as_str())
+    };
+    FAMILIES.is_match(&folded) || own.is_some_and(is_own)
+}
+
+static AGENT: LazyLock<ClientIdentity> = LazyLock::new(|| {
+    let leaf = dn::leaf_of("web01");
+    let agent = Agent::from_leaf(&leaf, &Settings::default(), ChainVerified::assertion());
+    ClientIdentity::Verified(Arc::new(agent.expect("the CA writes such subjects")))
+});
+
+const LINES_MAX: usize = 64;
+
+pub(crate) const WORDS: &[&[u8]] = &[
+    b"X-Client-DN",
+    b"X-Client-Verify",
+    b"X-Client-Cert",
+    b"X-SSL-Subject",
+    b"SSL-Client-S-DN",
+    b"Client-Cert-Chain",
+    b"X-Forwarded-For",
+    b"Forwarded",
+    b"X-Real-IP",
+    b"X-Authentication",
+    b"Proxy",
+    b"HTTP_",
+    b"http-",
+    b"X-Agent-Name",
+    b"Accept",
+    b"X-Puppet-Version",
+    b"\n",
+    b"_",
+    b".",
+    b"~",
+    b"-",
+];
