@@ -29,6 +29,7 @@ mod routes;
 mod state;
 mod support;
 mod tidy;
+mod trust_policies;
 mod tunnels;
 
 /// What clients speak to the proxy under test.

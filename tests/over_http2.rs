@@ -30,6 +30,7 @@ mod revocation;
 mod routes;
 mod state;
 mod support;
+mod trust_policies;
 
 /// What clients speak to the proxy under test.
 pub(crate) const SPOKEN: testkit::Protocol = testkit::Protocol::Http2;

@@ -215,6 +215,8 @@ pub struct CrlStatus {
     pub next_update: Option<Timestamp>,
     /// Whether that promise is broken.
     pub expired: bool,
+    /// Until when it is judged by, expired or not; none: the policy sets no end.
+    pub judged_by_until: Option<Timestamp>,
     /// File that it was read from.
     pub source: String,
     /// Age of the file in seconds where it is the agent's own copy, which nothing refreshes but agent runs.

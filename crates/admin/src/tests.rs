@@ -567,6 +567,7 @@ fn status() -> Status {
                 entries: 3,
                 next_update: Some(Timestamp::from_unix_seconds(0)),
                 expired: true,
+                judged_by_until: None,
                 source: "crl.pem".to_owned(),
                 agents_copy_age_seconds: None,
             }],

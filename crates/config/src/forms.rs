@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::policies;
+
 /// A form of text.
 pub(crate) struct Form {
     /// What it is, to be read after "expected".
@@ -109,6 +111,13 @@ pub(crate) static ISSUER: Form = Form {
     check: |text| match text {
         "*" => Ok(()),
         text => distinguished_name(text),
+    },
+};
+pub(crate) static CRL_EXPIRED: Form = Form {
+    what: "\"warn\", \"reject\", or \"grace:\" and a duration of at most 366d, as \"grace:72h\"",
+    check: |text| match policies::read_crl_expired(text) {
+        Some(_) => Ok(()),
+        None => Err(Fault::new(format!("\"{text}\" is none of these"))),
     },
 };
 pub(crate) static NETWORK: Form = Form {

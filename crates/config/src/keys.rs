@@ -139,10 +139,30 @@ settings! {
         "legacy_signatures": Shape::Texts(&forms::CA), Value("[]");
         /// What a revocation list past its next update (RFC 5280, 5.1.2.5) does. `warn` judges by it and raises an alarm; `reject` refuses
         /// clients of its issuer. An expired list still names everyone it named; refusing all would stop the estate.
-        "crl_expired": Shape::Word(&["warn", "reject"]), Value("\"warn\"");
+        /// `grace:DURATION` does the one for so long after the next update, `grace:72h` say, then the other.
+        "crl_expired": Shape::Text(&forms::CRL_EXPIRED), Value("\"warn\"");
+        /// Which certificates of a path are looked up in the list of whoever issued them: all, or with `leaf` the client's own
+        /// alone, as Puppet's `certificate_revocation` has it. With `leaf` no list of a root is needed, and nobody notices when
+        /// it revokes the CA below.
+        "revocation": Shape::Word(&["chain", "leaf"]), Value("\"chain\"");
         /// Most connections of revoked clients closed in one second after the trust has changed, so that thousands do not
         /// come back at once.
         "revoked_close_rate": Shape::Count { min: 1, max: 1_000_000 }, Value("1000");
+        "issuers": Shape::Tables(&TRUST_ISSUER), Means("the policies above for every issuer");
+    }
+
+    /// The policy for what one issuer has signed; what is left out here is as in `[trust]`. A name that no CA of the bundle
+    /// has is an alarm.
+    TRUST_ISSUER at "trust.issuers[]" {
+        /// The issuer, by its distinguished name (RFC 2253) as `proscenium status` prints it.
+        "name": Shape::Text(&forms::CA), Refused;
+        /// What its revocation list does past its next update.
+        "crl_expired": Shape::Text(&forms::CRL_EXPIRED), Means("`[trust] crl_expired`");
+        /// Whether its certificates are accepted while no revocation list of its is there. With `false` one is needed,
+        /// whatever `[trust] unchecked` says.
+        "unchecked": Shape::Switch, Means("whether `[trust] unchecked` names it");
+        /// With `leaf` its list is asked for clients' certificates alone, not for those of CAs below it.
+        "revocation": Shape::Word(&["chain", "leaf"]), Means("`[trust] revocation`");
     }
 
     /// Files that this one names (certificates, keys, CA bundles, revocation lists) are taken by themselves when they

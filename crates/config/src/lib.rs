@@ -15,6 +15,7 @@ mod judgement;
 mod keys;
 mod listeners;
 mod materials;
+mod policies;
 mod pools;
 mod quantity;
 mod reference;

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use balancing::settings::Role;
 use identity::{CertFormat, HeaderForm, settings::SubjectRule};
 use listener::settings::{ClientCert, OnInvalid};
-use pki::settings::CrlExpired;
+use pki::settings::{CrlExpired, Revocation};
 use routing::settings::{ClientRule, PathPattern};
 use telemetry::settings::{DaemonSettings, Format, Protocol};
 use upstream::settings::{Plaintext, Scheme};
@@ -123,10 +123,6 @@ impl Config {
         let certificates = credentials(&self.certificates);
         printer.table(&keys::TLS, "[tls]", &[("certificates", Some(certificates))]);
         let trust = &self.trust;
-        let crl_expired = match trust.settings.crl_expired {
-            CrlExpired::Warn => "warn",
-            CrlExpired::Reject => "reject",
-        };
         let keys = [
             ("ca", Some(paths(&trust.ca))),
             ("crl", Some(paths(&trust.crl))),
@@ -136,13 +132,23 @@ impl Config {
                 "legacy_signatures",
                 Some(texts(&trust.settings.legacy_signatures)),
             ),
-            ("crl_expired", Some(text(crl_expired))),
+            ("crl_expired", Some(crl_expired(trust.settings.crl_expired))),
+            ("revocation", Some(revocation(trust.settings.revocation))),
             (
                 "revoked_close_rate",
                 Some(trust.revoked_close_rate.to_string()),
             ),
         ];
         printer.table(&keys::TRUST, "[trust]", &keys);
+        for own in &trust.settings.issuers {
+            let keys = [
+                ("name", Some(text(&own.name))),
+                ("crl_expired", own.crl_expired.map(crl_expired)),
+                ("unchecked", own.unchecked.map(|is| is.to_string())),
+                ("revocation", own.revocation.map(revocation)),
+            ];
+            printer.table(&keys::TRUST_ISSUER, "[[trust.issuers]]", &keys);
+        }
         show_watching(self.materials, printer);
         let subject = match self.identity.subject {
             SubjectRule::Puppet => "puppet",
@@ -272,6 +278,21 @@ impl Config {
             .then(|| path(&self.state_directory));
         printer.table(&keys::STATE, "[state]", &[("directory", directory)]);
     }
+}
+
+fn crl_expired(policy: CrlExpired) -> String {
+    text(&match policy {
+        CrlExpired::Warn => "warn".into(),
+        CrlExpired::Reject => "reject".into(),
+        CrlExpired::Grace(grace) => format!("grace:{}", show_duration(grace)),
+    })
+}
+
+fn revocation(policy: Revocation) -> String {
+    text(match policy {
+        Revocation::Chain => "chain",
+        Revocation::Leaf => "leaf",
+    })
 }
 
 fn show_watching(watching: Watching, printer: &mut Printer) {

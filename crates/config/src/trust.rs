@@ -2,12 +2,13 @@
 
 use std::{ops::Range, path::PathBuf};
 
-use pki::settings::{CrlExpired, TrustSettings};
+use pki::settings::TrustSettings;
 
 use crate::{
     agent::Agent,
     config::{Credential, MemberTls, Trust},
     materials::{Kind, Wanted},
+    policies,
     report::Problem,
     section::Section,
 };
@@ -67,28 +68,7 @@ impl Naming<'_> {
     /// `[trust]`, with the agent's bundle and list as defaults.
     pub(crate) fn trust(&mut self, root: &Section<'_>) -> Trust {
         let section = root.table("trust");
-        let settings = TrustSettings {
-            depth: section
-                .count("depth")
-                .and_then(|depth| depth.try_into().ok())
-                .unwrap_or_default(),
-            crl_expired: match section.text("crl_expired").as_deref() {
-                Some("reject") => CrlExpired::Reject,
-                _ => CrlExpired::Warn,
-            },
-            unchecked: section.texts("unchecked"),
-            legacy_signatures: section.texts("legacy_signatures"),
-        };
-        if !settings.unchecked.is_empty() {
-            let message = "revoked certificates of these issuers are accepted while no list of theirs is there";
-            self.problems.push(section.warning("unchecked", message));
-        }
-        if !settings.legacy_signatures.is_empty() {
-            let message = "signatures of these CAs are believed that others could forge (SHA-1, RSA keys under 2048 bits)";
-            let problem = section.warning("legacy_signatures", message);
-            self.problems
-                .push(problem.help("make new certificates, then take the name out"));
-        }
+        let settings = policies::trust(&section, &mut self.problems);
         let ca = self
             .bundle(&section, "ca", Kind::Ca, false)
             .unwrap_or_else(|| self.agents_file(Kind::Ca, false));
@@ -146,7 +126,7 @@ impl Naming<'_> {
 
     /// The lists in `[trust]`, else the agent's where the bundle is the agent's too: a list belongs to its CA.
     fn lists(&mut self, section: &Section<'_>, settings: &TrustSettings) -> Vec<PathBuf> {
-        let unchecked = !settings.unchecked.is_empty();
+        let unchecked = settings.leaves_unchecked();
         if let Some(crl) = self.bundle(section, "crl", Kind::Crl, false) {
             if section.is_empty_list("crl") && !unchecked {
                 self.problems

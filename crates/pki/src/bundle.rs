@@ -90,6 +90,8 @@ pub(crate) struct Ca {
     /// Where it stood: `"ca.pem" block 2`.
     pub(crate) place: String,
     pub(crate) issuer: Arc<Issuer>,
+    /// The Name of who issued this certificate, the whole element.
+    pub(crate) issued_by: Box<[u8]>,
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
     pub(crate) signs_crls: bool,
@@ -215,6 +217,12 @@ impl Bundle {
         self.cas.get(*self.anchor_cas.get(index)?)
     }
 
+    /// Whether an issuer is above another CA of the bundle.
+    pub(crate) fn is_above_others(&self, issuer: &Issuer) -> bool {
+        let mut below = self.intermediates();
+        below.any(|ca| ca.issued_by == issuer.name && ca.issuer.id != issuer.id)
+    }
+
     /// The certificates that are offered to the path builder together with what the client sent.
     pub(crate) fn intermediates(&self) -> impl Iterator<Item = &Ca> {
         self.cas.iter().filter(|ca| !ca.is_anchor)
@@ -262,6 +270,7 @@ impl Ca {
         Ok(Self {
             place: block.place(),
             issuer: Arc::new(Issuer::of(&certificate)),
+            issued_by: certificate.issuer.into(),
             not_before: certificate.not_before,
             not_after: certificate.not_after,
             signs_crls: certificate.extensions.signs_crls(),

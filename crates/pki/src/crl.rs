@@ -4,11 +4,13 @@
 //! (25 ms at a million entries). Here a list is read once, and a lookup costs the same whatever its length.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use rustls_pki_types::UnixTime;
 
 use crate::certificate::{Extension, Signed};
 use crate::der::{self, DerError, Reader};
+use crate::settings::{CrlExpired, IssuerPolicy};
 
 /// A CRL, read but not yet believed: whose it is has to be verified against the issuer's key.
 #[derive(Debug)]
@@ -105,6 +107,19 @@ impl Crl {
     pub(crate) fn is_expired(&self, now: UnixTime) -> bool {
         self.next_update
             .is_some_and(|next_update| next_update < now)
+    }
+
+    /// The last second for which an issuer's policy lets it be judged by; none where that has no end.
+    pub(crate) fn judged_by_until(&self, policy: IssuerPolicy) -> Option<UnixTime> {
+        let grace = match policy.crl_expired {
+            // An old list is better than none, and none would do for an unchecked issuer.
+            _ if policy.unchecked => return None,
+            CrlExpired::Warn => return None,
+            CrlExpired::Reject => Duration::ZERO,
+            CrlExpired::Grace(grace) => grace,
+        };
+        let end = self.next_update?.as_secs().saturating_add(grace.as_secs());
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(end)))
     }
 
     /// Newer by number, then by date, then the longer one: of two that claim to be equal, the stricter.

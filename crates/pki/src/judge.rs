@@ -14,7 +14,7 @@ use crate::bundle::{Ca, EMPTY_NAME, Fingerprint, Issuer};
 use crate::certificate::{Certificate, Day, Serial, Subject};
 use crate::deny::Block;
 use crate::legacy;
-use crate::settings::CrlExpired;
+use crate::settings::{CrlExpired, Revocation};
 use crate::signature;
 use crate::store::TrustStore;
 
@@ -32,15 +32,15 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    /// Whether the verdict holds still: same trust, and no certificate or CRL it rests on has run out since.
+    /// Whether the verdict holds still: same trust, and the clock is where everything it rests on is in time.
     ///
-    /// This is what a connection asks on each request: a comparison, and a second one for a verified client. A client
+    /// This is what a connection asks on each request: a comparison, and two more for a verified client. A client
     /// refused for a certificate whose time is to come stays refused until it connects anew or the trust changes.
     pub fn is_current(&self, generation: u64, now: UnixTime) -> bool {
         let in_time = self
             .chain
             .as_ref()
-            .is_none_or(|chain| now <= chain.good_until);
+            .is_none_or(|chain| chain.latest_begin <= now && now <= chain.good_until);
         self.generation == generation && in_time
     }
 
@@ -53,10 +53,12 @@ impl Judgement {
 /// A path that was verified, as far as it is needed to verify it again.
 #[derive(Debug)]
 pub struct VerifiedChain {
-    links: Box<[Link]>,
-    /// The earliest end among the certificates on the path, the anchor's among them.
+    links: Arc<[Link]>,
+    /// The latest begin among the certificates on the path, the anchor's among them: a clock may be set back.
+    latest_begin: UnixTime,
+    /// The earliest end among them.
     earliest_end: UnixTime,
-    /// That, or the earliest next update of a CRL where expired CRLs reject.
+    /// That, or the earliest instant from which a CRL that has run out refuses.
     good_until: UnixTime,
     /// Bundle and policy under which the path was built.
     paths: Fingerprint,
@@ -95,7 +97,8 @@ pub(crate) struct Fault {
 
 /// A verified path before it is known whose it is.
 pub(crate) struct Path {
-    links: Box<[Link]>,
+    links: Arc<[Link]>,
+    latest_begin: UnixTime,
     earliest_end: UnixTime,
     good_until: UnixTime,
 }
@@ -197,6 +200,7 @@ impl TrustStore {
         })?;
         Ok(Arc::new(VerifiedChain {
             links: path.links,
+            latest_begin: path.latest_begin,
             earliest_end: path.earliest_end,
             good_until: path.good_until,
             paths: self.paths,
@@ -206,13 +210,15 @@ impl TrustStore {
 
     /// The same path under this store, if every link of it still stands.
     fn confirm(&self, chain: &VerifiedChain, now: UnixTime) -> Option<Arc<VerifiedChain>> {
-        let stands = chain.paths == self.paths && now <= chain.earliest_end;
+        let in_time = chain.latest_begin <= now && now <= chain.earliest_end;
+        let stands = chain.paths == self.paths && in_time;
         if !stands || self.block_of(chain, now).is_some() {
             return None;
         }
         let good_until = self.unrevoked(&chain.links, chain.earliest_end, now).ok()?;
         Some(Arc::new(VerifiedChain {
-            links: chain.links.clone(),
+            links: Arc::clone(&chain.links),
+            latest_begin: chain.latest_begin,
             earliest_end: chain.earliest_end,
             good_until,
             paths: chain.paths,
@@ -356,16 +362,18 @@ impl TrustStore {
         let malformed = |_| Fault::new(Reason::Malformed, leaf, "");
         let mut links = Vec::with_capacity(ders.len() + 1);
         let mut issuer = Arc::clone(&anchor.issuer);
-        let mut earliest_end = anchor.not_after;
+        let (mut latest_begin, mut earliest_end) = (anchor.not_before, anchor.not_after);
         // From the anchor down, so that each certificate's issuer is at hand.
         for der in ders.iter().rev() {
             let ca = Certificate::read(der).map_err(malformed)?;
             check_ca(leaf, &ca)?;
+            latest_begin = latest_begin.max(ca.not_before);
             earliest_end = earliest_end.min(ca.not_after);
             let next = self.issuer(&ca);
             links.push(Link::new(std::mem::replace(&mut issuer, next), &ca));
         }
         let own = Certificate::read(leaf).map_err(malformed)?;
+        latest_begin = latest_begin.max(own.not_before);
         earliest_end = earliest_end.min(own.not_after);
         if !signature::is_verifiable(own.spki) && !self.legacy.names(issuer.id) {
             return Err(Fault::new(
@@ -386,6 +394,7 @@ impl TrustStore {
         })?;
         Ok(Path {
             links: links.into(),
+            latest_begin,
             earliest_end,
             good_until,
         })
@@ -397,7 +406,7 @@ impl TrustStore {
         known.map_or_else(|| Arc::new(Issuer::of(ca)), Arc::clone)
     }
 
-    /// Looks every link up in its issuer's CRL; until when the outcome holds.
+    /// Looks the links up in their issuers' CRLs, as far as the policy says; until when the outcome holds.
     fn unrevoked(
         &self,
         links: &[Link],
@@ -407,6 +416,9 @@ impl TrustStore {
         let mut good_until = earliest_end;
         let mut fault = None;
         for (index, link) in links.iter().enumerate() {
+            if index + 1 < links.len() && self.spares_cas(&link.issuer) {
+                continue;
+            }
             match self.check_link(link, now) {
                 Ok(until) => good_until = good_until.min(until.unwrap_or(good_until)),
                 Err(reason) => {
@@ -422,25 +434,25 @@ impl TrustStore {
         fault.map_or(Ok(good_until), Err)
     }
 
+    /// Whether the policy says that CA certificates of this issuer are not looked up.
+    fn spares_cas(&self, issuer: &Issuer) -> bool {
+        self.settings.policy(&issuer.text).revocation == Revocation::Leaf
+    }
+
     fn check_link(&self, link: &Link, now: UnixTime) -> Result<Option<UnixTime>, Reason> {
-        let unchecked = self.is_unchecked(&link.issuer);
+        let policy = self.settings.policy(&link.issuer.text);
         let Some(indexed) = self.crl_of(&link.issuer) else {
-            return if unchecked {
-                Ok(None)
-            } else {
-                Err(Reason::CrlMissing)
+            return match policy.unchecked {
+                true => Ok(None),
+                false => Err(Reason::CrlMissing),
             };
         };
         if indexed.crl.serials.contains(&link.serial) {
             return Err(Reason::Revoked);
         }
-        // An old list is better than none, and none would do for an unchecked issuer.
-        match self.settings.crl_expired {
-            CrlExpired::Reject if !unchecked && indexed.crl.is_expired(now) => {
-                Err(Reason::CrlExpired)
-            }
-            CrlExpired::Reject if !unchecked => Ok(indexed.crl.next_update),
-            CrlExpired::Reject | CrlExpired::Warn => Ok(None),
+        match indexed.crl.judged_by_until(policy) {
+            Some(end) if now > end => Err(Reason::CrlExpired),
+            until => Ok(until),
         }
     }
 
@@ -468,13 +480,14 @@ impl TrustStore {
                 }
             }
             (Reason::CrlExpired, Some(indexed)) => format!(
-                "The CRL of {}, number {}, ended on {}; the proxy's operator has to fetch a new one, then run proscenium reload.",
+                "The CRL of {}, number {}, ended on {}{}; the proxy's operator has to fetch a new one, then run proscenium reload.",
                 issuer.text,
                 indexed.crl.number_text(),
                 indexed
                     .crl
                     .next_update
                     .map_or_else(String::new, |end| Day(end).to_string()),
+                self.grace_text(issuer),
             ),
             _ => format!(
                 "The proxy has no CRL of {}; its operator has to add it to `[trust] crl` (on the CA: ca_crl.pem), then run proscenium reload.",
@@ -485,6 +498,16 @@ impl TrustStore {
         match fault.reason {
             Reason::Revoked => Fault::new(fault.reason, revoked, detail),
             reason => Fault::new(reason, leaf, detail),
+        }
+    }
+
+    /// What the refusal adds where the list was judged by for some time after its end.
+    fn grace_text(&self, issuer: &Issuer) -> &'static str {
+        match self.settings.policy(&issuer.text).crl_expired {
+            CrlExpired::Grace(_) => {
+                ", and the time for which the proxy judges by an old one is over"
+            }
+            CrlExpired::Reject | CrlExpired::Warn => "",
         }
     }
 

@@ -31,7 +31,7 @@ pub use judge::{Judgement, VerifiedChain};
 pub use member::MemberError;
 pub use pem::{Named, holds_crl};
 pub use problem::PkiProblem;
-pub use settings::{CrlExpired, MemberNames, TrustSettings};
+pub use settings::{CrlExpired, IssuerSettings, MemberNames, Revocation, TrustSettings};
 pub use shown::ShownCredentials;
 pub use store::{CaStatus, CrlStatus, Material, TrustStatus, TrustStore};
 pub use tls::{MemberTlsConfig, Protocols, TicketKeys, client_config, server_config};

@@ -1,5 +1,7 @@
 //! What a configuration says about trust.
 
+use std::time::Duration;
+
 /// What becomes of a CRL past its next update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CrlExpired {
@@ -8,6 +10,18 @@ pub enum CrlExpired {
     Warn,
     /// Clients of its issuer are refused.
     Reject,
+    /// It is judged by, with an alarm, for so long; from then on clients of its issuer are refused.
+    Grace(Duration),
+}
+
+/// Which certificates of a path are looked up in the CRL of whoever issued them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Revocation {
+    /// All of them. The default.
+    #[default]
+    Chain,
+    /// The client's own alone: a CA certificate that the issuer has revoked goes on.
+    Leaf,
 }
 
 /// `[trust]`, without the files it names.
@@ -19,8 +33,73 @@ pub struct TrustSettings {
     pub crl_expired: CrlExpired,
     /// Issuers (RFC 2253) whose certificates are accepted without a CRL; `*` is all of them. Default none.
     pub unchecked: Vec<String>,
+    /// Which certificates are looked up. Default the whole chain.
+    pub revocation: Revocation,
+    /// Issuers for whom another policy holds. Default none.
+    pub issuers: Vec<IssuerSettings>,
     /// CAs (RFC 2253) whose SHA-1 signatures and small RSA keys are admitted. Default none.
     pub legacy_signatures: Vec<String>,
+}
+
+/// One of `[[trust.issuers]]`: the policy for what one issuer has signed. What it leaves out is as in [`TrustSettings`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IssuerSettings {
+    /// The issuer (RFC 2253).
+    pub name: String,
+    /// What becomes of its CRL when that is expired.
+    pub crl_expired: Option<CrlExpired>,
+    /// Whether its certificates are accepted without a CRL.
+    pub unchecked: Option<bool>,
+    /// Which certificates are looked up in its CRL.
+    pub revocation: Option<Revocation>,
+}
+
+/// The policy for one issuer, whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IssuerPolicy {
+    /// What becomes of an expired CRL.
+    pub crl_expired: CrlExpired,
+    /// Whether none is needed.
+    pub unchecked: bool,
+    /// Which certificates are looked up.
+    pub revocation: Revocation,
+}
+
+impl TrustSettings {
+    /// The policy for an issuer (RFC 2253).
+    pub fn policy(&self, issuer: &str) -> IssuerPolicy {
+        let own = self.issuers.iter().find(|own| own.name == issuer);
+        let named = || {
+            let mut entries = self.unchecked.iter();
+            entries.any(|entry| entry == UNCHECKED_ALL || entry == issuer)
+        };
+        IssuerPolicy {
+            crl_expired: own
+                .and_then(|own| own.crl_expired)
+                .unwrap_or(self.crl_expired),
+            unchecked: own.and_then(|own| own.unchecked).unwrap_or_else(named),
+            revocation: own
+                .and_then(|own| own.revocation)
+                .unwrap_or(self.revocation),
+        }
+    }
+
+    /// Whether anybody's certificates are accepted without a CRL: without one there is no start otherwise.
+    pub fn leaves_unchecked(&self) -> bool {
+        let mut own = self.issuers.iter();
+        !self.unchecked.is_empty() || own.any(|own| own.unchecked == Some(true))
+    }
+
+    /// Names of issuers that the policy is about.
+    pub(crate) fn named_issuers(&self) -> impl Iterator<Item = &str> {
+        let unchecked = self
+            .unchecked
+            .iter()
+            .filter(|entry| *entry != UNCHECKED_ALL);
+        unchecked
+            .chain(self.issuers.iter().map(|own| &own.name))
+            .map(String::as_str)
+    }
 }
 
 impl Default for TrustSettings {
@@ -29,6 +108,8 @@ impl Default for TrustSettings {
             depth: 6,
             crl_expired: CrlExpired::Warn,
             unchecked: Vec::new(),
+            revocation: Revocation::Chain,
+            issuers: Vec::new(),
             legacy_signatures: Vec::new(),
         }
     }
@@ -42,3 +123,6 @@ pub struct MemberNames {
     /// Whether a certificate without any subjectAltName is good for its CN.
     pub from_cn: bool,
 }
+
+/// The entry of `unchecked` that names every issuer.
+const UNCHECKED_ALL: &str = "*";

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use rustls_pki_types::{SubjectPublicKeyInfoDer, UnixTime};
@@ -14,7 +15,7 @@ use crate::fetched::SetAside;
 use crate::legacy::{self, Legacy};
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
-use crate::settings::{CrlExpired, TrustSettings};
+use crate::settings::{Revocation, TrustSettings};
 use crate::signature;
 
 /// The bytes a trust store is made of.
@@ -128,6 +129,8 @@ pub struct CrlStatus {
     pub next_update: Option<UnixTime>,
     /// Whether that is past.
     pub expired: bool,
+    /// The last second for which it is judged by; none where the policy sets no end.
+    pub judged_by_until: Option<UnixTime>,
     /// Where it stood.
     pub source: String,
 }
@@ -176,7 +179,7 @@ impl TrustStore {
             }
         }
         shelf.keep_fetched(known);
-        if shelf.is_empty() && settings.unchecked.is_empty() && problems.is_empty() {
+        if shelf.is_empty() && !settings.leaves_unchecked() && problems.is_empty() {
             problems.extend(shelf.warnings.iter().cloned().map(PkiProblem::CrlUnusable));
             problems.push(PkiProblem::NoCrl);
         }
@@ -249,15 +252,16 @@ impl TrustStore {
                 ),
             });
         }
-        for entry in &self.settings.unchecked {
+        for name in self.settings.named_issuers() {
             let known = self
                 .bundle
                 .issuers
                 .values()
-                .any(|issuer| issuer.text == *entry);
-            if entry != UNCHECKED_ALL && !known {
+                .any(|issuer| issuer.text == *name);
+            if !known {
                 self.warnings.push(format!(
-                    "unchecked \"{entry}\" is not the subject of a CA of the bundle, as RFC 2253 spells it"
+                    "\"{name}\", which [trust] has a policy for, is not the subject of a CA of the bundle, as RFC 2253 \
+                     spells it"
                 ));
             }
         }
@@ -360,7 +364,7 @@ impl TrustStore {
         let mut crls: Vec<_> = self
             .index
             .values()
-            .map(|indexed| indexed.status(now))
+            .map(|indexed| self.crl_status(indexed, now))
             .collect();
         crls.sort_by(|a, b| (&a.issuer, &a.source).cmp(&(&b.issuer, &b.source)));
         let (unchecked, missing): (Vec<_>, Vec<_>) = self
@@ -379,6 +383,21 @@ impl TrustStore {
                 .map(|stray| stray.place.clone())
                 .collect(),
             alarms: self.alarms(now),
+        }
+    }
+
+    fn crl_status(&self, indexed: &IndexedCrl, now: UnixTime) -> CrlStatus {
+        let crl = &indexed.crl;
+        let issuer = crate::subject_text(&crl.issuer);
+        CrlStatus {
+            number: crl.number_text(),
+            entries: crl.serials.len(),
+            this_update: crl.this_update,
+            next_update: crl.next_update,
+            expired: crl.is_expired(now),
+            judged_by_until: crl.judged_by_until(self.settings.policy(&issuer)),
+            source: indexed.place.clone(),
+            issuer,
         }
     }
 
@@ -406,14 +425,11 @@ impl TrustStore {
                 .next_update
                 .filter(|_| indexed.crl.is_expired(now))
             {
-                let consequence = match self.settings.crl_expired {
-                    CrlExpired::Warn => "it is still judged by; what was revoked since passes",
-                    CrlExpired::Reject => "its issuer's certificates are refused",
-                };
                 alarms.push(format!(
-                    "the CRL of {issuer} ({}) expired on {}: {consequence}",
+                    "the CRL of {issuer} ({}) expired on {}: {}",
                     indexed.place,
-                    Day(next_update)
+                    Day(next_update),
+                    self.consequence_of_expiry(indexed, now)
                 ));
             }
             if indexed.crl.this_update > now {
@@ -427,6 +443,37 @@ impl TrustStore {
         alarms
     }
 
+    fn consequence_of_expiry(&self, indexed: &IndexedCrl, now: UnixTime) -> String {
+        let policy = self
+            .settings
+            .policy(&crate::subject_text(&indexed.crl.issuer));
+        match indexed.crl.judged_by_until(policy) {
+            None => "it is still judged by; what was revoked since passes".into(),
+            Some(end) if now > end => "its issuer's certificates are refused".into(),
+            Some(end) => format!(
+                "it is judged by until {}, then its issuer's certificates are refused",
+                Day(end)
+            ),
+        }
+    }
+
+    /// The next instant at which there is something else to say of dates than now; none if there is none.
+    pub fn next_change(&self, now: UnixTime) -> Option<UnixTime> {
+        let cas = self.bundle.cas.iter();
+        let dates = cas.flat_map(|ca| [Some(ca.not_before), after(ca.not_after)]);
+        let lists = self.index.values().flat_map(|indexed| {
+            let policy = self
+                .settings
+                .policy(&crate::subject_text(&indexed.crl.issuer));
+            [
+                Some(indexed.crl.this_update),
+                indexed.crl.next_update.and_then(after),
+                indexed.crl.judged_by_until(policy).and_then(after),
+            ]
+        });
+        dates.chain(lists).flatten().filter(|at| *at > now).min()
+    }
+
     /// Subjects of CAs without a CRL, and whether `unchecked` names them.
     fn without_crl(&self) -> Vec<(String, bool)> {
         let mut found: Vec<_> = self
@@ -434,16 +481,15 @@ impl TrustStore {
             .issuers
             .values()
             .filter(|issuer| !self.index.contains_key(&issuer.id))
-            .map(|issuer| (issuer.text.clone(), self.is_unchecked(issuer)))
+            .map(|issuer| (issuer, self.settings.policy(&issuer.text)))
+            // A root over the CA that issues to clients: where nothing is looked up in its list, none is missed.
+            .filter(|(issuer, policy)| {
+                policy.revocation == Revocation::Chain || !self.bundle.is_above_others(issuer)
+            })
+            .map(|(issuer, policy)| (issuer.text.clone(), policy.unchecked))
             .collect();
         found.sort();
         found
-    }
-
-    /// Whether the configuration says in words that this issuer's certificates need no CRL.
-    pub(crate) fn is_unchecked(&self, issuer: &Issuer) -> bool {
-        let mut entries = self.settings.unchecked.iter();
-        entries.any(|entry| entry == UNCHECKED_ALL || *entry == issuer.text)
     }
 
     /// The CRL in force of an issuer.
@@ -478,20 +524,6 @@ impl TrustStore {
             late.insert(issuer.id, newest.clone());
         }
         newest
-    }
-}
-
-impl IndexedCrl {
-    fn status(&self, now: UnixTime) -> CrlStatus {
-        CrlStatus {
-            issuer: Subject(&self.crl.issuer).to_string(),
-            number: self.crl.number_text(),
-            entries: self.crl.serials.len(),
-            this_update: self.crl.this_update,
-            next_update: self.crl.next_update,
-            expired: self.crl.is_expired(now),
-            source: self.place.clone(),
-        }
     }
 }
 
@@ -715,12 +747,15 @@ enum Maker {
     Unknown,
 }
 
+/// The second after.
+fn after(time: UnixTime) -> Option<UnixTime> {
+    let second = time.as_secs().checked_add(1)?;
+    Some(UnixTime::since_unix_epoch(Duration::from_secs(second)))
+}
+
 fn is_signed_by(crl: &[u8], spki: &SubjectPublicKeyInfoDer<'_>) -> bool {
     Signed::read(crl).is_ok_and(|(_, signed)| signature::check_signed(signed, spki).is_ok())
 }
-
-/// The entry of `unchecked` that names every issuer.
-const UNCHECKED_ALL: &str = "*";
 
 /// CRLs of issuers that are not in the bundle. Each may be long, and a directory may hold any number.
 const STRAY_CRLS_MAX: usize = 64;

@@ -113,7 +113,10 @@ fn member(member: &MemberStatus) -> Vec<String> {
 fn crl(crl: &CrlStatus) -> Vec<String> {
     let promise = match (&crl.next_update, crl.expired) {
         (Some(instant), false) => format!("next update {instant}"),
-        (Some(instant), true) => format!("EXPIRED {instant}"),
+        (Some(instant), true) => match &crl.judged_by_until {
+            Some(end) => format!("EXPIRED {instant}, judged by until {end}"),
+            None => format!("EXPIRED {instant}"),
+        },
         (None, _) => "no next update".to_owned(),
     };
     let mut cells = vec![
@@ -192,8 +195,8 @@ pool compilers, least-connections
   c2.example.com:8140  down  drain  0 in flight  0 connections  weight 2  backup
 
 CRLs, trust generation 2
-  CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z  /ssl/crl.pem  the agent's own copy, 3 days old
-  CN=Other      number none  0 entries  EXPIRED 1970-01-01T00:00:00Z      other.pem
+  CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z                                     /ssl/crl.pem  the agent's own copy, 3 days old
+  CN=Other      number none  0 entries  EXPIRED 1970-01-01T00:00:00Z, judged by until 1970-01-01T00:01:00Z  other.pem
   CN=Third: no CRL, its certificates are refused
   ALARM: the CRL of CN=Other has expired
 
@@ -239,6 +242,7 @@ state in /var/lib/p
             entries,
             next_update: Some(Timestamp::from_unix_seconds(next_update)),
             expired: next_update == 0,
+            judged_by_until: (next_update == 0).then(|| Timestamp::from_unix_seconds(60)),
             source: source.to_owned(),
             agents_copy_age_seconds: (next_update > 0).then_some(3 * 86_400),
         };

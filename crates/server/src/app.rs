@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use crate::{
-    Options,
+    Options, alarms,
     blocks::{self, KeptBlocksError},
     control::Operator,
     crew::WorkerThreads,
@@ -319,12 +319,14 @@ async fn serve(app: &Arc<App>, listener: UnixListener, told: Told) {
     });
     let freshness = tokio::spawn(freshness::keep(Arc::clone(app)));
     let blocks = tokio::spawn(blocks::end_in_time(Arc::clone(app)));
+    let alarms = tokio::spawn(alarms::keep(Arc::clone(app)));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
     freshness.abort();
     blocks.abort();
+    alarms.abort();
     drain(app, &mut terminate, &mut interrupt).await;
     reloads.abort();
     let _ = stop_admin.send(true);

@@ -271,6 +271,7 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
                 entries: crl.entries as u64,
                 next_update: crl.next_update.map(stamp),
                 expired: crl.expired,
+                judged_by_until: crl.judged_by_until.map(stamp),
                 agents_copy_age_seconds: age_of(&crl.source),
                 source: crl.source,
             })
@@ -325,6 +326,7 @@ fn readings(app: &App) -> Readings {
         crls: status
             .crls
             .into_iter()
+            .take(CRL_SERIES_MAX)
             .map(|crl| CrlReading {
                 issuer: crl.issuer,
                 source: crl.source,
@@ -332,6 +334,8 @@ fn readings(app: &App) -> Readings {
                 next_update: crl.next_update.map(time),
                 entries: crl.entries as u64,
                 number: crl.number.parse().ok(),
+                expired: crl.expired,
+                judged_by_until: crl.judged_by_until.map(time),
             })
             .collect(),
         cas: status
@@ -345,6 +349,9 @@ fn readings(app: &App) -> Readings {
         crl_agent_copy_age,
     }
 }
+
+/// CRLs that metrics tell of. A bundle of so many CAs is a mistake, and no reason to flood whoever scrapes.
+const CRL_SERIES_MAX: usize = 256;
 
 fn age(since: SystemTime) -> Duration {
     SystemTime::now().duration_since(since).unwrap_or_default()

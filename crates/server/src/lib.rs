@@ -6,6 +6,7 @@
 // This crate is where files are opened, and where time and threads begin.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod alarms;
 mod app;
 mod blocks;
 mod checked;

@@ -71,6 +71,10 @@ pub struct CrlReading {
     pub entries: u64,
     /// Its number, if it has one that fits.
     pub number: Option<u64>,
+    /// Whether the next is overdue.
+    pub expired: bool,
+    /// Until when it is judged by, if the policy sets an end.
+    pub judged_by_until: Option<SystemTime>,
 }
 
 /// One CA certificate.
@@ -139,6 +143,8 @@ impl Readings {
         let next_update = gauges();
         let entries = gauges();
         let number = gauges();
+        let expired = gauges();
+        let judged_by_until = gauges();
         for reading in &self.crls {
             let labels = CrlLabels {
                 issuer: reading.issuer.clone(),
@@ -146,6 +152,10 @@ impl Readings {
             };
             set(&age, &labels, reading.age.as_secs_f64());
             set(&entries, &labels, reading.entries as f64);
+            set(&expired, &labels, f64::from(u8::from(reading.expired)));
+            if let Some(end) = reading.judged_by_until {
+                set(&judged_by_until, &labels, unix(end));
+            }
             if let Some(next) = reading.next_update {
                 set(&next_update, &labels, unix(next));
             }
@@ -158,6 +168,10 @@ impl Readings {
         registry.register_with_unit("crl_next_update", help, Unit::Seconds, next_update);
         registry.register("crl_entries", "Serials on a CRL", entries);
         registry.register("crl_number", "Number of a CRL", number);
+        let help = "Whether the next CRL is overdue (1) or not (0)";
+        registry.register("crl_expired", help, expired);
+        let help = "Until when a CRL is judged by, in Unix time, where the policy sets an end";
+        registry.register_with_unit("crl_judged_by_until", help, Unit::Seconds, judged_by_until);
     }
 
     fn register_cas(&self, registry: &mut Registry) {

@@ -160,6 +160,13 @@ impl Ca {
         state.issuing().crl_number += 1;
     }
 
+    /// The same in seconds: for a list that runs out while somebody looks.
+    pub fn crl_next_update_seconds(&self, seconds: i64) {
+        let mut state = self.state();
+        state.issuing().next_update = now() + Duration::seconds(seconds);
+        state.issuing().crl_number += 1;
+    }
+
     /// An agent's certificate as the Puppet CA signs it.
     pub fn agent(&self, certname: &str) -> Credential {
         self.leaf(certname).issue()

@@ -132,6 +132,8 @@ fn readings_are_told_as_gauges() {
             next_update: Some(at(2_000_000_000)),
             entries: 12,
             number: Some(34),
+            expired: true,
+            judged_by_until: Some(at(2_000_259_200)),
         }],
         cas: vec![CaReading {
             subject: "CN=Puppet CA: puppet".to_owned(),
@@ -160,6 +162,8 @@ fn readings_are_told_as_gauges() {
             &format!("proscenium_crl_next_update_seconds{{{crl}}} 2000000000.0"),
             &format!("proscenium_crl_entries{{{crl}}} 12.0"),
             &format!("proscenium_crl_number{{{crl}}} 34.0"),
+            &format!("proscenium_crl_expired{{{crl}}} 1.0"),
+            &format!("proscenium_crl_judged_by_until_seconds{{{crl}}} 2000259200.0"),
             r#"proscenium_ca_not_after_seconds{subject="CN=Puppet CA: puppet"} 2100000000.0"#,
             "proscenium_crl_agent_copy_age_seconds 1.5",
         ],

@@ -1,0 +1,224 @@
+//! What `[trust]` and `[[trust.issuers]]` say of an issuer holds for its certificates, and for no other's.
+
+use testkit::{Ca, Credential, wait_until};
+
+use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, assert_told};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+
+#[test]
+fn each_issuer_has_its_own_policy_for_an_expired_list() {
+    let of_theirs = |policy: &str| {
+        let name = Ca::other().name();
+        format!("[[trust.issuers]]\nname = \"CN={name}\"\ncrl_expired = \"{policy}\"")
+    };
+    for (policies, mine_is_in, theirs_is_in) in [
+        (of_theirs("reject"), true, false),
+        (of_theirs("grace:1m"), true, false),
+        (of_theirs("grace:366d"), true, true),
+        (
+            format!("crl_expired = \"reject\"\n{}", of_theirs("warn")),
+            false,
+            true,
+        ),
+        ("crl_expired = \"grace:1m\"".to_owned(), false, false),
+        ("crl_expired = \"grace:48h\"".to_owned(), true, true),
+    ] {
+        let (ours, theirs) = (Ca::new(), Ca::other());
+        let revoked = [ours.agent("web01"), theirs.agent("web01")];
+        ours.revoke(&revoked[0]);
+        theirs.revoke(&revoked[1]);
+        ours.crl_next_update_days(-1);
+        theirs.crl_next_update_days(-1);
+        let estate = judged_by_both(&ours, &theirs, &policies).start();
+        for (ca, is_in) in [(&ours, mine_is_in), (&theirs, theirs_is_in)] {
+            assert_let_in(&estate, &ca.agent("web01"), is_in, "crl-expired");
+        }
+        for agent in &revoked {
+            assert_refused(&estate.client(agent).get(CATALOG), 403, &["is revoked"]);
+        }
+        let metrics = estate.proxy.metrics();
+        let now = metrics.sum("proscenium_crl_next_update_seconds", &[]);
+        for ca in [&ours, &theirs] {
+            let issuer = format!("CN={}", ca.name());
+            let labels = [("issuer", issuer.as_str())];
+            assert_eq!(metrics.sum("proscenium_crl_expired", &labels), 1.0);
+            assert_eq!(metrics.sum("proscenium_crl_entries", &labels), 1.0);
+            assert_eq!(metrics.sum("proscenium_crl_number", &labels), 2.0);
+            assert!(metrics.sum("proscenium_crl_age_seconds", &labels) > 86_400.0);
+            assert!(metrics.sum("proscenium_crl_next_update_seconds", &labels) < now);
+        }
+        let root = format!("CN={}", ours.name().replace("CA:", "Root CA:"));
+        assert_eq!(
+            metrics.sum("proscenium_crl_expired", &[("issuer", &root)]),
+            0.0
+        );
+    }
+}
+
+#[test]
+fn after_the_grace_an_expired_list_refuses_on_a_live_connection_too_and_each_step_is_an_event() {
+    let ca = Ca::new();
+    ca.crl_next_update_seconds(2);
+    let estate = judged_by(&ca, "crl_expired = \"grace:8s\"").start();
+    let mut live = estate
+        .client(&ca.agent("web01"))
+        .connect()
+        .expect("connects");
+    assert_eq!(live.get(CATALOG).status, 200);
+    let issuer = format!("CN={}", ca.name());
+    let metrics = estate.proxy.metrics();
+    let until = |name| metrics.sum(name, &[("issuer", &issuer)]);
+    let grace = until("proscenium_crl_judged_by_until_seconds")
+        - until("proscenium_crl_next_update_seconds");
+    assert_eq!(grace, 8.0);
+    for words in ["Z: it is judged by until", "Z: its issuer's certificates are refused"] {
+        let said = |text: &str| {
+            let mut lines = text.lines();
+            lines.any(|line| line.contains(&issuer) && line.contains(words))
+        };
+        let heard = wait_until(LIMIT, || said(&estate.proxy.stderr()).then_some(()));
+        assert!(heard.is_some(), "{words:?}: {}", estate.proxy.stderr());
+    }
+    let answer = live.get(CATALOG);
+    assert_refused(&answer, 403, &["ended on", "is over"]);
+    assert!(answer.says_close());
+    estate
+        .proxy
+        .wait_for_record(|record| record["verdict"] == "FAILED:crl-expired");
+    let crl = &estate.proxy.status()["trust"]["crls"][0];
+    assert_eq!(crl["expired"], true, "{crl:#}");
+    assert!(crl["judged_by_until"].is_string(), "{crl:#}");
+    // A new list ends it, and that is an event too.
+    ca.crl_next_update_days(30);
+    estate.proxy.write("crl.pem", &both_lists(&ca, None), 0o644);
+    estate.proxy.reload_applied();
+    assert_let_in(&estate, &ca.agent("web01"), true, "");
+    let said = wait_until(LIMIT, || {
+        let stderr = estate.proxy.stderr();
+        stderr.contains("no longer so: the CRL of").then_some(())
+    });
+    assert!(said.is_some(), "{}", estate.proxy.stderr());
+}
+
+#[test]
+fn whether_an_issuer_needs_a_list_is_said_for_each() {
+    let ca = Ca::new();
+    let root = format!("CN={}", ca.name().replace("CA:", "Root CA:"));
+    for (policies, is_in) in [
+        (String::new(), false),
+        (own(&root, "unchecked = true"), true),
+        (own(&format!("CN={}", ca.name()), "unchecked = true"), false),
+        (
+            format!("unchecked = [\"*\"]\n{}", own(&root, "unchecked = false")),
+            false,
+        ),
+        (
+            format!(
+                "unchecked = [\"*\"]\n{}",
+                own(&root, "crl_expired = \"reject\"")
+            ),
+            true,
+        ),
+    ] {
+        let revoked = ca.agent("web01");
+        ca.revoke(&revoked);
+        let estate = trusting(&ca, &policies, &ca.bundle_pem(), &ca.issuing_crl_pem()).start();
+        assert_let_in(&estate, &ca.agent("web01"), is_in, "crl-missing");
+        // A list that is there is used all the same.
+        assert_refused(&estate.client(&revoked).get(CATALOG), 403, &["is revoked"]);
+    }
+}
+
+#[test]
+fn with_leaf_a_revoked_ca_goes_on_and_a_revoked_agent_does_not() {
+    let root = format!("CN={}", Ca::new().name().replace("CA:", "Root CA:"));
+    let issuing = format!("CN={}", Ca::new().name());
+    for (policies, is_in) in [
+        (String::new(), false),
+        ("revocation = \"chain\"".to_owned(), false),
+        ("revocation = \"leaf\"".to_owned(), true),
+        (own(&root, "revocation = \"leaf\""), true),
+        (own(&issuing, "revocation = \"leaf\""), false),
+        (
+            format!(
+                "revocation = \"leaf\"\n{}",
+                own(&root, "revocation = \"chain\"")
+            ),
+            false,
+        ),
+    ] {
+        let ca = Ca::new();
+        ca.revoke_intermediate();
+        let revoked = ca.agent("web01");
+        ca.revoke(&revoked);
+        let estate = judged_by(&ca, &policies).start();
+        assert_let_in(&estate, &ca.agent("web01"), is_in, "revoked");
+        assert_refused(&estate.client(&revoked).get(CATALOG), 403, &["is revoked"]);
+        // Without any list of the root nothing is lacking where it is not asked.
+        estate.proxy.write("crl.pem", &ca.issuing_crl_pem(), 0o644);
+        estate.proxy.reload_applied();
+        assert_let_in(&estate, &ca.agent("web01"), is_in, "crl-missing");
+        let missing = estate.proxy.status()["trust"]["crl_missing"].clone();
+        let is_missing = missing.to_string().contains("Root CA");
+        assert_eq!(is_missing, !is_in, "{policies}: {missing}");
+    }
+}
+
+#[test]
+fn a_policy_for_a_ca_that_is_not_there_is_an_alarm() {
+    let ca = Ca::new();
+    let estate = judged_by(&ca, &own("CN=Puppet CA: tset", "crl_expired = \"reject\"")).start();
+    let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
+    assert!(alarms.contains("Puppet CA: tset"), "{alarms}");
+    assert_let_in(&estate, &ca.agent("web01"), true, "");
+}
+
+/// Asserts what becomes of an agent: in, and told so at the far end, or refused for this reason without anybody being
+/// asked.
+#[track_caller]
+fn assert_let_in(estate: &Estate, agent: &Credential, is_in: bool, reason: &str) {
+    estate.forget();
+    let answer = estate.client(agent).get(CATALOG);
+    if is_in {
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_told(&estate.only_request(), "SUCCESS", Some("CN=web01"));
+    } else {
+        assert_eq!(answer.status, 403, "{answer:?}");
+        assert!(estate.far_end().is_empty());
+        let verdict = format!("FAILED:{reason}");
+        estate
+            .proxy
+            .wait_for_record(|record| record["verdict"] == verdict.as_str());
+    }
+}
+
+fn own(issuer: &str, policy: &str) -> String {
+    format!("[[trust.issuers]]\nname = \"{issuer}\"\n{policy}\n")
+}
+
+fn judged_by(ca: &Ca, policies: &str) -> EstateBuilder {
+    trusting(ca, policies, &ca.bundle_pem(), &both_lists(ca, None))
+}
+
+fn judged_by_both(ours: &Ca, theirs: &Ca, policies: &str) -> EstateBuilder {
+    let bundle = ours.bundle_pem() + &theirs.bundle_pem();
+    trusting(ours, policies, &bundle, &both_lists(ours, Some(theirs)))
+}
+
+fn both_lists(ours: &Ca, theirs: Option<&Ca>) -> String {
+    ours.crl_pem() + &theirs.map(Ca::crl_pem).unwrap_or_default()
+}
+
+/// An estate that judges clients by these files and these policies.
+fn trusting(ca: &Ca, policies: &str, bundle: &str, crl: &str) -> EstateBuilder {
+    let (bundle, crl) = (bundle.to_owned(), crl.to_owned());
+    let table =
+        format!("[trust]\nca = [\"{{dir}}/ca.pem\"]\ncrl = [\"{{dir}}/crl.pem\"]\n{policies}");
+    Estate::builder().ca(ca).proxy(move |proxy| {
+        proxy
+            .file("ca.pem", &bundle, 0o644)
+            .file("crl.pem", &crl, 0o644)
+            .with(&table)
+    })
+}
