@@ -72,7 +72,10 @@ fn after_the_grace_an_expired_list_refuses_on_a_live_connection_too_and_each_ste
     let grace = until("proscenium_crl_judged_by_until_seconds")
         - until("proscenium_crl_next_update_seconds");
     assert_eq!(grace, 8.0);
-    for words in ["Z: it is judged by until", "Z: its issuer's certificates are refused"] {
+    for words in [
+        "Z: it is judged by until",
+        "Z: its issuer's certificates are refused",
+    ] {
         let said = |text: &str| {
             let mut lines = text.lines();
             lines.any(|line| line.contains(&issuer) && line.contains(words))

@@ -148,6 +148,10 @@ settings! {
         /// Most connections of revoked clients closed in one second after the trust has changed, so that thousands do not
         /// come back at once.
         "revoked_close_rate": Shape::Count { min: 1, max: 1_000_000 }, Value("1000");
+        /// Most chains of certificates that are remembered once their signatures have been checked, about 3 kB each, so that
+        /// the next connection of the same agent does not have them checked again. Dates and lists are looked up each time;
+        /// a change of `ca` or of a policy forgets all. 0 remembers none.
+        "remembered_max": Shape::Count { min: 0, max: 10_000_000 }, Value("16384");
         "issuers": Shape::Tables(&TRUST_ISSUER), Means("the policies above for every issuer");
     }
 

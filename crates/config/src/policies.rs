@@ -20,6 +20,10 @@ pub(crate) fn trust(section: &Section<'_>, problems: &mut Vec<Problem>) -> Trust
         revocation: revocation(section).unwrap_or_default(),
         issuers: issuers.iter().filter_map(issuer).collect(),
         legacy_signatures: section.texts("legacy_signatures"),
+        remembered_max: section
+            .count("remembered_max")
+            .and_then(|max| max.try_into().ok())
+            .unwrap_or_default(),
     };
     if !settings.unchecked.is_empty() {
         problems.push(section.warning("unchecked", UNCHECKED));

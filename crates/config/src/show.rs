@@ -135,6 +135,10 @@ impl Config {
             ("crl_expired", Some(crl_expired(trust.settings.crl_expired))),
             ("revocation", Some(revocation(trust.settings.revocation))),
             (
+                "remembered_max",
+                Some(trust.settings.remembered_max.to_string()),
+            ),
+            (
                 "revoked_close_rate",
                 Some(trust.revoked_close_rate.to_string()),
             ),

@@ -217,6 +217,11 @@ impl SerialSet {
         serials.filter(|serial| !other.contains(serial)).count()
     }
 
+    /// Bytes that they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.runs.iter().map(|(_, run)| run.len()).sum()
+    }
+
     /// How many serials there are.
     pub(crate) fn len(&self) -> usize {
         self.count

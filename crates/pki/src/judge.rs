@@ -14,6 +14,7 @@ use crate::bundle::{Ca, EMPTY_NAME, Fingerprint, Issuer};
 use crate::certificate::{Certificate, Day, Serial, Subject};
 use crate::deny::Block;
 use crate::legacy;
+use crate::remembered::Sent;
 use crate::settings::{CrlExpired, Revocation};
 use crate::signature;
 use crate::store::TrustStore;
@@ -144,7 +145,7 @@ impl TrustStore {
     ) -> Judgement {
         let (identity, chain) = match presented.split_first() {
             None => (ClientIdentity::Anonymous, None),
-            Some((leaf, sent)) => match self.admitted(leaf, sent, now) {
+            Some((leaf, _)) => match self.admitted(&presented, now) {
                 Ok(chain) => (
                     ClientIdentity::Verified(Arc::clone(&chain.agent)),
                     Some(chain),
@@ -160,14 +161,25 @@ impl TrustStore {
         }
     }
 
-    /// The chain, where it is good and nobody on it is blocked.
+    /// The chain, where it is good and nobody on it is blocked: one that is remembered and still holds, else one that is
+    /// verified now.
     fn admitted(
         &self,
-        leaf: &CertificateDer<'_>,
-        sent: &[CertificateDer<'_>],
+        presented: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<Arc<VerifiedChain>, Fault> {
+        let known = Sent::of(presented);
+        let remembered = self.remembered.get(&known);
+        let held = remembered.and_then(|chain| self.confirm(&chain, now));
+        self.remembered.count(held.is_some());
+        if let Some(chain) = held {
+            return Ok(chain);
+        }
+        let (leaf, sent) = presented
+            .split_first()
+            .ok_or_else(|| Fault::new(Reason::Malformed, &[], ""))?;
         let chain = self.verified(leaf, sent, now)?;
+        self.remembered.put(&known, &chain);
         match self.block_of(&chain, now) {
             // Whom and why is the operator's affair; an agent learns only that it is meant.
             Some(_) => Err(Fault::new(Reason::Blocked, leaf, "")),
@@ -209,13 +221,16 @@ impl TrustStore {
     }
 
     /// The same path under this store, if every link of it still stands.
-    fn confirm(&self, chain: &VerifiedChain, now: UnixTime) -> Option<Arc<VerifiedChain>> {
+    fn confirm(&self, chain: &Arc<VerifiedChain>, now: UnixTime) -> Option<Arc<VerifiedChain>> {
         let in_time = chain.latest_begin <= now && now <= chain.earliest_end;
         let stands = chain.paths == self.paths && in_time;
         if !stands || self.block_of(chain, now).is_some() {
             return None;
         }
         let good_until = self.unrevoked(&chain.links, chain.earliest_end, now).ok()?;
+        if good_until == chain.good_until {
+            return Some(Arc::clone(chain));
+        }
         Some(Arc::new(VerifiedChain {
             links: Arc::clone(&chain.links),
             latest_begin: chain.latest_begin,

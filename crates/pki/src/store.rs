@@ -15,6 +15,7 @@ use crate::fetched::SetAside;
 use crate::legacy::{self, Legacy};
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
+use crate::remembered::{ChainMemory, Remembered};
 use crate::settings::{Revocation, TrustSettings};
 use crate::signature;
 
@@ -29,8 +30,8 @@ pub struct Material {
 
 /// CA bundle, CRLs and policy.
 ///
-/// Immutable but for one thing: a CRL whose issuer is not in the bundle is verified when a path first yields that
-/// issuer's key, and the outcome is remembered.
+/// Immutable but for what need not be found out twice: a CRL whose issuer is not in the bundle is verified when a path
+/// first yields that issuer's key, and chains that were verified are remembered.
 #[derive(Debug)]
 pub struct TrustStore {
     pub(crate) generation: u64,
@@ -50,6 +51,8 @@ pub struct TrustStore {
     strays: Vec<Arc<IndexedCrl>>,
     /// What became of the strays at issuers that clients sent: a CRL, or none.
     late: Mutex<HashMap<Fingerprint, Option<Arc<IndexedCrl>>, RandomState>>,
+    /// Shared with every store of the same bundle and policy.
+    pub(crate) remembered: Arc<Remembered>,
     /// What is wrong with the material.
     material_warnings: Vec<String>,
     /// That, and what the policy makes of it.
@@ -201,6 +204,14 @@ impl TrustStore {
         let paths = Fingerprint::of([&bundle.fingerprint.as_bytes()[..], policy.as_bytes()]);
         let mut material_warnings = bundle.warnings.clone();
         material_warnings.extend(shelf.warnings);
+        let remembered = match previous {
+            Some(previous) if previous.paths == paths => Arc::clone(&previous.remembered),
+            other => {
+                let lookups = other.map(|other| other.remembered.lookups());
+                let lookups = lookups.unwrap_or_default();
+                Arc::new(Remembered::new(settings.remembered_max, lookups))
+            }
+        };
         let mut store = Self {
             generation: 1,
             paths,
@@ -214,6 +225,7 @@ impl TrustStore {
             index: shelf.index,
             strays: shelf.strays,
             late: Mutex::default(),
+            remembered,
             material_warnings,
             warnings: Vec::new(),
         };
@@ -291,6 +303,7 @@ impl TrustStore {
             index: self.index.clone(),
             strays: self.strays.clone(),
             late: Mutex::default(),
+            remembered: Arc::clone(&self.remembered),
             material_warnings: self.material_warnings.clone(),
             warnings: self.warnings.clone(),
         }
@@ -349,6 +362,17 @@ impl TrustStore {
         names.sort_unstable();
         names.dedup();
         names.into_iter()
+    }
+
+    /// What is remembered of chains, and how often that was of use.
+    pub fn chain_memory(&self) -> ChainMemory {
+        self.remembered.told()
+    }
+
+    /// Bytes that the index of revoked serials takes.
+    pub fn index_bytes(&self) -> usize {
+        let lists = self.index.values().chain(&self.strays);
+        lists.map(|indexed| indexed.crl.serials.bytes()).sum()
     }
 
     /// What metrics and `check` print.

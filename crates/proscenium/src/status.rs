@@ -195,7 +195,7 @@ pool compilers, least-connections
   c2.example.com:8140  down  drain  0 in flight  0 connections  weight 2  backup
 
 CRLs, trust generation 2
-  CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z                                     /ssl/crl.pem  the agent's own copy, 3 days old
+  CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z                                    /ssl/crl.pem  the agent's own copy, 3 days old
   CN=Other      number none  0 entries  EXPIRED 1970-01-01T00:00:00Z, judged by until 1970-01-01T00:01:00Z  other.pem
   CN=Third: no CRL, its certificates are refused
   ALARM: the CRL of CN=Other has expired

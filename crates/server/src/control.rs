@@ -15,7 +15,7 @@ use admin::{
 use balancing::{Administrative, Health, settings::Role};
 use proxy::{Phase, PoolRuntime};
 use rustls_pki_types::UnixTime;
-use telemetry::{CaReading, CrlReading, ListenerReading, MemberReading, Readings};
+use telemetry::{CaReading, ChainReading, CrlReading, ListenerReading, MemberReading, Readings};
 
 use crate::{
     app::{App, State},
@@ -285,6 +285,7 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
 fn readings(app: &App) -> Readings {
     let generation = app.generation();
     let status = generation.trust.status(UnixTime::now());
+    let chains = generation.trust.chain_memory();
     let time = |time: UnixTime| SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs());
     let member = |runtime: &PoolRuntime, index: usize| {
         let entry = &runtime.pool.entries()[index];
@@ -347,6 +348,11 @@ fn readings(app: &App) -> Readings {
             })
             .collect(),
         crl_agent_copy_age,
+        chains: ChainReading {
+            remembered: chains.chains as u64,
+            hits: chains.hits,
+            misses: chains.misses,
+        },
     }
 }
 

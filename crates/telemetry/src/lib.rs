@@ -24,7 +24,9 @@ pub use crate::metrics::{
     AttemptResult, HandshakeResult, Limit, ListenerMetrics, Metrics, OpenTunnel, PoolMetrics,
     ReloadResult, RequestMetrics,
 };
-pub use crate::readings::{CaReading, CrlReading, ListenerReading, MemberReading, Readings};
+pub use crate::readings::{
+    CaReading, ChainReading, CrlReading, ListenerReading, MemberReading, Readings,
+};
 pub use crate::record::{AccessRecord, EndedBy, Times, TlsFacts};
 pub use crate::settings::{AccessLogSettings, DaemonSettings, Facility, Format, Protocol};
 pub use crate::sink::{Output, Sink, SinkHandle, Unwritten};

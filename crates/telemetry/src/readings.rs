@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
@@ -22,6 +23,8 @@ pub struct Readings {
     pub cas: Vec<CaReading>,
     /// Age of the agent's own copy of the CRL, while that is the one in force.
     pub crl_agent_copy_age: Option<Duration>,
+    /// Verified chains that are remembered.
+    pub chains: ChainReading,
     /// What is wrong with CAs and CRLs and stops nothing.
     pub trust_alarms: usize,
     /// Blocks of the operator in force.
@@ -77,6 +80,17 @@ pub struct CrlReading {
     pub judged_by_until: Option<SystemTime>,
 }
 
+/// The memory of verified chains.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChainReading {
+    /// Chains in it.
+    pub remembered: u64,
+    /// Verdicts that found theirs there.
+    pub hits: u64,
+    /// Verdicts for which signatures were checked.
+    pub misses: u64,
+}
+
 /// One CA certificate.
 #[derive(Clone, Debug)]
 pub struct CaReading {
@@ -94,6 +108,7 @@ impl Readings {
         self.register_members(&mut registry);
         self.register_crls(&mut registry);
         self.register_cas(&mut registry);
+        self.register_chains(&mut registry);
         registry
     }
 
@@ -207,6 +222,27 @@ impl Readings {
             registry.register_with_unit("crl_agent_copy_age", help, Unit::Seconds, gauge);
         }
     }
+
+    fn register_chains(&self, registry: &mut Registry) {
+        let remembered = Gauge::<f64, AtomicU64>::default();
+        remembered.set(self.chains.remembered as f64);
+        let help = "Verified chains of certificates that are remembered";
+        registry.register("chains_remembered", help, remembered);
+        let lookups = Family::<LookupLabels, Counter>::default();
+        for (result, count) in [("hit", self.chains.hits), ("miss", self.chains.misses)] {
+            let result = result.to_owned();
+            lookups
+                .get_or_create(&LookupLabels { result })
+                .inc_by(count);
+        }
+        let help = "Verdicts on certificates, by whether their chain was remembered";
+        registry.register("chain_lookups", help, lookups);
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LookupLabels {
+    result: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

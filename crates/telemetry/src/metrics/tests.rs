@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::*;
-use crate::readings::{CaReading, CrlReading, ListenerReading, MemberReading};
+use crate::readings::{CaReading, ChainReading, CrlReading, ListenerReading, MemberReading};
 
 #[track_caller]
 fn check(text: &str, lines: &[&str]) {
@@ -140,6 +140,11 @@ fn readings_are_told_as_gauges() {
             not_after: at(2_100_000_000),
         }],
         crl_agent_copy_age: Some(Duration::from_millis(1_500)),
+        chains: ChainReading {
+            remembered: 7,
+            hits: 8,
+            misses: 9,
+        },
         trust_alarms: 3,
         blocks: 2,
         materials_refused: true,
@@ -166,6 +171,9 @@ fn readings_are_told_as_gauges() {
             &format!("proscenium_crl_judged_by_until_seconds{{{crl}}} 2000259200.0"),
             r#"proscenium_ca_not_after_seconds{subject="CN=Puppet CA: puppet"} 2100000000.0"#,
             "proscenium_crl_agent_copy_age_seconds 1.5",
+            "proscenium_chains_remembered 7.0",
+            r#"proscenium_chain_lookups_total{result="hit"} 8"#,
+            r#"proscenium_chain_lookups_total{result="miss"} 9"#,
         ],
     );
     assert!(text.ends_with("# EOF\n"));

@@ -1,0 +1,164 @@
+//! Policies for single issuers, at the table of verdicts: what they change, and what they leave alone.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::time::Duration;
+
+use identity::Reason;
+use pki::{CrlExpired, IssuerSettings, Revocation, TrustSettings};
+use support::*;
+
+const ROOT: &str = "CN=Puppet Root CA: test";
+const ISSUING: &str = "CN=Puppet CA: test";
+
+fn own(name: &str) -> IssuerSettings {
+    IssuerSettings {
+        name: name.to_owned(),
+        crl_expired: None,
+        unchecked: None,
+        revocation: None,
+    }
+}
+
+fn policies(issuers: Vec<IssuerSettings>) -> TrustSettings {
+    TrustSettings {
+        issuers,
+        ..TrustSettings::default()
+    }
+}
+
+#[test]
+fn of_a_path_the_strictest_policy_decides() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let expired = [
+        puppet.ca.crl_until(1, &[9], 2025),
+        puppet.root.crl_until(1, &[], 2025),
+    ];
+    let rejects = |name| IssuerSettings {
+        crl_expired: Some(CrlExpired::Reject),
+        ..own(name)
+    };
+    let warns = |name| IssuerSettings {
+        crl_expired: Some(CrlExpired::Warn),
+        ..own(name)
+    };
+    for (settings, expected) in [
+        (policies(vec![]), None),
+        (policies(vec![rejects(ISSUING)]), Some(Reason::CrlExpired)),
+        (policies(vec![rejects(ROOT)]), Some(Reason::CrlExpired)),
+        (policies(vec![rejects("CN=somebody else")]), None),
+        (
+            TrustSettings {
+                crl_expired: CrlExpired::Reject,
+                ..policies(vec![warns(ROOT)])
+            },
+            Some(Reason::CrlExpired),
+        ),
+        (
+            TrustSettings {
+                crl_expired: CrlExpired::Reject,
+                ..policies(vec![warns(ROOT), warns(ISSUING)])
+            },
+            None,
+        ),
+    ] {
+        let store = store_with(&puppet.bundle(), &expired, &settings, None).unwrap();
+        assert_eq!(verdict(&store, &agent), expected, "{settings:?}");
+        let revoked = puppet.ca.agent("web09", 9);
+        assert_eq!(verdict(&store, &revoked), Some(Reason::Revoked));
+    }
+}
+
+#[test]
+fn a_grace_ends_to_the_second_and_the_verdict_with_it() {
+    let root = Ca::root("root");
+    let agent = root.agent("web01", 5);
+    let settings = TrustSettings {
+        crl_expired: CrlExpired::Grace(Duration::from_secs(60)),
+        ..TrustSettings::default()
+    };
+    let crls = [root.crl_until(1, &[], 2035)];
+    let store = store_with(std::slice::from_ref(&root.der), &crls, &settings, None).unwrap();
+    let in_2035 = 2_051_222_400;
+    let judge = |seconds| store.judge(std::slice::from_ref(&agent.der), at(seconds));
+    let judgement = judge(in_2035 - 100);
+    assert_eq!(judgement.good_until(), Some(at(in_2035 + 60)));
+    assert!(judgement.is_current(1, at(in_2035 + 60)));
+    assert!(!judgement.is_current(1, at(in_2035 + 61)));
+    for (seconds, expected, alarm) in [
+        (in_2035, None, ""),
+        (in_2035 + 1, None, "judged by until 2035-01-01T00:01:00Z"),
+        (in_2035 + 60, None, "judged by until"),
+        (in_2035 + 61, Some(Reason::CrlExpired), "are refused"),
+    ] {
+        assert_eq!(reason(&judge(seconds)), expected, "{seconds}");
+        let alarms = store.status(at(seconds)).alarms;
+        assert_eq!(alarms.is_empty(), alarm.is_empty(), "{alarms:?}");
+        assert!(alarms.iter().all(|told| told.contains(alarm)), "{alarms:?}");
+    }
+    // Each step is announced: the end of the list, and that of its grace.
+    assert_eq!(store.next_change(at(in_2035 - 1)), Some(at(in_2035 + 1)));
+    assert_eq!(store.next_change(at(in_2035 + 1)), Some(at(in_2035 + 61)));
+}
+
+#[test]
+fn leaf_spares_what_the_issuer_says_of_cas_alone() {
+    let puppet = Puppet::new();
+    let (agent, revoked) = (puppet.ca.agent("web01", 5), puppet.ca.agent("web09", 9));
+    let own_of_root = puppet.root.agent("web02", 7);
+    let crls = [puppet.ca.crl(1, &[9]), puppet.root.crl(2, &[2, 7])];
+    let leaf_of = |name| IssuerSettings {
+        revocation: Some(Revocation::Leaf),
+        ..own(name)
+    };
+    let all = TrustSettings {
+        revocation: Revocation::Leaf,
+        ..TrustSettings::default()
+    };
+    for (settings, expected) in [
+        (policies(vec![]), Some(Reason::Revoked)),
+        (policies(vec![leaf_of(ROOT)]), None),
+        (policies(vec![leaf_of(ISSUING)]), Some(Reason::Revoked)),
+        (all, None),
+    ] {
+        let store = store_with(&puppet.bundle(), &crls, &settings, None).unwrap();
+        assert_eq!(verdict(&store, &agent), expected, "{settings:?}");
+        // An agent's certificate is looked up whoever issued it.
+        for agent in [&revoked, &own_of_root] {
+            assert_eq!(verdict(&store, agent), Some(Reason::Revoked));
+        }
+    }
+}
+
+#[test]
+fn unchecked_of_an_issuer_goes_before_the_list_of_all() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let is = |name, unchecked| IssuerSettings {
+        unchecked: Some(unchecked),
+        ..own(name)
+    };
+    let crls = [puppet.ca.crl(1, &[9])];
+    for (settings, expected) in [
+        (policies(vec![is(ROOT, true)]), None),
+        (policies(vec![is(ISSUING, true)]), Some(Reason::CrlMissing)),
+        (
+            TrustSettings {
+                issuers: vec![is(ROOT, false)],
+                ..unchecked(&["*"])
+            },
+            Some(Reason::CrlMissing),
+        ),
+    ] {
+        let store = store_with(&puppet.bundle(), &crls, &settings, None).unwrap();
+        assert_eq!(verdict(&store, &agent), expected, "{settings:?}");
+    }
+    // Without any list there is a start only where somebody is said to need none.
+    let none = policies(vec![is(ROOT, true), is(ISSUING, true)]);
+    let store = store_with(&puppet.bundle(), &[], &none, None).unwrap();
+    assert_eq!(verdict(&store, &agent), None);
+    let checked = policies(vec![is(ROOT, false)]);
+    assert!(store_with(&puppet.bundle(), &[], &checked, None).is_err());
+}

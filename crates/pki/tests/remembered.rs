@@ -1,0 +1,191 @@
+//! Chains that are remembered, and clocks that are set: what was found out once is never more than that.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use identity::Reason;
+use pki::{Blocked, ChainMemory, DenyList, TrustSettings, TrustStore};
+use rcgen::date_time_ymd;
+use rustls_pki_types::CertificateDer;
+use support::*;
+
+fn counts(store: &TrustStore) -> (usize, u64, u64) {
+    let ChainMemory {
+        chains,
+        hits,
+        misses,
+    } = store.chain_memory();
+    (chains, hits, misses)
+}
+
+#[test]
+fn a_chain_is_remembered_by_every_byte_that_was_sent() {
+    let puppet = Puppet::new();
+    let store = puppet.store();
+    let agent = puppet.ca.agent("web01", 5).der;
+    let judge = |chain: &[CertificateDer<'static>]| reason(&store.judge(chain, now()));
+    let alone = std::slice::from_ref(&agent);
+    assert_eq!(judge(alone), None);
+    assert_eq!(counts(&store), (1, 0, 1));
+    assert_eq!(judge(alone), None);
+    assert_eq!(counts(&store), (1, 1, 1));
+    // The same leaf beside something else is another chain, and takes the place of the first.
+    let more = [agent.clone(), puppet.ca.der.clone()];
+    assert_eq!(judge(&more), None);
+    assert_eq!(counts(&store), (1, 1, 2));
+    assert_eq!(judge(&more), None);
+    assert_eq!(counts(&store), (1, 2, 2));
+    // Whatever is changed in it is no chain at all.
+    for index in (0..agent.len()).step_by(7) {
+        let mut bytes = agent.to_vec();
+        bytes[index] ^= 0x01;
+        assert!(judge(&[bytes.into()]).is_some(), "byte {index}");
+    }
+    assert_eq!(
+        store.chain_memory().chains,
+        1,
+        "what was refused is not kept"
+    );
+    assert_eq!(store.chain_memory().hits, 2);
+}
+
+#[test]
+fn a_remembered_chain_is_looked_up_in_the_lists_in_force() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let settings = TrustSettings::default();
+    let before = puppet.store();
+    assert_eq!(verdict(&before, &agent), None);
+    let swap = |crls: &[_], previous| {
+        store_with(&puppet.bundle(), crls, &settings, Some(previous)).unwrap()
+    };
+    let revoking = swap(&puppet.crls(2, &[5]), &before);
+    assert_eq!(verdict(&revoking, &agent), Some(Reason::Revoked));
+    let back = swap(&puppet.crls(3, &[]), &revoking);
+    assert_eq!(verdict(&back, &agent), None);
+    let above = swap(&[puppet.ca.crl(4, &[]), puppet.root.crl(2, &[2])], &back);
+    assert_eq!(verdict(&above, &agent), Some(Reason::Revoked));
+    assert_eq!(
+        counts(&above),
+        (1, 1, 3),
+        "found once, where nothing revoked it"
+    );
+    // Nor does it pass by the deny list.
+    let blocked = back.with_deny_list(DenyList::new([pki::Block {
+        blocked: Blocked::Certname(identity::Certname::parse_puppet("web01").unwrap()),
+        why: "stolen".to_owned(),
+        by: "root".to_owned(),
+        since: now(),
+        until: None,
+    }]));
+    assert_eq!(verdict(&blocked, &agent), Some(Reason::Blocked));
+}
+
+#[test]
+fn another_bundle_or_policy_remembers_nothing_and_counts_on() {
+    let puppet = Puppet::new();
+    let agent = puppet.ca.agent("web01", 5);
+    let before = puppet.store();
+    assert_eq!(verdict(&before, &agent), None);
+    assert_eq!(counts(&before), (1, 0, 1));
+    let crls = puppet.crls(1, &[]);
+    let shallow = TrustSettings {
+        depth: 0,
+        ..TrustSettings::default()
+    };
+    let strict = store_with(&puppet.bundle(), &crls, &shallow, Some(&before)).unwrap();
+    assert_eq!(counts(&strict), (0, 0, 1));
+    assert_eq!(verdict(&strict, &agent), Some(Reason::Depth));
+    let other = Ca::root("other");
+    let bundle = [puppet.root.der.clone(), other.der.clone()];
+    let crls = [puppet.root.crl(1, &[]), other.crl(1, &[])];
+    let without = store_with(&bundle, &crls, &TrustSettings::default(), Some(&before)).unwrap();
+    assert_eq!(verdict(&without, &agent), Some(Reason::UnknownIssuer));
+    assert_eq!(counts(&without), (0, 0, 3));
+}
+
+#[test]
+fn no_more_chains_are_remembered_than_the_limit_says() {
+    let root = Ca::root("root");
+    let agents: Vec<_> = (1..=40)
+        .map(|serial| root.agent(&format!("web{serial}"), serial))
+        .collect();
+    for remembered_max in [0, 1, 2, 10] {
+        let settings = TrustSettings {
+            remembered_max,
+            ..TrustSettings::default()
+        };
+        let bundle = std::slice::from_ref(&root.der);
+        let store = store_with(bundle, &[root.crl(1, &[])], &settings, None).unwrap();
+        let often = &agents[0];
+        for agent in &agents {
+            assert_eq!(verdict(&store, agent), None);
+            assert_eq!(verdict(&store, often), None);
+            assert!(store.chain_memory().chains <= remembered_max);
+        }
+        // Who comes often stays.
+        let hits = store.chain_memory().hits;
+        assert_eq!(hits, if remembered_max < 4 { hits } else { 40 });
+    }
+}
+
+/// The clock that says now is anybody's: it goes forward and back between two verdicts, and each is what a client that
+/// nobody has seen before would get.
+#[test]
+fn a_clock_that_is_set_forward_and_back_changes_each_verdict() {
+    let puppet = Puppet::new();
+    let mut params = leaf_params("web01", 5);
+    params.not_before = date_time_ymd(2030, 6, 1);
+    params.not_after = date_time_ymd(2030, 7, 1);
+    let agent = puppet.ca.sign(params);
+    let (june, july) = (1_906_502_400, 1_909_094_400);
+    let store = puppet.store();
+    let fresh = || puppet.store();
+    let chain = std::slice::from_ref(&agent.der);
+    let mut live = store.judge(chain, at(june));
+    assert_eq!(reason(&live), None);
+    for seconds in [
+        june,
+        june - 1,
+        june + 1,
+        july + 1,
+        july,
+        0,
+        july,
+        u64::from(u32::MAX) * 4,
+        june,
+    ] {
+        let expected = reason(&fresh().judge(chain, at(seconds)));
+        let in_time = (june..=july).contains(&seconds);
+        assert_eq!(expected.is_none(), in_time, "{seconds}: {expected:?}");
+        assert_eq!(
+            reason(&store.judge(chain, at(seconds))),
+            expected,
+            "{seconds}"
+        );
+        // A connection asks again when its verdict does not hold for this moment.
+        let is_current = live.is_current(store.generation(), at(seconds));
+        assert!(
+            in_time || !is_current || reason(&live).is_some(),
+            "{seconds}"
+        );
+        live = store.rejudge(&live, at(seconds));
+        assert_eq!(reason(&live), expected, "{seconds}");
+    }
+}
+
+#[test]
+fn a_clock_set_back_before_a_ca_began_ends_the_verdict_too() {
+    let mut params = ca_params("root");
+    params.not_before = date_time_ymd(2025, 1, 1);
+    let root = Ca::root_with(params, rcgen::KeyPair::generate().unwrap());
+    let agent = root.agent("web01", 5);
+    let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
+    let judgement = store.judge(std::slice::from_ref(&agent.der), now());
+    let in_2024 = at(1_704_067_200);
+    assert!(judgement.is_current(1, now()));
+    assert!(!judgement.is_current(1, in_2024));
+    let again = store.rejudge(&judgement, in_2024);
+    assert_eq!(reason(&again), Some(Reason::CaNotYetValid));
+    assert_eq!(reason(&store.rejudge(&again, now())), None);
+}

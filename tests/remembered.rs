@@ -1,0 +1,113 @@
+//! A chain that was verified is not verified again, and nothing that may have changed since is believed for it.
+
+use testkit::Credential;
+
+use crate::support::{Estate, LIMIT, assert_refused, assert_told};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+
+#[test]
+fn an_agents_next_connection_finds_its_chain_and_every_verdict_is_todays() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(lookups(&estate), (0.0, 0.0, 0.0));
+    for connection in 0..3 {
+        assert_accepted(&estate, &agent);
+        assert_eq!(lookups(&estate), (1.0, f64::from(connection), 1.0));
+    }
+    // A resumed session is judged too, and a second request of a connection is not.
+    let client = estate.client(&agent);
+    let mut kept = client.connect().expect("connects");
+    assert_eq!(kept.get(CATALOG).status, 200);
+    assert_eq!(kept.get(CATALOG).status, 200);
+    assert_eq!(lookups(&estate), (1.0, 3.0, 1.0));
+    assert_eq!(client.get(CATALOG).status, 200);
+    assert_eq!(lookups(&estate), (1.0, 4.0, 1.0));
+    // Its list changes: what is remembered saves nobody.
+    estate.ca.revoke(&agent);
+    estate.proxy.swap_crl();
+    let answer = estate.client(&agent).get(CATALOG);
+    assert_refused(&answer, 403, &["is revoked"]);
+    assert_refused(&client.get(CATALOG), 403, &["is revoked"]);
+    assert!(kept.is_closed_within(LIMIT));
+    let (_, hits, _) = lookups(&estate);
+    assert_eq!(hits, 4.0);
+    // Another agent is nobody's chain but its own.
+    assert_accepted(&estate, &estate.ca.agent("web01"));
+    let (chains, hits, _) = lookups(&estate);
+    assert_eq!((chains, hits), (2.0, 4.0));
+}
+
+#[test]
+fn a_certificate_that_ends_is_refused_though_its_chain_is_remembered() {
+    let estate = Estate::start();
+    let agent = estate.ca.leaf("web01").valid_seconds(-60, 8).issue();
+    assert_accepted(&estate, &agent);
+    assert_accepted(&estate, &agent);
+    let (_, hits, _) = lookups(&estate);
+    assert_eq!(hits, 1.0);
+    let refused = testkit::wait_until(LIMIT, || {
+        let answer = estate.client(&agent).get(CATALOG);
+        (answer.status != 200).then_some(answer)
+    });
+    assert_refused(&refused.expect("it ends"), 403, &["has expired"]);
+}
+
+#[test]
+fn another_bundle_or_policy_forgets_and_zero_remembers_none() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.with("[trust]\ndepth = 6"))
+        .start();
+    let agent = estate.ca.agent("web01");
+    for _ in 0..2 {
+        assert_accepted(&estate, &agent);
+    }
+    assert_eq!(lookups(&estate), (1.0, 1.0, 1.0));
+    estate.proxy.edit_config("depth = 6", "depth = 0");
+    estate.proxy.reload_applied();
+    assert_refused(
+        &estate.client(&agent).get(CATALOG),
+        403,
+        &["`depth` allows 0"],
+    );
+    assert_eq!(lookups(&estate), (0.0, 1.0, 2.0));
+    estate.proxy.edit_config("depth = 0", "remembered_max = 0");
+    estate.proxy.reload_applied();
+    for _ in 0..2 {
+        assert_accepted(&estate, &agent);
+    }
+    assert_eq!(lookups(&estate), (0.0, 1.0, 4.0));
+    let other = testkit::Ca::other().bundle_pem();
+    estate
+        .proxy
+        .edit_config("remembered_max = 0", "remembered_max = 2");
+    estate.proxy.reload_applied();
+    assert_accepted(&estate, &agent);
+    assert_eq!(lookups(&estate), (1.0, 1.0, 5.0));
+    let bundle = estate.ca.bundle_pem() + &other;
+    estate.proxy.write("ssl/certs/ca.pem", &bundle, 0o644);
+    estate.proxy.reload_applied();
+    assert_eq!(lookups(&estate), (0.0, 1.0, 5.0));
+    assert_accepted(&estate, &agent);
+    for serial in 0..5 {
+        assert_accepted(&estate, &estate.ca.agent("web01"));
+        let (chains, ..) = lookups(&estate);
+        assert!(chains <= 2.0, "{serial}: {chains} of 2");
+    }
+}
+
+/// Asserts that a connection of its own is let in, and what the far end is told.
+#[track_caller]
+fn assert_accepted(estate: &Estate, agent: &Credential) {
+    estate.forget();
+    assert_eq!(estate.client(agent).get(CATALOG).status, 200);
+    assert_told(&estate.only_request(), "SUCCESS", Some("CN=web01"));
+}
+
+/// Chains remembered, verdicts that found theirs, and verdicts that did not.
+fn lookups(estate: &Estate) -> (f64, f64, f64) {
+    let metrics = estate.proxy.metrics();
+    let count = |result| metrics.sum("proscenium_chain_lookups_total", &[("result", result)]);
+    let chains = metrics.sum("proscenium_chains_remembered", &[]);
+    (chains, count("hit"), count("miss"))
+}
