@@ -260,4 +260,42 @@ mod tests {
             assert!(CertnamePattern::parse(bad).is_err(), "{bad:?}");
         }
     }
+
+    #[test]
+    fn names_and_patterns_are_shown_as_they_were_written() {
+        let name = Certname::parse("Web 01").expect("a name");
+        assert_eq!(
+            (name.to_string().as_str(), name.as_ref()),
+            ("Web 01", "Web 01")
+        );
+        let pattern = CertnamePattern::parse("WEB*").expect("a pattern");
+        assert_eq!(
+            (pattern.to_string().as_str(), pattern.as_str()),
+            ("WEB*", "WEB*")
+        );
+    }
+
+    #[test]
+    fn a_name_is_told_what_is_wrong_with_it() {
+        for (text, error) in [
+            ("", CertnameError::Empty),
+            ("a/b", CertnameError::Character('/')),
+            ("a ", CertnameError::Character(' ')),
+            ("A", CertnameError::Alphabet('A')),
+            ("a.", CertnameError::Shape),
+            (&"a".repeat(256), CertnameError::TooLong(256)),
+        ] {
+            assert_eq!(Certname::parse_puppet(text), Err(error), "{text:?}");
+        }
+        let longest = "a".repeat(255);
+        assert!(CertnamePattern::parse(&longest).is_ok());
+        assert_eq!(
+            CertnamePattern::parse(&format!("{longest}a")),
+            Err(PatternError::TooLong(256))
+        );
+        assert_eq!(
+            CertnamePattern::parse("a,b"),
+            Err(PatternError::Character(','))
+        );
+    }
 }

@@ -71,3 +71,80 @@ fn names_of_the_default_form_are_no_names_of_our_own() {
     assert_eq!(own.renamed().count(), 0);
     assert!(!own.holds(b"x-client-dn"), "scrub knows it by itself");
 }
+
+#[test]
+fn everything_is_called_what_the_configuration_calls_it() {
+    let formats = [DnFormat::Rfc2253, DnFormat::OpenSsl, DnFormat::CnLast];
+    assert_eq!(
+        formats.map(|format| format.to_string()),
+        ["rfc2253", "openssl", "cn-last"]
+    );
+    let roles = [HeaderRole::Verify, HeaderRole::Dn, HeaderRole::Cert];
+    assert_eq!(
+        roles.map(|role| role.to_string()),
+        ["the verdict", "the subject", "the certificate"]
+    );
+    let name = IdentityName::parse("X-Agent-Name").expect("a name");
+    assert_eq!(
+        (name.to_string().as_str(), name.as_str()),
+        ("X-Agent-Name", "x-agent-name")
+    );
+    let usual =
+        [CertFormat::Escaped, CertFormat::OneLine].map(|format| format.usual_name().to_string());
+    assert_eq!(usual, ["X-Client-Cert", "X-SSL-Client-Cert"]);
+}
+
+#[test]
+fn a_set_of_formats_holds_those_it_was_made_of_and_rfc_2253() {
+    let set = |formats: &[DnFormat]| formats.iter().copied().collect::<DnFormats>();
+    for (formats, openssl, cn_last) in [
+        (&[][..], false, false),
+        (&[DnFormat::Rfc2253], false, false),
+        (&[DnFormat::OpenSsl, DnFormat::Rfc2253], true, false),
+        (&[DnFormat::CnLast, DnFormat::Rfc2253], false, true),
+        (&[DnFormat::CnLast, DnFormat::OpenSsl], true, true),
+    ] {
+        let set = set(formats);
+        assert!(set.contains(DnFormat::Rfc2253));
+        assert_eq!(set.contains(DnFormat::OpenSsl), openssl, "{formats:?}");
+        assert_eq!(set.contains(DnFormat::CnLast), cn_last, "{formats:?}");
+    }
+}
+
+#[test]
+fn a_form_names_each_of_its_headers_with_what_it_tells() {
+    let form = HeaderForm {
+        dn: ["X-A", "X-B"]
+            .map(|name| IdentityName::parse(name).expect(name))
+            .to_vec(),
+        ..HeaderForm::default()
+    };
+    let names: Vec<_> = form
+        .names()
+        .map(|(name, role)| (name.as_str(), role))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            ("x-client-verify", HeaderRole::Verify),
+            ("x-client-cert", HeaderRole::Cert),
+            ("x-a", HeaderRole::Dn),
+            ("x-b", HeaderRole::Dn),
+        ]
+    );
+    // Names that several pools have count once, whatever their case.
+    let again = HeaderForm {
+        dn: vec![IdentityName::parse("x-B").expect("a name")],
+        ..HeaderForm::default()
+    };
+    let own = OwnNames::of([&form, &again]);
+    let renamed: Vec<_> = own.renamed().map(HeaderName::as_str).collect();
+    assert_eq!(renamed, ["x-a", "x-b"]);
+    assert!(own.holds(b"X_A") && own.holds(b"x.b") && !own.holds(b"x-c"));
+}
+
+#[test]
+fn the_longest_name_is_one_still() {
+    let longest = "a".repeat(IdentityName::BYTES_MAX);
+    assert!(IdentityName::parse(&longest).is_ok());
+}

@@ -6,7 +6,8 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::test_certificate::puppet;
 use crate::{
-    Agent, ChainVerified, ClientIdentity, HeaderForm, IdentityHeaders, Reason, Refusal, Settings,
+    Agent, CertFormat, Certname, ChainVerified, ClientIdentity, DnFormat, HeaderForm,
+    IdentityHeaders, Reason, Refusal, Settings,
 };
 
 fn verified(der: &[u8]) -> ClientIdentity {
@@ -124,4 +125,57 @@ fn base64_is_right_for_every_rest() {
             format!("-----BEGIN CERTIFICATE-----\n{expected}\n-----END CERTIFICATE-----\n")
         );
     }
+}
+
+#[test]
+fn a_supposed_agent_is_told_as_nobody() {
+    let name = Certname::parse("web01").expect("a name");
+    let agent = Agent::supposed(name);
+    assert_eq!(
+        (agent.dn(), agent.serial(), agent.leaf()),
+        ("CN=web01", "", &[][..])
+    );
+    assert!(agent.extensions().is_empty() && !agent.has_authorization_extension());
+    let found = stamped(&ClientIdentity::Verified(Arc::new(agent)), Some(&[]), true);
+    assert_eq!(found, [("x-client-verify".to_owned(), "NONE".to_owned())]);
+}
+
+#[test]
+fn a_subject_that_cannot_be_told_in_the_form_at_hand_is_no_success() {
+    let der = puppet("web01");
+    let form = HeaderForm {
+        dn_format: DnFormat::OpenSsl,
+        ..HeaderForm::default()
+    };
+    let mut headers = HeaderMap::new();
+    IdentityHeaders::new(&verified(&der), Some(&der)).stamp(&form, &mut headers, true);
+    assert_eq!(headers.len(), 1, "{headers:?}");
+    assert_eq!(headers["x-client-verify"], "FAILED:subject");
+}
+
+#[test]
+fn the_certificate_in_one_line_is_its_pem_with_blanks() {
+    let der = puppet("web01");
+    let form = HeaderForm {
+        cert: CertFormat::OneLine.usual_name(),
+        cert_format: CertFormat::OneLine,
+        ..HeaderForm::default()
+    };
+    let mut headers = HeaderMap::new();
+    IdentityHeaders::new(&verified(&der), Some(&der)).stamp(&form, &mut headers, true);
+    let value = headers["x-ssl-client-cert"].to_str().expect("text");
+    assert_eq!(
+        value
+            .replace(' ', "\n")
+            .replace("BEGIN\n", "BEGIN ")
+            .replace("END\n", "END "),
+        super::pem(&der).trim_end()
+    );
+    assert!(headers.get("x-client-cert").is_none());
+}
+
+#[test]
+fn a_certificate_is_told_or_left_out_never_empty() {
+    assert_eq!(super::escaped_pem(&[]), None);
+    assert_eq!(super::one_line_pem(&[]), None);
 }

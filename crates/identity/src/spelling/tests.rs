@@ -85,3 +85,12 @@ fn a_format_that_was_not_asked_for_is_not_told() {
     assert!(agent.told(DnFormat::CnLast).is_none());
     assert!(agent.told(DnFormat::Rfc2253).is_some(), "records need it");
 }
+
+#[test]
+fn a_value_that_is_no_text_is_told_by_its_encoding() {
+    check(
+        &[&[(O, T61, b"M\xfcller")], &[(CN, UTF8, b"web01")]],
+        "/O=#14064DFC6C6C6572/CN=web01",
+        "O=#14064DFC6C6C6572,CN=web01",
+    );
+}

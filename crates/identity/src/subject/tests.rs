@@ -1,5 +1,8 @@
 //! Subjects as they are spelled, accepted and refused.
 
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
+
 use crate::agent::SubjectError;
 use crate::certname::CertnameError;
 use crate::test_certificate::*;
@@ -240,4 +243,80 @@ fn an_ordinary_agent_has_no_authorization_extension() {
     assert!(!agent.has_authorization_extension());
     assert!(crate::authorization_extensions(&der).is_empty());
     assert!(crate::authorization_extensions(b"none").is_empty());
+}
+
+#[test]
+fn a_name_by_itself_is_told_as_in_its_certificate() {
+    let certificate = with_subject(&[&[(O, UTF8, b"Example")], &[(CN, UTF8, b"web01")]]);
+    let (_, read) = X509Certificate::from_der(&certificate).expect("a certificate");
+    let name = read.subject().as_raw();
+    assert_eq!(Subject::name_text(name), "CN=web01,O=Example");
+    assert_eq!(Subject::only_cn(name).as_deref(), Some("web01"));
+    assert_eq!(Subject::name_text(&[0x30, 0]), "(empty)");
+    assert_eq!(Subject::name_text(b"none"), "(unreadable name)");
+    assert_eq!(Subject::only_cn(&[0x30, 0]), None);
+    assert_eq!(Subject::only_cn(b"none"), None);
+}
+
+#[test]
+fn a_constructed_string_is_no_text() {
+    // BER lets a string be a list of strings; readers differ in what that spells.
+    let parts = tlv(UTF8, b"web01");
+    let cn = (CN, 0x20 | UTF8, &*parts);
+    check(
+        &[&[cn]],
+        Err(SubjectError::StringType),
+        Err(SubjectError::StringType),
+    );
+}
+
+#[test]
+fn serials_lose_the_sign_byte_and_nothing_else() {
+    for (raw, shown) in [
+        (&[0x00, 0x9a][..], "9A"),
+        (&[0x00], "00"),
+        (&[0x05, 0x00], "0500"),
+        (&[0x00, 0x00, 0x01], "0001"),
+        (&[], ""),
+    ] {
+        assert_eq!(crate::subject::serial(raw), shown);
+    }
+}
+
+#[test]
+fn values_of_extensions_are_read_whatever_the_length_takes() {
+    for length in [0_usize, 1, 0x7f, 0x80, 0xff, 0x100, 0x1234] {
+        let text = "r".repeat(length);
+        for tag in [0x0c, 0x13, 0x14, 0x16] {
+            let digits = length.to_be_bytes();
+            let encoded = match length {
+                0..0x80 => vec![tag, length as u8],
+                0x80..0x100 => vec![tag, 0x81, length as u8],
+                _ => vec![tag, 0x82, digits[6], digits[7]],
+            };
+            let mut value = [encoded, text.clone().into_bytes()].concat();
+            assert_eq!(role(&value), text, "{length} of tag {tag:#x}");
+            // A length that lies makes the whole no DER, and old agents' values are none.
+            value.push(b'x');
+            assert_ne!(role(&value), text);
+        }
+    }
+    assert_eq!(role(b"\x04\x01x"), "\x04\x01x");
+    assert_eq!(role(b"\x0c\x02\xff\n"), r"\xEF\xBF\xBD\x0A", "what is no text cannot end a line");
+}
+
+/// What `pp_role` of this value is read as.
+fn role(value: &[u8]) -> String {
+    let der = certificate(
+        &[&[(CN, UTF8, b"a")]],
+        &[("1.3.6.1.4.1.34380.1.1.13", value)],
+    );
+    let agent =
+        Agent::from_leaf(&der, &Settings::default(), ChainVerified::assertion()).expect("an agent");
+    assert!(!agent.extensions().is_empty());
+    agent
+        .extensions()
+        .get("pp_role")
+        .expect("it is there")
+        .to_owned()
 }

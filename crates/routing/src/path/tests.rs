@@ -178,3 +178,31 @@ proptest! {
         let _ = CanonicalPath::check(&format!("/{path}"));
     }
 }
+
+#[test]
+fn a_target_is_judged_by_its_path_then_by_its_query() {
+    let judged = |path, query| CanonicalPath::of_target(path, query).map(|path| path.as_str());
+    assert_eq!(judged("/a", None), Ok("/a"));
+    assert_eq!(judged("/a", Some("b=%zz")), Ok("/a"));
+    assert_eq!(judged("/a", Some("b c")), Err(PathProblem::QueryByte(b' ')));
+    assert_eq!(judged("/..", Some("b c")), Err(PathProblem::DotSegment));
+}
+
+#[test]
+fn every_problem_has_a_name_and_a_sentence() {
+    for (problem, name) in [
+        (PathProblem::NotAbsolute, "path-not-absolute"),
+        (PathProblem::Byte(9), "path-byte"),
+        (PathProblem::QueryByte(9), "query-byte"),
+        (PathProblem::DotSegment, "path-dot-segment"),
+        (PathProblem::BadEscape, "path-bad-escape"),
+        (PathProblem::ForbiddenEscape(0), "path-forbidden-escape"),
+        (PathProblem::NotUtf8, "path-not-utf8"),
+        (PathProblem::EscapedName, "path-escaped-name"),
+        (PathProblem::Parameters, "path-parameters"),
+        (PathProblem::EmptySegment, "path-empty-segment"),
+    ] {
+        assert_eq!(problem.as_str(), name);
+        assert!(problem.to_string().ends_with('.'), "{problem}");
+    }
+}

@@ -875,3 +875,153 @@ fn explain_tells_each_step() {
          access: denied (not-own)\n"
     );
 }
+
+#[test]
+fn every_route_is_listed_in_the_order_of_trying() {
+    let table = table(vec![route("forge", "/forge"), route("rest", "/")]);
+    let names: Vec<_> = table.routes().map(|route| &*route.name).collect();
+    assert_eq!(names[..3], ["forge", "rest", "builtin:enrolment"]);
+    assert_eq!(names.len(), 10);
+}
+
+#[test]
+fn a_tunnel_is_for_what_no_puppet_server_serves() {
+    let upgrade = |unguarded, request: &str| {
+        let table = table(vec![RouteSettings {
+            upgrade: strings(&["WebSocket", "acme/1"]),
+            classes: vec![Class::Files],
+            unguarded,
+            ..route("tunnel", "/")
+        }]);
+        let ask = Ask::of(&table);
+        ask.decide(request, "web01", |decision| match decision {
+            Decision::Forward(plan) => plan.upgrade().to_vec(),
+            other => panic!("{other:?}"),
+        })
+    };
+    let both = ["websocket", "acme/1"];
+    assert_eq!(upgrade(false, "GET /chat"), both);
+    assert_eq!(upgrade(true, "GET /puppet/v3/environments"), both);
+    assert!(upgrade(false, "GET /puppet/v3/environments").is_empty());
+    let settings = Settings {
+        routes: vec![RouteSettings {
+            upgrade: strings(&["h2c", "websocket"]),
+            ..route("carries-requests", "/")
+        }],
+        ..Settings::default()
+    };
+    let problems = RouteTable::new(&settings, &pools(POOLS)).expect_err("h2c carries requests");
+    let keys: Vec<_> = problems.iter().map(|problem| problem.key).collect();
+    assert_eq!(keys, ["upgrade"]);
+}
+
+#[test]
+fn names_of_routes_are_present_and_their_own() {
+    let problems = |names: [&str; 2]| {
+        let settings = Settings {
+            routes: names.map(|name| route(name, "/a")).to_vec(),
+            ..Settings::default()
+        };
+        let problems = RouteTable::new(&settings, &pools(POOLS))
+            .err()
+            .unwrap_or_default();
+        problems
+            .into_iter()
+            .map(|problem| (problem.route, problem.message))
+            .collect::<Vec<_>>()
+    };
+    assert!(problems(["a", "b"]).is_empty());
+    assert_eq!(
+        problems(["", "b"]),
+        [(Some(0), "the route has no name".to_owned())]
+    );
+    assert_eq!(
+        problems(["a", "a"]),
+        [(Some(1), "two routes are called \"a\"".to_owned())]
+    );
+}
+
+#[test]
+fn own_documents_are_kept_even_from_their_owner_by_a_route_that_names_others() {
+    let table = table(vec![RouteSettings {
+        allow: strings(&["db*"]),
+        pool: "compilers".to_owned(),
+        ..route("databases", "/puppet/v3")
+    }]);
+    let ask = Ask::of(&table);
+    let request = "POST /puppet/v3/catalog/web01";
+    assert_eq!(ask.outcome(request, "web01"), "403 not-allowed");
+    assert_eq!(
+        ask.outcome("POST /puppet/v3/catalog/db01", "db01"),
+        "compilers via databases"
+    );
+}
+
+#[test]
+fn enrolment_through_a_route_with_names_is_for_those_names() {
+    let table = table(vec![RouteSettings {
+        allow: strings(&["web*"]),
+        pool: "ca".to_owned(),
+        ..route("own-ca", "/puppet-ca")
+    }]);
+    let ask = Ask::of(&table);
+    let request = "GET /puppet-ca/v1/certificate/ca";
+    assert_eq!(ask.outcome(request, "web01"), "ca via own-ca");
+    assert_eq!(ask.outcome(request, "db01"), "403 not-allowed");
+    assert_eq!(ask.outcome(request, "anonymous"), "403 no-certificate");
+}
+
+#[test]
+fn steps_are_told_by_the_names_that_records_have() {
+    use AccessStep as A;
+    for (step, name, granted) in [
+        (A::OpenToAnyone, "open-to-anyone", true),
+        (A::AnyClient, "any-client", true),
+        (A::Verified, "verified", true),
+        (A::Own, "own", true),
+        (A::Named, "named", true),
+        (A::FailedForwarded, "failed-forwarded", true),
+        (A::NotConfigured, "not-configured", false),
+        (A::RefusedCertificate, "refused-certificate", false),
+        (A::NoCertificate, "no-certificate", false),
+        (A::NotOwn, "not-own", false),
+        (A::NotAllowed, "not-allowed", false),
+        (A::ClassClosed, "class-closed", false),
+        (A::Never, "never", false),
+    ] {
+        assert_eq!((step.as_str(), step.is_granted()), (name, granted));
+        let word = if granted { "granted" } else { "denied" };
+        assert_eq!(
+            Step::Access(step).to_string(),
+            format!("access: {word} ({name})")
+        );
+    }
+    assert_eq!(Step::NoRoute.to_string(), "no route");
+    assert_eq!(
+        Step::Method { known: true }.to_string(),
+        "method: known to the endpoint"
+    );
+    assert_eq!(
+        Step::Method { known: false }.to_string(),
+        "method: not known to the endpoint"
+    );
+}
+
+#[test]
+fn conditions_are_told_by_their_keys() {
+    use Condition as C;
+    let all = [
+        (C::Host, "host"),
+        (C::Path, "path"),
+        (C::Method, "method"),
+        (C::Header, "header"),
+        (C::Query, "query"),
+        (C::Cookie, "cookie"),
+        (C::Source, "source"),
+        (C::Sni, "sni"),
+        (C::Certname, "certname"),
+    ];
+    for (condition, key) in all {
+        assert_eq!(condition.to_string(), key);
+    }
+}
