@@ -28,6 +28,7 @@ mod remembered;
 mod revocation;
 mod routes;
 mod state;
+mod sessions;
 mod support;
 mod tidy;
 mod trust_policies;

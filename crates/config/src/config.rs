@@ -21,6 +21,8 @@ pub struct Config {
     pub certificates: Vec<Credential>,
     /// Those of listeners that have their own, by the listener's name.
     pub listener_certificates: BTreeMap<String, Vec<Credential>>,
+    /// How long after its full handshake a client may resume a session.
+    pub session_lifetime: Duration,
     /// Whose certificates are believed.
     pub trust: Trust,
     /// How changes of materials on disk are noticed.

@@ -200,6 +200,10 @@ impl Draft {
             pools: pools::build(root, &upstream, towards_clients.as_ref(), &mut naming),
             listener_certificates: listeners::certificates(root, &mut naming),
             certificates,
+            session_lifetime: root
+                .table("tls")
+                .duration("session_lifetime")
+                .unwrap_or_default(),
             trust,
             materials: watching(&root.table("materials")),
             identity: identity::settings(root),

@@ -18,6 +18,9 @@ const fn seconds(seconds: u64) -> Duration {
 /// No timeout is longer: one of a day is a mistake of the unit.
 const DAY: Duration = seconds(86_400);
 
+/// What a key of rustls's opens for at the least, halved: ours is needed for two lifetimes.
+const SESSION_LIFETIME_MAX: Duration = seconds(6 * 3600);
+
 settings! {
     /// One TOML file, `/etc/proscenium/proscenium.toml` or the one named by `--config`.
     /// Only a listener and the pools have to be written; everything else has a default that is safe.
@@ -108,6 +111,10 @@ settings! {
         /// client can check: an ECDSA certificate before an RSA one for the same name makes a handshake five times cheaper.
         /// Where none is good for the name, all are looked at in order.
         "certificates": Shape::Tables(&CREDENTIAL), Means("that of `certname` in `ssldir`");
+        /// Time after a full handshake in which a client may resume its session, however often it does. The keys of tickets
+        /// are made anew as often, in memory alone, and gone after twice that time. Who resumes is judged anew each time:
+        /// this bounds how long nobody asks for another proof of the key. Sessions outlast reloads, never a restart.
+        "session_lifetime": Shape::Duration { min: seconds(1), max: SESSION_LIFETIME_MAX }, Value("\"6h\"");
     }
 
     /// A certificate and its key; `[[listeners.NAME.certificates]]` has the same keys.

@@ -121,7 +121,12 @@ impl Config {
 
     fn show_trust(&self, printer: &mut Printer) {
         let certificates = credentials(&self.certificates);
-        printer.table(&keys::TLS, "[tls]", &[("certificates", Some(certificates))]);
+        let lifetime = text(&show_duration(self.session_lifetime));
+        let keys = [
+            ("certificates", Some(certificates)),
+            ("session_lifetime", Some(lifetime)),
+        ];
+        printer.table(&keys::TLS, "[tls]", &keys);
         let trust = &self.trust;
         let keys = [
             ("ca", Some(paths(&trust.ca))),

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use pki::{ShownCredentials, TrustStore};
+use pki::{ServerTls, ShownCredentials, TrustStore};
 use rustls::pki_types::UnixTime;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -33,8 +33,8 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from
 pub struct ListenerTls {
     /// Name, limits and policies.
     pub settings: Settings,
-    /// The TLS configuration, with the client verifier in it.
-    pub tls: Arc<rustls::ServerConfig>,
+    /// TLS, with the client verifier in it.
+    pub tls: Arc<ServerTls>,
     /// The certificates in it: what says which names are known.
     pub credentials: Arc<ShownCredentials>,
 }
@@ -258,7 +258,7 @@ async fn agree<L: Live>(
             listener.handshakes.enter(limit).await
         }
     };
-    let tls = Arc::clone(&current.tls);
+    let tls = current.tls.for_connection();
     if current.settings.sni_strict {
         return sni::accept_known(stream, tls, &current.credentials).await;
     }

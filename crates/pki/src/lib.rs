@@ -1,6 +1,7 @@
 //! Trust store, verdicts, credentials, and the rustls configurations made of them.
 //!
-//! It takes bytes, never paths, and time as an argument; only the rustls verifiers use the time rustls gives them.
+//! It takes bytes, never paths, and time as an argument; the rustls verifiers use the time rustls gives them, and the
+//! keys of tickets, whom nobody gives one, a clock that only runs.
 //! It knows nothing of HTTP or TOML.
 
 mod bundle;
@@ -17,6 +18,7 @@ mod member;
 mod pem;
 mod problem;
 mod remembered;
+mod sessions;
 pub mod settings;
 mod shown;
 mod signature;
@@ -33,10 +35,11 @@ pub use member::MemberError;
 pub use pem::{Named, holds_crl};
 pub use problem::PkiProblem;
 pub use remembered::ChainMemory;
+pub use sessions::{ServerTls, TicketKeys};
 pub use settings::{CrlExpired, IssuerSettings, MemberNames, Revocation, TrustSettings};
 pub use shown::ShownCredentials;
 pub use store::{CaStatus, CrlStatus, Material, TrustStatus, TrustStore};
-pub use tls::{MemberTlsConfig, Protocols, TicketKeys, client_config, server_config};
+pub use tls::{MemberTlsConfig, Protocols, client_config, server_config};
 pub use verifier::{
     ClientCert, ClientVerifier, ListenerPolicy, OnInvalid, PRESENTED_BYTES_MAX,
     PRESENTED_CERTIFICATES_MAX, handshake_reason,

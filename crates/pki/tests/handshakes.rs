@@ -4,6 +4,7 @@
 mod support;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use identity::{ClientIdentity, Reason};
 use pki::{
@@ -274,9 +275,10 @@ impl Front {
             Arc::new(verifier),
             &Arc::new(ShownCredentials::new([&self.credential]).unwrap()),
             &self.tickets,
+            Duration::from_secs(3600),
             Protocols::Http1,
         );
-        let mut config = (*config.unwrap()).clone();
+        let mut config = (*config.unwrap().for_connection()).clone();
         config.time_provider = Arc::new(Fixed);
         Arc::new(config)
     }

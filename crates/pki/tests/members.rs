@@ -4,6 +4,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use identity::Reason;
 use pki::{
@@ -250,9 +251,10 @@ fn member(puppet: &Puppet, leaf: &Leaf) -> Arc<ServerConfig> {
         Arc::new(verifier),
         &Arc::new(ShownCredentials::new([&credential(leaf)]).unwrap()),
         &TicketKeys::default(),
+        Duration::from_secs(3600),
         Protocols::Http1,
     );
-    let mut config = (*config.unwrap()).clone();
+    let mut config = (*config.unwrap().for_connection()).clone();
     config.time_provider = Arc::new(Fixed);
     Arc::new(config)
 }

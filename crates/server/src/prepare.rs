@@ -573,8 +573,9 @@ impl Problems<'_> {
                 false => Protocols::Http1,
             };
             let (name, tickets) = (&settings.name, &lasting.tickets);
+            let (verifier, lifetime) = (Arc::new(verifier), config.session_lifetime);
             let tls =
-                pki::server_config(name, Arc::new(verifier), &credentials, tickets, protocols);
+                pki::server_config(name, verifier, &credentials, tickets, lifetime, protocols);
             if let Some(tls) = self.one(&format!("listeners.{name}"), tls) {
                 listeners.insert(
                     Arc::from(settings.name.as_str()),

@@ -25,11 +25,13 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject
 
 use crate::{
     ca::Credential,
+    hello,
     http2::{Outcome, Session, frame},
     message::{
         Body, Framing, Headers, Interim, MessageReader, Response, response_framing, response_head,
     },
     offering::Offering,
+    sessions::Nameless,
     small_rsa::SmallRsa,
     socket::Socket,
 };
@@ -128,6 +130,8 @@ pub struct Client {
     /// Signatures it says it can check; none: all that the provider can.
     schemes: Vec<SignatureScheme>,
     tls12_resumption: Tls12Resumption,
+    nameless: bool,
+    eager: bool,
     tls: Option<Arc<ClientConfig>>,
     timeout: Duration,
     receive_buffer: Option<usize>,
@@ -173,6 +177,8 @@ impl Client {
             provider: provider(),
             schemes: Vec::new(),
             tls12_resumption: Tls12Resumption::SessionIdOrTickets,
+            nameless: false,
+            eager: false,
             tls: None,
             timeout: READ_TIMEOUT,
             receive_buffer: None,
@@ -206,6 +212,8 @@ impl Client {
             provider: provider(),
             schemes: Vec::new(),
             tls12_resumption: Tls12Resumption::SessionIdOrTickets,
+            nameless: false,
+            eager: false,
             tls: None,
             timeout: READ_TIMEOUT,
             receive_buffer: None,
@@ -258,6 +266,18 @@ impl Client {
     pub fn without_tickets(mut self) -> Self {
         self.tls12_resumption = Tls12Resumption::SessionIdOnly;
         self.tls12()
+    }
+
+    /// Offers its sessions whatever name they were made under, as no proper client does.
+    pub fn regardless_of_names(mut self) -> Self {
+        self.nameless = true;
+        self.configured()
+    }
+
+    /// Would send early data (0-RTT) where the server says that it takes some.
+    pub fn eager(mut self) -> Self {
+        self.eager = true;
+        self.configured()
     }
 
     /// At another address, with the same sessions.
@@ -334,6 +354,7 @@ impl Client {
     /// As the connect or the handshake fails.
     pub fn agree(&self) -> Result<Connection, ClientError> {
         let socket = self.dial().map_err(ClientError::Connect)?;
+        let mut may_be_early = false;
         let io = match &self.tls {
             None => Io::Plain(socket),
             Some(config) => {
@@ -341,7 +362,8 @@ impl Client {
                     .expect("a server name in a test is valid");
                 let mut tls =
                     ClientConnection::new(Arc::clone(config), name).map_err(ClientError::Tls)?;
-                let mut socket = Forgiving(socket);
+                may_be_early = tls.early_data().is_some();
+                let mut socket = Forgiving(socket, Vec::new());
                 while tls.is_handshaking() {
                     tls.complete_io(&mut socket)
                         .map_err(|error| match error.kind() {
@@ -359,6 +381,7 @@ impl Client {
             host: self.host(),
             timeout: self.timeout,
             ended: false,
+            may_be_early,
             answers: Arc::clone(&self.answers),
         })
     }
@@ -447,7 +470,12 @@ impl Client {
             Some(key) => builder.with_client_cert_resolver(Arc::new(Always(Arc::clone(key)))),
             None => builder.with_no_client_auth(),
         };
-        config.resumption = Resumption::default().tls12_resumption(self.tls12_resumption);
+        let sessions = match self.nameless {
+            true => Resumption::store(Arc::new(Nameless::new())),
+            false => Resumption::default(),
+        };
+        config.resumption = sessions.tls12_resumption(self.tls12_resumption);
+        config.enable_early_data = self.eager;
         if self.protocol == Protocol::Http2 {
             config.alpn_protocols = vec![b"h2".to_vec()];
         }
@@ -481,6 +509,7 @@ pub struct Connection {
     host: String,
     timeout: Duration,
     ended: bool,
+    may_be_early: bool,
     answers: Arc<AtomicUsize>,
 }
 
@@ -938,6 +967,19 @@ impl Connection {
         matches!(&self.io, Io::Tls(tls) if tls.conn.handshake_kind() == Some(HandshakeKind::Resumed))
     }
 
+    /// The ticket that the hello offered, as it went over the wire: its first 16 bytes name the server's key.
+    pub fn offered_ticket(&self) -> Option<Vec<u8>> {
+        match &self.io {
+            Io::Tls(tls) => hello::ticket(&tls.sock.1),
+            Io::Plain(_) => None,
+        }
+    }
+
+    /// Whether the session that was offered came with leave to send early data.
+    pub fn may_be_early(&self) -> bool {
+        self.may_be_early
+    }
+
     /// Certificates the server showed, DER, leaf first.
     pub fn peer_certificates(&self) -> Vec<Vec<u8>> {
         match &self.io {
@@ -1083,8 +1125,8 @@ impl Write for Io {
 }
 
 /// A socket whose failed writes are told by the next read: TLS would give up at them, and the peer's alert, which
-/// lies there to be read, would be lost.
-struct Forgiving(Socket);
+/// lies there to be read, would be lost. What was written first, the hello, is kept.
+struct Forgiving(Socket, Vec<u8>);
 
 impl Read for Forgiving {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
@@ -1094,6 +1136,9 @@ impl Read for Forgiving {
 
 impl Write for Forgiving {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.1.is_empty() {
+            self.1.extend_from_slice(bytes);
+        }
         match self.0.write(bytes) {
             Err(error) if is_gone(&error) => Ok(bytes.len()),
             written => written,
@@ -1133,5 +1178,40 @@ mod tests {
             .body(&mut &b"rest"[..], Framing::None)
             .expect("nothing to read");
         assert_eq!(body.length, 0);
+    }
+
+    #[test]
+    fn an_eager_client_tells_when_a_server_takes_early_data() {
+        let ca = crate::Ca::new();
+        let server = ca.server("puppet");
+        let mut config = rustls::ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .expect("TLS 1.3")
+            .with_no_client_auth()
+            .with_single_cert(
+                certificates(&server.chain_pem()),
+                private_key(&server.key_pem),
+            )
+            .expect("a key that fits");
+        config.max_early_data_size = 1024;
+        let config = Arc::new(config);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        let serving = std::thread::spawn(move || {
+            for _ in 0..2 {
+                let (stream, _) = listener.accept().expect("a client");
+                let tls = rustls::ServerConnection::new(Arc::clone(&config)).expect("TLS");
+                let mut tls = StreamOwned::new(tls, stream);
+                tls.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                    .expect("taken");
+            }
+        });
+        let client = Client::new(address, &ca.bundle_pem(), None).eager();
+        let mut first = client.connect().expect("connects");
+        assert!(!first.may_be_early());
+        assert_eq!(first.read_response().expect("an answer").status, 200);
+        let second = client.connect().expect("connects");
+        assert!(second.resumed() && second.may_be_early());
+        serving.join().expect("served");
     }
 }

@@ -22,6 +22,7 @@
 mod ca;
 mod client;
 mod enrolment;
+mod hello;
 mod hpack;
 pub mod http2;
 mod log;
@@ -33,6 +34,7 @@ mod proxy;
 pub mod readers;
 mod reply;
 mod seed;
+mod sessions;
 mod small_rsa;
 mod socket;
 mod stand_in;

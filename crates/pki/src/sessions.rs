@@ -1,0 +1,351 @@
+//! TLS sessions that clients may resume: tickets under keys that are rotated, and a bounded store for TLS 1.2 clients
+//! that take no tickets.
+//!
+//! A session carries the client's chain past the verifier, so a session made on one listener must mean nothing on
+//! another, nor under another policy of its own: that was CVE-2025-23419 (nginx) and CVE-2025-23048 (httpd). Hence one
+//! set of keys and one store for each listener and policy. However often it is resumed, a session ends one lifetime
+//! after the handshake in which its client proved its key (RFC 8446, 4.6.1).
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs::Ticketer;
+use rustls::server::{ProducesTickets, StoresServerSessions};
+
+use crate::problem::PkiProblem;
+use crate::verifier::ListenerPolicy;
+
+/// The keys of session tickets and the sessions of clients without tickets, one set for each listener and policy.
+///
+/// Keep one value for the life of the process: sessions then survive reloads, and are judged anew when resumed.
+#[derive(Default)]
+pub struct TicketKeys {
+    sets: Mutex<HashMap<(String, ListenerPolicy), SessionSet>>,
+}
+
+/// Keys and store of one listener under one policy.
+#[derive(Clone)]
+pub(crate) struct SessionSet {
+    keys: Arc<RotatedKeys>,
+    store: Arc<Store>,
+}
+
+/// TLS of one listener; each connection has a configuration of its own from it.
+#[derive(Debug)]
+pub struct ServerTls {
+    config: ServerConfig,
+    keys: Arc<RotatedKeys>,
+    lifetime: Duration,
+}
+
+impl TicketKeys {
+    /// Forgets the keys of listeners that are no more: one that is added later under such a name begins anew.
+    pub fn retain(&self, is_named: impl Fn(&str) -> bool) {
+        lock(&self.sets).retain(|(listener, _), _| is_named(listener));
+    }
+
+    /// Those of a listener; fresh ones where it has none yet.
+    pub(crate) fn of(
+        &self,
+        listener: &str,
+        policy: ListenerPolicy,
+    ) -> Result<SessionSet, PkiProblem> {
+        match lock(&self.sets).entry((listener.to_owned(), policy)) {
+            Entry::Occupied(known) => Ok(known.get().clone()),
+            Entry::Vacant(vacant) => Ok(vacant.insert(SessionSet::new()?).clone()),
+        }
+    }
+}
+
+impl fmt::Debug for TicketKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketKeys").finish_non_exhaustive()
+    }
+}
+
+impl SessionSet {
+    fn new() -> Result<Self, PkiProblem> {
+        let unkeyed = |Unkeyed| PkiProblem::Tls("no randomness for the keys of tickets".into());
+        Ok(Self {
+            keys: Arc::new(RotatedKeys::new().map_err(unkeyed)?),
+            store: Arc::default(),
+        })
+    }
+
+    /// A listener's TLS with the sessions of this set.
+    pub(crate) fn serve(&self, mut config: ServerConfig, lifetime: Duration) -> ServerTls {
+        config.session_storage = Arc::new(TimedStore {
+            store: Arc::clone(&self.store),
+            lifetime,
+        });
+        ServerTls {
+            config,
+            keys: Arc::clone(&self.keys),
+            lifetime,
+        }
+    }
+}
+
+impl ServerTls {
+    /// The configuration of one connection. A value for each, since a ticket has to say when its client proved its
+    /// key, and of a resumed connection only the ticket that it came with knows that.
+    pub fn for_connection(&self) -> Arc<ServerConfig> {
+        let mut config = self.config.clone();
+        config.ticketer = Arc::new(ConnectionTickets {
+            keys: Arc::clone(&self.keys),
+            lifetime: self.lifetime,
+            proved: AtomicU64::new(UNPROVED),
+        });
+        Arc::new(config)
+    }
+}
+
+/// The tickets that one connection brings and takes away.
+#[derive(Debug)]
+struct ConnectionTickets {
+    keys: Arc<RotatedKeys>,
+    lifetime: Duration,
+    /// When the client proved its key, in milliseconds of the keys' clock.
+    proved: AtomicU64,
+}
+
+impl ConnectionTickets {
+    fn seal(&self, plain: &[u8], now: u64) -> Option<Vec<u8>> {
+        // Nothing was resumed: the proof is of this handshake.
+        let proved = self.proved.load(Ordering::Relaxed).min(now);
+        self.proved.store(proved, Ordering::Relaxed);
+        if !self.is_live(proved, now) {
+            return None;
+        }
+        let message = [&proved.to_be_bytes(), plain].concat();
+        self.keys
+            .in_force(self.lifetime, now)?
+            .current
+            .ticketer
+            .encrypt(&message)
+    }
+
+    fn open(&self, ticket: &[u8], now: u64) -> Option<Vec<u8>> {
+        let keys = self.keys.in_force(self.lifetime, now)?;
+        let by = |key: &Key| key.ticketer.decrypt(ticket);
+        let mut message = by(&keys.current).or_else(|| keys.previous.as_ref().and_then(by))?;
+        let proved = u64::from_be_bytes(*message.first_chunk()?);
+        if !self.is_live(proved, now) {
+            return None;
+        }
+        // Of several tickets of one client the oldest counts, whichever is resumed.
+        self.proved.fetch_min(proved, Ordering::Relaxed);
+        message.drain(..size_of::<u64>());
+        Some(message)
+    }
+
+    fn is_live(&self, proved: u64, now: u64) -> bool {
+        Duration::from_millis(now.saturating_sub(proved)) < self.lifetime
+    }
+
+    fn left(&self, now: u64) -> u32 {
+        let proved = self.proved.load(Ordering::Relaxed).min(now);
+        let left = self
+            .lifetime
+            .saturating_sub(Duration::from_millis(now - proved));
+        u32::try_from(left.as_secs()).unwrap_or(u32::MAX)
+    }
+}
+
+impl ProducesTickets for ConnectionTickets {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    /// The hint to the client: what is left of the session, in whole seconds.
+    fn lifetime(&self) -> u32 {
+        self.left(self.keys.now())
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.seal(plain, self.keys.now())
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        self.open(ticket, self.keys.now())
+    }
+}
+
+/// The keys that tickets are sealed under: one for new ones, and the one before for those that still live.
+///
+/// Their clock is one that nobody sets: a step of the machine's would stretch or cut the life of keys.
+struct RotatedKeys {
+    began: Instant,
+    keys: Mutex<Keys>,
+}
+
+#[derive(Clone)]
+struct Keys {
+    current: Key,
+    previous: Option<Key>,
+}
+
+/// A key, which is rustls's construction of RFC 5077: AES-256-CBC with HMAC-SHA256.
+#[derive(Clone)]
+struct Key {
+    /// Since when, in milliseconds of the keys' clock.
+    since: u64,
+    ticketer: Arc<dyn ProducesTickets>,
+}
+
+/// The system gave no randomness.
+#[derive(Debug)]
+struct Unkeyed;
+
+impl RotatedKeys {
+    fn new() -> Result<Self, Unkeyed> {
+        let keys = Keys {
+            current: Key::new(0)?,
+            previous: None,
+        };
+        Ok(Self {
+            began: Instant::now(),
+            keys: Mutex::new(keys),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The keys at a time, rotated where that is due; none where a new one is due and cannot be made.
+    fn in_force(&self, lifetime: Duration, now: u64) -> Option<Keys> {
+        let mut keys = lock(&self.keys);
+        keys.rotate(lifetime, now).ok()?;
+        Some(keys.clone())
+    }
+}
+
+impl fmt::Debug for RotatedKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RotatedKeys").finish_non_exhaustive()
+    }
+}
+
+impl Keys {
+    /// A key seals for one lifetime, and opens for another: the last ticket under it lives as long as the first.
+    fn rotate(&mut self, lifetime: Duration, now: u64) -> Result<(), Unkeyed> {
+        if self.current.is_older_than(lifetime, now) {
+            let next = Key::new(now)?;
+            self.previous = Some(std::mem::replace(&mut self.current, next));
+        }
+        if let Some(previous) = &self.previous
+            && previous.is_older_than(lifetime * 2, now)
+        {
+            self.previous = None;
+        }
+        Ok(())
+    }
+}
+
+impl Key {
+    fn new(since: u64) -> Result<Self, Unkeyed> {
+        let ticketer = Ticketer::new().map_err(|_| Unkeyed)?;
+        Ok(Self { since, ticketer })
+    }
+
+    fn is_older_than(&self, age: Duration, now: u64) -> bool {
+        Duration::from_millis(now.saturating_sub(self.since)) >= age
+    }
+}
+
+/// The sessions of TLS 1.2 clients that take no tickets, the oldest first to go.
+#[derive(Default)]
+struct Store {
+    stored: Mutex<Stored>,
+}
+
+#[derive(Default)]
+struct Stored {
+    by_id: HashMap<Vec<u8>, Session>,
+    in_order: VecDeque<Vec<u8>>,
+}
+
+struct Session {
+    made: Instant,
+    value: Vec<u8>,
+}
+
+impl Stored {
+    fn put(&mut self, id: Vec<u8>, session: Session) {
+        self.in_order.push_back(id.clone());
+        self.by_id.insert(id, session);
+        while self.in_order.len() > SESSIONS_MAX
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.by_id.remove(&oldest);
+        }
+    }
+
+    fn get(&mut self, id: &[u8], lifetime: Duration, now: Instant) -> Option<Vec<u8>> {
+        let session = self.by_id.get(id)?;
+        if now.saturating_duration_since(session.made) < lifetime {
+            return Some(session.value.clone());
+        }
+        self.by_id.remove(id);
+        None
+    }
+}
+
+/// The store as a generation sees it: with its lifetime.
+struct TimedStore {
+    store: Arc<Store>,
+    lifetime: Duration,
+}
+
+impl StoresServerSessions for TimedStore {
+    fn put(&self, id: Vec<u8>, value: Vec<u8>) -> bool {
+        let is_kept = value.len() <= SESSION_BYTES_MAX;
+        if is_kept {
+            let made = Instant::now();
+            lock(&self.store.stored).put(id, Session { made, value });
+        }
+        is_kept
+    }
+
+    fn get(&self, id: &[u8]) -> Option<Vec<u8>> {
+        lock(&self.store.stored).get(id, self.lifetime, Instant::now())
+    }
+
+    fn take(&self, id: &[u8]) -> Option<Vec<u8>> {
+        let found = self.get(id);
+        lock(&self.store.stored).by_id.remove(id);
+        found
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for TimedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimedStore").finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// No ticket has been opened yet.
+const UNPROVED: u64 = u64::MAX;
+
+/// Sessions of clients without tickets, for each listener. Few clients take none, and each session holds a chain.
+const SESSIONS_MAX: usize = 1024;
+
+/// Most bytes of one of them, chain and all: with 1024 of them 16 MiB a listener. An agent's has 2 KiB.
+const SESSION_BYTES_MAX: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests;

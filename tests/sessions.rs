@@ -1,0 +1,336 @@
+//! TLS sessions: how long they may be resumed, by whom, and where; never as a way around a verdict.
+
+use std::net::SocketAddr;
+
+use testkit::{Ca, Client, Connection, PortLock, Proxy, wait_until};
+
+use crate::support::{BINARY, Estate, LIMIT, assert_refused};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+
+/// Each way in which a session is resumed.
+const WAYS: [fn(Client) -> Client; 3] = [Client::tls12, Client::tls13, Client::without_tickets];
+
+#[test]
+fn a_session_ends_with_its_lifetime_however_often_it_is_resumed() {
+    let estate = living("3s");
+    let agent = estate.ca.agent("web01");
+    for way in WAYS {
+        let client = way(estate.client(&agent));
+        let mut resumed = 0;
+        wait_until(LIMIT, || {
+            let mut connection = client.connect().expect("connects");
+            assert_eq!(connection.get(CATALOG).status, 200);
+            match connection.resumed() {
+                true => resumed += 1,
+                // The first of all is a full one, and on a stalled machine another may be.
+                false if resumed > 1 => return Some(()),
+                false => resumed = 0,
+            }
+            None
+        })
+        .expect("a full handshake is wanted again in the end");
+    }
+}
+
+#[test]
+fn keys_of_tickets_are_rotated_and_sessions_under_the_one_before_live_on() {
+    let estate = living("2s");
+    let agent = estate.ca.agent("web01");
+    for way in [Client::tls12, Client::tls13] {
+        wait_until(LIMIT, || lives_over_a_rotation(&way(estate.client(&agent))))
+            .expect("a ticket of an old key brings one of a new key");
+    }
+}
+
+/// Some connections of one client, each with the ticket of the one before: whether a ticket was resumed of another key
+/// than that of the ticket it brought.
+fn lives_over_a_rotation(client: &Client) -> Option<()> {
+    let mut before = None;
+    for _ in 0..20 {
+        let mut connection = client.connect().expect("connects");
+        assert_eq!(connection.get(CATALOG).status, 200);
+        let key = key_name(&connection).filter(|_| connection.resumed());
+        if key.is_some() && before.is_some() && key != before {
+            return Some(());
+        }
+        before = key;
+    }
+    None
+}
+
+fn key_name(connection: &Connection) -> Option<Vec<u8>> {
+    Some(connection.offered_ticket()?.get(..16)?.to_vec())
+}
+
+#[test]
+fn early_data_is_never_offered() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent).tls13().eager();
+    assert_eq!(client.get(CATALOG).status, 200);
+    let mut resumed = client.connect().expect("connects");
+    assert!(resumed.resumed() && resumed.offered_ticket().is_some());
+    assert!(!resumed.may_be_early());
+    assert_eq!(resumed.get(CATALOG).status, 200);
+}
+
+#[test]
+fn a_reload_that_does_not_concern_them_keeps_sessions() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    for way in WAYS {
+        let client = way(estate.client(&agent));
+        assert_eq!(client.get(CATALOG).status, 200);
+        // The same text once more; another setting; another list; another certificate of ours.
+        let steps: [&dyn Fn(); 4] = [
+            &|| drop(estate.proxy.reload()),
+            &|| {
+                let text = estate.proxy.config_text();
+                let grace = text.lines().find(|line| line.starts_with("drain_grace"));
+                match grace {
+                    Some(line) => estate.proxy.edit_config(line, "drain_grace = \"3s\""),
+                    None => estate
+                        .proxy
+                        .write_config(&format!("drain_grace = \"2s\"\n{text}")),
+                }
+                estate.proxy.reload();
+            },
+            &|| {
+                estate.ca.renew_crl();
+                estate.proxy.swap_crl();
+            },
+            &|| {
+                let renewed = estate.ca.server("proxy");
+                estate
+                    .ca
+                    .write_ssldir_with(&estate.proxy.ssldir(), &renewed);
+                estate.proxy.reload();
+            },
+        ];
+        for (step, change) in steps.iter().enumerate() {
+            change();
+            let mut connection = client.connect().expect("connects");
+            assert!(connection.resumed(), "step {step}");
+            assert_eq!(connection.get(CATALOG).status, 200);
+        }
+    }
+}
+
+/// THREATS T8: what was good when the session was made counts for nothing.
+#[test]
+fn t08_a_resumed_session_is_judged_by_what_is_in_force_now() {
+    let estate = Estate::start();
+    for way in WAYS {
+        let revoked = estate.ca.agent("web01");
+        let expiring = estate.ca.leaf("web01").valid_seconds(-60, 3).issue();
+        let (stays, other) = (estate.ca.agent("web01"), Ca::other());
+        let [of_revoked, of_expiring, of_stays] =
+            [&revoked, &expiring, &stays].map(|agent| way(estate.client(agent)));
+        for client in [&of_revoked, &of_expiring, &of_stays] {
+            assert_eq!(client.get(CATALOG).status, 200);
+        }
+        estate.ca.revoke(&revoked);
+        estate.proxy.swap_crl();
+        assert_resumed_and_refused(&of_revoked, "revoked");
+        wait_until(LIMIT, || {
+            (of_expiring.get(CATALOG).status == 403).then_some(())
+        })
+        .expect("it expires");
+        assert_resumed_and_refused(&of_expiring, "expired");
+        let mut resumed = of_stays.connect().expect("connects");
+        assert!(resumed.resumed());
+        assert_eq!(resumed.get(CATALOG).status, 200);
+        // Another CA altogether.
+        let bundle = estate.proxy.ssldir().join("certs/ca.pem");
+        let lists = estate.proxy.ssldir().join("crl.pem");
+        let write = |ca: &Ca| {
+            std::fs::write(&bundle, ca.bundle_pem()).expect("written");
+            std::fs::write(&lists, ca.crl_pem()).expect("written");
+            estate.proxy.reload_applied();
+        };
+        write(&other);
+        assert_resumed_and_refused(&of_stays, "unknown-issuer");
+        write(&estate.ca);
+        assert_eq!(of_stays.get(CATALOG).status, 200);
+    }
+}
+
+#[track_caller]
+fn assert_resumed_and_refused(client: &Client, word: &str) {
+    let mut connection = client.connect().expect("connects");
+    assert!(connection.resumed(), "{word}");
+    assert_refused(&connection.get(CATALOG), 403, &[word]);
+}
+
+/// nginx: a session made under one name was resumed under another, whose policy was another. Here a listener has one
+/// policy for all its names, and a session is good for its own name alone all the same.
+#[test]
+fn cve_2025_23419_no_session_is_resumed_under_another_name() {
+    let ca = Ca::new();
+    let other = ca.leaf("other").dns("other").issue();
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy({
+            let other = other.clone();
+            let own = ca.server("proxy");
+            move |proxy| {
+                proxy
+                    .file("own.pem", &own.chain_pem(), 0o644)
+                    .file("own.key", &own.key_pem, 0o640)
+                    .file("other.pem", &other.chain_pem(), 0o644)
+                    .file("other.key", &other.key_pem, 0o640)
+                    .with(
+                        "[tls]\ncertificates = [{ chain = \"{dir}/own.pem\", key = \"{dir}/own.key\" }, \
+                         { chain = \"{dir}/other.pem\", key = \"{dir}/other.key\" }]",
+                    )
+            }
+        })
+        .start();
+    let agent = ca.agent("web01");
+    for way in WAYS {
+        let client = way(estate.client(&agent).regardless_of_names());
+        assert_eq!(client.get(CATALOG).status, 200);
+        assert!(client.connect().expect("connects").resumed());
+        let elsewhere = client.clone().server_name("other");
+        client.get(CATALOG);
+        let mut full = elsewhere.connect().expect("connects");
+        assert!(!full.resumed(), "not under another name");
+        assert_eq!(full.peer_certificates()[0], other.cert_der);
+        assert_eq!(full.get(CATALOG).status, 200);
+    }
+}
+
+/// The same over reloads: under each policy of a listener there are sessions of its own.
+#[test]
+fn cve_2025_23419_and_cve_2025_23048_no_session_outlives_the_policy_it_was_made_under() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let policies = [
+        "client_cert = \"required\"",
+        "on_invalid = \"abort\"",
+        "client_cert = \"required\"\non_invalid = \"abort\"",
+    ];
+    for way in WAYS {
+        for policy in policies {
+            let client = way(estate.client(&agent));
+            assert_eq!(client.get(CATALOG).status, 200);
+            assert!(client.connect().expect("connects").resumed());
+            client.get(CATALOG);
+            let (lax, strict) = (
+                "[listeners.agents]",
+                format!("[listeners.agents]\n{policy}"),
+            );
+            estate.proxy.edit_config(lax, &strict);
+            estate.proxy.reload_applied();
+            let mut full = client.connect().expect("connects");
+            assert!(!full.resumed(), "{policy}: of the one before");
+            assert_eq!(full.get(CATALOG).status, 200);
+            assert!(client.connect().expect("connects").resumed(), "its own");
+            client.get(CATALOG);
+            estate.proxy.edit_config(&strict, lax);
+            estate.proxy.reload_applied();
+            assert!(
+                !client.connect().expect("connects").resumed(),
+                "{policy}: nor back"
+            );
+        }
+    }
+}
+
+/// A refused client's session says what it is everywhere: `explain` and `forward` ask the same of a handshake, so a
+/// session lives on from one to the other, and each request is answered by the one in force.
+#[test]
+fn a_refused_clients_session_meets_the_policy_in_force() {
+    let estate = Estate::start();
+    let revoked = estate.ca.agent("web01");
+    estate.ca.revoke(&revoked);
+    estate.proxy.swap_crl();
+    for way in WAYS {
+        let client = way(estate.client(&revoked));
+        assert_refused(&client.get(CA_CERTIFICATE), 403, &["revoked"]);
+        let (lax, other) = (
+            "[listeners.agents]",
+            "[listeners.agents]\non_invalid = \"forward\"",
+        );
+        estate.proxy.edit_config(lax, other);
+        estate.proxy.reload_applied();
+        estate.forget();
+        let mut connection = client.connect().expect("connects");
+        assert!(connection.resumed());
+        assert_eq!(connection.get(CA_CERTIFICATE).status, 200);
+        let told = estate.only_request();
+        assert!(
+            told.only("x-client-verify").starts_with("FAILED"),
+            "{told:?}"
+        );
+        assert_refused(&connection.get(CATALOG), 403, &["revoked"]);
+        estate.proxy.edit_config(other, lax);
+        estate.proxy.reload_applied();
+        assert_refused(&client.get(CA_CERTIFICATE), 403, &["revoked"]);
+    }
+}
+
+/// Two listeners that agree in everything have nothing to do with each other's sessions.
+#[test]
+fn cve_2025_23048_no_session_crosses_to_another_listener() {
+    let ca = Ca::new();
+    let (twin, strict) = two_ports();
+    let proxy = Proxy::new(&ca, BINARY)
+        .speaking(crate::SPOKEN)
+        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+        .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+        .with(&format!("[listeners.twin]\naddress = \"127.0.0.1:{twin}\""))
+        .with(&format!(
+            "[listeners.strict]\naddress = \"127.0.0.1:{strict}\"\nclient_cert = \"required\"\non_invalid = \"abort\""
+        ))
+        .start();
+    let agent = ca.agent("web01");
+    let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let places = [proxy.address(), address(twin), address(strict)];
+    for way in WAYS {
+        for from in places {
+            for to in places.into_iter().filter(|to| *to != from) {
+                let client = way(proxy.client(Some(&agent)));
+                let here = client.at(from);
+                here.get("/nowhere");
+                let again = here.connect().expect("connects");
+                assert!(again.resumed(), "{from}");
+                here.get("/nowhere");
+                let there = here.at(to).connect().expect("connects");
+                assert!(!there.resumed(), "{from} to {to}");
+            }
+        }
+    }
+}
+
+#[test]
+fn of_sessions_without_tickets_the_oldest_give_way() {
+    let estate = Estate::start();
+    let first = estate.anonymous().without_tickets();
+    let last = estate.anonymous().without_tickets();
+    assert_eq!(first.get(CA_CERTIFICATE).status, 200);
+    assert!(first.connect().expect("connects").resumed());
+    for _ in 0..1024 {
+        let other = estate.anonymous().without_tickets();
+        other.connect().expect("connects");
+    }
+    assert_eq!(last.get(CA_CERTIFICATE).status, 200);
+    assert!(last.connect().expect("connects").resumed());
+    assert!(!first.connect().expect("connects").resumed(), "displaced");
+}
+
+/// An estate whose sessions live so long.
+fn living(lifetime: &str) -> Estate {
+    let line = format!("[tls]\nsession_lifetime = \"{lifetime}\"");
+    Estate::builder()
+        .proxy(move |proxy| proxy.with(&line))
+        .start()
+}
+
+/// Two free ports; the lock is let go of, since a start takes it.
+fn two_ports() -> (u16, u16) {
+    let ports = PortLock::take();
+    (ports.free(), ports.free())
+}
