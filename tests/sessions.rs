@@ -1,10 +1,8 @@
 //! TLS sessions: how long they may be resumed, by whom, and where; never as a way around a verdict.
 
-use std::net::SocketAddr;
+use testkit::{Ca, Client, Connection, HeldPort, wait_until};
 
-use testkit::{Ca, Client, Connection, PortLock, Proxy, wait_until};
-
-use crate::support::{BINARY, Estate, LIMIT, assert_refused};
+use crate::support::{self, Estate, LIMIT, assert_refused};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -276,9 +274,8 @@ fn a_refused_clients_session_meets_the_policy_in_force() {
 #[test]
 fn cve_2025_23048_no_session_crosses_to_another_listener() {
     let ca = Ca::new();
-    let (twin, strict) = two_ports();
-    let proxy = Proxy::new(&ca, BINARY)
-        .speaking(crate::SPOKEN)
+    let (twin, strict) = (HeldPort::take(), HeldPort::take());
+    let proxy = support::proxy(&ca)
         .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
         .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
         .with(&format!("[listeners.twin]\naddress = \"127.0.0.1:{twin}\""))
@@ -287,8 +284,7 @@ fn cve_2025_23048_no_session_crosses_to_another_listener() {
         ))
         .start();
     let agent = ca.agent("web01");
-    let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-    let places = [proxy.address(), address(twin), address(strict)];
+    let places = [proxy.address(), twin.address(), strict.address()];
     for way in WAYS {
         for from in places {
             for to in places.into_iter().filter(|to| *to != from) {
@@ -327,10 +323,4 @@ fn living(lifetime: &str) -> Estate {
     Estate::builder()
         .proxy(move |proxy| proxy.with(&line))
         .start()
-}
-
-/// Two free ports; the lock is let go of, since a start takes it.
-fn two_ports() -> (u16, u16) {
-    let ports = PortLock::take();
-    (ports.free(), ports.free())
 }

@@ -7,6 +7,8 @@ use testkit::Credential;
 /// One row of `ssl-fixtures/verdicts.toml`.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
+    /// What it is, in words.
+    pub(crate) form: String,
     /// Certificate's file.
     pub(crate) certificate: String,
     /// Key's file.
@@ -69,6 +71,7 @@ fn row(table: &str) -> Row {
         .to_owned()
     };
     Row {
+        form: value("form"),
         certificate: value("certificate"),
         key: value("key"),
         judged_by: JudgedBy {
@@ -107,9 +110,9 @@ fn every_row_names_files_that_are_there_and_a_key_that_loads() {
             &text("ca-bundle.pem"),
             Some(&row.credential()),
         );
-        assert_eq!(
-            client.is_err(),
-            row.puppet == "alert",
+        // One that loads may meet an alert all the same.
+        assert!(
+            client.is_ok() || row.puppet == "alert",
             "{}",
             row.certificate
         );

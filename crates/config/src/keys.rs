@@ -306,6 +306,14 @@ settings! {
         /// Whether `X-Client-Cert` goes with the request, beside `X-Client-Verify: SUCCESS` only and never to the CA.
         /// Without it trusted facts (`$trusted['extensions']`) are empty, and the agents' runs succeed all the same.
         "forward_cert": Shape::Switch, Value("true");
+        /// Most bytes of the value of `X-Client-Cert`. Jetty reads heads of 8 KiB, and all else of an agent's takes less than
+        /// one; a certificate with 200 alternative names takes ten. Where `request-header-max-size` of the servers is larger,
+        /// this one may be too.
+        "forward_cert_max": Shape::Size { min: 1 << 10, max: 64 << 10 }, Value("\"7KiB\"");
+        /// What becomes of a request whose `X-Client-Cert` would be larger. `refuse`: it is answered 431 with the reason, and
+        /// no server sees it. `omit`: it goes without, as with `forward_cert = false`, and is counted in
+        /// `proscenium_certificates_omitted_total`; then trusted facts of these agents are empty.
+        "forward_cert_over": Shape::Word(&["refuse", "omit"]), Value("\"refuse\"");
         /// What the Host field says, and with it the server name (SNI) in the TLS handshake. `keep`: what the client said, and
         /// no server name, since Jetty answers 400 where the two disagree. `member`: both name the member, for members
         /// behind something that routes by server name. The member's certificate is verified either way.

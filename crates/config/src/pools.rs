@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use balancing::settings::{
     Algorithm, CheckKind, CheckSettings, MemberSettings, PoolSettings, Role,
 };
-use proxy::settings::{HostRule, PoolRules};
+use proxy::settings::{HostRule, OverlongCert, PoolRules};
 use upstream::settings::{Plaintext, Scheme, Settings};
 
 use crate::{
@@ -123,6 +123,14 @@ fn pool(
         upstream: settings,
         rules: PoolRules {
             forward_cert: section.switch("forward_cert"),
+            forward_cert_bytes_max: section
+                .size("forward_cert_max")
+                .and_then(|bytes| bytes.try_into().ok())
+                .unwrap_or_else(|| PoolRules::default().forward_cert_bytes_max),
+            overlong_cert: match section.text("forward_cert_over").as_deref() {
+                Some("omit") => OverlongCert::Omit,
+                _ => OverlongCert::Refuse,
+            },
             host: match section.text("host").as_deref() {
                 Some("member") => HostRule::Member,
                 _ => HostRule::Keep,

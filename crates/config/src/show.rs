@@ -324,7 +324,7 @@ fn show_watching(watching: Watching, printer: &mut Printer) {
 
 fn show_pool(config: &PoolConfig, whole: &Config, printer: &mut Printer) {
     use balancing::settings::CheckKind;
-    use proxy::settings::HostRule;
+    use proxy::settings::{HostRule, OverlongCert};
     let (settings, above) = (&config.upstream, &whole.upstream);
     let all = printer.defaults;
     let scheme = match settings.scheme {
@@ -334,6 +334,11 @@ fn show_pool(config: &PoolConfig, whole: &Config, printer: &mut Printer) {
     let host = match config.rules.host {
         HostRule::Keep => "keep",
         HostRule::Member => "member",
+    };
+    let cert_max = config.rules.forward_cert_bytes_max;
+    let overlong_cert = match config.rules.overlong_cert {
+        OverlongCert::Refuse => "refuse",
+        OverlongCert::Omit => "omit",
     };
     let own = |value: String, differs: bool| (all || differs).then_some(value);
     let duration = |one, other| own(text(&show_duration(one)), one != other);
@@ -347,6 +352,8 @@ fn show_pool(config: &PoolConfig, whole: &Config, printer: &mut Printer) {
         ),
         ("algorithm", Some(text(config.pool.algorithm.as_str()))),
         ("forward_cert", Some(config.rules.forward_cert.to_string())),
+        ("forward_cert_max", Some(text(&show_size(cert_max as u64)))),
+        ("forward_cert_over", Some(text(overlong_cert))),
         ("host", Some(text(host))),
         (
             "connect_timeout",

@@ -77,6 +77,13 @@ impl IdentityHeaders {
             .and_then(|verified| verified.certificate(form.cert_format));
         set(headers, form.cert.header(), certificate);
     }
+
+    /// Bytes of the certificate's header value in the form that a pool's servers read; 0 where there is none to tell.
+    pub fn certificate_length(&self, form: &HeaderForm) -> usize {
+        let told = self.verified.as_ref();
+        let value = told.and_then(|verified| verified.certificate(form.cert_format));
+        value.map_or(0, HeaderValue::len)
+    }
 }
 
 impl VerifiedHeaders {

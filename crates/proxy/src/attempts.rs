@@ -41,6 +41,8 @@ pub(crate) struct Attempts<'a> {
     pub(crate) pool: &'a PoolRuntime,
     pub(crate) plan: &'a Plan<'a>,
     pub(crate) standing: &'a Standing,
+    /// Whether the client's certificate goes too.
+    pub(crate) with_certificate: bool,
     pub(crate) request: Outgoing<'a>,
 }
 
@@ -227,11 +229,10 @@ impl Attempts<'_> {
             scrubbed.set(CONNECTION, HeaderValue::from_static("upgrade"));
             scrubbed.set(UPGRADE, upgrade.field());
         }
-        let with_certificate = self.plan.with_certificate_class && self.pool.rules.forward_cert;
         let stamped = scrubbed.stamp(
             &self.standing.headers,
             &self.pool.rules.form,
-            with_certificate,
+            self.with_certificate,
         );
         let body = RequestBody(Rc::clone(upload));
         let sent = self.worker.connections.send(

@@ -18,6 +18,12 @@ pub(crate) enum ProxyError {
     Insane(Insane),
     /// No route, or no right.
     Refused(Box<RouteRefusal>),
+    /// The client's certificate is larger, as a header, than the pool's servers take.
+    OverlongCertificate {
+        pool: Arc<str>,
+        bytes: usize,
+        max: usize,
+    },
     /// The body is too large, stood still or broke off.
     Body(BodyFault),
     /// Nobody can be asked now.
@@ -54,6 +60,7 @@ impl ProxyError {
             Self::Status { available } => return (!available).then_some("no-compiler-available"),
             Self::Insane(insane) => insane.reason(),
             Self::Refused(refusal) => refusal.reason,
+            Self::OverlongCertificate { .. } => "certificate-too-large",
             Self::Body(BodyFault::TooLarge(_)) => "body-too-large",
             Self::Body(BodyFault::Idle(_)) => "body-timeout",
             Self::Body(BodyFault::Broken) => "body-broken",

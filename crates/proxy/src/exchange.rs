@@ -1,6 +1,6 @@
 //! The request path in one function: every request passes [`handle`].
 
-use std::{cell::RefCell, rc::Rc, time::Instant};
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Instant};
 
 use http::{Request, Response, StatusCode, request};
 use hyper::upgrade::OnUpgrade;
@@ -20,6 +20,7 @@ use crate::{
     respond,
     response_body::ResponseBody,
     sanitize::{Insane, Sane, host_of, is_server_wide, sanitize},
+    settings::OverlongCert,
     stream, tunnel,
     upgrade::Upgrade,
     upload::{RequestBody, Upload},
@@ -148,6 +149,7 @@ async fn pass<'g>(
     };
     exchanged.routed(&plan);
     let pool = &generation.pools[plan.pool];
+    let with_certificate = tells_certificate(&plan, pool, standing)?;
     let upload = Rc::clone(&exchanged.upload);
     admit_body(&upload, &plan, pool)?;
     upload.peek().await.map_err(ProxyError::Body)?;
@@ -166,6 +168,7 @@ async fn pass<'g>(
         pool,
         plan: &plan,
         standing,
+        with_certificate,
         request,
     };
     let exchange = attempts
@@ -196,6 +199,37 @@ fn status_available(worker: &Worker, generation: &Generation) -> bool {
             .pool
             .is_available(worker.shared.now())
     })
+}
+
+/// Whether the client's certificate goes with the request.
+///
+/// # Errors
+/// It would have to, and is larger than the pool's servers take.
+fn tells_certificate(
+    plan: &Plan<'_>,
+    pool: &PoolRuntime,
+    standing: &Standing,
+) -> Result<bool, ProxyError> {
+    let rules = &pool.rules;
+    if !(plan.with_certificate_class && rules.forward_cert) {
+        return Ok(false);
+    }
+    let (bytes, max) = (
+        standing.headers.certificate_length(&rules.form),
+        rules.forward_cert_bytes_max,
+    );
+    match rules.overlong_cert {
+        _ if bytes <= max => Ok(true),
+        OverlongCert::Omit => {
+            pool.metrics.certificates_omitted.inc();
+            Ok(false)
+        }
+        OverlongCert::Refuse => Err(ProxyError::OverlongCertificate {
+            pool: Arc::clone(pool.pool.name()),
+            bytes,
+            max,
+        }),
+    }
 }
 
 /// Refuses a body that says it is too large before anything of it is read.

@@ -110,6 +110,15 @@ fn describe(error: &ProxyError) -> Text {
                 refusal.text.to_string(),
             )
         },
+        ProxyError::OverlongCertificate { pool, bytes, max } => plain(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            format!(
+                "Refused: this agent's certificate takes {bytes} bytes as a header, and the servers of the pool `{pool}` \
+                 are sent {max} at most (forward_cert_max). It most likely has many alternative names: to get a smaller \
+                 one, sign the agent's request with fewer, or let the servers read larger heads (request-header-max-size \
+                 in webserver.conf) and raise forward_cert_max."
+            ),
+        ),
         ProxyError::Body(fault @ BodyFault::TooLarge(_)) => {
             plain(StatusCode::PAYLOAD_TOO_LARGE, format!("Refused: {fault}."))
         }

@@ -14,12 +14,26 @@ pub enum HostRule {
     Member,
 }
 
+/// What becomes of a request whose `X-Client-Cert` would be too large for the pool's servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OverlongCert {
+    /// It is refused with 431 and the reason: nothing is configured by facts that are missing. The default.
+    #[default]
+    Refuse,
+    /// It is sent without, and counted.
+    Omit,
+}
+
 /// The part of `[pools.NAME]` that shapes a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolRules {
     /// Whether `X-Client-Cert` goes beside SUCCESS, by endpoint class. Default true: trusted facts are silently empty
     /// without it.
     pub forward_cert: bool,
+    /// Most bytes of its value. Default 7 KiB: Jetty reads heads of 8 KiB, and the rest of an agent's takes less than one.
+    pub forward_cert_bytes_max: usize,
+    /// What becomes of a request with a longer one. Default refused.
+    pub overlong_cert: OverlongCert,
     /// What the Host field says. Default what the client said.
     pub host: HostRule,
     /// How its servers are told who the client is. Default the headers of Puppet Server.
@@ -30,6 +44,8 @@ impl Default for PoolRules {
     fn default() -> Self {
         Self {
             forward_cert: true,
+            forward_cert_bytes_max: 7 << 10,
+            overlong_cert: OverlongCert::default(),
             host: HostRule::default(),
             form: HeaderForm::default(),
         }

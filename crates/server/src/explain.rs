@@ -308,7 +308,11 @@ fn told(identity: &ClientIdentity, runtime: &PoolRuntime, plan: &Plan<'_>) -> St
         );
     }
     if plan.with_certificate_class && runtime.rules.forward_cert {
-        let _ = write!(text, ", with {}", form.cert);
+        let _ = write!(
+            text,
+            ", with {} of up to {} bytes",
+            form.cert, runtime.rules.forward_cert_bytes_max
+        );
     }
     text
 }

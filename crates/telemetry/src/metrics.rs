@@ -31,6 +31,7 @@ pub struct Metrics {
     refusals: Family<RefusalLabels, Counter>,
     attempts: Family<AttemptLabels, Counter>,
     tunnels_open: Family<PoolLabels, Gauge>,
+    certificates_omitted: Family<PoolLabels, Counter>,
     retries: Family<PoolLabels, Counter>,
     reloads: Family<ReloadLabels, Counter>,
     generation: Gauge,
@@ -69,6 +70,8 @@ pub struct RequestMetrics {
 pub struct PoolMetrics {
     /// Attempts after the first.
     pub retries: Counter,
+    /// Requests sent without the client's certificate, since it was too large.
+    pub certificates_omitted: Counter,
     tunnels_open: Gauge,
     attempts: [Counter; AttemptResult::ALL.len()],
 }
@@ -159,6 +162,7 @@ impl Default for Metrics {
             refusals: Family::default(),
             attempts: Family::default(),
             tunnels_open: Family::default(),
+            certificates_omitted: Family::default(),
             retries: Family::default(),
             reloads: Family::default(),
             generation: Gauge::default(),
@@ -232,6 +236,12 @@ impl Metrics {
         );
         let help = "Tunnels open: connections that have switched protocols";
         registry.register("tunnels_open", help, self.tunnels_open.clone());
+        let help = "Requests sent without the client's certificate, since it was too large";
+        registry.register(
+            "certificates_omitted",
+            help,
+            self.certificates_omitted.clone(),
+        );
         registry.register(
             "retries",
             "Attempts after a request's first",
@@ -304,6 +314,9 @@ impl Metrics {
         PoolMetrics {
             retries: self
                 .retries
+                .get_or_create_owned(&PoolLabels { pool: pool() }),
+            certificates_omitted: self
+                .certificates_omitted
                 .get_or_create_owned(&PoolLabels { pool: pool() }),
             tunnels_open: self
                 .tunnels_open
