@@ -27,6 +27,7 @@ fn help_shows_every_verb_and_the_exit_codes() {
         "maintenance",
         "block",
         "unblock",
+        "who",
         "blocks",
         "version",
         "64",

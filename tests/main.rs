@@ -34,6 +34,7 @@ mod support;
 mod tidy;
 mod trust_policies;
 mod tunnels;
+mod who;
 
 /// What clients speak to the proxy under test.
 pub(crate) const SPOKEN: testkit::Protocol = testkit::Protocol::Http1;

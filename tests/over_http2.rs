@@ -33,6 +33,7 @@ mod sessions;
 mod state;
 mod support;
 mod trust_policies;
+mod who;
 
 /// What clients speak to the proxy under test.
 pub(crate) const SPOKEN: testkit::Protocol = testkit::Protocol::Http2;

@@ -38,14 +38,22 @@ pub(crate) async fn answer(
         }
         Endpoint::Blocks => {
             let by = caller(&request);
-            match body(request, BLOCK_WANTED).await {
+            match body(request, BLOCK_WANTED, BODY_BYTES_MAX).await {
                 Ok(request) => told(control.block(request, by).await),
                 Err(problem) => problem,
             }
         }
+        Endpoint::Agents => json(StatusCode::OK, &control.agents()),
+        Endpoint::Who => match body(request, WHO_WANTED, CERTIFICATES_BYTES_MAX).await {
+            Ok(request) => match control.who(request).await {
+                Ok(told) => json(StatusCode::OK, &told),
+                Err(error) => problem(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
+            },
+            Err(problem) => problem,
+        },
         Endpoint::Lift => {
             let by = caller(&request);
-            match body(request, BLOCKED_WANTED).await {
+            match body(request, BLOCKED_WANTED, BODY_BYTES_MAX).await {
                 Ok(blocked) => told(control.unblock(blocked, by).await),
                 Err(problem) => problem,
             }
@@ -111,6 +119,8 @@ enum Endpoint {
     Reload,
     Blocks,
     Lift,
+    Agents,
+    Who,
     Member { pool: String, member: String },
 }
 
@@ -122,6 +132,8 @@ impl Endpoint {
             "/v1/reload" => Self::Reload,
             "/v1/blocks" => Self::Blocks,
             "/v1/blocks/lift" => Self::Lift,
+            "/v1/agents" => Self::Agents,
+            "/v1/who" => Self::Who,
             _ => {
                 let (pool, rest) = path.strip_prefix("/v1/pools/")?.split_once('/')?;
                 let member = rest.strip_prefix("members/")?;
@@ -139,17 +151,19 @@ impl Endpoint {
     fn allows(&self, method: &Method) -> bool {
         match self {
             // hyper leaves the body out of answers to HEAD.
-            Self::Status | Self::Metrics => method == Method::GET || method == Method::HEAD,
+            Self::Status | Self::Metrics | Self::Agents => {
+                method == Method::GET || method == Method::HEAD
+            }
             Self::Blocks => [Method::GET, Method::HEAD, Method::POST].contains(method),
-            Self::Reload | Self::Lift | Self::Member { .. } => method == Method::POST,
+            Self::Reload | Self::Lift | Self::Who | Self::Member { .. } => method == Method::POST,
         }
     }
 
     fn allow(&self) -> &'static str {
         match self {
-            Self::Status | Self::Metrics => "GET, HEAD",
+            Self::Status | Self::Metrics | Self::Agents => "GET, HEAD",
             Self::Blocks => "GET, HEAD, POST",
-            Self::Reload | Self::Lift | Self::Member { .. } => "POST",
+            Self::Reload | Self::Lift | Self::Who | Self::Member { .. } => "POST",
         }
     }
 }
@@ -160,7 +174,7 @@ async fn set_state(
     member: &str,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
-    let StateRequest { state } = match body(request, STATE_WANTED).await {
+    let StateRequest { state } = match body(request, STATE_WANTED, BODY_BYTES_MAX).await {
         Ok(request) => request,
         Err(problem) => return problem,
     };
@@ -176,8 +190,9 @@ async fn set_state(
 async fn body<T: DeserializeOwned>(
     request: Request<Incoming>,
     wanted: &str,
+    bytes_max: usize,
 ) -> Result<T, Response<Full<Bytes>>> {
-    let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
+    let body = Limited::new(request.into_body(), bytes_max).collect();
     let body = match timeout(BODY_TIMEOUT, body).await {
         Ok(Ok(body)) => body.to_bytes(),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
@@ -231,6 +246,8 @@ fn decoded(segment: &str) -> Option<String> {
 
 /// Longest request body: a block with its reason and the longest name has under 2 KiB.
 const BODY_BYTES_MAX: usize = 4 << 10;
+/// Longest certificate that is asked about, with those above it.
+const CERTIFICATES_BYTES_MAX: usize = 64 << 10;
 /// Time allowed for it.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -239,9 +256,11 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 const STATE_WANTED: &str = "the body must be {\"state\": \"ready\" | \"drain\" | \"maintenance\"}";
 const BLOCK_WANTED: &str = "the body must be {\"blocked\": {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | \
      {\"fingerprint\": HEX}, \"why\": TEXT, \"until\": TIME or nothing}";
+const WHO_WANTED: &str = "the body must be {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | \
+     {\"certificate\": PEM}";
 const BLOCKED_WANTED: &str = "the body must be {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | {\"fingerprint\": HEX}";
 const NOT_FOUND: &str = "no such endpoint: there are GET /v1/status, GET /metrics, \
-     POST /v1/reload, GET and POST /v1/blocks, POST /v1/blocks/lift and POST /v1/pools/{pool}/members/{member} (percent-encode / in names)";
+     POST /v1/reload, GET and POST /v1/blocks, POST /v1/blocks/lift, GET /v1/agents, POST /v1/who and POST /v1/pools/{pool}/members/{member} (percent-encode / in names)";
 
 #[cfg(test)]
 mod tests {
@@ -259,6 +278,8 @@ mod tests {
             ("/v1/status", Some(Endpoint::Status)),
             ("/metrics", Some(Endpoint::Metrics)),
             ("/v1/reload", Some(Endpoint::Reload)),
+            ("/v1/agents", Some(Endpoint::Agents)),
+            ("/v1/who", Some(Endpoint::Who)),
             ("/v1/blocks", Some(Endpoint::Blocks)),
             ("/v1/blocks/lift", Some(Endpoint::Lift)),
             ("/v1/pools/ca/members/ca:8140", member("ca", "ca:8140")),

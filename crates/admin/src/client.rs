@@ -17,8 +17,8 @@ use thiserror::Error;
 use tokio::{net::UnixStream, time::timeout};
 
 use crate::{
-    AdministrativeState, BlockOutcome, BlockRequest, BlockStatus, Blocked, MemberStatus,
-    ReloadOutcome, Status,
+    AdministrativeState, AgentsStatus, BlockOutcome, BlockRequest, BlockStatus, Blocked,
+    MemberStatus, ReloadOutcome, Status, WhoRequest, WhoStatus,
     api::{Problem, StateRequest},
 };
 
@@ -108,6 +108,26 @@ impl Client {
     /// Nobody answers, or the block makes no sense: the answer says why.
     pub async fn block(&self, request: &BlockRequest) -> Result<BlockOutcome, ClientError> {
         self.post("/v1/blocks", request).await
+    }
+
+    /// Agents seen since the start, the one whose certificate ends first first.
+    ///
+    /// # Errors
+    /// Nobody answers, or the answer makes no sense.
+    pub async fn agents(&self) -> Result<AgentsStatus, ClientError> {
+        let answer = self
+            .exchange(Method::GET, "/v1/agents", None, READ_TIMEOUT)
+            .await?;
+        self.expect_ok(&answer)?;
+        self.parse(&answer)
+    }
+
+    /// What is known of somebody, and what would be decided now.
+    ///
+    /// # Errors
+    /// Nobody answers, or the question makes no sense: the answer says why.
+    pub async fn who(&self, request: &WhoRequest) -> Result<WhoStatus, ClientError> {
+        self.post("/v1/who", request).await
     }
 
     /// Lifts a block.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    AdministrativeState, BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked,
-    MemberStatus, Status,
+    AdministrativeState, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus,
+    Blocked, MemberStatus, Status, WhoError, WhoRequest, WhoStatus,
 };
 
 /// The running proxy, seen by its operator.
@@ -43,6 +43,15 @@ pub trait Control: Send + Sync + 'static {
         request: BlockRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>>;
+
+    /// Agents seen since the start, the one whose certificate ends first first.
+    fn agents(&self) -> AgentsStatus;
+
+    /// What is known of somebody, and what would be decided now. May read lists again: not on the admin thread.
+    fn who(
+        &self,
+        request: WhoRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<WhoStatus, WhoError>> + Send + '_>>;
 
     /// Lifts a block.
     fn unblock(

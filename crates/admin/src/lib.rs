@@ -11,6 +11,8 @@
 //! | `GET /v1/blocks` | the deny list: [`BlockStatus`] of each |
 //! | `POST /v1/blocks` with [`BlockRequest`] | [`BlockOutcome`] |
 //! | `POST /v1/blocks/lift` with [`Blocked`] | [`BlockOutcome`] |
+//! | `GET /v1/agents` | [`AgentsStatus`]: agents seen, whose certificate ends first first |
+//! | `POST /v1/who` with [`WhoRequest`] | [`WhoStatus`] |
 //! | `POST /v1/pools/{pool}/members/{member}` with `{"state": "drain"}` | [`MemberStatus`] |
 
 pub mod settings;
@@ -21,6 +23,7 @@ mod client;
 mod control;
 mod serve;
 mod status;
+mod who;
 
 pub use blocks::{BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked};
 pub use client::{Client, ClientError};
@@ -30,6 +33,10 @@ pub use status::{
     AdministrativeState, CaStatus, CrlStatus, GenerationStatus, Health, LastReload, ListenerStatus,
     MaterialsStatus, MemberStatus, Phase, PoolStatus, RefusedMaterials, StateStatus, Status,
     Timestamp, TrustStatus, Watch,
+};
+pub use who::{
+    AGENTS_TOLD_MAX, AgentStatus, AgentsStatus, CertificateStatus, ListStatus, RequestStatus,
+    SeenStatus, WhoError, WhoRequest, WhoStatus,
 };
 
 #[cfg(test)]

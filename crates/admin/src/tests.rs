@@ -437,6 +437,21 @@ impl Control for Fake {
         })
     }
 
+    fn agents(&self) -> AgentsStatus {
+        AgentsStatus {
+            seen: 0,
+            agents: Vec::new(),
+        }
+    }
+
+    fn who(
+        &self,
+        request: WhoRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<WhoStatus, WhoError>> + Send + '_>> {
+        let about = request.certname.unwrap_or_default();
+        Box::pin(async move { Err(WhoError::Senseless(format!("nobody knows {about}"))) })
+    }
+
     fn blocks(&self) -> Vec<BlockStatus> {
         vec![block("web01")]
     }
@@ -517,6 +532,12 @@ async fn a_block_that_makes_no_sense_is_refused_with_a_sentence() {
     let refused = admin.client().unblock(&request.blocked).await.unwrap_err();
     let wanted = "certname web02 is not blocked";
     assert!(refused.to_string().contains(wanted), "{refused}");
+    let asked = WhoRequest {
+        certname: Some("web03".to_owned()),
+        ..WhoRequest::default()
+    };
+    let refused = admin.client().who(&asked).await.unwrap_err();
+    assert!(refused.to_string().contains("nobody knows web03"));
     let answer = admin
         .raw("POST /v1/blocks HTTP/1.1\r\nHost: x\r\nContent-Length: 13\r\n\r\n{\"who\": \"me\"}")
         .await;

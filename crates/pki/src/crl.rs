@@ -283,7 +283,7 @@ fn refuse_critical(extensions: &[u8]) -> Result<(), CrlError> {
 }
 
 const CRL_NUMBER: &[u8] = &[0x55, 0x1d, 20];
-const REASON_CODE: &[u8] = &[0x55, 0x1d, 21];
+pub(crate) const REASON_CODE: &[u8] = &[0x55, 0x1d, 21];
 const INVALIDITY_DATE: &[u8] = &[0x55, 0x1d, 24];
 const DELTA_CRL_INDICATOR: &[u8] = &[0x55, 0x1d, 27];
 const ISSUING_DISTRIBUTION_POINT: &[u8] = &[0x55, 0x1d, 28];

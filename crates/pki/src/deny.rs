@@ -178,6 +178,13 @@ impl SerialNumber {
     }
 }
 
+impl SerialNumber {
+    /// The content of the DER INTEGER, in its shortest form.
+    pub(crate) fn content(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 impl Blocked {
     /// Reads a SHA-256 fingerprint: hexadecimal digits with or without colons, after `SHA256:` too, as Puppet writes it.
     ///

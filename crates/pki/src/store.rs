@@ -410,7 +410,7 @@ impl TrustStore {
         }
     }
 
-    fn crl_status(&self, indexed: &IndexedCrl, now: UnixTime) -> CrlStatus {
+    pub(crate) fn crl_status(&self, indexed: &IndexedCrl, now: UnixTime) -> CrlStatus {
         let crl = &indexed.crl;
         let issuer = crate::subject_text(&crl.issuer);
         CrlStatus {

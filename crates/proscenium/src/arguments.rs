@@ -57,6 +57,8 @@ pub(crate) enum Verb {
     Unblock(Unblock),
     /// Tell who is blocked, since when and why
     Blocks(Blocks),
+    /// Tell what is known of an agent or a certificate and what would be decided now; of nobody in particular: who was seen
+    Who(Who),
     /// Tell the version
     Version,
 }
@@ -188,6 +190,24 @@ pub(crate) struct Unblock {
 #[derive(Debug, Args)]
 pub(crate) struct Blocks {
     /// The list as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Who {
+    /// An agent that was seen since the start, or a file with a certificate (PEM)
+    #[arg(value_name = "CERTNAME|FILE", conflicts_with_all = ["serial", "issuer"])]
+    pub(crate) whom: Option<String>,
+    /// The certificate with this serial, in hexadecimal
+    #[arg(long, value_name = "N", requires = "issuer")]
+    pub(crate) serial: Option<String>,
+    /// Who issued that certificate, as `proscenium status --json` spells CAs (RFC 2253)
+    #[arg(long, value_name = "DN", requires = "serial")]
+    pub(crate) issuer: Option<String>,
+    /// The answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

@@ -55,7 +55,8 @@ fn told(what: &str, outcome: &BlockOutcome) -> Result<(), Failure> {
     Ok(())
 }
 
-fn line(block: &BlockStatus) -> String {
+/// A block in one line.
+pub(crate) fn line(block: &BlockStatus) -> String {
     let until = match &block.until {
         Some(until) => format!("until {until}"),
         None => "until it is lifted".to_owned(),

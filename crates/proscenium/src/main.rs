@@ -11,6 +11,7 @@ mod log;
 mod output;
 mod status;
 mod verbs;
+mod who;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,7 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::Block(whom) => block::block(arguments, whom),
         Verb::Unblock(whom) => block::unblock(arguments, whom),
         Verb::Blocks(blocks) => block::blocks(arguments, blocks),
+        Verb::Who(whom) => who::who(arguments, whom),
         Verb::Version => output::say(concat!("proscenium ", env!("CARGO_PKG_VERSION"))),
     }
 }

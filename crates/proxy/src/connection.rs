@@ -2,9 +2,10 @@
 
 use std::{
     cell::{Cell, RefCell},
+    net::IpAddr,
     rc::Rc,
     sync::Arc,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use http::HeaderValue;
@@ -12,7 +13,7 @@ use hyper::upgrade::OnUpgrade;
 use listener::{Activity, Connection, Downstream, OnInvalid, Permit, Settings, Stage, Standing};
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
-use telemetry::{ListenerMetrics, TlsFacts};
+use telemetry::{Agents, ListenerMetrics, SeenCertificate, TlsFacts, agents};
 
 use crate::{first_byte::Alarm, streams::Streams, tunnel::Opening};
 
@@ -25,6 +26,8 @@ pub(crate) struct Conn {
     pub(crate) tls: Arc<TlsFacts>,
     pub(crate) forwarded: Forwarded,
     standing: RefCell<Rc<Standing>>,
+    /// The verified agent, as others can ask for it.
+    pub(crate) seen: Option<Arc<agents::Agent>>,
     /// The client was accepted once and is no more: one 403, then the end.
     turned: Cell<bool>,
     /// Whether a request has come; the handshake's time is told with the first.
@@ -44,6 +47,25 @@ pub(crate) struct Conn {
     _permit: Permit,
 }
 
+/// Notes a verified agent; what its certificate says is read only where it was not seen before.
+fn seen(agents: &Agents, standing: &Standing, client: IpAddr) -> Option<Arc<agents::Agent>> {
+    let chain = standing.judgement.chain.as_ref()?;
+    let certname = standing.certname.as_ref()?;
+    let time = |time: UnixTime| SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs());
+    let serial = chain.agent().serial();
+    let certificate = || {
+        let own = pki::facts_of(chain.agent().leaf())?;
+        Some(SeenCertificate {
+            serial: serial.into(),
+            issuer: own.issuer.into(),
+            not_before: time(own.not_before),
+            not_after: time(own.not_after),
+        })
+    };
+    let client = client.to_canonical();
+    agents.connected(certname, serial, client, SystemTime::now(), certificate)
+}
+
 /// What is told of a connection, one value each, made once.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
@@ -56,6 +78,7 @@ impl Conn {
         connection: Connection,
         settings: &Settings,
         metrics: ListenerMetrics,
+        agents: &Agents,
     ) -> (Self, listener::TlsIo) {
         let Connection {
             io,
@@ -78,6 +101,7 @@ impl Conn {
             port: text(downstream.local.port().to_string()),
         };
         let conn = Self {
+            seen: seen(agents, &standing, downstream.client.ip()),
             streams: downstream.tls.http2.then(|| Streams::new(settings)),
             downstream,
             activity,

@@ -384,6 +384,9 @@ impl Exchanged {
                 .request("-", "-", class)
                 .finished(status, total);
         }
+        if let Some(agent) = &self.conn.seen {
+            agent.asked(record);
+        }
         self.worker.sink.send(record);
         self.conn.activity.enter_at(Stage::Idle, now);
     }

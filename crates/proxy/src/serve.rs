@@ -75,7 +75,7 @@ async fn serve(worker: Rc<Worker>, connection: Connection) {
         return;
     };
     let metrics = worker.listener_metrics(&connection.downstream.listener);
-    let (conn, io) = Conn::new(connection, &settings, metrics);
+    let (conn, io) = Conn::new(connection, &settings, metrics, &worker.shared.agents);
     let conn = Rc::new(conn);
     conn.metrics.connections_open.inc();
     match conn.streams {

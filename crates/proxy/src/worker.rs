@@ -15,7 +15,7 @@ use std::{
 use arc_swap::ArcSwap;
 use balancing::Change;
 use routing::Class;
-use telemetry::{ListenerMetrics, Metrics, RequestMetrics, SinkHandle};
+use telemetry::{Agents, ListenerMetrics, Metrics, RequestMetrics, SinkHandle};
 use tokio::sync::watch;
 use upstream::{Connections, Crew};
 
@@ -51,6 +51,8 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// Access records.
     pub sink: SinkHandle,
+    /// Who was seen.
+    pub agents: Agents,
     /// Told to every connection.
     pub signals: watch::Sender<Signals>,
     /// Workers' calls to close idle member connections.
@@ -68,6 +70,7 @@ impl Shared {
             current,
             metrics,
             sink,
+            agents: Agents::default(),
             signals: watch::Sender::new(Signals {
                 phase: Phase::Serving,
                 trust_generation,

@@ -324,6 +324,7 @@ fn instant(stamp: &Timestamp) -> Result<UnixTime, BlockError> {
     Ok(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
 }
 
-fn stamp(time: UnixTime) -> Timestamp {
+/// A time as the API spells it.
+pub(crate) fn stamp(time: UnixTime) -> Timestamp {
     Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
 }

@@ -8,9 +8,10 @@ use std::{
 };
 
 use admin::{
-    AdministrativeState, BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, Caller,
-    Control, GenerationStatus, LastReload, ListenerStatus, MaterialsStatus, MemberStateError,
-    MemberStatus, PoolStatus, RefusedMaterials, ReloadOutcome, Status, Timestamp,
+    AdministrativeState, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus,
+    Blocked, Caller, Control, GenerationStatus, LastReload, ListenerStatus, MaterialsStatus,
+    MemberStateError, MemberStatus, PoolStatus, RefusedMaterials, ReloadOutcome, Status, Timestamp,
+    WhoError, WhoRequest, WhoStatus,
 };
 use balancing::{Administrative, Health, settings::Role};
 use proxy::{Phase, PoolRuntime};
@@ -156,6 +157,22 @@ impl Control for Operator {
             });
         tracing::info!(pool, member, %state, "administrative state set");
         Ok(member_status(&self.0, runtime, index))
+    }
+
+    fn agents(&self) -> AgentsStatus {
+        self.0.agents()
+    }
+
+    fn who(
+        &self,
+        request: WhoRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<WhoStatus, WhoError>> + Send + '_>> {
+        let app = Arc::clone(&self.0);
+        let asked = tokio::task::spawn_blocking(move || app.who(&request));
+        Box::pin(async move {
+            let broke_off = |_| Err(WhoError::Senseless("the question broke off".to_owned()));
+            asked.await.unwrap_or_else(broke_off)
+        })
     }
 
     fn blocks(&self) -> Vec<BlockStatus> {
@@ -306,6 +323,8 @@ fn readings(app: &App) -> Readings {
     let crl_agent_copy_age = state.foundation.agents_copy.map(age);
     drop(state);
     Readings {
+        agents: app.shared.agents.by_end(SystemTime::now()),
+        agents_forgotten: app.shared.agents.forgotten(),
         blocks: app.blocks().len(),
         trust_alarms: status.alarms.len(),
         materials_refused,

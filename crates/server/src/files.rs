@@ -90,6 +90,17 @@ impl Files for Disk {
     }
 }
 
+/// Revocation lists as they stand on disk now; what cannot be read is left out.
+pub(crate) fn lists(draft: &Draft) -> Vec<pki::Named<Vec<u8>>> {
+    let wanted = draft.wanted().iter();
+    let wanted = wanted.filter(|wanted| wanted.kind == Kind::Crl);
+    wanted
+        .filter_map(|wanted| read(wanted).ok())
+        .flat_map(|material| material.blobs)
+        .map(|blob| pki::Named::new(blob.name, blob.bytes))
+        .collect()
+}
+
 /// A key that cannot be seen may still be there: whoever may not look into the directory is told so later.
 fn has_key(ssldir: &Path, name: &str) -> bool {
     let key = ssldir.join("private_keys").join(format!("{name}.pem"));

@@ -22,6 +22,7 @@ mod probes;
 mod reload;
 mod stamps;
 mod state;
+mod who;
 
 use std::path::PathBuf;
 

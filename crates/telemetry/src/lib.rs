@@ -2,6 +2,7 @@
 //!
 //! Nothing here opens a file or asks the time: writers come already open, instants come as arguments.
 
+pub mod agents;
 pub mod daemon;
 pub mod events;
 pub mod latency;
@@ -18,6 +19,7 @@ mod journal;
 mod line;
 mod printable;
 
+pub use crate::agents::{Agents, SeenAgent, SeenCertificate, SeenRequest};
 pub use crate::daemon::Daemon;
 pub use crate::events::{Event, Events, Told};
 pub use crate::metrics::{

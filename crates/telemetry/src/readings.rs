@@ -10,6 +10,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::agents::ENDS;
+
 /// What the layers above have read for one scrape.
 #[derive(Clone, Debug, Default)]
 pub struct Readings {
@@ -27,6 +29,10 @@ pub struct Readings {
     pub chains: ChainReading,
     /// What is wrong with CAs and CRLs and stops nothing.
     pub trust_alarms: usize,
+    /// Agents seen, by the time their certificates have left (`agents::ENDS`).
+    pub agents: [u64; ENDS.len()],
+    /// Agents that were forgotten to make room for others.
+    pub agents_forgotten: u64,
     /// Blocks of the operator in force.
     pub blocks: usize,
     /// Whether materials on disk are not taken, since they are not right.
@@ -203,6 +209,16 @@ impl Readings {
         alarms.set(i64::try_from(self.trust_alarms).unwrap_or(i64::MAX));
         let help = "Alarms about CAs and CRLs; the status lists them";
         registry.register("trust_alarms", help, alarms);
+        let agents = gauges();
+        for (ends, count) in ENDS.into_iter().zip(self.agents) {
+            set(&agents, &EndLabels { ends }, count as f64);
+        }
+        let help = "Agents seen since the start, by the time that their certificates have left";
+        registry.register("agents", help, agents);
+        let forgotten = Gauge::<i64>::default();
+        forgotten.set(i64::try_from(self.agents_forgotten).unwrap_or(i64::MAX));
+        let help = "Agents seen and forgotten, to make room for others";
+        registry.register("agents_forgotten", help, forgotten);
         let blocks = Gauge::<i64>::default();
         blocks.set(i64::try_from(self.blocks).unwrap_or(i64::MAX));
         let help = "Blocks of the operator in force; proscenium blocks lists them";
@@ -260,6 +276,11 @@ struct MemberLabels {
 struct CrlLabels {
     issuer: String,
     source: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndLabels {
+    ends: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -1,0 +1,131 @@
+//! What is known of an agent or a certificate, and what would be decided of it now.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{BlockStatus, Timestamp};
+
+/// Whom `who` asks about: exactly one of a certname, a serial with its issuer, a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WhoRequest {
+    /// An agent that was seen since the start, or that a block may be about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certname: Option<String>,
+    /// Serial in hexadecimal, of `issuer`'s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// Distinguished name (RFC 2253) of a CA of the bundle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<String>,
+    /// PEM: a certificate, and those between it and the CA if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
+}
+
+/// What is known, and what would be decided now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhoStatus {
+    /// Whom it is about, for people.
+    pub about: String,
+    /// The certificate: the one asked about, or the one that the agent showed last.
+    pub certificate: Option<CertificateStatus>,
+    /// `SUCCESS`, `FAILED:reason`; none where no certificate is known.
+    pub verdict: Option<String>,
+    /// The text that its agent would get with a 403.
+    pub refusal: Option<String>,
+    /// What each CA's list says of the serial.
+    pub lists: Vec<ListStatus>,
+    /// Blocks that are about it.
+    pub blocks: Vec<BlockStatus>,
+    /// The agent as it was seen last.
+    pub seen: Option<SeenStatus>,
+}
+
+/// A certificate, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateStatus {
+    /// Name of the agent, where the subject is one.
+    pub certname: Option<String>,
+    /// In hexadecimal.
+    pub serial: String,
+    /// RFC 2253.
+    pub issuer: String,
+    /// When its time begins.
+    pub not_before: Timestamp,
+    /// When it ends.
+    pub not_after: Timestamp,
+}
+
+/// What one CA's list says of a serial.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListStatus {
+    /// RFC 2253.
+    pub issuer: String,
+    /// Number of the list; none where that CA has none.
+    pub number: Option<String>,
+    /// Where it was read from.
+    pub source: Option<String>,
+    /// Whether the serial is on it.
+    pub listed: bool,
+    /// Since when, as far as the list can be read again.
+    pub revoked_at: Option<Timestamp>,
+    /// Why, in the words of RFC 5280, if the CA says.
+    pub reason: Option<String>,
+}
+
+/// An agent as it was seen last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenStatus {
+    /// When it connected or asked last.
+    pub at: Timestamp,
+    /// From where.
+    pub client: String,
+    /// What it asked for last, the newest first.
+    pub requests: Vec<RequestStatus>,
+}
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestStatus {
+    /// When its head was whole.
+    pub at: Timestamp,
+    /// Method and the beginning of the target.
+    pub line: String,
+    /// Status code sent.
+    pub status: Option<u16>,
+    /// Why it was refused or failed.
+    pub reason: Option<String>,
+}
+
+/// The inventory of agents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentsStatus {
+    /// How many agents were seen since the start and are kept.
+    pub seen: usize,
+    /// Those whose certificates end first, up to [`AGENTS_TOLD_MAX`].
+    pub agents: Vec<AgentStatus>,
+}
+
+/// Most agents in one answer: about 6 MB.
+pub const AGENTS_TOLD_MAX: usize = 20_000;
+
+/// One agent of the inventory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentStatus {
+    /// The certificate it showed last.
+    #[serde(flatten)]
+    pub certificate: CertificateStatus,
+    /// When it connected or asked last.
+    pub at: Timestamp,
+    /// From where.
+    pub client: String,
+}
+
+/// Why `who` has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WhoError {
+    /// The question makes no sense.
+    #[error("{0}")]
+    Senseless(String),
+}

@@ -1,0 +1,147 @@
+//! Questions that people ask about one certificate: which lists speak of it, since when, and why.
+
+use rustls_pki_types::UnixTime;
+
+use crate::certificate::{Certificate, Extension, Serial};
+use crate::crl::{CrlError, REASON_CODE};
+use crate::deny::SerialNumber;
+use crate::der::{self, DerError, Reader};
+use crate::pem::{self, Named};
+use crate::store::{CrlStatus, TrustStore};
+
+/// What the list in force of one issuer says of a serial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The list; none where the issuer has none.
+    pub crl: Option<CrlStatus>,
+    /// Whether the serial is on it.
+    pub is_listed: bool,
+}
+
+/// A serial's entry in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrlEntry {
+    /// Since when it is revoked.
+    pub revoked_at: UnixTime,
+    /// Why, in the words of RFC 5280 (5.3.1); none if the CA does not say.
+    pub reason: Option<&'static str>,
+}
+
+impl TrustStore {
+    /// What the list of each CA of this name says of a serial: after a renewal with another key there are several.
+    pub fn listings(&self, issuer: &str, serial: &SerialNumber, now: UnixTime) -> Vec<Listing> {
+        let named = self.bundle.issuers.values().filter(|ca| ca.text == issuer);
+        let listing = |ca: &std::sync::Arc<crate::bundle::Issuer>| {
+            let indexed = self.crl_of(ca);
+            Listing {
+                is_listed: indexed
+                    .as_ref()
+                    .is_some_and(|indexed| indexed.crl.serials.contains(serial.content())),
+                crl: indexed.map(|indexed| self.crl_status(&indexed, now)),
+            }
+        };
+        named.map(listing).collect()
+    }
+}
+
+/// What a certificate says of itself, believed or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// Its subject (RFC 2253).
+    pub subject: String,
+    /// Its serial in hexadecimal.
+    pub serial: String,
+    /// Its issuer (RFC 2253).
+    pub issuer: String,
+    /// When its time begins.
+    pub not_before: UnixTime,
+    /// When it ends.
+    pub not_after: UnixTime,
+}
+
+/// What a certificate says of itself; none for bytes that are none.
+pub fn facts_of(der: &[u8]) -> Option<CertificateFacts> {
+    let certificate = Certificate::read(der).ok()?;
+    Some(CertificateFacts {
+        subject: crate::subject_text(certificate.subject),
+        serial: Serial(certificate.serial).to_string(),
+        issuer: crate::subject_text(certificate.issuer),
+        not_before: certificate.not_before,
+        not_after: certificate.not_after,
+    })
+}
+
+/// Looks a serial up in PEM that holds lists: slowly, since the index keeps neither dates nor reasons.
+///
+/// What cannot be read has no entry; whether a serial is revoked is not decided by this.
+pub fn entry_in(lists: &Named<Vec<u8>>, issuer: &str, serial: &SerialNumber) -> Option<CrlEntry> {
+    let blocks = pem::crls(lists).ok()?;
+    blocks.iter().find_map(|block| {
+        entry_of(&block.der, issuer, serial.content())
+            .ok()
+            .flatten()
+    })
+}
+
+fn entry_of(list: &[u8], issuer: &str, wanted: &[u8]) -> Result<Option<CrlEntry>, CrlError> {
+    let (tbs, _signed) = crate::certificate::Signed::read(list)?;
+    let mut tbs = Reader::new(tbs);
+    let _version = tbs.optional(der::INTEGER)?;
+    let _algorithm = tbs.expect(der::SEQUENCE)?;
+    let name = tbs.expect(der::SEQUENCE)?.whole;
+    if crate::subject_text(name) != issuer {
+        return Ok(None);
+    }
+    let _this_update = der::time(tbs.any()?)?;
+    if let Some(der::UTC_TIME | der::GENERALIZED_TIME) = tbs.peek() {
+        let _next_update = tbs.any()?;
+    }
+    let Some(revoked) = tbs.optional(der::SEQUENCE)? else {
+        return Ok(None);
+    };
+    let mut entries = Reader::new(revoked.value);
+    while !entries.is_empty() {
+        let mut entry = Reader::new(entries.expect(der::SEQUENCE)?.value);
+        let serial = der::shortest(entry.expect(der::INTEGER)?.value);
+        if serial != wanted {
+            continue;
+        }
+        return Ok(Some(CrlEntry {
+            revoked_at: der::time(entry.any()?)?,
+            reason: reason(entry.optional(der::SEQUENCE)?)?,
+        }));
+    }
+    Ok(None)
+}
+
+fn reason(extensions: Option<der::Element<'_>>) -> Result<Option<&'static str>, DerError> {
+    let mut list = Reader::new(extensions.map_or(&[], |extensions| extensions.value));
+    while !list.is_empty() {
+        let extension = Extension::read(list.any()?)?;
+        if extension.id == REASON_CODE {
+            let code = Reader::new(extension.value).expect(ENUMERATED)?.value;
+            return Ok(match code {
+                [code] => REASONS.get(usize::from(*code)).copied(),
+                _ => None,
+            });
+        }
+    }
+    Ok(None)
+}
+
+const ENUMERATED: u8 = 0x0a;
+
+/// CRLReason of RFC 5280 (5.3.1) by number; 7 is not used.
+const REASONS: [&str; 11] = [
+    "unspecified",
+    "keyCompromise",
+    "cACompromise",
+    "affiliationChanged",
+    "superseded",
+    "cessationOfOperation",
+    "certificateHold",
+    "7",
+    "removeFromCRL",
+    "privilegeWithdrawn",
+    "aACompromise",
+];

@@ -1,0 +1,142 @@
+//! The verb `who`: one agent or certificate, or the inventory of those seen.
+
+use std::{fs, path::Path};
+
+use admin::{AgentsStatus, ListStatus, RequestStatus, WhoRequest, WhoStatus};
+use anyhow::Context;
+
+use crate::{
+    arguments::{Arguments, Who},
+    ask::{client, wait},
+    block,
+    failure::Failure,
+    output,
+};
+
+/// Tells what is known of somebody, or who was seen at all.
+pub(crate) fn who(arguments: &Arguments, who: &Who) -> Result<(), Failure> {
+    let client = client(arguments, &who.socket)?;
+    let Some(request) = request(who)? else {
+        let told = wait(client.agents())?;
+        return said(who.json, &told, agents);
+    };
+    let told = wait(client.who(&request))?;
+    said(who.json, &told, one)
+}
+
+fn said<T: serde::Serialize>(
+    json: bool,
+    told: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    match json {
+        true => output::say(&serde_json::to_string_pretty(told).context("an answer is JSON")?),
+        false => output::say(text(told).trim_end()),
+    }
+}
+
+/// What is asked; none: everybody.
+fn request(who: &Who) -> Result<Option<WhoRequest>, Failure> {
+    let mut request = WhoRequest {
+        serial: who.serial.clone(),
+        issuer: who.issuer.clone(),
+        ..WhoRequest::default()
+    };
+    match &who.whom {
+        // A certname has no slash and is rarely the name of a file here.
+        Some(name) if name.contains('/') || Path::new(name).is_file() => {
+            let text = fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
+            request.certificate = Some(text);
+        }
+        name => request.certname.clone_from(name),
+    }
+    Ok((request != WhoRequest::default()).then_some(request))
+}
+
+fn one(who: &WhoStatus) -> String {
+    let mut lines = vec![who.about.clone()];
+    let mut say = |name: &str, text: String| lines.push(format!("  {name:<12}{text}"));
+    match &who.certificate {
+        Some(certificate) => say(
+            "certificate",
+            format!(
+                "serial {} of {}, valid {} to {}",
+                certificate.serial,
+                certificate.issuer,
+                certificate.not_before,
+                certificate.not_after
+            ),
+        ),
+        None => say("certificate", "none was seen since the start".to_owned()),
+    }
+    if let Some(verdict) = &who.verdict {
+        say("verdict now", verdict.clone());
+    }
+    if let Some(refusal) = &who.refusal {
+        say("it is told", refusal.clone());
+    }
+    for entry in &who.lists {
+        say("list", list(entry));
+    }
+    for block in &who.blocks {
+        say("blocked", block::line(block));
+    }
+    if let Some(seen) = &who.seen {
+        say("seen", format!("{} from {}", seen.at, seen.client));
+        for asked in &seen.requests {
+            say("asked", request_line(asked));
+        }
+    }
+    lines.join("\n")
+}
+
+fn list(list: &ListStatus) -> String {
+    let Some(number) = &list.number else {
+        return format!("{} has no list here", list.issuer);
+    };
+    let source = list.source.as_deref().unwrap_or("-");
+    let said = match (list.listed, &list.revoked_at) {
+        (false, _) => "not on it".to_owned(),
+        (true, None) => "revoked".to_owned(),
+        (true, Some(at)) => match &list.reason {
+            Some(reason) => format!("revoked on {at}, {reason}"),
+            None => format!("revoked on {at}"),
+        },
+    };
+    format!("number {number} of {} ({source}): {said}", list.issuer)
+}
+
+fn request_line(request: &RequestStatus) -> String {
+    let status = request
+        .status
+        .map_or_else(|| "-".to_owned(), |status| status.to_string());
+    let reason = request
+        .reason
+        .as_deref()
+        .map_or_else(String::new, |reason| format!(" ({reason})"));
+    format!("{} {status} {}{reason}", request.at, request.line)
+}
+
+fn agents(agents: &AgentsStatus) -> String {
+    let mut lines: Vec<_> = agents
+        .agents
+        .iter()
+        .map(|agent| {
+            format!(
+                "{}  {}  serial {}, seen {} from {}",
+                agent.certificate.not_after,
+                agent.certificate.certname.as_deref().unwrap_or("-"),
+                agent.certificate.serial,
+                agent.at,
+                agent.client
+            )
+        })
+        .collect();
+    lines.push(match agents.seen {
+        0 => "no agent was seen since the start".to_owned(),
+        seen => format!(
+            "{seen} agents seen since the start; those whose certificates end first come first"
+        ),
+    });
+    lines.join("\n")
+}

@@ -1,0 +1,280 @@
+//! `who`: what is known of an agent or a certificate, and what would be decided of it now.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use admin::{
+    AGENTS_TOLD_MAX, AgentStatus, AgentsStatus, CertificateStatus, ListStatus, RequestStatus,
+    SeenStatus, WhoError, WhoRequest, WhoStatus,
+};
+use identity::{Certname, ClientIdentity};
+use pki::{Named, SerialNumber, TrustStore, entry_in};
+use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
+use telemetry::{SeenAgent, SeenCertificate};
+
+use crate::{app::App, blocks::stamp, files};
+
+impl App {
+    /// Agents seen since the start, the one whose certificate ends first first.
+    pub(crate) fn agents(&self) -> AgentsStatus {
+        let mut agents = self.shared.agents.all();
+        agents.sort_unstable_by(|a, b| {
+            (a.certificate.not_after, &a.certname).cmp(&(b.certificate.not_after, &b.certname))
+        });
+        AgentsStatus {
+            seen: agents.len(),
+            agents: agents.iter().take(AGENTS_TOLD_MAX).map(told).collect(),
+        }
+    }
+
+    /// What is known of somebody, and what would be decided now. Reads lists again where a serial is on one.
+    pub(crate) fn who(self: &Arc<Self>, request: &WhoRequest) -> Result<WhoStatus, WhoError> {
+        let generation = self.generation();
+        let asking = Asking {
+            app: self,
+            trust: &generation.trust,
+            now: UnixTime::now(),
+        };
+        match request {
+            WhoRequest {
+                certname: Some(name),
+                serial: None,
+                issuer: None,
+                certificate: None,
+            } => asking.certname(name),
+            WhoRequest {
+                certname: None,
+                serial: Some(serial),
+                issuer: Some(issuer),
+                certificate: None,
+            } => asking.serial(serial, issuer),
+            WhoRequest {
+                certname: None,
+                serial: None,
+                issuer: None,
+                certificate: Some(pem),
+            } => asking.certificate(pem),
+            _ => Err(WhoError::Senseless(
+                "name one of a certname, a serial with its issuer, or a certificate".to_owned(),
+            )),
+        }
+    }
+}
+
+/// One question, at one time, to one trust store.
+struct Asking<'a> {
+    app: &'a App,
+    trust: &'a TrustStore,
+    now: UnixTime,
+}
+
+impl Asking<'_> {
+    fn certname(&self, name: &str) -> Result<WhoStatus, WhoError> {
+        let certname = Certname::parse(name).map_err(|error| {
+            WhoError::Senseless(format!(
+                "\"{name}\" is neither a file nor a certname: {error}"
+            ))
+        })?;
+        let about = format!("certname {certname}");
+        match self.app.shared.agents.of(certname.as_str()) {
+            Some(seen) => self.seen(about, &seen),
+            None => Ok(WhoStatus {
+                about,
+                certificate: None,
+                verdict: None,
+                refusal: None,
+                lists: Vec::new(),
+                blocks: self.blocks(Some(name), None),
+                seen: None,
+            }),
+        }
+    }
+
+    fn serial(&self, serial: &str, issuer: &str) -> Result<WhoStatus, WhoError> {
+        let serial = read(serial)?;
+        if !self.trust.knows_issuer(issuer) {
+            return Err(WhoError::Senseless(format!(
+                "\"{issuer}\" is no CA of the bundle; proscenium status --json lists them"
+            )));
+        }
+        let about = format!("serial {serial} of {issuer}");
+        let mut agents = self.app.shared.agents.all().into_iter();
+        let shown = |seen: &SeenAgent| {
+            *seen.certificate.issuer == *issuer
+                && read(&seen.certificate.serial).ok().as_ref() == Some(&serial)
+        };
+        if let Some(seen) = agents.find(shown) {
+            return self.seen(about, &seen);
+        }
+        let lists = self.lists(issuer, &serial);
+        let is_listed = lists.iter().any(|list| list.listed);
+        Ok(WhoStatus {
+            about,
+            certificate: None,
+            verdict: is_listed.then(|| "FAILED:revoked".to_owned()),
+            refusal: None,
+            lists,
+            blocks: self.blocks(None, Some((issuer, &serial))),
+            seen: None,
+        })
+    }
+
+    /// An agent by the certificate that it showed last. The certificate itself is not kept: what is said is what its
+    /// dates, the lists and the blocks say.
+    fn seen(&self, about: String, seen: &SeenAgent) -> Result<WhoStatus, WhoError> {
+        let certificate = &seen.certificate;
+        let serial = read(&certificate.serial)?;
+        let lists = self.lists(&certificate.issuer, &serial);
+        let blocks = self.blocks(Some(&seen.certname), Some((&certificate.issuer, &serial)));
+        let verdict = match () {
+            () if unix(certificate.not_after) < self.now => "FAILED:expired",
+            () if unix(certificate.not_before) > self.now => "FAILED:not-yet-valid",
+            () if lists.iter().any(|list| list.listed) => "FAILED:revoked",
+            () if !blocks.is_empty() => "FAILED:blocked",
+            () => "SUCCESS",
+        };
+        Ok(WhoStatus {
+            about,
+            certificate: Some(status_of(&seen.certname, certificate)),
+            verdict: Some(verdict.to_owned()),
+            refusal: None,
+            lists,
+            blocks,
+            seen: Some(seen_status(seen)),
+        })
+    }
+
+    /// A certificate, judged as at a handshake.
+    fn certificate(&self, pem: &str) -> Result<WhoStatus, WhoError> {
+        let chain: Result<Vec<CertificateDer<'static>>, _> =
+            CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+        let chain =
+            chain.map_err(|error| WhoError::Senseless(format!("no certificate: {error}")))?;
+        let Some(leaf) = chain.first() else {
+            let empty = "there is no PEM certificate in it".to_owned();
+            return Err(WhoError::Senseless(empty));
+        };
+        let facts = pki::facts_of(leaf)
+            .ok_or_else(|| WhoError::Senseless("what it holds is no certificate".to_owned()))?;
+        let judgement = self.trust.judge(&chain, self.now);
+        let agent = judgement.identity.agent();
+        let certname = agent.map(|agent| agent.certname().to_string());
+        let seen = certname
+            .as_deref()
+            .and_then(|certname| self.app.shared.agents.of(certname));
+        let serial = read(&facts.serial)?;
+        Ok(WhoStatus {
+            about: format!("the certificate of {}", facts.subject),
+            verdict: Some(judgement.identity.verdict().to_string()),
+            refusal: match &judgement.identity {
+                ClientIdentity::Refused(refusal) => Some(refusal.text()),
+                _ => None,
+            },
+            lists: self.lists(&facts.issuer, &serial),
+            blocks: self.blocks(certname.as_deref(), Some((&facts.issuer, &serial))),
+            seen: seen.as_ref().map(seen_status),
+            certificate: Some(CertificateStatus {
+                certname,
+                serial: serial.to_string(),
+                issuer: facts.issuer,
+                not_before: stamp(facts.not_before),
+                not_after: stamp(facts.not_after),
+            }),
+        })
+    }
+
+    /// What each CA of that name has listed.
+    fn lists(&self, issuer: &str, serial: &SerialNumber) -> Vec<ListStatus> {
+        let listings = self.trust.listings(issuer, serial, self.now);
+        let is_listed = listings.iter().any(|listing| listing.is_listed);
+        let entry = is_listed.then(|| self.entry(issuer, serial)).flatten();
+        listings
+            .into_iter()
+            .map(|listing| {
+                let entry = entry.as_ref().filter(|_| listing.is_listed);
+                ListStatus {
+                    issuer: issuer.to_owned(),
+                    number: listing.crl.as_ref().map(|crl| crl.number.clone()),
+                    source: listing.crl.map(|crl| crl.source),
+                    listed: listing.is_listed,
+                    revoked_at: entry.map(|entry| stamp(entry.revoked_at)),
+                    reason: entry.and_then(|entry| entry.reason).map(str::to_owned),
+                }
+            })
+            .collect()
+    }
+
+    /// Date and reason, out of the lists as they stand on disk: the index in force keeps serials alone.
+    fn entry(&self, issuer: &str, serial: &SerialNumber) -> Option<pki::CrlEntry> {
+        let draft = self.app.state().foundation.draft.clone();
+        let lists: Vec<Named<Vec<u8>>> = files::lists(&draft);
+        lists.iter().find_map(|list| entry_in(list, issuer, serial))
+    }
+
+    fn blocks(
+        &self,
+        certname: Option<&str>,
+        serial: Option<(&str, &SerialNumber)>,
+    ) -> Vec<admin::BlockStatus> {
+        let about = |block: &admin::BlockStatus| {
+            let by_name = block
+                .blocked
+                .certname
+                .as_deref()
+                .zip(certname)
+                .is_some_and(|(blocked, name)| blocked.eq_ignore_ascii_case(name));
+            let by_serial = serial.is_some_and(|(issuer, serial)| {
+                block.blocked.issuer.as_deref() == Some(issuer)
+                    && block.blocked.serial.as_deref() == Some(&serial.to_string())
+            });
+            by_name || by_serial
+        };
+        self.app.blocks().into_iter().filter(about).collect()
+    }
+}
+
+fn read(serial: &str) -> Result<SerialNumber, WhoError> {
+    SerialNumber::parse(serial).map_err(|error| WhoError::Senseless(error.to_string()))
+}
+
+fn told(seen: &SeenAgent) -> AgentStatus {
+    AgentStatus {
+        certificate: status_of(&seen.certname, &seen.certificate),
+        at: seen.at.into(),
+        client: seen.client.to_string(),
+    }
+}
+
+fn status_of(certname: &str, certificate: &SeenCertificate) -> CertificateStatus {
+    CertificateStatus {
+        certname: Some(certname.to_owned()),
+        serial: format!("0x{}", certificate.serial),
+        issuer: certificate.issuer.to_string(),
+        not_before: certificate.not_before.into(),
+        not_after: certificate.not_after.into(),
+    }
+}
+
+fn seen_status(seen: &SeenAgent) -> SeenStatus {
+    SeenStatus {
+        at: seen.at.into(),
+        client: seen.client.to_string(),
+        requests: seen
+            .requests
+            .iter()
+            .map(|request| RequestStatus {
+                at: request.at.into(),
+                line: request.line.clone(),
+                status: request.status,
+                reason: request.reason.map(str::to_owned),
+            })
+            .collect(),
+    }
+}
+
+fn unix(time: SystemTime) -> UnixTime {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    UnixTime::since_unix_epoch(Duration::from_secs(since.unwrap_or_default().as_secs()))
+}

@@ -1,0 +1,395 @@
+//! Which agents were seen: with what certificate, from where, and what they asked for last. Bounded, in memory alone.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use crate::record::AccessRecord;
+
+/// Verified agents, by certname.
+#[derive(Debug)]
+pub struct Agents {
+    shards: [Mutex<HashMap<Arc<str>, Arc<Agent>>>; SHARDS],
+    /// Most agents in each shard.
+    shard_max: usize,
+    hash: std::hash::RandomState,
+    forgotten: AtomicU64,
+}
+
+/// One agent, shared by the table and the agent's connections.
+#[derive(Debug)]
+pub struct Agent {
+    certname: Arc<str>,
+    certificate: SeenCertificate,
+    doings: Mutex<Doings>,
+}
+
+/// The certificate that an agent showed, as people look for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenCertificate {
+    /// In upper-case hexadecimal.
+    pub serial: Box<str>,
+    /// Its issuer (RFC 2253).
+    pub issuer: Arc<str>,
+    /// When its time begins.
+    pub not_before: SystemTime,
+    /// When it ends.
+    pub not_after: SystemTime,
+}
+
+/// What is told of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenAgent {
+    /// Its name.
+    pub certname: Arc<str>,
+    /// The certificate it showed last.
+    pub certificate: SeenCertificate,
+    /// When it connected or asked last.
+    pub at: SystemTime,
+    /// From where.
+    pub client: IpAddr,
+    /// What it asked for last, the newest first.
+    pub requests: Vec<SeenRequest>,
+}
+
+/// One request, as far as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenRequest {
+    /// When its head was whole.
+    pub at: SystemTime,
+    /// Method and the beginning of the target, what is not printable ASCII as `?`.
+    pub line: String,
+    /// Status code sent; none where nobody was there to take it.
+    pub status: Option<u16>,
+    /// Why it was refused or failed.
+    pub reason: Option<&'static str>,
+}
+
+#[derive(Debug)]
+struct Doings {
+    at: SystemTime,
+    client: IpAddr,
+    requests: [Option<Kept>; REQUESTS_KEPT],
+    /// Where the next one goes.
+    next: usize,
+}
+
+/// A request in place, so that keeping one allocates nothing.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    at: SystemTime,
+    status: Option<u16>,
+    reason: Option<&'static str>,
+    line: [u8; LINE_BYTES_MAX],
+    length: u8,
+}
+
+impl Default for Agents {
+    fn default() -> Self {
+        Self::with_shards_of(SHARD_AGENTS_MAX)
+    }
+}
+
+impl Agents {
+    fn with_shards_of(shard_max: usize) -> Self {
+        Self {
+            shard_max,
+            shards: std::array::from_fn(|_| Mutex::default()),
+            hash: std::hash::RandomState::new(),
+            forgotten: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Agents {
+    /// Most agents that are kept; beyond it the one that was seen longest ago is forgotten. At 800 bytes each they take
+    /// 105 MB at most, in an estate twice the size of any that was told of.
+    pub const AGENTS_MAX: usize = SHARDS * SHARD_AGENTS_MAX;
+
+    /// An agent has connected. `certificate` is asked for only where this is not the one it had before.
+    pub fn connected(
+        &self,
+        certname: &Arc<str>,
+        serial: &str,
+        client: IpAddr,
+        at: SystemTime,
+        certificate: impl FnOnce() -> Option<SeenCertificate>,
+    ) -> Option<Arc<Agent>> {
+        let mut shard = self.shard(certname);
+        if let Some(agent) = shard.get(certname)
+            && *agent.certificate.serial == *serial
+        {
+            let agent = Arc::clone(agent);
+            drop(shard);
+            let mut doings = agent.doings();
+            (doings.at, doings.client) = (at, client);
+            drop(doings);
+            return Some(agent);
+        }
+        let requests = shard.get(certname).map(|agent| {
+            let doings = agent.doings();
+            (doings.requests, doings.next)
+        });
+        let (requests, next) = requests.unwrap_or(([None; REQUESTS_KEPT], 0));
+        let agent = Arc::new(Agent {
+            certname: Arc::clone(certname),
+            certificate: certificate()?,
+            doings: Mutex::new(Doings {
+                at,
+                client,
+                requests,
+                next,
+            }),
+        });
+        if shard.len() == self.shard_max && !shard.contains_key(certname) {
+            self.forget_one(&mut shard);
+        }
+        shard.insert(Arc::clone(certname), Arc::clone(&agent));
+        Some(agent)
+    }
+
+    /// The agent of this name; letter case does not matter.
+    pub fn of(&self, certname: &str) -> Option<SeenAgent> {
+        // A CA may issue names in both cases; they are few, and this is asked by people.
+        self.all()
+            .into_iter()
+            .find(|agent| agent.certname.eq_ignore_ascii_case(certname))
+    }
+
+    /// All of them, in no order.
+    pub fn all(&self) -> Vec<SeenAgent> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            all.extend(shard.values().map(|agent| agent.told()));
+        }
+        all
+    }
+
+    /// How many there are by the time their certificates have left, in the words of [`ENDS`]: what a scrape asks.
+    pub fn by_end(&self, now: SystemTime) -> [u64; ENDS.len()] {
+        let mut counts = [0; ENDS.len()];
+        for shard in &self.shards {
+            for agent in lock(shard).values() {
+                let left = agent.certificate.not_after.duration_since(now);
+                let place = left.map_or(0, |left| {
+                    1 + LEFT_MAX.iter().take_while(|max| left > **max).count()
+                });
+                counts[place] += 1;
+            }
+        }
+        counts
+    }
+
+    /// How many were forgotten to make room.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Relaxed)
+    }
+
+    fn forget_one(&self, shard: &mut HashMap<Arc<str>, Arc<Agent>>) {
+        let oldest = shard.iter().min_by_key(|(_, agent)| agent.doings().at);
+        if let Some(oldest) = oldest.map(|(certname, _)| Arc::clone(certname)) {
+            shard.remove(&oldest);
+            self.forgotten.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn shard(&self, certname: &str) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Agent>>> {
+        lock(&self.shards[self.hash.hash_one(certname) as usize % SHARDS])
+    }
+}
+
+impl Agent {
+    /// Keeps what it asked for. A short lock that only its own connections and a person's question meet.
+    pub fn asked(&self, record: &AccessRecord) {
+        let mut line = [0; LINE_BYTES_MAX];
+        let mut length = 0;
+        let method = record.spoken.method().bytes;
+        let target = record.spoken.target().bytes;
+        for part in [method, b" ", target] {
+            let part = &part[..part.len().min(LINE_BYTES_MAX - length)];
+            line[length..length + part.len()].copy_from_slice(part);
+            length += part.len();
+        }
+        let mut doings = self.doings();
+        let place = doings.next;
+        doings.requests[place] = Some(Kept {
+            at: record.when,
+            status: record.status,
+            reason: record.reason,
+            line,
+            length: length as u8,
+        });
+        doings.next = (place + 1) % REQUESTS_KEPT;
+        doings.at = record.when;
+    }
+
+    fn told(&self) -> SeenAgent {
+        let doings = self.doings();
+        let newest_first = (1..=REQUESTS_KEPT).map(|back| {
+            let place = (doings.next + REQUESTS_KEPT - back) % REQUESTS_KEPT;
+            doings.requests[place]
+        });
+        SeenAgent {
+            certname: Arc::clone(&self.certname),
+            certificate: self.certificate.clone(),
+            at: doings.at,
+            client: doings.client,
+            requests: newest_first.flatten().map(|kept| kept.told()).collect(),
+        }
+    }
+
+    fn doings(&self) -> MutexGuard<'_, Doings> {
+        lock(&self.doings)
+    }
+}
+
+impl Kept {
+    fn told(&self) -> SeenRequest {
+        let line = self.line[..usize::from(self.length)].iter();
+        SeenRequest {
+            at: self.at,
+            line: line
+                .map(|byte| match byte {
+                    0x20..=0x7e => char::from(*byte),
+                    _ => '?',
+                })
+                .collect(),
+            status: self.status,
+            reason: self.reason,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const fn days(days: u64) -> Duration {
+    Duration::from_secs(86_400 * days)
+}
+
+/// Words for the time that a certificate has left: over, at most so much, more.
+pub const ENDS: [&str; 6] = ["expired", "1d", "7d", "30d", "90d", "later"];
+/// The longest time that each word but the first and the last stands for.
+const LEFT_MAX: [Duration; ENDS.len() - 2] = [days(1), days(7), days(30), days(90)];
+
+/// Parts of the table, so that connections of many workers do not wait for each other or for who reads it all.
+const SHARDS: usize = 64;
+/// Agents in each.
+const SHARD_AGENTS_MAX: usize = 2048;
+/// Requests kept of each agent: the end of a run.
+const REQUESTS_KEPT: usize = 4;
+/// Bytes kept of a request line: method, path and certname.
+const LINE_BYTES_MAX: usize = 96;
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::spoken::{Spoken, SpokenCopy};
+
+    const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn certificate(serial: &str) -> SeenCertificate {
+        SeenCertificate {
+            serial: serial.into(),
+            issuer: "CN=Puppet CA".into(),
+            not_before: at(0),
+            not_after: at(1_000),
+        }
+    }
+
+    fn connect(agents: &Agents, name: &str, serial: &str, seconds: u64) -> Arc<Agent> {
+        let name = Arc::from(name);
+        agents
+            .connected(&name, serial, CLIENT, at(seconds), || {
+                Some(certificate(serial))
+            })
+            .unwrap()
+    }
+
+    fn ask(agent: &Agent, target: &str, seconds: u64) {
+        let mut record = AccessRecord::new(at(seconds), "agents".into(), (CLIENT, 1).into());
+        record.spoken = SpokenCopy::of(&Spoken {
+            method: Some(b"GET"),
+            target: Some(target.as_bytes()),
+            ..Spoken::default()
+        });
+        record.status = Some(200);
+        agent.asked(&record);
+    }
+
+    #[test]
+    fn the_last_requests_are_kept_the_newest_first_and_cut() {
+        let agents = Agents::default();
+        let agent = connect(&agents, "web01", "05", 1);
+        for n in 2..8 {
+            ask(&agent, &format!("/{n}"), n);
+        }
+        let told = agents.of("WEB01").unwrap();
+        let lines: Vec<_> = told.requests.iter().map(|r| r.line.as_str()).collect();
+        assert_eq!(lines, ["GET /7", "GET /6", "GET /5", "GET /4"]);
+        assert_eq!(told.at, at(7));
+        ask(&agent, &format!("/\u{1b}{}", "x".repeat(200)), 8);
+        let line = &agents.of("web01").unwrap().requests[0].line;
+        assert!(line.starts_with("GET /?xxx") && line.len() == LINE_BYTES_MAX);
+        assert_eq!(agents.of("web02"), None);
+    }
+
+    #[test]
+    fn a_new_certificate_takes_the_place_of_the_old_and_keeps_what_was_asked() {
+        let agents = Agents::default();
+        ask(&connect(&agents, "web01", "05", 1), "/1", 2);
+        connect(&agents, "web01", "06", 3);
+        let told = agents.of("web01").unwrap();
+        assert_eq!(&*told.certificate.serial, "06");
+        assert_eq!((told.at, told.requests.len()), (at(3), 1));
+        let again = Arc::from("web01");
+        let known = agents.connected(&again, "06", CLIENT, at(4), || {
+            panic!("a certificate that is known is not read again")
+        });
+        assert!(known.is_some());
+    }
+
+    #[test]
+    fn agents_are_counted_by_the_time_their_certificates_have_left() {
+        let agents = Agents::default();
+        let day = 86_400;
+        for (n, left) in [0, 1, day, day + 1, 30 * day, 90 * day, 91 * day]
+            .into_iter()
+            .enumerate()
+        {
+            let name = Arc::from(format!("web{n}"));
+            let certificate = SeenCertificate {
+                not_after: at(1_000 + left),
+                ..certificate("05")
+            };
+            agents.connected(&name, "05", CLIENT, at(1), || Some(certificate));
+        }
+        assert_eq!(agents.by_end(at(1_000)), [0, 3, 1, 1, 1, 1]);
+        assert_eq!(agents.by_end(at(1_001)), [1, 3, 0, 1, 1, 1]);
+    }
+
+    #[test]
+    fn who_was_seen_longest_ago_makes_room() {
+        let agents = Agents::with_shards_of(4);
+        let count = 8 * SHARDS;
+        for n in 0..count {
+            connect(&agents, &format!("web{n}"), "05", n as u64);
+        }
+        let kept = agents.all().len();
+        assert!(kept <= 4 * SHARDS, "{kept}");
+        assert_eq!(kept as u64 + agents.forgotten(), count as u64);
+        assert!(agents.of(&format!("web{}", count - 1)).is_some());
+        assert!(agents.of("web0").is_none());
+    }
+}

@@ -1,0 +1,232 @@
+//! `who`: what is known of an agent or a certificate, and what would be decided now; and who was seen at all.
+
+use serde_json::Value;
+use testkit::{Credential, Proxy};
+
+use crate::support::{Estate, assert_refused};
+
+const WEB01: &str = "/puppet/v3/catalog/web01?environment=production";
+const OTHERS: &str = "/puppet/v3/node/web02";
+
+#[test]
+fn an_agent_is_told_with_its_certificate_the_lists_and_what_it_asked_for_last() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    assert_eq!(client.get(WEB01).status, 200);
+    assert_refused(&client.get(OTHERS), 403, &[]);
+    estate.proxy.wait_for_records(2);
+    let who = asked(&estate.proxy, &["web01"]);
+    let issuer = format!("CN={}", estate.ca.name());
+    assert_eq!(who["verdict"], "SUCCESS", "{who:#}");
+    assert_eq!(who["certificate"]["issuer"], issuer.as_str());
+    assert_eq!(who["certificate"]["serial"], hexadecimal(&agent).as_str());
+    assert_eq!(who["lists"][0]["listed"], false);
+    assert_eq!(who["seen"]["client"], "127.0.0.1");
+    let requests = &who["seen"]["requests"];
+    assert_eq!(requests[0]["line"], format!("GET {OTHERS}").as_str());
+    assert_eq!(
+        (&requests[0]["status"], &requests[0]["reason"]),
+        (&403.into(), &"not-own".into())
+    );
+    assert_eq!(
+        (&requests[1]["status"], &requests[1]["reason"]),
+        (&200.into(), &Value::Null)
+    );
+
+    let text = said(&estate.proxy, &["WEB01"]);
+    for expected in [
+        "certname WEB01",
+        "verdict now SUCCESS",
+        &issuer,
+        "not on it",
+        &format!("403 GET {OTHERS} (not-own)"),
+    ] {
+        assert!(text.contains(expected), "{expected} is not in {text}");
+    }
+    let nobody = said(&estate.proxy, &["web09"]);
+    assert!(nobody.contains("none was seen since the start"), "{nobody}");
+}
+
+#[test]
+fn who_is_revoked_is_told_with_the_date_and_who_is_blocked_with_the_reason() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(WEB01).status, 200);
+    let block = estate
+        .proxy
+        .command(&["block"], &["web01", "--why", "stolen"]);
+    assert_eq!(block.code, Some(0), "{}", block.stderr);
+    let who = asked(&estate.proxy, &["web01"]);
+    assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
+    assert_eq!(who["blocks"][0]["why"], "stolen");
+
+    estate.ca.revoke(&agent);
+    estate.proxy.swap_crl();
+    let who = asked(&estate.proxy, &["web01"]);
+    assert_eq!(who["verdict"], "FAILED:revoked", "{who:#}");
+    let list = &who["lists"][0];
+    assert_eq!(list["listed"], true, "{who:#}");
+    assert!(
+        list["revoked_at"]
+            .as_str()
+            .is_some_and(|at| at.starts_with("20")),
+        "{list}"
+    );
+    assert!(
+        list["source"]
+            .as_str()
+            .is_some_and(|source| source.contains("crl.pem"))
+    );
+
+    // The same by its serial, which needs nobody to have been seen.
+    let issuer = format!("CN={}", estate.ca.name());
+    let stranger = estate.ca.agent("web07");
+    estate.ca.revoke(&stranger);
+    estate.proxy.swap_crl();
+    let serial = hexadecimal(&stranger);
+    let who = asked(&estate.proxy, &["--serial", &serial, "--issuer", &issuer]);
+    assert_eq!(who["lists"][0]["listed"], true, "{who:#}");
+    let who = asked(
+        &estate.proxy,
+        &["--serial", &hexadecimal(&agent), "--issuer", &issuer],
+    );
+    assert_eq!(who["certificate"]["certname"], "web01", "{who:#}");
+}
+
+#[test]
+fn a_certificate_in_a_file_is_judged_as_at_a_handshake() {
+    let estate = Estate::start();
+    let (good, bad) = (
+        estate.ca.agent("web01"),
+        estate.ca.leaf("web02").expired().issue(),
+    );
+    let foreign = testkit::Ca::other().agent("web03");
+    for (agent, verdict, told) in [
+        (&good, "SUCCESS", None),
+        (&bad, "FAILED:expired", Some("has expired")),
+        (
+            &foreign,
+            "FAILED:unknown-issuer",
+            Some("was not issued by a CA"),
+        ),
+    ] {
+        let name = format!("{}.pem", agent.certname);
+        estate.proxy.write(&name, &agent.cert_pem, 0o644);
+        let file = estate.proxy.directory().join(&name);
+        let who = asked(&estate.proxy, &[file.to_str().expect("UTF-8")]);
+        assert_eq!(who["verdict"], verdict, "{who:#}");
+        let refusal = who["refusal"].as_str();
+        assert_eq!(refusal.is_some(), told.is_some(), "{who:#}");
+        assert!(
+            told.is_none_or(|told| refusal.is_some_and(|text| text.contains(told))),
+            "{who:#}"
+        );
+    }
+}
+
+#[test]
+fn those_whose_certificates_end_first_come_first_and_are_counted_by_the_time_they_have_left() {
+    let estate = Estate::start();
+    let leaf = |name: &str, days| estate.ca.leaf(name).valid_days(-1, days).issue();
+    for agent in [leaf("web01", 400), leaf("web02", 3), leaf("web03", 20)] {
+        let target = format!("/puppet/v3/node/{}", agent.certname);
+        assert_eq!(estate.client(&agent).get(&target).status, 200);
+    }
+    let told = asked(&estate.proxy, &[]);
+    assert_eq!(told["seen"], 3, "{told:#}");
+    let names: Vec<_> = told["agents"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|agent| agent["certname"].as_str().unwrap_or("-").to_owned())
+        .collect();
+    assert_eq!(names, ["web02", "web03", "web01"]);
+    let metrics = estate.proxy.metrics();
+    for (ends, count) in [
+        ("expired", 0.0),
+        ("1d", 0.0),
+        ("7d", 1.0),
+        ("30d", 1.0),
+        ("later", 1.0),
+    ] {
+        assert_eq!(
+            metrics.sum("proscenium_agents", &[("ends", ends)]),
+            count,
+            "{ends}"
+        );
+    }
+    let text = said(&estate.proxy, &[]);
+    assert!(text.contains("3 agents seen since the start"), "{text}");
+    // Without a certificate, or with one that is refused, nobody is seen.
+    let stranger = testkit::Ca::other().agent("web04");
+    assert_eq!(estate.client(&stranger).get(WEB01).status, 403);
+    assert_eq!(asked(&estate.proxy, &[])["seen"], 3);
+}
+
+#[test]
+fn a_question_that_makes_no_sense_says_which_would() {
+    let estate = Estate::start();
+    estate.proxy.write("empty.pem", "nothing\n", 0o644);
+    let empty = estate.proxy.directory().join("empty.pem");
+    let empty = empty.to_str().expect("UTF-8");
+    for (arguments, code, expected) in [
+        (
+            &["/nonexistent/a.pem"][..],
+            1,
+            "cannot read /nonexistent/a.pem",
+        ),
+        (&[empty], 1, "there is no PEM certificate in it"),
+        (&["web 01,"], 1, "is neither a file nor a certname"),
+        (&["--serial", "5"], 64, "--issuer"),
+        (
+            &["--serial", "5", "--issuer", "CN=nobody"],
+            1,
+            "is no CA of the bundle",
+        ),
+        (
+            &["web01", "--serial", "5", "--issuer", "CN=x"],
+            64,
+            "cannot be used with",
+        ),
+    ] {
+        let outcome = estate.proxy.command(&["who"], arguments);
+        assert_eq!(
+            outcome.code,
+            Some(code),
+            "{arguments:?}: {}",
+            outcome.stderr
+        );
+        assert!(
+            outcome.stderr.contains(expected),
+            "{arguments:?}: {}",
+            outcome.stderr
+        );
+    }
+}
+
+#[track_caller]
+fn asked(proxy: &Proxy, arguments: &[&str]) -> Value {
+    let arguments = [arguments, &["--json"]].concat();
+    serde_json::from_str(&said(proxy, &arguments)).expect("JSON")
+}
+
+#[track_caller]
+fn said(proxy: &Proxy, arguments: &[&str]) -> String {
+    let outcome = proxy.command(&["who"], arguments);
+    assert_eq!(
+        (outcome.code, outcome.stderr.as_str()),
+        (Some(0), ""),
+        "{arguments:?}"
+    );
+    outcome.stdout
+}
+
+/// A serial as it is told.
+fn hexadecimal(credential: &Credential) -> String {
+    let digits = format!("{:X}", credential.serial);
+    match digits.len() % 2 {
+        0 => format!("0x{digits}"),
+        _ => format!("0x0{digits}"),
+    }
+}
