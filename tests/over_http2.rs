@@ -27,6 +27,7 @@ mod log_outputs;
 mod materials;
 mod metrics;
 mod reload;
+mod remembered;
 mod revocation;
 mod routes;
 mod sessions;
