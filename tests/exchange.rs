@@ -3,7 +3,10 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    sync::{Arc, Barrier},
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -974,6 +977,31 @@ fn a_member_that_does_not_answer_in_time_is_a_504() {
             );
         },
     );
+}
+
+/// Both take their time, and together more than one has.
+#[test]
+fn every_attempt_has_the_whole_time_to_its_first_byte() {
+    let estate = Estate::builder()
+        .compiler_pool("first_byte_timeout = \"6s\"\nidle_timeout = \"200ms\"")
+        .start();
+    let failed = Arc::new(AtomicBool::new(false));
+    for compiler in &estate.compilers {
+        let failed = Arc::clone(&failed);
+        compiler.answer(move |request| {
+            let reply = match failed.swap(true, Ordering::SeqCst) {
+                false => Reply::reset().delay(Duration::from_secs(4)),
+                true => Reply::ok("second").delay(Duration::from_secs(3)),
+            };
+            (!request.is_probe()).then_some(reply)
+        });
+    }
+    let answer = connection(&estate).get(FILE);
+    assert_eq!((answer.status, answer.text().as_str()), (200, "second"));
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 200);
+    assert_eq!(record["attempts"], 2);
 }
 
 #[test]

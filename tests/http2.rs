@@ -1,36 +1,14 @@
 //! HTTP/2 in front: agreed on in the handshake, the same promises, and what its frames alone can do.
 
+use std::time::Duration;
+
+use serde_json::Value;
 use testkit::{
-    ClientError, Connection, Credential, Protocol, Reply, StandIn,
-    http2::{Outcome, PREFACE, flag, frame, kind},
+    ClientError, Connection, Gate, Protocol, Recorded, Reply, StandIn,
+    http2::{Outcome, PREFACE, flag, frame, kind, setting},
 };
 
-use crate::support::{Estate, LIMIT, assert_refused, assert_told};
-
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const FILE: &str = "/puppet/v3/file_content/modules/m/f?environment=production";
-
-/// Error codes (RFC 9113, 7).
-const NO_ERROR: u32 = 0;
-const PROTOCOL_ERROR: u32 = 1;
-const ENHANCE_YOUR_CALM: u32 = 11;
-
-fn connect(estate: &Estate, agent: &Credential) -> Connection {
-    let client = estate.client(agent).protocol(Protocol::Http2);
-    client.connect().expect("connects")
-}
-
-/// The fields of a GET, to be changed.
-fn get(path: &str) -> Vec<(String, String)> {
-    [
-        (":method", "GET"),
-        (":scheme", "https"),
-        (":authority", "puppet"),
-        (":path", path),
-    ]
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .to_vec()
-}
+use crate::support::{Estate, LIMIT, assert_refused, assert_told, http2::*};
 
 #[test]
 fn http2_is_spoken_to_whoever_asks_for_it_and_to_nobody_where_it_is_off() {
@@ -57,9 +35,7 @@ fn http2_is_spoken_to_whoever_asks_for_it_and_to_nobody_where_it_is_off() {
 
 #[test]
 fn http2_is_a_setting_of_the_listener() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.listener("http2 = false"))
-        .start();
+    let estate = with_listener("http2 = false").start();
     let agent = estate.ca.agent("web01");
     let offered = estate.client(&agent).protocol(Protocol::Http2).connect();
     let alert = offered.err().and_then(|error| error.alert());
@@ -69,10 +45,7 @@ fn http2_is_a_setting_of_the_listener() {
 
 #[test]
 fn streams_beyond_streams_max_are_refused_and_may_come_again() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.listener("streams_max = 3"))
-        .start();
-    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let (estate, mut connection) = begin(with_listener("streams_max = 3"));
     connection.settle().expect("the limit is told");
     estate.compilers.iter().for_each(StandIn::hold);
     let streams: Vec<_> = (0..4)
@@ -93,8 +66,7 @@ fn streams_beyond_streams_max_are_refused_and_may_come_again() {
 
 #[test]
 fn many_requests_share_a_connection_and_each_has_its_own_answer() {
-    let estate = Estate::start();
-    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let (estate, mut connection) = begin(Estate::builder());
     for member in &estate.compilers {
         member.answer(|request| Some(Reply::status(200).body(request.target.as_bytes())));
     }
@@ -114,24 +86,21 @@ fn many_requests_share_a_connection_and_each_has_its_own_answer() {
 
 #[test]
 fn bodies_go_both_ways_and_a_length_that_is_a_lie_ends_the_stream() {
-    let estate = Estate::start();
-    let mut connection = connect(&estate, &estate.ca.agent("web01"));
-    let report = "/puppet/v3/report/web01?environment=production";
+    let (estate, mut connection) = begin(Estate::builder());
     let body = vec![b'x'; 300_000];
-    let answer = connection.request("PUT", report, &[], &body);
+    let answer = connection.request("PUT", REPORT, &[], &body);
     assert_eq!(answer.status, 200);
     assert_eq!(estate.only_request().body.length, 300_000);
     estate.forget();
     connection
-        .send_chunked("PUT", report, &[], &[b"ab", b"cd"])
+        .send_chunked("PUT", REPORT, &[], &[b"ab", b"cd"])
         .expect("sends");
     assert_eq!(connection.read_response().expect("an answer").status, 200);
     let request = estate.only_request();
     assert_eq!(request.text(), "abcd");
     for (said, sent) in [("5", &b"abc"[..]), ("2", b"abc")] {
         estate.forget();
-        let mut fields = get(report);
-        fields[0].1 = "PUT".to_owned();
+        let mut fields = put(REPORT);
         fields.push(("content-length".to_owned(), said.to_owned()));
         let stream = connection.open(&fields, false).expect("opens");
         connection
@@ -245,10 +214,7 @@ fn what_http2_calls_malformed_is_refused_before_a_member_is_asked() {
 
 #[test]
 fn a_head_that_http2_refuses_leaves_a_record_too() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.listener("head_max = \"16KiB\""))
-        .start();
-    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let (estate, mut connection) = begin(with_listener("head_max = \"16KiB\""));
     let mut malformed = get(FILE);
     malformed.push(("connection".to_owned(), "close".to_owned()));
     let stream = connection.open(&malformed, true).expect("opens");
@@ -282,10 +248,7 @@ fn a_head_that_http2_refuses_leaves_a_record_too() {
         431,
         &["100 fields"],
     );
-    let labels = [("limit", "head")];
-    estate
-        .proxy
-        .wait_for_metric("proscenium_limits_hit_total", &labels, 3.0);
+    wait_for_limit(&estate, "head", 3.0);
     assert_eq!(estate.far_end().len(), 0);
     assert_eq!(connection.get(CATALOG).status, 200);
 }
@@ -306,8 +269,7 @@ fn cookies_are_one_line_and_trailers_and_connection_fields_stay_where_they_are()
         });
     }
     let mut connection = connect(&estate, &estate.ca.agent("web01"));
-    let mut fields = get(FILE);
-    fields[0].1 = "PUT".to_owned();
+    let mut fields = put(REPORT);
     for (name, value) in [
         ("cookie", "a=1"),
         ("cookie", "b=2"),
@@ -316,7 +278,6 @@ fn cookies_are_one_line_and_trailers_and_connection_fields_stay_where_they_are()
     ] {
         fields.push((name.to_owned(), value.to_owned()));
     }
-    fields[3].1 = "/puppet/v3/report/web01?environment=production".to_owned();
     let stream = connection.open(&fields, false).expect("opens");
     connection
         .send_frame(kind::DATA, 0, stream, b"body")
@@ -344,8 +305,7 @@ fn cookies_are_one_line_and_trailers_and_connection_fields_stay_where_they_are()
 
 #[test]
 fn an_early_answer_ends_its_stream_and_the_connection_goes_on() {
-    let estate = Estate::start();
-    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let (estate, mut connection) = begin(Estate::builder());
     let head = connection.head("PUT", "/puppet/v3/report/other", &[], Some(1 << 20));
     connection.send_raw(&head).expect("sends");
     let refused = connection.read_response().expect("an early answer");
@@ -354,25 +314,20 @@ fn an_early_answer_ends_its_stream_and_the_connection_goes_on() {
         .send_raw(&vec![b'x'; 1 << 20])
         .expect("what is sent is dropped");
     assert_eq!(connection.get(CATALOG).status, 200);
-    let hit = |limit| {
-        let labels = [("limit", limit)];
-        estate
-            .proxy
-            .metrics()
-            .sum("proscenium_limits_hit_total", &labels)
-    };
-    assert_eq!(hit("discard"), 0.0, "there is nothing to read and drop");
+    assert_eq!(
+        limit(&estate, "discard"),
+        0.0,
+        "there is nothing to read and drop"
+    );
 }
 
 /// Nobody has read what came with the requests, and the connection's window is that of all its streams.
 #[test]
 fn bodies_that_nobody_wanted_use_up_no_window() {
-    let estate = Estate::start();
-    let mut connection = connect(&estate, &estate.ca.agent("web01"));
-    let mut fields = get("/puppet/v3/report/other");
-    fields[0].1 = "PUT".to_owned();
+    let (_estate, mut connection) = begin(Estate::builder());
+    let fields = put("/puppet/v3/report/other");
     let piece = vec![b'x'; 16 << 10];
-    for round in 0..40 {
+    for round in 0..200 {
         let stream = connection.open(&fields, false).expect("opens");
         for _ in 0..3 {
             connection
@@ -385,28 +340,67 @@ fn bodies_that_nobody_wanted_use_up_no_window() {
     assert_eq!(connection.get(CATALOG).status, 200);
 }
 
+/// As many as there may be, less one, and their members take nothing of them.
+#[test]
+fn uploads_that_stand_still_leave_the_next_its_room() {
+    let (estate, mut connection) = begin(with_listener("streams_max = 10"));
+    let gate = Gate::new();
+    for member in &estate.compilers {
+        let reply = Reply::ok("late").gate(&gate).close();
+        member.answer_early(move |request| request.target.contains("stuck").then(|| reply.clone()));
+    }
+    connection.settle().expect("the windows are told");
+    let window = connection.announced(setting::INITIAL_WINDOW_SIZE);
+    assert_eq!(window, Some(64 << 10));
+    let fields = put("/puppet/v3/report/web01?environment=stuck");
+    let stuck: Vec<_> = (0..9)
+        .map(|_| connection.open(&fields, false).expect("opens"))
+        .collect();
+    let mut quiet = 0;
+    let filled = testkit::wait_until(LIMIT, || {
+        connection.settle().expect("it is open");
+        let sent = stuck
+            .iter()
+            .map(|stream| connection.send_ahead(*stream).expect("sends"));
+        quiet = match sent.sum() {
+            0_usize => quiet + 1,
+            _ => 0,
+        };
+        (quiet == 20).then_some(())
+    });
+    assert!(filled.is_some(), "all that is on the way is full");
+    let body = vec![b'x'; 300_000];
+    connection
+        .send("PUT", REPORT, &[], &body)
+        .expect("there is room");
+    let last = 2 * 9 + 1;
+    assert_eq!(connection.outcome(last), Outcome::Answered(200));
+    let whole = |request: &Recorded| request.body.length == body.len() as u64;
+    assert!(estate.far_end().iter().any(whole));
+    gate.release();
+}
+
 #[test]
 fn connect_and_extended_connect_are_refused() {
-    let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
+    let (estate, mut connection) = begin(Estate::builder());
     let fields = [(":method", "CONNECT"), (":authority", "puppet:8140")];
-    let mut connection = connect(&estate, &agent);
     let stream = connection.open(&fields, false).expect("opens");
     assert_eq!(connection.outcome(stream), Outcome::Answered(400));
+    let records = estate.proxy.wait_for_records(1);
+    assert_eq!(records[0]["method"], "CONNECT");
+    // RFC 8441: who may ask for a websocket so is told by a setting.
+    let offered = connection.announced(setting::ENABLE_CONNECT_PROTOCOL);
+    assert_eq!(offered, None);
     let mut extended = get("/chat");
     extended[0].1 = "CONNECT".to_owned();
     extended.insert(1, (":protocol".to_owned(), "websocket".to_owned()));
-    let mut connection = connect(&estate, &agent);
     let stream = connection.open(&extended, false).expect("opens");
-    let outcome = connection.outcome(stream);
-    assert!(
-        matches!(
-            outcome,
-            Outcome::Reset(PROTOCOL_ERROR) | Outcome::Answered(400..=499)
-        ),
-        "{outcome:?}"
-    );
+    assert_eq!(connection.outcome(stream), Outcome::Reset(PROTOCOL_ERROR));
+    let records = estate.proxy.wait_for_records(2);
+    let told = (&records[1]["status"], &records[1]["reason"]);
+    assert_eq!(told, (&400.into(), &"bad-head".into()), "{records:#?}");
     assert_eq!(estate.far_end().len(), 0);
+    assert_eq!(connection.get(CATALOG).status, 200);
 }
 
 #[test]
@@ -464,45 +458,88 @@ fn a_draining_proxy_says_goodbye_and_answers_what_it_has() {
 /// A client that never answers our pings and never closes.
 #[test]
 fn an_idle_connection_ends_though_its_client_only_pings() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.listener("idle_timeout = \"5s\""))
-        .start();
-    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let (estate, mut connection) = begin(with_listener("idle_timeout = \"5s\""));
     assert_eq!(connection.get(CATALOG).status, 200);
     let ended = testkit::wait_until(LIMIT, || {
         let pinged = connection.send_frame(kind::PING, 0, 0, b"12345678");
         (pinged.is_err() || connection.settle().is_err() || connection.is_last()).then_some(())
     });
     assert!(ended.is_some(), "pings are no requests");
-    let labels = [("limit", "idle_timeout")];
-    estate
-        .proxy
-        .wait_for_metric("proscenium_limits_hit_total", &labels, 1.0);
+    wait_for_limit(&estate, "idle_timeout", 1.0);
 }
 
-/// A client that agreed on HTTP/2 and never begins it, or stops within its first bytes.
+/// A client that agreed on HTTP/2 and says nothing.
 #[test]
 fn a_connection_on_which_http2_never_begins_ends_with_its_idle_time() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.listener("idle_timeout = \"5s\""))
-        .start();
-    let client = estate
-        .client(&estate.ca.agent("web01"))
-        .protocol(Protocol::Http2);
-    let half = &PREFACE[..PREFACE.len() / 2];
-    let mut mute: Vec<_> = [&[][..], half]
-        .iter()
-        .map(|said| {
-            let mut connection = client.agree().expect("shakes hands");
-            connection.send_bytes(said).expect("sends");
-            connection
-        })
-        .collect();
-    assert!(mute.iter_mut().all(ends), "they stand still");
-    let labels = [("limit", "idle_timeout")];
-    estate
-        .proxy
-        .wait_for_metric("proscenium_limits_hit_total", &labels, 2.0);
+    let estate = with_listener("idle_timeout = \"5s\"").start();
+    let client = estate.client(&estate.ca.agent("web01"));
+    let mut mute = client.protocol(Protocol::Http2).agree().expect("agrees");
+    assert!(ends(&mut mute), "it stands still");
+    wait_for_limit(&estate, "idle_timeout", 1.0);
+}
+
+const HALF_HEADS: &str = "head_timeout = \"1s\"\nidle_timeout = \"10m\"";
+
+#[test]
+fn a_head_has_its_time_from_its_first_byte() {
+    let (estate, mut connection) = begin(with_listener(HALF_HEADS));
+    assert_eq!(connection.get(CATALOG).status, 200);
+    let stream = connection.reserve_stream();
+    // It says that there are more (no END_HEADERS), and none come.
+    connection
+        .send_frame(kind::HEADERS, flag::END_STREAM, stream, &[0x82])
+        .expect("sends");
+    let outcome = connection.outcome(stream);
+    assert_eq!(outcome, Outcome::GoneAway(ENHANCE_YOUR_CALM));
+    wait_for_limit(&estate, "head_timeout", 1.0);
+    wait_for_reason(&estate, "head-timeout");
+    // A byte now and then wins no time.
+    let mut slow = connect(&estate, &estate.ca.agent("web01"));
+    slow.settle().expect("it has nothing else to say");
+    let stream = slow.reserve_stream();
+    let flags = flag::END_STREAM | flag::END_HEADERS;
+    let frame = frame(kind::HEADERS, flags, stream, &[0; 1000]);
+    let ended = frame.iter().any(|byte| {
+        slow.send_bytes(&[*byte]).is_err() || slow.is_closed_within(Duration::from_millis(100))
+    });
+    assert!(ended && slow.is_last());
+    wait_for_limit(&estate, "head_timeout", 2.0);
+    let records = estate.proxy.wait_for_records(3);
+    assert_eq!(records.len(), 3, "{records:#?}");
+}
+
+#[test]
+fn what_http2_begins_with_has_the_time_of_a_head() {
+    let estate = with_listener(HALF_HEADS).start();
+    let client = estate.client(&estate.ca.agent("web01"));
+    let client = client.protocol(Protocol::Http2);
+    for said in [&PREFACE[..PREFACE.len() / 2], PREFACE] {
+        let mut connection = client.agree().expect("shakes hands");
+        connection.send_bytes(said).expect("sends");
+        assert!(ends(&mut connection), "it stands still");
+    }
+    wait_for_limit(&estate, "head_timeout", 2.0);
+    wait_for_reason(&estate, "head-timeout");
+    assert_eq!(estate.proxy.wait_for_records(2).len(), 2);
+}
+
+#[test]
+fn a_head_has_no_more_time_where_another_request_is_being_answered() {
+    let (estate, mut connection) = begin(with_listener(HALF_HEADS));
+    estate.compilers.iter().for_each(StandIn::hold);
+    let busy = connection.open(&get(CATALOG), true).expect("opens");
+    connection.settle().expect("it is open");
+    let half = connection.reserve_stream();
+    connection
+        .send_frame(kind::HEADERS, flag::END_STREAM, half, &[0x82])
+        .expect("sends");
+    let outcome = connection.outcome(busy);
+    assert_eq!(outcome, Outcome::GoneAway(ENHANCE_YOUR_CALM));
+    let records = estate.proxy.wait_for_records(2);
+    let late = |record: &&Value| record["reason"] == "head-timeout";
+    assert_eq!(records.iter().filter(late).count(), 2, "{records:#?}");
+    assert_eq!(limit(&estate, "head_timeout"), 1.0);
+    estate.compilers.iter().for_each(StandIn::release);
 }
 
 #[test]
@@ -585,283 +622,4 @@ fn ends(connection: &mut Connection) -> bool {
             end => return !matches!(end, Err(ClientError::Timeout)),
         }
     }
-}
-
-// CVE-2023-44487: rapid reset.
-
-#[test]
-fn cve_2023_44487_requests_taken_back_at_once_end_the_connection() {
-    let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    estate.compilers.iter().for_each(StandIn::hold);
-    let mut connection = connect(&estate, &agent);
-    let cancel = 8_u32.to_be_bytes();
-    let mut sent = 0;
-    while sent < 10_000 {
-        let Ok(stream) = connection.open(&get(FILE), true) else {
-            break;
-        };
-        if connection
-            .send_frame(kind::RST_STREAM, 0, stream, &cancel)
-            .is_err()
-        {
-            break;
-        }
-        sent += 1;
-    }
-    let last = connection.reserve_stream();
-    assert_eq!(
-        connection.outcome(last),
-        Outcome::GoneAway(ENHANCE_YOUR_CALM)
-    );
-    estate.compilers.iter().for_each(StandIn::release);
-    let asked = estate.far_end().len();
-    assert!(asked < 200, "{asked} of {sent} reached a member");
-    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
-}
-
-#[test]
-fn cve_2023_44487_requests_taken_back_one_by_one_end_the_connection() {
-    let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    estate.compilers.iter().for_each(StandIn::hold);
-    let mut connection = connect(&estate, &agent);
-    let cancel = 8_u32.to_be_bytes();
-    let mut sent = 0;
-    while sent < 1000 {
-        let Ok(stream) = connection.open(&get(FILE), true) else {
-            break;
-        };
-        let taken_back = connection
-            .settle()
-            .and_then(|()| connection.send_frame(kind::RST_STREAM, 0, stream, &cancel));
-        if taken_back.is_err() || connection.is_last() {
-            break;
-        }
-        sent += 1;
-    }
-    assert!((100..=150).contains(&sent), "{sent}");
-    let labels = [("limit", "resets")];
-    estate
-        .proxy
-        .wait_for_metric("proscenium_limits_hit_total", &labels, 1.0);
-    estate.compilers.iter().for_each(StandIn::release);
-    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
-}
-
-// CVE-2024-27316: a head without an end.
-
-#[test]
-fn cve_2024_27316_a_flood_of_continuations_ends_the_connection() {
-    let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    let mut connection = connect(&estate, &agent);
-    let stream = connection.reserve_stream();
-    let before = estate.proxy.memory_peak_kib();
-    let _ = connection.send_frame(kind::HEADERS, flag::END_STREAM, stream, b"");
-    let mut field = vec![0, 1, b'x', 0x7f, 0x81, 0x7e];
-    field.extend(vec![b'v'; 127 + 1 + 126 * 128]);
-    let mut sent = 0;
-    while sent < 2000
-        && connection
-            .send_frame(kind::CONTINUATION, 0, stream, &field[..16_000])
-            .is_ok()
-    {
-        sent += 1;
-        if sent % 50 == 0 && connection.settle().is_err() {
-            break;
-        }
-        if connection.is_last() {
-            break;
-        }
-    }
-    let outcome = connection.outcome(stream);
-    assert!(
-        matches!(outcome, Outcome::GoneAway(code) if code != NO_ERROR),
-        "{outcome:?} after {sent}"
-    );
-    let grown = estate.proxy.memory_peak_kib() - before;
-    assert!(grown < 4096, "{grown} KiB");
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "bad-frames");
-    assert_eq!(record["http_version"], "HTTP/2");
-    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
-}
-
-// CVE-2019-9511, -9517: answers that nobody makes room for.
-
-#[test]
-fn cve_2019_9517_answers_that_the_client_makes_no_room_for_take_no_memory_and_end() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.listener("write_timeout = \"1s\""))
-        .start();
-    for member in &estate.compilers {
-        member.answer(|request| {
-            let large = request.target.contains("large");
-            large.then(|| Reply::stream(64 << 20))
-        });
-    }
-    let mut connection = connect(&estate, &estate.ca.agent("web01"));
-    assert_eq!(connection.get(CATALOG).status, 200);
-    // No stream may send a byte (SETTINGS_INITIAL_WINDOW_SIZE = 0).
-    connection
-        .send_frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])
-        .expect("sends");
-    let before = estate.proxy.memory_peak_kib();
-    let target = "/puppet/v3/file_content/modules/large?environment=production";
-    let streams: Vec<_> = (0..50)
-        .map(|_| connection.open(&get(target), true).expect("opens"))
-        .collect();
-    for stream in streams {
-        assert_eq!(connection.outcome(stream), Outcome::Reset(8), "CANCEL");
-    }
-    let grown = estate.proxy.memory_peak_kib() - before;
-    assert!(grown < 50 * 1024, "{grown} KiB for 50 streams");
-    let labels = [("limit", "write_timeout")];
-    estate
-        .proxy
-        .wait_for_metric("proscenium_limits_hit_total", &labels, 50.0);
-    let record = estate
-        .proxy
-        .wait_for_record(|record| record["reason"] == "write-timeout");
-    assert_eq!(record["ended_by"], "proxy");
-}
-
-/// Sends a flood until it is all gone or the connection is, and asserts that it cost no memory and hurt nobody else.
-fn assert_harmless(frame: &[u8], fill: impl Fn(&mut Connection) -> Vec<u8>) {
-    let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    let mut other = connect(&estate, &agent);
-    assert_eq!(other.get(CATALOG).status, 200);
-    let mut connection = connect(&estate, &agent);
-    let first = fill(&mut connection);
-    let _ = connection.send_bytes(&first);
-    let before = estate.proxy.memory_peak_kib();
-    let flood = frame.repeat((64 << 10) / frame.len());
-    for _ in 0..20 {
-        if connection.send_bytes(&flood).is_err() {
-            break;
-        }
-        assert_eq!(other.get(CATALOG).status, 200);
-    }
-    let grown = estate.proxy.memory_peak_kib() - before;
-    assert!(grown < 8192, "{grown} KiB");
-    connection.reset();
-    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
-}
-
-#[test]
-fn cve_2019_9512_pings_take_no_memory() {
-    assert_harmless(&frame(kind::PING, 0, 0, b"12345678"), |_| Vec::new());
-}
-
-#[test]
-fn cve_2019_9515_settings_take_no_memory() {
-    assert_harmless(&frame(kind::SETTINGS, 0, 0, &[]), |_| Vec::new());
-}
-
-#[test]
-fn cve_2019_9513_priorities_take_no_memory() {
-    assert_harmless(&frame(kind::PRIORITY, 0, 9, &[0, 0, 0, 3, 200]), |_| {
-        Vec::new()
-    });
-}
-
-#[test]
-fn cve_2019_9518_empty_data_takes_no_memory() {
-    let open = |connection: &mut Connection| {
-        let mut fields = get("/puppet/v3/report/web01?environment=production");
-        fields[0].1 = "PUT".to_owned();
-        connection.open(&fields, false).expect("opens");
-        Vec::new()
-    };
-    assert_harmless(&frame(kind::DATA, 0, 1, &[]), open);
-}
-
-// CVE-2019-9514: malformed requests, each of which is answered by a reset.
-
-#[test]
-fn cve_2019_9514_malformed_requests_end_the_connection() {
-    let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    let mut connection = connect(&estate, &agent);
-    let mut fields = get(FILE);
-    fields.push(("connection".to_owned(), "close".to_owned()));
-    let mut sent = 0;
-    while sent < 10_000 && connection.open(&fields, true).is_ok() {
-        sent += 1;
-    }
-    let last = connection.reserve_stream();
-    assert_eq!(
-        connection.outcome(last),
-        Outcome::GoneAway(ENHANCE_YOUR_CALM)
-    );
-    assert_eq!(estate.far_end().len(), 0);
-    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
-}
-
-// CVE-2019-9516: fields without a name.
-
-#[test]
-fn cve_2019_9516_fields_without_a_name_are_refused() {
-    let estate = Estate::start();
-    let mut connection = connect(&estate, &estate.ca.agent("web01"));
-    let mut fields = get(FILE);
-    fields.extend(vec![(String::new(), String::new()); 1000]);
-    let stream = connection.open(&fields, true).expect("opens");
-    let outcome = connection.outcome(stream);
-    assert!(
-        matches!(outcome, Outcome::Reset(_) | Outcome::GoneAway(_)),
-        "{outcome:?}"
-    );
-    assert_eq!(estate.far_end().len(), 0);
-}
-
-// CVE-2016-6581: a small block that names a large field again and again.
-
-#[test]
-fn cve_2016_6581_a_block_that_unpacks_to_much_takes_no_memory() {
-    let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    let mut connection = connect(&estate, &agent);
-    let stream = connection.reserve_stream();
-    // :method GET, :scheme https, :path /, a literal of 4,000 bytes that is remembered, and it 12,000 times again.
-    let mut block = vec![0x82, 0x87, 0x84, 0x40, 1, b'x', 0x7f, 0xa1, 0x1e];
-    block.extend(vec![b'v'; 127 + 0x21 + 0x1e * 128]);
-    block.extend(vec![0xbe; 12_000]);
-    let before = estate.proxy.memory_peak_kib();
-    let flags = flag::END_HEADERS | flag::END_STREAM;
-    connection
-        .send_frame(kind::HEADERS, flags, stream, &block)
-        .expect("sends");
-    let outcome = connection.outcome(stream);
-    assert!(
-        matches!(
-            outcome,
-            Outcome::Answered(431) | Outcome::GoneAway(ENHANCE_YOUR_CALM)
-        ),
-        "{outcome:?}"
-    );
-    let grown = estate.proxy.memory_peak_kib() - before;
-    assert!(grown < 4096, "{grown} KiB");
-    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
-}
-
-#[test]
-fn a_head_that_never_ends_holds_its_connection_no_longer_than_an_idle_one() {
-    let estate = Estate::builder()
-        .proxy(|proxy| proxy.listener("idle_timeout = \"5s\""))
-        .start();
-    let mut connection = connect(&estate, &estate.ca.agent("web01"));
-    connection.settle().expect("it is open");
-    let stream = connection.reserve_stream();
-    connection
-        .send_frame(kind::HEADERS, flag::END_STREAM, stream, &[0x82])
-        .expect("sends");
-    assert!(connection.is_closed_within(LIMIT));
-    let labels = [("limit", "idle_timeout")];
-    estate
-        .proxy
-        .wait_for_metric("proscenium_limits_hit_total", &labels, 1.0);
 }

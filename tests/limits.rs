@@ -148,6 +148,13 @@ fn a_head_has_its_time_from_its_first_byte() {
     assert!(began.elapsed() >= Duration::from_secs(1));
     assert_limit(&estate, "head_timeout");
     assert_eq!(limit(&estate, "idle_timeout"), 0.0);
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "head-timeout");
+    assert_eq!(
+        (&record["certname"], &record["ended_by"]),
+        (&"web01".into(), &"proxy".into())
+    );
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod exchange;
 mod explain;
 mod header_forms;
 mod http2;
+mod http2_floods;
 mod identity;
 mod legacy;
 mod limits;

@@ -4,6 +4,7 @@
 //! `assert_eq!(estate.client(&agent).get("/puppet/v3/catalog/web01?environment=production").status, 200)`
 
 pub(crate) mod fixtures;
+pub(crate) mod http2;
 
 use std::{collections::BTreeMap, thread, time::Duration};
 

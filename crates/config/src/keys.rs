@@ -84,7 +84,7 @@ settings! {
         /// Time allowed for a TLS handshake. It takes two round trips and a few milliseconds of an agent's processor; 10 s is
         /// enough for the slowest of them and ends a client that only holds the place.
         "handshake_timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"10s\"");
-        /// Time from the first byte of a request to the end of its head. A head fits one packet or two; who takes longer
+        /// Time from the first byte of a request to the end of its head, and of what HTTP/2 begins with. A head fits one packet or two; who takes longer
         /// than 30 s sends it slowly on purpose.
         "head_timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"30s\"");
         /// Time that a connection may stand without a request. An agent uses a connection again for 4 s after an answer
@@ -239,9 +239,8 @@ settings! {
         /// Time allowed for finding the name, connecting and shaking hands. An agent waits 2 min for a connection
         /// (`http_connect_timeout`); with 5 s there is time to try the other members.
         "connect_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"5s\"");
-        /// Time from the last byte of a request to the first of its answer. An agent waits 10 min for a catalog
-        /// (`http_read_timeout` in Puppet's defaults.rb): with
-        /// more than that it is the agent that gives up first, and its error is the true one.
+        /// Time from the last byte of a request to the first of its answer, anew for each attempt. An agent waits 10 min
+        /// for a catalog (`http_read_timeout` in Puppet's defaults.rb): with more than that it is the agent that gives up first, and its error is the true one.
         "first_byte_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"11m\"");
         /// Time without a byte of a body, in either direction. Bodies come from a disk or from memory: a minute of silence
         /// is a peer that has gone.

@@ -149,12 +149,17 @@ impl Conn {
         Rc::clone(&self.standing.borrow())
     }
 
+    /// Its requests, for whoever is there only where several come at once.
+    pub(crate) fn its_streams(&self) -> &Streams {
+        let streams = self.streams.as_ref();
+        streams.expect("HTTP/2 is spoken on a connection that has streams")
+    }
+
     /// What it is doing, and since when.
     pub(crate) fn stage(&self) -> (Stage, Instant) {
         match &self.streams {
             None => self.activity.stage(),
-            Some(streams) if streams.is_idle() => (Stage::Idle, streams.idle_since()),
-            Some(streams) => (Stage::Busy, streams.idle_since()),
+            Some(streams) => streams.stage(),
         }
     }
 

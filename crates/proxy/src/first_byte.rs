@@ -13,7 +13,7 @@ use crate::upload::Upload;
 /// How long a member may be silent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// After the request's last byte.
+    /// After the request's last byte, or the attempt's beginning where that came later.
     pub(crate) first_byte: Duration,
     /// After the last byte that it took, while there are more.
     pub(crate) idle: Duration,
@@ -45,17 +45,17 @@ impl Alarm {
     }
 }
 
-/// Waits for the head of a response. `first_byte` counts from the request's last byte, `idle` from the last one that
-/// the member took; while the client sends nothing, its own silence is limited, not the member's.
+/// Waits for the head of a response. `first_byte` counts from the request's last byte, anew for each attempt: `began` is
+/// when this one did. `idle` counts from the last byte that the member took; while the client sends nothing, its own silence is limited, not the member's.
 pub(crate) async fn first_byte<T>(
     sent: impl Future<Output = T>,
     upload: &Upload,
     limits: Limits,
     alarm: &Alarm,
-    now: Instant,
+    began: Instant,
 ) -> Result<T, Silence> {
     let mut sent = pin!(sent);
-    let mut timer = alarm.set((now + limits.first_byte.min(limits.idle)).into());
+    let mut timer = alarm.set((began + limits.first_byte.min(limits.idle)).into());
     loop {
         tokio::select! {
             biased;
@@ -65,7 +65,10 @@ pub(crate) async fn first_byte<T>(
             }
             () = timer.as_mut() => {
                 let (limit, waited, silence) = match upload.finished() {
-                    Some(finished) => (limits.first_byte, finished.elapsed(), Silence::Late),
+                    Some(finished) => {
+                        let waited = finished.max(began).elapsed();
+                        (limits.first_byte, waited, Silence::Late)
+                    }
                     None => (limits.idle, upload.untaken(), Silence::Stalled),
                 };
                 if waited >= limit {

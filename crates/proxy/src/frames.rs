@@ -1,5 +1,5 @@
-//! The frames that h2 sends by itself: a head that it refuses never becomes a request, and must leave a record all the
-//! same.
+//! The transport that h2 is given: it sees the frames of both directions. A head that h2 refuses by itself never becomes a
+//! request, and must leave a record all the same; a client may send so many frames and no more, and a head has its time.
 
 use std::{
     cell::RefCell,
@@ -7,11 +7,18 @@ use std::{
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
+    time::Instant,
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::connection::Conn;
+use crate::{
+    connection::Conn,
+    excess::Excess,
+    frame_head::{DATA, HEAD_BYTES, HEADERS, RST_STREAM, number},
+    incoming::Incoming,
+    streams::Streams,
+};
 
 /// How h2 refused a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +29,13 @@ pub(crate) enum Refused {
     Large,
 }
 
-/// A transport that sees the frames written to it. It is shared: h2 keeps what it is given, and the end of a connection
+/// A transport that sees the frames that pass through it. It is shared: h2 keeps what it is given, and the end of a connection
 /// is for others to see to.
 pub(crate) struct Seen<T> {
     inner: Rc<RefCell<T>>,
     conn: Rc<Conn>,
     outgoing: Outgoing,
+    incoming: Incoming,
 }
 
 impl<T> Seen<T> {
@@ -36,26 +44,52 @@ impl<T> Seen<T> {
             inner: Rc::clone(inner),
             conn: Rc::clone(conn),
             outgoing: Outgoing::default(),
+            incoming: Incoming::new(),
         }
     }
 
     fn wrote(&mut self, bytes: &[u8]) {
-        let conn = &self.conn;
-        self.outgoing.read(bytes, |stream, refused| {
-            if let Some(streams) = &conn.streams {
-                streams.refuse(stream, refused);
+        let streams = self.conn.its_streams();
+        self.outgoing.read(bytes, |wrote| match wrote {
+            Wrote::Head(stream) => {
+                streams.allowance.earn_by_head();
+                streams.refuse(stream, Refused::Large);
+            }
+            Wrote::Data(length) => streams.allowance.earn_by_data(length),
+            Wrote::Fault(stream) => streams.refuse(stream, Refused::Malformed),
+        });
+    }
+
+    /// Looks at what was read.
+    fn heard(&mut self, bytes: &[u8], streams: &Streams) {
+        self.incoming.read(bytes, || {
+            if !streams.allowance.spend(Instant::now) {
+                streams.overstep(Excess::Frames);
             }
         });
+        let since = self.incoming.open_since(Instant::now);
+        streams.head_since.set(since);
     }
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Seen<T> {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.inner.borrow_mut()).poll_read(cx, buffer)
+        let conn = Rc::clone(&self.conn);
+        let streams = conn.its_streams();
+        if streams.excess().is_some() {
+            // Nothing more is heard of a client that is told to go, and nobody is woken for it.
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut *self.inner.borrow_mut()).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.heard(&buffer.filled()[before..], streams);
+        }
+        polled
     }
 }
 
@@ -110,14 +144,22 @@ struct Outgoing {
     passing: usize,
 }
 
-const HEAD_BYTES: usize = 9;
 const CODE_BYTES: usize = 4;
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
 const PROTOCOL_ERROR: u32 = 1;
 
+/// A frame that h2 wrote and that says something to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrote {
+    /// The head of an answer, of this stream.
+    Head(u32),
+    /// So many bytes of an answer.
+    Data(usize),
+    /// A reset of this stream, whose client broke the rules.
+    Fault(u32),
+}
+
 impl Outgoing {
-    fn read(&mut self, mut bytes: &[u8], mut found: impl FnMut(u32, Refused)) {
+    fn read(&mut self, mut bytes: &[u8], mut found: impl FnMut(Wrote)) {
         while !bytes.is_empty() {
             let passed = self.passing.min(bytes.len());
             self.passing -= passed;
@@ -137,13 +179,15 @@ impl Outgoing {
                 match kind {
                     RST_STREAM => {
                         if number(&self.head[HEAD_BYTES..]) == PROTOCOL_ERROR {
-                            found(stream, Refused::Malformed);
+                            found(Wrote::Fault(stream));
                         }
                     }
                     kind => {
                         self.passing = number(&self.head[..3]) as usize;
-                        if kind == HEADERS {
-                            found(stream, Refused::Large);
+                        match kind {
+                            HEADERS => found(Wrote::Head(stream)),
+                            DATA => found(Wrote::Data(self.passing)),
+                            _ => {}
                         }
                     }
                 }
@@ -159,12 +203,6 @@ impl Outgoing {
             HEAD_BYTES
         }
     }
-}
-
-fn number(bytes: &[u8]) -> u32 {
-    bytes
-        .iter()
-        .fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
 #[cfg(test)]
@@ -185,14 +223,15 @@ mod tests {
         for piece in 1..=frames.len() {
             let (mut outgoing, mut found) = (Outgoing::default(), Vec::new());
             for bytes in frames.chunks(piece) {
-                outgoing.read(bytes, |stream, refused| found.push((stream, refused)));
+                outgoing.read(bytes, |wrote| found.push(wrote));
             }
             assert_eq!(
                 found,
                 [
-                    (1, Refused::Large),
-                    (3, Refused::Malformed),
-                    (7, Refused::Malformed)
+                    Wrote::Head(1),
+                    Wrote::Data(3),
+                    Wrote::Fault(3),
+                    Wrote::Fault(7),
                 ],
                 "in pieces of {piece}"
             );

@@ -27,6 +27,7 @@ use tokio::{
 
 use crate::{
     connection::Conn,
+    excess::Excess,
     frames::{Refused, Seen},
     no_request,
     stream::answer,
@@ -34,10 +35,14 @@ use crate::{
     worker::Worker,
 };
 
-/// Bytes of request bodies that a client may send ahead, for one stream and for all of a connection: the most that a
-/// connection makes us hold of what its members do not take.
-const STREAM_WINDOW_BYTES: u32 = 256 << 10;
-const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+/// Bytes of a request's body that a client may send ahead, and of all bodies of a connection: the most that it makes us
+/// hold of what members do not take. There is room for as many streams as there may be, so that those whose members take
+/// nothing leave the others theirs; where `streams_max` is so large that it would not fit, each has less, down to a frame.
+const STREAM_WINDOW_BYTES: u32 = 64 << 10;
+const STREAM_WINDOW_BYTES_MIN: u32 = 16 << 10;
+const CONNECTION_WINDOW_BYTES_MAX: u32 = 8 << 20;
+/// What a client may send in any case (RFC 9113, 6.9.2).
+const CONNECTION_WINDOW_BYTES_MIN: u32 = 65_535;
 
 /// Bytes of one answer that wait for the socket.
 const SEND_BUFFER_BYTES_MAX: usize = 64 << 10;
@@ -100,9 +105,10 @@ impl<'a> Http2<'a> {
         tasks: &'a RefCell<JoinSet<()>>,
     ) -> Self {
         let io = Rc::new(RefCell::new(io));
+        let (stream_window, connection_window) = windows(settings.streams_max);
         let handshake = h2::server::Builder::new()
-            .initial_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .initial_window_size(stream_window)
+            .initial_connection_window_size(connection_window)
             .max_send_buffer_size(SEND_BUFFER_BYTES_MAX)
             .max_concurrent_streams(settings.streams_max)
             .max_header_list_size(head_list_bytes_max(settings.head_bytes_max))
@@ -129,26 +135,37 @@ impl<'a> Http2<'a> {
     }
 
     fn streams(&self) -> &'a Streams {
-        self.conn
-            .streams
-            .as_ref()
-            .expect("a connection with streams has been told so")
+        self.conn.its_streams()
     }
 
     /// Tells the client that the connection ends, if it does.
     fn tell_ending(&mut self) {
-        let flooded = self.streams().is_flooded();
-        let State::Open(connection) = &mut self.state else {
-            return;
-        };
-        if flooded && self.ending != Ending::Abrupt {
-            self.ending = Ending::Abrupt;
-            self.conn.metrics.limit(Limit::Resets);
-            self.conn.broken_off.set(Some("too-many-resets"));
-            connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-        } else if self.conn.closing.get() && self.ending == Ending::None {
+        if let Some(excess) = self.untold_excess() {
+            self.break_off(excess);
+        } else if let State::Open(connection) = &mut self.state
+            && self.conn.closing.get()
+            && self.ending == Ending::None
+        {
             self.ending = Ending::Graceful;
             connection.graceful_shutdown();
+        }
+    }
+
+    /// What the client did too much of, if it was not told yet.
+    fn untold_excess(&self) -> Option<Excess> {
+        let told = self.ending == Ending::Abrupt;
+        self.streams().excess().filter(|_| !told)
+    }
+
+    fn break_off(&mut self, excess: Excess) {
+        self.ending = Ending::Abrupt;
+        self.conn.broken_off.set(Some(excess.reason()));
+        no_request::overstepped(self.worker, self.conn, excess);
+        match &mut self.state {
+            State::Open(connection) => connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM),
+            // There are no words for it before HTTP/2 has begun.
+            State::Handshake(_) => self.part(),
+            State::Leaving(_) => {}
         }
     }
 
@@ -186,6 +203,7 @@ impl<'a> Http2<'a> {
 
     /// HTTP/2 is over on this connection.
     fn part(&mut self) {
+        self.streams().head_since.set(None);
         self.state = State::Leaving(Box::new(Farewell::new(self.goodbye_time())));
     }
 
@@ -250,6 +268,9 @@ impl Future for Http2<'_> {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
                 Poll::Ready(None) => this.part(),
                 Poll::Pending => {
+                    if this.untold_excess().is_some() {
+                        continue;
+                    }
                     this.note_stall();
                     if !this.has_said_goodbye(cx) {
                         return Poll::Pending;
@@ -298,7 +319,35 @@ impl Farewell {
     }
 }
 
+/// Bytes that may come ahead: of one stream, of all.
+fn windows(streams_max: u32) -> (u32, u32) {
+    let share = CONNECTION_WINDOW_BYTES_MAX / streams_max.max(1);
+    let stream = share.clamp(STREAM_WINDOW_BYTES_MIN, STREAM_WINDOW_BYTES);
+    let all = stream.saturating_mul(streams_max);
+    let connection = all.clamp(CONNECTION_WINDOW_BYTES_MIN, CONNECTION_WINDOW_BYTES_MAX);
+    (stream, connection)
+}
+
 /// What h2 is told of the largest head, by its measure: 32 bytes more for each field than there are.
 fn head_list_bytes_max(head_bytes_max: usize) -> u32 {
     u32::try_from(head_bytes_max * HEAD_TOLD_FACTOR).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stream_has_its_room_within_the_bound_of_the_connection() {
+        for (streams_max, expected) in [
+            (1, (64 << 10, 64 << 10)),
+            (100, (64 << 10, 6400 << 10)),
+            (128, (64 << 10, 8 << 20)),
+            (256, (32 << 10, 8 << 20)),
+            (512, (16 << 10, 8 << 20)),
+            (10_000, (16 << 10, 8 << 20)),
+        ] {
+            assert_eq!(windows(streams_max), expected, "{streams_max}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! [`Worker`] is one thread's proxy; `exchange::handle` is the request path in one function. No TOML, no files.
 
+mod allowance;
 mod attempts;
 mod body_fault;
 mod client_body;
@@ -9,12 +10,15 @@ mod connection;
 mod copying;
 mod date;
 mod error;
+mod excess;
 mod exchange;
 mod first_byte;
+mod frame_head;
 mod frames;
 mod generation;
 mod http2;
 mod idle_limit;
+mod incoming;
 mod live;
 mod no_request;
 mod peeked;

@@ -8,7 +8,7 @@ use std::{
 use http::StatusCode;
 use telemetry::AccessRecord;
 
-use crate::{connection::Conn, worker::Worker};
+use crate::{connection::Conn, excess::Excess, worker::Worker};
 
 /// Counts and records a head that hyper refused with an answer of its own: no request ever came of it.
 pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
@@ -47,6 +47,13 @@ pub(crate) fn no_request(
 pub(crate) fn frames_refused(worker: &Worker, conn: &Conn, error: &h2::Error) {
     let record = record_of(conn, "bad-frames", error.to_string());
     worker.shared.metrics.refused("bad-frames");
+    worker.sink.send(&record);
+}
+
+/// Counts and records that a connection ends since its client went beyond a limit.
+pub(crate) fn overstepped(worker: &Worker, conn: &Conn, excess: Excess) {
+    conn.metrics.limit(excess.limit());
+    let record = record_of(conn, excess.reason(), excess.cause().to_owned());
     worker.sink.send(&record);
 }
 

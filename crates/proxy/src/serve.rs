@@ -27,6 +27,7 @@ use tokio::{
 
 use crate::{
     connection::Conn,
+    excess::Excess,
     exchange::handle,
     http2::Http2,
     live::LiveWorker,
@@ -368,7 +369,10 @@ impl Watch<'_> {
     fn note(&self, ending: Ending) {
         match ending {
             Ending::Idle => self.conn.metrics.limit(Limit::IdleTimeout),
-            Ending::HeadLate => self.conn.metrics.limit(Limit::HeadTimeout),
+            Ending::HeadLate => match &self.conn.streams {
+                Some(streams) => streams.overstep(Excess::HeadTimeout),
+                None => no_request::overstepped(self.worker, self.conn, Excess::HeadTimeout),
+            },
             Ending::WriteStalled => {
                 self.conn.metrics.limit(Limit::WriteTimeout);
                 self.conn.broken_off.set(Some("write-timeout"));

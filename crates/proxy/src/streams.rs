@@ -8,9 +8,11 @@ use std::{
     time::Instant,
 };
 
-use listener::Settings;
+use listener::{Settings, Stage};
 
-use crate::{connection::Conn, frames::Refused, worker::Worker};
+use crate::{
+    allowance::Allowance, connection::Conn, excess::Excess, frames::Refused, worker::Worker,
+};
 
 /// The requests of one connection, where it carries several at once.
 #[derive(Debug)]
@@ -24,6 +26,12 @@ pub(crate) struct Streams {
     idle_since: Cell<Instant>,
     answered: Cell<u64>,
     resets: Cell<u64>,
+    /// Frames that carry nothing.
+    pub(crate) allowance: Allowance,
+    /// Since when a head has been half-way.
+    pub(crate) head_since: Cell<Option<Instant>>,
+    /// Why the connection is to end at once.
+    excess: Cell<Option<Excess>>,
     /// The client was accepted once and is no more.
     pub(crate) turned_away: Cell<bool>,
     /// Generation of the trust store that came while a stream was in flight, if one did.
@@ -34,14 +42,18 @@ pub(crate) struct Streams {
 
 impl Streams {
     pub(crate) fn new(settings: &Settings) -> Self {
+        let now = Instant::now();
         Self {
             head_bytes_max: settings.head_bytes_max,
             in_flight: Cell::new(0),
             taken: RefCell::default(),
             refused: RefCell::default(),
-            idle_since: Cell::new(Instant::now()),
+            idle_since: Cell::new(now),
             answered: Cell::new(0),
             resets: Cell::new(0),
+            allowance: Allowance::new(now),
+            head_since: Cell::new(None),
+            excess: Cell::new(None),
             turned_away: Cell::new(false),
             busy_at_swap: Cell::new(None),
             driver: RefCell::new(None),
@@ -84,8 +96,26 @@ impl Streams {
         self.idle_since.get()
     }
 
-    pub(crate) fn is_flooded(&self) -> bool {
-        self.resets.get() > self.answered.get() + RESETS_AHEAD_MAX
+    /// What the connection is doing, and since when. A head that is half-way keeps the client from saying anything else,
+    /// whatever is being answered.
+    pub(crate) fn stage(&self) -> (Stage, Instant) {
+        match self.head_since.get() {
+            Some(since) if self.excess.get().is_none() => (Stage::Head, since),
+            _ if self.is_idle() => (Stage::Idle, self.idle_since()),
+            _ => (Stage::Busy, self.idle_since()),
+        }
+    }
+
+    /// Notes that the client went beyond a limit: the connection ends when its task has a turn.
+    pub(crate) fn overstep(&self, excess: Excess) {
+        if self.excess.get().is_none() {
+            self.excess.set(Some(excess));
+            self.wake_driver();
+        }
+    }
+
+    pub(crate) fn excess(&self) -> Option<Excess> {
+        self.excess.get()
     }
 
     pub(crate) fn wake_driver(&self) {
@@ -140,10 +170,7 @@ impl OpenStream {
     }
 
     fn streams(&self) -> &Streams {
-        self.conn
-            .streams
-            .as_ref()
-            .expect("a connection with streams has been told so")
+        self.conn.its_streams()
     }
 
     /// Notes a change of trust that the connection's own task may not have heard of yet: it would find the connection
@@ -159,6 +186,9 @@ impl OpenStream {
     pub(crate) fn taken_back(&self) {
         let streams = self.streams();
         streams.resets.set(streams.resets.get() + 1);
+        if streams.resets.get() > streams.answered.get() + RESETS_AHEAD_MAX {
+            streams.overstep(Excess::Resets);
+        }
     }
 
     pub(crate) fn answered(&self) {
@@ -174,7 +204,7 @@ impl Drop for OpenStream {
         if streams.is_idle() {
             streams.idle_since.set(Instant::now());
         }
-        if self.conn.closing.get() || streams.is_flooded() {
+        if self.conn.closing.get() {
             streams.wake_driver();
         }
     }

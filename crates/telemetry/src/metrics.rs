@@ -114,6 +114,8 @@ pub enum Limit {
     WriteTimeout,
     /// An HTTP/2 client took back more requests than it let be answered.
     Resets,
+    /// An HTTP/2 client sent more frames that carry nothing than it has use for.
+    Frames,
     /// No byte went either way through a tunnel.
     TunnelIdleTimeout,
 }
@@ -440,6 +442,7 @@ words!(Limit {
     BodyTimeout => "body_timeout",
     WriteTimeout => "write_timeout",
     Resets => "resets",
+    Frames => "frames",
     TunnelIdleTimeout => "tunnel_idle_timeout",
 });
 words!(AttemptResult {

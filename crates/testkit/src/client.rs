@@ -788,6 +788,26 @@ impl Connection {
         self.send_bytes(&frame(kind, flags, stream, payload))
     }
 
+    /// Sends data of a stream as far as the peer has given room for it by now: how many bytes.
+    ///
+    /// # Errors
+    /// If the peer does not take it.
+    ///
+    /// # Panics
+    /// If HTTP/1.1 is spoken.
+    pub fn send_ahead(&mut self, stream: u32) -> Result<usize, ClientError> {
+        let session = self.session.as_mut().expect("it speaks HTTP/2");
+        session
+            .data_ahead(&mut self.io, stream)
+            .map_err(ClientError::of)
+    }
+
+    /// What the peer's settings say of this one, as far as they have been read.
+    pub fn announced(&self, setting: u16) -> Option<u32> {
+        let session = self.session.as_ref().expect("it speaks HTTP/2");
+        session.announced(setting)
+    }
+
     /// What became of a stream.
     ///
     /// # Panics

@@ -38,6 +38,13 @@ pub mod flag {
     pub const PRIORITY: u8 = 32;
 }
 
+/// Settings (RFC 9113, 6.5.2; RFC 8441, 3).
+pub mod setting {
+    #![allow(missing_docs, reason = "the names are the protocol's")]
+    pub const INITIAL_WINDOW_SIZE: u16 = 4;
+    pub const ENABLE_CONNECT_PROTOCOL: u16 = 8;
+}
+
 /// Bytes of a window before anybody says otherwise, and of the largest frame.
 const WINDOW_BYTES: i64 = 65_535;
 const FRAME_BYTES_MAX: usize = 16_384;
@@ -76,6 +83,8 @@ pub(crate) struct Session {
     partial: Option<(u32, bool, Vec<u8>)>,
     window: i64,
     window_initial: i64,
+    /// What the peer's settings say.
+    announced: BTreeMap<u16, u32>,
     spoken: Spoken,
     goodbye: Option<u32>,
     pongs: u64,
@@ -122,6 +131,7 @@ impl Session {
             partial: None,
             window: WINDOW_BYTES,
             window_initial: WINDOW_BYTES,
+            announced: BTreeMap::new(),
             spoken: Spoken::default(),
             goodbye: None,
             pongs: 0,
@@ -284,6 +294,25 @@ impl Session {
                 return Err(ErrorKind::BrokenPipe.into());
             }
         }
+    }
+
+    /// Sends data of a stream as far as the peer has given room for it by now: how many bytes.
+    pub(crate) fn data_ahead(&mut self, io: &mut impl Write, stream: u32) -> io::Result<usize> {
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return Ok(0);
+        };
+        let room = state.window.min(self.window).max(0) as usize;
+        state.window -= room as i64;
+        self.window -= room as i64;
+        for piece in vec![b'x'; room].chunks(FRAME_BYTES_MAX) {
+            io.write_all(&frame(kind::DATA, 0, stream, piece))?;
+        }
+        Ok(room)
+    }
+
+    /// What the peer's settings say of this one.
+    pub(crate) fn announced(&self, setting: u16) -> Option<u32> {
+        self.announced.get(&setting).copied()
     }
 
     /// The head of the oldest answer not yet read, 1xx too.
@@ -499,11 +528,16 @@ impl Session {
                 self.streams.entry(stream).or_default().reset = Some(number(payload));
             }
             kind::SETTINGS if flags & flag::ACK == 0 => {
-                for setting in payload
-                    .chunks_exact(6)
-                    .filter(|setting| setting[..2] == [0, 4])
-                {
-                    let initial = i64::from(number(&setting[2..]));
+                for setting in payload.chunks_exact(6) {
+                    let (name, value) = (
+                        u16::from_be_bytes([setting[0], setting[1]]),
+                        number(&setting[2..]),
+                    );
+                    self.announced.insert(name, value);
+                    if name != setting::INITIAL_WINDOW_SIZE {
+                        continue;
+                    }
+                    let initial = i64::from(value);
                     let change = initial - self.window_initial;
                     self.window_initial = initial;
                     self.streams

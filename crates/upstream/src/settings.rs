@@ -31,7 +31,7 @@ pub struct Settings {
     pub plaintext: Plaintext,
     /// Time allowed for name, connect and handshake. Default 5 s.
     pub connect_timeout: Duration,
-    /// Time from the request's last byte to the answer's first. Default 11 min, longer than an agent's own 10.
+    /// Time from the request's last byte to the answer's first, for each attempt. Default 11 min, longer than an agent's own 10.
     pub first_byte_timeout: Duration,
     /// Time without a byte of a body in either direction. Default 60 s.
     pub idle_timeout: Duration,

@@ -1,0 +1,44 @@
+//! Why a connection is ended at once: its client went beyond a limit that is the connection's, not a request's.
+
+use telemetry::Limit;
+
+/// What was too much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excess {
+    /// A head, or the first words of HTTP/2, took longer than `head_timeout`.
+    HeadTimeout,
+    /// More requests were taken back than were let be answered (HTTP/2).
+    Resets,
+    /// More frames came that carry nothing than an [`Allowance`](crate::allowance::Allowance) has (HTTP/2).
+    Frames,
+}
+
+impl Excess {
+    pub(crate) fn limit(self) -> Limit {
+        match self {
+            Self::HeadTimeout => Limit::HeadTimeout,
+            Self::Resets => Limit::Resets,
+            Self::Frames => Limit::Frames,
+        }
+    }
+
+    /// The short reason of records.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::HeadTimeout => "head-timeout",
+            Self::Resets => "too-many-resets",
+            Self::Frames => "too-many-frames",
+        }
+    }
+
+    /// The same in a sentence.
+    pub(crate) fn cause(self) -> &'static str {
+        match self {
+            Self::HeadTimeout => "a head that was begun had not ended within head_timeout",
+            Self::Resets => "the client took back far more requests than it let be answered",
+            Self::Frames => {
+                "the client sent far more frames that carry nothing than it has use for"
+            }
+        }
+    }
+}

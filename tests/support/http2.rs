@@ -1,0 +1,94 @@
+//! What tests of HTTP/2's own frames begin with and look at.
+
+use testkit::{Connection, Credential, Protocol, http2::Outcome};
+
+use super::{Estate, EstateBuilder};
+
+pub(crate) const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+pub(crate) const FILE: &str = "/puppet/v3/file_content/modules/m/f?environment=production";
+pub(crate) const REPORT: &str = "/puppet/v3/report/web01?environment=production";
+
+/// Error codes (RFC 9113, 7).
+pub(crate) const NO_ERROR: u32 = 0;
+pub(crate) const PROTOCOL_ERROR: u32 = 1;
+pub(crate) const CANCEL: u32 = 8;
+pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
+
+pub(crate) fn with_listener(lines: &'static str) -> EstateBuilder {
+    Estate::builder().proxy(|proxy| proxy.listener(lines))
+}
+
+/// An estate and the connection of one of its agents.
+pub(crate) fn begin(builder: EstateBuilder) -> (Estate, Connection) {
+    let estate = builder.start();
+    let connection = connect(&estate, &estate.ca.agent("web01"));
+    (estate, connection)
+}
+
+pub(crate) fn connect(estate: &Estate, agent: &Credential) -> Connection {
+    let client = estate.client(agent).protocol(Protocol::Http2);
+    client.connect().expect("connects")
+}
+
+/// The fields of a GET, to be changed.
+pub(crate) fn get(path: &str) -> Vec<(String, String)> {
+    [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", "puppet"),
+        (":path", path),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .to_vec()
+}
+
+/// The same of a PUT.
+pub(crate) fn put(path: &str) -> Vec<(String, String)> {
+    let mut fields = get(path);
+    fields[0].1 = "PUT".to_owned();
+    fields
+}
+
+#[track_caller]
+pub(crate) fn wait_for_limit(estate: &Estate, limit: &str, least: f64) {
+    let labels = [("limit", limit)];
+    let proxy = &estate.proxy;
+    proxy.wait_for_metric("proscenium_limits_hit_total", &labels, least);
+}
+
+pub(crate) fn limit(estate: &Estate, limit: &str) -> f64 {
+    let labels = [("limit", limit)];
+    let metrics = estate.proxy.metrics();
+    metrics.sum("proscenium_limits_hit_total", &labels)
+}
+
+/// Waits for the record of what was never a request.
+#[track_caller]
+pub(crate) fn wait_for_reason(estate: &Estate, reason: &str) {
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == reason);
+    let told = (&record["http_version"], &record["certname"]);
+    assert_eq!(told, (&"HTTP/2".into(), &"web01".into()), "{record}");
+}
+
+/// Whether the peer said that a connection ends because we ask too much of it.
+#[track_caller]
+pub(crate) fn assert_told_to_calm_down(connection: &mut Connection) {
+    let last = connection.reserve_stream();
+    let outcome = connection.outcome(last);
+    assert_eq!(outcome, Outcome::GoneAway(ENHANCE_YOUR_CALM));
+}
+
+/// Asserts that others are served as ever.
+#[track_caller]
+pub(crate) fn assert_others_go_on(estate: &Estate) {
+    let client = estate.client(&estate.ca.agent("web01"));
+    assert_eq!(client.get(CATALOG).status, 200);
+}
+
+#[track_caller]
+pub(crate) fn assert_grown_less(estate: &Estate, before: u64, kib: u64) {
+    let grown = estate.proxy.memory_peak_kib() - before;
+    assert!(grown < kib, "{grown} KiB");
+}
