@@ -12,6 +12,7 @@ use rcgen::{
     CustomExtension, ExtendedKeyUsagePurpose, GeneralSubtree, KeyPair, NameConstraints, SanType,
     SerialNumber,
 };
+use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 use support::*;
 
@@ -306,6 +307,81 @@ fn a_reissued_intermediate_is_taken_where_the_first_is_revoked() {
     let bundle = [root.der.clone(), first.der.clone(), second.der];
     let store = store(&bundle, &[root.crl(1, &[2]), first.crl(1, &[])]).unwrap();
     assert_eq!(verdict(&store, &agent), None);
+}
+
+#[test]
+fn a_reissued_intermediate_is_taken_whichever_of_the_two_is_in_the_bundle_or_sent() {
+    let root = Ca::root("root");
+    let key = KeyPair::generate().unwrap();
+    let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
+    let mut over = ca_params("sub");
+    over.not_after = date_time_ymd(2029, 1, 1);
+    let first = root.intermediate_with(over, again(), 2);
+    let second = root.intermediate_with(ca_params("sub"), again(), 3);
+    let agent = first.agent("web01", 5);
+    let crls = [root.crl(1, &[]), second.crl(1, &[])];
+    let with = |cas: &[&Ca]| {
+        let bundle: Vec<_> = cas.iter().map(|ca| ca.der.clone()).collect();
+        store(&bundle, &crls).unwrap()
+    };
+    assert_eq!(verdict(&with(&[&root, &first, &second]), &agent), None);
+    assert_eq!(verdict(&with(&[&root, &second]), &agent), None);
+    let old = with(&[&root, &first]);
+    assert_eq!(verdict(&old, &agent), Some(Reason::CaExpired));
+    // A client may bring the new one itself.
+    let judgement = old.judge(&[agent.der, second.der], now());
+    assert_eq!(reason(&judgement), None);
+}
+
+#[test]
+fn of_a_cross_signed_ca_any_path_will_do_and_each_is_judged_by_its_own_lists() {
+    let key = KeyPair::generate().unwrap();
+    let again = || KeyPair::from_pem(&key.serialize_pem()).unwrap();
+    let old = Ca::root("old");
+    let new = Ca::root_with(ca_params("new"), again());
+    let cross = old.intermediate_with(ca_params("new"), again(), 7);
+    let agent = new.agent("web01", 5);
+    let (calm, revoking) = (old.crl(1, &[]), old.crl(2, &[7]));
+    for (bundle, of_old, serials, expected) in [
+        (&[&old, &cross][..], &calm, &[][..], None),
+        (&[&old, &cross], &revoking, &[], Some(Reason::Revoked)),
+        // Trusted by itself, it does not need the other.
+        (&[&old, &cross, &new], &revoking, &[], None),
+        (&[&new], &revoking, &[], None),
+        // One key under one name is one issuer, whoever vouches for it.
+        (&[&old, &cross, &new], &calm, &[5], Some(Reason::Revoked)),
+        (&[&old, &cross], &calm, &[5], Some(Reason::Revoked)),
+    ] {
+        let bundle: Vec<_> = bundle.iter().map(|ca| ca.der.clone()).collect();
+        let store = store(&bundle, &[of_old.clone(), new.crl(1, serials)]).unwrap();
+        assert_eq!(verdict(&store, &agent), expected, "{} CAs", bundle.len());
+        // It changes nothing that the client brings the way by the old one.
+        let chain = [agent.der.clone(), cross.der.clone()];
+        assert_eq!(reason(&store.judge(&chain, now())), expected);
+    }
+}
+
+/// A CA as Puppet 2 and 3 made it, and an agent of it (ssl-fixtures/README.md).
+#[test]
+fn a_sha1_ca_is_refused_with_its_reason_unless_it_is_named() {
+    let [ca, agent] = [OLD_CA, OLD_AGENT].map(|pem| CertificateDer::from_pem_slice(pem).unwrap());
+    let material = |crl: &[u8]| Material {
+        bundle: vec![Named::new("ca.pem", OLD_CA.to_vec())],
+        crls: vec![Named::new("crl.pem", crl.to_vec())],
+    };
+    let judge = |crl: &[u8], settings: &TrustSettings| {
+        let identity = identity::Settings::default();
+        let store = TrustStore::build(&material(crl), settings, &identity, None).unwrap();
+        reason(&store.judge(&[agent.clone(), ca.clone()], now()))
+    };
+    let strict = TrustSettings::default();
+    assert_eq!(judge(OLD_CRL, &strict), Some(Reason::UnsupportedAlgorithm));
+    let named = TrustSettings {
+        legacy_signatures: vec!["CN=Puppet CA: old.lab.test".into()],
+        ..TrustSettings::default()
+    };
+    assert_eq!(judge(OLD_CRL, &named), None);
+    assert_eq!(judge(OLD_CRL_REVOKED, &named), Some(Reason::Revoked));
 }
 
 #[test]
@@ -985,3 +1061,8 @@ fn a_key_that_cannot_be_verified_is_no_identity() {
     let judgement = puppet.store().judge(&[bytes.into()], now());
     assert_eq!(reason(&judgement), Some(Reason::UnsupportedAlgorithm));
 }
+
+const OLD_CA: &[u8] = include_bytes!("../../../ssl-fixtures/old-ca.pem");
+const OLD_AGENT: &[u8] = include_bytes!("../../../ssl-fixtures/old-agent.pem");
+const OLD_CRL: &[u8] = include_bytes!("../../../ssl-fixtures/old-crl.pem");
+const OLD_CRL_REVOKED: &[u8] = include_bytes!("../../../ssl-fixtures/old-crl-revoked.pem");

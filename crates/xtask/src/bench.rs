@@ -10,6 +10,8 @@ mod w1;
 use anyhow::Result;
 use clap::Subcommand;
 
+use crate::workspace;
+
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
@@ -17,6 +19,8 @@ pub(crate) enum Bench {
     W1(w1::Options),
     /// Memory that large bodies take on their way through, with slow readers; exits 1 when it is over the bound
     Memory(memory::Options),
+    /// Memory of the revocation index and time of a verdict, from no entry to a million; exits 1 when over a bound
+    Verdict,
 }
 
 /// Measures and prints.
@@ -24,5 +28,10 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::W1(options) => w1::run(options),
         Bench::Memory(options) => memory::run(options),
+        // With the crate that it measures: only there may signatures be checked bare.
+        Bench::Verdict => {
+            let arguments = ["bench", "--quiet", "--package", "pki", "--bench", "verdict"];
+            workspace::run(workspace::cargo().args(arguments))
+        }
     }
 }

@@ -302,7 +302,11 @@ fn values_of_extensions_are_read_whatever_the_length_takes() {
         }
     }
     assert_eq!(role(b"\x04\x01x"), "\x04\x01x");
-    assert_eq!(role(b"\x0c\x02\xff\n"), r"\xEF\xBF\xBD\x0A", "what is no text cannot end a line");
+    assert_eq!(
+        role(b"\x0c\x02\xff\n"),
+        r"\xEF\xBF\xBD\x0A",
+        "what is no text cannot end a line"
+    );
 }
 
 /// What `pp_role` of this value is read as.

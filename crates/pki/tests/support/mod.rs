@@ -6,6 +6,7 @@
     reason = "each test file includes it and uses its own part; a test that cannot go on should stop"
 )]
 
+pub mod lists;
 pub mod tls;
 
 use std::time::Duration;

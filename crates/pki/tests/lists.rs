@@ -1,0 +1,141 @@
+//! Lists as they come: what each kind of CRL does to a verdict, and what is said of the kinds that are not used.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use identity::Reason;
+use pki::{PkiProblem, TrustStore};
+use rustls_pki_types::CertificateRevocationListDer;
+use support::lists::{List, element};
+use support::*;
+
+#[test]
+fn a_list_without_an_authority_key_identifier_counts() {
+    let root = Ca::root("root");
+    let store = trusting(&root, &[List::new(1).revoking(5).signed_by(&root)]);
+    assert!(store.warnings().is_empty(), "{:?}", store.warnings());
+    assert_eq!(
+        verdict(&store, &root.agent("web05", 5)),
+        Some(Reason::Revoked)
+    );
+    assert_eq!(verdict(&store, &root.agent("web06", 6)), None);
+}
+
+#[test]
+fn what_does_not_say_everything_is_refused_with_a_reason() {
+    let root = Ca::root("root");
+    let base = element(0x02, &[1]);
+    let indirect = element(0x30, &[0x84, 1, 0xff]);
+    let users_alone = element(0x30, &[0x81, 1, 0xff]);
+    let other_issuer = element(0x30, &element(0xa4, b"0\x00"));
+    for (list, why) in [
+        (List::version_1().revoking(6), "X.509 v1 CRL"),
+        (List::without_extensions().revoking(6), "no CRL number"),
+        (
+            List::new(9).with(DELTA_CRL_INDICATOR, true, &base),
+            "delta CRL",
+        ),
+        // Some CAs forget to mark it.
+        (
+            List::new(9).with(DELTA_CRL_INDICATOR, false, &base),
+            "delta CRL",
+        ),
+        (
+            List::new(9).with(ISSUING_DISTRIBUTION_POINT, true, &indirect),
+            "partitioned or indirect CRL",
+        ),
+        (
+            List::new(9).with(ISSUING_DISTRIBUTION_POINT, true, &users_alone),
+            "partitioned or indirect CRL",
+        ),
+        // An indirect list that hides it: the entry belongs to somebody else's certificate.
+        (
+            List::new(9).revoking_with(6, CERTIFICATE_ISSUER, true, &other_issuer),
+            "partitioned or indirect CRL",
+        ),
+        (
+            List::new(9).with(&[0x2a, 3, 4], true, &[5, 0]),
+            "critical extension",
+        ),
+        (
+            List::new(9).revoking_with(6, &[0x2a, 3, 4], true, &[5, 0]),
+            "critical extension",
+        ),
+    ] {
+        let list = list.signed_by(&root);
+        // Alone it is no list: there is no start.
+        let problems =
+            store(std::slice::from_ref(&root.der), std::slice::from_ref(&list)).unwrap_err();
+        let text = problems[0].to_string();
+        assert!(text.contains(why) && text.contains("crl.pem"), "{text}");
+        assert_eq!(problems[1..], [PkiProblem::NoCrl], "{why}");
+        // Beside a complete one it is told, and changes nothing, though its number is higher.
+        let good = List::new(1).revoking(5).signed_by(&root);
+        for lists in [[list.clone(), good.clone()], [good, list]] {
+            let store = trusting(&root, &lists);
+            let told = |warning: &String| warning.contains(why);
+            assert!(store.warnings().iter().any(told), "{:?}", store.warnings());
+            assert_eq!(
+                verdict(&store, &root.agent("web05", 5)),
+                Some(Reason::Revoked),
+                "{why}"
+            );
+            assert_eq!(verdict(&store, &root.agent("web06", 6)), None, "{why}");
+        }
+    }
+}
+
+#[test]
+fn what_is_said_beside_a_serial_changes_nothing_if_it_is_known() {
+    let root = Ca::root("root");
+    let reason = element(0x0a, &[6]);
+    let since = element(0x18, b"20240101000000Z");
+    let list = List::new(1)
+        .revoking_with(5, &[0x55, 0x1d, 21], false, &reason)
+        .revoking_with(6, &[0x55, 0x1d, 24], true, &since)
+        .revoking_with(7, &[0x2a, 3, 4], false, &[5, 0])
+        .with(&[0x2a, 3, 4], false, &[5, 0]);
+    let store = trusting(&root, &[list.signed_by(&root)]);
+    for serial in [5, 6, 7] {
+        let agent = root.agent("web01", serial);
+        assert_eq!(verdict(&store, &agent), Some(Reason::Revoked), "{serial}");
+    }
+}
+
+#[test]
+fn a_list_that_another_key_of_that_name_signed_revokes_nobody_and_stands_for_nothing() {
+    let (root, impostor) = (Ca::root("root"), Ca::root("root"));
+    let forged = List::new(99).revoking(5).signed_by(&impostor);
+    let bundle = std::slice::from_ref(&root.der);
+    let agent = root.agent("web05", 5);
+    let alone = store(bundle, std::slice::from_ref(&forged)).unwrap();
+    assert_eq!(verdict(&alone, &agent), Some(Reason::CrlMissing));
+    let good = List::new(1).signed_by(&root);
+    let beside = store(bundle, &[forged, good]).unwrap();
+    assert_eq!(verdict(&beside, &agent), None);
+    let told = |warning: &String| warning.contains("another key of that name");
+    assert!(beside.warnings().iter().any(told));
+}
+
+#[test]
+fn a_verdict_is_the_same_whatever_the_length_of_the_list() {
+    let root = Ca::root("root");
+    let (good, bad) = (root.agent("web05", 5), root.agent("web06", 6));
+    for count in [0, 1, 2, 1_000, 20_000] {
+        let list = List::new(1).revoking_strangers(count).revoking(6);
+        let store = trusting(&root, &[list.signed_by(&root)]);
+        assert_eq!(store.status(now()).crls[0].entries, count as usize + 1);
+        // Nothing but the serials themselves, end to end.
+        assert_eq!(store.index_bytes(), 20 * count as usize + 1);
+        assert_eq!(verdict(&store, &good), None, "{count}");
+        assert_eq!(verdict(&store, &bad), Some(Reason::Revoked), "{count}");
+    }
+}
+
+fn trusting(root: &Ca, lists: &[CertificateRevocationListDer<'_>]) -> TrustStore {
+    store(std::slice::from_ref(&root.der), lists).unwrap()
+}
+
+const DELTA_CRL_INDICATOR: &[u8] = &[0x55, 0x1d, 27];
+const ISSUING_DISTRIBUTION_POINT: &[u8] = &[0x55, 0x1d, 28];
+const CERTIFICATE_ISSUER: &[u8] = &[0x55, 0x1d, 29];
