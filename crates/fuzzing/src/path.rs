@@ -209,16 +209,16 @@ const RULES_BY_CLASS: &[(Class, &str)] = &[
     (Class::CaAdministration, "/RPC2(?:/.*)?"),
     (
         Class::CaAdministration,
-        "/[^/]+/(?:certificate|certificate_request|certificate_revocation_list|certificate_status|key)(?:s|es)?/.*",
+        "/[^/]+/(?:certificates?|certificate_requests?|certificate_revocation_lists?|certificate_status(?:es)?|keys?)/.*",
     ),
     (Class::Services, "/v2\\.0(?:/.*)?"),
     (
         Class::Services,
-        "/[^/]+/(?:catalog|node|facts|file_metadata|file_content|file_bucket_file|report|resource_type|resource)s?/.*",
+        "/[^/]+/(?:catalog|node|file_metadata|file_content|file_bucket_file|report|resource_type|resource|environment)s?/.*",
     ),
     (
         Class::Services,
-        "/[^/]+/(?:facts_search|status|statuses|inventory|run|environments?)/.*",
+        "/[^/]+/(?:facts|facts_search|status|statuses|inventory|run)/.*",
     ),
     (Class::Services, "/puppet(?:/.*)?"),
 ];

@@ -291,3 +291,6 @@ const CERTIFICATE_ISSUER: &[u8] = &[0x55, 0x1d, 29];
 
 /// RFC 5280 §5.2.3: at most 20 octets, and one for the sign.
 const CRL_NUMBER_BYTES_MAX: usize = 21;
+
+#[cfg(test)]
+mod tests;

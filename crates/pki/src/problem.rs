@@ -81,3 +81,47 @@ impl PkiProblem {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_about_the_crls_or_about_the_bundle() {
+        let name = || "x.pem".to_owned();
+        let of = |what: &'static str| {
+            [
+                PkiProblem::NotPem {
+                    what,
+                    name: name(),
+                    why: String::new(),
+                },
+                PkiProblem::Empty { what, name: name() },
+                PkiProblem::Malformed {
+                    what,
+                    name: name(),
+                    block: 1,
+                    why: String::new(),
+                },
+            ]
+        };
+        assert!(of("CRL").iter().all(PkiProblem::is_about_crls));
+        assert!(!of("certificate").iter().any(PkiProblem::is_about_crls));
+        assert!(PkiProblem::NoCrl.is_about_crls());
+        assert!(PkiProblem::CrlUnusable(String::new()).is_about_crls());
+        let others = [
+            PkiProblem::NoCa,
+            PkiProblem::Tls(String::new()),
+            PkiProblem::UnusableKey {
+                name: name(),
+                why: String::new(),
+            },
+            PkiProblem::KeyMismatch {
+                key: name(),
+                chain: name(),
+                subject: String::new(),
+            },
+        ];
+        assert!(!others.iter().any(PkiProblem::is_about_crls));
+    }
+}

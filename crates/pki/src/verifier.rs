@@ -296,3 +296,35 @@ pub const PRESENTED_BYTES_MAX: usize = 32 * 1024;
 
 /// Most bytes of CA subjects sent to clients as hints: they go out in every full handshake.
 const HINT_BYTES_MAX: usize = 8 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_an_alert_is_the_reason_in_the_record() {
+        for reason in Reason::ALL {
+            assert_eq!(handshake_reason(&alert(reason)), Some(reason));
+        }
+    }
+
+    #[test]
+    fn what_is_not_about_a_clients_certificate_has_no_reason() {
+        assert_eq!(handshake_reason(&Error::NoCertificatesPresented), None);
+        let faults = [
+            (HandshakeFault::TooLarge, Reason::Malformed),
+            (HandshakeFault::Key, Reason::UnsupportedAlgorithm),
+            (HandshakeFault::SmallKey, Reason::UnsupportedAlgorithm),
+        ];
+        for (fault, reason) in faults {
+            let words = fault.to_string();
+            assert!(
+                words.contains("client") || words.contains("TLS 1.2"),
+                "{words}"
+            );
+            assert_eq!(handshake_reason(&fault.into()), Some(reason));
+        }
+        let encoding = Error::InvalidCertificate(CertificateError::BadEncoding);
+        assert_eq!(handshake_reason(&encoding), Some(Reason::Malformed));
+    }
+}

@@ -1,0 +1,279 @@
+//! Lists by their bytes: which are judged by, which of two is the newer, and what is found on them.
+
+use rustls_pki_types::UnixTime;
+
+use super::*;
+use crate::settings::Revocation;
+
+const FROM: &[u8] = b"\x17\x0d250101000000Z";
+const UNTIL: &[u8] = b"\x17\x0d300101000000Z";
+
+fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let length = u8::try_from(content.len()).expect("short");
+    let header = match length {
+        ..0x80 => vec![tag, length],
+        0x80.. => vec![tag, 0x81, length],
+    };
+    [header, content].concat()
+}
+
+fn extension(leaf: u8, critical: Option<u8>, value: &[u8]) -> Vec<u8> {
+    let critical = critical.map_or(Vec::new(), |byte| tlv(0x01, &[&[byte]]));
+    let id = tlv(0x06, &[&[0x55, 0x1d, leaf]]);
+    tlv(0x30, &[&id, &critical, &tlv(0x04, &[value])])
+}
+
+fn number(digits: &[u8]) -> Vec<u8> {
+    extension(20, None, &tlv(0x02, &[digits]))
+}
+
+fn entry(serial: &[u8], extensions: &[u8]) -> Vec<u8> {
+    let extensions = match extensions {
+        [] => Vec::new(),
+        some => tlv(0x30, &[some]),
+    };
+    tlv(0x30, &[&tlv(0x02, &[serial]), FROM, &extensions])
+}
+
+/// A list of these fields behind its version; nobody here looks at its signature.
+fn list(version: &[u8], fields: &[&[u8]]) -> Vec<u8> {
+    let algorithm = tlv(0x30, &[&[0x06, 0x03, 0x2b, 0x65, 0x70]]);
+    let issuer = tlv(0x30, &[]);
+    let signed = tlv(0x30, &[version, &algorithm, &issuer, &fields.concat()]);
+    tlv(0x30, &[&signed, &algorithm, &tlv(0x03, &[&[0, 0]])])
+}
+
+const VERSION_2: &[u8] = &[0x02, 1, 1];
+
+/// A list with these extensions and entries.
+fn with(extensions: &[u8], entries: &[u8]) -> Result<Crl, CrlError> {
+    let extensions = tlv(0xa0, &[&tlv(0x30, &[extensions])]);
+    let entries = match entries {
+        [] => Vec::new(),
+        some => tlv(0x30, &[some]),
+    };
+    Crl::read(&list(VERSION_2, &[FROM, UNTIL, &entries, &extensions]))
+}
+
+fn good(digits: &[u8], serials: &[&[u8]]) -> Crl {
+    let entries: Vec<u8> = serials
+        .iter()
+        .flat_map(|serial| entry(serial, &[]))
+        .collect();
+    with(&number(digits), &entries).expect("a good list")
+}
+
+#[test]
+fn a_list_that_is_not_the_whole_truth_is_of_no_use() {
+    let point = tlv(0x30, &[&[0x81, 1, 0xff]]);
+    for (extensions, why) in [
+        (Vec::new(), Unusable::NoNumber),
+        (
+            extension(27, Some(0xff), &tlv(0x02, &[&[1]])),
+            Unusable::Delta,
+        ),
+        (extension(28, Some(0xff), &point), Unusable::Partitioned),
+        (extension(28, None, &point), Unusable::Partitioned),
+        (extension(99, Some(0xff), b""), Unusable::CriticalExtension),
+        (number(&[0x80]), Unusable::BadNumber),
+        (number(&[]), Unusable::BadNumber),
+        (number(&[1; 22]), Unusable::BadNumber),
+        (number(&[1]).repeat(2), Unusable::BadNumber),
+        (
+            extension(20, Some(0xff), &tlv(0x02, &[&[1]])),
+            Unusable::BadNumber,
+        ),
+    ] {
+        let extensions = match why {
+            Unusable::NoNumber | Unusable::BadNumber => extensions,
+            _ => [number(&[1]), extensions].concat(),
+        };
+        assert_eq!(with(&extensions, &[]).err(), Some(CrlError::Unusable(why)));
+    }
+    for usable in [extension(99, None, b""), extension(35, Some(0), b"")] {
+        assert!(with(&[number(&[1]), usable].concat(), &[]).is_ok());
+    }
+    assert!(with(&number(&[1; 21]), &[]).is_ok());
+}
+
+#[test]
+fn entries_of_other_issuers_and_critical_ones_make_the_list_useless() {
+    let read = |extensions: &[u8]| with(&number(&[1]), &entry(&[5], extensions)).err();
+    let issuer = extension(29, None, &tlv(0x30, &[]));
+    let unusable = |why| Some(CrlError::Unusable(why));
+    assert_eq!(read(&issuer), unusable(Unusable::Partitioned));
+    assert_eq!(
+        read(&extension(99, Some(0xff), b"")),
+        unusable(Unusable::CriticalExtension)
+    );
+    for harmless in [
+        extension(21, Some(0xff), &[0x0a, 1, 1]),
+        extension(24, Some(0xff), FROM),
+        extension(99, None, b""),
+    ] {
+        assert_eq!(read(&harmless), None);
+    }
+    assert!(matches!(read(b"\x30\x01"), Some(CrlError::Der(_))));
+}
+
+#[test]
+fn versions_and_dates_are_those_of_rfc_5280() {
+    let extensions = tlv(0xa0, &[&tlv(0x30, &[&number(&[1])])]);
+    let read = |version: &[u8], fields: &[&[u8]]| Crl::read(&list(version, fields));
+    let crl = read(VERSION_2, &[FROM, UNTIL, &extensions]).expect("a good list");
+    assert_eq!(crl.this_update.as_secs(), 1_735_689_600);
+    assert_eq!(
+        crl.next_update.map(|end| end.as_secs()),
+        Some(1_893_456_000)
+    );
+    let endless = read(VERSION_2, &[FROM, &extensions]).expect("a good list");
+    assert!(endless.next_update.is_none() && !endless.is_expired(at(u64::MAX)));
+    let v1 = Some(CrlError::Unusable(Unusable::Version1));
+    assert_eq!(read(&[], &[FROM, UNTIL]).err(), v1);
+    assert_eq!(read(&[0x02, 1, 0], &[FROM, UNTIL]).err(), v1);
+    let bad_version = Some(CrlError::Der(DerError::Value));
+    assert_eq!(
+        read(&[0x02, 1, 2], &[FROM, UNTIL, &extensions]).err(),
+        bad_version
+    );
+    for fields in [
+        &[&extensions[..]][..],
+        &[UNTIL, UNTIL, UNTIL],
+        &[FROM, UNTIL, &extensions, b"\x05\x00"],
+    ] {
+        assert!(
+            matches!(read(VERSION_2, fields), Err(CrlError::Der(_))),
+            "{fields:x?}"
+        );
+    }
+}
+
+#[test]
+fn a_list_expires_after_its_last_second() {
+    let crl = good(&[1], &[]);
+    assert!(!crl.is_expired(at(1_893_456_000)));
+    assert!(crl.is_expired(at(1_893_456_001)));
+    let until = |crl_expired, unchecked| {
+        let policy = IssuerPolicy {
+            crl_expired,
+            unchecked,
+            revocation: Revocation::Chain,
+        };
+        crl.judged_by_until(policy).map(|end| end.as_secs())
+    };
+    let grace = CrlExpired::Grace(Duration::from_secs(60));
+    assert_eq!(until(CrlExpired::Reject, false), Some(1_893_456_000));
+    assert_eq!(until(grace, false), Some(1_893_456_060));
+    assert_eq!(until(CrlExpired::Warn, false), None);
+    assert_eq!(until(CrlExpired::Reject, true), None);
+}
+
+#[test]
+fn the_newer_has_the_higher_number_then_the_later_date_then_more_entries() {
+    let order = |a: &Crl, b: &Crl| (a.age(b), b.age(a));
+    let newer = (Ordering::Greater, Ordering::Less);
+    assert_eq!(order(&good(&[2], &[]), &good(&[1], &[])), newer);
+    assert_eq!(
+        order(&good(&[1, 0], &[]), &good(&[0x7f], &[])),
+        newer,
+        "longer is more"
+    );
+    assert_eq!(
+        order(&good(&[0, 0x80], &[]), &good(&[0x7f], &[])),
+        newer,
+        "the sign byte is none"
+    );
+    assert_eq!(order(&good(&[1], &[&[5]]), &good(&[1], &[])), newer);
+    let extensions = tlv(0xa0, &[&tlv(0x30, &[&number(&[1])])]);
+    let later = Crl::read(&list(VERSION_2, &[UNTIL, &extensions])).expect("a good list");
+    assert_eq!(order(&later, &good(&[1], &[&[5]])), newer);
+    assert_eq!(
+        good(&[1], &[&[5]]).age(&good(&[1], &[&[6]])),
+        Ordering::Equal
+    );
+}
+
+#[test]
+fn numbers_are_written_in_decimal_as_long_as_people_read_them() {
+    for (digits, text) in [
+        (&[0][..], "0"),
+        (&[1, 0], "256"),
+        (&[0, 0xff], "255"),
+        (&[0x7f; 15], "662007668488958101406994104531779455"),
+        (&[0x7f; 16], "0x7F7F7F7F7F7F7F7F7F7F7F7F7F7F7F7F"),
+    ] {
+        assert_eq!(good(digits, &[]).number_text(), text);
+    }
+}
+
+#[test]
+fn serials_are_found_by_value_whatever_their_length_and_order() {
+    let serials: Vec<Vec<u8>> = (1..=9_u8)
+        .flat_map(|length| (1..=7_u8).map(move |digit| vec![digit * 16; usize::from(length)]))
+        .collect();
+    let listed: Vec<&[u8]> = serials.iter().rev().map(Vec::as_slice).collect();
+    // Lists here are short: each length by itself.
+    for length in 1..=9 {
+        let of_length: Vec<&[u8]> = listed
+            .iter()
+            .copied()
+            .filter(|serial| serial.len() == length)
+            .collect();
+        let set = SerialSet::new(of_length.clone());
+        assert_eq!((set.len(), set.bytes()), (7, 7 * length));
+        for serial in &serials {
+            assert_eq!(set.contains(serial), serial.len() == length, "{serial:x?}");
+        }
+        for near in [&[0x0f][..], &[0x11], &[0x71], &[0x70, 0x70, 0x71], &[]] {
+            assert!(!set.contains(near), "{near:x?}");
+        }
+    }
+    let all = SerialSet::new(listed.clone());
+    assert_eq!(all.len(), 63);
+    assert!(serials.iter().all(|serial| all.contains(serial)));
+    assert_eq!(
+        SerialSet::new([listed.clone(), listed].concat()).len(),
+        63,
+        "each once"
+    );
+}
+
+#[test]
+fn a_padded_serial_is_the_same_serial_and_an_empty_one_is_none() {
+    let crl = good(&[1], &[&[0, 5], &[0xff, 0x80], &[0, 0x80]]);
+    for (serial, listed) in [
+        (&[5][..], true),
+        (&[0x80], true),
+        (&[0, 0x80], true),
+        (&[0, 5], false),
+        (&[0xff, 0x80], false),
+    ] {
+        assert_eq!(
+            crl.serials.contains(serial),
+            listed,
+            "in its shortest form only: {serial:x?}"
+        );
+    }
+    assert_eq!(crl.serials.len(), 3);
+    let empty = with(&number(&[1]), &entry(&[], &[])).err();
+    assert_eq!(empty, Some(CrlError::Der(DerError::Value)));
+    let trailing = tlv(0x30, &[&[0x02, 1, 5], FROM, b"\x05\x00"]);
+    assert_eq!(
+        with(&number(&[1]), &trailing).err(),
+        Some(CrlError::Der(DerError::Trailing))
+    );
+}
+
+#[test]
+fn what_another_list_lacks_is_counted() {
+    let set = |serials: &[&[u8]]| good(&[1], serials).serials;
+    let (three, two) = (set(&[&[5], &[6], &[1, 0]]), set(&[&[5], &[1, 0]]));
+    assert_eq!((three.missing_from(&two), two.missing_from(&three)), (1, 0));
+    assert_eq!(three.missing_from(&SerialSet::default()), 3);
+    assert_eq!((three.bytes(), SerialSet::default().bytes()), (4, 0));
+}
+
+fn at(seconds: u64) -> UnixTime {
+    UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+}
