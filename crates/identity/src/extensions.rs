@@ -13,7 +13,7 @@ impl PuppetExtensions {
     pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {
         let ours = certificate.extensions().iter().filter_map(|extension| {
             let oid = extension.oid.to_id_string();
-            let name = puppet_name(&oid)?;
+            let name = extension_name(&oid)?;
             Some((name.into(), text(extension.value).into()))
         });
         Self(ours.collect())
@@ -55,12 +55,12 @@ pub fn authorization_extensions(certificate_der: &[u8]) -> Vec<String> {
         .iter()
         .map(|extension| extension.oid.to_id_string())
         .filter(|oid| below(oid, AUTHORIZATION).is_some() || oid == AUTHORIZATION)
-        .map(|oid| puppet_name(&oid).unwrap_or(oid))
+        .map(|oid| extension_name(&oid).unwrap_or(oid))
         .collect()
 }
 
 /// Puppet's name of an OID of its own arc, the dotted OID where it has none, nothing for other OIDs.
-fn puppet_name(oid: &str) -> Option<String> {
+pub fn extension_name(oid: &str) -> Option<String> {
     let arcs = [
         (REGISTERED, REGISTERED_NAMES),
         (AUTHORIZATION, AUTHORIZATION_NAMES),

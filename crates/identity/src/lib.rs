@@ -20,7 +20,7 @@ mod test_certificate;
 pub use agent::{Agent, ChainVerified, SubjectError};
 pub use certname::{Certname, CertnameError, CertnamePattern, PatternError};
 pub use client::{ClientIdentity, Verdict};
-pub use extensions::{PuppetExtensions, authorization_extensions};
+pub use extensions::{PuppetExtensions, authorization_extensions, extension_name};
 pub use form::{
     CertFormat, DnFormat, DnFormats, HeaderForm, HeaderRole, IdentityName, NameError, OwnNames,
 };

@@ -8,6 +8,7 @@ mod bundle;
 mod certificate;
 mod credential;
 mod crl;
+mod csr;
 mod deny;
 mod der;
 mod fetched;
@@ -29,6 +30,7 @@ mod verifier;
 
 pub use bundle::Fingerprint;
 pub use credential::Credential;
+pub use csr::{CsrKey, CsrPolicy, CsrRefusal, CsrRule};
 pub use deny::{Block, Blocked, BlockedError, DenyList, SerialNumber};
 pub use fetched::{Examined, FetchedCrl, Finding, NotSetAside, SetAside};
 pub use judge::{Judgement, VerifiedChain};
@@ -38,7 +40,9 @@ pub use pem::{Named, holds_crl};
 pub use problem::PkiProblem;
 pub use remembered::ChainMemory;
 pub use sessions::{ServerTls, TicketKeys};
-pub use settings::{CrlExpired, IssuerSettings, MemberNames, Revocation, TrustSettings};
+pub use settings::{
+    CrlExpired, CsrAllow, CsrSettings, IssuerSettings, MemberNames, Revocation, TrustSettings,
+};
 pub use shown::ShownCredentials;
 pub use store::{CaStatus, CrlStatus, Material, TrustStatus, TrustStore};
 pub use tls::{MemberTlsConfig, Protocols, client_config, server_config};

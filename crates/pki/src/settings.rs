@@ -1,6 +1,10 @@
-//! What a configuration says about trust.
+//! What a configuration says about trust, and about requests for certificates.
 
 use std::time::Duration;
+
+use identity::CertnamePattern;
+
+use crate::csr::{CsrKey, CsrRule};
 
 /// What becomes of a CRL past its next update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,6 +129,39 @@ pub struct MemberNames {
     pub indicated: bool,
     /// Whether a certificate without any subjectAltName is good for its CN.
     pub from_cn: bool,
+}
+
+/// `[csr]`: which certificate requests are passed on to the CA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsrSettings {
+    /// Whether what breaks a rule is passed on all the same, and only told of. Default false.
+    pub observe: bool,
+    /// Kinds of keys. Default all that can be checked.
+    pub keys: Vec<CsrKey>,
+    /// Least bits of an RSA key, at least 2048. Default 2048.
+    pub rsa_bits_min: usize,
+    /// Rules that are lifted for some names. Default none.
+    pub allow: Vec<CsrAllow>,
+}
+
+/// `[[csr.allow]]`: rules that do not hold for some names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsrAllow {
+    /// Whom for.
+    pub certname: Vec<CertnamePattern>,
+    /// Which.
+    pub lifts: Vec<CsrRule>,
+}
+
+impl Default for CsrSettings {
+    fn default() -> Self {
+        Self {
+            observe: false,
+            keys: CsrKey::ALL.to_vec(),
+            rsa_bits_min: 2048,
+            allow: Vec::new(),
+        }
+    }
 }
 
 /// The entry of `unchecked` that names every issuer.

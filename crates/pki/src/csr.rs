@@ -1,0 +1,361 @@
+//! Whether a certificate request may reach the CA: what anybody may send, judged before anything acts on it.
+//!
+//! The CA judges too, and signs by hand or by itself what this proxy lets pass. What is refused here is what a CA that
+//! signs by itself must never see: rights on the servers, names of others, keys that break.
+
+mod request;
+
+use std::fmt;
+
+use identity::{CertnamePattern, Subject};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateSigningRequestDer, SubjectPublicKeyInfoDer};
+
+use crate::key::KeyKind;
+use crate::settings::CsrSettings;
+use crate::signature::{self, SignatureFault};
+use request::{Altname, Asked, Request};
+
+/// The rules of `[csr]`, as they stand in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CsrPolicy {
+    settings: CsrSettings,
+}
+
+/// A rule that a certificate request can break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CsrRule {
+    /// It is one PEM block of a request in DER, and nothing of it reads two ways.
+    Unreadable,
+    /// Its one CN is the name that it is sent for.
+    Name,
+    /// Its key is of a kind and size that is admitted.
+    Key,
+    /// It is signed with its own key.
+    Signature,
+    /// It asks for no rights on the servers.
+    Authorization,
+    /// It asks for no other name.
+    Altnames,
+    /// It asks for nothing else that is not an agent's.
+    Extensions,
+}
+
+/// Why a certificate request is not passed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsrRefusal {
+    /// The rule it breaks.
+    pub rule: CsrRule,
+    /// What of it, in printable ASCII.
+    pub what: String,
+}
+
+impl CsrPolicy {
+    /// Puts settings in force.
+    pub fn new(settings: CsrSettings) -> Self {
+        Self { settings }
+    }
+
+    /// Whether what breaks a rule is only told of.
+    pub fn observes(&self) -> bool {
+        self.settings.observe
+    }
+
+    /// Judges the body of a PUT `certificate_request/CERTNAME`.
+    ///
+    /// # Errors
+    /// The first rule that it breaks and that nothing lifts for this name.
+    pub fn judge(&self, certname: &str, body: &[u8]) -> Result<(), CsrRefusal> {
+        let der = der_of(body).map_err(|what| CsrRefusal::new(CsrRule::Unreadable, what))?;
+        let request = Request::read(&der)
+            .map_err(|error| CsrRefusal::new(CsrRule::Unreadable, error.to_string()))?;
+        check_name(&request, certname)?;
+        for rule in CsrRule::LIFTABLE {
+            if self.lifts(rule, certname) {
+                continue;
+            }
+            match rule {
+                CsrRule::Key => self.check_key(&request)?,
+                CsrRule::Signature => check_signature(&request)?,
+                CsrRule::Authorization => check_authorization(&request)?,
+                CsrRule::Altnames => check_altnames(&request, certname)?,
+                CsrRule::Extensions => check_extensions(&request)?,
+                CsrRule::Unreadable | CsrRule::Name => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn lifts(&self, rule: CsrRule, certname: &str) -> bool {
+        let named =
+            |patterns: &[CertnamePattern]| patterns.iter().any(|pattern| pattern.matches(certname));
+        let mut allow = self.settings.allow.iter();
+        allow.any(|allow| allow.lifts.contains(&rule) && named(&allow.certname))
+    }
+
+    fn check_key(&self, request: &Request<'_>) -> Result<(), CsrRefusal> {
+        let kind = KeyKind::of(request.spki);
+        let refused = |what| Err(CsrRefusal::new(CsrRule::Key, what));
+        let Some(word) = CsrKey::of(kind) else {
+            return refused(format!(
+                "its key ({kind}) is neither RSA, nor ECDSA on P-256, P-384 or P-521, nor Ed25519"
+            ));
+        };
+        if !self.settings.keys.contains(&word) {
+            return refused(format!(
+                "its key ({kind}) is of a kind that `keys` does not name"
+            ));
+        }
+        let (min, max) = (self.settings.rsa_bits_min, RSA_BITS_MAX);
+        match kind {
+            KeyKind::Rsa(bits) if !(min..=max).contains(&bits) => refused(format!(
+                "its key has {bits} bits, and an RSA key has {min} to {max} here"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl CsrRule {
+    /// Those that `[[csr.allow]]` can lift, in the order in which they are looked at: a key before what it signed.
+    pub const LIFTABLE: [Self; 5] = [
+        Self::Key,
+        Self::Signature,
+        Self::Authorization,
+        Self::Altnames,
+        Self::Extensions,
+    ];
+
+    /// The word in the configuration and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreadable => "unreadable",
+            Self::Name => "name",
+            Self::Key => "key",
+            Self::Signature => "signature",
+            Self::Authorization => "authorization",
+            Self::Altnames => "altnames",
+            Self::Extensions => "extensions",
+        }
+    }
+
+    /// The reason in records.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Unreadable => "csr-unreadable",
+            Self::Name => "csr-name",
+            Self::Key => "csr-key",
+            Self::Signature => "csr-signature",
+            Self::Authorization => "csr-authorization",
+            Self::Altnames => "csr-altnames",
+            Self::Extensions => "csr-extensions",
+        }
+    }
+
+    /// What the agent's side can do.
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::Unreadable | Self::Name | Self::Signature => {
+                "Run \"puppet ssl clean\" on the agent and let it make another request."
+            }
+            Self::Key => {
+                "Mend key_type and keylength in the agent's puppet.conf, then run \"puppet ssl clean\" there."
+            }
+            Self::Authorization | Self::Extensions => {
+                "Take it out of the agent's csr_attributes.yaml, then run \"puppet ssl clean\" there."
+            }
+            Self::Altnames => {
+                "Take dns_alt_names out of the agent's puppet.conf, then run \"puppet ssl clean\" there."
+            }
+        }
+    }
+}
+
+impl CsrRefusal {
+    fn new(rule: CsrRule, what: impl Into<String>) -> Self {
+        Self {
+            rule,
+            what: what.into(),
+        }
+    }
+}
+
+impl fmt::Display for CsrRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, rule, remedy) = (&self.what, self.rule.as_str(), self.rule.remedy());
+        write!(
+            f,
+            "This certificate request is not passed on: {what}. {remedy}"
+        )?;
+        if CsrRule::LIFTABLE.contains(&self.rule) {
+            write!(
+                f,
+                " A [[csr.allow]] of this proxy can lift the rule \"{rule}\"."
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for CsrRefusal {}
+
+/// A kind of key that `[csr] keys` can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CsrKey {
+    /// RSA, of `rsa_bits_min` to 8192 bits.
+    Rsa,
+    /// ECDSA on P-256.
+    EcdsaP256,
+    /// ECDSA on P-384.
+    EcdsaP384,
+    /// ECDSA on P-521.
+    EcdsaP521,
+    /// Ed25519.
+    Ed25519,
+}
+
+impl CsrKey {
+    /// Every kind that can be checked.
+    pub const ALL: [Self; 5] = [
+        Self::Rsa,
+        Self::EcdsaP256,
+        Self::EcdsaP384,
+        Self::EcdsaP521,
+        Self::Ed25519,
+    ];
+
+    /// The word in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rsa => "rsa",
+            Self::EcdsaP256 => "ecdsa-p256",
+            Self::EcdsaP384 => "ecdsa-p384",
+            Self::EcdsaP521 => "ecdsa-p521",
+            Self::Ed25519 => "ed25519",
+        }
+    }
+
+    fn of(kind: KeyKind) -> Option<Self> {
+        match kind {
+            KeyKind::Rsa(_) => Some(Self::Rsa),
+            KeyKind::Ecdsa("P-256") => Some(Self::EcdsaP256),
+            KeyKind::Ecdsa("P-384") => Some(Self::EcdsaP384),
+            KeyKind::Ecdsa("P-521") => Some(Self::EcdsaP521),
+            KeyKind::Ed25519 => Some(Self::Ed25519),
+            KeyKind::Ecdsa(_) | KeyKind::Other => None,
+        }
+    }
+}
+
+/// The DER of a body that is one PEM block and nothing else. Readers of PEM skip what they do not know, each something
+/// else: a second block, or lines before the first, would be judged here and read otherwise by a CA.
+fn der_of(body: &[u8]) -> Result<Vec<u8>, &'static str> {
+    let whole = body.trim_ascii();
+    let inner = whole
+        .strip_prefix(BEGIN)
+        .ok_or("it does not begin with the line \"-----BEGIN CERTIFICATE REQUEST-----\"")?;
+    let inner = inner
+        .strip_suffix(END)
+        .ok_or("it does not end with the line \"-----END CERTIFICATE REQUEST-----\"")?;
+    if !inner.starts_with(b"\n") && !inner.starts_with(b"\r\n") || !inner.ends_with(b"\n") {
+        return Err("its BEGIN and END do not stand on lines of their own");
+    }
+    if !is_base64(inner) {
+        return Err("between its BEGIN and END lines stands something else than one base64 text");
+    }
+    let der = CertificateSigningRequestDer::from_pem_slice(whole);
+    der.map(|der| der.to_vec())
+        .map_err(|_| "its base64 is damaged")
+}
+
+/// The alphabet in lines, padding at the end alone.
+fn is_base64(text: &[u8]) -> bool {
+    let mut digits = text.iter().filter(|byte| !matches!(byte, b'\r' | b'\n'));
+    let is_digit = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let mut count = 0;
+    let padding = loop {
+        match digits.next() {
+            Some(byte) if is_digit(&byte) => count += 1,
+            Some(b'=') => break 1 + digits.clone().count(),
+            Some(_) => return false,
+            None => break 0,
+        }
+    };
+    let only_padding = digits.all(|byte| *byte == b'=');
+    only_padding && padding <= 2 && (count + padding) % 4 == 0
+}
+
+fn check_name(request: &Request<'_>, certname: &str) -> Result<(), CsrRefusal> {
+    let refused = |what| Err(CsrRefusal::new(CsrRule::Name, what));
+    let shown = certname.escape_default();
+    match Subject::only_cn(request.subject) {
+        Some(cn) if cn == certname => Ok(()),
+        Some(cn) => refused(format!(
+            "it is of {}, and was sent for {shown}",
+            cn.escape_default()
+        )),
+        None => refused(format!(
+            "its subject ({}) has not one CN that all servers read alike, and was sent for {shown}",
+            Subject::name_text(request.subject)
+        )),
+    }
+}
+
+fn check_signature(request: &Request<'_>) -> Result<(), CsrRefusal> {
+    let key = SubjectPublicKeyInfoDer::from(request.spki);
+    let what = match signature::check_signed(request.signed, &key) {
+        Ok(()) => return Ok(()),
+        Err(SignatureFault::Wrong) => "it was not signed with its own key",
+        Err(SignatureFault::Unsupported) => {
+            "its signature is of an algorithm that cannot be checked, as SHA-1 or MD5"
+        }
+    };
+    Err(CsrRefusal::new(CsrRule::Signature, what))
+}
+
+fn check_authorization(request: &Request<'_>) -> Result<(), CsrRefusal> {
+    let Some(oid) = &request.authorization else {
+        return Ok(());
+    };
+    let name = identity::extension_name(oid).filter(|name| name != oid);
+    let what = match name {
+        Some(name) => format!("it asks for {name} ({oid}), which grants rights on the servers"),
+        None => format!("it asks for {oid}, which may grant rights on the servers"),
+    };
+    Err(CsrRefusal::new(CsrRule::Authorization, what))
+}
+
+/// Its own name alone: an agent with `dns_alt_names` asks for that beside the others.
+fn check_altnames(request: &Request<'_>, certname: &str) -> Result<(), CsrRefusal> {
+    let own =
+        |name: &&Altname<'_>| matches!(name, Altname::Dns(dns) if *dns == certname.as_bytes());
+    let Some(other) = request.altnames.iter().find(|name| !own(name)) else {
+        return Ok(());
+    };
+    let what = match other {
+        Altname::Dns(dns) => format!("it asks for the name {} beside its own", dns.escape_ascii()),
+        Altname::Other(tag) => format!(
+            "it asks for another name than a host's (subjectAltName of kind {})",
+            tag & 0x1f
+        ),
+    };
+    Err(CsrRefusal::new(CsrRule::Altnames, what))
+}
+
+fn check_extensions(request: &Request<'_>) -> Result<(), CsrRefusal> {
+    let Some(asked) = request.others.first() else {
+        return Ok(());
+    };
+    let what = match asked {
+        Asked::ToBeCa => "it asks to be a CA (basicConstraints)".to_owned(),
+        Asked::ToSign => "it asks to sign certificates or lists (keyUsage)".to_owned(),
+        Asked::ForACa(oid) => format!("it asks for {oid}, which is a CA's to say"),
+        Asked::Critical(oid) => format!("it asks for the critical extension {oid}"),
+    };
+    Err(CsrRefusal::new(CsrRule::Extensions, what))
+}
+
+const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE REQUEST-----";
+const END: &[u8] = b"-----END CERTIFICATE REQUEST-----";
+/// What aws-lc verifies.
+const RSA_BITS_MAX: usize = 8192;
