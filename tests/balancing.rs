@@ -13,7 +13,7 @@ use std::{
 use rcgen::DnType;
 use testkit::{Ca, Client, Connection, Credential, Reply, Response, StandIn, wait_until};
 
-use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused};
+use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused, certificate_request};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const REPORT: &str = "/puppet/v3/report/web01?environment=production";
@@ -348,7 +348,12 @@ fn the_cas_writes_go_to_its_first_server_and_nowhere_else() {
         assert_eq!(
             estate
                 .anonymous()
-                .request("PUT", &target, &[], b"CSR")
+                .request(
+                    "PUT",
+                    &target,
+                    &[],
+                    &certificate_request(&format!("new{n}"))
+                )
                 .status,
             200
         );
@@ -363,8 +368,10 @@ fn the_cas_writes_go_to_its_first_server_and_nowhere_else() {
     );
     estate.ca_server.kill();
     second.forget();
-    assert_unavailable(&estate.anonymous().request("PUT", CSR, &[], b"CSR"));
-    assert_unavailable(&estate.anonymous().request("PUT", SIGN, &[], b"CSR"));
+    for (target, name) in [(CSR, "web02"), (SIGN, "web03")] {
+        let body = certificate_request(name);
+        assert_unavailable(&estate.anonymous().request("PUT", target, &[], &body));
+    }
     assert!(
         second.requests().is_empty(),
         "not even while the first is down"
@@ -451,7 +458,8 @@ fn backed_up() -> (Estate, StandIn) {
 
 fn write_to_ca(estate: &Estate, n: usize) -> Response {
     let target = format!("/puppet-ca/v1/certificate_request/new{n}");
-    estate.anonymous().request("PUT", &target, &[], b"CSR")
+    let body = certificate_request(&format!("new{n}"));
+    estate.anonymous().request("PUT", &target, &[], &body)
 }
 
 #[test]
@@ -472,7 +480,8 @@ fn a_second_ca_server_gets_reads_and_writes_only_while_the_first_is_down() {
     estate.ca_server.kill();
     assert_eq!(write_to_ca(&estate, 5).status, 200);
     let seen = second.requests();
-    assert_eq!((seen.len(), seen[0].text().as_str()), (1, "CSR"));
+    assert_eq!(seen.len(), 1);
+    assert!(seen[0].text().starts_with("-----BEGIN CERTIFICATE REQUEST"));
     let record = estate
         .proxy
         .wait_for_record(|record| record["member"] == *second.address());
@@ -511,7 +520,9 @@ fn no_second_ca_server_gets_a_write_that_may_have_arrived() {
     estate.ca_server.forget();
     estate.ca_server.hold();
     let mut waiting = estate.anonymous().connect().expect("connects");
-    waiting.send("PUT", CSR, &[], b"CSR").expect("sends");
+    waiting
+        .send("PUT", CSR, &[], &certificate_request("web02"))
+        .expect("sends");
     let arrived = |seen: &[testkit::Recorded]| seen.iter().any(|request| request.complete);
     estate.ca_server.wait_for(LIMIT, arrived);
     estate.ca_server.kill();
@@ -1105,6 +1116,7 @@ fn what_may_have_been_acted_on_is_never_sent_twice() {
         for compiler in estate.members() {
             compiler.answer(move |request| (!request.is_probe()).then(fault));
         }
+        let csr = certificate_request("web02");
         for (method, target, body) in [
             ("POST", CATALOG, &b"facts"[..]),
             ("GET", CATALOG, b""),
@@ -1112,7 +1124,7 @@ fn what_may_have_been_acted_on_is_never_sent_twice() {
             ("PUT", "/puppet/v3/facts/web01", b"{}"),
             ("POST", "/puppet/v3/file_metadatas/plugins", b"x"),
             ("PUT", "/puppet/v3/file_bucket_file/md5/abc/x", b"x"),
-            ("PUT", CSR, b"CSR"),
+            ("PUT", CSR, &csr),
         ] {
             estate.forget();
             let response = connection(&estate).request(method, target, &[], body);

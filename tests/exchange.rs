@@ -13,7 +13,9 @@ use std::{
 
 use testkit::{Connection, Framing, Gate, Reply, Response, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, VERSION, assert_refused, http1_alone};
+use crate::support::{
+    Estate, EstateBuilder, LIMIT, VERSION, assert_refused, certificate_request, http1_alone,
+};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const REPORT: &str = "/puppet/v3/report/web01?environment=production";
@@ -714,8 +716,14 @@ fn no_longer_is_a_refused_body_waited_for_than_discard_timeout() {
 #[test]
 fn an_enrolment_request_has_at_most_16_kib() {
     let estate = one_compiler().start();
-    let whole = vec![b'x'; ENROLMENT_BYTES_MAX];
-    let more = vec![b'x'; ENROLMENT_BYTES_MAX + 1];
+    // Newlines after the block are none of it.
+    let padded = |bytes| {
+        let mut request = certificate_request("web02");
+        request.resize(bytes, b'\n');
+        request
+    };
+    let whole = padded(ENROLMENT_BYTES_MAX);
+    let more = padded(ENROLMENT_BYTES_MAX + 1);
     let put = |body: &[u8], chunked: bool| {
         let mut connection = estate.anonymous().connect().expect("connects");
         match chunked {
@@ -770,20 +778,22 @@ fn a_verified_agents_body_has_no_limit_but_that_of_its_route() {
 }
 
 #[test]
-fn a_route_can_allow_enrolment_more() {
+fn a_route_can_allow_enrolment_less_and_a_certificate_request_never_more() {
     let estate = one_compiler()
         .proxy(|proxy| {
             proxy.with("[[routes]]\nname = \"ca\"\npath = { prefix = \"/puppet-ca\" }\npool = \"ca\"\nbody_max = \"32KiB\"")
         })
         .start();
-    let body = vec![b'x'; ENROLMENT_BYTES_MAX + 1];
-    assert_eq!(
-        estate
-            .anonymous()
-            .request("PUT", REQUEST, &[], &body)
-            .status,
-        200
-    );
+    let mut body = certificate_request("web02");
+    body.resize(ENROLMENT_BYTES_MAX + 1, b'\n');
+    let put = |body: &[u8]| estate.anonymous().request("PUT", REQUEST, &[], body).status;
+    assert_eq!(put(&body), 413);
+    assert_eq!(put(&body[..ENROLMENT_BYTES_MAX]), 200);
+    estate
+        .proxy
+        .edit_config("body_max = \"32KiB\"", "body_max = \"64B\"");
+    estate.proxy.reload_applied();
+    assert_eq!(put(&body[..ENROLMENT_BYTES_MAX]), 413);
 }
 
 // Answers that are no plain answers.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use testkit::{Ca, Credential, Outcome, Proxy, Reply, Seed, StandIn};
 
-use crate::support;
+use crate::support::{self, certificate_request};
 
 /// Requests compared.
 const REQUESTS: usize = 500;
@@ -39,7 +39,7 @@ fn explain_says_what_becomes_of_every_generated_request() {
             request.method,
             &request.target,
             &request.headers(),
-            b"",
+            &request.body(),
         );
         let came = match answer.headers.get("x-pool") {
             Some(pool) => Fate::Pool(pool.to_owned()),
@@ -242,6 +242,15 @@ impl Request {
             field: *seed.pick(FIELDS),
             source: *seed.pick(SOURCES),
             sni: *seed.pick(SERVER_NAMES),
+        }
+    }
+
+    /// A certificate request where one is judged, of whatever name stands there.
+    fn body(&self) -> Vec<u8> {
+        let path = self.target.split('?').next().unwrap_or_default();
+        match path.split_once("/certificate_request/") {
+            Some((_, name)) if self.method == "PUT" => certificate_request(name),
+            _ => Vec::new(),
         }
     }
 

@@ -9,7 +9,7 @@ use testkit::{Ca, Client, ClientError, Connection, Credential, Recorded, Seed};
 use crate::support;
 
 use crate::support::{
-    Estate, LIMIT, assert_refused, assert_told,
+    Estate, LIMIT, assert_refused, assert_told, certificate_request,
     fixtures::{self, JudgedBy, Row},
     sayable,
 };
@@ -221,7 +221,7 @@ fn only_enrolment_and_status_pass_without_a_certificate() {
     for case in CLASSES {
         let response = estate
             .anonymous()
-            .request(case.method, case.target, &[], case.body);
+            .request(case.method, case.target, &[], &case.body());
         assert_eq!(
             response.status, case.anonymous,
             "{} {}: {response:?}",
@@ -249,7 +249,7 @@ fn nothing_passes_with_a_refused_certificate_and_every_answer_says_why() {
     for case in CLASSES {
         let response = estate
             .client(&agent)
-            .request(case.method, case.target, &[], case.body);
+            .request(case.method, case.target, &[], &case.body());
         if case.is_nowhere() {
             assert!(
                 [403, 404].contains(&response.status),
@@ -560,7 +560,6 @@ fn members_over_mutual_tls_see_our_certificate_and_the_agents_name() {
 struct Case {
     method: &'static str,
     target: &'static str,
-    body: &'static [u8],
     /// Status of the answer to a client without a certificate.
     anonymous: u16,
     /// Whether that client's request reaches a member.
@@ -568,6 +567,15 @@ struct Case {
 }
 
 impl Case {
+    /// What is sent with it: what an agent would, where it is looked at.
+    fn body(&self) -> Vec<u8> {
+        match self.method {
+            "PUT" if self.target.contains("certificate_request/") => certificate_request("web01"),
+            "PUT" | "POST" => b"body".to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
     /// What is answered 404 for everyone.
     fn is_nowhere(&self) -> bool {
         self.anonymous == 404 && !self.reaches_member
@@ -580,14 +588,9 @@ const fn case(
     anonymous: u16,
     reaches_member: bool,
 ) -> Case {
-    let body: &[u8] = match method.as_bytes() {
-        b"PUT" | b"POST" => b"body",
-        _ => b"",
-    };
     Case {
         method,
         target,
-        body,
         anonymous,
         reaches_member,
     }

@@ -8,6 +8,7 @@ mod adversary;
 mod advisories;
 mod balancing;
 mod blocks;
+mod ca_protection;
 mod certificate_forms;
 mod certificates;
 mod cli;

@@ -13,6 +13,7 @@ mod adversary;
 mod advisories;
 mod balancing;
 mod blocks;
+mod ca_protection;
 mod certificate_forms;
 mod certificates;
 mod drain;

@@ -10,7 +10,8 @@ use std::{collections::BTreeMap, thread, time::Duration};
 
 pub(crate) use testkit::readers;
 use testkit::{
-    Ca, Client, Credential, Outcome, Protocol, Proxy, ProxyBuilder, Recorded, Response, StandIn,
+    Ca, Client, Credential, Enrolment, Outcome, Protocol, Proxy, ProxyBuilder, Recorded, Response,
+    StandIn,
 };
 
 /// The built program.
@@ -288,6 +289,11 @@ impl EstateBuilder {
             entries.join(", ")
         )
     }
+}
+
+/// A certificate request of this name, as an agent sends it.
+pub(crate) fn certificate_request(certname: &str) -> Vec<u8> {
+    Enrolment::new(certname).request_pem().as_bytes().to_vec()
 }
 
 /// Asserts what a far end was told of its client: one verdict, always; a subject beside SUCCESS alone.

@@ -37,6 +37,10 @@ pub struct Config {
     pub pools: Vec<PoolConfig>,
     /// Configured routes, and whether the built-in ones follow.
     pub routes: routing::settings::Settings,
+    /// Which certificate requests are passed on.
+    pub csr: pki::CsrSettings,
+    /// What of the CA is for clients without a verified certificate.
+    pub ca: proxy::CaSettings,
     /// Limits of an exchange.
     pub exchange: proxy::settings::Settings,
     /// Where records go, and in which form.

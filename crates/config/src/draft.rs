@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::SystemTime};
 use crate::{
     agent::Agent,
     config::{AccessLog, Config, EventOutput, MemberTls, Output, Watch, Watching},
+    enrolment,
     examination::{Examination, parse},
     forms, identity, keys, listeners,
     materials::{Files, Loaded, Materials, Wanted},
@@ -210,6 +211,8 @@ impl Draft {
             form: identity::form(root),
             upstream,
             routes: routes::build(root, &mut problems),
+            csr: enrolment::csr(root, &mut problems),
+            ca: enrolment::ca(root),
             exchange: pools::exchange(root),
             access_log: access_log(&root.table("access_log")),
             events: match log_daemon(&root.table("events")) {

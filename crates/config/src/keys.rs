@@ -51,6 +51,8 @@ settings! {
         "upstream": Shape::Table(&UPSTREAM), Means("the defaults below");
         "pools": Shape::Named(&POOL), Means("no pools");
         "routes": Shape::Tables(&ROUTE), Means("the built-in routes alone");
+        "csr": Shape::Table(&CSR), Means("the defaults below");
+        "ca": Shape::Table(&CA), Means("the defaults below");
         "access_log": Shape::Table(&ACCESS_LOG), Means("the defaults below");
         "events": Shape::Table(&EVENTS), Means("the defaults below");
         "admin": Shape::Table(&ADMIN), Means("the defaults below");
@@ -431,7 +433,7 @@ settings! {
         /// route is `unguarded`.
         "upgrade": Shape::Texts(&forms::PROTOCOL), Value("[]");
         /// Largest request body; more is answered 413.
-        "body_max": Shape::Size { min: 0, max: 1 << 40 }, Means("16 KiB on enrolment, else none");
+        "body_max": Shape::Size { min: 0, max: 1 << 40 }, Means("16 KiB on enrolment, else none; a certificate request never has more");
     }
 
     /// A path condition: exactly one of these.
@@ -442,6 +444,52 @@ settings! {
         "exact": Shape::Text(&forms::PATH_SEGMENTS), Means("no such condition");
         /// A regular expression that the whole path must match.
         "regex": Shape::Text(&forms::REGEX), Means("no such condition");
+    }
+
+    /// Which certificate requests are passed on to the CA: the bodies of `PUT certificate_request/NAME`, whoever sends them
+    /// and on every route that is not `unguarded`. Each is read whole, 16 KiB at most, and judged before a CA is asked. What
+    /// breaks a rule is answered 403 with the reason, since an agent takes a 400 for "already submitted". Whatever is set
+    /// here, a request has to be one PEM block, of one CN that is NAME, with one attribute that asks for extensions at most.
+    CSR at "csr" {
+        /// Whether what breaks a rule is passed on all the same and only told of, in the access log (`cause`) and in
+        /// `proscenium_certificate_requests_observed_total`: for finding out what a site sends before it is refused.
+        "observe": Shape::Switch, Value("false");
+        /// Kinds of keys.
+        "keys": Shape::Words(CSR_KEYS), Means("all of them");
+        /// Least bits of an RSA key. Puppet's agents make 4096, and 2048 is the least that is verified at all.
+        "rsa_bits_min": Shape::Count { min: 2048, max: 8192 }, Value("2048");
+        "allow": Shape::Tables(&CSR_ALLOW), Means("every rule holds for everybody");
+    }
+
+    /// Rules that do not hold for some names.
+    CSR_ALLOW at "csr.allow[]" {
+        /// Names that requests are sent for; `*` stands for any run of characters. Whoever sends one chooses its name: a
+        /// pattern is a promise to look at these before the CA signs them.
+        "certname": Shape::Texts(&forms::CERTNAME_PATTERN), Refused;
+        /// Which rules. `key`: the key is of a kind and size that is admitted. `signature`: it was signed with its own key, by
+        /// SHA-256 or better. `authorization`: it asks for no extension below 1.3.6.1.4.1.34380.1.3, as `pp_cli_auth`
+        /// and `pp_auth_role`, which grant rights on the servers. `altnames`: it asks for no other name than its own
+        /// (`dns_alt_names`). `extensions`: it asks for nothing else that is a CA's or that is critical and unknown.
+        "lifts": Shape::Words(CSR_RULES), Refused;
+    }
+
+    /// What of the CA is for clients without a verified certificate: agents that enrol, those that fetch the CA's certificate
+    /// and list anew each day, and everybody else. Agents with a verified certificate have none of these limits.
+    /// An agent that enrols asks four times, then twice every two minutes until it is signed: the defaults let 500 behind one
+    /// address do so within ten minutes.
+    CA at "ca" {
+        /// Requests a second, over all addresses. More are answered 429 with a `Retry-After` that spreads them; agents heed it.
+        "anonymous_rate": Shape::Count { min: 1, max: 100_000 }, Value("100");
+        /// Requests at once, after a quiet time.
+        "anonymous_burst": Shape::Count { min: 1, max: 1_000_000 }, Value("1000");
+        /// Requests a second of one address; of IPv6, of one /64. Behind something that hides addresses all share this one.
+        "anonymous_rate_per_address": Shape::Count { min: 1, max: 100_000 }, Value("20");
+        /// Requests at once of one address, after a quiet time.
+        "anonymous_burst_per_address": Shape::Count { min: 1, max: 1_000_000 }, Value("500");
+        /// Requests that the CA works on at once, slow downloads among them. More are answered 503 with a `Retry-After`.
+        /// Never more than three quarters of what a member of the pool takes (`max`, `connections_max`): the rest is for
+        /// agents with a certificate, so that no flood keeps them from renewals and lists.
+        "anonymous_in_flight_max": Shape::Count { min: 1, max: 100_000 }, Value("64");
     }
 
     /// One line for each exchange and each refused handshake.
@@ -501,6 +549,18 @@ pub(crate) const CLASSES: &[&str] = &[
     "status",
 ];
 
+/// Words of the kinds of keys that a certificate request may have.
+const CSR_KEYS: &[&str] = &["rsa", "ecdsa-p256", "ecdsa-p384", "ecdsa-p521", "ed25519"];
+
+/// Words of the rules that can be lifted.
+const CSR_RULES: &[&str] = &[
+    "key",
+    "signature",
+    "authorization",
+    "altnames",
+    "extensions",
+];
+
 /// Words of syslog's facilities.
 const FACILITIES: &[&str] = &[
     "user", "daemon", "auth", "authpriv", "local0", "local1", "local2", "local3", "local4",
@@ -515,6 +575,13 @@ mod tests {
     fn the_words_of_facilities_are_those_of_syslog() {
         let words = telemetry::Facility::ALL.map(telemetry::Facility::as_str);
         assert_eq!(words, super::FACILITIES);
+    }
+
+    #[test]
+    fn the_words_of_certificate_requests_are_those_of_their_rules() {
+        assert_eq!(pki::CsrKey::ALL.map(pki::CsrKey::as_str), super::CSR_KEYS);
+        let rules = pki::CsrRule::LIFTABLE.map(pki::CsrRule::as_str);
+        assert_eq!(rules, super::CSR_RULES);
     }
 
     #[test]

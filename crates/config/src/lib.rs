@@ -8,6 +8,7 @@
 mod agent;
 mod config;
 mod draft;
+mod enrolment;
 mod examination;
 mod forms;
 mod identity;

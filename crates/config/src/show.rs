@@ -43,6 +43,7 @@ impl Config {
             show_pool(pool, self, &mut printer);
         }
         self.show_routes(&mut printer);
+        self.show_ca(&mut printer);
         self.show_rest(&mut printer);
         printer.text
     }
@@ -246,6 +247,42 @@ impl Config {
             ];
             printer.table(&keys::ROUTE, "[[routes]]", &keys);
         }
+    }
+
+    fn show_ca(&self, printer: &mut Printer) {
+        let words =
+            |words: Vec<&str>| texts(&words.into_iter().map(str::to_owned).collect::<Vec<_>>());
+        let csr = &self.csr;
+        let all = csr.keys == pki::CsrKey::ALL;
+        let kinds = csr.keys.iter().map(|key| key.as_str()).collect();
+        let keys = [
+            ("observe", Some(csr.observe.to_string())),
+            ("keys", (printer.defaults || !all).then(|| words(kinds))),
+            ("rsa_bits_min", Some(csr.rsa_bits_min.to_string())),
+        ];
+        printer.table(&keys::CSR, "[csr]", &keys);
+        for allow in &csr.allow {
+            let names = allow.certname.iter().map(|pattern| pattern.as_str());
+            let lifts = allow.lifts.iter().map(|rule| rule.as_str());
+            let keys = [
+                ("certname", Some(words(names.collect()))),
+                ("lifts", Some(words(lifts.collect()))),
+            ];
+            printer.table(&keys::CSR_ALLOW, "[[csr.allow]]", &keys);
+        }
+        let (ca, number) = (&self.ca, |number: u32| Some(number.to_string()));
+        let (address, total) = (ca.rates.address, ca.rates.total);
+        let keys = [
+            ("anonymous_rate", number(total.per_second)),
+            ("anonymous_burst", number(total.burst)),
+            ("anonymous_rate_per_address", number(address.per_second)),
+            ("anonymous_burst_per_address", number(address.burst)),
+            (
+                "anonymous_in_flight_max",
+                number(ca.anonymous_in_flight_max),
+            ),
+        ];
+        printer.table(&keys::CA, "[ca]", &keys);
     }
 
     fn show_rest(&self, printer: &mut Printer) {

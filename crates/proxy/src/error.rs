@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use balancing::{RateOf, TooSoon};
+use pki::CsrRefusal;
 use routing::RouteRefusal;
 use upstream::DialError;
 
@@ -24,6 +26,12 @@ pub(crate) enum ProxyError {
         bytes: usize,
         max: usize,
     },
+    /// Its certificate request breaks a rule.
+    Csr(Box<CsrRefusal>),
+    /// A client without a verified certificate asks the CA too often.
+    TooSoon(TooSoon),
+    /// The CA works on as many requests of such clients as it may.
+    CaBusy { max: u32 },
     /// The body is too large, stood still or broke off.
     Body(BodyFault),
     /// Nobody can be asked now.
@@ -61,6 +69,12 @@ impl ProxyError {
             Self::Insane(insane) => insane.reason(),
             Self::Refused(refusal) => refusal.reason,
             Self::OverlongCertificate { .. } => "certificate-too-large",
+            Self::Csr(refusal) => refusal.rule.reason(),
+            Self::TooSoon(too_soon) => match too_soon.of {
+                RateOf::Address => "ca-rate-address",
+                RateOf::Total => "ca-rate-total",
+            },
+            Self::CaBusy { .. } => "ca-busy",
             Self::Body(BodyFault::TooLarge(_)) => "body-too-large",
             Self::Body(BodyFault::Idle(_)) => "body-timeout",
             Self::Body(BodyFault::Broken) => "body-broken",
@@ -83,6 +97,7 @@ impl ProxyError {
             | Self::Unreachable(error) => Some(error.to_string()),
             Self::Broken { source, .. } => Some(chain(source)),
             Self::Insane(insane) => Some(insane.to_string()),
+            Self::Csr(refusal) => Some(refusal.what.clone()),
             _ => None,
         }
     }

@@ -14,6 +14,7 @@ use crate::{
     body_fault::BodyFault,
     client_body::ClientBody,
     connection::Conn,
+    enrolment::{Strangers, judge_request},
     error::ProxyError,
     generation::{Generation, PoolRuntime},
     record::Exchanged,
@@ -150,9 +151,14 @@ async fn pass<'g>(
     exchanged.routed(&plan);
     let pool = &generation.pools[plan.pool];
     let with_certificate = tells_certificate(&plan, pool, standing)?;
+    Strangers::count(worker, generation, &plan, (conn, standing))?;
     let upload = Rc::clone(&exchanged.upload);
     admit_body(&upload, &plan, pool)?;
     upload.peek().await.map_err(ProxyError::Body)?;
+    if let Some(certname) = plan.certificate_request() {
+        judge_request(&generation.csr, certname, &upload, exchanged).await?;
+    }
+    exchanged.place = Strangers::place(worker, generation, (&plan, pool), standing)?;
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
     let request = Outgoing {
         method: &method,

@@ -5,12 +5,12 @@ use std::{collections::HashMap, sync::Arc};
 use balancing::Pool;
 use identity::OwnNames;
 use listener::ListenerTls;
-use pki::TrustStore;
+use pki::{CsrPolicy, TrustStore};
 use routing::RouteTable;
 use telemetry::PoolMetrics;
 use upstream::Connector;
 
-use crate::settings::{PoolRules, Settings};
+use crate::settings::{CaSettings, PoolRules, Settings};
 
 /// One applied configuration, numbered.
 #[derive(Clone, Debug)]
@@ -31,6 +31,10 @@ pub struct Generation {
     pub listeners: HashMap<Arc<str>, Arc<ListenerTls>>,
     /// Limits of an exchange.
     pub settings: Settings,
+    /// Which certificate requests are passed on.
+    pub csr: Arc<CsrPolicy>,
+    /// What of the CA is for clients without a verified certificate.
+    pub ca: CaSettings,
     /// Idle connections of clients no longer accepted that are closed a second.
     pub revoked_close_rate: u32,
 }

@@ -9,6 +9,7 @@ mod client_body;
 mod connection;
 mod copying;
 mod date;
+mod enrolment;
 mod error;
 mod excess;
 mod exchange;
@@ -37,6 +38,6 @@ mod worker;
 
 pub use body_fault::BodyFault;
 pub use generation::{Generation, PoolRuntime};
-pub use settings::{HostRule, PoolRules, Settings};
+pub use settings::{CaSettings, HostRule, PoolRules, Settings};
 pub use upload::RequestBody;
 pub use worker::{Phase, Shared, Signals, Worker};

@@ -34,6 +34,16 @@ impl Peeked {
         self.large.iter().map(Bytes::len).sum::<usize>() + self.small.len()
     }
 
+    /// All of it, in one piece.
+    pub(crate) fn gathered(&self) -> Vec<u8> {
+        let mut all = self.large.iter().fold(Vec::new(), |mut all, piece| {
+            all.extend_from_slice(piece);
+            all
+        });
+        all.extend_from_slice(&self.small);
+        all
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -61,6 +71,8 @@ mod tests {
             peeked.push(piece.clone());
         }
         assert_eq!(peeked.len(), PIECE_BYTES_MIN + 4);
+        let all = [b"ab", &large[..], b"cd"].concat();
+        assert_eq!(peeked.gathered(), all);
         let out: Vec<Bytes> = std::iter::from_fn(|| peeked.pop()).collect();
         assert_eq!(
             out,

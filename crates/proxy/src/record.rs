@@ -23,6 +23,7 @@ use crate::{
     body_fault::BodyFault,
     client_body::ClientBody,
     connection::Conn,
+    enrolment::StrangersPlace,
     error::ProxyError,
     generation::Generation,
     sanitize::Insane,
@@ -65,6 +66,8 @@ pub(crate) struct Exchanged {
     idle_timeout: Duration,
     pub(crate) upload: Rc<Upload>,
     pub(crate) lease: Option<Lease>,
+    /// Where it is one of those that the CA has limits for.
+    pub(crate) place: Option<StrangersPlace>,
     pub(crate) lent: Option<Lent<RequestBody>>,
 }
 
@@ -106,6 +109,7 @@ impl Exchanged {
             idle_timeout: Duration::from_secs(60),
             upload: Upload::new(body, head.headers.contains_key(EXPECT), began),
             lease: None,
+            place: None,
             lent: None,
             worker: Rc::clone(worker),
             conn: Rc::clone(conn),
@@ -232,6 +236,11 @@ impl Exchanged {
         self.record.cause = Some(cause.into());
     }
 
+    /// Notes a certificate request that a rule would have refused, had it not only observed.
+    pub(crate) fn csr_observed(&self, reason: &'static str) {
+        self.worker.shared.metrics.csr_observed(reason);
+    }
+
     /// Notes an answer of our own.
     pub(crate) fn answered_here(&mut self, status: StatusCode, error: &ProxyError) {
         let (route, class) = match error {
@@ -301,6 +310,7 @@ impl Exchanged {
     /// The end. The connection to the member is kept only if both bodies have ended.
     pub(crate) fn end(mut self: Box<Self>, by: EndedBy) {
         self.lease = None;
+        self.place = None;
         let lent = self.lent.take();
         let now = Instant::now();
         if by == EndedBy::Completion {

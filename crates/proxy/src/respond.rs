@@ -1,7 +1,8 @@
 //! Responses: ours, by one map from causes to status codes, and a member's on its way through.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use balancing::RateOf;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version,
@@ -29,7 +30,18 @@ struct Text {
     status: StatusCode,
     text: String,
     allow: Option<String>,
-    retry_after: bool,
+    retry_after: Again,
+}
+
+/// What is said of when to come again.
+#[derive(Clone, Copy)]
+enum Again {
+    /// Nothing: it would end the same.
+    Never,
+    /// Soon, spread.
+    Soon,
+    /// After this, which spreads by itself.
+    After(Duration),
 }
 
 /// The only map from causes to status codes.
@@ -61,9 +73,12 @@ pub(crate) fn to_response(
     if let Some(allow) = allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
         headers.insert(ALLOW, allow);
     }
-    if retry_after {
-        headers.insert(RETRY_AFTER, spread(worker));
-    }
+    let seconds = match retry_after {
+        Again::Never => None,
+        Again::Soon => Some(spread(worker)),
+        Again::After(wait) => Some(HeaderValue::from(wait.as_secs().max(1))),
+    };
+    headers.extend(seconds.map(|seconds| (RETRY_AFTER, seconds)));
     if close {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -75,10 +90,10 @@ fn describe(error: &ProxyError) -> Text {
         status,
         text: text + "\n",
         allow: None,
-        retry_after: false,
+        retry_after: Again::Never,
     };
     let later = |status, text: String| Text {
-        retry_after: true,
+        retry_after: Again::Soon,
         ..plain(status, text)
     };
     match error {
@@ -117,6 +132,22 @@ fn describe(error: &ProxyError) -> Text {
                  are sent {max} at most (forward_cert_max). It most likely has many alternative names: to get a smaller \
                  one, sign the agent's request with fewer, or let the servers read larger heads (request-header-max-size \
                  in webserver.conf) and raise forward_cert_max."
+            ),
+        ),
+        // Never 400: an agent takes that for "already submitted" and waits for a certificate that nobody will sign.
+        ProxyError::Csr(refusal) => plain(StatusCode::FORBIDDEN, refusal.to_string()),
+        ProxyError::TooSoon(too_soon) => Text {
+            retry_after: Again::After(too_soon.retry_after),
+            ..plain(
+                StatusCode::TOO_MANY_REQUESTS,
+                too_often(too_soon.of).to_owned(),
+            )
+        },
+        ProxyError::CaBusy { max } => later(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "The CA works on {max} requests of clients without a certificate, which is as many as it may; the rest \
+                 of its time is for agents that have one. Try again later."
             ),
         ),
         ProxyError::Body(fault @ BodyFault::TooLarge(_)) => {
@@ -167,6 +198,15 @@ fn describe(error: &ProxyError) -> Text {
             StatusCode::BAD_GATEWAY,
             format!("The server {member} answered what cannot be passed on ({reason})."),
         ),
+    }
+}
+
+fn too_often(of: RateOf) -> &'static str {
+    match of {
+        RateOf::Address => {
+            "Clients without a certificate at this address ask the CA too often. Try again later."
+        }
+        RateOf::Total => "Clients without a certificate ask the CA too often. Try again later.",
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use balancing::Rates;
 use identity::HeaderForm;
 
 /// What the Host field says to a member.
@@ -48,6 +49,24 @@ impl Default for PoolRules {
             overlong_cert: OverlongCert::default(),
             host: HostRule::default(),
             form: HeaderForm::default(),
+        }
+    }
+}
+
+/// `[ca]`: what of the CA is for clients without a verified certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaSettings {
+    /// How often they may ask. Default as [`Rates::default`].
+    pub rates: Rates,
+    /// Most of their requests in flight at once. Default 64, half of what Jetty's threads are left to us.
+    pub anonymous_in_flight_max: u32,
+}
+
+impl Default for CaSettings {
+    fn default() -> Self {
+        Self {
+            rates: Rates::default(),
+            anonymous_in_flight_max: 64,
         }
     }
 }

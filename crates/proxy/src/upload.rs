@@ -139,6 +139,24 @@ impl Upload {
         Ok(())
     }
 
+    /// Reads the rest of a body that must be small, of a client that waits to be told to send too: it is told by this.
+    pub(crate) async fn read_whole(&self) -> Result<(), BodyFault> {
+        self.whole.set(true);
+        while self.finished.get().is_none() {
+            match poll_fn(|cx| self.read(cx)).await {
+                Some(Ok(data)) => self.peeked.borrow_mut().push(data),
+                Some(Err(fault)) => return Err(fault),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// What was read and not yet sent, in one piece.
+    pub(crate) fn read_so_far(&self) -> Vec<u8> {
+        self.peeked.borrow().gathered()
+    }
+
     /// Whether the client waits to be told to send; one that has nothing to send waits for nothing.
     pub(crate) fn awaits_continue(&self) -> bool {
         self.expects_continue && !self.polled.get() && self.finished.get().is_none()

@@ -19,7 +19,9 @@ use telemetry::{Agents, ListenerMetrics, Metrics, RequestMetrics, SinkHandle};
 use tokio::sync::watch;
 use upstream::{Connections, Crew};
 
-use crate::{copying::PIECE_BYTES_MAX, generation::Generation, upload::RequestBody};
+use crate::{
+    copying::PIECE_BYTES_MAX, enrolment::Strangers, generation::Generation, upload::RequestBody,
+};
 
 /// Where the process is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +61,7 @@ pub struct Shared {
     pub crew: Arc<Crew>,
     /// When the process began: the zero of the balancer's clock.
     pub started: Instant,
+    pub(crate) strangers: Strangers,
     pacer: AtomicU64,
 }
 
@@ -77,6 +80,7 @@ impl Shared {
             }),
             crew: Arc::default(),
             started: Instant::now(),
+            strangers: Strangers::new(seed()),
             pacer: AtomicU64::new(0),
         }
     }

@@ -22,6 +22,8 @@ pub struct Endpoint<'a> {
     pub bucket_key: Option<&'a str>,
     /// Whether the request may change the CA: one member, never twice.
     pub ca_write: bool,
+    /// Whose certificate request its body is, on every path where a CA takes one.
+    pub certificate_request: Option<&'a str>,
 }
 
 /// Whether a request may be sent a second time.
@@ -118,8 +120,10 @@ fn certificate_authority<'a>(method: &Method, segments: &Segments<'a>) -> Endpoi
         "sign" if exact || (named && name == "all") => administration(POST),
         _ => administration(Methods::ANY),
     };
+    let requested = indirection == "certificate_request" && brings_request(method);
     Endpoint {
         ca_write: !is_safe(method),
+        certificate_request: requested.then(|| segments.from(3)),
         ..endpoint
     }
 }
@@ -175,8 +179,12 @@ fn legacy<'a>(method: &Method, segments: &Segments<'a>) -> Option<Endpoint<'a>> 
     let keyed = segments.count >= 3;
     // The body of an XML-RPC call names the service, `puppetca.getcert` among them.
     if first == "RPC2" || (keyed && LEGACY_CA.contains(&indirection)) {
+        let requested = keyed
+            && matches!(indirection, "certificate_request" | "certificate_requests")
+            && brings_request(method);
         return Some(Endpoint {
             ca_write: !is_safe(method),
+            certificate_request: requested.then(|| segments.from(2)),
             ..Endpoint::of(Class::CaAdministration, Methods::ANY)
         });
     }
@@ -193,6 +201,7 @@ impl<'a> Endpoint<'a> {
             retry: RetryClass::Never,
             bucket_key: None,
             ca_write: false,
+            certificate_request: None,
         }
     }
 
@@ -215,6 +224,12 @@ fn is_safe(method: &Method) -> bool {
     method == Method::GET || method == Method::HEAD
 }
 
+/// Verbs with a body that a CA could take for a certificate request. The rest of the path is its name, for every server:
+/// what is no name there matches no request's.
+fn brings_request(method: &Method) -> bool {
+    !is_safe(method) && method != Method::DELETE
+}
+
 /// The verbs with which an administrator changes what an agent may only read.
 fn is_write(method: &Method) -> bool {
     method == Method::PUT || method == Method::DELETE
@@ -224,6 +239,7 @@ fn is_write(method: &Method) -> bool {
 struct Segments<'a> {
     head: [&'a str; 5],
     count: usize,
+    path: &'a str,
 }
 
 impl<'a> Segments<'a> {
@@ -231,6 +247,7 @@ impl<'a> Segments<'a> {
         let mut segments = Self {
             head: [""; 5],
             count: 0,
+            path,
         };
         let mut rest = path.strip_prefix('/').unwrap_or(path);
         loop {
@@ -249,6 +266,12 @@ impl<'a> Segments<'a> {
             rest = &after[1..];
         }
         segments
+    }
+
+    /// The path from the segment of this number on, whatever follows.
+    fn from(&self, number: usize) -> &'a str {
+        let path = self.path.strip_prefix('/').unwrap_or(self.path);
+        path.splitn(number + 1, '/').nth(number).unwrap_or_default()
     }
 
     fn are(&self, path: &[&str]) -> bool {

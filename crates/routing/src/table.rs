@@ -276,6 +276,14 @@ fn builtin(pools: &[Arc<str>], problems: &mut Vec<RouteProblem>) -> Vec<(Class, 
 }
 
 impl<'a> Plan<'a> {
+    /// Whose certificate request the body is, where the endpoint's class counts.
+    pub fn certificate_request(&self) -> Option<&'a str> {
+        match self.route.unguarded {
+            true => None,
+            false => self.endpoint.certificate_request,
+        }
+    }
+
     /// Protocols that the request may switch to, in lower case. None at the endpoints of a Puppet server, which has no
     /// upgrades: what is said in a tunnel is heard by no path rule and no class.
     pub fn upgrade(&self) -> &'a [String] {
@@ -287,8 +295,6 @@ impl<'a> Plan<'a> {
     }
 
     fn new(route: &'a RouteEntry, endpoint: Endpoint<'a>) -> Self {
-        let by_class = (endpoint.class == Class::Enrolment && !route.unguarded)
-            .then_some(ENROLMENT_BODY_BYTES_MAX);
         Self {
             route,
             pool: route.pool,
@@ -296,8 +302,21 @@ impl<'a> Plan<'a> {
             with_certificate_class: !endpoint.class.is_ca(),
             retry: endpoint.retry,
             bucket_key: endpoint.bucket_key,
-            body_bytes_max: route.body_bytes_max.or(by_class),
+            body_bytes_max: body_bytes_max(route, &endpoint),
         }
+    }
+}
+
+/// What the route says; a certificate request is read whole before it is passed on, and no larger anywhere.
+fn body_bytes_max(route: &RouteEntry, endpoint: &Endpoint<'_>) -> Option<u64> {
+    let max = ENROLMENT_BODY_BYTES_MAX;
+    if route.unguarded {
+        return route.body_bytes_max;
+    }
+    match (endpoint.certificate_request, endpoint.class) {
+        (Some(_), _) => Some(route.body_bytes_max.map_or(max, |own| own.min(max))),
+        (None, Class::Enrolment) => Some(route.body_bytes_max.unwrap_or(max)),
+        (None, _) => route.body_bytes_max,
     }
 }
 

@@ -188,6 +188,8 @@ pub(crate) fn prepare(
         trust,
         listeners,
         settings: config.exchange,
+        csr: Arc::new(pki::CsrPolicy::new(config.csr.clone())),
+        ca: config.ca,
         revoked_close_rate: config.trust.revoked_close_rate,
     };
     let mut prepared = Prepared {

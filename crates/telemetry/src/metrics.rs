@@ -29,6 +29,7 @@ pub struct Metrics {
     requests: Requests,
     request_duration: Family<PoolLabels, Latency>,
     refusals: Family<RefusalLabels, Counter>,
+    csr_observed: Family<RefusalLabels, Counter>,
     attempts: Family<AttemptLabels, Counter>,
     tunnels_open: Family<PoolLabels, Gauge>,
     certificates_omitted: Family<PoolLabels, Counter>,
@@ -162,6 +163,7 @@ impl Default for Metrics {
             requests: Requests::default(),
             request_duration: Family::default(),
             refusals: Family::default(),
+            csr_observed: Family::default(),
             attempts: Family::default(),
             tunnels_open: Family::default(),
             certificates_omitted: Family::default(),
@@ -224,6 +226,12 @@ impl Metrics {
             "refusals",
             "Requests that no member saw, by reason",
             self.refusals.clone(),
+        );
+        let help = "Certificate requests passed on that a rule would have refused, had it not only observed";
+        registry.register(
+            "certificate_requests_observed",
+            help,
+            self.csr_observed.clone(),
         );
         let help = "Identity headers that clients sent and that were removed";
         registry.register(
@@ -335,6 +343,13 @@ impl Metrics {
     /// Counts a request that no member saw; `reason` is the record's.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&RefusalLabels { reason }).inc();
+    }
+
+    /// Counts a certificate request that was passed on because rules only observe; `reason` is what a record would say.
+    pub fn csr_observed(&self, reason: &'static str) {
+        self.csr_observed
+            .get_or_create(&RefusalLabels { reason })
+            .inc();
     }
 
     /// Counts a reload.

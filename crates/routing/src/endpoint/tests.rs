@@ -396,3 +396,67 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_certificate_request_is_known_on_every_path_that_a_ca_takes_one_on() {
+    let requested = |method: &str, path: &str| {
+        let method = Method::from_bytes(method.as_bytes()).expect("a method");
+        let path = CanonicalPath::check(path).unwrap_or_else(|problem| panic!("{path}: {problem}"));
+        classify(&method, &path)
+            .certificate_request
+            .map(ToOwned::to_owned)
+    };
+    for (method, path, expected) in [
+        (
+            "PUT",
+            "/puppet-ca/v1/certificate_request/web01",
+            Some("web01"),
+        ),
+        (
+            "POST",
+            "/puppet-ca/v1/certificate_request/web01",
+            Some("web01"),
+        ),
+        (
+            "PUT",
+            "/puppet-ca/v1/certificate_request/web01/",
+            Some("web01/"),
+        ),
+        (
+            "PUT",
+            "/puppet-ca/v1/certificate_request/a/b/c/d",
+            Some("a/b/c/d"),
+        ),
+        (
+            "PUT",
+            "/puppet-ca/v2/certificate_request/web01",
+            Some("web01"),
+        ),
+        ("PUT", "/puppet-ca/v1/certificate_request", Some("")),
+        (
+            "PUT",
+            "/production/certificate_request/web01",
+            Some("web01"),
+        ),
+        (
+            "PUT",
+            "/production/certificate_request/web01/x",
+            Some("web01/x"),
+        ),
+        ("PUT", "/puppet/certificate_request/web01", Some("web01")),
+        (
+            "PUT",
+            "/production/certificate_requests/web01",
+            Some("web01"),
+        ),
+        ("GET", "/puppet-ca/v1/certificate_request/web01", None),
+        ("HEAD", "/production/certificate_request/web01", None),
+        ("DELETE", "/puppet-ca/v1/certificate_request/web01", None),
+        ("PUT", "/puppet-ca/v1/certificate_status/web01", None),
+        ("PUT", "/puppet/v3/facts/web01", None),
+        ("PUT", "/a/b/c/certificate_request", None),
+    ] {
+        let found = requested(method, path);
+        assert_eq!(found.as_deref(), expected, "{method} {path}");
+    }
+}

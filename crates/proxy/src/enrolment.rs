@@ -1,0 +1,130 @@
+//! What stands before the CA: certificate requests are judged, and clients without a verified certificate have limits,
+//! so that whatever they do leaves room for those who have one.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use balancing::{RateLimiter, settings::Role};
+use listener::Standing;
+use pki::{CsrPolicy, CsrRefusal};
+use routing::Plan;
+
+use crate::{
+    connection::Conn,
+    error::ProxyError,
+    generation::{Generation, PoolRuntime},
+    record::Exchanged,
+    settings::CaSettings,
+    upload::Upload,
+    worker::Worker,
+};
+
+/// What clients without a verified certificate have asked of the CA, over all workers and generations.
+#[derive(Debug)]
+pub(crate) struct Strangers {
+    rates: RateLimiter,
+    in_flight: Arc<AtomicU32>,
+}
+
+/// A place among the requests of strangers that the CA works on; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct StrangersPlace(Arc<AtomicU32>);
+
+impl Strangers {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            rates: RateLimiter::new(seed),
+            in_flight: Arc::default(),
+        }
+    }
+
+    /// Counts a request, unless its address or all have asked too often. Those who have a verified certificate, and those
+    /// who ask nothing of the CA, are not counted.
+    pub(crate) fn count(
+        worker: &Worker,
+        generation: &Generation,
+        plan: &Plan<'_>,
+        (conn, standing): (&Conn, &Standing),
+    ) -> Result<(), ProxyError> {
+        if !is_strangers(plan, standing) {
+            return Ok(());
+        }
+        let (shared, client) = (&worker.shared, conn.downstream.client.ip());
+        let (rates, now) = (&generation.ca.rates, shared.now());
+        let counted = shared
+            .strangers
+            .rates
+            .count(rates, client, now, worker.random());
+        counted.map_err(ProxyError::TooSoon)
+    }
+
+    /// Takes a place, where one is needed, unless all that strangers may have are taken.
+    pub(crate) fn place(
+        worker: &Worker,
+        generation: &Generation,
+        (plan, pool): (&Plan<'_>, &PoolRuntime),
+        standing: &Standing,
+    ) -> Result<Option<StrangersPlace>, ProxyError> {
+        if !is_strangers(plan, standing) {
+            return Ok(None);
+        }
+        let max = in_flight_max(generation.ca, pool);
+        let in_flight = &worker.shared.strangers.in_flight;
+        let raised = in_flight.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |count| {
+            (count < max).then_some(count + 1)
+        });
+        match raised {
+            Ok(_) => Ok(Some(StrangersPlace(Arc::clone(in_flight)))),
+            Err(_) => Err(ProxyError::CaBusy { max }),
+        }
+    }
+}
+
+impl Drop for StrangersPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn is_strangers(plan: &Plan<'_>, standing: &Standing) -> bool {
+    plan.endpoint.class.is_ca() && !plan.route.unguarded && standing.identity().agent().is_none()
+}
+
+/// What is set, and never more than three quarters of what any ordinary member takes: a write goes to one of them.
+fn in_flight_max(settings: CaSettings, pool: &PoolRuntime) -> u32 {
+    let entries = pool.pool.entries().iter();
+    let ordinary = entries.filter(|entry| entry.role == Role::Ordinary);
+    let least = ordinary
+        .filter_map(|entry| entry.in_flight_max)
+        .fold(pool.settings.connections_max, u32::min);
+    settings
+        .anonymous_in_flight_max
+        .min(least - least.div_ceil(4))
+        .max(1)
+}
+
+/// Reads a certificate request whole and judges it. The bytes that are judged are those that are sent.
+pub(crate) async fn judge_request(
+    policy: &CsrPolicy,
+    certname: &str,
+    upload: &Upload,
+    exchanged: &mut Exchanged,
+) -> Result<(), ProxyError> {
+    upload.read_whole().await.map_err(ProxyError::Body)?;
+    match policy.judge(certname, &upload.read_so_far()) {
+        Ok(()) => Ok(()),
+        Err(refusal) if policy.observes() => {
+            observed(&refusal, exchanged);
+            Ok(())
+        }
+        Err(refusal) => Err(ProxyError::Csr(Box::new(refusal))),
+    }
+}
+
+fn observed(refusal: &CsrRefusal, exchanged: &mut Exchanged) {
+    let (reason, what) = (refusal.rule.reason(), &refusal.what);
+    exchanged.csr_observed(reason);
+    exchanged.because(format!("observed only: {reason}: {what}"));
+}

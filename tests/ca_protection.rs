@@ -1,0 +1,519 @@
+//! What stands before the CA: which certificate requests reach it, and what is left of it whatever strangers do.
+
+use std::{net::IpAddr, thread};
+
+use testkit::{Connection, Gate, Reply, Response};
+
+use crate::support::{Estate, LIMIT, assert_refused, certificate_request, fixtures, http1_alone};
+
+const BUNDLE: &str = "/puppet-ca/v1/certificate/ca";
+const CRL: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
+const REFUSALS: &str = "proscenium_refusals_total";
+const OBSERVED: &str = "proscenium_certificate_requests_observed_total";
+
+fn target(certname: &str) -> String {
+    format!("/puppet-ca/v1/certificate_request/{certname}")
+}
+
+/// An estate whose proxy has these tables.
+fn with(tables: &'static str) -> Estate {
+    Estate::builder()
+        .proxy(move |proxy| proxy.with(tables))
+        .start()
+}
+
+/// A request that an agent made, and its name.
+fn of_an_agent(kind: &str) -> (String, Vec<u8>) {
+    let pem = fixtures::text(&format!("request-{kind}.pem"));
+    (format!("{kind}.lab.test"), pem.into_bytes())
+}
+
+fn put(estate: &Estate, certname: &str, body: &[u8]) -> Response {
+    estate
+        .anonymous()
+        .request("PUT", &target(certname), &[], body)
+}
+
+#[track_caller]
+fn refusals(estate: &Estate, reason: &str) -> f64 {
+    estate.proxy.metrics().sum(REFUSALS, &[("reason", reason)])
+}
+
+// What reaches the CA.
+
+#[test]
+fn t11_no_verb_of_an_administrator_reaches_the_ca() {
+    let estate = Estate::start();
+    let agent = estate.client(&estate.ca.agent("web01"));
+    for (method, path) in [
+        ("DELETE", "/puppet-ca/v1/certificate_request/web01"),
+        ("GET", "/puppet-ca/v1/certificate_status/web01"),
+        ("PUT", "/puppet-ca/v1/certificate_status/web01"),
+        ("DELETE", "/puppet-ca/v1/certificate_status/web01"),
+        ("GET", "/puppet-ca/v1/certificate_statuses/all"),
+        ("PUT", "/puppet-ca/v1/certificate_revocation_list"),
+        ("PUT", "/puppet-ca/v1/clean"),
+        ("POST", "/puppet-ca/v1/sign"),
+        ("POST", "/puppet-ca/v1/sign/all"),
+        ("PUT", "/puppet-ca/v1/certificate_request/web01/"),
+        ("PUT", "/puppet-ca/v2/certificate_request/web01"),
+        ("PUT", "/production/certificate_status/web01"),
+        ("PUT", "/production/certificate_request/web01"),
+        ("POST", "/RPC2"),
+    ] {
+        for client in [&agent, &estate.anonymous()] {
+            let body = certificate_request("web01");
+            let response = client.request(method, path, &[], &body);
+            assert_refused(&response, 403, &["ca-administration"]);
+        }
+    }
+    assert!(estate.far_end().is_empty(), "{:#?}", estate.far_end());
+    assert_eq!(refusals(&estate, "class-closed"), 28.0);
+}
+
+#[test]
+fn t11_a_request_for_rights_on_the_servers_never_reaches_the_ca() {
+    let estate = Estate::start();
+    let (name, body) = of_an_agent("cli-auth");
+    let agent = estate.client(&estate.ca.agent("web01"));
+    let words = [
+        "pp_cli_auth",
+        "1.3.6.1.4.1.34380.1.3.39",
+        "csr_attributes.yaml",
+    ];
+    let pieces: Vec<_> = body.chunks(100).collect();
+    for client in [&agent, &estate.anonymous()] {
+        let whole = client.request("PUT", &target(&name), &[], &body);
+        assert_refused(&whole, 403, &words);
+        let mut connection = client.connect().expect("connects");
+        connection
+            .send_chunked("PUT", &target(&name), &[], &pieces)
+            .expect("sends");
+        let in_chunks = connection.read_response().expect("is answered");
+        assert_refused(&in_chunks, 403, &words);
+        // The connection goes on: nothing of it was left unread.
+        assert_eq!(connection.get(BUNDLE).status, 200);
+    }
+    assert!(
+        estate
+            .far_end()
+            .iter()
+            .all(|request| request.method == "GET")
+    );
+    assert_eq!(refusals(&estate, "csr-authorization"), 4.0);
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "csr-authorization");
+    assert_eq!(
+        (&record["status"], &record["class"], &record["attempts"]),
+        (&403.into(), &"enrolment".into(), &0.into())
+    );
+    let cause = record["cause"].as_str().unwrap_or_default();
+    assert!(cause.contains("pp_cli_auth"), "{record}");
+}
+
+#[test]
+fn t11_a_client_that_waits_to_be_told_to_send_is_judged_as_well() {
+    let estate = Estate::start();
+    for (kind, status) in [("cli-auth", 403), ("attributes", 200)] {
+        let (name, body) = of_an_agent(kind);
+        let expect = [("Expect", "100-continue")];
+        let mut connection = estate.anonymous().connect().expect("connects");
+        let head = connection.head("PUT", &target(&name), &expect, Some(body.len()));
+        connection
+            .send_raw(&[head, body.clone()].concat())
+            .expect("sends");
+        let response = connection.read_response().expect("is answered");
+        assert_eq!(response.status, status, "{response:?}");
+    }
+    assert_eq!(estate.only_request().body.kept, of_an_agent("attributes").1);
+}
+
+#[test]
+fn what_agents_send_arrives_byte_for_byte() {
+    let estate = Estate::start();
+    for kind in ["plain", "attributes"] {
+        let (name, body) = of_an_agent(kind);
+        for chunked in [false, true] {
+            estate.forget();
+            let mut connection = estate.anonymous().connect().expect("connects");
+            match chunked {
+                false => connection.send("PUT", &target(&name), &[], &body),
+                true => {
+                    let pieces: Vec<_> = body.chunks(7).collect();
+                    connection.send_chunked("PUT", &target(&name), &[], &pieces)
+                }
+            }
+            .expect("sends");
+            let response = connection.read_response().expect("is answered");
+            // The second is what every round of `waitforcert` gets.
+            assert_eq!(response.status, if chunked { 400 } else { 200 });
+            assert_eq!(estate.only_request().body.kept, body, "{kind}");
+        }
+    }
+    assert_eq!(estate.proxy.metrics().sum(REFUSALS, &[]), 0.0);
+}
+
+#[test]
+fn each_rule_refuses_with_its_reason() {
+    let estate = Estate::start();
+    let good = certificate_request("web01");
+    let mut forged = good.clone();
+    let signature = forged.len() - 60;
+    forged[signature] = if forged[signature] == b'A' {
+        b'B'
+    } else {
+        b'A'
+    };
+    let table: Vec<(&str, &str, Vec<u8>, &str)> = vec![
+        ("csr-unreadable", "web01", Vec::new(), "does not begin"),
+        ("csr-unreadable", "web01", b"CSR".to_vec(), "does not begin"),
+        (
+            "csr-unreadable",
+            "web01",
+            [&good[..], &good].concat(),
+            "base64",
+        ),
+        (
+            "csr-unreadable",
+            "web01",
+            good[..200].to_vec(),
+            "does not end",
+        ),
+        (
+            "csr-name",
+            "web02",
+            good.clone(),
+            "it is of web01, and was sent for web02",
+        ),
+        ("csr-name", "WEB01", good.clone(), "it is of web01"),
+        ("csr-signature", "web01", forged, "its own key"),
+        (
+            "csr-altnames",
+            "altnames.lab.test",
+            of_an_agent("altnames").1,
+            "the name puppet",
+        ),
+        (
+            "csr-authorization",
+            "cli-auth.lab.test",
+            of_an_agent("cli-auth").1,
+            "pp_cli_auth",
+        ),
+    ];
+    for (reason, name, body, word) in &table {
+        let before = refusals(&estate, reason);
+        let response = put(&estate, name, body);
+        assert_refused(&response, 403, &["not passed on", word, "puppet ssl clean"]);
+        assert_eq!(refusals(&estate, reason), before + 1.0, "{reason}");
+    }
+    assert!(estate.far_end().is_empty(), "{:#?}", estate.far_end());
+    assert_eq!(put(&estate, "web01", &good).status, 200);
+}
+
+#[test]
+fn keys_of_other_kinds_and_sizes_are_refused_where_it_is_said() {
+    let estate = with("[csr]\nkeys = [\"rsa\"]\nrsa_bits_min = 3072");
+    let refused = put(&estate, "web01", &certificate_request("web01"));
+    assert_refused(&refused, 403, &["ECDSA P-256", "`keys`"]);
+    let (name, body) = of_an_agent("attributes");
+    assert_refused(
+        &put(&estate, &name, &body),
+        403,
+        &["2048 bits", "3072 to 8192"],
+    );
+    assert!(estate.far_end().is_empty());
+    let (name, body) = of_an_agent("plain");
+    assert_eq!(put(&estate, &name, &body).status, 200);
+    assert_eq!(refusals(&estate, "csr-key"), 2.0);
+}
+
+#[test]
+fn a_rule_is_lifted_for_those_who_are_named_and_no_other_rule() {
+    let estate = with("[[csr.allow]]\ncertname = [\"altnames.*\"]\nlifts = [\"altnames\"]");
+    let (altnames, wants_names) = of_an_agent("altnames");
+    let (cli_auth, wants_rights) = of_an_agent("cli-auth");
+    assert_eq!(put(&estate, &altnames, &wants_names).status, 200);
+    assert_eq!(estate.only_request().body.kept, wants_names);
+    assert_refused(
+        &put(&estate, &cli_auth, &wants_rights),
+        403,
+        &["authorization"],
+    );
+    // For others, from the next request on.
+    estate.proxy.edit_config("altnames.*", "cli-*");
+    estate
+        .proxy
+        .edit_config("\"altnames\"]", "\"authorization\"]");
+    estate.proxy.reload_applied();
+    estate.forget();
+    assert_refused(
+        &put(&estate, &altnames, &wants_names),
+        403,
+        &["the name puppet"],
+    );
+    assert_eq!(put(&estate, &cli_auth, &wants_rights).status, 200);
+    assert_eq!(estate.only_request().body.kept, wants_rights);
+}
+
+#[test]
+fn rules_that_observe_pass_everything_on_and_tell_of_it() {
+    let estate = with("[csr]\nobserve = true");
+    let (name, body) = of_an_agent("cli-auth");
+    assert_eq!(put(&estate, &name, &body).status, 200);
+    assert_eq!(estate.only_request().body.kept, body);
+    let labels = [("reason", "csr-authorization")];
+    estate.proxy.wait_for_metric(OBSERVED, &labels, 1.0);
+    let told = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 200);
+    let cause = told["cause"].as_str().unwrap_or_default();
+    assert!(cause.contains("observed only: csr-authorization"), "{told}");
+    assert!(cause.contains("pp_cli_auth"), "{told}");
+    assert_eq!(put(&estate, "web01", b"CSR").status, 200, "whatever it is");
+    assert_eq!(refusals(&estate, "csr-authorization"), 0.0);
+}
+
+#[test]
+fn requests_on_legacy_paths_are_judged_too_where_a_route_opens_them() {
+    let estate = with(
+        "[[routes]]\nname = \"legacy\"\npool = \"ca\"\nallow = [\"admin.*\"]\nclasses = [\"ca-administration\"]\n\
+         path = { regex = \"/[a-z]+/certificate_request/.*\" }",
+    );
+    let (name, body) = of_an_agent("cli-auth");
+    let good = certificate_request("web01");
+    let client = estate.client(&estate.ca.agent("admin.example"));
+    for (path, body, status) in [
+        (
+            format!("/production/certificate_request/{name}"),
+            &body,
+            403,
+        ),
+        (
+            "/production/certificate_request/web02".to_owned(),
+            &good,
+            403,
+        ),
+        (
+            "/production/certificate_request/web01/x".to_owned(),
+            &good,
+            403,
+        ),
+        (
+            "/production/certificate_request/web01".to_owned(),
+            &good,
+            404,
+        ),
+    ] {
+        let response = client.request("PUT", &path, &[], body);
+        // 404 is the stand-in's own: it knows no such path.
+        assert_eq!(response.status, status, "{path}: {response:?}");
+    }
+    assert_eq!(estate.only_request().body.kept, good);
+    let large = vec![b'x'; (16 << 10) + 1];
+    let path = "/production/certificate_request/web01";
+    assert_eq!(client.request("PUT", path, &[], &large).status, 413);
+}
+
+// What is left of the CA.
+
+/// Asks until it is told to come again; says how often it was not.
+#[track_caller]
+fn until_refused(connection: &mut Connection) -> (usize, Response) {
+    for n in 0..200 {
+        let response = connection.get(BUNDLE);
+        if response.status != 200 {
+            return (n, response);
+        }
+    }
+    panic!("two hundred requests at once were not too many");
+}
+
+#[track_caller]
+fn assert_later(response: &Response, status: u16) -> u64 {
+    assert_eq!(response.status, status, "{response:?}");
+    let seconds = response.headers.only("retry-after").parse();
+    let seconds = seconds.expect("an agent waits whole seconds");
+    assert!((1..=131).contains(&seconds), "{seconds}");
+    seconds
+}
+
+#[test]
+fn t12_a_flood_from_one_address_is_told_to_come_again() {
+    let estate = with("[ca]\nanonymous_rate_per_address = 1\nanonymous_burst_per_address = 5");
+    let mut flood = estate.anonymous().connect().expect("connects");
+    let (passed, refused) = until_refused(&mut flood);
+    assert!(passed >= 5, "{passed}");
+    assert_later(&refused, 429);
+    assert_refused(&refused, 429, &["at this address", "Try again later"]);
+    // Whatever it asks of the CA, and what it asks of nobody else.
+    let csr = certificate_request("web01");
+    let response = flood.request("PUT", &target("web01"), &[], &csr);
+    assert_later(&response, 429);
+    assert_eq!(flood.get("/status/v1/simple").status, 200);
+    assert!(refusals(&estate, "ca-rate-address") >= 2.0);
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "ca-rate-address");
+    assert_eq!(
+        (&record["status"], &record["attempts"]),
+        (&429.into(), &0.into())
+    );
+    // Another address, and an agent at this one, have nothing to do with it.
+    let other: IpAddr = [127, 0, 0, 2].into();
+    assert_eq!(estate.anonymous().source(other).get(BUNDLE).status, 200);
+    let mut agent = estate
+        .client(&estate.ca.agent("web02"))
+        .connect()
+        .expect("connects");
+    for _ in 0..50 {
+        assert_eq!(agent.get(BUNDLE).status, 200);
+    }
+}
+
+#[test]
+fn t12_those_who_are_told_to_come_again_are_spread() {
+    let estate = with("[ca]\nanonymous_rate_per_address = 1\nanonymous_burst_per_address = 1");
+    let mut flood = estate.anonymous().connect().expect("connects");
+    let (_, first) = until_refused(&mut flood);
+    let mut told: Vec<_> = (0..40)
+        .map(|_| flood.get(BUNDLE))
+        .filter(|response| response.status == 429)
+        .map(|response| assert_later(&response, 429))
+        .chain([assert_later(&first, 429)])
+        .collect();
+    told.sort_unstable();
+    told.dedup();
+    assert!(told.len() > 15, "{told:?}");
+    assert!(told.last() > Some(&30), "one after the other: {told:?}");
+}
+
+#[test]
+fn t12_strangers_at_many_addresses_have_a_rate_together() {
+    let estate = with("[ca]\nanonymous_rate = 1\nanonymous_burst = 20");
+    let ask = |n: u8| {
+        let source: IpAddr = [127, 0, 1, n].into();
+        estate.anonymous().source(source).get(BUNDLE)
+    };
+    let refused: Vec<_> = (1..=60)
+        .map(ask)
+        .filter(|answer| answer.status != 200)
+        .collect();
+    assert!(
+        !refused.is_empty() && refused.len() <= 40,
+        "{}",
+        refused.len()
+    );
+    for response in &refused {
+        assert_later(response, 429);
+    }
+    assert!(refusals(&estate, "ca-rate-total") >= refused.len() as f64);
+    let agent = estate.client(&estate.ca.agent("web01"));
+    assert_eq!(agent.get(BUNDLE).status, 200);
+}
+
+/// Strangers whose requests the CA works on without end, so many as it lets in.
+fn slow_strangers<T>(estate: &Estate, count: usize, meanwhile: impl FnOnce() -> T) -> T {
+    let gate = Gate::new();
+    gate.hold();
+    let held = gate.clone();
+    estate.ca_server.answer(move |request| {
+        let slow = request.path() == "/puppet-ca/v1/certificate/slow";
+        slow.then(|| Reply::stream(300_000).gate_after(100_000, &held))
+    });
+    thread::scope(|scope| {
+        let slow: Vec<_> = (0..count)
+            .map(|_| scope.spawn(|| estate.anonymous().get("/puppet-ca/v1/certificate/slow")))
+            .collect();
+        estate.ca_server.wait_for_head(count, LIMIT);
+        let result = meanwhile();
+        gate.release();
+        for stranger in slow {
+            let response = stranger.join().expect("asks");
+            assert_eq!((response.status, response.body.length), (200, 300_000));
+        }
+        result
+    })
+}
+
+/// What an agent with a certificate asks of the CA.
+#[track_caller]
+fn assert_served(estate: &Estate) {
+    let agent = estate.client(&estate.ca.agent("web01"));
+    assert_eq!(agent.get(CRL).status, 200);
+    assert_eq!(agent.get(BUNDLE).status, 200);
+    let csr = certificate_request("web01");
+    let answer = agent.request("PUT", &target("web01"), &[], &csr);
+    assert!([200, 400].contains(&answer.status), "{answer:?}");
+}
+
+#[test]
+fn t12_strangers_who_take_their_time_leave_room_for_agents() {
+    let estate = with("[ca]\nanonymous_in_flight_max = 3");
+    slow_strangers(&estate, 3, || {
+        let csr = certificate_request("web09");
+        assert_later(&estate.anonymous().get(CRL), 503);
+        let refused = put(&estate, "web09", &csr);
+        assert_refused(&refused, 503, &["3 requests", "Try again later"]);
+        assert_later(&refused, 503);
+        assert_eq!(refusals(&estate, "ca-busy"), 2.0);
+        for _ in 0..10 {
+            assert_served(&estate);
+        }
+    });
+    // Their places are free with the last byte.
+    assert_eq!(estate.anonymous().get(CRL).status, 200);
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "ca-busy");
+    assert_eq!(
+        (&record["status"], &record["attempts"]),
+        (&503.into(), &0.into())
+    );
+}
+
+#[test]
+fn t12_a_quarter_of_what_the_ca_takes_is_for_agents_whatever_is_set() {
+    let estate = Estate::builder()
+        .ca_pool("connections_max = 4")
+        .proxy(|proxy| proxy.with("[ca]\nanonymous_in_flight_max = 1000"))
+        .start();
+    slow_strangers(&estate, 3, || {
+        assert_later(&estate.anonymous().get(CRL), 503);
+        assert_served(&estate);
+    });
+    let address = estate.ca_server.address();
+    estate.proxy.edit_config(
+        &format!("members = [\"{address}\"]\nconnections_max = 4"),
+        &format!("members = [{{ address = \"{address}\", max = 3 }}]"),
+    );
+    estate.proxy.reload_applied();
+    estate.proxy.wait_for_members(&["ca"]);
+    estate.ca_server.forget();
+    slow_strangers(&estate, 2, || {
+        assert_later(&estate.anonymous().get(CRL), 503);
+        assert_served(&estate);
+    });
+}
+
+#[test]
+fn t12_a_stranger_that_sends_slowly_takes_no_place_at_the_ca() {
+    http1_alone!("the body is held back by its connection");
+    let estate = with("[ca]\nanonymous_in_flight_max = 1");
+    let csr = certificate_request("web01");
+    let mut slow: Vec<_> = (0..5)
+        .map(|_| estate.anonymous().connect().expect("connects"))
+        .collect();
+    for connection in &mut slow {
+        let head = connection.head("PUT", &target("web01"), &[], Some(csr.len()));
+        connection
+            .send_raw(&[&head[..], &csr[..100]].concat())
+            .expect("sends");
+    }
+    assert_eq!(estate.anonymous().get(CRL).status, 200);
+    for connection in &mut slow {
+        connection.send_raw(&csr[100..]).expect("sends");
+        let answer = connection.read_response().expect("is answered");
+        assert!([200, 400].contains(&answer.status), "{answer:?}");
+    }
+}
