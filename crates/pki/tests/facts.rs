@@ -3,8 +3,10 @@
 
 mod support;
 
-use pki::{Credential, Named, ShownCredentials, TrustSettings};
-use rcgen::{KeyPair, SanType, date_time_ymd};
+use identity::Certname;
+use pki::{Blocked, Credential, Named, PkiProblem, SerialNumber, ShownCredentials, TrustSettings};
+use rcgen::{CustomExtension, DistinguishedName, KeyPair, KeyUsagePurpose, SanType, date_time_ymd};
+use rustls_pki_types::CertificateDer;
 use support::tls::credential;
 use support::*;
 
@@ -136,4 +138,101 @@ fn a_policy_for_nobody_is_told() {
             .contains("\"CN=Nobody\", which [trust] has a policy for, is not the subject of a CA"))
     );
     assert_eq!(puppet.store().warnings(), &[] as &[String]);
+}
+
+#[test]
+fn what_is_no_ca_is_left_out_of_the_bundle_with_a_reason() {
+    let ca = Ca::root("root");
+    let mut unable = ca_params("unable");
+    unable.key_usages = vec![KeyUsagePurpose::CrlSign];
+    let unable = Ca::root_with(unable, KeyPair::generate().unwrap());
+    let mut nameless = ca_params("");
+    nameless.distinguished_name = DistinguishedName::new();
+    let nameless = Ca::root_with(nameless, KeyPair::generate().unwrap());
+    let mut odd = ca_params("odd");
+    let mut extension = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
+    extension.set_criticality(true);
+    odd.custom_extensions.push(extension);
+    let odd = Ca::root_with(odd, KeyPair::generate().unwrap());
+    let leaf = ca.agent("web01", 5).der;
+    let refused = |der: CertificateDer<'static>| {
+        let alone = store(std::slice::from_ref(&der), &[ca.crl(1, &[])]).unwrap_err();
+        assert!(
+            alone
+                .iter()
+                .any(|problem| matches!(problem, PkiProblem::NoCa)),
+            "{alone:?}"
+        );
+        let beside = store(&[ca.der.clone(), der], &[ca.crl(1, &[])]).unwrap();
+        beside.warnings().join("\n")
+    };
+    for (der, words) in [
+        (leaf, "is no CA certificate"),
+        (unable.der, "does not allow to sign certificates"),
+        (nameless.der, "its subject is empty"),
+        (odd.der, "UnsupportedCriticalExtension"),
+    ] {
+        let told = refused(der);
+        assert!(
+            told.contains("certificate \"ca.pem\" block 2 is not used as a CA")
+                && told.contains(words),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn blocks_are_written_as_they_are_put_in() {
+    let serial = SerialNumber::parse("0x9A05").unwrap();
+    for (blocked, text) in [
+        (
+            Blocked::Certname(Certname::parse("web01").unwrap()),
+            "certname web01".to_owned(),
+        ),
+        (
+            Blocked::Serial {
+                issuer: "CN=a".to_owned(),
+                serial,
+            },
+            "serial 0x9A05 of CN=a".to_owned(),
+        ),
+        (
+            Blocked::Fingerprint([0xab; 32]),
+            format!("fingerprint {}", "AB".repeat(32)),
+        ),
+    ] {
+        assert_eq!(blocked.to_string(), text);
+    }
+}
+
+#[test]
+fn a_verdict_that_rests_on_the_same_paths_is_confirmed_by_serials() {
+    let puppet = Puppet::new();
+    let before = store_with(&puppet.bundle(), &puppet.crls(1, &[]), &rejecting(), None).unwrap();
+    let agent = puppet.ca.agent("web01", 5);
+    let judged = before.judge(std::slice::from_ref(&agent.der), now());
+    assert!(
+        before.confirms_by_serial(&judged) && before.confirms_by_serial(&before.judge(&[], now()))
+    );
+    assert_eq!(
+        judged.good_until(),
+        Some(at(2_177_452_800)),
+        "the leaf's end"
+    );
+    // A list that ends sooner is the end of the verdict.
+    let crls = [puppet.ca.crl_until(2, &[], 2031), puppet.root.crl(1, &[])];
+    let after = store_with(&puppet.bundle(), &crls, &rejecting(), Some(&before)).unwrap();
+    let again = after.rejudge(&judged, now());
+    assert_eq!(
+        (reason(&again), again.good_until()),
+        (None, Some(at(1_924_992_000)))
+    );
+    assert!(after.confirms_by_serial(&again));
+    let elsewhere = Puppet::new().store();
+    assert!(!elsewhere.confirms_by_serial(&judged));
+    let refused = before.judge(
+        std::slice::from_ref(&Puppet::new().ca.agent("web01", 5).der),
+        now(),
+    );
+    assert!(!before.confirms_by_serial(&refused) && refused.good_until().is_none());
 }

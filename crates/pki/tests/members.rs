@@ -285,3 +285,43 @@ fn refused(name: &str, trust: &Arc<TrustStore>, member: &Arc<ServerConfig>) -> M
     let error = dial(name, trust, member).unwrap_err();
     MemberError::find(&error).unwrap().clone()
 }
+
+#[test]
+fn a_member_without_a_subject_alt_name_is_good_for_its_cn_where_that_is_allowed() {
+    let puppet = Puppet::new();
+    let mut params = leaf_params("Puppet", 5);
+    params.subject_alt_names.clear();
+    let member = member(&puppet, &puppet.ca.sign(params));
+    let by_cn = |name: &str| {
+        let names = MemberNames {
+            indicated: true,
+            from_cn: true,
+        };
+        let mut config = (*client_config(&trusted(&puppet), None, names).unwrap()).clone();
+        config.time_provider = Arc::new(Fixed);
+        shake_for(name, &Arc::new(config), &member).0
+    };
+    by_cn("puppet").unwrap();
+    for name in ["master", "192.0.2.7"] {
+        let error = by_cn(name).unwrap_err();
+        let told = MemberError::find(&error).unwrap();
+        assert!(
+            matches!(told, MemberError::WrongCommonName { .. }),
+            "{told}"
+        );
+    }
+    assert!(MemberError::find(&Error::DecryptError).is_none());
+}
+
+#[test]
+fn a_member_whose_names_are_no_names_is_told_in_words() {
+    let puppet = Puppet::new();
+    let mut params = leaf_params("puppet", 5);
+    params.subject_alt_names = vec![SanType::Rfc822Name("root@example.com".try_into().unwrap())];
+    let member = member(&puppet, &puppet.ca.sign(params));
+    let error = refused("puppet", &trusted(&puppet), &member);
+    assert!(
+        error.to_string().contains("no name that can be read"),
+        "{error}"
+    );
+}

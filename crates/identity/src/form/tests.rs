@@ -148,3 +148,16 @@ fn the_longest_name_is_one_still() {
     let longest = "a".repeat(IdentityName::BYTES_MAX);
     assert!(IdentityName::parse(&longest).is_ok());
 }
+
+#[test]
+fn only_names_that_scrubbing_does_not_know_are_kept_for_it() {
+    let form = HeaderForm {
+        dn: ["X-SSL-Subject", "Site-Agent"]
+            .map(|name| IdentityName::parse(name).expect(name))
+            .to_vec(),
+        ..HeaderForm::default()
+    };
+    let own = OwnNames::of([&form]);
+    assert!(own.holds(b"site_agent") && !own.holds(b"x-ssl-subject"));
+    assert_eq!(own.renamed().count(), 2, "of responses both are removed");
+}

@@ -203,3 +203,19 @@ proptest! {
         prop_assert_eq!(scrub(&mut headers, &OwnNames::default()), super::Scrubbing::default());
     }
 }
+
+#[test]
+fn a_route_is_told_which_headers_can_never_come() {
+    let own = own(&["Site-Agent"]);
+    for name in [
+        "x-client-dn",
+        "HTTP_X_Client_Anything",
+        "site.agent",
+        "x_custom",
+    ] {
+        assert!(is_removed(name, &own), "{name}");
+    }
+    for name in ["accept", "site-agents", "x-clientele", "http-accept"] {
+        assert!(!is_removed(name, &own), "{name}");
+    }
+}
