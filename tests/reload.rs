@@ -568,6 +568,36 @@ fn a_crl_of_a_hundred_thousand_entries_is_loaded_while_requests_run() {
     assert_eq!(entries, 100_001.0);
 }
 
+/// With one worker, so that whoever waited for the list to be read would not be served before it is.
+#[test]
+fn no_handshake_and_no_request_waits_for_a_list_to_be_read() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.top("workers = 1"))
+        .start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let mut kept = client.connect().expect("connects");
+    estate.ca.revoke_strangers(400_000);
+    estate.proxy.write_crl();
+    let mut served = 0;
+    thread::scope(|scope| {
+        let reload = scope.spawn(|| estate.proxy.reload());
+        loop {
+            // A whole handshake and its verdict, and a request of a connection that stands.
+            assert_eq!(client.clone().forgetful().get(CATALOG).status, 200);
+            assert_eq!(kept.get(CATALOG).status, 200);
+            if reload.is_finished() {
+                break;
+            }
+            served += 1;
+        }
+        assert_eq!(reload.join().expect("reloads")["result"], "applied");
+    });
+    assert!(served >= 3, "{served} served while the list was read");
+    let entries = estate.proxy.metrics().sum("proscenium_crl_entries", &[]);
+    assert_eq!(entries, 400_000.0);
+}
+
 /// Writes another certificate of the same name; yields its DER.
 fn renew_certificate(estate: &Estate) -> Vec<u8> {
     let renewed = estate.ca.server("puppet");

@@ -184,6 +184,30 @@ fn of_several_crls_of_one_issuer_the_newest_counts_in_whatever_order() {
 }
 
 #[test]
+fn a_list_that_is_not_the_whole_is_not_judged_by_and_it_is_said_why() {
+    let ca = Ca::new();
+    let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
+    ca.revoke(&bad);
+    let part = ca.partitioned_crl_pem();
+    let estate = trusting(&ca, "", &ca.bundle_pem(), &(ca.crl_pem() + &part)).start();
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    assert_eq!(estate.client(&good).get(CATALOG).status, 200);
+    let trust = estate.proxy.status()["trust"].clone();
+    assert!(
+        trust["alarms"]
+            .to_string()
+            .contains("partitioned or indirect"),
+        "{trust:#}"
+    );
+    // Alone it is no list, and the one before stays.
+    estate.proxy.write("crl.pem", &part, 0o644);
+    let reload = estate.proxy.reload();
+    assert_eq!(reload["result"], "refused", "{reload:#}");
+    assert!(reload.to_string().contains("partitioned or indirect"));
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+}
+
+#[test]
 fn every_crl_of_a_directory_counts_whatever_its_name() {
     let ca = Ca::new();
     let (bad, good) = (ca.agent("web01"), ca.agent("web01"));

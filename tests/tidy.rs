@@ -278,6 +278,8 @@ fn is_test(path: &Path) -> bool {
     text.starts_with("tests/")
         || text.starts_with("crates/fuzzing/")
         || text.contains("/tests/")
+        // What is measured is no part of the program either.
+        || text.contains("/benches/")
         || text.ends_with("/tests.rs")
 }
 

@@ -602,6 +602,38 @@ fn a_revoked_client_is_cut_within_a_second_of_the_swap_and_others_go_on() {
 }
 
 #[test]
+fn tunnels_of_a_revoked_client_fall_silent_at_once_and_close_at_revoked_close_rate() {
+    let slowly = builder("").proxy(|proxy| proxy.with("[trust]\nrevoked_close_rate = 4"));
+    let estate = start(slowly);
+    let agent = estate.ca.agent("web01");
+    let mut tunnels: Vec<_> = (0..9).map(|_| opened(&estate, &agent)).collect();
+    for tunnel in &mut tunnels {
+        tunnel.send_raw(b"hello").expect("sends");
+        assert_eq!(tunnel.read_bytes(5).expect("an echo"), b"hello");
+    }
+    estate.ca.revoke(&agent);
+    let began = Instant::now();
+    estate.proxy.swap_crl();
+    let revoked = "proscenium_connections_revoked_total";
+    estate.proxy.wait_for_metric(revoked, &[], 1.0);
+    // Those whose turn is to come say nothing more, and are told nothing.
+    for tunnel in &mut tunnels {
+        let _ = tunnel.send_raw(b"once more");
+    }
+    for tunnel in &mut tunnels {
+        assert!(tunnel.is_closed_within(LIMIT), "closed without an echo");
+    }
+    // The first has its turn at once, each of the others a quarter of a second after the one before.
+    let took = began.elapsed();
+    assert!(took >= Duration::from_secs(2), "{took:?}");
+    for record in estate.proxy.wait_for_records(9) {
+        assert_eq!(record["reason"], "refused-certificate", "{record}");
+        assert_eq!(record["bytes_in"], 5, "{record}");
+    }
+    assert_closed(&estate);
+}
+
+#[test]
 fn a_busy_tunnel_of_a_revoked_client_is_cut_too() {
     let estate = chatting();
     let agent = estate.ca.agent("web01");

@@ -18,6 +18,7 @@ use listener::TlsIo;
 use telemetry::{Limit, OpenTunnel};
 use tokio::{
     io::AsyncWriteExt,
+    sync::watch,
     task::unconstrained,
     time::{Instant, sleep_until, timeout},
 };
@@ -169,6 +170,9 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
         })
         .await;
     }
+    if ending == Ending::Refused {
+        watch.wait_for_turn(&mut signals).await;
+    }
     drop((copying, open));
     watch.end(ending, exchanged);
 }
@@ -227,6 +231,15 @@ impl Watch<'_> {
         let generation = self.worker.current();
         let standing = self.conn.standing(&generation.trust, SystemTime::now());
         self.conn.outstayed(&standing).then_some(Ending::Refused)
+    }
+
+    /// Nothing goes either way any more. The end itself waits for its turn among all that are closed for revocation, so
+    /// that thousands do not come back at once.
+    async fn wait_for_turn(&self, signals: &mut watch::Receiver<Signals>) {
+        let rate = self.worker.current().revoked_close_rate;
+        let turn = self.worker.shared.turn(rate);
+        let cutting = signals.wait_for(|signals| signals.phase == Phase::Cutting);
+        let _ = timeout(turn, cutting).await;
     }
 
     /// When to look again.

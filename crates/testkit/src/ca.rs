@@ -11,9 +11,10 @@ use std::{
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams,
-    CustomExtension, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod,
-    KeyPair, KeyUsagePurpose, PublicKeyData, RevocationReason, RevokedCertParams, SanType,
-    SerialNumber, SigningKey,
+    CrlDistributionPoint, CrlIssuingDistributionPoint, CrlScope, CustomExtension,
+    DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, PublicKeyData, RevocationReason, RevokedCertParams, SanType, SerialNumber,
+    SigningKey,
 };
 use time::{Duration, OffsetDateTime};
 
@@ -232,6 +233,23 @@ impl Ca {
             .collect()
     }
 
+    /// A list of the leaves' issuer that says it is not the whole: of users' certificates alone, and with the next number.
+    pub fn partitioned_crl_pem(&self) -> String {
+        let mut state = self.state();
+        let issuing = state.issuing();
+        let scope = Some(CrlScope::UserCertsOnly);
+        let distribution_point = CrlDistributionPoint {
+            uris: vec!["http://crl.example.com/users".to_owned()],
+        };
+        issuing.crl_of(
+            issuing.crl_number + 1,
+            Some(CrlIssuingDistributionPoint {
+                distribution_point,
+                scope,
+            }),
+        )
+    }
+
     /// The CRL of the leaves' issuer alone.
     pub fn issuing_crl_pem(&self) -> String {
         self.state().issuing().crl_pem()
@@ -369,6 +387,10 @@ impl Authority {
     }
 
     fn crl_pem(&self) -> String {
+        self.crl_of(self.crl_number, None)
+    }
+
+    fn crl_of(&self, number: u64, part: Option<CrlIssuingDistributionPoint>) -> String {
         let revoked = |serial: &u64| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
             revocation_time: now(),
@@ -378,8 +400,8 @@ impl Authority {
         let params = CertificateRevocationListParams {
             this_update: now().min(self.next_update) - Duration::days(1),
             next_update: self.next_update,
-            crl_number: SerialNumber::from(self.crl_number),
-            issuing_distribution_point: None,
+            crl_number: SerialNumber::from(number),
+            issuing_distribution_point: part,
             revoked_certs: self.revoked.iter().map(revoked).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
