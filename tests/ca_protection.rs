@@ -315,6 +315,22 @@ fn requests_on_legacy_paths_are_judged_too_where_a_route_opens_them() {
     assert_eq!(client.request("PUT", path, &[], &large).status, 413);
 }
 
+#[test]
+fn explain_says_that_a_certificate_request_is_judged() {
+    let estate = Estate::start();
+    let told = |method| {
+        let arguments = [
+            "/puppet-ca/v1/certificate_request/web01",
+            "--method",
+            method,
+        ];
+        estate.proxy.command(&["explain"], &arguments).stdout
+    };
+    let judged = "judged by [csr] before it is sent, as the certificate request of web01";
+    assert!(told("PUT").contains(judged), "{}", told("PUT"));
+    assert!(!told("GET").contains("[csr]"), "{}", told("GET"));
+}
+
 // What is left of the CA.
 
 /// Asks until it is told to come again; says how often it was not.

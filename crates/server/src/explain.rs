@@ -163,6 +163,12 @@ impl Explainer {
                 if !plan.upgrade().is_empty() {
                     say(format_args!("upgrade  {}", plan.upgrade().join(", ")));
                 }
+                if let Some(certname) = plan.certificate_request() {
+                    say(format_args!(
+                        "body     judged by [csr] before it is sent, as the certificate request of {}",
+                        certname.escape_default()
+                    ));
+                }
                 if plan.endpoint.ca_write {
                     let writer = runtime.pool.writer().unwrap_or(0);
                     let alone = if runtime.pool.has_backup() {
