@@ -53,6 +53,7 @@ fn an_exchange_is_told_from_handshake_to_last_byte() {
         ("resumed", false.into()),
         ("sni", "puppet".into()),
         ("reason", Value::Null),
+        ("observed", Value::Null),
         ("cause", Value::Null),
     ] {
         assert_eq!(record[field], expected, "{field} in {record:#}");

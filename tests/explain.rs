@@ -335,6 +335,30 @@ method = ["GET", "PUT", "DELETE"]
 pool = "ca"
 allow = ["admin.example"]
 classes = ["ca-administration"]
+
+[[access]]
+name = "exceptions"
+action = "allow"
+certname = ["admin.example"]
+class = ["own-documents", "services"]
+
+[[access]]
+name = "far"
+action = "refuse"
+source = ["127.0.1.0/24"]
+class = ["files", "own-documents"]
+
+[[access]]
+name = "watched"
+action = "refuse"
+certname = ["web02"]
+observe = true
+
+[[access]]
+name = "no-tasks"
+action = "refuse"
+route = ["builtin:files", "forge"]
+certname = ["web01"]
 "#;
 
 const METHODS: &[&str] = &[

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests work with files")]
 
+mod access;
 mod access_log;
 mod admin;
 mod adversary;

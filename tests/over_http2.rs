@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests work with files")]
 #![allow(dead_code, reason = "support serves modules that are not here")]
 
+mod access;
 mod access_log;
 mod adversary;
 mod advisories;

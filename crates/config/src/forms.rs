@@ -120,6 +120,41 @@ pub(crate) static CRL_EXPIRED: Form = Form {
         None => Err(Fault::new(format!("\"{text}\" is none of these"))),
     },
 };
+pub(crate) static ROUTE: Form = Form {
+    what: "the name of a route",
+    check: |_| Ok(()),
+};
+pub(crate) static EXTENSION: Form = Form {
+    what: "an extension by Puppet's name, by one of `[identity.extensions]`, or by its OID",
+    check: |_| Ok(()),
+};
+pub(crate) static EXTENSION_VALUE: Form = Form {
+    what: "a value, in which `*` stands for any run of characters",
+    check: |text| match identity::ValuePattern::parse(text) {
+        Some(_) => Ok(()),
+        None => Err(Fault::new(
+            "no value with a control character or of more than 1024 bytes is compared",
+        )),
+    },
+};
+pub(crate) static EXTENSION_NAME: Form = Form {
+    what: "a name of letters, digits, `-` and `_`",
+    check: |text| match identity::extension_oid(text) {
+        Some(oid) => Err(Fault::new(format!(
+            "\"{text}\" is Puppet's own name for {oid}"
+        ))),
+        None => name(text),
+    },
+};
+pub(crate) static OID: Form = Form {
+    what: "an OID in dotted form, as \"1.3.6.1.4.1.34380.1.2.7\"",
+    check: |text| match identity::is_extension_oid(text) {
+        true => Ok(()),
+        false => Err(Fault::new(format!(
+            "\"{text}\" is no OID of an extension with a text"
+        ))),
+    },
+};
 pub(crate) static NETWORK: Form = Form {
     what: "an IP address, or a network as \"10.0.0.0/8\"",
     check: |text| match routing::Network::parse(text) {

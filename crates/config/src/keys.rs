@@ -53,6 +53,10 @@ settings! {
         "routes": Shape::Tables(&ROUTE), Means("the built-in routes alone");
         "csr": Shape::Table(&CSR), Means("the defaults below");
         "ca": Shape::Table(&CA), Means("the defaults below");
+        "access": Shape::Tables(&ACCESS), Means("what the classes of endpoints and the routes say, alone");
+        /// Whether all rules of `[[access]]` only tell what they would refuse: `observe = true` for each of them. What a rule
+        /// allows is allowed all the same, and what classes of endpoints and routes refuse stays refused.
+        "access_observe": Shape::Switch, Value("false");
         "access_log": Shape::Table(&ACCESS_LOG), Means("the defaults below");
         "events": Shape::Table(&EVENTS), Means("the defaults below");
         "admin": Shape::Table(&ADMIN), Means("the defaults below");
@@ -219,6 +223,9 @@ settings! {
         /// How the certificate is written into a header. `escaped`: percent-escaped PEM, for Puppet Server. `one-line`: PEM
         /// with blanks for newlines, for Rack (Passenger, Unicorn) of Puppet 4.6 to 5.
         "cert_format": Shape::Word(CERT_FORMATS), Value("\"escaped\"");
+        /// Names for extensions that Puppet has none for, with their OIDs, as `{ site = "1.3.6.1.4.1.34380.1.2.7" }`: for
+        /// `extension` in `[[access]]`. Those of `custom_trusted_oid_mapping.yaml` belong here.
+        "extensions": Shape::Pairs(&forms::EXTENSION_NAME, &forms::OID), Means("Puppet's own names alone");
     }
 
     /// How this pool's servers are told who the client is, where they are older than the others or set up otherwise.
@@ -492,6 +499,38 @@ settings! {
         "anonymous_in_flight_max": Shape::Count { min: 1, max: 100_000 }, Value("64");
     }
 
+    /// A rule beside what the classes of endpoints and the routes say: whom it is about, and what becomes of them. All
+    /// conditions must hold; the first rule whose conditions hold decides, once a route has matched. Where none does, all is
+    /// as it is without rules. Certname, issuer and extensions are those of a verified certificate: a client without one
+    /// meets no such condition. An extension's value that cannot be read for certain (no string of UTF-8 or ASCII, bad DER,
+    /// the same extension twice, more than 1024 bytes) meets no condition of a rule that allows, and any of one that refuses.
+    ACCESS at "access[]" {
+        /// Name in records, metrics, refusals and `explain`.
+        "name": Shape::Text(&forms::NAME), Refused;
+        /// `refuse`: a 403 that names the rule. `allow`: no later rule is asked, and of the classes `own-documents`,
+        /// `services` and `ca-administration` those that `class` names are open to whom the rule is about, whom `certname` or
+        /// `extension` has to tell. What a route's `client` and `allow` demand holds all the same; no rule opens what is never
+        /// passed on, nor anything to a client without a verified certificate.
+        "action": Shape::Word(&["allow", "refuse"]), Refused;
+        /// Condition: certnames; `*` stands for any run of characters.
+        "certname": Shape::Texts(&forms::CERTNAME_PATTERN), Means("any client");
+        /// Condition: extensions of the certificate by Puppet's names, by those of `[identity.extensions]` or by OID, and
+        /// their values, as `{ pp_role = "database", pp_environment = "prod*" }`; all must hold. Values are compared with
+        /// their case; `*` stands for any run of characters.
+        "extension": Shape::Pairs(&forms::EXTENSION, &forms::EXTENSION_VALUE), Means("any certificate, or none");
+        /// Condition: who signed the certificate, by distinguished name (RFC 2253), the intermediate CA where there is one.
+        "issuer": Shape::Texts(&forms::CA), Means("any issuer");
+        /// Condition: networks that the client's address is in. The address is that of the connection's other end.
+        "source": Shape::Texts(&forms::NETWORK), Means("any address");
+        /// Condition: names of routes; those of built-in ones are `builtin:` with a class, as `"builtin:files"`.
+        "route": Shape::Texts(&forms::ROUTE), Means("any route");
+        /// Condition: classes of endpoints.
+        "class": Shape::Words(ACCESS_CLASSES), Means("any class; none is opened");
+        /// Whether the rule only tells what it would refuse, in records, metrics and events; it is as though it were not there
+        /// otherwise, and rules after it are asked. Beside `refuse` alone.
+        "observe": Shape::Switch, Value("false");
+    }
+
     /// One line for each exchange and each refused handshake.
     ACCESS_LOG at "access_log" {
         /// `"stdout"`; or a file, which is opened again on each reload; or this machine's log daemon: `"syslog"` (at `/dev/log`)
@@ -561,6 +600,19 @@ const CSR_RULES: &[&str] = &[
     "extensions",
 ];
 
+/// Words of the classes that a rule of access can be about: all but what is never passed on.
+const ACCESS_CLASSES: &[&str] = &[
+    "enrolment",
+    "renewal",
+    "ca-administration",
+    "own-documents",
+    "files",
+    "filebucket",
+    "services",
+    "status",
+    "unknown",
+];
+
 /// Words of syslog's facilities.
 const FACILITIES: &[&str] = &[
     "user", "daemon", "auth", "authpriv", "local0", "local1", "local2", "local3", "local4",
@@ -591,5 +643,10 @@ mod tests {
             .filter(|class| !matches!(class, Class::Never | Class::Unknown));
         let words: Vec<_> = openable.map(Class::as_str).collect();
         assert_eq!(words, super::CLASSES);
+        let judged = Class::ALL
+            .into_iter()
+            .filter(|class| *class != Class::Never);
+        let words: Vec<_> = judged.map(Class::as_str).collect();
+        assert_eq!(words, super::ACCESS_CLASSES);
     }
 }

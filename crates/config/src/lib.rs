@@ -5,6 +5,7 @@
 //! [`Draft::finish`] judges them and gives a [`Config`] or a [`Report`]. [`load`] is that way in one call: start,
 //! reload and `check` all use it.
 
+mod access;
 mod agent;
 mod config;
 mod draft;

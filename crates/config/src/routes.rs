@@ -1,4 +1,4 @@
-//! `[[routes]]`.
+//! `[[routes]]`, and the table that is made of them with `[[access]]`.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,7 +7,7 @@ use std::{
 
 use routing::{ClientRule, PathPattern, RouteSettings, RouteTable, Settings};
 
-use crate::{examination::closest, report::Problem, section::Section};
+use crate::{access, examination::closest, report::Problem, section::Section};
 
 pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Settings {
     let sections = root.tables("routes");
@@ -28,15 +28,15 @@ pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Settings
         guards(section, problems);
         empty_conditions(section, problems);
     }
-    repeated_names(&sections, problems);
+    repeated_names("routes", &sections, problems);
     idle_pools(root, &sections, builtin_routes, problems);
-    table(&sections, builtin_routes, &pools, problems)
+    table(root, &sections, &pools, problems)
 }
 
 /// The settings, after the table that is made of them has been tried: what it refuses and nothing above has said yet.
 fn table(
+    root: &Section<'_>,
     sections: &[Section<'_>],
-    builtin_routes: bool,
     pools: &[String],
     problems: &mut Vec<Problem>,
 ) -> Settings {
@@ -44,14 +44,23 @@ fn table(
         .iter()
         .filter_map(|section| Some((section, route(section)?)))
         .unzip();
+    let (rules, access) = access::build(root, problems);
     let settings = Settings {
         routes,
-        builtin_routes,
+        builtin_routes: root.switch("builtin_routes"),
+        access,
+        access_observe: root.switch("access_observe"),
+        extension_names: root.table("identity").pairs("extensions"),
     };
     let names: Vec<Arc<str>> = pools.iter().map(|name| name.as_str().into()).collect();
     for refused in RouteTable::new(&settings, &names).err().unwrap_or_default() {
-        let Some(section) = refused.route.and_then(|index| sections.get(index)) else {
-            // Pools of the built-in routes: `pools` reports them.
+        let section = match (refused.route, refused.rule) {
+            (Some(index), _) => sections.get(index).copied(),
+            (None, Some(index)) => rules.get(index),
+            (None, None) => None,
+        };
+        let Some(section) = section else {
+            // Pools of the built-in routes, and names of extensions: reported already.
             continue;
         };
         let key = section.key_path(refused.key);
@@ -153,7 +162,7 @@ fn empty_conditions(section: &Section<'_>, problems: &mut Vec<Problem>) {
     }
 }
 
-fn repeated_names(sections: &[Section<'_>], problems: &mut Vec<Problem>) {
+pub(crate) fn repeated_names(key: &str, sections: &[Section<'_>], problems: &mut Vec<Problem>) {
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (index, section) in sections.iter().enumerate() {
         let Some(name) = section.text("name") else {
@@ -161,7 +170,7 @@ fn repeated_names(sections: &[Section<'_>], problems: &mut Vec<Problem>) {
         };
         if let Some(other) = seen.insert(name.clone(), index) {
             let problem =
-                section.error("name", format!("`routes[{other}]` is named \"{name}\" too"));
+                section.error("name", format!("`{key}[{other}]` is named \"{name}\" too"));
             problems.push(problem.expected("a name of its own"));
         }
     }

@@ -6,7 +6,7 @@ use balancing::settings::Role;
 use identity::{CertFormat, HeaderForm, settings::SubjectRule};
 use listener::settings::{ClientCert, OnInvalid};
 use pki::settings::{CrlExpired, Revocation};
-use routing::settings::{ClientRule, PathPattern};
+use routing::settings::{ClientRule, PathPattern, RuleAction};
 use telemetry::settings::{DaemonSettings, Format, Protocol};
 use upstream::settings::{Plaintext, Scheme};
 
@@ -44,6 +44,7 @@ impl Config {
         }
         self.show_routes(&mut printer);
         self.show_ca(&mut printer);
+        self.show_access(&mut printer);
         self.show_rest(&mut printer);
         printer.text
     }
@@ -58,6 +59,10 @@ impl Config {
                 Some(self.routes.builtin_routes.to_string()),
             ),
             ("drain_grace", Some(text(&show_duration(self.drain_grace)))),
+            (
+                "access_observe",
+                Some(self.routes.access_observe.to_string()),
+            ),
         ];
         printer.table(&keys::ROOT, "", &keys);
     }
@@ -166,6 +171,7 @@ impl Config {
         };
         let mut keys = vec![("subject", Some(text(subject)))];
         keys.extend(header_form(&self.form, None, printer.defaults));
+        keys.push(("extensions", pairs(&self.routes.extension_names)));
         printer.table(&keys::IDENTITY, "[identity]", &keys);
     }
 
@@ -283,6 +289,33 @@ impl Config {
             ),
         ];
         printer.table(&keys::CA, "[ca]", &keys);
+    }
+
+    fn show_access(&self, printer: &mut Printer) {
+        for rule in &self.routes.access {
+            let list = |texts_: &[String]| (!texts_.is_empty()).then(|| texts(texts_));
+            let action = match rule.action {
+                RuleAction::Allow => "allow",
+                RuleAction::Refuse => "refuse",
+            };
+            let classes: Vec<_> = rule
+                .class
+                .iter()
+                .map(|class| class.as_str().to_owned())
+                .collect();
+            let keys = [
+                ("name", Some(text(&rule.name))),
+                ("action", Some(text(action))),
+                ("certname", list(&rule.certname)),
+                ("extension", pairs(&rule.extension)),
+                ("issuer", list(&rule.issuer)),
+                ("source", list(&rule.source)),
+                ("route", list(&rule.route)),
+                ("class", list(&classes)),
+                ("observe", Some(rule.observe.to_string())),
+            ];
+            printer.table(&keys::ACCESS, "[[access]]", &keys);
+        }
     }
 
     fn show_rest(&self, printer: &mut Printer) {

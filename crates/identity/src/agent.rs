@@ -7,6 +7,7 @@ use x509_parser::prelude::FromDer;
 use crate::certname::{Certname, CertnameError};
 use crate::extensions::PuppetExtensions;
 use crate::form::DnFormat;
+use crate::refusal::printable;
 use crate::settings::{Settings, SubjectRule};
 use crate::subject::{Subject, serial};
 
@@ -33,6 +34,7 @@ pub struct Agent {
     /// The subject in the formats that servers here are told it in; nothing in the others.
     told: Told,
     serial: Box<str>,
+    issuer: Box<str>,
     extensions: PuppetExtensions,
     leaf: Box<[u8]>,
     /// Made up to explain a decision; no header is ever made of it.
@@ -102,6 +104,7 @@ impl Agent {
             certname,
             dn: dn.into(),
             serial: serial(certificate.tbs_certificate.raw_serial()).into(),
+            issuer: printable(&Subject::of(certificate.issuer()).rfc2253()).into(),
             extensions: PuppetExtensions::of(&certificate),
             leaf: leaf_der.into(),
             supposed: false,
@@ -117,9 +120,22 @@ impl Agent {
             dn: dn.into(),
             certname,
             serial: "".into(),
+            issuer: "".into(),
             extensions: PuppetExtensions::default(),
             leaf: Box::default(),
             supposed: true,
+        }
+    }
+
+    /// The same with what else `explain` takes for granted: the issuer's name by RFC 2253, and extensions by dotted OID.
+    #[must_use]
+    pub fn supposing(self, issuer: Option<&str>, extensions: Vec<(String, String)>) -> Self {
+        Self {
+            issuer: issuer.unwrap_or_default().into(),
+            extensions: PuppetExtensions::supposed(extensions),
+            supposed: true,
+            told: Told::default(),
+            ..self
         }
     }
 
@@ -140,6 +156,11 @@ impl Agent {
     /// Serial number in upper-case hexadecimal.
     pub fn serial(&self) -> &str {
         &self.serial
+    }
+
+    /// Who signed the certificate, by RFC 2253: printable ASCII. Two authorities of one name are not told apart by it.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
     }
 
     /// Puppet's extensions by name.

@@ -136,26 +136,9 @@ impl CertnamePattern {
 
     /// Whether the whole of `name` matches.
     pub fn matches(&self, name: &str) -> bool {
-        let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
-        let (mut p, mut n) = (0, 0);
-        // Where to go on when a run has to grow: just past the last star, and the end of the run it took.
-        // One such place is enough, since a later star never needs an earlier one to take more.
-        let mut star: Option<(usize, usize)> = None;
-        while n < name.len() {
-            if p < pattern.len() && pattern[p] == b'*' {
-                star = Some((p + 1, n));
-                p += 1;
-            } else if p < pattern.len() && pattern[p].eq_ignore_ascii_case(&name[n]) {
-                p += 1;
-                n += 1;
-            } else if let Some((after, taken)) = star {
-                star = Some((after, taken + 1));
-                (p, n) = (after, taken + 1);
-            } else {
-                return false;
-            }
-        }
-        pattern[p..].iter().all(|byte| *byte == b'*')
+        run_matches(self.0.as_bytes(), name.as_bytes(), |one, other| {
+            one.eq_ignore_ascii_case(&other)
+        })
     }
 }
 
@@ -163,6 +146,29 @@ impl fmt::Display for CertnamePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Whether the whole of `text` is what `pattern` says, in which `*` stands for any run of bytes.
+pub(crate) fn run_matches(pattern: &[u8], text: &[u8], same: impl Fn(u8, u8) -> bool) -> bool {
+    let (mut p, mut t) = (0, 0);
+    // Where to go on when a run has to grow: just past the last star, and the end of the run it took.
+    // One such place is enough, since a later star never needs an earlier one to take more.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        if p < pattern.len() && pattern[p] == b'*' {
+            star = Some((p + 1, t));
+            p += 1;
+        } else if p < pattern.len() && same(pattern[p], text[t]) {
+            p += 1;
+            t += 1;
+        } else if let Some((after, taken)) = star {
+            star = Some((after, taken + 1));
+            (p, t) = (after, taken + 1);
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
 /// What one of the servers' parsers, a path or a log line would read as more than a character of a name, or as another

@@ -1,20 +1,45 @@
-//! Puppet's certificate extensions by name: trusted facts, private and authorisation extensions.
+//! A certificate's extensions by Puppet's names: trusted facts, private and authorisation extensions, and those of others.
 
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
+use crate::certname::run_matches;
 use crate::refusal::printable;
 
-/// The Puppet extensions of one certificate, in the certificate's order.
+/// The extensions of one certificate that are not X.509's own, in the certificate's order. How many there are is bounded
+/// by the size of a handshake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PuppetExtensions(Vec<(Box<str>, Box<str>)>);
+pub struct PuppetExtensions(Vec<Extension>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Extension {
+    oid: Box<str>,
+    /// As Puppet shows it.
+    shown: Box<str>,
+    /// Whether `shown` is what every reader takes the value for.
+    plain: bool,
+}
+
+/// What a certificate says under one OID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtensionValue<'a> {
+    /// Nothing.
+    Absent,
+    /// One text that all readers take for the same.
+    Text(&'a str),
+    /// Something else: no string type that all decode alike, bad DER, control characters, more than
+    /// [`PuppetExtensions::VALUE_BYTES_MAX`], or the same extension twice.
+    Unreadable,
+}
 
 impl PuppetExtensions {
+    /// The longest value that is compared with anything, in bytes: trusted facts are words.
+    pub const VALUE_BYTES_MAX: usize = 1024;
+
     pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {
         let ours = certificate.extensions().iter().filter_map(|extension| {
             let oid = extension.oid.to_id_string();
-            let name = extension_name(&oid)?;
-            Some((name.into(), text(extension.value).into()))
+            (!is_of_x509(&oid)).then(|| Extension::of(oid, extension.value))
         });
         Self(ours.collect())
     }
@@ -26,19 +51,105 @@ impl PuppetExtensions {
             .map(|(_, value)| value)
     }
 
-    /// Names and values.
+    /// Names and values of Puppet's own, as Puppet shows them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (&**name, &**value))
+        self.0.iter().filter_map(|extension| {
+            let name = puppet_name(&extension.oid)?;
+            Some((name, &*extension.shown))
+        })
     }
 
-    /// Whether there is none.
+    /// What stands under a dotted OID, Puppet's or another's.
+    pub fn value(&self, oid: &str) -> ExtensionValue<'_> {
+        let mut found = self.0.iter().filter(|extension| *extension.oid == *oid);
+        match (found.next(), found.next()) {
+            (None, _) => ExtensionValue::Absent,
+            (Some(extension), None) if extension.plain => ExtensionValue::Text(&extension.shown),
+            // Of two, readers take the first, the last or both.
+            _ => ExtensionValue::Unreadable,
+        }
+    }
+
+    /// Whether Puppet has none there.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.iter().next().is_none()
     }
 
     /// Whether one of them grants rights at a Puppet server (1.3.6.1.4.1.34380.1.3.*).
     pub fn has_authorization(&self) -> bool {
         self.iter().any(|(name, _)| is_authorization_name(name))
+    }
+
+    /// Those that `explain` takes for granted: OIDs and texts.
+    pub(crate) fn supposed(values: Vec<(String, String)>) -> Self {
+        let supposed = values.into_iter().map(|(oid, text)| Extension {
+            plain: is_plain(&text),
+            oid: oid.into(),
+            shown: text.into(),
+        });
+        Self(supposed.collect())
+    }
+}
+
+impl Extension {
+    fn of(oid: String, value: &[u8]) -> Self {
+        let plain = string(value).filter(|text| is_plain(text));
+        Self {
+            oid: oid.into(),
+            plain: plain.is_some(),
+            shown: plain.map_or_else(|| text(value).into(), Into::into),
+        }
+    }
+}
+
+/// The dotted OID that a name of Puppet's table stands for (`pp_role`).
+pub fn extension_oid(name: &str) -> Option<String> {
+    let tables = [
+        (REGISTERED, REGISTERED_NAMES),
+        (AUTHORIZATION, AUTHORIZATION_NAMES),
+    ];
+    tables.into_iter().find_map(|(arc, names)| {
+        let (leaf, _) = names.iter().find(|(_, known)| *known == name)?;
+        Some(format!("{arc}.{leaf}"))
+    })
+}
+
+/// Every name of Puppet's table.
+pub fn extension_names() -> impl Iterator<Item = &'static str> {
+    let names = REGISTERED_NAMES.iter().chain(AUTHORIZATION_NAMES);
+    names.map(|(_, name)| *name)
+}
+
+/// Whether a text is an OID in dotted form whose value could be compared: those of X.509 itself are no texts.
+pub fn is_extension_oid(text: &str) -> bool {
+    let number = |part: &str| {
+        (1..=39).contains(&part.len())
+            && part.bytes().all(|byte| byte.is_ascii_digit())
+            && (part == "0" || !part.starts_with('0'))
+    };
+    let parts = text.split('.').count();
+    (2..=64).contains(&parts)
+        && text.split('.').all(number)
+        && matches!(text.as_bytes(), [b'0'..=b'2', b'.', ..])
+        && !is_of_x509(text)
+}
+
+/// A pattern over values of extensions: `*` matches any run of characters, all else itself, with its case; anchored at
+/// both ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValuePattern(Box<str>);
+
+impl ValuePattern {
+    /// None if no value that is compared could match: too long, or with a control character.
+    pub fn parse(text: &str) -> Option<Self> {
+        is_plain(text).then(|| Self(text.into()))
+    }
+
+    /// Whether the whole of `value` matches.
+    pub fn matches(&self, value: &str) -> bool {
+        run_matches(self.0.as_bytes(), value.as_bytes(), |one, other| {
+            one == other
+        })
     }
 }
 
@@ -55,22 +166,32 @@ pub fn authorization_extensions(certificate_der: &[u8]) -> Vec<String> {
         .iter()
         .map(|extension| extension.oid.to_id_string())
         .filter(|oid| below(oid, AUTHORIZATION).is_some() || oid == AUTHORIZATION)
-        .map(|oid| extension_name(&oid).unwrap_or(oid))
+        .map(|oid| puppet_name(&oid).unwrap_or(&oid).to_owned())
         .collect()
 }
 
 /// Puppet's name of an OID of its own arc, the dotted OID where it has none, nothing for other OIDs.
 pub fn extension_name(oid: &str) -> Option<String> {
+    puppet_name(oid).map(ToOwned::to_owned)
+}
+
+fn puppet_name(oid: &str) -> Option<&str> {
     let arcs = [
         (REGISTERED, REGISTERED_NAMES),
         (AUTHORIZATION, AUTHORIZATION_NAMES),
     ];
     for (arc, names) in arcs {
         if let Some(name) = below(oid, arc).and_then(|leaf| named(names, leaf)) {
-            return Some(name.to_owned());
+            return Some(name);
         }
     }
-    below(oid, PUPPET).map(|_| oid.to_owned())
+    below(oid, PUPPET).map(|_| oid)
+}
+
+/// Whether an OID is of X.509 itself, or Netscape's comment, which Puppet puts into every certificate.
+fn is_of_x509(oid: &str) -> bool {
+    let arcs = ["2.5.29", "1.3.6.1.5.5.7", "2.16.840.1.113730"];
+    arcs.into_iter().any(|arc| below(oid, arc).is_some())
 }
 
 fn named<'a>(names: &[(&str, &'a str)], leaf: &str) -> Option<&'a str> {
@@ -88,6 +209,36 @@ fn below<'a>(oid: &'a str, arc: &str) -> Option<&'a str> {
 fn is_authorization_name(name: &str) -> bool {
     AUTHORIZATION_NAMES.iter().any(|(_, known)| *known == name)
         || below(name, AUTHORIZATION).is_some()
+}
+
+/// The text of a DER string, the whole of the value, in a type that all readers decode alike: Ruby and Java differ in
+/// T61String and BMPString, and take what is no DER for an error or for a text.
+fn string(value: &[u8]) -> Option<&str> {
+    let [tag, rest @ ..] = value else { return None };
+    let content = match rest {
+        [length @ 0x00..=0x7f, content @ ..] if usize::from(*length) == content.len() => content,
+        [0x81, length @ 0x80..=0xff, content @ ..] if usize::from(*length) == content.len() => {
+            content
+        }
+        [0x82, high @ 1..=0xff, low, content @ ..]
+            if usize::from(*high) << 8 | usize::from(*low) == content.len() =>
+        {
+            content
+        }
+        _ => return None,
+    };
+    let text = std::str::from_utf8(content).ok()?;
+    match *tag {
+        UTF8_STRING => Some(text),
+        NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | VISIBLE_STRING => {
+            text.is_ascii().then_some(text)
+        }
+        _ => None,
+    }
+}
+
+fn is_plain(text: &str) -> bool {
+    text.len() <= PuppetExtensions::VALUE_BYTES_MAX && !text.contains(char::is_control)
 }
 
 /// The value as Puppet shows it: the text of a DER string, else the bytes as text (old agents wrote no DER).
@@ -114,6 +265,12 @@ fn text(value: &[u8]) -> String {
     String::from_utf8(content.to_vec())
         .unwrap_or_else(|_| printable(&String::from_utf8_lossy(content)))
 }
+
+const UTF8_STRING: u8 = 0x0c;
+const NUMERIC_STRING: u8 = 0x12;
+const PRINTABLE_STRING: u8 = 0x13;
+const IA5_STRING: u8 = 0x16;
+const VISIBLE_STRING: u8 = 0x1a;
 
 const PUPPET: &str = "1.3.6.1.4.1.34380.1";
 const REGISTERED: &str = "1.3.6.1.4.1.34380.1.1";
@@ -154,3 +311,6 @@ const AUTHORIZATION_NAMES: &[(&str, &str)] = &[
     ("13", "pp_auth_role"),
     ("39", "pp_cli_auth"),
 ];
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,10 @@ mod test_certificate;
 pub use agent::{Agent, ChainVerified, SubjectError};
 pub use certname::{Certname, CertnameError, CertnamePattern, PatternError};
 pub use client::{ClientIdentity, Verdict};
-pub use extensions::{PuppetExtensions, authorization_extensions, extension_name};
+pub use extensions::{
+    ExtensionValue, PuppetExtensions, ValuePattern, authorization_extensions, extension_name,
+    extension_names, extension_oid, is_extension_oid,
+};
 pub use form::{
     CertFormat, DnFormat, DnFormats, HeaderForm, HeaderRole, IdentityName, NameError, OwnNames,
 };

@@ -103,6 +103,12 @@ pub(crate) struct Explain {
     /// The client is verified under this certname; without --cert and --certname it shows no certificate
     #[arg(long, value_name = "NAME")]
     pub(crate) certname: Option<String>,
+    /// Who signed that certname's certificate (RFC 2253), for access rules on `issuer`
+    #[arg(long, value_name = "DN", requires = "certname")]
+    pub(crate) issuer: Option<String>,
+    /// An extension of that certname's certificate, for access rules on `extension`; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", requires = "certname", value_parser = extension)]
+    pub(crate) extension: Vec<(String, String)>,
     /// The client's address, for conditions on `source` and for pools that pick members by it
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) source: Option<IpAddr>,
@@ -248,6 +254,13 @@ fn header(text: &str) -> Result<(String, String), String> {
             Ok((name.trim().to_owned(), value.trim().to_owned()))
         }
         _ => Err("a header field is spelled NAME: VALUE".to_owned()),
+    }
+}
+
+fn extension(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("an extension is spelled NAME=VALUE".to_owned()),
     }
 }
 

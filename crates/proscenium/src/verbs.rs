@@ -39,7 +39,11 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
     })?;
     let client = match (&explain.cert, &explain.certname) {
         (Some(file), _) => ExplainAs::Certificate(file.clone()),
-        (None, Some(certname)) => ExplainAs::Certname(certname.clone()),
+        (None, Some(certname)) => ExplainAs::Certname {
+            certname: certname.clone(),
+            issuer: explain.issuer.clone(),
+            extensions: explain.extension.clone(),
+        },
         (None, None) => ExplainAs::Anonymous,
     };
     let explanation = explainer

@@ -141,7 +141,10 @@ async fn pass<'g>(
     });
     let plan = match decision {
         Decision::Forward(plan) => plan,
-        Decision::Status => {
+        Decision::Status(observed) => {
+            if let Some(rule) = observed {
+                exchanged.observed(rule, Class::Status);
+            }
             return Err(ProxyError::Status {
                 available: status_available(worker, generation),
             });
@@ -149,6 +152,9 @@ async fn pass<'g>(
         Decision::Refuse(refusal) => return Err(ProxyError::Refused(Box::new(refusal))),
     };
     exchanged.routed(&plan);
+    if let Some(rule) = plan.observed {
+        exchanged.observed(rule, plan.endpoint.class);
+    }
     let pool = &generation.pools[plan.pool];
     let with_certificate = tells_certificate(&plan, pool, standing)?;
     Strangers::count(worker, generation, &plan, (conn, standing))?;
@@ -195,6 +201,7 @@ fn refused_anywhere(standing: &Standing) -> Option<ProxyError> {
         allow: None,
         class: Class::Unknown,
         route: None,
+        rule: None,
     })))
 }
 

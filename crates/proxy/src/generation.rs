@@ -10,7 +10,10 @@ use routing::RouteTable;
 use telemetry::PoolMetrics;
 use upstream::Connector;
 
-use crate::settings::{CaSettings, PoolRules, Settings};
+use crate::{
+    rules::RuleRuntime,
+    settings::{CaSettings, PoolRules, Settings},
+};
 
 /// One applied configuration, numbered.
 #[derive(Clone, Debug)]
@@ -19,6 +22,8 @@ pub struct Generation {
     pub number: u64,
     /// Where requests go.
     pub routes: Arc<RouteTable>,
+    /// What the rules of access have done, by their index.
+    pub rules: Arc<[RuleRuntime]>,
     /// The pools, in the order that `routes` knows them by.
     pub pools: Arc<[PoolRuntime]>,
     /// The pool whose availability the built-in status answer tells.

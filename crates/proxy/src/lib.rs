@@ -26,6 +26,7 @@ mod peeked;
 mod record;
 mod respond;
 mod response_body;
+mod rules;
 mod sanitize;
 mod serve;
 pub mod settings;
@@ -38,6 +39,7 @@ mod worker;
 
 pub use body_fault::BodyFault;
 pub use generation::{Generation, PoolRuntime};
+pub use rules::RuleRuntime;
 pub use settings::{CaSettings, HostRule, PoolRules, Settings};
 pub use upload::RequestBody;
 pub use worker::{Phase, Shared, Signals, Worker};

@@ -14,7 +14,7 @@ use http::{
     request,
 };
 use listener::{Stage, Standing};
-use routing::{Class, Plan};
+use routing::{AccessRule, Class, Plan};
 use telemetry::{AccessRecord, Limit, PoolMetrics, RequestMetrics, Spoken, SpokenCopy};
 use tokio::time::timeout;
 use upstream::{Lent, Scrubbing};
@@ -26,6 +26,7 @@ use crate::{
     enrolment::StrangersPlace,
     error::ProxyError,
     generation::Generation,
+    rules::Observed,
     sanitize::Insane,
     upload::{RequestBody, Upload},
     worker::{Phase, RequestId, Worker},
@@ -162,6 +163,32 @@ impl Exchanged {
         record.pool = Some(name);
     }
 
+    /// Notes a rule that would have refused it.
+    pub(crate) fn observed(&mut self, rule: &AccessRule, class: Class) {
+        self.record.observed = Some(Arc::clone(&rule.name));
+        let Some(runtime) = self.generation.rules.get(rule.index) else {
+            return;
+        };
+        let observed = Observed {
+            rule,
+            client: self.conn.downstream.client,
+            certname: self.record.certname.as_deref(),
+            class: class.as_str(),
+        };
+        runtime.observed(self.worker.shared.now(), &observed);
+    }
+
+    /// Counts what a rule refused, and says which.
+    fn refused_by_rule(&self, error: &ProxyError) -> Option<String> {
+        let ProxyError::Refused(refusal) = error else {
+            return None;
+        };
+        let index = refusal.rule?;
+        self.generation.rules.get(index)?.refused();
+        let rule = self.generation.routes.rules().get(index)?;
+        Some(format!("access rule {}", rule.name))
+    }
+
     /// Notes what a client said that is not its to say.
     pub(crate) fn scrubbed(&self, scrubbing: Scrubbing) {
         if scrubbing.identity > 0 {
@@ -270,11 +297,12 @@ impl Exchanged {
             }
         }
         let gone = matches!(error, ProxyError::Body(BodyFault::Gone));
+        let rule = self.refused_by_rule(error);
         let record = &mut self.record;
         // What is said to a client that has gone is said to nobody.
         record.status = (!gone).then_some(status.as_u16());
         record.reason = error.reason();
-        record.cause = error.cause().map(Into::into);
+        record.cause = rule.or_else(|| error.cause()).map(Into::into);
         record.route = route.or_else(|| record.route.take());
         record.class = class.map(Class::as_str).or(record.class);
     }

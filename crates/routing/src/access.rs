@@ -1,15 +1,115 @@
 //! Who may use a route for an endpoint.
 //!
-//! The class of the endpoint decides, on every route; a route can narrow that by `allow`, and open a class by name.
+//! The class of the endpoint decides, on every route; a route can narrow that by `allow`, and open a class by name. The
+//! rules of `[[access]]` then refuse more, or lift the guard of a class that they name for those they are about.
 
 use identity::{Agent, ClientIdentity};
 
-use crate::explain::AccessStep;
-use crate::settings::ClientRule;
-use crate::{Class, Endpoint, RouteEntry};
+use crate::explain::{AccessStep, Step};
+use crate::settings::{ClientRule, RuleAction};
+use crate::table::Question;
+use crate::{AccessRule, Class, Endpoint, RouteEntry};
+
+/// What was decided, and by which rules.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ruling<'a> {
+    pub(crate) step: AccessStep,
+    /// The rule that refuses it.
+    pub(crate) rule: Option<&'a AccessRule>,
+    /// The first rule that would, and only observes.
+    pub(crate) observed: Option<&'a AccessRule>,
+}
 
 /// Judges one client at one endpoint on one route.
-pub(crate) fn judge(
+pub(crate) fn judge<'a>(
+    rules: &'a [AccessRule],
+    route: &RouteEntry,
+    endpoint: &Endpoint<'_>,
+    question: &Question<'_>,
+    trace: &mut impl FnMut(Step<'a>),
+) -> Ruling<'a> {
+    let step = by_guards(
+        route,
+        endpoint,
+        question.identity,
+        question.failed_is_forwarded,
+    );
+    let by_guards = Ruling {
+        step,
+        rule: None,
+        observed: None,
+    };
+    if rules.is_empty() || step.is_beyond_rules() {
+        return by_guards;
+    }
+    let (decisive, observed) =
+        first_of(rules, trace, |rule| rule.failed(endpoint, route, question));
+    let ruling = match decisive {
+        None => by_guards,
+        Some(rule) => match rule.action {
+            RuleAction::Refuse => Ruling {
+                step: AccessStep::RefusedByRule,
+                rule: Some(rule),
+                ..by_guards
+            },
+            RuleAction::Allow => Ruling {
+                step: lifted(step, rule, route, endpoint, question.identity.agent()),
+                ..by_guards
+            },
+        },
+    };
+    Ruling {
+        observed: observed.filter(|_| ruling.step.is_granted()),
+        ..ruling
+    }
+}
+
+/// The first rule that holds and decides; before it, the first that holds and only observes, which is otherwise as though
+/// it were not there.
+fn first_of<'a>(
+    rules: &'a [AccessRule],
+    trace: &mut impl FnMut(Step<'a>),
+    failed: impl Fn(&AccessRule) -> Option<crate::RuleCondition>,
+) -> (Option<&'a AccessRule>, Option<&'a AccessRule>) {
+    let mut observed = None;
+    for rule in rules {
+        let failed = failed(rule);
+        trace(Step::Rule { rule, failed });
+        match failed {
+            Some(_) => {}
+            None if rule.observe => observed = observed.or(Some(rule)),
+            None => return (Some(rule), observed),
+        }
+    }
+    (None, observed)
+}
+
+/// What a rule that allows makes of what the guards say. It opens the classes that it names, to agents, and no other
+/// way round: what a route's `client` and `allow` demand has to hold too.
+fn lifted(
+    step: AccessStep,
+    rule: &AccessRule,
+    route: &RouteEntry,
+    endpoint: &Endpoint<'_>,
+    agent: Option<&Agent>,
+) -> AccessStep {
+    let class = endpoint.class;
+    if !matches!(step, AccessStep::NotOwn | AccessStep::ClassClosed)
+        || !class.is_opened_by_rule()
+        || !rule.names(class)
+    {
+        return step;
+    }
+    // Where the route opens the class, its `allow` says who may besides those who may anyway.
+    match by_certificate(route, agent) {
+        AccessStep::NotAllowed if !route.opens(class) => AccessStep::NotAllowed,
+        AccessStep::NoCertificate => step,
+        _ => AccessStep::AllowedByRule,
+    }
+}
+
+/// What classes and routes say.
+fn by_guards(
     route: &RouteEntry,
     endpoint: &Endpoint<'_>,
     identity: &ClientIdentity,
@@ -114,3 +214,6 @@ fn named(route: &RouteEntry, agent: &Agent) -> bool {
         .iter()
         .any(|pattern| pattern.matches(agent.certname().as_str()))
 }
+
+#[cfg(test)]
+mod tests;

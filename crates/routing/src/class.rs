@@ -73,6 +73,14 @@ impl Class {
         )
     }
 
+    /// Whether a rule of `[[access]]` that names the class lifts its guard, for those whom the rule is about.
+    pub const fn is_opened_by_rule(self) -> bool {
+        matches!(
+            self,
+            Self::OwnDocuments | Self::Services | Self::CaAdministration
+        )
+    }
+
     pub(crate) const fn bit(self) -> u16 {
         1 << self as u16
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Condition, Decision, Endpoint, RouteEntry};
+use crate::{AccessRule, Condition, Decision, Endpoint, RouteEntry, RuleAction, RuleCondition};
 
 /// One step of a decision, in order.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,13 @@ pub enum Step<'a> {
     },
     /// No configured route matched, and no built-in one serves the class.
     NoRoute,
+    /// A rule was tried: it holds, or this condition did not.
+    Rule {
+        /// The rule.
+        rule: &'a AccessRule,
+        /// The condition that did not hold.
+        failed: Option<RuleCondition>,
+    },
     /// Who may.
     Access(AccessStep),
     /// Whether the endpoint knows the method.
@@ -40,6 +47,8 @@ pub enum AccessStep {
     Own,
     /// Granted: the route's `allow` names the agent.
     Named,
+    /// Granted: a rule lifts what the class would refuse.
+    AllowedByRule,
     /// Granted: the certificate is refused, and the listener forwards that verdict.
     FailedForwarded,
     /// 404: renewal, and no route opens it.
@@ -56,6 +65,8 @@ pub enum AccessStep {
     ClassClosed,
     /// 403: never passed on.
     Never,
+    /// 403: a rule says so.
+    RefusedByRule,
 }
 
 impl AccessStep {
@@ -68,6 +79,7 @@ impl AccessStep {
                 | Self::Verified
                 | Self::Own
                 | Self::Named
+                | Self::AllowedByRule
                 | Self::FailedForwarded
         )
     }
@@ -80,6 +92,7 @@ impl AccessStep {
             Self::Verified => "verified",
             Self::Own => "own",
             Self::Named => "named",
+            Self::AllowedByRule => "allowed-by-rule",
             Self::FailedForwarded => "failed-forwarded",
             Self::NotConfigured => "not-configured",
             Self::RefusedCertificate => "refused-certificate",
@@ -88,7 +101,16 @@ impl AccessStep {
             Self::NotAllowed => "not-allowed",
             Self::ClassClosed => "class-closed",
             Self::Never => "never",
+            Self::RefusedByRule => "access-rule",
         }
+    }
+
+    /// Whether no rule is asked: who the client is, or what the endpoint is, settles it.
+    pub(crate) const fn is_beyond_rules(self) -> bool {
+        matches!(
+            self,
+            Self::NotConfigured | Self::RefusedCertificate | Self::NoCertificate | Self::Never
+        )
     }
 }
 
@@ -126,6 +148,25 @@ impl fmt::Display for Step<'_> {
                 )
             }
             Self::NoRoute => f.write_str("no route"),
+            Self::Rule {
+                rule,
+                failed: Some(condition),
+            } => write!(
+                f,
+                "rule {}: no match, by its condition {:?}",
+                rule.name,
+                condition.to_string()
+            ),
+            Self::Rule { rule, failed: None } => write!(
+                f,
+                "rule {}: matches, {}",
+                rule.name,
+                match rule.action {
+                    RuleAction::Allow => "allows",
+                    RuleAction::Refuse if rule.observe => "would refuse, and only observes",
+                    RuleAction::Refuse => "refuses",
+                }
+            ),
             Self::Access(access) if access.is_granted() => {
                 write!(f, "access: granted ({})", access.as_str())
             }

@@ -11,6 +11,7 @@ mod network;
 mod parameters;
 mod path;
 mod route;
+mod rule;
 pub mod settings;
 mod table;
 mod upgrade;
@@ -22,7 +23,10 @@ pub use explain::{AccessStep, Explanation, Step};
 pub use network::{Network, NetworkProblem};
 pub use path::{CanonicalPath, PathProblem, check_query};
 pub use route::{Condition, RouteEntry};
-pub use settings::{ClientRule, PathPattern, RouteSettings, Settings};
+pub use rule::{AccessRule, RuleCondition, oid_of};
+pub use settings::{
+    AccessRuleSettings, ClientRule, PathPattern, RouteSettings, RuleAction, Settings,
+};
 pub use table::{
     Decision, ENROLMENT_BODY_BYTES_MAX, Plan, Question, RouteProblem, RouteRefusal, RouteTable,
 };

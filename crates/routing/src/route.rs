@@ -122,11 +122,7 @@ impl RouteEntry {
     ) -> Option<Self> {
         let before = problems.len();
         let mut report = |key, message: String| {
-            problems.push(RouteProblem {
-                route: Some(index),
-                key,
-                message,
-            })
+            problems.push(RouteProblem::of_route(index, key, message));
         };
         let pool = pools.iter().position(|pool| **pool == *settings.pool);
         if pool.is_none() {
@@ -366,7 +362,7 @@ fn is_server_name(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
-fn patterns(
+pub(crate) fn patterns(
     texts: &[String],
     key: &'static str,
     report: &mut impl FnMut(&'static str, String),
@@ -379,7 +375,7 @@ fn patterns(
         .collect()
 }
 
-fn or_report<T>(
+pub(crate) fn or_report<T>(
     result: Result<T, String>,
     key: &'static str,
     report: &mut impl FnMut(&'static str, String),

@@ -63,13 +63,52 @@ pub struct RouteSettings {
     pub body_bytes_max: Option<u64>,
 }
 
-/// `[[routes]]` and `builtin_routes`.
+/// What a rule of `[[access]]` does with those it is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RuleAction {
+    /// No later rule is asked; the guards of the classes that the rule names are lifted.
+    Allow,
+    /// 403.
+    #[default]
+    Refuse,
+}
+
+/// One `[[access]]` table. All conditions must hold; the first rule whose conditions hold decides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessRuleSettings {
+    /// Name in records, metrics, refusals and `explain`.
+    pub name: String,
+    /// What becomes of those whom the rule is about.
+    pub action: RuleAction,
+    /// Classes of endpoints; empty: any.
+    pub class: Vec<Class>,
+    /// Names of routes, built-in ones too; empty: any.
+    pub route: Vec<String>,
+    /// Networks of which the client's address must be in one; empty: any address.
+    pub source: Vec<String>,
+    /// Certname patterns of a verified client; empty: any client.
+    pub certname: Vec<String>,
+    /// Issuers of a verified client's certificate by RFC 2253; empty: any.
+    pub issuer: Vec<String>,
+    /// Extensions of a verified client's certificate by name, and patterns that their values must match; all must hold.
+    pub extension: Vec<(String, String)>,
+    /// Whether the rule only tells what it would refuse. Default false.
+    pub observe: bool,
+}
+
+/// `[[routes]]`, `builtin_routes`, `[[access]]`, `access_observe` and `[identity.extensions]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Configured routes, in order.
     pub routes: Vec<RouteSettings>,
     /// Whether the built-in routes of a Puppet estate follow. Default true.
     pub builtin_routes: bool,
+    /// Rules beside the classes' own, in order.
+    pub access: Vec<AccessRuleSettings>,
+    /// Whether every rule only tells what it would refuse. Default false.
+    pub access_observe: bool,
+    /// Names of extensions beside Puppet's, and their OIDs.
+    pub extension_names: Vec<(String, String)>,
 }
 
 impl Default for Settings {
@@ -77,6 +116,9 @@ impl Default for Settings {
         Self {
             routes: Vec::new(),
             builtin_routes: true,
+            access: Vec::new(),
+            access_observe: false,
+            extension_names: Vec::new(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The route table: which route serves a request, and whether the client may use it.
 //!
 //! The order is law: path rule (the caller's 400), endpoint class, first configured route that matches, else the
-//! built-in one, else 404, refused identity 403, access 403, method 405.
+//! built-in one, else 404, refused identity 403, rules and access 403, method 405.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,10 +9,12 @@ use std::sync::Arc;
 use http::{HeaderMap, Method};
 use identity::ClientIdentity;
 
+use crate::access::Ruling;
 use crate::explain::{AccessStep, Explanation, Step};
 use crate::route::BUILTIN;
+use crate::rule::check_names;
 use crate::settings::{RouteSettings, Settings};
-use crate::{CanonicalPath, Class, Endpoint, RetryClass, RouteEntry, access, classify};
+use crate::{AccessRule, CanonicalPath, Class, Endpoint, RetryClass, RouteEntry, access, classify};
 
 /// Body limit of an enrolment request: a certificate request has 1 to 4 kB, and anyone may send one.
 pub const ENROLMENT_BODY_BYTES_MAX: u64 = 16 * 1024;
@@ -22,6 +24,9 @@ pub const ENROLMENT_BODY_BYTES_MAX: u64 = 16 * 1024;
 pub struct RouteTable {
     configured: Vec<RouteEntry>,
     builtin: Vec<(Class, RouteEntry)>,
+    rules: Vec<AccessRule>,
+    /// Names of extensions beside Puppet's, with their OIDs.
+    extension_names: Vec<(String, String)>,
 }
 
 /// What is asked of the table.
@@ -52,8 +57,8 @@ pub struct Question<'a> {
 pub enum Decision<'a> {
     /// It goes to a pool.
     Forward(Plan<'a>),
-    /// The status of the estate is answered here.
-    Status,
+    /// The status of the estate is answered here, though a rule that observes would refuse it.
+    Status(Option<&'a AccessRule>),
     /// It ends here.
     Refuse(RouteRefusal),
 }
@@ -75,6 +80,8 @@ pub struct Plan<'a> {
     pub bucket_key: Option<&'a str>,
     /// Largest body in bytes.
     pub body_bytes_max: Option<u64>,
+    /// The first rule that would refuse the request and only observes.
+    pub observed: Option<&'a AccessRule>,
 }
 
 /// Why a request ends here, and what its client is told.
@@ -92,18 +99,42 @@ pub struct RouteRefusal {
     pub class: Class,
     /// The route, where one matched.
     pub route: Option<Arc<str>>,
+    /// Index of the rule that refuses it, where one does.
+    pub rule: Option<usize>,
 }
 
 /// Something in the settings that no table can be made of.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {message}")]
 pub struct RouteProblem {
-    /// Index of the route among the configured ones; none where the built-in routes are concerned.
+    /// Index of the route among the configured ones; none where another is concerned.
     pub route: Option<usize>,
-    /// The setting, as it is called in the route's table; of the whole file where there is no route.
+    /// Index of the rule of access; none where another is concerned.
+    pub rule: Option<usize>,
+    /// The setting, as it is called in the table of the route or the rule; of the whole file where there is neither.
     pub key: &'static str,
     /// What is wrong with it.
     pub message: String,
+}
+
+impl RouteProblem {
+    pub(crate) fn of_route(index: usize, key: &'static str, message: String) -> Self {
+        Self {
+            route: Some(index),
+            rule: None,
+            key,
+            message,
+        }
+    }
+
+    pub(crate) fn of_rule(index: usize, key: &'static str, message: String) -> Self {
+        Self {
+            route: None,
+            rule: Some(index),
+            key,
+            message,
+        }
+    }
 }
 
 impl RouteTable {
@@ -128,10 +159,21 @@ impl RouteTable {
         } else {
             Vec::new()
         };
+        check_names(&settings.extension_names, &mut problems);
+        // Routes that could not be made would be missed by rules that name them.
+        let routes = configured
+            .iter()
+            .chain(builtin.iter().map(|(_, route)| route));
+        let rules = match problems.is_empty() {
+            true => AccessRule::all(settings, routes, &mut problems),
+            false => Vec::new(),
+        };
         if problems.is_empty() {
             Ok(Self {
                 configured,
                 builtin,
+                rules,
+                extension_names: settings.extension_names.clone(),
             })
         } else {
             Err(problems)
@@ -143,6 +185,16 @@ impl RouteTable {
         self.configured
             .iter()
             .chain(self.builtin.iter().map(|(_, route)| route))
+    }
+
+    /// Every rule of access, in the order in which they are tried.
+    pub fn rules(&self) -> &[AccessRule] {
+        &self.rules
+    }
+
+    /// Names of extensions beside Puppet's, with their OIDs.
+    pub fn extension_names(&self) -> &[(String, String)] {
+        &self.extension_names
     }
 
     /// Decides about one request. Allocates only where it refuses.
@@ -168,17 +220,17 @@ impl RouteTable {
             trace(Step::NoRoute);
             return Decision::Refuse(RouteRefusal::no_route(endpoint.class));
         };
-        let access = access::judge(
-            route,
-            &endpoint,
-            question.identity,
-            question.failed_is_forwarded,
-        );
+        let Ruling {
+            step: access,
+            rule,
+            observed,
+        } = access::judge(&self.rules, route, &endpoint, question, trace);
         trace(Step::Access(access));
         if !access.is_granted() {
             return Decision::Refuse(RouteRefusal::denied(
                 access,
                 route,
+                rule,
                 &endpoint,
                 question.identity,
             ));
@@ -194,9 +246,9 @@ impl RouteTable {
         }
         // Ours to answer on every route: a member could only speak for itself.
         if endpoint.class == Class::Status && !route.unguarded && !route.opens(Class::Status) {
-            return Decision::Status;
+            return Decision::Status(observed);
         }
-        Decision::Forward(Plan::new(route, endpoint))
+        Decision::Forward(Plan::new(route, endpoint, observed))
     }
 
     fn route<'a>(
@@ -236,11 +288,7 @@ fn check_name(index: usize, routes: &[RouteSettings], problems: &mut Vec<RoutePr
     } else {
         return;
     };
-    problems.push(RouteProblem {
-        route: Some(index),
-        key: "name",
-        message,
-    });
+    problems.push(RouteProblem::of_route(index, "name", message));
 }
 
 /// One route for each class that has one; renewal has none until it is configured.
@@ -251,6 +299,7 @@ fn builtin(pools: &[Arc<str>], problems: &mut Vec<RouteProblem>) -> Vec<(Class, 
             let message = format!("the built-in routes need a pool called {name:?}");
             problems.push(RouteProblem {
                 route: None,
+                rule: None,
                 key: "builtin_routes",
                 message,
             });
@@ -294,7 +343,11 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn new(route: &'a RouteEntry, endpoint: Endpoint<'a>) -> Self {
+    fn new(
+        route: &'a RouteEntry,
+        endpoint: Endpoint<'a>,
+        observed: Option<&'a AccessRule>,
+    ) -> Self {
         Self {
             route,
             pool: route.pool,
@@ -303,6 +356,7 @@ impl<'a> Plan<'a> {
             retry: endpoint.retry,
             bucket_key: endpoint.bucket_key,
             body_bytes_max: body_bytes_max(route, &endpoint),
+            observed,
         }
     }
 }
@@ -338,6 +392,7 @@ impl RouteRefusal {
             allow: None,
             class,
             route: None,
+            rule: None,
         }
     }
 
@@ -350,12 +405,14 @@ impl RouteRefusal {
             allow: Some(allow),
             class: endpoint.class,
             route: Some(Arc::clone(&route.name)),
+            rule: None,
         }
     }
 
     fn denied(
         step: AccessStep,
         route: &RouteEntry,
+        rule: Option<&AccessRule>,
         endpoint: &Endpoint<'_>,
         identity: &ClientIdentity,
     ) -> Self {
@@ -366,10 +423,11 @@ impl RouteRefusal {
                 403
             },
             reason: step.as_str(),
-            text: denial(step, route, endpoint, identity),
+            text: denial(step, route, rule, endpoint, identity),
             allow: None,
             class: endpoint.class,
             route: Some(Arc::clone(&route.name)),
+            rule: rule.map(|rule| rule.index),
         }
     }
 }
@@ -378,6 +436,7 @@ impl RouteRefusal {
 fn denial(
     step: AccessStep,
     route: &RouteEntry,
+    rule: Option<&AccessRule>,
     endpoint: &Endpoint<'_>,
     identity: &ClientIdentity,
 ) -> String {
@@ -386,6 +445,13 @@ fn denial(
         |agent| format!("Agent {}", agent.certname().as_str().escape_default()),
     );
     let (class, route) = (endpoint.class, route.name.escape_default());
+    if let Some(rule) = rule {
+        let rule = rule.name.escape_default();
+        return format!(
+            "{who} is refused by the access rule \"{rule}\" of this proxy (class \"{class}\", route \"{route}\"). \
+             If it should be served, ask the operator of this proxy to change [[access]] name = \"{rule}\"."
+        );
+    }
     match (step, identity) {
         (AccessStep::RefusedCertificate, ClientIdentity::Refused(refusal)) => refusal.text(),
         (AccessStep::NotConfigured, _) => RENEWAL_TEXT.to_owned(),
@@ -404,7 +470,8 @@ fn denial(
         (AccessStep::ClassClosed, _) => {
             format!(
                 "{who} may not use this endpoint: the class \"{class}\" is closed at this proxy. \
-                 A route with classes = [\"{class}\"] and allow = [certnames] opens it to those named."
+                 A route with classes = [\"{class}\"] and allow = [certnames] opens it to those named, and so does a rule \
+                 of [[access]]."
             )
         }
         (AccessStep::Never, _) => "This endpoint is not passed on by this proxy; ask the server itself.".to_owned(),

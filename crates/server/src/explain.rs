@@ -11,10 +11,12 @@ use balancing::{
 };
 use config::Report;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
-use identity::{Agent, Certname, ClientIdentity, HeaderForm, IdentityName};
+use identity::{Agent, Certname, ClientIdentity, ExtensionValue, HeaderForm, IdentityName};
 use listener::ListenerTls;
 use proxy::{Generation, PoolRuntime};
-use routing::{CanonicalPath, Condition, Decision, Plan, Question, Step};
+use routing::{
+    AccessRule, CanonicalPath, Condition, Decision, Plan, Question, RuleCondition, Step, oid_of,
+};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
 use crate::{Options, blocks, checked::prepared, state::StateDirectory};
@@ -24,8 +26,15 @@ use crate::{Options, blocks, checked::prepared, state::StateDirectory};
 pub enum ExplainAs {
     /// Nobody with a certificate.
     Anonymous,
-    /// A verified agent of this name, taken for granted.
-    Certname(String),
+    /// A verified agent of this name, taken for granted, with what its certificate would say besides.
+    Certname {
+        /// The name.
+        certname: String,
+        /// Who signed it (RFC 2253).
+        issuer: Option<String>,
+        /// Extensions by Puppet's name, by one of the configuration, or by OID, and their values.
+        extensions: Vec<(String, String)>,
+    },
     /// Whoever this certificate (PEM) is found to be.
     Certificate(PathBuf),
 }
@@ -103,6 +112,11 @@ impl Explainer {
             writeln!(text, "{line}").expect("writing to a String cannot fail")
         };
         say(format_args!("client   {}", describe(&identity)));
+        if !self.0.routes.rules().is_empty() {
+            self.certified(&identity)
+                .iter()
+                .for_each(|line| say(format_args!("{line}")));
+        }
         let forwarded = self.forwards(&identity);
         for (listener, told) in self.told_apart(&identity, forwarded) {
             say(format_args!("listener {listener}: {told}"));
@@ -149,15 +163,23 @@ impl Explainer {
             }
         }
         match &explanation.decision {
-            Decision::Status => say(format_args!(
-                "answer   here: 200 `running` while a compiler is available, else 503 `error`"
-            )),
+            Decision::Status(observed) => {
+                observed
+                    .iter()
+                    .for_each(|rule| say(format_args!("{}", would_refuse(rule))));
+                say(format_args!(
+                    "answer   here: 200 `running` while a compiler is available, else 503 `error`"
+                ));
+            }
             Decision::Refuse(refusal) => say(format_args!(
                 "answer   {} ({}): {}",
                 refusal.status, refusal.reason, refusal.text
             )),
             Decision::Forward(plan) => {
                 let runtime = &self.0.pools[plan.pool];
+                plan.observed
+                    .iter()
+                    .for_each(|rule| say(format_args!("{}", would_refuse(rule))));
                 say(format_args!("pool     {}", runtime.pool.name()));
                 say(format_args!("identity {}", told(&identity, runtime, plan)));
                 if !plan.upgrade().is_empty() {
@@ -249,12 +271,54 @@ impl Explainer {
             .collect()
     }
 
+    /// What rules can look at in a certificate.
+    fn certified(&self, identity: &ClientIdentity) -> Vec<String> {
+        let Some(agent) = identity.agent() else {
+            return Vec::new();
+        };
+        let own = self.0.routes.extension_names();
+        let known = agent.extensions().iter().map(|(name, _)| name);
+        let names = known.chain(own.iter().map(|(name, _)| name.as_str()));
+        let extensions = names.filter_map(|name| {
+            let value = agent.extensions().value(&oid_of(name, own)?);
+            match value {
+                ExtensionValue::Text(value) => Some(format!("with     {name} = {value:?}")),
+                ExtensionValue::Unreadable => Some(format!(
+                    "with     {name}, which cannot be read for certain: it allows nothing, and refuses whatever is said"
+                )),
+                ExtensionValue::Absent => None,
+            }
+        });
+        let issuer = (!agent.issuer().is_empty()).then(|| format!("issuer   {}", agent.issuer()));
+        issuer.into_iter().chain(extensions).collect()
+    }
+
+    /// Extensions by OID.
+    fn supposed(&self, extensions: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
+        let own = self.0.routes.extension_names();
+        let by_oid = |(name, value): &(String, String)| {
+            let oid =
+                oid_of(name, own).ok_or_else(|| format!("no extension is called `{name}`"))?;
+            Ok((oid, value.clone()))
+        };
+        extensions.iter().map(by_oid).collect()
+    }
+
     fn identity(&self, client: &ExplainAs) -> Result<ClientIdentity, String> {
         match client {
             ExplainAs::Anonymous => Ok(ClientIdentity::Anonymous),
-            ExplainAs::Certname(name) => Certname::parse(name)
-                .map(|certname| ClientIdentity::Verified(Arc::new(Agent::supposed(certname))))
-                .map_err(|error| format!("certname `{name}`: {error}")),
+            ExplainAs::Certname {
+                certname,
+                issuer,
+                extensions,
+            } => {
+                let agent = Certname::parse(certname)
+                    .map(Agent::supposed)
+                    .map_err(|error| format!("certname `{certname}`: {error}"))?;
+                let extensions = self.supposed(extensions)?;
+                let agent = agent.supposing(issuer.as_deref(), extensions);
+                Ok(ClientIdentity::Verified(Arc::new(agent)))
+            }
             ExplainAs::Certificate(path) => {
                 let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(path)
                     .and_then(Iterator::collect)
@@ -271,6 +335,13 @@ impl Explainer {
     }
 }
 
+fn would_refuse(rule: &AccessRule) -> String {
+    format!(
+        "observed rule {} would refuse this, and only observes",
+        rule.name
+    )
+}
+
 /// The option that would tell what a condition did not hold for want of.
 fn untold(step: &Step<'_>, asked: &Asked) -> Option<&'static str> {
     match step {
@@ -282,6 +353,22 @@ fn untold(step: &Step<'_>, asked: &Asked) -> Option<&'static str> {
             failed: Some(Condition::Sni),
             ..
         } if asked.sni.is_none() => Some("--sni"),
+        Step::Rule {
+            failed: Some(RuleCondition::Source),
+            ..
+        } if asked.source.is_none() => Some("--source"),
+        Step::Rule {
+            failed: Some(condition),
+            ..
+        } => match (condition, &asked.client) {
+            (RuleCondition::Issuer, ExplainAs::Certname { issuer: None, .. }) => Some("--issuer"),
+            (RuleCondition::Extension, ExplainAs::Certname { extensions, .. })
+                if extensions.is_empty() =>
+            {
+                Some("--extension")
+            }
+            _ => None,
+        },
         _ => None,
     }
 }

@@ -13,7 +13,8 @@ use pki::{
     ClientVerifier, Fingerprint, ListenerPolicy, MemberNames, Named, PkiProblem, Protocols,
     ShownCredentials, TicketKeys, TrustStore,
 };
-use proxy::{Generation, PoolRuntime};
+use proxy::{Generation, PoolRuntime, RuleRuntime};
+use rustls_pki_types::UnixTime;
 
 use telemetry::Metrics;
 use upstream::{Connector, ConnectorSpec, Scheme, Slots};
@@ -182,6 +183,11 @@ pub(crate) fn prepare(
     let generation = Generation {
         number,
         status_pool: names.iter().position(|name| &**name == "compilers"),
+        rules: routes
+            .rules()
+            .iter()
+            .map(|rule| RuleRuntime::new(lasting.metrics.access_rule(&rule.name)))
+            .collect(),
         routes: Arc::new(routes),
         own_names: config.own_names(),
         pools: pools.into(),
@@ -204,6 +210,7 @@ pub(crate) fn prepare(
         member_tls,
     };
     prepared.warn_of_strange_cas();
+    prepared.warn_of_strange_issuers();
     Ok(prepared)
 }
 
@@ -232,6 +239,24 @@ impl Prepared {
             .map(|ca| (ca.to_owned(), "of clients"))
             .chain(members.map(|ca| (ca.to_owned(), "of members")))
             .collect()
+    }
+
+    /// Names in `issuer` of rules that no CA of the bundle has: such a rule is about nobody.
+    fn warn_of_strange_issuers(&mut self) {
+        let rules = self.config.routes.access.iter();
+        let named: BTreeSet<_> = rules.flat_map(|rule| &rule.issuer).collect();
+        if named.is_empty() {
+            return;
+        }
+        let known = self.generation.trust.status(UnixTime::now()).cas;
+        for name in named {
+            if !known.iter().any(|ca| ca.subject == *name) {
+                let message = format!(
+                    "`issuer` \"{name}\" is not the subject of a CA of the bundle, as RFC 2253 spells it: no client has it"
+                );
+                self.report.warn("access", &message);
+            }
+        }
     }
 
     /// Names in `legacy_signatures` that no bundle has: most likely spelled otherwise there.

@@ -24,7 +24,7 @@ pub use crate::daemon::Daemon;
 pub use crate::events::{Event, Events, Told};
 pub use crate::metrics::{
     AttemptResult, HandshakeResult, Limit, ListenerMetrics, Metrics, OpenTunnel, PoolMetrics,
-    ReloadResult, RequestMetrics,
+    ReloadResult, RequestMetrics, RuleMetrics,
 };
 pub use crate::readings::{
     CaReading, ChainReading, CrlReading, ListenerReading, MemberReading, Readings,

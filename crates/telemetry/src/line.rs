@@ -272,6 +272,7 @@ fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value
         key!("sni"),
         Value::name(tls.and_then(|tls| tls.sni.as_deref())),
     );
+    field(key!("observed"), Value::name(record.observed.as_deref()));
     field(key!("cause"), Value::name(record.cause.as_deref()));
 }
 

@@ -30,6 +30,7 @@ pub struct Metrics {
     request_duration: Family<PoolLabels, Latency>,
     refusals: Family<RefusalLabels, Counter>,
     csr_observed: Family<RefusalLabels, Counter>,
+    access_rules: Family<RuleLabels, Counter>,
     attempts: Family<AttemptLabels, Counter>,
     tunnels_open: Family<PoolLabels, Gauge>,
     certificates_omitted: Family<PoolLabels, Counter>,
@@ -75,6 +76,15 @@ pub struct PoolMetrics {
     pub certificates_omitted: Counter,
     tunnels_open: Gauge,
     attempts: [Counter; AttemptResult::ALL.len()],
+}
+
+/// Counters of one access rule.
+#[derive(Clone, Debug)]
+pub struct RuleMetrics {
+    /// Requests that it refused.
+    pub refused: Counter,
+    /// Requests that it would have refused.
+    pub observed: Counter,
 }
 
 /// How a handshake ended.
@@ -164,6 +174,7 @@ impl Default for Metrics {
             request_duration: Family::default(),
             refusals: Family::default(),
             csr_observed: Family::default(),
+            access_rules: Family::default(),
             attempts: Family::default(),
             tunnels_open: Family::default(),
             certificates_omitted: Family::default(),
@@ -233,6 +244,9 @@ impl Metrics {
             help,
             self.csr_observed.clone(),
         );
+        let help =
+            "Requests that an access rule refused, or would have refused had it not only observed";
+        registry.register("access_rule_refusals", help, self.access_rules.clone());
         let help = "Identity headers that clients sent and that were removed";
         registry.register(
             "identity_headers_scrubbed",
@@ -350,6 +364,19 @@ impl Metrics {
         self.csr_observed
             .get_or_create(&RefusalLabels { reason })
             .inc();
+    }
+
+    /// The handle of an access rule; resolve it once a generation.
+    pub fn access_rule(&self, name: &str) -> RuleMetrics {
+        let counter = |result| {
+            let rule = name.to_owned();
+            self.access_rules
+                .get_or_create_owned(&RuleLabels { rule, result })
+        };
+        RuleMetrics {
+            refused: counter("refused"),
+            observed: counter("observed"),
+        }
     }
 
     /// Counts a reload.
@@ -593,6 +620,12 @@ struct AttemptLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusalLabels {
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RuleLabels {
+    rule: String,
+    result: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -48,6 +48,8 @@ pub struct AccessRecord {
     pub times: Times,
     /// Why it was refused or failed, in kebab case: `revoked`, `route-not-found`, `connect-refused`.
     pub reason: Option<&'static str>,
+    /// The access rule that would have refused it, had it not only observed.
+    pub observed: Option<Arc<str>>,
     /// The chain of causes behind a failure, for people.
     pub cause: Option<Box<str>>,
     /// Who ended it.
@@ -114,6 +116,7 @@ impl AccessRecord {
             attempts: 0,
             times: Times::default(),
             reason: None,
+            observed: None,
             cause: None,
             ended_by: EndedBy::default(),
         }

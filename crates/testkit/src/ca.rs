@@ -491,6 +491,13 @@ impl LeafBuilder {
         self
     }
 
+    /// An extension with these bytes, DER or not.
+    pub fn raw_extension(mut self, oid: &[u64], value: &[u8]) -> Self {
+        let extension = CustomExtension::from_oid_content(oid, value.to_vec());
+        self.params.custom_extensions.push(extension);
+        self
+    }
+
     /// Signs it over a fresh key.
     pub fn issue(self) -> Credential {
         let certname = self.certname.clone();

@@ -40,7 +40,7 @@ impl<'a> Ask<'a> {
     fn outcome(&self, request: &str, who: &str) -> String {
         self.decide(request, who, |decision| match decision {
             Decision::Forward(plan) => format!("{} via {}", POOLS[plan.pool], plan.route.name),
-            Decision::Status => "status".to_owned(),
+            Decision::Status(_) => "status".to_owned(),
             Decision::Refuse(refusal) => {
                 assert!(
                     refusal
@@ -748,6 +748,7 @@ fn without_built_in_routes_only_the_configured_ones_are_there() {
     let settings = Settings {
         routes: vec![route("a", "/a")],
         builtin_routes: false,
+        ..Settings::default()
     };
     let table = RouteTable::new(&settings, &pools(&["forge", "x", "y", "forge"]))
         .expect("no ca pool is needed");

@@ -1,0 +1,84 @@
+//! `[[access]]`.
+
+use ::identity::extension_names;
+use routing::{AccessRuleSettings, RuleAction, oid_of};
+
+use crate::{examination::closest, report::Problem, routes::repeated_names, section::Section};
+
+/// The rules with their tables; what only a look at the file can tell has been reported.
+pub(crate) fn build<'d>(
+    root: &Section<'d>,
+    problems: &mut Vec<Problem>,
+) -> (Vec<Section<'d>>, Vec<AccessRuleSettings>) {
+    let sections = root.tables("access");
+    let own = root.table("identity").pairs("extensions");
+    for section in &sections {
+        empty_conditions(section, problems);
+        known_extensions(section, &own, problems);
+    }
+    repeated_names("access", &sections, problems);
+    if root.switch("access_observe") && !sections.is_empty() {
+        let problem = root.warning("access_observe", "no rule of [[access]] refuses anybody");
+        problems.push(problem.help("records and metrics tell what each would refuse"));
+    }
+    sections
+        .into_iter()
+        .filter_map(|section| {
+            let rule = rule(&section)?;
+            Some((section, rule))
+        })
+        .unzip()
+}
+
+fn rule(section: &Section<'_>) -> Option<AccessRuleSettings> {
+    Some(AccessRuleSettings {
+        name: section.text("name")?,
+        action: match section.text("action")?.as_str() {
+            "allow" => RuleAction::Allow,
+            _ => RuleAction::Refuse,
+        },
+        class: section
+            .texts("class")
+            .iter()
+            .filter_map(|word| word.parse().ok())
+            .collect(),
+        route: section.texts("route"),
+        source: section.texts("source"),
+        certname: section.texts("certname"),
+        issuer: section.texts("issuer"),
+        extension: section.pairs("extension"),
+        observe: section.switch("observe"),
+    })
+}
+
+/// A list or a table without an element would hold for every client.
+fn empty_conditions(section: &Section<'_>, problems: &mut Vec<Problem>) {
+    for key in ["certname", "issuer", "source", "route", "class"] {
+        if section.is_empty_list(key) {
+            let problem = section.error(
+                key,
+                "an empty list, which reads as nobody and means anybody",
+            );
+            problems.push(problem.expected("at least one element, or no such key"));
+        }
+    }
+    if section.is_empty_table("extension") {
+        let problem = section.error("extension", "an empty table, which is no condition");
+        problems.push(problem.expected("at least one name with its value, or no such key"));
+    }
+}
+
+fn known_extensions(section: &Section<'_>, own: &[(String, String)], problems: &mut Vec<Problem>) {
+    for (name, _) in section.pairs("extension") {
+        if oid_of(&name, own).is_some() {
+            continue;
+        }
+        let mut known: Vec<&str> = extension_names().collect();
+        known.extend(own.iter().map(|(name, _)| name.as_str()));
+        let problem = section.error("extension", format!("no extension is called \"{name}\""));
+        problems.push(match closest(&name, known.into_iter()) {
+            Some(close) => problem.help(format!("did you mean \"{close}\"?")),
+            None => problem.help("names beside Puppet's own stand in [identity.extensions]"),
+        });
+    }
+}

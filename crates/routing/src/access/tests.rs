@@ -1,0 +1,521 @@
+//! Rules of access: each condition, first match, what a rule lifts and what none does, rules that only observe.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::{HeaderMap, Method};
+use identity::{Agent, Certname, ClientIdentity, Reason, Refusal, extension_oid};
+
+use crate::settings::{
+    AccessRuleSettings, ClientRule, PathPattern, RouteSettings, RuleAction, Settings,
+};
+use crate::{CanonicalPath, Class, Decision, Question, RouteTable};
+
+const POOLS: &[&str] = &["compilers", "ca", "forge"];
+const CATALOG: &str = "POST /puppet/v3/catalog/web01";
+const FILE: &str = "GET /puppet/v3/file_content/modules/a/b";
+const SIGN: &str = "PUT /puppet-ca/v1/certificate_status/web01";
+const COMPILE: &str = "POST /puppet/v3/compile";
+const ENROL: &str = "PUT /puppet-ca/v1/certificate_request/new";
+const STATUS: &str = "GET /status/v1/simple";
+const OWN_OID: &str = "1.3.6.1.4.1.99999.7";
+
+#[derive(Clone)]
+struct Who {
+    identity: ClientIdentity,
+    source: Option<IpAddr>,
+}
+
+fn agent(name: &str) -> Who {
+    agent_with(name, &[])
+}
+
+/// An agent with extensions by Puppet's name or by OID; one that is named twice cannot be read.
+fn agent_with(name: &str, extensions: &[(&str, &str)]) -> Who {
+    let extensions = extensions.iter().map(|(name, value)| {
+        let oid = extension_oid(name).unwrap_or_else(|| (*name).to_owned());
+        (oid, (*value).to_owned())
+    });
+    let certname = Certname::parse(name).expect("a certname");
+    let agent = Agent::supposed(certname).supposing(Some("CN=Puppet CA: a"), extensions.collect());
+    Who {
+        identity: ClientIdentity::Verified(Arc::new(agent)),
+        source: Some([192, 0, 2, 7].into()),
+    }
+}
+
+fn anonymous() -> Who {
+    Who {
+        identity: ClientIdentity::Anonymous,
+        ..agent("x")
+    }
+}
+
+fn refused() -> Who {
+    Who {
+        identity: ClientIdentity::Refused(Refusal {
+            reason: Reason::Revoked,
+            certificate: "\"CN=gone\" (serial 0x05)".to_owned(),
+            help: "Run \"puppet ssl clean\" on the agent.".to_owned(),
+        }),
+        ..agent("x")
+    }
+}
+
+fn rule(name: &str, action: RuleAction) -> AccessRuleSettings {
+    AccessRuleSettings {
+        name: name.to_owned(),
+        action,
+        ..AccessRuleSettings::default()
+    }
+}
+
+fn refuse(name: &str) -> AccessRuleSettings {
+    rule(name, RuleAction::Refuse)
+}
+
+fn allow(name: &str) -> AccessRuleSettings {
+    rule(name, RuleAction::Allow)
+}
+
+fn settings(access: Vec<AccessRuleSettings>) -> Settings {
+    Settings {
+        access,
+        extension_names: vec![("site".to_owned(), OWN_OID.to_owned())],
+        ..Settings::default()
+    }
+}
+
+fn build(settings: &Settings) -> Result<RouteTable, Vec<String>> {
+    let pools: Vec<Arc<str>> = POOLS.iter().map(|name| Arc::from(*name)).collect();
+    RouteTable::new(settings, &pools)
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect())
+}
+
+/// "passes", "passes, observed by RULE", or the reason with the rule that refuses.
+#[track_caller]
+fn check(settings: &Settings, request: &str, who: &Who, expected: &str) {
+    let table = build(settings).expect("a table");
+    let (method, path) = request.split_once(' ').expect("method and path");
+    let method = Method::from_bytes(method.as_bytes()).expect("a method");
+    let question = Question {
+        method: &method,
+        path: CanonicalPath::check(path).expect("a path"),
+        query: None,
+        host: None,
+        headers: &HeaderMap::new(),
+        source: who.source,
+        sni: None,
+        identity: &who.identity,
+        failed_is_forwarded: false,
+    };
+    let passes = |observed: Option<&crate::AccessRule>| match observed {
+        None => "passes".to_owned(),
+        Some(rule) => format!("passes, observed by {}", rule.name),
+    };
+    let outcome = match table.find(&question) {
+        Decision::Forward(plan) => passes(plan.observed),
+        Decision::Status(observed) => passes(observed),
+        Decision::Refuse(refusal) => match refusal.rule {
+            None => refusal.reason.to_owned(),
+            Some(index) => {
+                let name = &table.rules()[index].name;
+                let named = format!("the access rule \"{name}\"");
+                assert!(refusal.text.contains(&named), "{}", refusal.text);
+                assert_eq!(refusal.status, 403);
+                format!("{} {name}", refusal.reason)
+            }
+        },
+    };
+    assert_eq!(outcome, expected, "{request}");
+}
+
+#[test]
+fn without_rules_everything_is_as_the_classes_say() {
+    for (request, who, expected) in [
+        (CATALOG, agent("web01"), "passes"),
+        (CATALOG, agent("web02"), "not-own"),
+        (SIGN, agent("web01"), "class-closed"),
+        (FILE, anonymous(), "no-certificate"),
+        (ENROL, anonymous(), "passes"),
+        (ENROL, refused(), "refused-certificate"),
+    ] {
+        check(&settings(Vec::new()), request, &who, expected);
+    }
+}
+
+#[test]
+fn a_rule_is_about_those_for_whom_all_its_conditions_hold() {
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    let rule = settings(vec![AccessRuleSettings {
+        certname: texts(&["db*"]),
+        issuer: texts(&["CN=Puppet CA: a"]),
+        source: texts(&["192.0.2.0/24"]),
+        route: texts(&["builtin:files"]),
+        class: vec![Class::Files],
+        extension: vec![("pp_role".to_owned(), "data*".to_owned())],
+        ..refuse("no-db")
+    }]);
+    let db = agent_with("DB01", &[("pp_role", "database")]);
+    check(&rule, FILE, &db, "access-rule no-db");
+    let elsewhere = Who {
+        source: Some([198, 51, 100, 1].into()),
+        ..db.clone()
+    };
+    check(&rule, FILE, &elsewhere, "passes");
+    check(&rule, "POST /puppet/v3/catalog/db01", &db, "passes");
+    for other in [
+        agent_with("web01", &[("pp_role", "database")]),
+        agent_with("db01", &[("pp_role", "Database")]),
+        agent_with("db01", &[("pp_role", "adatabase")]),
+        agent_with("db01", &[("pp_auth_role", "database")]),
+        agent("db01"),
+    ] {
+        check(&rule, FILE, &other, "passes");
+    }
+    let other_issuer = settings(vec![AccessRuleSettings {
+        issuer: texts(&["CN=Puppet CA: b"]),
+        ..refuse("b")
+    }]);
+    check(&other_issuer, FILE, &db, "passes");
+}
+
+#[test]
+fn the_first_rule_whose_conditions_hold_decides() {
+    let some = |name: &str| AccessRuleSettings {
+        extension: vec![("pp_environment".to_owned(), "production".to_owned())],
+        ..allow(name)
+    };
+    let rest = || AccessRuleSettings {
+        class: vec![Class::Files, Class::OwnDocuments],
+        ..refuse("rest")
+    };
+    let production = agent_with("web01", &[("pp_environment", "production")]);
+    let rules = settings(vec![some("some"), rest()]);
+    check(&rules, FILE, &production, "passes");
+    check(&rules, FILE, &agent("web01"), "access-rule rest");
+    check(&rules, CATALOG, &agent("web01"), "access-rule rest");
+    check(&rules, ENROL, &anonymous(), "passes");
+    let rules = settings(vec![rest(), some("some")]);
+    check(&rules, FILE, &production, "access-rule rest");
+}
+
+#[test]
+fn own_names_and_dotted_oids_are_conditions_too() {
+    for name in ["site", OWN_OID] {
+        let rules = settings(vec![AccessRuleSettings {
+            extension: vec![(name.to_owned(), "north".to_owned())],
+            ..refuse("north")
+        }]);
+        let north = agent_with("web01", &[(OWN_OID, "north")]);
+        check(&rules, FILE, &north, "access-rule north");
+        check(&rules, FILE, &agent("web01"), "passes");
+    }
+}
+
+#[test]
+fn a_value_that_cannot_be_read_allows_nothing_and_refuses_all() {
+    let unreadable = agent_with("web01", &[("pp_role", "a"), ("pp_role", "a")]);
+    let condition = || vec![("pp_role".to_owned(), "b".to_owned())];
+    let refusing = settings(vec![AccessRuleSettings {
+        extension: condition(),
+        ..refuse("b")
+    }]);
+    check(&refusing, FILE, &unreadable, "access-rule b");
+    check(&refusing, FILE, &agent("web01"), "passes");
+    let allowing = settings(vec![
+        AccessRuleSettings {
+            extension: vec![("pp_role".to_owned(), "*".to_owned())],
+            ..allow("a")
+        },
+        refuse("rest"),
+    ]);
+    check(&allowing, FILE, &unreadable, "access-rule rest");
+    // Two conditions: that one of them cannot be read makes the other no less of one.
+    let both = settings(vec![AccessRuleSettings {
+        extension: [condition(), vec![("pp_zone".to_owned(), "x".to_owned())]].concat(),
+        ..refuse("both")
+    }]);
+    check(&both, FILE, &unreadable, "passes");
+}
+
+#[test]
+fn only_what_a_verified_chain_says_meets_a_condition_on_a_certificate() {
+    let texts = |text: &str| vec![text.to_owned()];
+    for rule in [
+        AccessRuleSettings {
+            certname: texts("*"),
+            ..refuse("r")
+        },
+        AccessRuleSettings {
+            issuer: texts("CN=Puppet CA: a"),
+            ..refuse("r")
+        },
+        AccessRuleSettings {
+            extension: vec![("pp_role".to_owned(), "*".to_owned())],
+            ..refuse("r")
+        },
+    ] {
+        check(&settings(vec![rule]), ENROL, &anonymous(), "passes");
+    }
+    let anyone = settings(vec![refuse("r")]);
+    check(&anyone, ENROL, &anonymous(), "access-rule r");
+    check(&anyone, STATUS, &anonymous(), "access-rule r");
+    // What they are refused for is said in the words that help.
+    check(&anyone, FILE, &anonymous(), "no-certificate");
+    check(&anyone, FILE, &refused(), "refused-certificate");
+}
+
+#[test]
+fn a_rule_opens_the_classes_that_it_names_to_those_it_is_about_and_no_others() {
+    let rules = settings(vec![AccessRuleSettings {
+        class: vec![Class::CaAdministration, Class::OwnDocuments],
+        extension: vec![("pp_cli_auth".to_owned(), "true".to_owned())],
+        ..allow("admins")
+    }]);
+    let admin = agent_with("ops", &[("pp_cli_auth", "true")]);
+    for (request, who, expected) in [
+        (SIGN, &admin, "passes"),
+        (CATALOG, &admin, "passes"),
+        (COMPILE, &admin, "class-closed"),
+        (SIGN, &agent("ops"), "class-closed"),
+        (CATALOG, &agent("ops"), "not-own"),
+        (SIGN, &anonymous(), "class-closed"),
+        (CATALOG, &anonymous(), "no-certificate"),
+        (SIGN, &refused(), "refused-certificate"),
+    ] {
+        check(&rules, request, who, expected);
+    }
+}
+
+#[test]
+fn no_rule_opens_what_is_never_passed_on_nor_renewal_nor_anything_to_a_stranger() {
+    let all = || AccessRuleSettings {
+        class: Class::ALL.to_vec(),
+        certname: vec!["*".to_owned()],
+        ..allow("all")
+    };
+    let observing = AccessRuleSettings {
+        observe: true,
+        ..refuse("observing")
+    };
+    for rules in [settings(vec![all()]), settings(vec![observing, all()])] {
+        for (request, who, expected) in [
+            ("GET /puppet-admin-api/v1/jruby-pool", agent("ops"), "never"),
+            ("GET /metrics/v2", agent("ops"), "never"),
+            (
+                "POST /puppet-ca/v1/certificate_renewal",
+                agent("ops"),
+                "not-configured",
+            ),
+            ("GET /nowhere", agent("ops"), "no-route"),
+            (SIGN, anonymous(), "class-closed"),
+            (FILE, anonymous(), "no-certificate"),
+            (FILE, refused(), "refused-certificate"),
+        ] {
+            check(&rules, request, &who, expected);
+        }
+    }
+}
+
+#[test]
+fn what_a_route_demands_holds_beside_a_rule_that_allows() {
+    let mut rules = settings(vec![AccessRuleSettings {
+        class: vec![Class::OwnDocuments, Class::Services],
+        certname: vec!["ops".to_owned(), "boss".to_owned()],
+        ..allow("ops")
+    }]);
+    rules.routes = vec![RouteSettings {
+        name: "compilers".to_owned(),
+        path: Some(PathPattern::Prefix("/puppet".to_owned())),
+        pool: "compilers".to_owned(),
+        client: ClientRule::Verified,
+        allow: vec!["ops".to_owned(), "web01".to_owned()],
+        ..RouteSettings::default()
+    }];
+    for (request, who, expected) in [
+        (CATALOG, "ops", "passes"),
+        (COMPILE, "ops", "passes"),
+        (CATALOG, "boss", "not-allowed"),
+        (COMPILE, "boss", "not-allowed"),
+        (COMPILE, "web01", "class-closed"),
+    ] {
+        check(&rules, request, &agent(who), expected);
+    }
+}
+
+#[test]
+fn t16_a_documents_name_is_the_clients_own_however_the_path_is_written() {
+    let rules = settings(vec![AccessRuleSettings {
+        class: vec![Class::OwnDocuments],
+        certname: vec!["deploy".to_owned()],
+        ..allow("deploy")
+    }]);
+    for rules in [settings(Vec::new()), rules] {
+        for document in ["catalog", "node", "facts", "report"] {
+            let request = |name: &str| {
+                let method = match document {
+                    "catalog" => "POST",
+                    "node" => "GET",
+                    _ => "PUT",
+                };
+                format!("{method} /puppet/v3/{document}/{name}")
+            };
+            check(&rules, &request("web01"), &agent("web01"), "passes");
+            check(&rules, &request("WEB01"), &agent("web01"), "passes");
+            check(&rules, &request("web02"), &agent("web01"), "not-own");
+            check(&rules, &request("web0"), &agent("web01"), "not-own");
+            check(
+                &rules,
+                &request("web01.example"),
+                &agent("web01"),
+                "not-own",
+            );
+            // More segments than one name, or none: no document of anybody's.
+            check(&rules, &request("web01/x"), &agent("web01"), "class-closed");
+            check(&rules, &request(""), &agent("web01"), "class-closed");
+            // The layout of Puppet 3, which a server still reads.
+            let legacy = format!("GET /production/{document}/web01");
+            check(&rules, &legacy, &agent("web01"), "class-closed");
+            let legacy = format!("GET /puppet/{document}/web01");
+            check(&rules, &legacy, &agent("web01"), "class-closed");
+        }
+    }
+    for path in [
+        "/puppet/v3/catalog/web%30%31",
+        "/puppet/v3/catalog/web01;x",
+        "/puppet/v3/catalog//web01",
+        "/puppet/v3//catalog/web01",
+        "//puppet/v3/catalog/web01",
+        "/puppet/v3/catalog/web02/../web01",
+        "/puppet/v3/catalog/web02%2f..%2fweb01",
+        "/production/catalog/web%30%31/..",
+    ] {
+        assert!(CanonicalPath::check(path).is_err(), "{path}");
+    }
+}
+
+#[test]
+fn a_rule_that_observes_changes_nothing_and_tells_what_it_would_refuse() {
+    let observing = |name: &str| AccessRuleSettings {
+        observe: true,
+        ..refuse(name)
+    };
+    let exceptions = || AccessRuleSettings {
+        class: vec![Class::OwnDocuments],
+        certname: vec!["ops".to_owned()],
+        ..allow("ops")
+    };
+    let rules = settings(vec![observing("one"), observing("two"), exceptions()]);
+    check(&rules, FILE, &agent("web01"), "passes, observed by one");
+    check(&rules, STATUS, &anonymous(), "passes, observed by one");
+    // Rules after it decide as they would without it, and guards hold.
+    check(&rules, CATALOG, &agent("ops"), "passes, observed by one");
+    check(&rules, CATALOG, &agent("web02"), "not-own");
+    check(&rules, SIGN, &agent("web01"), "class-closed");
+    let rules = settings(vec![observing("one"), refuse("two")]);
+    check(&rules, FILE, &agent("web01"), "access-rule two");
+    // A rule that allows comes first: nothing would be refused.
+    let rules = settings(vec![exceptions(), observing("one")]);
+    check(&rules, CATALOG, &agent("ops"), "passes");
+}
+
+#[test]
+fn all_rules_observe_where_the_whole_does() {
+    let rules = Settings {
+        access_observe: true,
+        ..settings(vec![
+            refuse("one"),
+            AccessRuleSettings {
+                class: vec![Class::OwnDocuments],
+                certname: vec!["ops".to_owned()],
+                ..allow("ops")
+            },
+        ])
+    };
+    check(&rules, FILE, &agent("web01"), "passes, observed by one");
+    check(&rules, CATALOG, &agent("ops"), "passes, observed by one");
+    for (request, expected) in [
+        (SIGN, "class-closed"),
+        (CATALOG, "not-own"),
+        ("GET /metrics", "never"),
+    ] {
+        check(&rules, request, &agent("web02"), expected);
+    }
+}
+
+#[test]
+fn what_no_rule_can_be_made_of_is_told_whole() {
+    let texts = |text: &str| vec![text.to_owned()];
+    let wrong = Settings {
+        extension_names: vec![
+            ("site".to_owned(), OWN_OID.to_owned()),
+            ("pp_role".to_owned(), OWN_OID.to_owned()),
+            ("alt".to_owned(), "2.5.29.17".to_owned()),
+        ],
+        ..Settings::default()
+    };
+    let told = build(&wrong).expect_err("refused");
+    assert_eq!(told.len(), 2, "{told:?}");
+    for (rule, key, words) in [
+        (
+            AccessRuleSettings {
+                class: vec![Class::CaAdministration],
+                source: texts("10.0.0.0/8"),
+                ..allow("a")
+            },
+            "class",
+            "named agents only",
+        ),
+        (
+            AccessRuleSettings {
+                observe: true,
+                ..allow("a")
+            },
+            "observe",
+            "refuses nobody",
+        ),
+        (
+            AccessRuleSettings {
+                route: texts("builtin:renewal"),
+                ..refuse("a")
+            },
+            "route",
+            "no route is called \"builtin:renewal\"",
+        ),
+        (
+            AccessRuleSettings {
+                extension: vec![("pp_rolle".to_owned(), "x".to_owned())],
+                ..refuse("a")
+            },
+            "extension",
+            "no extension is called \"pp_rolle\"",
+        ),
+        (
+            AccessRuleSettings {
+                source: texts("10.0.0.1/8"),
+                ..refuse("a")
+            },
+            "source",
+            "10.0.0.0/8",
+        ),
+        (
+            AccessRuleSettings {
+                certname: texts("a,b"),
+                ..refuse("a")
+            },
+            "certname",
+            "','",
+        ),
+        (refuse(""), "name", "no name"),
+    ] {
+        let told = build(&settings(vec![rule])).expect_err(words);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].starts_with(key) && told[0].contains(words),
+            "{told:?}"
+        );
+    }
+    let twice = build(&settings(vec![refuse("a"), refuse("a")])).expect_err("refused");
+    assert_eq!(twice, ["name: two rules are called \"a\""]);
+}

@@ -1,0 +1,270 @@
+//! One rule of `[[access]]`: whom it is about, and what becomes of them.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use identity::{
+    Agent, CertnamePattern, ExtensionValue, ValuePattern, extension_names, extension_oid,
+    is_extension_oid,
+};
+
+use crate::route::{or_report, patterns};
+use crate::settings::{AccessRuleSettings, RuleAction, Settings};
+use crate::table::{Question, RouteProblem};
+use crate::{Class, Endpoint, Network, RouteEntry};
+
+/// A rule of the table. Where a list is empty, anything holds.
+#[derive(Debug)]
+pub struct AccessRule {
+    /// Name in records, metrics, refusals and `explain`.
+    pub name: Arc<str>,
+    /// Its place among the rules.
+    pub index: usize,
+    /// What it does with those it is about.
+    pub action: RuleAction,
+    /// Whether it only tells what it would refuse.
+    pub observe: bool,
+    classes: u16,
+    route: Vec<String>,
+    source: Vec<Network>,
+    certname: Vec<CertnamePattern>,
+    issuer: Vec<String>,
+    extension: Vec<ExtensionCondition>,
+}
+
+#[derive(Debug)]
+struct ExtensionCondition {
+    oid: String,
+    value: ValuePattern,
+}
+
+/// A condition of a rule that did not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleCondition {
+    /// `class`
+    Class,
+    /// `route`
+    Route,
+    /// `source`
+    Source,
+    /// `certname`
+    Certname,
+    /// `issuer`
+    Issuer,
+    /// `extension`
+    Extension,
+}
+
+impl fmt::Display for RuleCondition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Class => "class",
+            Self::Route => "route",
+            Self::Source => "source",
+            Self::Certname => "certname",
+            Self::Issuer => "issuer",
+            Self::Extension => "extension",
+        })
+    }
+}
+
+impl AccessRule {
+    /// Builds all rules; what is wrong with them goes to `problems`, all of it.
+    pub(crate) fn all<'r>(
+        settings: &Settings,
+        routes: impl Iterator<Item = &'r RouteEntry>,
+        problems: &mut Vec<RouteProblem>,
+    ) -> Vec<Self> {
+        if settings.access.is_empty() {
+            return Vec::new();
+        }
+        let routes: Vec<&str> = routes.map(|route| &*route.name).collect();
+        let rules = settings.access.iter().enumerate();
+        rules
+            .filter_map(|(index, rule)| {
+                if settings.access[..index]
+                    .iter()
+                    .any(|earlier| earlier.name == rule.name)
+                {
+                    problems.push(RouteProblem::of_rule(
+                        index,
+                        "name",
+                        format!("two rules are called {:?}", rule.name),
+                    ));
+                }
+                Self::new(index, rule, settings, &routes, problems)
+            })
+            .collect()
+    }
+
+    fn new(
+        index: usize,
+        rule: &AccessRuleSettings,
+        settings: &Settings,
+        routes: &[&str],
+        problems: &mut Vec<RouteProblem>,
+    ) -> Option<Self> {
+        let before = problems.len();
+        let mut report =
+            |key, message: String| problems.push(RouteProblem::of_rule(index, key, message));
+        if rule.name.is_empty() {
+            report("name", "the rule has no name".to_owned());
+        }
+        check_allow(rule, &mut report);
+        for name in &rule.route {
+            if !routes.contains(&name.as_str()) {
+                report("route", format!("no route is called {name:?}"));
+            }
+        }
+        let mut source = Vec::new();
+        for text in &rule.source {
+            let parsed = Network::parse(text).map_err(|problem| problem.to_string());
+            source.extend(or_report(parsed, "source", &mut report));
+        }
+        let certname = patterns(&rule.certname, "certname", &mut report);
+        let mut extension = Vec::new();
+        for (name, value) in &rule.extension {
+            let condition = ExtensionCondition::new(name, value, settings);
+            extension.extend(or_report(condition, "extension", &mut report));
+        }
+        (problems.len() == before).then(|| Self {
+            name: rule.name.as_str().into(),
+            index,
+            action: rule.action,
+            observe: rule.action == RuleAction::Refuse && (rule.observe || settings.access_observe),
+            classes: rule.class.iter().fold(0, |bits, class| bits | class.bit()),
+            route: rule.route.clone(),
+            source,
+            certname,
+            issuer: rule.issuer.clone(),
+            extension,
+        })
+    }
+
+    /// Whether the rule is about `class` by name: what it does not name, it does not open.
+    pub(crate) fn names(&self, class: Class) -> bool {
+        self.classes & class.bit() != 0
+    }
+
+    /// The first condition that does not hold. What is not known of a client holds for no condition.
+    pub(crate) fn failed(
+        &self,
+        endpoint: &Endpoint<'_>,
+        route: &RouteEntry,
+        question: &Question<'_>,
+    ) -> Option<RuleCondition> {
+        // Only what a verified chain says is believed.
+        let agent = question.identity.agent();
+        if self.classes != 0 && !self.names(endpoint.class) {
+            Some(RuleCondition::Class)
+        } else if !(self.route.is_empty() || self.route.iter().any(|name| **name == *route.name)) {
+            Some(RuleCondition::Route)
+        } else if !self.source_holds(question.source) {
+            Some(RuleCondition::Source)
+        } else if !self.certname_holds(agent) {
+            Some(RuleCondition::Certname)
+        } else if !self.issuer_holds(agent) {
+            Some(RuleCondition::Issuer)
+        } else if !self.extension_holds(agent) {
+            Some(RuleCondition::Extension)
+        } else {
+            None
+        }
+    }
+
+    fn source_holds(&self, client: Option<IpAddr>) -> bool {
+        let known = |client| self.source.iter().any(|network| network.contains(client));
+        self.source.is_empty() || client.is_some_and(known)
+    }
+
+    fn certname_holds(&self, agent: Option<&Agent>) -> bool {
+        let named = |agent: &Agent| {
+            let name = agent.certname().as_str();
+            self.certname.iter().any(|pattern| pattern.matches(name))
+        };
+        self.certname.is_empty() || agent.is_some_and(named)
+    }
+
+    fn issuer_holds(&self, agent: Option<&Agent>) -> bool {
+        let named = |agent: &Agent| self.issuer.iter().any(|name| *name == agent.issuer());
+        self.issuer.is_empty() || agent.is_some_and(named)
+    }
+
+    /// All of them hold. A value that cannot be read for certain is none that allows and any that refuses.
+    fn extension_holds(&self, agent: Option<&Agent>) -> bool {
+        let holds = |agent: &Agent| {
+            self.extension
+                .iter()
+                .all(|condition| match agent.extensions().value(&condition.oid) {
+                    ExtensionValue::Text(value) => condition.value.matches(value),
+                    ExtensionValue::Unreadable => self.action == RuleAction::Refuse,
+                    ExtensionValue::Absent => false,
+                })
+        };
+        self.extension.is_empty() || agent.is_some_and(holds)
+    }
+}
+
+impl ExtensionCondition {
+    fn new(name: &str, value: &str, settings: &Settings) -> Result<Self, String> {
+        let oid = oid_of(name, &settings.extension_names)
+            .ok_or_else(|| format!("no extension is called {name:?}"))?;
+        let value = ValuePattern::parse(value)
+            .ok_or_else(|| format!("no value of {name:?} that is compared can match"))?;
+        Ok(Self { oid, value })
+    }
+}
+
+/// The OID of an extension by a name of Puppet's, by one of `[identity.extensions]`, or in dotted form.
+pub fn oid_of(name: &str, own: &[(String, String)]) -> Option<String> {
+    let named = || own.iter().find(|(known, _)| known == name);
+    extension_oid(name)
+        .or_else(|| named().map(|(_, oid)| oid.clone()))
+        .or_else(|| is_extension_oid(name).then(|| name.to_owned()))
+}
+
+/// What a rule that allows must not do: open a guarded class to whoever comes, or only seem to.
+fn check_allow(rule: &AccessRuleSettings, report: &mut impl FnMut(&'static str, String)) {
+    if rule.action == RuleAction::Refuse {
+        return;
+    }
+    if rule.observe {
+        report(
+            "observe",
+            "a rule that allows refuses nobody, so there is nothing to observe".to_owned(),
+        );
+    }
+    // Any certificate of this CA, the one of a broken web server too, would do else.
+    let opened = rule.class.iter().find(|class| class.is_opened_by_rule());
+    if let Some(class) = opened
+        && rule.certname.is_empty()
+        && rule.extension.is_empty()
+    {
+        report(
+            "class",
+            format!(
+                "the class \"{class}\" is opened to named agents only: say which by certname or extension"
+            ),
+        );
+    }
+}
+
+/// What is wrong with `[identity.extensions]`.
+pub(crate) fn check_names(own: &[(String, String)], problems: &mut Vec<RouteProblem>) {
+    for (name, oid) in own {
+        let message = if extension_names().any(|known| known == name) {
+            format!("{name:?} is a name of Puppet's own")
+        } else if !is_extension_oid(oid) {
+            format!("{oid:?} is no OID of an extension whose value could be compared")
+        } else {
+            continue;
+        };
+        problems.push(RouteProblem {
+            route: None,
+            rule: None,
+            key: "identity.extensions",
+            message,
+        });
+    }
+}

@@ -1,0 +1,543 @@
+//! `[[access]]`: who may do what beside what the classes say, one claim each, held at the far end.
+
+use testkit::{Ca, Client, Credential, StandIn};
+
+use crate::support::{Estate, assert_refused, assert_told, proxy};
+
+const ROLE: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 1, 13];
+const ENVIRONMENT: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 1, 12];
+const AUTH_ROLE: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 3, 13];
+const CLI_AUTH: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 3, 39];
+const PRIVATE: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 2, 7];
+const OWN: &[u64] = &[1, 3, 6, 1, 4, 1, 99999, 7];
+
+const FILE: &str = "/puppet/v3/file_content/modules/a/b?environment=production";
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const STATUS_OF_WEB02: &str = "/puppet-ca/v1/certificate_status/web02";
+
+/// An estate with these rules.
+fn estate(rules: &'static str) -> Estate {
+    Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(rules))
+        .start()
+}
+
+/// Whether a request passes, by the far end and by the answer.
+#[track_caller]
+fn check(estate: &Estate, client: &Client, (method, target): (&str, &str), passes: bool) {
+    estate.forget();
+    let answer = client.request(method, target, &[], b"");
+    let arrived = estate.far_end().len();
+    // What passes is answered by the member, as it will.
+    assert_eq!(
+        (answer.status != 403, arrived),
+        (passes, usize::from(passes)),
+        "{method} {target}: {answer:?}"
+    );
+}
+
+#[test]
+fn a_rule_refuses_those_it_is_about_and_says_whom_to_ask() {
+    let rule = |condition: &str| {
+        format!("[[access]]\nname = \"closed\"\naction = \"refuse\"\n{condition}\n")
+    };
+    let plain = |ca: &Ca| ca.agent("web01");
+    let with = |oid: &'static [u64]| move |ca: &Ca| ca.leaf("web01").extension(oid, "db").issue();
+    type Make = Box<dyn Fn(&Ca) -> Credential>;
+    let rows: [(&str, Make, Make); 7] = [
+        (
+            "certname = [\"web*\"]",
+            Box::new(plain),
+            Box::new(|ca: &Ca| ca.agent("db01")),
+        ),
+        (
+            "extension = { pp_role = \"d*\" }",
+            Box::new(with(ROLE)),
+            Box::new(with(AUTH_ROLE)),
+        ),
+        (
+            "extension = { pp_auth_role = \"db\" }",
+            Box::new(with(AUTH_ROLE)),
+            Box::new(with(ROLE)),
+        ),
+        (
+            "extension = { \"1.3.6.1.4.1.34380.1.2.7\" = \"db\" }",
+            Box::new(with(PRIVATE)),
+            Box::new(plain),
+        ),
+        (
+            "extension = { site = \"db\" }\n[identity]\nextensions = { site = \"1.3.6.1.4.1.99999.7\" }",
+            Box::new(with(OWN)),
+            Box::new(with(PRIVATE)),
+        ),
+        (
+            "extension = { pp_role = \"db\", pp_environment = \"db\" }",
+            Box::new(|ca: &Ca| {
+                let leaf = ca.leaf("web01").extension(ROLE, "db");
+                leaf.extension(ENVIRONMENT, "db").issue()
+            }),
+            Box::new(with(ROLE)),
+        ),
+        (
+            "route = [\"builtin:files\"]\nclass = [\"files\", \"own-documents\"]",
+            Box::new(plain),
+            Box::new(plain),
+        ),
+    ];
+    for (condition, refused, served) in rows {
+        let rules = rule(condition);
+        let estate = Estate::builder()
+            .compilers(1)
+            .proxy(move |proxy| proxy.with(&rules))
+            .start();
+        let client = estate.client(&refused(&estate.ca));
+        let answer = client.get(FILE);
+        let words = [
+            "Agent web01 is refused by the access rule \"closed\"",
+            "class \"files\"",
+            "route \"builtin:files\"",
+            "ask the operator of this proxy to change [[access]] name = \"closed\"",
+        ];
+        assert_refused(&answer, 403, &words);
+        assert!(estate.far_end().is_empty(), "{condition}");
+        let other = estate.client(&served(&estate.ca));
+        let target = if condition.starts_with("route") {
+            CATALOG
+        } else {
+            FILE
+        };
+        check(&estate, &other, ("GET", target), true);
+    }
+}
+
+#[test]
+fn a_rule_tells_issuers_and_networks_apart() {
+    let (ours, theirs) = (Ca::new(), Ca::other());
+    let bundle = format!("{}{}", ours.bundle_pem(), theirs.bundle_pem());
+    let crl = format!("{}{}", ours.crl_pem(), theirs.crl_pem());
+    let rules = format!(
+        "[trust]\nca = \"{{dir}}/ca.pem\"\ncrl = \"{{dir}}/crl.pem\"\n\
+         [[access]]\nname = \"theirs\"\naction = \"refuse\"\nissuer = [\"CN={}\"]\n\
+         [[access]]\nname = \"far\"\naction = \"refuse\"\nsource = [\"127.0.1.0/24\"]\n",
+        theirs.name()
+    );
+    let estate = Estate::builder()
+        .ca(&ours)
+        .proxy(move |proxy| {
+            proxy
+                .with(&rules)
+                .file("ca.pem", &bundle, 0o644)
+                .file("crl.pem", &crl, 0o644)
+        })
+        .start();
+    let mine = estate.client(&ours.agent("web01"));
+    let foreign = estate.client(&theirs.agent("web01"));
+    check(&estate, &mine, ("GET", FILE), true);
+    check(&estate, &foreign, ("GET", FILE), false);
+    let far = "127.0.1.7".parse().expect("an address");
+    let from_afar = estate.client(&ours.agent("web03")).source(far);
+    check(&estate, &from_afar, ("GET", FILE), false);
+    // One without a certificate has an address too, and is refused nothing by a rule about certificates.
+    let stranger = ("GET", "/puppet-ca/v1/certificate/ca");
+    check(&estate, &estate.anonymous(), stranger, true);
+    check(&estate, &estate.anonymous().source(far), stranger, false);
+}
+
+#[test]
+fn t11_the_administration_of_the_ca_is_open_to_whom_a_rule_names_and_to_nobody_else() {
+    let estate = estate(
+        "[[access]]\nname = \"hush\"\naction = \"refuse\"\nobserve = true\n\
+         [[access]]\nname = \"admins\"\naction = \"allow\"\nclass = [\"ca-administration\"]\n\
+         extension = { pp_cli_auth = \"true\" }\ncertname = [\"ops*\"]",
+    );
+    let with = |name: &str, value: &str| {
+        let leaf = estate.ca.leaf(name).extension(CLI_AUTH, value);
+        estate.client(&leaf.issue())
+    };
+    let sign = ("PUT", STATUS_OF_WEB02);
+    check(&estate, &with("ops01", "true"), sign, true);
+    let told = estate.only_request();
+    assert_told(&told, "SUCCESS", Some("CN=ops01"));
+    assert_eq!(
+        estate.ca_server.requests().len(),
+        1,
+        "it went to the CA server"
+    );
+    for other in [
+        with("ops01", "TRUE"),
+        with("web01", "true"),
+        estate.client(&estate.ca.agent("ops02")),
+        estate.anonymous(),
+    ] {
+        check(&estate, &other, sign, false);
+    }
+    let claimed = [
+        ("X-Client-Verify", "SUCCESS"),
+        ("X-Client-DN", "CN=ops01"),
+        ("X-Authentication", "pp_cli_auth"),
+    ];
+    let answer =
+        estate
+            .client(&estate.ca.agent("ops02"))
+            .request("PUT", STATUS_OF_WEB02, &claimed, b"");
+    assert_refused(&answer, 403, &["ca-administration"]);
+    assert!(estate.far_end().is_empty());
+    // What is never passed on is not, whatever a rule says.
+    check(
+        &estate,
+        &with("ops01", "true"),
+        ("GET", "/puppet-admin-api/v1/jruby-pool"),
+        false,
+    );
+}
+
+#[test]
+fn t16_documents_are_each_agents_own_but_for_exceptions_that_a_rule_names() {
+    let estate = estate(
+        "[[access]]\nname = \"octocatalog\"\naction = \"allow\"\nclass = [\"own-documents\"]\n\
+         certname = [\"diff.example.com\"]",
+    );
+    let web01 = estate.client(&estate.ca.agent("web01"));
+    for (method, document) in [
+        ("POST", "catalog"),
+        ("GET", "node"),
+        ("PUT", "facts"),
+        ("PUT", "report"),
+    ] {
+        let of = |name: &str| format!("/puppet/v3/{document}/{name}?environment=production");
+        check(&estate, &web01, (method, &of("web01")), true);
+        check(&estate, &web01, (method, &of("web02")), false);
+        let exception = estate.client(&estate.ca.agent("diff.example.com"));
+        check(&estate, &exception, (method, &of("web02")), true);
+        assert_told(
+            &estate.only_request(),
+            "SUCCESS",
+            Some("CN=diff.example.com"),
+        );
+    }
+    for (target, status) in [
+        // Names are compared without case, as servers do.
+        ("/puppet/v3/catalog/WEB02", 403),
+        ("/puppet/v3/catalog/web02/", 403),
+        ("/puppet/v3/catalog/web01/web02", 403),
+        ("/puppet/v3/catalog/web%302", 400),
+        ("/puppet/v3/catalog/web02;web01", 400),
+        ("/puppet/v3/catalog/web01;/../web02", 400),
+        ("/puppet/v3/catalog//web02", 400),
+        ("/puppet/v3//catalog/web02", 400),
+        ("//puppet/v3/catalog/web02", 400),
+        ("/puppet/v3/%63atalog/web02", 400),
+        ("/puppet/v3/catalog/web01%2f..%2fweb02", 400),
+        // The layouts of Puppet 3, which a server still reads.
+        ("/production/catalog/web02", 403),
+        ("/production/catalog/web01", 403),
+        ("/puppet/catalog/web02", 403),
+        ("/production/node/web02", 403),
+        ("/production/facts/web02", 403),
+        ("/production/report/web02", 403),
+    ] {
+        estate.forget();
+        let answer = web01.request("GET", target, &[], b"");
+        assert_eq!(answer.status, status, "{target}: {answer:?}");
+        assert!(estate.far_end().is_empty(), "{target}");
+    }
+}
+
+#[test]
+fn the_first_rule_whose_conditions_hold_decides() {
+    let estate = estate(
+        "[[access]]\nname = \"production\"\naction = \"allow\"\nextension = { pp_environment = \"production\" }\n\
+         [[access]]\nname = \"rest\"\naction = \"refuse\"\nclass = [\"files\", \"own-documents\"]",
+    );
+    let production = estate.ca.leaf("web01").extension(ENVIRONMENT, "production");
+    let production = estate.client(&production.issue());
+    let other = estate.client(&estate.ca.agent("web01"));
+    for target in [FILE, CATALOG] {
+        check(&estate, &production, ("GET", target), true);
+        check(&estate, &other, ("GET", target), false);
+    }
+    // A rule that allows opens only what it names.
+    check(&estate, &production, ("PUT", STATUS_OF_WEB02), false);
+    let others = ("GET", "/puppet/v3/node/web02");
+    check(&estate, &production, others, false);
+    // Enrolment is no class of the rules.
+    let bootstrap = ("GET", "/puppet-ca/v1/certificate/ca");
+    check(&estate, &estate.anonymous(), bootstrap, true);
+}
+
+#[test]
+fn an_extension_that_cannot_be_read_allows_nothing_and_meets_every_refusal() {
+    let estate = estate(
+        "[[access]]\nname = \"web\"\naction = \"allow\"\nclass = [\"services\"]\nextension = { pp_role = \"*\" }\n\
+         [[access]]\nname = \"no-db\"\naction = \"refuse\"\nclass = [\"files\"]\nextension = { pp_role = \"db\" }",
+    );
+    let services = ("POST", "/puppet/v4/catalog");
+    let readable = estate.client(&estate.ca.leaf("web01").extension(ROLE, "web").issue());
+    check(&estate, &readable, services, true);
+    check(&estate, &readable, ("GET", FILE), true);
+    for value in [
+        &b"web"[..],
+        b"\x0c\x09web",
+        b"\x14\x03web",
+        b"\x0c\x03w\xffb",
+    ] {
+        let leaf = estate.ca.leaf("web01").raw_extension(ROLE, value);
+        let unreadable = estate.client(&leaf.issue());
+        check(&estate, &unreadable, services, false);
+        check(&estate, &unreadable, ("GET", FILE), false);
+        check(&estate, &unreadable, ("GET", CATALOG), true);
+    }
+}
+
+#[test]
+fn a_rule_that_observes_lets_pass_and_tells_what_it_would_refuse() {
+    let estate = estate(
+        "[[access]]\nname = \"maybe\"\naction = \"refuse\"\nclass = [\"files\"]\nobserve = true\n\
+         [[access]]\nname = \"sure\"\naction = \"refuse\"\ncertname = [\"bad*\"]",
+    );
+    let web01 = estate.client(&estate.ca.agent("web01"));
+    for _ in 0..3 {
+        check(&estate, &web01, ("GET", FILE), true);
+    }
+    check(&estate, &web01, ("GET", CATALOG), true);
+    let bad = estate.client(&estate.ca.agent("bad01"));
+    check(&estate, &bad, ("GET", FILE), false);
+    let proxy = &estate.proxy;
+    let records = proxy.wait_for_records(5);
+    // Connections end in any order, and so may their records.
+    let told = |certname: &str, target: &str| -> Vec<_> {
+        let of = |record: &&serde_json::Value| {
+            record["certname"] == certname && record["target"] == target
+        };
+        let fields = |record: &serde_json::Value| {
+            ["observed", "reason", "cause"]
+                .map(|field| record[field].as_str().unwrap_or("-").to_owned())
+                .join(", ")
+        };
+        records.iter().filter(of).map(fields).collect()
+    };
+    assert_eq!(told("web01", FILE), ["maybe, -, -"; 3]);
+    assert_eq!(told("web01", CATALOG), ["-, -, -"]);
+    assert_eq!(told("bad01", FILE), ["-, access-rule, access rule sure"]);
+    let refused = proxy.wait_for_record(|record| record["reason"] == "access-rule");
+    assert_eq!(refused["class"], "files");
+    assert_eq!(refused["route"], "builtin:files");
+    let counted = |rule: &str, result: &str| {
+        let labels = [("rule", rule), ("result", result)];
+        proxy
+            .metrics()
+            .sum("proscenium_access_rule_refusals_total", &labels)
+    };
+    assert_eq!(
+        (counted("maybe", "observed"), counted("maybe", "refused")),
+        (3.0, 0.0)
+    );
+    assert_eq!(
+        (counted("sure", "observed"), counted("sure", "refused")),
+        (0.0, 1.0)
+    );
+    let reason = [("reason", "access-rule")];
+    assert_eq!(
+        proxy.metrics().sum("proscenium_refusals_total", &reason),
+        1.0
+    );
+    // One event a minute and rule, however many requests it would refuse.
+    let events = proxy.stderr();
+    let told = events.matches("would have refused a request").count();
+    assert_eq!(told, 1, "{events}");
+    assert!(
+        events.contains("maybe") && events.contains("web01"),
+        "{events}"
+    );
+}
+
+#[test]
+fn with_access_observe_no_rule_refuses_and_every_guard_holds() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(|proxy| {
+            proxy.top("access_observe = true").with(
+                "[[access]]\nname = \"all\"\naction = \"refuse\"\n\
+                 [[access]]\nname = \"diff\"\naction = \"allow\"\nclass = [\"own-documents\"]\ncertname = [\"diff\"]",
+            )
+        })
+        .start();
+    let web01 = estate.client(&estate.ca.agent("web01"));
+    check(&estate, &web01, ("GET", FILE), true);
+    assert_eq!(estate.proxy.wait_for_records(1)[0]["observed"], "all");
+    let answer = web01.get("/status/v1/simple");
+    assert_eq!((answer.status, answer.text()), (200, "running".into()));
+    let told =
+        |record: &serde_json::Value| record["class"] == "status" && record["observed"] == "all";
+    estate.proxy.wait_for_record(told);
+    for (method, target) in [
+        ("PUT", STATUS_OF_WEB02),
+        ("GET", "/metrics/v2/list"),
+        ("GET", "/puppet/v3/node/web02"),
+        ("POST", "/puppet/v4/catalog"),
+    ] {
+        check(&estate, &web01, (method, target), false);
+    }
+    check(&estate, &estate.anonymous(), ("GET", FILE), false);
+    let told = estate.proxy.wait_for_records(7);
+    let refused = told.iter().filter(|record| record["status"] == 403);
+    assert_eq!(refused.clone().count(), 5, "{told:#?}");
+    assert!(
+        refused.clone().all(|record| record["observed"].is_null()),
+        "{told:#?}"
+    );
+    // A check says that nobody is refused.
+    let checked = estate.proxy.command(&["check"], &[]);
+    assert!(
+        checked.stderr.contains("access_observe"),
+        "{}",
+        checked.stderr
+    );
+    // Enforced from the next request on, also on a connection that is there.
+    let mut live = estate
+        .client(&estate.ca.agent("web01"))
+        .connect()
+        .expect("connects");
+    assert_eq!(live.get(FILE).status, 200);
+    estate
+        .proxy
+        .edit_config("access_observe = true", "access_observe = false");
+    estate.proxy.reload_applied();
+    assert_refused(&live.get(FILE), 403, &["access rule \"all\""]);
+}
+
+#[test]
+fn rules_change_for_live_connections_at_their_next_request() {
+    let estate = estate(
+        "[identity]\nextensions = { site = \"1.3.6.1.4.1.99999.7\" }\n\
+         [[access]]\nname = \"north\"\naction = \"refuse\"\nextension = { site = \"north\" }",
+    );
+    let agent = estate.ca.leaf("web01");
+    let agent = agent.extension(OWN, "south").extension(PRIVATE, "north");
+    let mut live = estate.client(&agent.issue()).connect().expect("connects");
+    assert_eq!(live.get(FILE).status, 200);
+    // The certificate was read when the connection came; what is named in it now is found all the same.
+    estate
+        .proxy
+        .edit_config("1.3.6.1.4.1.99999.7", "1.3.6.1.4.1.34380.1.2.7");
+    estate.proxy.reload_applied();
+    let answer = live.get(FILE);
+    assert_refused(&answer, 403, &["access rule \"north\""]);
+    assert!(!answer.says_close(), "a rule is about a request");
+    estate.proxy.edit_config("\"north\" }", "\"east\" }");
+    estate.proxy.reload_applied();
+    assert_eq!(live.get(FILE).status, 200);
+}
+
+#[test]
+fn explain_tells_which_rule_decides() {
+    let ca = Ca::new();
+    let member = StandIn::start("all");
+    let pool = |name: &str| {
+        format!(
+            "[pools.{name}]\nscheme = \"http\"\nmembers = [\"{}\"]\n",
+            member.address()
+        )
+    };
+    let agent = ca.leaf("web01").extension(ROLE, "db").issue();
+    let odd = ca.leaf("web02").raw_extension(ROLE, b"db").issue();
+    let proxy = proxy(&ca)
+        .with(&[pool("ca"), pool("compilers")].concat())
+        .with(
+            "[identity]\nextensions = { site = \"1.3.6.1.4.1.99999.7\" }\n\
+             [[access]]\nname = \"far\"\naction = \"refuse\"\nsource = [\"10.0.0.0/8\"]\n\
+             [[access]]\nname = \"watch\"\naction = \"refuse\"\nclass = [\"files\"]\nobserve = true\n\
+             [[access]]\nname = \"theirs\"\naction = \"refuse\"\nissuer = [\"CN=elsewhere\"]\n\
+             [[access]]\nname = \"no-db\"\naction = \"refuse\"\nextension = { pp_role = \"db\" }\n\
+             [[access]]\nname = \"north\"\naction = \"allow\"\nclass = [\"services\"]\nextension = { site = \"north\" }",
+        )
+        .file("agent.pem", &agent.cert_pem, 0o644)
+        .file("odd.pem", &odd.cert_pem, 0o644)
+        .start();
+    let explain = |target: &str, arguments: &[&str], lines: &[&str]| {
+        let outcome = proxy.command(&["explain"], &[&[target], arguments].concat());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        for line in lines {
+            assert!(
+                outcome.stdout.contains(line),
+                "{line:?} is not in\n{}",
+                outcome.stdout
+            );
+        }
+    };
+    let web01 = ["--certname", "web01"];
+    let and = |more: &[&'static str]| [&web01[..], more].concat();
+    explain(
+        FILE,
+        &web01,
+        &[
+            "rule far: no match, by its condition \"source\" (not told: --source)",
+            "rule watch: matches, would refuse, and only observes",
+            "rule theirs: no match, by its condition \"issuer\" (not told: --issuer)",
+            "rule no-db: no match, by its condition \"extension\" (not told: --extension)",
+            "access: granted (verified)",
+            "observed rule watch would refuse this",
+            "pool     compilers",
+        ],
+    );
+    explain(
+        FILE,
+        &and(&["--source", "10.1.2.3"]),
+        &[
+            "rule far: matches, refuses",
+            "access: denied (access-rule)",
+            "answer   403 (access-rule)",
+        ],
+    );
+    explain(
+        FILE,
+        &and(&["--issuer", "CN=elsewhere"]),
+        &["rule theirs: matches, refuses"],
+    );
+    explain(
+        FILE,
+        &and(&["--extension", "pp_role=db"]),
+        &["with     pp_role = \"db\"", "rule no-db: matches, refuses"],
+    );
+    let services = "/puppet/v3/environment_classes";
+    explain(
+        services,
+        &and(&["--extension", "site=north"]),
+        &[
+            "with     site = \"north\"",
+            "rule north: matches, allows",
+            "access: granted (allowed-by-rule)",
+            "pool     compilers",
+        ],
+    );
+    explain(services, &web01, &["access: denied (class-closed)"]);
+    let file = |name: &str| proxy.directory().join(name).display().to_string();
+    explain(
+        FILE,
+        &["--cert", &file("agent.pem")],
+        &[
+            "issuer   CN=Puppet CA: test",
+            "with     pp_role = \"db\"",
+            "rule no-db: matches, refuses",
+        ],
+    );
+    explain(
+        FILE,
+        &["--cert", &file("odd.pem")],
+        &[
+            "with     pp_role, which cannot be read for certain",
+            "rule no-db: matches, refuses",
+        ],
+    );
+    // A name that no CA has is told: a rule that refuses by it would refuse nobody.
+    let checked = proxy.command(&["check"], &[]);
+    let warning = "`issuer` \"CN=elsewhere\" is not the subject of a CA of the bundle";
+    assert!(checked.stderr.contains(warning), "{}", checked.stderr);
+    let wrong = proxy.command(
+        &["explain"],
+        &[&[FILE], &and(&["--extension", "pp_rolle=x"])[..]].concat(),
+    );
+    assert!(wrong.code != Some(0), "{}", wrong.stdout);
+    assert!(wrong.stderr.contains("pp_rolle"), "{}", wrong.stderr);
+}
