@@ -11,6 +11,7 @@
 mod bytes;
 mod certificate;
 mod crl;
+mod csr;
 mod der;
 mod dn;
 mod path;
@@ -64,6 +65,11 @@ pub const TARGETS: &[Target] = &[
         name: "crl",
         check: crl::check,
         words: crl::WORDS,
+    },
+    Target {
+        name: "csr",
+        check: csr::check,
+        words: csr::WORDS,
     },
 ];
 

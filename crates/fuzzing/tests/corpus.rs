@@ -37,6 +37,11 @@ fn crl_index_and_webpki_agree_on_every_list() {
 }
 
 #[test]
+fn csr_policy_passes_nothing_that_a_forgiving_reader_finds_a_right_in() {
+    run("csr");
+}
+
+#[test]
 fn every_target_has_a_small_corpus_and_a_program() {
     for target in TARGETS {
         let count = corpus(target).len();
