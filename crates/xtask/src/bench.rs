@@ -1,10 +1,14 @@
 //! `cargo xtask bench`: what the program costs, measured on the machine at hand.
 
+mod cores;
 mod cpu;
 mod load;
 mod members;
 mod memory;
 mod peers;
+mod pki;
+mod resume;
+mod table;
 mod w1;
 
 use anyhow::Result;
@@ -17,6 +21,8 @@ use crate::workspace;
 pub(crate) enum Bench {
     /// CPU time of a small request beside nginx's, in interleaved rounds of one run
     W1(w1::Options),
+    /// CPU time of a resumed connection beside nginx's, over TLS 1.3 and 1.2, in interleaved rounds of one run
+    Resume(resume::Options),
     /// Memory that large bodies take on their way through, with slow readers; exits 1 when it is over the bound
     Memory(memory::Options),
     /// Memory of the revocation index and time of a verdict, from no entry to a million; exits 1 when over a bound
@@ -27,6 +33,7 @@ pub(crate) enum Bench {
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::W1(options) => w1::run(options),
+        Bench::Resume(options) => resume::run(options),
         Bench::Memory(options) => memory::run(options),
         // With the crate that it measures: only there may signatures be checked bare.
         Bench::Verdict => {

@@ -41,6 +41,14 @@ pub(crate) fn build_proscenium(release: bool) -> Result<PathBuf> {
         .join("proscenium"))
 }
 
+/// The command line once more, by a release build of ourselves: load that is made without optimisation cannot keep a
+/// proxy busy, and what would be measured is the waking of one for each request.
+pub(crate) fn run_optimised() -> Result<()> {
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--release", "--package", "xtask", "--"]);
+    run(command.args(env::args_os().skip(1)))
+}
+
 /// Runs a program to its end; another status than 0 is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command

@@ -4,7 +4,8 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::{Context, Result, bail};
 use rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion,
+    crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use testkit::Credential;
@@ -16,7 +17,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::w1::Pki;
+use super::pki::Pki;
 
 /// Connections that stand, and the runtime they live on.
 pub(super) struct Load {
@@ -40,7 +41,7 @@ impl Load {
         let configs = pki
             .agents
             .iter()
-            .map(|agent| client_config(pki, agent))
+            .map(|agent| client_config(pki, agent, rustls::ALL_VERSIONS))
             .collect::<Result<Vec<_>>>()?;
         let connections = runtime.block_on(async {
             let mut connections = Vec::with_capacity(count);
@@ -78,17 +79,26 @@ impl Load {
     }
 }
 
-fn client_config(pki: &Pki, agent: &Credential) -> Result<Arc<ClientConfig>> {
+/// One agent, with sessions of its own.
+pub(super) fn client_config(
+    pki: &Pki,
+    agent: &Credential,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     // The intermediate too: the proxies send only their leaf.
-    for certificate in CertificateDer::pem_slice_iter(pki.ca.bundle_pem().as_bytes()) {
+    for certificate in CertificateDer::pem_slice_iter(pki.bundle.as_bytes()) {
         roots.add(certificate?)?;
     }
     let chain =
         CertificateDer::pem_slice_iter(agent.cert_pem.as_bytes()).collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(agent.key_pem.as_bytes())?;
+    let mut provider = aws_lc_rs::default_provider();
+    // What agents' OpenSSL 3.0 offers first, and every proxy knows.
+    provider.kx_groups = vec![aws_lc_rs::kx_group::X25519];
     Ok(Arc::new(
-        ClientConfig::builder()
+        ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(versions)?
             .with_root_certificates(roots)
             .with_client_auth_cert(chain, key)?,
     ))
@@ -102,6 +112,24 @@ async fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> Result<TlsS
         .connect(name, stream)
         .await
         .context("handshake with the proxy")
+}
+
+/// A connection for one request, ended in order; whether it was resumed.
+pub(super) async fn connect_and_ask(
+    address: SocketAddr,
+    config: &Arc<ClientConfig>,
+) -> Result<bool> {
+    let mut connection = connect(address, config).await?;
+    connection.write_all(METADATA.as_bytes()).await?;
+    let mut buffer = Vec::with_capacity(2 << 10);
+    match read_answer(&mut connection, &mut buffer).await? {
+        200 => {}
+        status => bail!("the answer was {status}: the proxy skips its work"),
+    }
+    let kind = connection.get_ref().1.handshake_kind();
+    // The other end may have closed first.
+    let _ = connection.shutdown().await;
+    Ok(kind == Some(HandshakeKind::Resumed))
 }
 
 /// One connection's requests: nine for a file to one for the CRL, as in a quiet run.

@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::members::Members;
+use crate::workspace;
 
 /// One proxy, ready to be started.
 pub(super) struct Peer {
@@ -21,7 +22,19 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn proscenium(folder: &Path, members: &Members, binary: &Path) -> Result<Self> {
+    /// Ours first, and nginx where it is installed.
+    pub(super) fn all(folder: &Path, members: &Members) -> Result<Vec<Self>> {
+        let proscenium = workspace::build_proscenium(true)?;
+        let mut peers = vec![Self::proscenium(folder, members, &proscenium)?];
+        if workspace::is_installed("nginx") {
+            peers.push(Self::nginx(folder, members)?);
+        } else {
+            eprintln!("*** nginx is not installed: there is nothing to compare with ***");
+        }
+        Ok(peers)
+    }
+
+    fn proscenium(folder: &Path, members: &Members, binary: &Path) -> Result<Self> {
         let config = include_str!("../../../../bench/proscenium.toml");
         Self::new("proscenium", folder, members, config, |config| {
             vec![
@@ -33,7 +46,7 @@ impl Peer {
         })
     }
 
-    pub(super) fn nginx(folder: &Path, members: &Members) -> Result<Self> {
+    fn nginx(folder: &Path, members: &Members) -> Result<Self> {
         let config = include_str!("../../../../bench/nginx.conf");
         Self::new("nginx", folder, members, config, |config| {
             vec!["nginx".into(), "-c".into(), config]

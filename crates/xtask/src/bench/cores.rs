@@ -1,0 +1,32 @@
+//! Who runs on which core.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace;
+
+/// The cores: the last is the proxy's.
+pub(super) struct Cores {
+    pub(super) last: usize,
+}
+
+impl Cores {
+    pub(super) fn here() -> Result<Self> {
+        let count = std::thread::available_parallelism()
+            .context("how many cores?")?
+            .get();
+        if count < 2 {
+            bail!("the benchmark needs two cores: one is the proxy's alone");
+        }
+        Ok(Self { last: count - 1 })
+    }
+
+    /// Moves this process, all threads, to the other cores.
+    pub(super) fn keep_us_off_the_last(&self) -> Result<()> {
+        let others = format!("0-{}", self.last - 1);
+        let mut taskset = Command::new("taskset");
+        taskset.args(["-acp", &others, &std::process::id().to_string()]);
+        workspace::run(taskset.stdout(Stdio::null()))
+    }
+}

@@ -1,0 +1,137 @@
+//! `cargo xtask bench resume`: CPU time of a resumed connection with one request, ours and nginx's, in interleaved
+//! rounds of one run, over TLS 1.3 and 1.2.
+//!
+//! Certificates are those that the Puppet CA of `ssl-fixtures/` made, RSA 4096 throughout. Each client makes one full
+//! handshake, which is not counted; then each of its connections resumes the session of the one before, asks for one
+//! small thing and ends. A connection that was not resumed fails the run. Keys are agreed on by X25519, as with agents'
+//! OpenSSL: a hybrid that one proxy knows and the other does not would be another comparison.
+
+use std::{fs, net::SocketAddr, path::Path, sync::Arc};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use rustls::{ClientConfig, SupportedProtocolVersion, version};
+use testkit::Credential;
+use tokio::{runtime, task::JoinSet};
+
+use super::{cores::Cores, cpu, load, members::Members, peers::Peer, pki::Pki, table};
+use crate::workspace;
+
+/// How much of it.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Rounds, each of which measures every proxy once with each version of TLS
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Connections a round
+    #[arg(long, default_value_t = 4_000)]
+    connections: u64,
+    /// Clients at once
+    #[arg(long, default_value_t = 8)]
+    clients: usize,
+}
+
+/// Runs the rounds and prints a table for each version.
+pub(super) fn run(options: &Options) -> Result<()> {
+    if cfg!(debug_assertions) {
+        return workspace::run_optimised();
+    }
+    let folder = tempfile::tempdir().context("no folder to work in")?;
+    let pki = fixtures(folder.path())?;
+    let members = Members::start()?;
+    let peers = Peer::all(folder.path(), &members)?;
+    let cores = Cores::here()?;
+    cores.keep_us_off_the_last()?;
+
+    let mut costs = VERSIONS.map(|_| vec![Vec::new(); peers.len()]);
+    for round in 1..=options.rounds {
+        for ((name, version), costs) in VERSIONS.iter().zip(&mut costs) {
+            for (peer, costs) in peers.iter().zip(costs) {
+                let cost = measure(peer, &pki, version, &cores, options)?;
+                println!(
+                    "round {round}: {name} {:<12} {cost:7.2} us of CPU a resumed connection",
+                    peer.name()
+                );
+                costs.push(cost);
+            }
+        }
+    }
+    for ((name, _), costs) in VERSIONS.iter().zip(&costs) {
+        table::print(&format!("resume {name}"), "us/connection", &peers, costs);
+    }
+    Ok(())
+}
+
+/// Microseconds of CPU for each resumed connection and its answer.
+fn measure(
+    peer: &Peer,
+    pki: &Pki,
+    version: &'static SupportedProtocolVersion,
+    cores: &Cores,
+    options: &Options,
+) -> Result<f64> {
+    let proxy = peer.start(cores.last)?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let clients = (0..options.clients)
+        .map(|n| load::client_config(pki, &pki.agents[n % pki.agents.len()], &[version]))
+        .collect::<Result<Vec<_>>>()?;
+    let each = options.connections / options.clients as u64;
+    // The full handshakes, and enough after them for the members' connections to stand.
+    runtime.block_on(connect_all(proxy.address(), &clients, 1))?;
+    runtime.block_on(connect_all(proxy.address(), &clients, 4))?;
+    let before = cpu::run_time(proxy.id());
+    let resumed = runtime.block_on(connect_all(proxy.address(), &clients, each))?;
+    let spent = cpu::run_time(proxy.id()).saturating_sub(before);
+    ensure!(
+        resumed == each * options.clients as u64,
+        "{}: only {resumed} of {} connections were resumed",
+        peer.name(),
+        each * options.clients as u64
+    );
+    Ok(spent.as_secs_f64() * 1e6 / resumed as f64)
+}
+
+/// Each client's connections one after the other, the clients at once; how many were resumed.
+async fn connect_all(address: SocketAddr, clients: &[Arc<ClientConfig>], each: u64) -> Result<u64> {
+    let mut tasks = JoinSet::new();
+    for client in clients {
+        let client = Arc::clone(client);
+        tasks.spawn(async move {
+            let mut resumed = 0;
+            for _ in 0..each {
+                resumed += u64::from(load::connect_and_ask(address, &client).await?);
+            }
+            anyhow::Ok(resumed)
+        });
+    }
+    let mut resumed = 0;
+    while let Some(done) = tasks.join_next().await {
+        resumed += done.context("a client's task")??;
+    }
+    Ok(resumed)
+}
+
+/// The Puppet CA's own work: certificates as long as those of the field.
+fn fixtures(folder: &Path) -> Result<Pki> {
+    let text = |file: &str| {
+        let path = workspace::root().join("ssl-fixtures").join(file);
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
+    };
+    let credential = |name: &str| {
+        let (cert, key) = (text(&format!("{name}.pem"))?, text(&format!("{name}.key"))?);
+        anyhow::Ok(Credential::from_pem(name, &cert, &key))
+    };
+    let agents = ["agent", "altnames", "trusted"].map(credential);
+    Pki::of(
+        folder,
+        text("ca-bundle.pem")?,
+        &text("crl-after.pem")?,
+        &credential("server")?,
+        agents.into_iter().collect::<Result<_>>()?,
+    )
+}
+
+const VERSIONS: [(&str, &SupportedProtocolVersion); 2] =
+    [("TLS 1.3", &version::TLS13), ("TLS 1.2", &version::TLS12)];
