@@ -14,6 +14,7 @@ mod certificate_forms;
 mod certificates;
 mod cli;
 mod configuration;
+mod crl_fetch;
 mod drain;
 mod examples;
 mod exchange;

@@ -17,6 +17,7 @@ mod blocks;
 mod ca_protection;
 mod certificate_forms;
 mod certificates;
+mod crl_fetch;
 mod drain;
 mod examples;
 mod exchange;

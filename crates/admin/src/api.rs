@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::time::timeout;
 
 use crate::{
-    AdministrativeState, BlockError, BlockOutcome, Caller, Control, MemberStateError, ReloadResult,
+    AdministrativeState, BlockError, BlockOutcome, Caller, Control, CrlAcceptError,
+    CrlAcceptRequest, CrlFetchResult, MemberStateError, ReloadResult,
 };
 
 /// Answers one request.
@@ -51,6 +52,17 @@ pub(crate) async fn answer(
             },
             Err(problem) => problem,
         },
+        Endpoint::FetchCrls => {
+            let outcome = control.fetch_crls().await;
+            json(fetch_status(outcome.result), &outcome)
+        }
+        Endpoint::AcceptCrl => {
+            let by = caller(&request);
+            match body(request, ACCEPT_WANTED, BODY_BYTES_MAX).await {
+                Ok(request) => accepted(control, request, by).await,
+                Err(problem) => problem,
+            }
+        }
         Endpoint::Lift => {
             let by = caller(&request);
             match body(request, BLOCKED_WANTED, BODY_BYTES_MAX).await {
@@ -99,6 +111,34 @@ pub(crate) fn reload_status(result: ReloadResult) -> StatusCode {
     }
 }
 
+/// The status that tells a fetch's result without reading the body.
+pub(crate) fn fetch_status(result: CrlFetchResult) -> StatusCode {
+    match result {
+        CrlFetchResult::Taken | CrlFetchResult::Unchanged => StatusCode::OK,
+        CrlFetchResult::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+        CrlFetchResult::Failed => StatusCode::BAD_GATEWAY,
+        CrlFetchResult::Off => StatusCode::CONFLICT,
+    }
+}
+
+async fn accepted(
+    control: &dyn Control,
+    request: CrlAcceptRequest,
+    by: Caller,
+) -> Response<Full<Bytes>> {
+    match control.accept_crl(request, by).await {
+        Ok(accepted) => json(StatusCode::OK, &accepted),
+        Err(error) => {
+            let status = match error {
+                CrlAcceptError::Senseless(_) => StatusCode::UNPROCESSABLE_ENTITY,
+                CrlAcceptError::NotRefused { .. } => StatusCode::NOT_FOUND,
+                CrlAcceptError::Stopping => StatusCode::CONFLICT,
+            };
+            problem(status, &error.to_string())
+        }
+    }
+}
+
 /// Body of `POST /v1/pools/{pool}/members/{member}`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -121,6 +161,8 @@ enum Endpoint {
     Lift,
     Agents,
     Who,
+    FetchCrls,
+    AcceptCrl,
     Member { pool: String, member: String },
 }
 
@@ -134,6 +176,8 @@ impl Endpoint {
             "/v1/blocks/lift" => Self::Lift,
             "/v1/agents" => Self::Agents,
             "/v1/who" => Self::Who,
+            "/v1/crl/fetch" => Self::FetchCrls,
+            "/v1/crl/accept" => Self::AcceptCrl,
             _ => {
                 let (pool, rest) = path.strip_prefix("/v1/pools/")?.split_once('/')?;
                 let member = rest.strip_prefix("members/")?;
@@ -155,7 +199,12 @@ impl Endpoint {
                 method == Method::GET || method == Method::HEAD
             }
             Self::Blocks => [Method::GET, Method::HEAD, Method::POST].contains(method),
-            Self::Reload | Self::Lift | Self::Who | Self::Member { .. } => method == Method::POST,
+            Self::Reload
+            | Self::Lift
+            | Self::Who
+            | Self::FetchCrls
+            | Self::AcceptCrl
+            | Self::Member { .. } => method == Method::POST,
         }
     }
 
@@ -163,7 +212,12 @@ impl Endpoint {
         match self {
             Self::Status | Self::Metrics | Self::Agents => "GET, HEAD",
             Self::Blocks => "GET, HEAD, POST",
-            Self::Reload | Self::Lift | Self::Who | Self::Member { .. } => "POST",
+            Self::Reload
+            | Self::Lift
+            | Self::Who
+            | Self::FetchCrls
+            | Self::AcceptCrl
+            | Self::Member { .. } => "POST",
         }
     }
 }
@@ -259,8 +313,10 @@ const BLOCK_WANTED: &str = "the body must be {\"blocked\": {\"certname\": NAME} 
 const WHO_WANTED: &str = "the body must be {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | \
      {\"certificate\": PEM}";
 const BLOCKED_WANTED: &str = "the body must be {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | {\"fingerprint\": HEX}";
+const ACCEPT_WANTED: &str = "the body must be {\"issuer\": DN, \"why\": TEXT}";
 const NOT_FOUND: &str = "no such endpoint: there are GET /v1/status, GET /metrics, \
-     POST /v1/reload, GET and POST /v1/blocks, POST /v1/blocks/lift, GET /v1/agents, POST /v1/who and POST /v1/pools/{pool}/members/{member} (percent-encode / in names)";
+     POST /v1/reload, GET and POST /v1/blocks, POST /v1/blocks/lift, GET /v1/agents, POST /v1/who, POST /v1/crl/fetch, \
+     POST /v1/crl/accept and POST /v1/pools/{pool}/members/{member} (percent-encode / in names)";
 
 #[cfg(test)]
 mod tests {
@@ -282,6 +338,9 @@ mod tests {
             ("/v1/who", Some(Endpoint::Who)),
             ("/v1/blocks", Some(Endpoint::Blocks)),
             ("/v1/blocks/lift", Some(Endpoint::Lift)),
+            ("/v1/crl/fetch", Some(Endpoint::FetchCrls)),
+            ("/v1/crl/accept", Some(Endpoint::AcceptCrl)),
+            ("/v1/crl", None),
             ("/v1/pools/ca/members/ca:8140", member("ca", "ca:8140")),
             (
                 "/v1/pools/a%20b/members/unix:%2Frun%2Fc.sock",

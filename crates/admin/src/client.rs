@@ -18,7 +18,8 @@ use tokio::{net::UnixStream, time::timeout};
 
 use crate::{
     AdministrativeState, AgentsStatus, BlockOutcome, BlockRequest, BlockStatus, Blocked,
-    MemberStatus, ReloadOutcome, Status, WhoRequest, WhoStatus,
+    CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, MemberStatus, ReloadOutcome, Status,
+    WhoRequest, WhoStatus,
     api::{Problem, StateRequest},
 };
 
@@ -136,6 +137,31 @@ impl Client {
     /// Nobody answers, or there is no such block.
     pub async fn unblock(&self, blocked: &Blocked) -> Result<BlockOutcome, ClientError> {
         self.post("/v1/blocks/lift", blocked).await
+    }
+
+    /// Has the proxy ask the CA for its lists, and waits for the outcome.
+    ///
+    /// # Errors
+    /// Nobody answers. A refused list and a fetch that fails are no errors here: the outcome says so.
+    pub async fn fetch_crls(&self) -> Result<CrlFetchOutcome, ClientError> {
+        let answer = self
+            .exchange(Method::POST, "/v1/crl/fetch", None, self.reload_timeout)
+            .await?;
+        match answer.status() {
+            StatusCode::OK
+            | StatusCode::CONFLICT
+            | StatusCode::UNPROCESSABLE_ENTITY
+            | StatusCode::BAD_GATEWAY => self.parse(&answer),
+            _ => Err(self.refused(&answer)),
+        }
+    }
+
+    /// Has a refused list put in force.
+    ///
+    /// # Errors
+    /// Nobody answers, or no list of that issuer is refused: the answer names those that are.
+    pub async fn accept_crl(&self, request: &CrlAcceptRequest) -> Result<CrlAccepted, ClientError> {
+        self.post("/v1/crl/accept", request).await
     }
 
     /// Waits as long as for a reload: one that runs comes first.

@@ -7,7 +7,8 @@ use thiserror::Error;
 
 use crate::{
     AdministrativeState, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus,
-    Blocked, MemberStatus, Status, WhoError, WhoRequest, WhoStatus,
+    Blocked, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, MemberStatus, Status,
+    WhoError, WhoRequest, WhoStatus,
 };
 
 /// The running proxy, seen by its operator.
@@ -59,6 +60,18 @@ pub trait Control: Send + Sync + 'static {
         blocked: Blocked,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>>;
+
+    /// Asks the CA for its lists, whole, and puts in force what is newer.
+    ///
+    /// Dropping the future gives up the waiting, not the fetch.
+    fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>>;
+
+    /// Puts a refused list in force.
+    fn accept_crl(
+        &self,
+        request: CrlAcceptRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>>;
 }
 
 /// Who asks over the socket, as the kernel knows.

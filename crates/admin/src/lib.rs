@@ -13,6 +13,8 @@
 //! | `POST /v1/blocks/lift` with [`Blocked`] | [`BlockOutcome`] |
 //! | `GET /v1/agents` | [`AgentsStatus`]: agents seen, whose certificate ends first first |
 //! | `POST /v1/who` with [`WhoRequest`] | [`WhoStatus`] |
+//! | `POST /v1/crl/fetch` | [`CrlFetchOutcome`]: 200, 409 (off), 422 (a list is refused) or 502 (failed) |
+//! | `POST /v1/crl/accept` with `{"issuer": DN, "why": TEXT}` | [`CrlAccepted`] |
 //! | `POST /v1/pools/{pool}/members/{member}` with `{"state": "drain"}` | [`MemberStatus`] |
 
 pub mod settings;
@@ -21,6 +23,7 @@ mod api;
 mod blocks;
 mod client;
 mod control;
+mod crl;
 mod serve;
 mod status;
 mod who;
@@ -28,6 +31,10 @@ mod who;
 pub use blocks::{BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked};
 pub use client::{Client, ClientError};
 pub use control::{Caller, Control, MemberStateError, ReloadOutcome, ReloadResult};
+pub use crl::{
+    CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult, CrlFetchStatus,
+    FailingFetch, RefusedCrl,
+};
 pub use serve::serve;
 pub use status::{
     AdministrativeState, CaStatus, CrlStatus, GenerationStatus, Health, LastReload, ListenerStatus,

@@ -150,6 +150,8 @@ pub struct TrustStatus {
     pub unchecked: Vec<String>,
     /// What is wrong and stops nothing yet, as sentences.
     pub alarms: Vec<String>,
+    /// How lists are fetched from the CA; none: they are not.
+    pub fetch: Option<crate::CrlFetchStatus>,
 }
 
 /// The files that the configuration names.

@@ -484,6 +484,34 @@ impl Control for Fake {
         let name = blocked.certname.unwrap_or_default();
         Box::pin(async move { Err(BlockError::NotBlocked(format!("certname {name}"))) })
     }
+
+    fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>> {
+        Box::pin(async {
+            CrlFetchOutcome {
+                result: CrlFetchResult::Refused,
+                report: "refused: CN=Puppet CA".to_owned(),
+            }
+        })
+    }
+
+    fn accept_crl(
+        &self,
+        request: CrlAcceptRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>> {
+        Box::pin(async move {
+            match request.issuer.as_str() {
+                "CN=Puppet CA" => Ok(CrlAccepted {
+                    accepted: Vec::new(),
+                    not_kept: Some(format!("{by}: {}", request.why)),
+                }),
+                _ => Err(CrlAcceptError::NotRefused {
+                    issuer: request.issuer,
+                    refused: vec!["CN=Puppet CA".to_owned()],
+                }),
+            }
+        })
+    }
 }
 
 fn block(certname: &str) -> BlockStatus {
@@ -595,6 +623,7 @@ fn status() -> Status {
             crl_missing: vec!["CN=Other".to_owned()],
             unchecked: Vec::new(),
             alarms: vec!["the CRL of CN=Puppet CA has expired".to_owned()],
+            fetch: None,
         },
         materials: MaterialsStatus {
             watch: Watch::Notify,

@@ -102,6 +102,23 @@ pub struct Trust {
     pub crl_is_agents_copy: bool,
     /// Most connections of revoked clients closed in one second after a change of trust.
     pub revoked_close_rate: u32,
+    /// How lists are fetched from the CA; none: they are not.
+    pub fetch: Option<Fetch>,
+}
+
+/// `[trust.fetch]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// Time between two fetches.
+    pub interval: Duration,
+    /// Most time by which it is stretched at random.
+    pub jitter: Duration,
+    /// Time for one fetch from one member.
+    pub timeout: Duration,
+    /// Time after which a list is asked for whole although nothing seems to have changed.
+    pub whole_interval: Duration,
+    /// Most bytes of an answer.
+    pub body_bytes_max: u64,
 }
 
 /// `[materials]`.

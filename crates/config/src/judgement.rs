@@ -194,7 +194,8 @@ impl Draft {
     /// Nothing refreshes the agent's copy while no agent runs, and nobody notices.
     fn agents_copy(&self, materials: &Materials) -> Option<Problem> {
         let copy = self.agent.crl()?;
-        if !self.config.as_ref()?.trust.crl_is_agents_copy {
+        let trust = &self.config.as_ref()?.trust;
+        if !trust.crl_is_agents_copy || trust.fetch.is_some() {
             return None;
         }
         let material = materials.get(&copy)?.as_ref().ok()?;

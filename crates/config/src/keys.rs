@@ -138,10 +138,12 @@ settings! {
         /// PEM files with revocation lists; of a directory every file counts, whatever its name.
         /// The agent's own copy grows old when no agent runs on this machine; the start and `check` say how old it is.
         /// Where `ca` is set, this one or `unchecked` has to be set too: a list belongs to its CA.
+        /// Where this is not set, the agent's copy is only what is begun with: `[trust.fetch]` asks the CA.
         "crl": Shape::TextOrTexts(&forms::PATH), Means("`crl.pem` in `ssldir`");
         /// Most intermediate certificates between a client's certificate and a root. Puppet's own CA has one.
         /// Six is what the path building library follows.
         "depth": Shape::Count { min: 0, max: 6 }, Value("6");
+        "fetch": Shape::Table(&FETCH), Means("the defaults below");
         /// Issuers whose certificates are accepted although no revocation list of theirs is there, each by its
         /// distinguished name (RFC 2253); `["*"]` is all of them. A list that is there is used all the same.
         "unchecked": Shape::Texts(&forms::ISSUER), Value("[]");
@@ -180,6 +182,27 @@ settings! {
         "unchecked": Shape::Switch, Means("whether `[trust] unchecked` names it");
         /// With `leaf` its list is asked for clients' certificates alone, not for those of CAs below it.
         "revocation": Shape::Word(&["chain", "leaf"]), Means("`[trust] revocation`");
+    }
+
+    /// Revocation lists from the CA itself: `GET /puppet-ca/v1/certificate_revocation_list/ca` to the members of the pool
+    /// `ca`, in order. A list is put in force if a CA of the bundle has signed it and it takes nothing back: its number is
+    /// no lower than that of the list in force, and it names all that this one names. Otherwise the one in force stays,
+    /// with an alarm, until `proscenium crl accept`. What is in force is kept in the state directory for the next start.
+    FETCH at "trust.fetch" {
+        /// Whether lists are fetched, beside those in `crl`; of each CA the newest counts.
+        "enabled": Shape::Switch, Means("`true` where `[trust] crl` is not set and there is a pool `ca`, else `false`");
+        /// Time between two fetches; `proscenium crl fetch` asks at once. A CA that has nothing new answers in a few bytes
+        /// (304), so a minute costs nothing and is how long a revoked agent may go on.
+        "interval": Shape::Duration { min: seconds(1), max: DAY }, Value("\"60s\"");
+        /// Time by which the interval is stretched at random, so that a fleet of proxies does not ask in step.
+        "jitter": Shape::Duration { min: seconds(0), max: DAY }, Value("\"6s\"");
+        /// Time for one fetch from one member: connecting, head and body.
+        "timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"30s\"");
+        /// Time after which the list is asked for whole although nothing seems to have changed. Dates in HTTP have whole
+        /// seconds, and a file that was put back may have an old one.
+        "whole_interval": Shape::Duration { min: seconds(1), max: DAY }, Value("\"1h\"");
+        /// Most bytes of an answer. A list with a million entries has 55 MB.
+        "body_max": Shape::Size { min: 1 << 10, max: 1 << 30 }, Value("\"64MiB\"");
     }
 
     /// Files that this one names (certificates, keys, CA bundles, revocation lists) are taken by themselves when they

@@ -31,8 +31,8 @@ mod trust;
 
 pub use crate::{
     config::{
-        AccessLog, Config, Credential, EventOutput, MemberTls, Output, PoolConfig, Trust, Watch,
-        Watching,
+        AccessLog, Config, Credential, EventOutput, Fetch, MemberTls, Output, PoolConfig, Trust,
+        Watch, Watching,
     },
     draft::{Draft, Environment, Overrides, Source, trust_key},
     materials::{Blob, Files, Kind, Loaded, Material, Materials, ReadError, Wanted},

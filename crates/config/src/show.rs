@@ -11,7 +11,9 @@ use telemetry::settings::{DaemonSettings, Format, Protocol};
 use upstream::settings::{Plaintext, Scheme};
 
 use crate::{
-    config::{Config, Credential, EventOutput, MemberTls, Output, PoolConfig, Watch, Watching},
+    config::{
+        Config, Credential, EventOutput, Fetch, MemberTls, Output, PoolConfig, Watch, Watching,
+    },
     draft::Environment,
     keys,
     quantity::{show_duration, show_size},
@@ -164,6 +166,7 @@ impl Config {
             ];
             printer.table(&keys::TRUST_ISSUER, "[[trust.issuers]]", &keys);
         }
+        show_fetch(trust.fetch, printer);
         show_watching(self.materials, printer);
         let subject = match self.identity.subject {
             SubjectRule::Puppet => "puppet",
@@ -372,6 +375,25 @@ fn revocation(policy: Revocation) -> String {
         Revocation::Chain => "chain",
         Revocation::Leaf => "leaf",
     })
+}
+
+fn show_fetch(fetch: Option<Fetch>, printer: &mut Printer) {
+    // Lists are named above, and where they are it has to be said that they are fetched as well.
+    let enabled = (fetch.is_some() || printer.defaults).then(|| fetch.is_some().to_string());
+    let mut keys = vec![("enabled", enabled)];
+    if let Some(fetch) = fetch {
+        keys.extend([
+            ("interval", Some(text(&show_duration(fetch.interval)))),
+            ("jitter", Some(text(&show_duration(fetch.jitter)))),
+            ("timeout", Some(text(&show_duration(fetch.timeout)))),
+            (
+                "whole_interval",
+                Some(text(&show_duration(fetch.whole_interval))),
+            ),
+            ("body_max", Some(text(&show_size(fetch.body_bytes_max)))),
+        ]);
+    }
+    printer.table(&keys::FETCH, "[trust.fetch]", &keys);
 }
 
 fn show_watching(watching: Watching, printer: &mut Printer) {

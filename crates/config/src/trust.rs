@@ -6,7 +6,7 @@ use pki::settings::TrustSettings;
 
 use crate::{
     agent::Agent,
-    config::{Credential, MemberTls, Trust},
+    config::{Credential, Fetch, MemberTls, Trust},
     materials::{Kind, Wanted},
     policies,
     report::Problem,
@@ -80,7 +80,31 @@ impl Naming<'_> {
             settings,
             ca,
             crl,
+            fetch: self.fetch(root, &section),
         }
+    }
+
+    /// `[trust.fetch]`: without lists by name, the CA is asked for its own.
+    fn fetch(&mut self, root: &Section<'_>, trust: &Section<'_>) -> Option<Fetch> {
+        let section = trust.table("fetch");
+        let is_written = section.is_set("enabled");
+        let has_pool = root.named("pools").iter().any(|(name, _)| *name == CA_POOL);
+        if section.switch("enabled") && !has_pool {
+            let problem = section.error("enabled", format!("there is no pool `{CA_POOL}` to ask"));
+            self.problems
+                .push(problem.help(format!("define [pools.{CA_POOL}]")));
+        }
+        let enabled = match is_written {
+            true => section.switch("enabled"),
+            false => !trust.is_set("crl"),
+        };
+        (enabled && has_pool).then(|| Fetch {
+            interval: section.duration("interval").unwrap_or_default(),
+            jitter: section.duration("jitter").unwrap_or_default(),
+            timeout: section.duration("timeout").unwrap_or_default(),
+            whole_interval: section.duration("whole_interval").unwrap_or_default(),
+            body_bytes_max: section.size("body_max").unwrap_or_default(),
+        })
     }
 
     /// `[upstream.tls]` or `[pools.NAME.tls]`, the rest from what stands above it.
@@ -279,3 +303,6 @@ fn without_lists(problem: Problem) -> Problem {
         .expected("`crl`, or `unchecked` to say whose certificates are accepted without a list")
         .help("a revoked certificate would be accepted; to have that say unchecked = [\"*\"]")
 }
+
+/// The pool of the CA server, by the name that the built-in routes know it by.
+const CA_POOL: &str = "ca";

@@ -40,19 +40,16 @@ pub enum Finding {
     InForce,
     /// It may be put in force.
     Newer,
-    /// Its number is lower: an old copy, or a CA set back.
-    Older {
+    /// It takes something back: another list in its place, an old copy, a CA set back or one that has pruned its list.
+    TakesBack {
         /// Number of the one in force.
         in_force: String,
-    },
-    /// It does not name certificates that are revoked: another list in its place, or a CA that has pruned it.
-    Lacking {
-        /// How many it does not name.
-        count: usize,
+        /// Whether its number is lower than that.
+        is_older: bool,
+        /// How many revoked certificates it does not name.
+        lacking: usize,
         /// How many are revoked.
         of: usize,
-        /// Number of the one in force.
-        in_force: String,
     },
 }
 
@@ -154,18 +151,15 @@ impl TrustStore {
             return Finding::Newer;
         }
         let (new, old) = (&list.crl.crl, &in_force.crl);
-        if new.is_numbered_below(old) {
-            return Finding::Older {
+        let is_older = new.is_numbered_below(old);
+        match (is_older, old.serials.missing_from(&new.serials)) {
+            (false, 0) if new.age(old).is_gt() => Finding::Newer,
+            (false, 0) => Finding::InForce,
+            (is_older, lacking) => Finding::TakesBack {
                 in_force: old.number_text(),
-            };
-        }
-        match old.serials.missing_from(&new.serials) {
-            0 if new.age(old).is_gt() => Finding::Newer,
-            0 => Finding::InForce,
-            count => Finding::Lacking {
-                count,
+                is_older,
+                lacking,
                 of: old.serials.len(),
-                in_force: old.number_text(),
             },
         }
     }

@@ -46,25 +46,22 @@ fn again(store: &TrustStore, puppet: &Puppet, number: u64, serials: &[u64]) -> T
 fn a_list_is_taken_if_it_takes_nothing_back() {
     let puppet = Puppet::new();
     let store = store_of(&puppet);
-    let in_force = || "7".to_owned();
-    let lacking = |count| Finding::Lacking {
-        count,
+    let takes_back = |is_older, lacking| Finding::TakesBack {
+        in_force: "7".to_owned(),
+        is_older,
+        lacking,
         of: 2,
-        in_force: in_force(),
-    };
-    let older = || Finding::Older {
-        in_force: in_force(),
     };
     for (number, serials, expected) in [
         (8, &[5, 6][..], Finding::Newer),
         (8, &[4, 5, 6, 0x7fff_ffff], Finding::Newer),
         (7, &[5, 6], Finding::InForce),
         (7, &[5, 6, 7], Finding::Newer),
-        (7, &[5], lacking(1)),
-        (8, &[], lacking(2)),
-        (300, &[6, 7, 8], lacking(1)),
-        (6, &[5, 6, 7], older()),
-        (0, &[], older()),
+        (7, &[5], takes_back(false, 1)),
+        (8, &[], takes_back(false, 2)),
+        (300, &[6, 7, 8], takes_back(false, 1)),
+        (6, &[5, 6, 7], takes_back(true, 0)),
+        (0, &[], takes_back(true, 2)),
     ] {
         let (list, finding) = the_one(examined(&store, &[puppet.ca.crl(number, serials)]));
         assert_eq!(finding, expected, "number {number}, {serials:?}");
@@ -181,12 +178,15 @@ fn what_is_put_in_force_judges_and_outlasts_older_files_and_no_newer_one() {
     // A file has caught up and goes ahead.
     let fourth = again(&third, &puppet, 9, &[5, 6, 9, 10]);
     assert_eq!(verdict(&fourth, &later), Some(Reason::Revoked));
-    assert_eq!(
-        the_one(examined(&fourth, &[puppet.ca.crl(8, &[5, 6, 9])])).1,
-        Finding::Older {
-            in_force: "9".to_owned()
+    let (_, finding) = the_one(examined(&fourth, &[puppet.ca.crl(8, &[5, 6, 9])]));
+    assert!(matches!(
+        finding,
+        Finding::TakesBack {
+            is_older: true,
+            lacking: 1,
+            ..
         }
-    );
+    ));
     // A bundle without that CA has no use for its list.
     let other = Puppet::new();
     let fifth = store_with(
@@ -217,7 +217,7 @@ fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copie
     let agent = puppet.ca.agent("web01", 5);
     let store = store_of(&puppet);
     let (list, finding) = the_one(examined(&store, &[puppet.ca.crl(2, &[6])]));
-    assert!(matches!(finding, Finding::Older { .. }));
+    assert!(matches!(finding, Finding::TakesBack { is_older: true, .. }));
     let rules = store.rules_accepting(&list);
     let accepted = store
         .setting_aside(rules.clone())
@@ -247,7 +247,7 @@ fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copie
         Some(Reason::Revoked)
     );
     let (_, finding) = the_one(examined(&restarted, &[puppet.ca.crl(1, &[6])]));
-    assert!(matches!(finding, Finding::Older { .. }));
+    assert!(matches!(finding, Finding::TakesBack { is_older: true, .. }));
     for text in ["", "a b c d", "00 00 00 1", "x"] {
         assert!(text.parse::<SetAside>().is_err(), "{text}");
     }

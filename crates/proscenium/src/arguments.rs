@@ -45,6 +45,9 @@ pub(crate) enum Verb {
     Reload(Socket),
     /// Tell how the running proxy does: generation, listeners, pools, CRLs
     Status(Status),
+    /// Look at the CRLs in force, fetch them from the CA, or accept one that was refused
+    #[command(subcommand)]
+    Crl(CrlVerb),
     /// Let a member have requests again
     Ready(Member),
     /// Let a member finish what it has and give it no more
@@ -67,6 +70,28 @@ pub(crate) enum Verb {
 pub(crate) enum ConfigVerb {
     /// Print the configuration in effect as TOML
     Show(ConfigShow),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CrlVerb {
+    /// Tell the CRLs in force, how they are fetched, and which ones are refused
+    Show(Status),
+    /// Have the running proxy ask the CA now, and wait for the outcome
+    Fetch(Socket),
+    /// Put a refused CRL in force, though it takes something back
+    Accept(AcceptCrl),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AcceptCrl {
+    /// Issuer of the CRL, as `crl show` spells it
+    #[arg(value_name = "ISSUER")]
+    pub(crate) issuer: String,
+    /// Why, for the log
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: String,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@
 mod arguments;
 mod ask;
 mod block;
+mod crl;
 mod failure;
 mod log;
 mod output;
@@ -35,6 +36,7 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::Config(ConfigVerb::Show(show)) => verbs::config_show(arguments, show),
         Verb::Reload(socket) => ask::reload(arguments, socket),
         Verb::Status(status) => ask::status(arguments, status),
+        Verb::Crl(verb) => crl::crl(arguments, verb),
         Verb::Ready(member) => ask::set_state(arguments, member, admin::AdministrativeState::Ready),
         Verb::Drain(member) => ask::set_state(arguments, member, admin::AdministrativeState::Drain),
         Verb::Maintenance(member) => {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use admin::{CrlStatus, ListenerStatus, MaterialsStatus, MemberStatus, Status};
+use admin::{CrlStatus, ListenerStatus, MaterialsStatus, MemberStatus, Status, TrustStatus};
 
 /// Everything an operator looks for first, in lines.
 pub(crate) fn table(status: &Status) -> String {
@@ -39,22 +39,8 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
         writeln!(text, "\npool {}, {}", pool.name, pool.algorithm)?;
         rows(text, pool.members.iter().map(member).collect())?;
     }
-    writeln!(text, "\nCRLs, trust generation {}", status.trust.generation)?;
-    rows(text, status.trust.crls.iter().map(crl).collect())?;
-    for issuer in &status.trust.crl_missing {
-        writeln!(text, "  {issuer}: no CRL, its certificates are refused")?;
-    }
-    for issuer in &status.trust.unchecked {
-        writeln!(
-            text,
-            "  {issuer}: no CRL, its certificates are accepted unchecked"
-        )?;
-    }
-    status
-        .trust
-        .alarms
-        .iter()
-        .try_for_each(|alarm| writeln!(text, "  ALARM: {alarm}"))?;
+    writeln!(text)?;
+    write_crls(text, &status.trust)?;
     write_materials(text, &status.materials)?;
     match &status.state.unusable {
         None => Ok(()),
@@ -64,6 +50,36 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
             status.state.directory
         ),
     }
+}
+
+/// The CRLs alone.
+pub(crate) fn crl_table(trust: &TrustStatus) -> String {
+    let mut text = String::new();
+    let _ = write_crls(&mut text, trust);
+    text
+}
+
+fn write_crls(text: &mut String, trust: &TrustStatus) -> std::fmt::Result {
+    writeln!(text, "CRLs, trust generation {}", trust.generation)?;
+    rows(text, trust.crls.iter().map(crl).collect())?;
+    for issuer in &trust.crl_missing {
+        writeln!(text, "  {issuer}: no CRL, its certificates are refused")?;
+    }
+    for issuer in &trust.unchecked {
+        writeln!(
+            text,
+            "  {issuer}: no CRL, its certificates are accepted unchecked"
+        )?;
+    }
+    if let Some(fetch) = &trust.fetch {
+        let answered = match (&fetch.member, &fetch.answered) {
+            (Some(member), Some(at)) => format!("last answer {at} from {member}"),
+            _ => "no answer yet".to_owned(),
+        };
+        writeln!(text, "  fetched from the pool ca: {answered}")?;
+    }
+    let mut alarms = trust.alarms.iter();
+    alarms.try_for_each(|alarm| writeln!(text, "  ALARM: {alarm}"))
 }
 
 fn write_materials(text: &mut String, materials: &MaterialsStatus) -> std::fmt::Result {
@@ -174,7 +190,7 @@ mod tests {
 
     use admin::{
         AdministrativeState, GenerationStatus, Health, LastReload, Phase, PoolStatus,
-        RefusedMaterials, ReloadOutcome, ReloadResult, StateStatus, Timestamp, TrustStatus, Watch,
+        RefusedMaterials, ReloadOutcome, ReloadResult, StateStatus, Timestamp, Watch,
     };
 
     use super::*;
@@ -198,6 +214,7 @@ CRLs, trust generation 2
   CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z                                    /ssl/crl.pem  the agent's own copy, 3 days old
   CN=Other      number none  0 entries  EXPIRED 1970-01-01T00:00:00Z, judged by until 1970-01-01T00:01:00Z  other.pem
   CN=Third: no CRL, its certificates are refused
+  fetched from the pool ca: last answer 1970-01-01T00:04:00Z from ca:8140
   ALARM: the CRL of CN=Other has expired
 
 materials, watch = notify
@@ -292,6 +309,11 @@ state in /var/lib/p
                 ],
                 crl_missing: vec!["CN=Third".to_owned()],
                 alarms: vec!["the CRL of CN=Other has expired".to_owned()],
+                fetch: Some(admin::CrlFetchStatus {
+                    answered: Some(Timestamp::from_unix_seconds(240)),
+                    member: Some("ca:8140".to_owned()),
+                    ..admin::CrlFetchStatus::default()
+                }),
                 ..TrustStatus::default()
             },
             materials: MaterialsStatus {

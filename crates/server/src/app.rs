@@ -30,7 +30,10 @@ use crate::{
     blocks::{self, KeptBlocksError},
     control::Operator,
     crew::WorkerThreads,
-    files, freshness, outputs,
+    fetching::{self, Fetching},
+    files, freshness,
+    lists::{self, Restored},
+    outputs,
     prepare::{Foundation, Lasting, prepare},
     probes,
     state::StateDirectory,
@@ -94,6 +97,8 @@ pub(crate) struct App {
     pub(crate) reloading: tokio::sync::Mutex<()>,
     /// Told after each change of the deny list: another block may be the next to end.
     pub(crate) blocks_changed: Notify,
+    /// Lists from the CA.
+    pub(crate) fetching: Fetching,
     /// Told after each reload: other materials may be named now.
     pub(crate) reloaded: Notify,
 }
@@ -194,6 +199,19 @@ async fn start(
         generation.trust = Arc::new(generation.trust.with_deny_list(deny));
     }
 
+    let restored = match config.trust.fetch {
+        Some(fetch) => lists::restore(&generation.trust, &state_directory, fetch.body_bytes_max),
+        None => Restored::default(),
+    };
+    for unusable in &restored.unusable {
+        tracing::error!("{unusable}");
+    }
+    let fetching = Fetching::restored(&restored);
+    if let Some(trust) = restored.trust {
+        tracing::info!("lists that were fetched before are in force");
+        generation.trust = Arc::new(trust);
+    }
+
     let sink = outputs::open(&config.access_log.output)
         .and_then(|output| Sink::start(&config.access_log.settings, output, &lasting.metrics))
         .map_err(StartError::AccessLog)?;
@@ -262,6 +280,7 @@ async fn start(
         state_directory,
         reloading: tokio::sync::Mutex::default(),
         blocks_changed: Notify::new(),
+        fetching,
         reloaded: Notify::new(),
     };
     Ok((Arc::new(app), admin, told))
@@ -320,10 +339,12 @@ async fn serve(app: &Arc<App>, listener: UnixListener, told: Told) {
     let freshness = tokio::spawn(freshness::keep(Arc::clone(app)));
     let blocks = tokio::spawn(blocks::end_in_time(Arc::clone(app)));
     let alarms = tokio::spawn(alarms::keep(Arc::clone(app)));
+    let fetching = tokio::spawn(fetching::keep(Arc::clone(app)));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
+    fetching.abort();
     freshness.abort();
     blocks.abort();
     alarms.abort();

@@ -85,10 +85,16 @@ pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
         let age = std::time::SystemTime::now()
             .duration_since(written)
             .unwrap_or_default();
-        facts.push(format!(
-            "the CRL is the agent's own copy, {} h old: only agent runs on this host refresh it; name another in [trust] crl",
-            age.as_secs() / 3600
-        ));
+        let hours = age.as_secs() / 3600;
+        facts.push(match prepared.config.trust.fetch {
+            Some(fetch) => format!(
+                "the agent's own copy of the CRL, {hours} h old, is what is begun with: the CA is asked every {:?}",
+                fetch.interval
+            ),
+            None => format!(
+                "the CRL is the agent's own copy, {hours} h old: only agent runs on this host refresh it; name another in [trust] crl"
+            ),
+        });
     }
     facts
 }

@@ -9,7 +9,8 @@ use std::{
 
 use admin::{
     AdministrativeState, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus,
-    Blocked, Caller, Control, GenerationStatus, LastReload, ListenerStatus, MaterialsStatus,
+    Blocked, Caller, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
+    CrlFetchResult, GenerationStatus, LastReload, ListenerStatus, MaterialsStatus,
     MemberStateError, MemberStatus, PoolStatus, RefusedMaterials, ReloadOutcome, Status, Timestamp,
     WhoError, WhoRequest, WhoStatus,
 };
@@ -20,6 +21,7 @@ use telemetry::{CaReading, ChainReading, CrlReading, ListenerReading, MemberRead
 
 use crate::{
     app::{App, State},
+    fetching::Asked,
     prepare::Foundation,
 };
 
@@ -184,7 +186,10 @@ impl Control for Operator {
         request: BlockRequest,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
-        outlives(Arc::clone(&self.0).block(request, by))
+        let change = outlives(Arc::clone(&self.0).block(request, by), || {
+            Err(BlockError::Senseless(BROKE_OFF.to_owned()))
+        });
+        Box::pin(change)
     }
 
     fn unblock(
@@ -192,20 +197,45 @@ impl Control for Operator {
         blocked: Blocked,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
-        outlives(Arc::clone(&self.0).unblock(blocked, by))
+        let change = outlives(Arc::clone(&self.0).unblock(blocked, by), || {
+            Err(BlockError::Senseless(BROKE_OFF.to_owned()))
+        });
+        Box::pin(change)
+    }
+
+    fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>> {
+        let fetch = outlives(Arc::clone(&self.0).fetch_lists(Asked::Whole), || {
+            CrlFetchOutcome {
+                result: CrlFetchResult::Failed,
+                report: BROKE_OFF.to_owned(),
+            }
+        });
+        Box::pin(fetch)
+    }
+
+    fn accept_crl(
+        &self,
+        request: CrlAcceptRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<CrlAccepted, CrlAcceptError>> + Send + '_>> {
+        let change = outlives(Arc::clone(&self.0).accept_list(request, by), || {
+            Err(CrlAcceptError::Senseless(BROKE_OFF.to_owned()))
+        });
+        Box::pin(change)
     }
 }
 
+/// A task of its own: a caller that hangs up does not stop it between the trust store and the file.
 fn outlives<T: Send + 'static>(
-    change: impl Future<Output = Result<T, BlockError>> + Send + 'static,
-) -> Pin<Box<dyn Future<Output = Result<T, BlockError>> + Send>> {
-    // A task of its own: a caller that hangs up does not stop it between the trust store and the file.
+    change: impl Future<Output = T> + Send + 'static,
+    broke_off: impl FnOnce() -> T,
+) -> impl Future<Output = T> {
     let change = tokio::spawn(change);
-    Box::pin(async move {
-        let broke_off = |_| Err(BlockError::Senseless("the change broke off".to_owned()));
-        change.await.unwrap_or_else(broke_off)
-    })
+    async move { change.await.unwrap_or_else(|_| broke_off()) }
 }
+
+/// What is said of a change whose task has ended without a word.
+const BROKE_OFF: &str = "the change broke off";
 
 fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
     PoolStatus {
@@ -256,6 +286,8 @@ fn materials_status(state: &State) -> MaterialsStatus {
 
 fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
     let status = app.generation().trust.status(UnixTime::now());
+    let fetches = foundation.config.trust.fetch.is_some();
+    let fetch_alarms = fetch_alarms(app, foundation);
     let copy = foundation.config.agents_copy();
     // A source is told as the file's name in quotes and the block.
     let age_of = |source: &str| {
@@ -295,7 +327,8 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
             .collect(),
         crl_missing: status.crl_missing,
         unchecked: status.unchecked,
-        alarms: status.alarms,
+        alarms: status.alarms.into_iter().chain(fetch_alarms).collect(),
+        fetch: fetches.then(|| app.fetching.status()),
     }
 }
 
@@ -320,13 +353,22 @@ fn readings(app: &App) -> Readings {
     let bound = state.bound.iter().map(|bound| Arc::clone(&bound.listener));
     let bound = bound.collect::<Vec<_>>();
     let materials_refused = state.refused_materials.is_some();
-    let crl_agent_copy_age = state.foundation.agents_copy.map(age);
+    let fetches = state.foundation.config.trust.fetch.is_some();
+    let fetch_alarms = fetch_alarms(app, &state.foundation);
+    let copy = state.foundation.config.agents_copy();
+    let in_force = |_: &SystemTime| {
+        let place = copy.as_ref().map(|copy| format!("\"{}\"", copy.display()));
+        let mut crls = status.crls.iter();
+        place.is_some_and(|place| crls.any(|crl| crl.source.starts_with(&place)))
+    };
+    let crl_agent_copy_age = state.foundation.agents_copy.filter(in_force).map(age);
     drop(state);
     Readings {
         agents: app.shared.agents.by_end(SystemTime::now()),
         agents_forgotten: app.shared.agents.forgotten(),
         blocks: app.blocks().len(),
-        trust_alarms: status.alarms.len(),
+        trust_alarms: status.alarms.len() + fetch_alarms.len(),
+        crl_fetch: fetches.then(|| app.fetching.reading()),
         materials_refused,
         state_unusable: app.state_directory.trouble().is_some(),
         listeners: bound
@@ -377,6 +419,14 @@ fn readings(app: &App) -> Readings {
 
 /// CRLs that metrics tell of. A bundle of so many CAs is a mistake, and no reason to flood whoever scrapes.
 const CRL_SERIES_MAX: usize = 256;
+
+/// What is wrong with fetching, where lists are fetched.
+fn fetch_alarms(app: &App, foundation: &Foundation) -> Vec<String> {
+    match foundation.config.trust.fetch {
+        Some(_) => app.fetching.alarms(),
+        None => Vec::new(),
+    }
+}
 
 fn age(since: SystemTime) -> Duration {
     SystemTime::now().duration_since(since).unwrap_or_default()

@@ -19,7 +19,7 @@ use routing::{
 };
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
-use crate::{Options, blocks, checked::prepared, state::StateDirectory};
+use crate::{Options, blocks, checked::prepared, lists, state::StateDirectory};
 
 /// Who asks, in `explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +68,13 @@ pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
     let prepared = prepared(options)?;
     let mut generation = prepared.generation;
     let directory = StateDirectory::unopened(&prepared.config.state_directory);
+    if let Some(fetch) = prepared.config.trust.fetch {
+        let restored = lists::restore(&generation.trust, &directory, fetch.body_bytes_max);
+        for unusable in restored.unusable {
+            tracing::warn!("{unusable}");
+        }
+        generation.trust = restored.trust.map_or(generation.trust, Arc::new);
+    }
     // Who may not read it asks all the same: what is said of a certificate leaves blocks out then.
     match blocks::kept(&directory, UnixTime::now()) {
         Ok(deny) => generation.trust = Arc::new(generation.trust.with_deny_list(deny)),

@@ -13,8 +13,10 @@ mod checked;
 mod control;
 mod crew;
 mod explain;
+mod fetching;
 mod files;
 mod freshness;
+mod lists;
 mod notify;
 mod outputs;
 mod prepare;
@@ -22,6 +24,7 @@ mod probes;
 mod reload;
 mod stamps;
 mod state;
+mod validator;
 mod who;
 
 use std::path::PathBuf;

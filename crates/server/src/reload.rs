@@ -90,6 +90,7 @@ impl App {
         // Last, so that whoever sees it counted finds the rest told.
         self.lasting.metrics.reloaded(metric);
         self.reloaded.notify_one();
+        self.fetching.reloaded.notify_one();
         outcome
     }
 

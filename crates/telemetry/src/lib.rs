@@ -27,7 +27,7 @@ pub use crate::metrics::{
     ReloadResult, RequestMetrics, RuleMetrics,
 };
 pub use crate::readings::{
-    CaReading, ChainReading, CrlReading, ListenerReading, MemberReading, Readings,
+    CaReading, ChainReading, CrlFetchReading, CrlReading, ListenerReading, MemberReading, Readings,
 };
 pub use crate::record::{AccessRecord, EndedBy, Times, TlsFacts};
 pub use crate::settings::{AccessLogSettings, DaemonSettings, Facility, Format, Protocol};

@@ -36,6 +36,7 @@ pub struct Metrics {
     certificates_omitted: Family<PoolLabels, Counter>,
     retries: Family<PoolLabels, Counter>,
     reloads: Family<ReloadLabels, Counter>,
+    crl_fetches: Family<ReloadLabels, Counter>,
     generation: Gauge,
     /// Identity headers removed from requests: an attack, or a proxy in front that should not set them.
     pub identity_headers_scrubbed: Counter,
@@ -180,6 +181,7 @@ impl Default for Metrics {
             certificates_omitted: Family::default(),
             retries: Family::default(),
             reloads: Family::default(),
+            crl_fetches: Family::default(),
             generation: Gauge::default(),
             identity_headers_scrubbed: Counter::default(),
             connections_revoked: Counter::default(),
@@ -279,6 +281,11 @@ impl Metrics {
             "reloads",
             "Reloads, by how they ended",
             self.reloads.clone(),
+        );
+        registry.register(
+            "crl_fetches",
+            "Fetches of CRLs from the CA, by how they ended",
+            self.crl_fetches.clone(),
         );
         registry.register(
             "generation",
@@ -385,6 +392,12 @@ impl Metrics {
             result: result.as_str(),
         };
         self.reloads.get_or_create(&labels).inc();
+    }
+
+    /// Counts a fetch of CRLs by how it ended, in one word.
+    pub fn crls_fetched(&self, result: &'static str) {
+        let labels = ReloadLabels { result };
+        self.crl_fetches.get_or_create(&labels).inc();
     }
 
     /// Says which generation serves.

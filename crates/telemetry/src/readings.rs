@@ -35,6 +35,8 @@ pub struct Readings {
     pub agents_forgotten: u64,
     /// Blocks of the operator in force.
     pub blocks: usize,
+    /// How lists are fetched; none: they are not.
+    pub crl_fetch: Option<CrlFetchReading>,
     /// Whether materials on disk are not taken, since they are not right.
     pub materials_refused: bool,
     /// Whether what is learned or told now does not outlast a restart.
@@ -97,6 +99,17 @@ pub struct ChainReading {
     pub misses: u64,
 }
 
+/// How CRLs are fetched from the CA.
+#[derive(Clone, Debug, Default)]
+pub struct CrlFetchReading {
+    /// When the CA last answered with a list, or that there is no other.
+    pub answered: Option<SystemTime>,
+    /// Whether there is no answer to be used since.
+    pub failing: bool,
+    /// Issuers of lists that are refused, and how many revoked certificates each does not name.
+    pub refused: Vec<(String, u64)>,
+}
+
 /// One CA certificate.
 #[derive(Clone, Debug)]
 pub struct CaReading {
@@ -113,6 +126,7 @@ impl Readings {
         self.register_listeners(&mut registry);
         self.register_members(&mut registry);
         self.register_crls(&mut registry);
+        self.register_crl_fetch(&mut registry);
         self.register_cas(&mut registry);
         self.register_chains(&mut registry);
         registry
@@ -193,6 +207,33 @@ impl Readings {
         registry.register("crl_expired", help, expired);
         let help = "Until when a CRL is judged by, in Unix time, where the policy sets an end";
         registry.register_with_unit("crl_judged_by_until", help, Unit::Seconds, judged_by_until);
+    }
+
+    fn register_crl_fetch(&self, registry: &mut Registry) {
+        let Some(reading) = &self.crl_fetch else {
+            return;
+        };
+        if let Some(answered) = reading.answered {
+            let gauge = Gauge::<f64, AtomicU64>::default();
+            gauge.set(unix(answered));
+            let help =
+                "When the CA last answered with a CRL, or that there is no other, in Unix time";
+            registry.register_with_unit("crl_fetched", help, Unit::Seconds, gauge);
+        }
+        let failing = Gauge::<i64>::default();
+        failing.set(i64::from(reading.failing));
+        let help = "Whether the last fetch of CRLs brought nothing of use (1) or went well (0)";
+        registry.register("crl_fetch_failing", help, failing);
+        let lacking = gauges();
+        for (issuer, count) in &reading.refused {
+            let labels = IssuerLabels {
+                issuer: issuer.clone(),
+            };
+            set(&lacking, &labels, *count as f64);
+        }
+        let help =
+            "Of each fetched CRL that is refused, how many revoked certificates it does not name";
+        registry.register("crl_refused_lacking", help, lacking);
     }
 
     fn register_cas(&self, registry: &mut Registry) {
@@ -281,6 +322,11 @@ struct CrlLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct EndLabels {
     ends: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct IssuerLabels {
+    issuer: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

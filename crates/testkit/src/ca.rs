@@ -255,6 +255,21 @@ impl Ca {
         self.state().issuing().crl_pem()
     }
 
+    /// A CRL of the leaves' issuer with this number, which names these alone: an infrastructure CRL, or one that was cut
+    /// down. The CA's own is as it was.
+    pub fn other_crl_pem(&self, number: u64, named: &[&Credential]) -> String {
+        let mut state = self.state();
+        let issuing = state.issuing();
+        let named = named.iter().map(|credential| credential.serial).collect();
+        let kept = (
+            std::mem::replace(&mut issuing.crl_number, number),
+            std::mem::replace(&mut issuing.revoked, named),
+        );
+        let pem = issuing.crl_pem();
+        (issuing.crl_number, issuing.revoked) = kept;
+        pem
+    }
+
     /// Number of the leaves' CRL.
     pub fn crl_number(&self) -> u64 {
         self.state().issuing().crl_number

@@ -78,6 +78,7 @@ pub struct ProxyBuilder {
     access_log: Vec<String>,
     access_log_alone: Option<String>,
     materials: String,
+    fetch: String,
     tables: Vec<String>,
     whole: Option<String>,
     files: Vec<(String, String, u32)>,
@@ -128,6 +129,12 @@ impl ProxyBuilder {
     /// read.
     pub fn materials(mut self, lines: &str) -> Self {
         lines.clone_into(&mut self.materials);
+        self
+    }
+
+    /// `[trust.fetch]` with these lines. By default no list is fetched: a test that revokes says itself when that counts.
+    pub fn fetch(mut self, lines: &str) -> Self {
+        lines.clone_into(&mut self.fetch);
         self
     }
 
@@ -271,7 +278,7 @@ impl ProxyBuilder {
              [listeners.agents]\naddress = \"127.0.0.1:{{port}}\"\n{listener}\n\
              [access_log]\n{access_log}\n\
              [admin]\nsocket = \"{{dir}}/{ADMIN_SOCKET}\"\n\n\
-             [materials]\n{materials}\n\n{tables}",
+             [materials]\n{materials}\n\n[trust.fetch]\n{fetch}\n\n{tables}",
             certname = self.certname,
             top = lines(&self.top),
             listener = lines(&self.listener),
@@ -280,6 +287,7 @@ impl ProxyBuilder {
                 lines(&self.access_log)
             )),
             materials = self.materials,
+            fetch = self.fetch,
             tables = lines(&self.tables),
         )
     }
@@ -442,6 +450,7 @@ impl Proxy {
             access_log: Vec::new(),
             access_log_alone: None,
             materials: "watch = \"off\"".to_owned(),
+            fetch: "enabled = false".to_owned(),
             tables: Vec::new(),
             whole: None,
             files: Vec::new(),

@@ -3,7 +3,9 @@
 use std::time::SystemTime;
 
 use super::*;
-use crate::readings::{CaReading, ChainReading, CrlReading, ListenerReading, MemberReading};
+use crate::readings::{
+    CaReading, ChainReading, CrlFetchReading, CrlReading, ListenerReading, MemberReading,
+};
 
 #[track_caller]
 fn check(text: &str, lines: &[&str]) {
@@ -150,6 +152,11 @@ fn readings_are_told_as_gauges() {
         agents_forgotten: 7,
         blocks: 2,
         materials_refused: true,
+        crl_fetch: Some(CrlFetchReading {
+            answered: Some(at(1_900_000_000)),
+            failing: true,
+            refused: vec![("CN=Puppet CA: puppet".to_owned(), 5)],
+        }),
         state_unusable: true,
     };
     let text = Metrics::default().encode(&readings);
@@ -164,6 +171,9 @@ fn readings_are_told_as_gauges() {
             r#"proscenium_agents{ends="later"} 6.0"#,
             "proscenium_agents_forgotten 7",
             "proscenium_materials_refused 1",
+            "proscenium_crl_fetched_seconds 1900000000.0",
+            "proscenium_crl_fetch_failing 1",
+            r#"proscenium_crl_refused_lacking{issuer="CN=Puppet CA: puppet"} 5.0"#,
             "proscenium_state_unusable 1",
             r#"proscenium_member_up{pool="compilers",member="c1:8140"} 1.0"#,
             r#"proscenium_member_in_flight{pool="compilers",member="c1:8140"} 4.0"#,

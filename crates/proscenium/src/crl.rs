@@ -1,0 +1,65 @@
+//! The verb `crl`: the revocation lists in force, where they come from, and those that are refused.
+
+use admin::{CrlAcceptRequest, CrlFetchResult};
+use anyhow::Context;
+
+use crate::{
+    arguments::{AcceptCrl, Arguments, CrlVerb, Socket, Status},
+    ask::{client, wait},
+    failure::Failure,
+    output,
+    status::crl_table,
+};
+
+/// Does what is asked.
+pub(crate) fn crl(arguments: &Arguments, verb: &CrlVerb) -> Result<(), Failure> {
+    match verb {
+        CrlVerb::Show(status) => show(arguments, status),
+        CrlVerb::Fetch(socket) => fetch(arguments, socket),
+        CrlVerb::Accept(accept) => accept_refused(arguments, accept),
+    }
+}
+
+fn show(arguments: &Arguments, status: &Status) -> Result<(), Failure> {
+    let client = client(arguments, &status.socket)?;
+    let trust = wait(client.status())?.trust;
+    if status.json {
+        let text = serde_json::to_string_pretty(&trust).context("a status is JSON")?;
+        return output::say(&text);
+    }
+    output::say(crl_table(&trust).trim_end())
+}
+
+/// Fetches, waits, and exits by the outcome.
+fn fetch(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
+    let client = client(arguments, socket)?;
+    let outcome = wait(client.fetch_crls())?;
+    match outcome.result {
+        CrlFetchResult::Taken => output::say(&outcome.report),
+        CrlFetchResult::Unchanged => output::say("nothing has changed"),
+        CrlFetchResult::Refused | CrlFetchResult::Failed | CrlFetchResult::Off => {
+            Err(Failure::because(outcome.report))
+        }
+    }
+}
+
+fn accept_refused(arguments: &Arguments, accept: &AcceptCrl) -> Result<(), Failure> {
+    let client = client(arguments, &accept.socket)?;
+    let request = CrlAcceptRequest {
+        issuer: accept.issuer.clone(),
+        why: accept.why.clone(),
+    };
+    let told = wait(client.accept_crl(&request))?;
+    for list in &told.accepted {
+        output::say(&format!(
+            "accepted: {}: number {} with {} entries is in force",
+            list.issuer, list.number, list.entries
+        ))?;
+    }
+    if let Some(why) = &told.not_kept {
+        output::complain(&format!(
+            "it is in force, but a restart would undo it, since it could not be written: {why}"
+        ));
+    }
+    Ok(())
+}
