@@ -934,3 +934,51 @@ fn with_two_attributes(key: &Signer) -> Vec<u8> {
     let one = || asking(&[puppet_extension(&[1, 1])]);
     pem(&key.request(&web01(), &[one(), one()]))
 }
+
+#[test]
+fn a_refusal_says_the_rule_what_helps_and_whether_it_can_be_lifted() {
+    let rules = [
+        Unreadable,
+        Name,
+        Key,
+        Signature,
+        Authorization,
+        Altnames,
+        Extensions,
+    ];
+    for rule in rules {
+        assert_eq!(rule.reason(), format!("csr-{}", rule.as_str()));
+        let refusal = pki::CsrRefusal {
+            rule,
+            what: "it is so".to_owned(),
+        };
+        let text = refusal.to_string();
+        assert!(
+            text.starts_with("This certificate request is not passed on: it is so. "),
+            "{text}"
+        );
+        assert!(text.contains("puppet ssl clean"), "{text}");
+        let liftable = text.contains(&format!("can lift the rule \"{}\"", rule.as_str()));
+        assert_eq!(liftable, CsrRule::LIFTABLE.contains(&rule), "{text}");
+    }
+}
+
+#[test]
+fn kinds_of_keys_have_the_words_of_the_configuration() {
+    let words = CsrKey::ALL.map(CsrKey::as_str);
+    assert_eq!(
+        words,
+        ["rsa", "ecdsa-p256", "ecdsa-p384", "ecdsa-p521", "ed25519"]
+    );
+}
+
+#[test]
+fn whoever_observes_judges_alike_and_says_so() {
+    let settings = CsrSettings {
+        observe: true,
+        ..CsrSettings::default()
+    };
+    let observing = CsrPolicy::new(settings);
+    assert!(observing.observes() && !CsrPolicy::default().observes());
+    check_by(&observing, "nothing", b"", Some(Unreadable));
+}

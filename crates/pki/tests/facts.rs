@@ -236,3 +236,23 @@ fn a_verdict_that_rests_on_the_same_paths_is_confirmed_by_serials() {
     );
     assert!(!before.confirms_by_serial(&refused) && refused.good_until().is_none());
 }
+
+#[test]
+fn a_chain_whose_every_certificate_is_none_is_told_by_its_block() {
+    let ca = Ca::root("root");
+    let leaf = ca.agent("puppet", 5);
+    let key = Named::new("key.pem", leaf.key.serialize_pem().into_bytes());
+    let parse = |chain: String| Credential::parse(&Named::new("cert.pem", chain.into()), &key);
+    let good = pem("CERTIFICATE", &leaf.der);
+    assert!(parse(good.clone()).is_ok());
+    for (chain, block) in [
+        (pem("CERTIFICATE", b"none"), 1),
+        (good + &pem("CERTIFICATE", b"none"), 2),
+    ] {
+        let told = parse(chain).unwrap_err().to_string();
+        assert!(
+            told.starts_with(&format!("certificate \"cert.pem\" block {block}: ")),
+            "{told}"
+        );
+    }
+}

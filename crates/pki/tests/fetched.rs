@@ -252,3 +252,52 @@ fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copie
         assert!(text.parse::<SetAside>().is_err(), "{text}");
     }
 }
+
+#[test]
+fn a_fetched_list_tells_whose_it_is_and_how_long() {
+    let puppet = Puppet::new();
+    let store = store_of(&puppet);
+    let crl = puppet.ca.crl(300, &[5, 6, 7]);
+    let (list, _) = the_one(examined(&store, std::slice::from_ref(&crl)));
+    assert_eq!(
+        (list.issuer(), &*list.number(), list.entries()),
+        ("CN=Puppet CA: test", "300", 3)
+    );
+    assert_eq!(&*list.der(), crl.as_ref());
+    let issuers = store.issuers();
+    assert_eq!(issuers.len(), 2);
+    assert!(issuers.contains(&(list.key(), list.issuer())));
+    let (same, _) = the_one(examined(&store, &[crl]));
+    let (other, _) = the_one(examined(&store, &[puppet.ca.crl(301, &[5, 6, 7])]));
+    assert!(same.fingerprint() == list.fingerprint() && other.fingerprint() != list.fingerprint());
+    assert!(store.set_aside().is_empty());
+    let rules = store.rules_accepting(&list);
+    assert_eq!(store.setting_aside(rules.clone()).set_aside(), rules);
+}
+
+#[test]
+fn a_fetched_list_of_a_kind_that_cannot_be_used_is_told_beside_the_others() {
+    let puppet = Puppet::new();
+    let mut partitioned = crl_params(9, &[], 2040);
+    partitioned.issuing_distribution_point = Some(rcgen::CrlIssuingDistributionPoint {
+        distribution_point: rcgen::CrlDistributionPoint {
+            uris: vec!["http://crl.example.com".into()],
+        },
+        scope: None,
+    });
+    let partitioned = partitioned
+        .signed_by(&puppet.ca.issuer)
+        .unwrap()
+        .der()
+        .clone();
+    let found = examined(
+        &store_of(&puppet),
+        &[partitioned, puppet.ca.crl(8, &[5, 6])],
+    );
+    assert_eq!(found.lists.len(), 1);
+    assert!(
+        found.useless[0].contains("partitioned or indirect"),
+        "{:?}",
+        found.useless
+    );
+}

@@ -173,6 +173,45 @@ fn cve_2025_23419_a_session_of_one_policy_means_nothing_under_another() {
 }
 
 #[test]
+fn a_listener_that_went_and_came_again_knows_no_session_of_before() {
+    for version in VERSIONS {
+        let front = Front::new();
+        let client = front.client(&front.puppet.ca.agent("web01", 5), version);
+        let kind = || {
+            shake(&client, &front.server(DEFER))
+                .1
+                .unwrap()
+                .handshake_kind()
+        };
+        assert_eq!(kind(), Some(HandshakeKind::Full));
+        front.tickets.retain(|listener| listener == "agents");
+        assert_eq!(kind(), Some(HandshakeKind::Resumed));
+        front.tickets.retain(|listener| listener != "agents");
+        assert_eq!(kind(), Some(HandshakeKind::Full), "{version:?}");
+    }
+}
+
+#[test]
+fn nothing_that_is_printed_for_people_shows_a_ticket_key() {
+    let front = Front::new();
+    assert_eq!(format!("{:?}", front.tickets), "TicketKeys { .. }");
+    let trust = Arc::clone(&front.trust);
+    let current = Arc::new(move || Arc::clone(&trust.lock().unwrap()));
+    let verifier = ClientVerifier::new(REQUIRED, current).hinting(&front.store());
+    assert_eq!(verifier.policy(), REQUIRED);
+    let shown = format!("{verifier:?}");
+    assert!(
+        shown.starts_with("ClientVerifier { policy: ") && shown.ends_with(", .. }"),
+        "{shown}"
+    );
+    let server = front.server(DEFER);
+    let keys = format!("{:?}", server.ticketer);
+    assert!(keys.contains("keys: RotatedKeys { .. }"), "{keys}");
+    let sessions = format!("{:?}", server.session_storage);
+    assert!(sessions.contains("TimedStore { .. }"), "{sessions}");
+}
+
+#[test]
 fn the_aborting_verifier_loads_the_trust_in_force_at_each_handshake() {
     let front = Front::new();
     let server = front.server(ABORT);
