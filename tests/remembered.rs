@@ -89,6 +89,7 @@ fn another_bundle_or_policy_forgets_and_zero_remembers_none() {
     estate.proxy.reload_applied();
     assert_eq!(lookups(&estate), (0.0, 1.0, 5.0));
     assert_accepted(&estate, &agent);
+    assert_eq!(estate.proxy.status()["limits"]["remembered_max"], 2);
     for serial in 0..5 {
         assert_accepted(&estate, &estate.ca.agent("web01"));
         let (chains, ..) = lookups(&estate);

@@ -184,7 +184,7 @@ fn of_several_crls_of_one_issuer_the_newest_counts_in_whatever_order() {
 }
 
 #[test]
-fn a_list_that_is_not_the_whole_is_not_judged_by_and_it_is_said_why() {
+fn t10_a_list_that_is_not_the_whole_is_not_judged_by_and_it_is_said_why() {
     let ca = Ca::new();
     let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
     ca.revoke(&bad);

@@ -7,7 +7,7 @@ use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, assert_told};
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 
 #[test]
-fn each_issuer_has_its_own_policy_for_an_expired_list() {
+fn t09_each_issuer_has_its_own_policy_for_an_expired_list() {
     let of_theirs = |policy: &str| {
         let name = Ca::other().name();
         format!("[[trust.issuers]]\nname = \"CN={name}\"\ncrl_expired = \"{policy}\"")

@@ -602,7 +602,7 @@ fn a_revoked_client_is_cut_within_a_second_of_the_swap_and_others_go_on() {
 }
 
 #[test]
-fn tunnels_of_a_revoked_client_fall_silent_at_once_and_close_at_revoked_close_rate() {
+fn t08_tunnels_of_a_revoked_client_fall_silent_at_once_and_close_at_revoked_close_rate() {
     let slowly = builder("").proxy(|proxy| proxy.with("[trust]\nrevoked_close_rate = 4"));
     let estate = start(slowly);
     let agent = estate.ca.agent("web01");

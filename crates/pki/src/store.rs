@@ -364,6 +364,11 @@ impl TrustStore {
         names.into_iter()
     }
 
+    /// The policy.
+    pub fn settings(&self) -> &TrustSettings {
+        &self.settings
+    }
+
     /// What is remembered of chains, and how often that was of use.
     pub fn chain_memory(&self) -> ChainMemory {
         self.remembered.told()

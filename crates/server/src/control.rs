@@ -88,6 +88,10 @@ impl Control for Operator {
                     generation.revoked_close_rate.into(),
                 ),
                 (
+                    "remembered_max".to_owned(),
+                    generation.trust.settings().remembered_max as u64,
+                ),
+                (
                     "access_log_queue_max".to_owned(),
                     state.foundation.config.access_log.settings.queue_max as u64,
                 ),
