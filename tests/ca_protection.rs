@@ -406,7 +406,7 @@ fn t12_those_who_are_told_to_come_again_are_spread() {
 
 #[test]
 fn t12_strangers_at_many_addresses_have_a_rate_together() {
-    let estate = with("[ca]\nanonymous_rate = 1\nanonymous_burst = 20");
+    let estate = with("[ca]\nanonymous_rate = 1\nanonymous_burst = 3");
     let ask = |n: u8| {
         let source: IpAddr = [127, 0, 1, n].into();
         estate.anonymous().source(source).get(BUNDLE)
@@ -416,7 +416,7 @@ fn t12_strangers_at_many_addresses_have_a_rate_together() {
         .filter(|answer| answer.status != 200)
         .collect();
     assert!(
-        !refused.is_empty() && refused.len() <= 40,
+        !refused.is_empty() && refused.len() <= 57,
         "{}",
         refused.len()
     );
