@@ -179,3 +179,27 @@ fn a_certificate_is_told_or_left_out_never_empty() {
     assert_eq!(super::escaped_pem(&[]), None);
     assert_eq!(super::one_line_pem(&[]), None);
 }
+
+#[test]
+fn the_length_of_the_certificate_is_that_of_its_header_value_or_none() {
+    let der = puppet("web01");
+    for form in [
+        HeaderForm::default(),
+        HeaderForm {
+            cert_format: CertFormat::OneLine,
+            ..HeaderForm::default()
+        },
+    ] {
+        let told = IdentityHeaders::new(&verified(&der), Some(&der));
+        let mut headers = HeaderMap::new();
+        told.stamp(&form, &mut headers, true);
+        assert_eq!(
+            told.certificate_length(&form),
+            headers["x-client-cert"].len()
+        );
+        let other = IdentityHeaders::new(&verified(&der), None);
+        assert_eq!(other.certificate_length(&form), 0);
+        let nobody = IdentityHeaders::new(&ClientIdentity::Anonymous, None);
+        assert_eq!(nobody.certificate_length(&form), 0);
+    }
+}
