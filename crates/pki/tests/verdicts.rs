@@ -1066,3 +1066,87 @@ const OLD_CA: &[u8] = include_bytes!("../../../ssl-fixtures/old-ca.pem");
 const OLD_AGENT: &[u8] = include_bytes!("../../../ssl-fixtures/old-agent.pem");
 const OLD_CRL: &[u8] = include_bytes!("../../../ssl-fixtures/old-crl.pem");
 const OLD_CRL_REVOKED: &[u8] = include_bytes!("../../../ssl-fixtures/old-crl-revoked.pem");
+
+#[test]
+fn an_intermediate_whose_time_is_to_come_is_a_ca_not_yet_valid() {
+    let root = Ca::root("root");
+    let mut params = ca_params("ca");
+    params.not_before = date_time_ymd(2035, 1, 1);
+    let ca = root.intermediate_with(params, KeyPair::generate().unwrap(), 2);
+    let store = store(
+        &[ca.der.clone(), root.der.clone()],
+        &[ca.crl(1, &[]), root.crl(1, &[])],
+    );
+    let judgement = store.unwrap().judge(&[ca.agent("web01", 5).der], now());
+    let refusal = refusal(&judgement);
+    assert_eq!(refusal.reason, Reason::CaNotYetValid);
+    assert!(
+        refusal.help.contains("valid 2035-01-01T00:00:00Z"),
+        "{}",
+        refusal.help
+    );
+    assert!(
+        refusal.help.contains("Compare the clocks"),
+        "{}",
+        refusal.help
+    );
+}
+
+#[test]
+fn who_has_no_name_issues_nothing() {
+    let root = Ca::root("root");
+    let mut params = ca_params("");
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    let nameless = root.intermediate_with(params, KeyPair::generate().unwrap(), 2);
+    let below = nameless.intermediate("below", 3);
+    let crls = [root.crl(1, &[]), below.crl(1, &[])];
+    let store = store_with(
+        std::slice::from_ref(&root.der),
+        &crls,
+        &unchecked(&["*"]),
+        None,
+    )
+    .unwrap();
+    let by_nameless = nameless.agent("web01", 5).der;
+    let judgement = store.judge(&[by_nameless, nameless.der.clone()], now());
+    assert_eq!(reason(&judgement), Some(Reason::Malformed));
+    assert!(refusal(&judgement).help.contains("Its issuer is empty."));
+    let below_it = below.agent("web01", 5).der;
+    let judgement = store.judge(&[below_it, below.der, nameless.der], now());
+    assert_eq!(reason(&judgement), Some(Reason::PathConstraint));
+    assert!(
+        refusal(&judgement)
+            .help
+            .contains("A CA above it has an empty name.")
+    );
+}
+
+#[test]
+fn what_is_told_of_several_paths_is_what_somebody_can_act_on() {
+    // The same CA by two roots: one path is revoked, the other too long.
+    let (root, other) = (Ca::root("root"), Ca::root("other"));
+    let key = || KeyPair::from_pem(include_str!("keys/sec1.pem")).unwrap();
+    let revoked = root.intermediate_with(ca_params("ca"), key(), 7);
+    let kept = other.intermediate_with(ca_params("ca"), key(), 8);
+    let agent = revoked.agent("web01", 5).der;
+    let bundle = [root.der.clone(), other.der.clone()];
+    let crls = [
+        root.crl(1, &[7]),
+        other.crl_until(1, &[], 2025),
+        revoked.crl(1, &[]),
+    ];
+    for sent in [
+        [revoked.der.clone(), kept.der.clone()],
+        [kept.der, revoked.der],
+    ] {
+        let chain = [&[agent.clone()][..], &sent].concat();
+        let strict = store_with(&bundle, &crls, &rejecting(), None).unwrap();
+        assert_eq!(reason(&strict.judge(&chain, now())), Some(Reason::Revoked));
+        let lenient = store(&bundle, &crls).unwrap();
+        assert_eq!(
+            reason(&lenient.judge(&chain, now())),
+            None,
+            "any acceptable path will do"
+        );
+    }
+}
