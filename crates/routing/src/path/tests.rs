@@ -206,3 +206,22 @@ fn every_problem_has_a_name_and_a_sentence() {
         assert!(problem.to_string().ends_with('.'), "{problem}");
     }
 }
+
+/// No path is judged otherwise for it; what agents send is judged in one pass.
+#[test]
+fn what_agents_send_is_plain_at_a_look() {
+    for path in [
+        "/",
+        "/puppet/v3/catalog/web01.example.com",
+        "/puppet-ca/v1/certificate_revocation_list/ca",
+        "/puppet/v3/file_content/modules/a/b.c..d",
+        "/a/b/",
+    ] {
+        assert!(is_plain(path.as_bytes()), "{path}");
+    }
+    for path in [
+        "", "a", "//", "/a//b", "/.a", "/a/.b", "/a%20", "/a;b", "/a\\b", "/a b", "/a#",
+    ] {
+        assert!(!is_plain(path.as_bytes()), "{path}");
+    }
+}
