@@ -86,7 +86,7 @@ const MISTAKES: &[Mistake] = &[
         "[trust]",
         "[trust]\ncrl_expired = \"warm\"",
         "\"warm\"",
-        &["trust.crl_expired", "did you mean \"warn\"?"],
+        &["trust.crl_expired", "expected \"warn\", \"reject\", or \"grace:\""],
     ),
     mistake(
         "[trust]",

@@ -13,9 +13,12 @@ const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
 const FAMILIES: &[&str] = &[
     "proscenium_access_log_errors_total",
     "proscenium_access_records_dropped_total",
+    "proscenium_agents",
+    "proscenium_agents_forgotten",
     "proscenium_attempts_total",
     "proscenium_blocks",
     "proscenium_ca_not_after_seconds",
+    "proscenium_certificates_omitted_total",
     "proscenium_chain_lookups_total",
     "proscenium_chains_remembered",
     "proscenium_connections_open",
