@@ -43,7 +43,15 @@ fn the_installed_configuration_serves() {
     assert_eq!(catalogs.len(), 1);
     assert_told(&catalogs[0], "SUCCESS", Some("CN=web01"));
     assert!(!catalogs[0].only("x-client-cert").is_empty());
-    assert_eq!(authority.requests().len(), 1);
+    // The CA is asked for its list too, though nothing is said of that.
+    proxy.wait_for_status("a list was fetched", |status| {
+        status["trust"]["fetch"]["answered"].is_string()
+    });
+    let asked = authority.requests();
+    let (lists, others): (Vec<_>, Vec<_>) = asked
+        .iter()
+        .partition(|request| request.path() == "/puppet-ca/v1/certificate_revocation_list/ca");
+    assert_eq!((lists.len(), others.len()), (1, 1), "{asked:#?}");
     // Records go to standard output in Apache's form.
     let written = wait_until(LIMIT, || proxy.stdout().contains(" web01 [").then_some(()));
     assert!(written.is_some(), "{}", proxy.stdout());

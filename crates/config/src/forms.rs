@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::policies;
+use crate::{examination::closest, policies};
 
 /// A form of text.
 pub(crate) struct Form {
@@ -117,7 +117,11 @@ pub(crate) static CRL_EXPIRED: Form = Form {
     what: "\"warn\", \"reject\", or \"grace:\" and a duration of at most 366d, as \"grace:72h\"",
     check: |text| match policies::read_crl_expired(text) {
         Some(_) => Ok(()),
-        None => Err(Fault::new(format!("\"{text}\" is none of these"))),
+        None => Err(Fault {
+            message: format!("\"{text}\" is none of these"),
+            help: closest(text, ["warn", "reject"].into_iter())
+                .map(|close| format!("did you mean \"{close}\"?")),
+        }),
     },
 };
 pub(crate) static ROUTE: Form = Form {

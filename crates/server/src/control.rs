@@ -360,10 +360,11 @@ fn readings(app: &App) -> Readings {
     let fetches = state.foundation.config.trust.fetch.is_some();
     let fetch_alarms = fetch_alarms(app, &state.foundation);
     let copy = state.foundation.config.agents_copy();
+    // Where nothing is fetched it is the one that everything hangs on, whatever stands beside it.
     let in_force = |_: &SystemTime| {
         let place = copy.as_ref().map(|copy| format!("\"{}\"", copy.display()));
         let mut crls = status.crls.iter();
-        place.is_some_and(|place| crls.any(|crl| crl.source.starts_with(&place)))
+        !fetches || place.is_some_and(|place| crls.any(|crl| crl.source.starts_with(&place)))
     };
     let crl_agent_copy_age = state.foundation.agents_copy.filter(in_force).map(age);
     drop(state);
