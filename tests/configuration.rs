@@ -86,7 +86,10 @@ const MISTAKES: &[Mistake] = &[
         "[trust]",
         "[trust]\ncrl_expired = \"warm\"",
         "\"warm\"",
-        &["trust.crl_expired", "expected \"warn\", \"reject\", or \"grace:\""],
+        &[
+            "trust.crl_expired",
+            "expected \"warn\", \"reject\", or \"grace:\"",
+        ],
     ),
     mistake(
         "[trust]",

@@ -9,6 +9,7 @@ use identity::{
 use pki::{Material, Named, TrustSettings, TrustStore};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use testkit::{Ca, readers};
+use webpki::EndEntityCert;
 
 use crate::der;
 
@@ -26,7 +27,10 @@ pub(crate) fn check(input: &[u8]) {
             subject,
             dn_formats: [DnFormat::OpenSsl, DnFormat::CnLast].into_iter().collect(),
         };
-        if let Ok(agent) = Agent::from_leaf(input, &settings, ChainVerified::assertion()) {
+        let read = Agent::from_leaf(input, &settings, ChainVerified::assertion());
+        // Only what webpki has read, and verified, becomes an agent.
+        let is_strict = EndEntityCert::try_from(&CertificateDer::from(input)).is_ok();
+        if let (Ok(agent), true) = (read, is_strict) {
             check_agent(input, &agent, &carried, &granted);
         }
     }
