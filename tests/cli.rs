@@ -28,6 +28,7 @@ fn help_shows_every_verb_and_the_exit_codes() {
         "block",
         "unblock",
         "who",
+        "doctor",
         "blocks",
         "version",
         "64",

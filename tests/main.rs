@@ -15,6 +15,7 @@ mod certificates;
 mod cli;
 mod configuration;
 mod crl_fetch;
+mod doctor;
 mod drain;
 mod examples;
 mod exchange;

@@ -38,6 +38,8 @@ pub(crate) enum Verb {
     Check(Agent),
     /// Tell where a request would go, and why: path rule, class, route, access, pool, members
     Explain(Explain),
+    /// Prove the deployment: files, certificates, lists, every member, and what members do with forged identities
+    Doctor(Doctor),
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigVerb),
@@ -146,6 +148,44 @@ pub(crate) struct Explain {
     /// The Puppet agent's ssldir, in place of the file's
     #[arg(long, value_name = "DIR")]
     pub(crate) ssldir: Option<PathBuf>,
+}
+
+/// What is proved beside what the configuration says.
+///
+/// Exit codes: 0 nothing or notes, 1 warnings, 2 failures; 64 and 78 as for every verb.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Certificate of an ordinary agent (PEM): members must refuse it; without one that is not proved
+    #[arg(long, value_name = "FILE", requires = "agent_key")]
+    pub(crate) agent_cert: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(long, value_name = "FILE", requires = "agent_cert")]
+    pub(crate) agent_key: Option<PathBuf>,
+    /// A port where members' hosts may have left plain HTTP open, beside that of the member; several with commas
+    #[arg(
+        long,
+        value_name = "PORT",
+        value_delimiter = ',',
+        default_value = "8139",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    pub(crate) plain_port: Vec<u16>,
+    /// A port where members that are spoken to in plain HTTP may be open over TLS; several with commas
+    #[arg(
+        long,
+        value_name = "PORT",
+        value_delimiter = ',',
+        default_value = "8140",
+        value_parser = clap::value_parser!(u16).range(1..)
+    )]
+    pub(crate) tls_port: Vec<u16>,
+    /// Findings and what passed as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) agent: Agent,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
 }
 
 #[derive(Debug, Args)]

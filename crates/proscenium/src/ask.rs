@@ -80,11 +80,15 @@ pub(crate) fn wait<T>(answer: impl Future<Output = Result<T, ClientError>>) -> R
 
 /// A client of the running proxy's socket.
 pub(crate) fn client(arguments: &Arguments, socket: &Socket) -> Result<Client, Failure> {
-    let path = match &socket.socket {
-        Some(path) => path.clone(),
-        None => configured_socket(arguments)?,
-    };
-    Ok(Client::new(path))
+    Ok(Client::new(self::socket(arguments, socket)?))
+}
+
+/// The running proxy's socket.
+pub(crate) fn socket(arguments: &Arguments, socket: &Socket) -> Result<PathBuf, Failure> {
+    match &socket.socket {
+        Some(path) => Ok(path.clone()),
+        None => configured_socket(arguments),
+    }
 }
 
 /// The socket that the configuration file names, whatever else is wrong with the file: a running proxy must be in

@@ -9,6 +9,8 @@ use crate::output;
 pub(crate) enum Failure {
     /// Nothing failed: all is said, and reading the command line was the whole work.
     Told,
+    /// It was looked for, found and told; the code says how grave it is.
+    Found(u8),
     /// It was tried and did not work: 1.
     Failed(anyhow::Error),
     /// The command line makes no sense: 64.
@@ -22,6 +24,7 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Told => ExitCode::SUCCESS,
+            Self::Found(code) => ExitCode::from(*code),
             Self::Failed(error) => {
                 // `{:#}` prints the causes too, each after a colon.
                 output::complain(&format!("error: {error:#}"));

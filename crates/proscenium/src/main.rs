@@ -7,6 +7,7 @@ mod arguments;
 mod ask;
 mod block;
 mod crl;
+mod doctor;
 mod failure;
 mod log;
 mod output;
@@ -45,6 +46,7 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::Block(whom) => block::block(arguments, whom),
         Verb::Unblock(whom) => block::unblock(arguments, whom),
         Verb::Blocks(blocks) => block::blocks(arguments, blocks),
+        Verb::Doctor(wanted) => doctor::doctor(arguments, wanted),
         Verb::Who(whom) => who::who(arguments, whom),
         Verb::Version => output::say(concat!("proscenium ", env!("CARGO_PKG_VERSION"))),
     }

@@ -65,7 +65,7 @@ pub(crate) fn config_show(arguments: &Arguments, show: &ConfigShow) -> Result<()
     output::say(text.trim_end())
 }
 
-fn options(arguments: &Arguments, agent: &Agent) -> Options {
+pub(crate) fn options(arguments: &Arguments, agent: &Agent) -> Options {
     Options {
         config: arguments.config.clone(),
         ssldir: agent.ssldir.clone(),

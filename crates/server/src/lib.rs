@@ -12,6 +12,7 @@ mod blocks;
 mod checked;
 mod control;
 mod crew;
+pub mod doctor;
 mod explain;
 mod fetching;
 mod files;

@@ -40,21 +40,22 @@ pub(crate) struct Prepared {
     pub(crate) fingerprint: Fingerprint,
     /// What listeners show, each once.
     pub(crate) credentials: Credentials,
-    draft: Draft,
+    pub(crate) draft: Draft,
     stamps: Stamps,
     /// When the agent's own CRL was last written, where that is what is judged by.
     pub(crate) agents_copy: Option<std::time::SystemTime>,
     pub(crate) report: Report,
-    member_tls: Vec<PreparedTls>,
+    pub(crate) member_tls: Vec<PreparedTls>,
 }
 
 /// TLS towards members, kept from one generation to the next while nothing it rests on has changed.
 #[derive(Clone)]
 pub(crate) struct PreparedTls {
-    settings: MemberTls,
-    indication: bool,
+    pub(crate) settings: MemberTls,
+    pub(crate) indication: bool,
     rests_on: (Fingerprint, u64),
-    trust: Arc<TrustStore>,
+    pub(crate) credential: pki::Credential,
+    pub(crate) trust: Arc<TrustStore>,
     config: Arc<pki::MemberTlsConfig>,
 }
 
@@ -228,6 +229,14 @@ pub(crate) struct Foundation {
 }
 
 impl Prepared {
+    /// TLS towards the members of a pool.
+    pub(crate) fn tls_of(&self, pool: &config::PoolConfig) -> Option<&PreparedTls> {
+        let (settings, indication) = (pool.tls.as_ref()?, indicates_name(pool));
+        let fits =
+            |known: &&PreparedTls| known.settings == *settings && known.indication == indication;
+        self.member_tls.iter().find(fits)
+    }
+
     /// CAs whose signatures of another time are admitted, and of whom.
     pub(crate) fn legacy_cas(&self) -> BTreeSet<(String, &'static str)> {
         let clients = self.generation.trust.legacy_cas();
@@ -483,6 +492,7 @@ impl Problems<'_> {
                     settings: settings.clone(),
                     indication,
                     rests_on,
+                    credential,
                     trust,
                     config,
                 });

@@ -1,6 +1,7 @@
 //! A stand-in Puppet server: records the raw bytes of every request, answers as Puppet does or as a test says.
 
 mod answer;
+mod manner;
 mod puppet;
 mod tunnel;
 
@@ -21,12 +22,12 @@ use std::{
 use rustix::net::Shutdown;
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection, SignatureScheme, StreamOwned,
-    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    server::{ClientCertVerifierBuilder, WebPkiClientVerifier, danger::ClientCertVerifier},
     sign::SingleCertAndKey,
     version::TLS12,
 };
 
-pub use self::tunnel::Tunnel;
+pub use self::{manner::Manner, tunnel::Tunnel};
 
 use self::answer::{After, Transport, give};
 use crate::{
@@ -143,6 +144,7 @@ struct Shared {
     published: Mutex<HashMap<String, String>>,
     requested: Mutex<HashMap<String, Vec<u8>>>,
     bucket: Mutex<HashMap<String, Vec<u8>>>,
+    manner: Mutex<Option<Manner>>,
 }
 
 impl StandIn {
@@ -213,6 +215,11 @@ impl StandIn {
     pub fn answer_as_puppet(&self) {
         self.answer(|_| None);
         self.answer_early(|_| None);
+    }
+
+    /// From now on it knows and refuses clients as a Puppet server of the field does.
+    pub fn behave(&self, manner: Manner) {
+        *lock(&self.shared.manner) = Some(manner);
     }
 
     /// Holds every answer but those to probes until `release`.
@@ -396,14 +403,18 @@ impl StandInBuilder {
         self
     }
 
-    /// TLS with this credential, demanding a client certificate of `ca`.
+    /// TLS with this credential, demanding a client certificate of `ca` (Jetty's `client-auth: need`).
     pub fn tls(self, ca: &Ca, credential: &Credential) -> Self {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(certificates(&ca.bundle_pem()));
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crate::client::provider())
-                .build()
-                .expect("a CA has certificates");
+        let verifier = client_verifier(ca).build().expect("a CA has certificates");
+        self.tls_with(verifier, credential)
+    }
+
+    /// The same, serving those without a certificate too (`client-auth: want`).
+    pub fn tls_wanting(self, ca: &Ca, credential: &Credential) -> Self {
+        let verifier = client_verifier(ca)
+            .allow_unauthenticated()
+            .build()
+            .expect("a CA has certificates");
         self.tls_with(verifier, credential)
     }
 
@@ -469,6 +480,7 @@ impl StandInBuilder {
             published: Mutex::default(),
             requested: Mutex::default(),
             bucket: Mutex::default(),
+            manner: Mutex::default(),
         });
         let acceptor = Shared::accept(Arc::clone(&shared), listener);
         StandIn {
@@ -477,6 +489,12 @@ impl StandInBuilder {
             acceptor: Mutex::new(Some(acceptor)),
         }
     }
+}
+
+fn client_verifier(ca: &Ca) -> ClientCertVerifierBuilder {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates(&ca.bundle_pem()));
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), crate::client::provider())
 }
 
 impl Shared {
@@ -643,7 +661,14 @@ impl Shared {
 
     fn reply(&self, request: &Recorded) -> Reply {
         let handler = lock(&self.handler).clone();
-        handler(request).unwrap_or_else(|| self.puppet(request))
+        if let Some(reply) = handler(request) {
+            return reply;
+        }
+        let Some(manner) = lock(&self.manner).clone() else {
+            return self.puppet(request);
+        };
+        let refusal = manner.refusal(request);
+        manner.dated(refusal.unwrap_or_else(|| self.puppet(request)))
     }
 }
 

@@ -278,6 +278,11 @@ impl Connector {
         })
     }
 
+    /// Whether TLS is spoken there.
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Whether it is what `spec` asks for, so that its connections may go on.
     pub fn is(&self, spec: &ConnectorSpec<'_>) -> bool {
         let same_tls = match (&self.tls, &spec.tls) {

@@ -1,7 +1,8 @@
-//! From a member to an exchange: dialling, reuse, sending, probes.
+//! From a member to an exchange: dialling, reuse, sending, probes and other questions of our own.
 //!
 //! Knows nothing of routes. Each worker owns its connections; only the count per member is shared.
 
+mod ask;
 mod connections;
 mod connector;
 mod dial;
@@ -12,6 +13,7 @@ mod io;
 mod probe;
 pub mod settings;
 
+pub use ask::{AskError, Question, Told, ask};
 pub use connections::{Connections, Crew};
 pub use connector::{Connector, ConnectorSpec, Slots, Target, TargetError};
 pub use dial::{DialError, DialStage};

@@ -1,22 +1,18 @@
 //! One run of a check.
 
-use std::sync::Arc;
+use std::time::Duration;
 
 use balancing::settings::{CheckKind, CheckSettings};
-use bytes::Bytes;
-use http::{Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,
 };
 
 use crate::{
+    ask::{AskError, Question, ask},
     connector::Connector,
     dial::{DialError, authority, dial, dial_port},
-    io::{Counted, Intake},
 };
 
 /// Bytes of a probe's answer that are read.
@@ -57,7 +53,7 @@ pub enum ProbeError {
     Dial(#[from] DialError),
     /// No whole answer came in time.
     #[error("no answer within {0:?}")]
-    Late(std::time::Duration),
+    Late(Duration),
     /// The answer broke off or was none.
     #[error("no answer to {path}: {source}")]
     Broken {
@@ -101,9 +97,9 @@ pub async fn probe(connector: &Connector, check: &CheckSettings) -> Result<(), P
                 let dialled = dial_port(connector, port).await;
                 dialled.map(drop).map_err(ProbeError::from)
             }
-            (CheckKind::Http, None) => ask(connector, &SIMPLE).await,
+            (CheckKind::Http, None) => inquire(connector, &SIMPLE, check.timeout).await,
             (CheckKind::Http, Some(port)) => ask_port(connector, port).await,
-            (CheckKind::Legacy, _) => ask(connector, &LEGACY).await,
+            (CheckKind::Legacy, _) => inquire(connector, &LEGACY, check.timeout).await,
         }
     };
     timeout(check.timeout, asked)
@@ -152,51 +148,36 @@ fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(64).collect()
 }
 
-async fn ask(connector: &Connector, inquiry: &Inquiry) -> Result<(), ProbeError> {
-    let intake = Arc::new(Intake::new());
-    intake.expect_head();
-    let io = TokioIo::new(Counted::new(dial(connector).await?, intake, None));
+async fn inquire(
+    connector: &Connector,
+    inquiry: &Inquiry,
+    limit: Duration,
+) -> Result<(), ProbeError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::ACCEPT, HeaderValue::from_static(inquiry.accept));
+    headers.insert("x-client-verify", HeaderValue::from_static("NONE"));
     let path = inquiry.path;
-    let broken = |error: hyper::Error| ProbeError::Broken {
+    let question = Question {
         path,
-        source: Box::new(error),
+        headers,
+        timeout: limit,
+        body_bytes_max: ANSWER_BYTES_MAX,
     };
-    let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(io)
+    let answer = ask(connector, &question)
         .await
-        .map_err(broken)?;
-    let request = Request::get(path)
-        .header(header::HOST, connector.host.clone())
-        .header(header::ACCEPT, inquiry.accept)
-        .header(header::CONNECTION, "close")
-        .header("x-client-verify", "NONE")
-        .body(Empty::new())
-        .expect("a request of constants is well formed");
-    let answer = async {
-        let answer = sender.send_request(request).await.map_err(broken)?;
-        let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
-            .collect()
-            .await
-            .map_err(|source| ProbeError::Broken { path, source })?;
-        let text = String::from_utf8_lossy(&body.to_bytes()).trim().to_owned();
-        match status == StatusCode::OK && (inquiry.is_good)(&text) {
-            true => Ok(()),
-            false => Err(ProbeError::Unwanted {
-                path,
-                status,
-                text: printable(&text),
-                wanted: inquiry.wanted,
-            }),
-        }
-    };
-    tokio::pin!(answer, connection);
-    tokio::select! {
-        biased;
-        answered = &mut answer => answered,
-        // The connection ends first where the member closes at once; what it sent is still to be read.
-        ended = &mut connection => {
-            ended.map_err(broken)?;
-            answer.await
-        }
+        .map_err(|error| match error {
+            AskError::Dial(error) => ProbeError::Dial(error),
+            AskError::Late(limit) => ProbeError::Late(limit),
+            AskError::Broken(source) => ProbeError::Broken { path, source },
+        })?;
+    let text = String::from_utf8_lossy(&answer.body).trim().to_owned();
+    match answer.status == StatusCode::OK && (inquiry.is_good)(&text) {
+        true => Ok(()),
+        false => Err(ProbeError::Unwanted {
+            path,
+            status: answer.status,
+            text: printable(&text),
+            wanted: inquiry.wanted,
+        }),
     }
 }

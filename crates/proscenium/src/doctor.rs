@@ -1,0 +1,82 @@
+//! The verb `doctor`: a report with a remedy for each finding, and an exit code by the gravest.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use server::doctor::{Examination, Finding, Grade, Proof, examine};
+
+use crate::{
+    arguments::{Arguments, Doctor},
+    ask,
+    failure::Failure,
+    output,
+    verbs::options,
+};
+
+/// Proves the deployment, and says what was found.
+pub(crate) fn doctor(arguments: &Arguments, doctor: &Doctor) -> Result<(), Failure> {
+    let agent = doctor.agent_cert.clone().zip(doctor.agent_key.clone());
+    let examination = Examination {
+        options: options(arguments, &doctor.agent),
+        agent,
+        plain_ports: doctor.plain_port.clone(),
+        tls_ports: doctor.tls_port.clone(),
+        // That the file cannot be read is told with all else.
+        socket: ask::socket(arguments, &doctor.socket).unwrap_or_else(|_| config::admin_socket("")),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start a runtime")?;
+    let proof = runtime.block_on(examine(&examination));
+    // A name that a resolver still looks for is waited for by nobody.
+    runtime.shutdown_background();
+    if doctor.json {
+        output::say(&serde_json::to_string_pretty(&proof).context("findings are JSON")?)?;
+    } else {
+        output::say(&text(&proof))?;
+    }
+    match proof.worst() {
+        _ if proof.configuration_refused => Err(Failure::Found(REFUSED)),
+        Some(Grade::Failure) => Err(Failure::Found(FAILURES)),
+        Some(Grade::Warning) => Err(Failure::Found(WARNINGS)),
+        Some(Grade::Note) | None => Ok(()),
+    }
+}
+
+fn text(proof: &Proof) -> String {
+    let mut lines: Vec<String> = proof.findings.iter().map(paragraph).collect();
+    let passed: BTreeSet<_> = proof.passed.iter().map(|passed| passed.check).collect();
+    if !passed.is_empty() {
+        let names: Vec<_> = passed.iter().map(ToString::to_string).collect();
+        lines.push(format!("passed: {}", names.join(", ")));
+    }
+    let count = |grade| {
+        let graded = proof
+            .findings
+            .iter()
+            .filter(|finding| finding.severity == grade);
+        graded.count()
+    };
+    lines.push(format!(
+        "{} passed; failures: {}, warnings: {}, notes: {}",
+        proof.passed.len(),
+        count(Grade::Failure),
+        count(Grade::Warning),
+        count(Grade::Note)
+    ));
+    lines.join("\n")
+}
+
+fn paragraph(finding: &Finding) -> String {
+    format!(
+        "{:<8} {}: {}\n         {}\n         remedy: {}\n",
+        finding.severity, finding.check, finding.about, finding.found, finding.remedy
+    )
+}
+
+/// Exit codes, as monitoring plug-ins have them.
+const WARNINGS: u8 = 1;
+const FAILURES: u8 = 2;
+/// As of every verb that reads the configuration.
+const REFUSED: u8 = 78;

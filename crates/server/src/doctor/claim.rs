@@ -1,0 +1,185 @@
+//! Who we may say that we are: ourselves, by a certificate whose key is here, or nobody at all.
+
+use std::{fs, sync::Arc};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use identity::{Agent, Certname, ClientIdentity, HeaderForm, IdentityHeaders};
+use pki::{Credential, Named, TrustStore};
+use rustls_pki_types::UnixTime;
+
+use super::{Check, Examination, Grade, Proof};
+use crate::prepare::Prepared;
+
+/// A name that no host and no agent has (RFC 2606): whose documents nobody can be given.
+pub(super) const NOBODYS_NAME: &str = "proscenium-doctor.invalid";
+/// What no server can decode that reads certificates from headers.
+const BROKEN_CERTIFICATE: HeaderValue = HeaderValue::from_static("%zz");
+
+/// Ourselves, as agents are known: made of nothing but a credential at hand, and the same verdict that agents get.
+#[derive(Clone, Debug)]
+pub(super) struct Ourselves {
+    agent: Arc<Agent>,
+    headers: IdentityHeaders,
+}
+
+impl Ourselves {
+    /// Us by this credential, where the trust in force takes it, and where it gives no rights that we should not lend.
+    pub(super) fn proven(
+        trust: &TrustStore,
+        credential: &Credential,
+        now: UnixTime,
+    ) -> Option<Self> {
+        let leaf = credential.chain().first()?;
+        let judged = trust.judge(credential.chain(), now);
+        let ClientIdentity::Verified(agent) = &judged.identity else {
+            return None;
+        };
+        let harmless = !agent.has_authorization_extension();
+        harmless.then(|| Self {
+            agent: Arc::clone(agent),
+            headers: IdentityHeaders::new(&judged.identity, Some(leaf)),
+        })
+    }
+
+    pub(super) fn certname(&self) -> &str {
+        self.agent.certname().as_str()
+    }
+
+    /// The trusted headers that a pool's members would get for us.
+    pub(super) fn fields(&self, form: &HeaderForm, with_certificate: bool) -> HeaderMap {
+        let mut fields = HeaderMap::new();
+        self.headers.stamp(form, &mut fields, with_certificate);
+        fields
+    }
+
+    /// Bytes of the certificate's header.
+    pub(super) fn certificate_length(&self, form: &HeaderForm) -> usize {
+        self.headers.certificate_length(form)
+    }
+}
+
+/// What is said of whom nobody knows.
+pub(super) fn nobody(form: &HeaderForm) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    IdentityHeaders::new(&ClientIdentity::Anonymous, None).stamp(form, &mut fields, false);
+    fields
+}
+
+/// What a forger would send from outside: that it is us, or, where we are nobody, a name that nobody has.
+pub(super) fn forgery(form: &HeaderForm, ourselves: Option<&Ourselves>) -> HeaderMap {
+    if let Some(ourselves) = ourselves {
+        return ourselves.fields(form, false);
+    }
+    let mut fields = nobody(form);
+    let dn = HeaderValue::from_str(&format!("CN={NOBODYS_NAME}"));
+    let dn = dn.unwrap_or(HeaderValue::from_static(""));
+    for (name, role) in form.names() {
+        let Ok(name) = HeaderName::from_bytes(name.as_str().as_bytes()) else {
+            continue;
+        };
+        match role {
+            identity::HeaderRole::Verify => {
+                drop(fields.insert(name, HeaderValue::from_static("SUCCESS")))
+            }
+            identity::HeaderRole::Dn => drop(fields.insert(name, dn.clone())),
+            identity::HeaderRole::Cert => {}
+        }
+    }
+    fields
+}
+
+/// The same fields with a certificate that nobody can decode: whoever reads the header answers 400.
+pub(super) fn broken(mut fields: HeaderMap, form: &HeaderForm) -> HeaderMap {
+    if let Ok(name) = HeaderName::from_bytes(form.cert.as_str().as_bytes()) {
+        fields.insert(name, BROKEN_CERTIFICATE);
+    }
+    fields
+}
+
+/// The credential of an ordinary agent, where one was given and is one.
+pub(super) fn ordinary_agent(
+    examination: &Examination,
+    prepared: &Prepared,
+    now: UnixTime,
+    proof: &mut Proof,
+) -> Option<Credential> {
+    let Some((chain, key)) = &examination.agent else {
+        proof.found(
+            Check::OutsideAgent,
+            Grade::Note,
+            "all members",
+            "not proved: no agent's certificate was given",
+            "name one with --agent-cert and --agent-key, such as that of a machine that is about to go",
+        );
+        return None;
+    };
+    let about = chain.display().to_string();
+    let mut wrong = |found: String| {
+        let remedy = "name certificate and key of an agent of this CA that is in time, not revoked, and not this proxy";
+        proof.found(
+            Check::AgentCertificate,
+            Grade::Warning,
+            &about,
+            found,
+            remedy,
+        );
+    };
+    let read = |path: &std::path::Path| {
+        let bytes = fs::read(path)
+            .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+        Ok::<_, String>(Named::new(path.display().to_string(), bytes))
+    };
+    let parsed = read(chain).and_then(|chain| Ok((chain, read(key)?)));
+    let parsed = parsed.and_then(|(chain, key)| {
+        Credential::parse(&chain, &key).map_err(|problem| problem.to_string())
+    });
+    let credential = match parsed {
+        Ok(credential) => credential,
+        Err(found) => {
+            wrong(found);
+            return None;
+        }
+    };
+    match prepared
+        .generation
+        .trust
+        .judge(credential.chain(), now)
+        .identity
+    {
+        ClientIdentity::Verified(agent) => {
+            let own = is_ours(prepared, agent.certname(), now);
+            let found = match (agent.has_authorization_extension(), own) {
+                (true, _) => {
+                    Some("it carries an authorisation extension: it is no ordinary agent's")
+                }
+                (_, true) => Some(
+                    "it has the name of this proxy: a member that took it for us would be right",
+                ),
+                _ => None,
+            };
+            if let Some(found) = found {
+                wrong(found.to_owned());
+                return None;
+            }
+        }
+        ClientIdentity::Refused(refusal) => {
+            wrong(refusal.text());
+            return None;
+        }
+        ClientIdentity::Anonymous => return None,
+    }
+    proof.passed(Check::AgentCertificate, &about);
+    Some(credential)
+}
+
+fn is_ours(prepared: &Prepared, certname: &Certname, now: UnixTime) -> bool {
+    let members = prepared.member_tls.iter().map(|tls| &tls.credential);
+    let mut ours = prepared.credentials.values().chain(members);
+    ours.any(|credential| {
+        let judged = prepared.generation.trust.judge(credential.chain(), now);
+        judged
+            .identity
+            .agent()
+            .is_some_and(|agent| agent.certname() == certname)
+    })
+}

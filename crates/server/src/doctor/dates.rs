@@ -1,0 +1,151 @@
+//! Our certificates and the CAs that we believe: their time, their rights, and what our own verifier says of them.
+
+use std::{path::Path, time::Duration};
+
+use admin::Timestamp;
+use identity::{ClientIdentity, Reason};
+use pki::Credential;
+use rustls_pki_types::UnixTime;
+
+use super::{Check, Grade, Proof};
+use crate::prepare::Prepared;
+
+/// A certificate that ends within this time is told of.
+const CERTIFICATE_NOTICE: Duration = Duration::from_secs(30 * 86_400);
+/// A CA takes longer to renew.
+const CA_NOTICE: Duration = Duration::from_secs(90 * 86_400);
+
+pub(super) fn examine(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
+    for (files, credential) in &prepared.credentials {
+        credentials_time(&files.chain, credential, now, proof);
+        rights(&files.chain, credential, proof);
+        own(prepared, &files.chain, credential, now, proof);
+    }
+    for tls in &prepared.member_tls {
+        let files = &tls.settings.credential;
+        if prepared.credentials.contains_key(files) {
+            continue;
+        }
+        credentials_time(&files.chain, &tls.credential, now, proof);
+        rights(&files.chain, &tls.credential, proof);
+        own(prepared, &files.chain, &tls.credential, now, proof);
+    }
+    cas(prepared, now, proof);
+}
+
+/// What is wrong with a certificate's time, in words; none where it is good for a while.
+pub(super) fn time(
+    not_before: UnixTime,
+    not_after: UnixTime,
+    now: UnixTime,
+) -> Option<(Grade, String)> {
+    within(not_before, not_after, now, CERTIFICATE_NOTICE)
+}
+
+fn within(
+    not_before: UnixTime,
+    not_after: UnixTime,
+    now: UnixTime,
+    notice: Duration,
+) -> Option<(Grade, String)> {
+    let left = not_after.as_secs().saturating_sub(now.as_secs());
+    let end = instant(not_after);
+    if now > not_after {
+        Some((Grade::Failure, format!("it has expired on {end}")))
+    } else if now < not_before {
+        let begin = instant(not_before);
+        Some((Grade::Failure, format!("it is not valid before {begin}")))
+    } else if left < notice.as_secs() {
+        Some((
+            Grade::Warning,
+            format!("it ends on {end}, in {} days", left / 86_400),
+        ))
+    } else {
+        None
+    }
+}
+
+pub(super) fn instant(time: UnixTime) -> Timestamp {
+    Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
+}
+
+fn credentials_time(chain: &Path, credential: &Credential, now: UnixTime, proof: &mut Proof) {
+    let about = chain.display().to_string();
+    match time(credential.not_before(), credential.not_after(), now) {
+        None => proof.passed(Check::CertificateDates, &about),
+        Some((grade, found)) => proof.found(
+            Check::CertificateDates,
+            grade,
+            &about,
+            found,
+            "have it signed anew and put both files in place: they are taken without a restart",
+        ),
+    }
+}
+
+fn rights(chain: &Path, credential: &Credential, proof: &mut Proof) {
+    let about = chain.display().to_string();
+    match credential.authorization_extensions() {
+        [] => proof.passed(Check::CredentialRights, &about),
+        // What TLS members would see is refused by every start; this one is shown to clients alone.
+        extensions => proof.found(
+            Check::CredentialRights,
+            Grade::Warning,
+            &about,
+            format!("it carries an authorisation extension: {}", extensions.join(", ")),
+            "whoever takes its key has those rights: give the proxy a certificate of its own without any",
+        ),
+    }
+}
+
+/// What an agent, or a member that believes the same CA, would say of our certificate.
+fn own(
+    prepared: &Prepared,
+    chain: &Path,
+    credential: &Credential,
+    now: UnixTime,
+    proof: &mut Proof,
+) {
+    let about = chain.display().to_string();
+    let shown_to_clients = prepared
+        .credentials
+        .keys()
+        .any(|files| files.chain == chain);
+    let judged = prepared.generation.trust.judge(credential.chain(), now);
+    let ClientIdentity::Refused(refusal) = judged.identity else {
+        return proof.passed(Check::OwnCertificate, &about);
+    };
+    let (grade, remedy) = match refusal.reason {
+        Reason::Revoked => (
+            Grade::Failure,
+            "whoever checks revocation refuses us: make a new key, have it signed, and put both files in place",
+        ),
+        Reason::Blocked => (
+            Grade::Failure,
+            "lift the block, or give the proxy another certificate",
+        ),
+        Reason::UnknownIssuer | Reason::BadSignature if shown_to_clients => (
+            Grade::Warning,
+            "agents believe the Puppet CA alone: show them a certificate that it has signed",
+        ),
+        // A CA that exists for the way to compilers is none of those that agents are judged by, as it should be; dates
+        // have a check of their own; and a purpose that is no client's does no harm here.
+        _ => return proof.passed(Check::OwnCertificate, &about),
+    };
+    proof.found(Check::OwnCertificate, grade, &about, refusal.text(), remedy);
+}
+
+fn cas(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
+    for ca in prepared.generation.trust.status(now).cas {
+        match within(ca.not_before, ca.not_after, now, CA_NOTICE) {
+            None => proof.passed(Check::CaDates, &ca.subject),
+            Some((grade, found)) => proof.found(
+                Check::CaDates,
+                grade,
+                &ca.subject,
+                format!("{found} ({})", ca.source),
+                "renew the CA's certificate with its key, and put both into the bundle until the old one has ended",
+            ),
+        }
+    }
+}

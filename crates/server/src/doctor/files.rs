@@ -1,0 +1,106 @@
+//! Who may write the files that decide whom we believe, and who may read our keys.
+
+use std::{
+    fs::{self, Metadata},
+    io,
+    os::unix::fs::MetadataExt,
+    path::Path,
+};
+
+use config::{Kind, Wanted};
+
+use super::{Check, Grade, Proof};
+use crate::prepare::Prepared;
+
+const WRITE_BY_OTHERS: u32 = 0o002;
+const WRITE_BY_GROUP: u32 = 0o020;
+const STICKY: u32 = 0o1000;
+const ROOT: u32 = 0;
+
+pub(super) fn examine(prepared: &Prepared, config: &Path, proof: &mut Proof) {
+    let ours = rustix::process::geteuid().as_raw();
+    file(config, "decides whom this proxy believes", ours, proof);
+    for wanted in prepared.draft.wanted() {
+        if wanted.optional && !wanted.path.exists() {
+            continue;
+        }
+        file(&wanted.path, worth(wanted), ours, proof);
+    }
+    let state = &prepared.config.state_directory;
+    if state.exists() {
+        file(
+            state,
+            "holds blocks and lists that this proxy believes",
+            ours,
+            proof,
+        );
+    }
+}
+
+fn worth(wanted: &Wanted) -> &'static str {
+    match wanted.kind {
+        Kind::Key => "is what this proxy proves itself by",
+        Kind::Chain => "is what this proxy shows",
+        Kind::Ca => "decides whose certificates are believed",
+        Kind::Crl => "decides who is refused",
+    }
+}
+
+/// A file, and the directory in which somebody could put another in its place.
+fn file(path: &Path, worth: &str, ours: u32, proof: &mut Proof) {
+    let about = path.display().to_string();
+    let mut good = true;
+    for place in [Some(path), path.parent()].into_iter().flatten() {
+        let found = match fs::metadata(place) {
+            Ok(metadata) => fault(place, &metadata, ours),
+            Err(error) => unseen(place, &error),
+        };
+        if let Some((grade, fault, remedy)) = found {
+            good = false;
+            let found = match place == path {
+                true => format!("it {worth}, and {fault}"),
+                false => format!("it {worth}, and its directory {fault}"),
+            };
+            proof.found(Check::Files, grade, &about, found, remedy);
+        }
+    }
+    if good {
+        proof.passed(Check::Files, &about);
+    }
+}
+
+fn fault(place: &Path, metadata: &Metadata, ours: u32) -> Option<(Grade, String, String)> {
+    let (mode, owner, path) = (metadata.mode(), metadata.uid(), place.display());
+    let sticky = metadata.is_dir() && mode & STICKY != 0;
+    if mode & WRITE_BY_OTHERS != 0 && !sticky {
+        let fault = format!(
+            "everyone on this machine may write there (mode {:04o})",
+            mode & 0o7777
+        );
+        return Some((Grade::Failure, fault, format!("run `chmod o-w {path}`")));
+    }
+    // Run by root the owner may be whatever account the service has; who else it could be cannot be known here.
+    if owner != ROOT && owner != ours && ours != ROOT {
+        let fault = format!("belongs to user {owner}, who is neither root nor this account");
+        let remedy = format!("run `chown root {path}`, unless that account is meant to");
+        return Some((Grade::Warning, fault, remedy));
+    }
+    if mode & WRITE_BY_GROUP != 0 && !sticky && metadata.gid() != ROOT {
+        let gid = metadata.gid();
+        let fault = format!(
+            "everyone of group {gid} may write there (mode {:04o})",
+            mode & 0o7777
+        );
+        return Some((Grade::Warning, fault, format!("run `chmod g-w {path}`")));
+    }
+    None
+}
+
+fn unseen(place: &Path, error: &io::Error) -> Option<(Grade, String, String)> {
+    let fault = format!("cannot be looked at: {error}");
+    let remedy = format!(
+        "run as root or as the account of the service, or see to {}",
+        place.display()
+    );
+    Some((Grade::Note, fault, remedy))
+}

@@ -1,0 +1,184 @@
+//! What a member does with identities that come through our own credential: ours alone, and nobody's.
+
+use http::StatusCode;
+use identity::HeaderForm;
+use upstream::Told;
+
+use super::{
+    Check, Grade, Proof,
+    claim::{self, NOBODYS_NAME},
+    members::{CA_CERTIFICATE, Member, is_refusal, story},
+    service::unclear,
+};
+
+/// A compiler has to take our word for who the client is, and to go by it.
+pub(super) async fn compiler(member: &Member, simple: &Told, proof: &mut Proof) {
+    headers_read(member, simple, proof).await;
+    unknown_client(member, proof).await;
+    own_node(member, proof).await;
+    others_node(member, proof).await;
+}
+
+/// A certificate that cannot be decoded is a 400 from whoever reads that header, on every endpoint.
+async fn headers_read(member: &Member, simple: &Told, proof: &mut Proof) {
+    // Which header other servers read the certificate from, and what they do with a bad one, is not known here.
+    let usual = HeaderForm::default();
+    if member.is_legacy() || member.form().verify != usual.verify || member.form().dn != usual.dn {
+        return;
+    }
+    let fields = match &member.ourselves {
+        Some(ourselves) => ourselves.fields(member.form(), false),
+        None => claim::nobody(member.form()),
+    };
+    let fields = claim::broken(fields, member.form());
+    let about = &member.about;
+    match member.ask_inside(member.open_path(), fields).await {
+        Ok(answer) if answer.status == simple.status => proof.found(
+            Check::HeadersRead,
+            Grade::Failure,
+            about,
+            "it does not read the trusted headers: it takes every agent for this proxy, by our certificate, or for nobody",
+            "set `allow-header-cert-info: true` in its auth.conf, close its ports to all but the proxies, and restart it",
+        ),
+        Ok(answer) if answer.status == StatusCode::BAD_REQUEST => {
+            proof.passed(Check::HeadersRead, about);
+        }
+        Ok(answer) => {
+            let found = format!("a certificate that cannot be decoded was answered {}, not 400", answer.status);
+            unclear(Check::HeadersRead, about, found, proof);
+        }
+        Err(error) => unclear(Check::HeadersRead, about, story(&error), proof),
+    }
+}
+
+/// Behind mutual TLS a member sees our certificate: what it grants to that, it would grant to whoever comes through.
+async fn unknown_client(member: &Member, proof: &mut Proof) {
+    let path = member.node(member.own_name());
+    let about = &member.about;
+    match member.ask_inside(&path, claim::nobody(member.form())).await {
+        Ok(answer) if is_refusal(answer.status) => proof.passed(Check::UnknownClient, about),
+        Ok(answer) if answer.status.is_success() => proof.found(
+            Check::UnknownClient,
+            Grade::Failure,
+            about,
+            format!("it answered {} for {path} though it was told that nobody is verified: it goes by our own certificate, or asks for none", answer.status),
+            "set `allow-header-cert-info: true` in its auth.conf, and see that no rule there has `allow-unauthenticated: true` for nodes",
+        ),
+        Ok(answer) => unclear(Check::UnknownClient, about, format!("{path} answered {}", answer.status), proof),
+        Err(error) => unclear(Check::UnknownClient, about, story(&error), proof),
+    }
+}
+
+async fn own_node(member: &Member, proof: &mut Proof) {
+    let Some(ourselves) = &member.ourselves else {
+        return;
+    };
+    let about = &member.about;
+    let path = member.node(ourselves.certname());
+    let fields = ourselves.fields(member.form(), member.rules.forward_cert);
+    match member.ask_inside(&path, fields).await {
+        Ok(answer) if answer.status.is_success() => proof.passed(Check::OwnNode, about),
+        Ok(answer) if is_refusal(answer.status) => proof.found(
+            Check::OwnNode,
+            Grade::Failure,
+            about,
+            format!("it answered {} for {path} though it was told that we are {}: agents are refused alike", answer.status, ourselves.certname()),
+            "set `allow-header-cert-info: true` in its auth.conf, and see that its rules give nodes their own documents; `[pools.NAME.identity]` says which headers it reads",
+        ),
+        Ok(answer) => unclear(Check::OwnNode, about, format!("{path} answered {}", answer.status), proof),
+        Err(error) => unclear(Check::OwnNode, about, story(&error), proof),
+    }
+}
+
+async fn others_node(member: &Member, proof: &mut Proof) {
+    let Some(ourselves) = &member.ourselves else {
+        return;
+    };
+    let about = &member.about;
+    let path = member.node(NOBODYS_NAME);
+    let fields = ourselves.fields(member.form(), member.rules.forward_cert);
+    match member.ask_inside(&path, fields).await {
+        Ok(answer) if is_refusal(answer.status) => proof.passed(Check::OthersNode, about),
+        Ok(answer) if answer.status.is_success() => proof.found(
+            Check::OthersNode,
+            Grade::Failure,
+            about,
+            format!(
+                "it gives {} the documents of another: {path} answered {}",
+                ourselves.certname(),
+                answer.status
+            ),
+            "its auth.conf has to allow a node its own documents alone (`allow: \"$1\"`)",
+        ),
+        Ok(answer) => unclear(
+            Check::OthersNode,
+            about,
+            format!("{path} answered {}", answer.status),
+            proof,
+        ),
+        Err(error) => unclear(Check::OthersNode, about, story(&error), proof),
+    }
+}
+
+/// A CA server that believes headers would sign for whoever forged a certificate into one; and what it lets our
+/// certificate do, everybody could do who gets through us.
+pub(super) async fn ca(member: &Member, proof: &mut Proof) {
+    ca_headers(member, proof).await;
+    ca_rights(member, proof).await;
+}
+
+async fn ca_headers(member: &Member, proof: &mut Proof) {
+    let about = &member.about;
+    let nobody = claim::nobody(member.form());
+    let fields = match &member.ourselves {
+        Some(ourselves) => ourselves.fields(member.form(), false),
+        None => nobody.clone(),
+    };
+    let plain = member.ask_inside(CA_CERTIFICATE, nobody).await;
+    let broken = member
+        .ask_inside(CA_CERTIFICATE, claim::broken(fields, member.form()))
+        .await;
+    match (plain, broken) {
+        (Ok(plain), Ok(broken)) if plain.status == broken.status => {
+            proof.passed(Check::CaHeaders, about);
+        }
+        (_, Ok(broken)) if broken.status == StatusCode::BAD_REQUEST => {
+            proof.found(
+                Check::CaHeaders,
+                Grade::Failure,
+                about,
+                CA_BELIEVES,
+                CA_BELIEVES_REMEDY,
+            );
+        }
+        (_, Ok(broken)) => {
+            let found = format!(
+                "a certificate that cannot be decoded was answered {}",
+                broken.status
+            );
+            unclear(Check::CaHeaders, about, found, proof);
+        }
+        (_, Err(error)) => unclear(Check::CaHeaders, about, story(&error), proof),
+    }
+}
+
+async fn ca_rights(member: &Member, proof: &mut Proof) {
+    let about = &member.about;
+    let path = format!("/puppet-ca/v1/certificate_status/{}", member.own_name());
+    match member.ask_inside(&path, claim::nobody(member.form())).await {
+        Ok(answer) if is_refusal(answer.status) => proof.passed(Check::CaRights, about),
+        Ok(answer) if answer.status.is_success() || answer.status == StatusCode::NOT_FOUND => proof.found(
+            Check::CaRights,
+            Grade::Failure,
+            about,
+            format!("it lets this proxy's certificate administer the CA: {path} answered {}", answer.status),
+            "take our certname out of its auth.conf, or give the proxy a certificate without rights there",
+        ),
+        Ok(answer) => unclear(Check::CaRights, about, format!("{path} answered {}", answer.status), proof),
+        Err(error) => unclear(Check::CaRights, about, story(&error), proof),
+    }
+}
+
+pub(super) const CA_BELIEVES: &str =
+    "the CA server believes headers: it would sign for whoever forged a certificate into one";
+pub(super) const CA_BELIEVES_REMEDY: &str = "set `allow-header-cert-info: false` in its auth.conf and restart it: nothing that goes through this proxy needs it";

@@ -1,0 +1,59 @@
+//! Whether a compiler reads heads as long as we may send: an agent with a large certificate would see a 431 from it.
+
+use http::{HeaderName, HeaderValue};
+use upstream::{AskError, Told};
+
+use super::{
+    Check, Grade, Proof,
+    claim::{self, Ourselves},
+    members::{Member, story},
+};
+
+/// What an agent's head has beside its certificate.
+const REST_BYTES: usize = 512;
+const PADDING: HeaderName = HeaderName::from_static("x-proscenium-doctor");
+
+pub(super) async fn examine(member: &Member, simple: &Told, proof: &mut Proof) {
+    if !member.rules.forward_cert || member.is_legacy() {
+        return;
+    }
+    let about = &member.about;
+    let own = member.ourselves.as_ref();
+    let own = own.map_or(0, |ourselves| {
+        Ourselves::certificate_length(ourselves, member.form())
+    });
+    let most = member.rules.forward_cert_bytes_max;
+    let Some(refused) = refused(member, simple, most + REST_BYTES).await else {
+        return proof.passed(Check::HeadRoom, about);
+    };
+    let ordinary = match own {
+        0 => None,
+        own => self::refused(member, simple, own + REST_BYTES).await,
+    };
+    let grade = match ordinary {
+        Some(_) => Grade::Failure,
+        None => Grade::Warning,
+    };
+    proof.found(
+        Check::HeadRoom,
+        grade,
+        about,
+        format!(
+            "a head with a certificate of {most} bytes (forward_cert_max) is too long for it: {refused}; our own certificate takes {own} bytes there"
+        ),
+        "raise `request-header-max-size` in its webserver.conf, or lower `forward_cert_max` of the pool below it",
+    );
+}
+
+/// How a head of this length is refused; none where it is read.
+async fn refused(member: &Member, simple: &Told, bytes: usize) -> Option<String> {
+    let mut fields = claim::nobody(member.form());
+    let padding = HeaderValue::from_str(&"x".repeat(bytes)).ok()?;
+    fields.insert(PADDING, padding);
+    match member.ask_inside(super::members::STATUS, fields).await {
+        Ok(answer) if answer.status == simple.status => None,
+        Ok(answer) => Some(format!("it answered {}", answer.status)),
+        Err(error @ AskError::Broken(_)) => Some(story(&error)),
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,177 @@
+//! The revocation lists in force: one for each issuer, and in time.
+
+use std::{sync::Arc, time::Duration};
+
+use pki::{CrlStatus, Finding, Named, TrustStore};
+use rustls_pki_types::UnixTime;
+
+use super::{Check, Grade, Proof, dates::instant, members::Member};
+use crate::{blocks, lists, prepare::Prepared, state::StateDirectory};
+
+/// A list that promises the next one within this time is told of.
+const NOTICE: Duration = Duration::from_secs(3 * 86_400);
+/// A list may be so many seconds from the future: its CA's clock is nobody's else.
+const FUTURE_BEARABLE: u64 = 300;
+
+/// Puts in force what a start would: the lists that were fetched before, and the operator's blocks.
+pub(super) fn restore(prepared: &mut Prepared, now: UnixTime, proof: &mut Proof) {
+    let directory = StateDirectory::unopened(&prepared.config.state_directory);
+    let about = directory.path().display().to_string();
+    let remedy =
+        "run as the account of the service, to whom that directory belongs, or see to the file";
+    let trust = &mut prepared.generation.trust;
+    if let Some(fetch) = prepared.config.trust.fetch {
+        let restored = lists::restore(trust, &directory, fetch.body_bytes_max);
+        for why in restored.unusable {
+            proof.found(Check::Files, Grade::Note, &about, why, remedy);
+        }
+        if let Some(restored) = restored.trust {
+            *trust = Arc::new(restored);
+        }
+    }
+    match blocks::kept(&directory, now) {
+        Ok(deny) => *trust = Arc::new(trust.with_deny_list(deny)),
+        Err(error) => proof.found(Check::Files, Grade::Note, &about, error.to_string(), remedy),
+    }
+}
+
+pub(super) fn examine(trust: &TrustStore, now: UnixTime, proof: &mut Proof) {
+    let status = trust.status(now);
+    for crl in &status.crls {
+        list(crl, now, proof);
+    }
+    for issuer in &status.crl_missing {
+        proof.found(
+            Check::Crl,
+            Grade::Failure,
+            issuer,
+            "there is no revocation list of this CA, so every certificate below it is refused",
+            "put its list beside the others in `[trust] crl`: the CA server's ca_crl.pem holds one for each of its CAs",
+        );
+    }
+    for issuer in &status.unchecked {
+        proof.found(
+            Check::Crl,
+            Grade::Warning,
+            issuer,
+            "revocation is not checked for what this CA has signed: a revoked agent is served",
+            "give it a list and take it out of `unchecked`",
+        );
+    }
+    for stray in &status.strays {
+        proof.found(
+            Check::Crl,
+            Grade::Warning,
+            stray,
+            "the CA that made this list is not in the bundle: the list keeps nobody out",
+            "put that CA's certificate into `[trust] ca`, or take the list away",
+        );
+    }
+}
+
+fn list(crl: &CrlStatus, now: UnixTime, proof: &mut Proof) {
+    let (issuer, number, source) = (&crl.issuer, &crl.number, &crl.source);
+    let fetch = "fetch the list from the CA server, and see to whatever should have done so";
+    if crl.this_update.as_secs() > now.as_secs() + FUTURE_BEARABLE {
+        let made = instant(crl.this_update);
+        return proof.found(
+            Check::Crl,
+            Grade::Failure,
+            issuer,
+            format!("list number {number} in {source} was made on {made}, which is to come: a clock is wrong"),
+            "set this host's and the CA server's clocks by NTP",
+        );
+    }
+    let Some(next) = crl.next_update else {
+        return proof.passed(Check::Crl, issuer);
+    };
+    let left = next.as_secs().saturating_sub(now.as_secs());
+    if crl.expired {
+        let found = format!(
+            "list number {number} in {source} has expired on {}",
+            instant(next)
+        );
+        proof.found(Check::Crl, Grade::Failure, issuer, found, fetch);
+    } else if left < NOTICE.as_secs() {
+        let found = format!(
+            "list number {number} in {source} expires on {}, in {} hours",
+            instant(next),
+            left / 3600
+        );
+        proof.found(Check::Crl, Grade::Warning, issuer, found, fetch);
+    } else {
+        proof.passed(Check::Crl, issuer);
+    }
+}
+
+/// Holds what a CA server gives away as its lists against those in force.
+pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) {
+    let (about, trust) = (&*member.about, &member.trust);
+    let wrong = |found: String, remedy: &str, proof: &mut Proof| {
+        proof.found(Check::CrlFresh, Grade::Warning, about, found, remedy);
+    };
+    let examined = match trust.examine(Named::new(about.to_owned(), served)) {
+        Ok(examined) => examined,
+        Err(problem) => {
+            return wrong(
+                format!("what it serves as its lists cannot be used: {problem}"),
+                "ask it with curl: is that the CA server?",
+                proof,
+            );
+        }
+    };
+    if examined.lists.is_empty() {
+        return wrong(
+            format!(
+                "none of the lists that it serves is of a CA of the bundle: {}",
+                examined.useless.join("; ")
+            ),
+            "is that the CA whose certificates are in `[trust] ca`?",
+            proof,
+        );
+    }
+    let in_force = trust.status(UnixTime::now()).crls;
+    // A list that was signed anew, with nobody new on it, says nothing new.
+    let says_same = |list: &pki::FetchedCrl| {
+        in_force.iter().any(|crl| {
+            crl.issuer == list.issuer()
+                && crl.number == list.number()
+                && crl.entries == list.entries()
+        })
+    };
+    let mut good = true;
+    for (list, finding) in &examined.lists {
+        let (issuer, number) = (list.issuer(), list.number());
+        let (found, remedy) = match finding {
+            Finding::InForce => continue,
+            Finding::Newer if member.fetches || says_same(list) => continue,
+            Finding::Newer => (
+                format!(
+                    "it serves list number {number} of {issuer}, and an older one is in force: whom it has revoked since is served here"
+                ),
+                "see to whatever brings lists here, and how often it does",
+            ),
+            Finding::TakesBack {
+                in_force,
+                is_older,
+                lacking,
+                of,
+            } => (
+                match is_older {
+                    true => format!(
+                        "it serves list number {number} of {issuer}, and the newer number {in_force} is in force: an old copy, or a CA set back"
+                    ),
+                    false => format!(
+                        "list number {number} of {issuer} that it serves lacks {lacking} of the {of} certificates that number {in_force} revokes: an infrastructure list in the place of the full one looks like this"
+                    ),
+                },
+                "find out why before anybody takes it; `proscenium crl accept` says that it is meant",
+            ),
+        };
+        good = false;
+        wrong(found, remedy, proof);
+    }
+    if good {
+        proof.passed(Check::CrlFresh, about);
+    }
+}

@@ -1,0 +1,327 @@
+//! Every member, all at the same time: reached, with the right certificate, and behaving as its pool needs.
+
+use std::{sync::Arc, time::Duration};
+
+use balancing::settings::CheckKind;
+use config::PoolConfig;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use identity::{CertFormat, HeaderForm};
+use pki::{Credential, MemberNames, TrustStore};
+use proxy::settings::PoolRules;
+use rustls_pki_types::UnixTime;
+use tokio::{sync::Semaphore, task::JoinSet};
+use upstream::{AskError, Connector, ConnectorSpec, DialError, Question, Told};
+
+use super::{
+    Check, Examination, Grade, Proof,
+    claim::{self, Ourselves},
+    clock, dates, forged, head_room,
+    outside::{self, Door},
+    service,
+};
+use crate::prepare::Prepared;
+
+/// Members that are asked at the same time.
+const MEMBERS_AT_ONCE_MAX: usize = 32;
+/// Time for one question.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of an answer that are read.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// Time for revocation lists, which may be long.
+const LISTS_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes of revocation lists that are read: a list of a million entries has 40 MB.
+const LISTS_BYTES_MAX: usize = 128 << 20;
+
+/// A member, and all that is needed to ask it.
+#[derive(Clone)]
+pub(super) struct Member {
+    /// Address and pool, as findings name them.
+    pub(super) about: String,
+    pub(super) role: Role,
+    pub(super) check: CheckKind,
+    pub(super) connector: Arc<Connector>,
+    /// How whoever is no proxy would come.
+    pub(super) doors: Vec<Door>,
+    pub(super) rules: PoolRules,
+    pub(super) ourselves: Option<Ourselves>,
+    /// What clients are judged by.
+    pub(super) trust: Arc<TrustStore>,
+    /// Whether a running proxy would ask the CA for its lists by itself.
+    pub(super) fetches: bool,
+}
+
+/// What a pool is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Ca,
+    Compiler,
+    /// Nothing that is known here: it is reached, and no more is asked of it.
+    Other,
+}
+
+pub(super) async fn examine(
+    examination: &Examination,
+    prepared: &Prepared,
+    ourselves: Option<Ourselves>,
+    agent: Option<Credential>,
+    proof: &mut Proof,
+) {
+    let places = Arc::new(Semaphore::new(MEMBERS_AT_ONCE_MAX));
+    let mut examined = JoinSet::new();
+    let pools = prepared
+        .config
+        .pools
+        .iter()
+        .zip(&*prepared.generation.pools);
+    for (pool, runtime) in pools {
+        for (settings, connector) in pool.pool.members.iter().zip(&runtime.connectors) {
+            let about = format!("{} in pool {}", settings.address, pool.pool.name);
+            let asked = Asked {
+                examination,
+                prepared,
+                pool,
+                server_name: settings.server_name.as_deref(),
+                agent: agent.as_ref(),
+                about: &about,
+            };
+            let member = Member {
+                role: role(pool),
+                check: pool.pool.check.kind,
+                connector: Arc::clone(connector),
+                doors: outside::doors(&asked, connector, proof),
+                rules: pool.rules.clone(),
+                ourselves: ourselves.clone(),
+                trust: Arc::clone(&prepared.generation.trust),
+                fetches: prepared.config.trust.fetch.is_some(),
+                about,
+            };
+            let places = Arc::clone(&places);
+            examined.spawn(async move {
+                let _place = places.acquire().await;
+                member.examine().await
+            });
+        }
+    }
+    while let Some(examined) = examined.join_next().await {
+        // A panic has been printed; what it would have found is missing then, and nothing is called good for it.
+        proof.append(examined.unwrap_or_default());
+    }
+}
+
+/// What the doors of a member are made of.
+pub(super) struct Asked<'a> {
+    pub(super) examination: &'a Examination,
+    pub(super) prepared: &'a Prepared,
+    pub(super) pool: &'a PoolConfig,
+    pub(super) server_name: Option<&'a str>,
+    pub(super) agent: Option<&'a Credential>,
+    pub(super) about: &'a str,
+}
+
+impl Asked<'_> {
+    /// A way to the same member with another credential, or none.
+    pub(super) fn connector(
+        &self,
+        address: &str,
+        server_name: Option<&str>,
+        tls: Option<(&Arc<TrustStore>, Option<&Credential>, MemberNames)>,
+    ) -> Option<Arc<Connector>> {
+        let tls = match tls {
+            None => None,
+            Some((trust, credential, names)) => {
+                Some(pki::client_config(trust, credential, names).ok()?)
+            }
+        };
+        let mut settings = self.pool.upstream;
+        // What is sent there says nothing but our own name, which is no secret.
+        settings.plaintext = upstream::Plaintext::TrustedNetwork;
+        let spec = ConnectorSpec {
+            address,
+            server_name,
+            tls,
+            settings,
+            slots: Arc::default(),
+        };
+        Connector::new(spec).ok().map(Arc::new)
+    }
+}
+
+/// By its name, and by what its check asks: a pool that is asked for a Puppet server's status is one of Puppet servers.
+pub(super) fn role(pool: &PoolConfig) -> Role {
+    let check = &pool.pool.check;
+    match &*pool.pool.name {
+        "ca" => Role::Ca,
+        "compilers" => Role::Compiler,
+        _ if check.kind == CheckKind::Legacy => Role::Compiler,
+        _ if check.kind == CheckKind::Http && check.port.is_none() => Role::Compiler,
+        _ => Role::Other,
+    }
+}
+
+impl Member {
+    async fn examine(self) -> Proof {
+        let mut proof = Proof::default();
+        let now = UnixTime::now();
+        let Some(answer) = self.reach(&mut proof).await else {
+            return proof;
+        };
+        clock::examine(&self.about, &answer.headers, now, &mut proof);
+        self.certificate(&answer, now, &mut proof);
+        service::status(&self, &answer, &mut proof).await;
+        match self.role {
+            Role::Ca => {
+                service::ca(&self, &mut proof).await;
+                forged::ca(&self, &mut proof).await;
+            }
+            Role::Compiler => {
+                service::compiler(&self, &mut proof).await;
+                forged::compiler(&self, &answer, &mut proof).await;
+                head_room::examine(&self, &answer, &mut proof).await;
+            }
+            Role::Other => {}
+        }
+        outside::examine(&self, &mut proof).await;
+        proof
+    }
+
+    async fn reach(&self, proof: &mut Proof) -> Option<Told> {
+        let about = &self.about;
+        let error = match self
+            .ask(&self.connector, STATUS, claim::nobody(self.form()))
+            .await
+        {
+            Ok(answer) => {
+                proof.passed(Check::MemberReached, about);
+                if answer.certificate.is_some() {
+                    proof.passed(Check::CredentialAccepted, about);
+                }
+                return Some(answer);
+            }
+            Err(error) => error,
+        };
+        let (check, remedy) = match &error {
+            error if error.is_ours() => (
+                Check::MemberCertificate,
+                "requests would not be sent there either: give it a certificate of the CA in the pool's `[tls] ca` with that name",
+            ),
+            error if error.alert().is_some() => (Check::CredentialAccepted, REFUSED_REMEDY),
+            AskError::Broken(_) if self.is_tls() => (Check::CredentialAccepted, REFUSED_REMEDY),
+            AskError::Dial(DialError::Resolve { .. }) => (
+                Check::MemberReached,
+                "see to the name in DNS or in /etc/hosts, or to its spelling in `members`",
+            ),
+            _ => (
+                Check::MemberReached,
+                "see that it runs, listens on that address, and that no packet filter is in between",
+            ),
+        };
+        proof.found(check, Grade::Failure, about, story(&error), remedy);
+        None
+    }
+
+    fn certificate(&self, answer: &Told, now: UnixTime, proof: &mut Proof) {
+        let facts = answer.certificate.as_deref().and_then(pki::facts_of);
+        let Some(facts) = facts else { return };
+        match dates::time(facts.not_before, facts.not_after, now) {
+            None => proof.passed(Check::MemberCertificate, &self.about),
+            Some((grade, found)) => proof.found(
+                Check::MemberCertificate,
+                grade,
+                &self.about,
+                format!("its certificate {}: {found}", facts.subject),
+                "have it renewed on that server before it is refused here",
+            ),
+        }
+    }
+
+    /// Asks by one way, with these identity fields.
+    pub(super) async fn ask(
+        &self,
+        connector: &Connector,
+        path: &str,
+        mut fields: HeaderMap,
+    ) -> Result<Told, AskError> {
+        // Puppet's endpoints answer 400 where none is named.
+        fields.insert(header::ACCEPT, accepted(path));
+        let (timeout, body_bytes_max) = match path == LISTS {
+            true => (LISTS_TIMEOUT, LISTS_BYTES_MAX),
+            false => (QUESTION_TIMEOUT, ANSWER_BYTES_MAX),
+        };
+        let question = Question {
+            path,
+            headers: fields,
+            timeout,
+            body_bytes_max,
+        };
+        upstream::ask(connector, &question).await
+    }
+
+    /// Asks as requests of agents come: through our own credential.
+    pub(super) async fn ask_inside(&self, path: &str, fields: HeaderMap) -> Result<Told, AskError> {
+        self.ask(&self.connector, path, fields).await
+    }
+
+    pub(super) fn form(&self) -> &HeaderForm {
+        &self.rules.form
+    }
+
+    fn is_tls(&self) -> bool {
+        self.connector.is_tls()
+    }
+
+    /// The documents of a certname.
+    pub(super) fn node(&self, certname: &str) -> String {
+        match self.is_legacy() {
+            true => format!("/production/node/{certname}"),
+            false => format!("/puppet/v3/node/{certname}?environment=production"),
+        }
+    }
+
+    /// Whether it is a master of Puppet 0.25 to 3, or one below Rack.
+    pub(super) fn is_legacy(&self) -> bool {
+        self.check == CheckKind::Legacy || self.form().cert_format == CertFormat::OneLine
+    }
+
+    /// What everybody may ask of it.
+    pub(super) fn open_path(&self) -> &'static str {
+        match self.role {
+            Role::Ca => CA_CERTIFICATE,
+            _ if self.is_legacy() => LEGACY_STATUS,
+            _ => STATUS,
+        }
+    }
+
+    /// Whose documents are asked for.
+    pub(super) fn own_name(&self) -> &str {
+        let ourselves = self.ourselves.as_ref();
+        ourselves.map_or(claim::NOBODYS_NAME, Ourselves::certname)
+    }
+}
+
+/// What a server says to whom it does not know.
+pub(super) fn is_refusal(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+}
+
+/// An error in words.
+pub(super) fn story(error: &AskError) -> String {
+    match error.alert() {
+        Some(alert) => format!("it refused our certificate with the TLS alert {alert}"),
+        None => error.to_string(),
+    }
+}
+
+fn accepted(path: &str) -> HeaderValue {
+    HeaderValue::from_static(match path {
+        STATUS => "*/*",
+        CA_CERTIFICATE | LISTS => "text/plain",
+        path if path.starts_with("/production/") => "pson, yaml",
+        _ => "application/json",
+    })
+}
+
+pub(super) const STATUS: &str = "/status/v1/simple";
+pub(super) const LEGACY_STATUS: &str = "/production/status/no_key";
+pub(super) const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+pub(super) const LISTS: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
+const REFUSED_REMEDY: &str = "see its log: its `ssl-ca-cert` has to hold the CA of our certificate (the pool's `[tls] chain`), and its `ssl-crl-path` a list of that CA that does not name it";

@@ -1,0 +1,235 @@
+//! What a member does with whoever is no proxy: without a certificate, with an ordinary agent's, in plain HTTP.
+//!
+//! Each says that it is us. One who is believed could have said any name.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use pki::MemberNames;
+use upstream::{AskError, Connector, DialError, Plaintext, Scheme, Target};
+
+use super::{
+    Check, Grade, Proof, claim,
+    forged::{CA_BELIEVES, CA_BELIEVES_REMEDY},
+    members::{Asked, Member, Role, role},
+};
+
+/// A way that nobody but a proxy should have.
+#[derive(Clone)]
+pub(super) struct Door {
+    check: Check,
+    /// What it is, for people: `without a certificate`.
+    how: String,
+    connector: Arc<Connector>,
+}
+
+/// The ways to a member that are to be tried, and what is known of them beforehand.
+pub(super) fn doors(asked: &Asked<'_>, connector: &Connector, proof: &mut Proof) -> Vec<Door> {
+    let Target::Tcp { host, port } = &connector.target else {
+        return Vec::new(); // Who may open a Unix socket, the file system says.
+    };
+    if role(asked.pool) == Role::Other {
+        return Vec::new();
+    }
+    match asked.pool.upstream.scheme {
+        Scheme::Https => of_tls(asked, connector, (host, *port)),
+        Scheme::Http => of_plain(asked, host, proof),
+    }
+}
+
+fn of_tls(asked: &Asked<'_>, connector: &Connector, (host, port): (&str, u16)) -> Vec<Door> {
+    let Some(tls) = asked.prepared.tls_of(asked.pool) else {
+        return Vec::new();
+    };
+    let names = MemberNames {
+        indicated: tls.indication,
+        from_cn: tls.settings.name_from_cn,
+    };
+    let way = |credential| {
+        asked.connector(
+            &connector.address,
+            asked.server_name,
+            Some((&tls.trust, credential, names)),
+        )
+    };
+    let mut doors = Vec::new();
+    doors.extend(way(None).map(|connector| Door {
+        check: Check::OutsideAnonymous,
+        how: "without a certificate".to_owned(),
+        connector,
+    }));
+    if let Some(agent) = asked.agent {
+        doors.extend(way(Some(agent)).map(|connector| Door {
+            check: Check::OutsideAgent,
+            how: "with an ordinary agent's certificate".to_owned(),
+            connector,
+        }));
+    }
+    let mut ports = vec![port];
+    ports.extend(
+        asked
+            .examination
+            .plain_ports
+            .iter()
+            .filter(|other| **other != port),
+    );
+    for port in ports {
+        let way = asked.connector(&authority(host, port), None, None);
+        doors.extend(way.map(|connector| Door {
+            check: Check::OutsidePlain,
+            how: format!("in plain HTTP on port {port}"),
+            connector,
+        }));
+    }
+    doors
+}
+
+/// A plain port is believed by design; the same process may have a TLS port that nobody has thought of.
+fn of_plain(asked: &Asked<'_>, host: &str, proof: &mut Proof) -> Vec<Door> {
+    let local = asked.pool.upstream.plaintext == Plaintext::Loopback;
+    let (grade, found, remedy) = match local {
+        true => (
+            Grade::Note,
+            "plain HTTP on loopback: whoever has an account on this host can say to it that it is any agent",
+            "let nobody else log in here",
+        ),
+        false => (
+            Grade::Warning,
+            "plain HTTP over a network: whoever can put a byte on the way can say that it is any agent",
+            "use scheme = \"https\" with a certificate of a CA that exists for this alone",
+        ),
+    };
+    proof.found(Check::OutsidePlain, grade, asked.about, found, remedy);
+    let trust = &asked.prepared.generation.trust;
+    let own_name = asked.prepared.config.certname.as_deref().filter(|_| local);
+    let name = asked.server_name.or(own_name);
+    let names = MemberNames {
+        indicated: false,
+        from_cn: true,
+    };
+    let mut doors = Vec::new();
+    for port in &asked.examination.tls_ports {
+        let mut listeners = asked.prepared.config.listeners.iter();
+        // On this host that port may be our own.
+        if local && listeners.any(|listener| listener.address.port() == *port) {
+            continue;
+        }
+        let way = |credential| {
+            asked.connector(
+                &authority(host, *port),
+                name,
+                Some((trust, credential, names)),
+            )
+        };
+        doors.extend(way(None).map(|connector| Door {
+            check: Check::OutsideAnonymous,
+            how: format!("over TLS on port {port}, without a certificate"),
+            connector,
+        }));
+        if let Some(agent) = asked.agent {
+            doors.extend(way(Some(agent)).map(|connector| Door {
+                check: Check::OutsideAgent,
+                how: format!("over TLS on port {port}, with an ordinary agent's certificate"),
+                connector,
+            }));
+        }
+    }
+    doors
+}
+
+fn authority(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+pub(super) async fn examine(member: &Member, proof: &mut Proof) {
+    for door in &member.doors {
+        match try_door(member, door).await {
+            Outcome::Closed => proof.passed(door.check, &format!("{}, {}", member.about, door.how)),
+            Outcome::Unknown(why) => proof.found(
+                door.check,
+                Grade::Note,
+                &member.about,
+                format!("not proved {}: {why}", door.how),
+                "see to that first, and look again",
+            ),
+            Outcome::Served(status) => proof.found(
+                door.check,
+                Grade::Warning,
+                &member.about,
+                format!("it answers {status} to whoever comes {}: the rules behind that door refuse, and nothing else does", door.how),
+                REMEDY,
+            ),
+            Outcome::Believed(what) if member.role == Role::Ca => {
+                let found = format!("{CA_BELIEVES}; it does so {} ({what})", door.how);
+                proof.found(door.check, Grade::Failure, &member.about, found, CA_BELIEVES_REMEDY);
+            }
+            Outcome::Believed(what) => proof.found(
+                door.check,
+                Grade::Failure,
+                &member.about,
+                format!("it believes whoever comes {} and says that it is somebody: {what}", door.how),
+                REMEDY,
+            ),
+        }
+    }
+}
+
+/// What became of an attempt.
+enum Outcome {
+    /// Nobody answered.
+    Closed,
+    /// Somebody did, and believed nothing.
+    Served(StatusCode),
+    Believed(String),
+    Unknown(String),
+}
+
+async fn try_door(member: &Member, door: &Door) -> Outcome {
+    let forgery = claim::forgery(member.form(), member.ourselves.as_ref());
+    let mut answered = StatusCode::OK;
+    // What everybody gets from a CA server says nothing of what it believes.
+    if member.role == Role::Compiler {
+        let path = member.node(member.own_name());
+        match member.ask(&door.connector, &path, forgery.clone()).await {
+            Ok(answer) if answer.status.is_success() => {
+                return Outcome::Believed(format!("{path} answered {}", answer.status));
+            }
+            Ok(answer) => answered = answer.status,
+            Err(error) => return closed(&error),
+        }
+    }
+    // Whoever reads the headers of everybody cannot decode this, whatever its rules say of nodes.
+    let path = member.open_path();
+    let plain = member
+        .ask(&door.connector, path, claim::nobody(member.form()))
+        .await;
+    let broken = claim::broken(forgery, member.form());
+    let broken = member.ask(&door.connector, path, broken).await;
+    match (plain, broken) {
+        (Ok(plain), Ok(broken))
+            if broken.status == StatusCode::BAD_REQUEST && plain.status != broken.status =>
+        {
+            Outcome::Believed(format!(
+                "{path} with a certificate that cannot be decoded answered 400"
+            ))
+        }
+        (Err(error), _) | (_, Err(error)) => closed(&error),
+        // An ordinary agent is welcome at the CA server; and a port in plain HTTP may be anything's.
+        _ if member.role == Role::Ca || door.check == Check::OutsidePlain => Outcome::Closed,
+        _ => Outcome::Served(answered),
+    }
+}
+
+fn closed(error: &AskError) -> Outcome {
+    match error {
+        error if error.is_ours() => Outcome::Unknown(error.to_string()),
+        AskError::Late(_) => Outcome::Unknown(error.to_string()),
+        AskError::Dial(DialError::Resolve { .. }) => Outcome::Unknown(error.to_string()),
+        _ => Outcome::Closed,
+    }
+}
+
+const REMEDY: &str = "let it take nothing but the proxies' certificate (`client-auth: need`, `ssl-ca-cert` with a CA that exists for them alone), have no plain port, or close its ports by a packet filter";

@@ -1,0 +1,80 @@
+//! What the running proxy says of itself, where one runs.
+
+use std::path::Path;
+
+use admin::{Client, ClientError, Health, Status};
+
+use super::{Check, Grade, Proof};
+
+pub(super) async fn examine(socket: &Path, proof: &mut Proof) {
+    let about = socket.display().to_string();
+    let status = match Client::new(socket).status().await {
+        Ok(status) => status,
+        // Nothing is wrong with looking before the first start.
+        Err(error @ ClientError::NotListening { .. }) => {
+            let remedy = "start it, and look again";
+            return proof.found(
+                Check::Running,
+                Grade::Note,
+                &about,
+                error.to_string(),
+                remedy,
+            );
+        }
+        Err(error) => {
+            let remedy = "run as root or as the account of the service";
+            return proof.found(
+                Check::Running,
+                Grade::Warning,
+                &about,
+                error.to_string(),
+                remedy,
+            );
+        }
+    };
+    let before = proof.findings.len();
+    told(&about, &status, proof);
+    if proof.findings.len() == before {
+        proof.passed(Check::Running, &about);
+    }
+}
+
+fn told(about: &str, status: &Status, proof: &mut Proof) {
+    let mut warn = |found: String, remedy: &str| {
+        proof.found(Check::Running, Grade::Warning, about, found, remedy);
+    };
+    for alarm in &status.trust.alarms {
+        warn(
+            format!("the running proxy says: {alarm}"),
+            "`proscenium status` tells more",
+        );
+    }
+    if let Some(refused) = &status.materials.refused {
+        warn(
+            format!(
+                "files on disk are not in force since {}: {}",
+                refused.since,
+                refused.report.trim()
+            ),
+            "correct them; they are taken by themselves, or by `proscenium reload`",
+        );
+    }
+    if let Some(why) = &status.state.unusable {
+        warn(
+            format!("what it learns does not outlast a restart: {why}"),
+            "give its account a directory of its own there, mode 0700",
+        );
+    }
+    for pool in &status.pools {
+        for member in pool
+            .members
+            .iter()
+            .filter(|member| member.health == Health::Down)
+        {
+            warn(
+                format!("it holds {} of pool {} for down", member.address, pool.name),
+                "its log says what the last probe found",
+            );
+        }
+    }
+}

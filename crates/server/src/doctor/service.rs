@@ -1,0 +1,107 @@
+//! Whether a member is what its pool takes it for.
+
+use balancing::settings::CheckKind;
+use http::StatusCode;
+use upstream::Told;
+
+use super::{
+    Check, Grade, Proof, claim, lists,
+    members::{CA_CERTIFICATE, LEGACY_STATUS, LISTS, Member, Role, story},
+};
+
+/// Whether it says that it can work, where its check would ask for that.
+pub(super) async fn status(member: &Member, simple: &Told, proof: &mut Proof) {
+    let about = &member.about;
+    let asked;
+    let (answer, path, wanted) = match member.check {
+        CheckKind::Http if member.role != Role::Other => (simple, "/status/v1/simple", "running"),
+        CheckKind::Legacy => {
+            let fields = claim::nobody(member.form());
+            asked = match member.ask_inside(LEGACY_STATUS, fields).await {
+                Ok(answer) => answer,
+                Err(error) => return unclear(Check::Status, about, story(&error), proof),
+            };
+            (&asked, LEGACY_STATUS, "\"is_alive\":true")
+        }
+        _ => return,
+    };
+    let text = String::from_utf8_lossy(&answer.body);
+    if answer.status == StatusCode::OK && text.contains(wanted) {
+        return proof.passed(Check::Status, about);
+    }
+    let remedy = match answer.status {
+        StatusCode::NOT_FOUND => {
+            "nothing of Puppet is served there: see to the port in `members`, and which service listens on it"
+        }
+        StatusCode::SERVICE_UNAVAILABLE => "it starts, stops, or has failed to: its log says which",
+        status if status.is_server_error() => "it cannot work: its log says why",
+        _ => "ask it with curl: it has to answer 200 and `running` to everybody",
+    };
+    let text: String = text.chars().filter(|c| !c.is_control()).take(64).collect();
+    let found = format!(
+        "{path} answered {} `{text}`, wanted 200 `{wanted}`",
+        answer.status
+    );
+    proof.found(Check::Status, Grade::Failure, about, found, remedy);
+}
+
+/// Whether it is a CA server, and whose lists it has.
+pub(super) async fn ca(member: &Member, proof: &mut Proof) {
+    let about = &member.about;
+    let bundle = member
+        .ask_inside(CA_CERTIFICATE, claim::nobody(member.form()))
+        .await;
+    match bundle {
+        Ok(answer) if answer.status == StatusCode::OK && answer.body.starts_with(b"-----BEGIN") => {
+            proof.passed(Check::Service, about);
+        }
+        Ok(answer) if answer.status == StatusCode::NOT_FOUND => proof.found(
+            Check::Service,
+            Grade::Failure,
+            about,
+            format!("{CA_CERTIFICATE} answered 404: it is a compiler, or its CA service is off; an agent would wait for its certificate for ever"),
+            "name the CA server in `[pools.ca]`, or enable its CA service (services.d/ca.cfg)",
+        ),
+        Ok(answer) => return unclear(Check::Service, about, format!("{CA_CERTIFICATE} answered {}", answer.status), proof),
+        Err(error) => return unclear(Check::Service, about, story(&error), proof),
+    }
+    let served = member.ask_inside(LISTS, claim::nobody(member.form())).await;
+    if let Ok(answer) = served
+        && answer.status == StatusCode::OK
+    {
+        lists::held_against(member, answer.body.into(), proof);
+    }
+}
+
+/// Whether it is a compiler and nothing more.
+pub(super) async fn compiler(member: &Member, proof: &mut Proof) {
+    if member.is_legacy() {
+        return;
+    }
+    let about = &member.about;
+    let bundle = member
+        .ask_inside(CA_CERTIFICATE, claim::nobody(member.form()))
+        .await;
+    match bundle {
+        Ok(answer) if answer.status == StatusCode::OK => proof.found(
+            Check::Service,
+            Grade::Warning,
+            about,
+            "the CA service runs in a process that is to believe headers: whoever reached it could have any certificate made",
+            "disable it (`certificate-authority-disabled-service` in services.d/ca.cfg), or run the CA as a process of its own",
+        ),
+        Ok(_) => proof.passed(Check::Service, about),
+        Err(error) => unclear(Check::Service, about, story(&error), proof),
+    }
+}
+
+/// A question that brought nothing to judge by.
+pub(super) fn unclear(check: Check, about: &str, found: String, proof: &mut Proof) {
+    proof.found(
+        check,
+        Grade::Warning,
+        about,
+        format!("cannot be told: {found}"),
+        "its log says more; look again when it answers",
+    );
+}

@@ -1,0 +1,654 @@
+//! `doctor`: an estate that is as it should be has no findings, and each fault that is planted is found by its name.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::{Ca, Credential, HeldPort, Manner, Outcome, Reply, StandIn, command_line};
+
+use crate::support::{BINARY, Estate};
+
+/// An estate as docs/operating.md wants it: compilers that believe headers and let in nobody but the proxy, by a CA that
+/// exists for that alone, and a CA server that goes by certificates. No proxy runs.
+struct Clinic {
+    directory: TempDir,
+    ca: Ca,
+    /// The CA of the proxy's certificate towards compilers.
+    front: Ca,
+    agent: Credential,
+    ca_server: StandIn,
+    compiler: StandIn,
+    /// Where nobody listens.
+    closed: HeldPort,
+    pool: fn(&Self) -> String,
+}
+
+impl Clinic {
+    fn new() -> Self {
+        let (ca, front) = (Ca::new(), Ca::other());
+        let ca_server = StandIn::builder("ca").ca(&ca).tls(&ca, &ca.server("ca"));
+        let compiler = StandIn::builder("c1").tls(&front, &ca.server("c1"));
+        Self::of(ca, front, ca_server.start(), compiler.start())
+    }
+
+    fn of(ca: Ca, front: Ca, ca_server: StandIn, compiler: StandIn) -> Self {
+        ca_server.behave(Manner::peer());
+        compiler.behave(Manner::headers());
+        let clinic = Self {
+            directory: TempDir::new().expect("a temporary directory"),
+            agent: ca.agent("web01"),
+            closed: HeldPort::take(),
+            pool: Self::tls_pool,
+            ca,
+            front,
+            ca_server,
+            compiler,
+        };
+        clinic.ca.write_ssldir(&clinic.path("ssl"), "puppet");
+        clinic.write("crl.pem", &clinic.ca.crl_pem(), 0o644);
+        clinic.write_credential("to-compilers", &clinic.front.agent("proscenium"));
+        clinic.write_credential("agent", &clinic.agent);
+        clinic
+    }
+
+    /// With another compiler.
+    fn with_compiler(compiler: impl FnOnce(&Ca, &Ca) -> StandIn) -> Self {
+        let (ca, front) = (Ca::new(), Ca::other());
+        let ca_server = StandIn::builder("ca").ca(&ca).tls(&ca, &ca.server("ca"));
+        let compiler = compiler(&ca, &front);
+        Self::of(ca, front, ca_server.start(), compiler)
+    }
+
+    /// The proxy's certificate towards compilers, if they are spoken to over TLS.
+    fn tls_pool(&self) -> String {
+        let dir = self.directory.path().display();
+        format!(
+            "members = [{:?}]\n[pools.compilers.tls]\n\
+             chain = \"{dir}/to-compilers.pem\"\nkey = \"{dir}/to-compilers.key\"\n",
+            self.compiler.address()
+        )
+    }
+
+    fn plain_pool(&self) -> String {
+        format!(
+            "scheme = \"http\"\nmembers = [{:?}]\n",
+            self.compiler.address()
+        )
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str, mode: u32) {
+        std::fs::write(self.path(name), text).expect("a file of the test's own");
+        self.chmod(name, mode);
+    }
+
+    fn chmod(&self, name: &str, mode: u32) {
+        use std::os::unix::fs::PermissionsExt;
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(self.path(name), permissions).expect("a mode");
+    }
+
+    fn write_credential(&self, name: &str, credential: &Credential) {
+        self.write(&format!("{name}.pem"), &credential.chain_pem(), 0o644);
+        self.write(&format!("{name}.key"), &credential.key_pem, 0o600);
+    }
+
+    /// The proxy's own certificate towards agents and the CA server.
+    fn write_own(&self, credential: &Credential) {
+        self.ca.write_ssldir_with(&self.path("ssl"), credential);
+    }
+
+    fn run(&self, arguments: &[&str]) -> Outcome {
+        let dir = self.directory.path().display();
+        let text = format!(
+            "ssldir = \"{dir}/ssl\"\ncertname = \"puppet\"\n\
+             [trust]\ncrl = [\"{dir}/crl.pem\"]\n[trust.fetch]\nenabled = false\n\
+             [state]\ndirectory = \"{dir}/state\"\n\
+             [admin]\nsocket = \"{dir}/admin.sock\"\n\
+             [listeners.agents]\naddress = \"127.0.0.1:8140\"\n\
+             [pools.ca]\nmembers = [{:?}]\n\
+             [pools.compilers]\n{}",
+            self.ca_server.address(),
+            (self.pool)(self)
+        );
+        self.write("proscenium.toml", &text, 0o644);
+        let config = self.path("proscenium.toml").display().to_string();
+        let port = self.closed.address().port().to_string();
+        let mut words = vec!["doctor", "--config", &config];
+        words.extend(arguments);
+        for option in ["--plain-port", "--tls-port"] {
+            if !arguments.contains(&option) {
+                words.extend([option, &port]);
+            }
+        }
+        command_line(&PathBuf::from(BINARY), &words)
+    }
+
+    /// What is found with an ordinary agent's certificate at hand, as JSON, and the exit code.
+    fn examined(&self, arguments: &[&str]) -> (Value, Option<i32>) {
+        let (cert, key) = (self.path("agent.pem"), self.path("agent.key"));
+        let mut words = vec!["--json", "--agent-cert", cert.to_str().expect("UTF-8")];
+        words.extend(["--agent-key", key.to_str().expect("UTF-8")]);
+        words.extend(arguments);
+        let outcome = self.run(&words);
+        let proof = serde_json::from_str(&outcome.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {outcome:?}"));
+        (proof, outcome.code)
+    }
+
+    /// Asserts that this was found, with these words, and that each finding has a remedy.
+    #[track_caller]
+    fn assert_found(&self, check: &str, severity: &str, words: &[&str]) -> Value {
+        self.assert_found_with(&[], check, severity, words)
+    }
+
+    #[track_caller]
+    fn assert_found_with(
+        &self,
+        arguments: &[&str],
+        check: &str,
+        severity: &str,
+        words: &[&str],
+    ) -> Value {
+        let (proof, code) = self.examined(arguments);
+        let findings = proof["findings"].as_array().expect("a list").clone();
+        for finding in &findings {
+            let remedy = finding["remedy"].as_str().unwrap_or_default();
+            assert!(!remedy.is_empty(), "no remedy: {finding:#}");
+        }
+        let named = |finding: &&Value| {
+            let text = format!("{} {}", finding["about"], finding["found"]);
+            finding["check"] == check
+                && finding["severity"] == severity
+                && words.iter().all(|word| text.contains(word))
+        };
+        assert!(
+            findings.iter().any(|finding| named(&finding)),
+            "{check} ({severity}, {words:?}) is not among {findings:#?}"
+        );
+        let least = match (proof["configuration_refused"] == true, severity) {
+            (true, _) => 78,
+            (false, "failure") => 2,
+            (false, "warning") => 1,
+            (false, _) => 0,
+        };
+        assert!(code >= Some(least), "{code:?}: {findings:#?}");
+        proof
+    }
+
+    /// Nothing that was asked of a member can have changed it.
+    #[track_caller]
+    fn assert_only_asked(&self) {
+        for request in self
+            .ca_server
+            .requests()
+            .into_iter()
+            .chain(self.compiler.requests())
+        {
+            assert_eq!(request.method, "GET", "{}", request.raw_text());
+            let told = request.headers.all("x-client-dn");
+            assert!(
+                told.iter()
+                    .all(|dn| ["CN=puppet", "CN=proscenium-doctor.invalid"].contains(dn)),
+                "another name was said: {}",
+                request.raw_text()
+            );
+        }
+    }
+}
+
+#[test]
+fn an_estate_that_is_closed_has_no_findings() {
+    let clinic = Clinic::new();
+    let (proof, code) = clinic.examined(&[]);
+    let findings: Vec<_> = proof["findings"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .collect();
+    let not_running = |finding: &&&Value| finding["check"] == "running";
+    let rest: Vec<_> = findings.iter().filter(|f| !not_running(f)).collect();
+    assert!(rest.is_empty(), "{rest:#?}");
+    assert_eq!(
+        (findings.len(), code),
+        (1, Some(0)),
+        "no proxy runs: {findings:#?}"
+    );
+    let passed = proof["passed"].as_array().expect("a list");
+    for check in [
+        "files",
+        "certificate-dates",
+        "ca-dates",
+        "own-certificate",
+        "credential-rights",
+        "own-name",
+        "agent-certificate",
+        "crl",
+        "crl-fresh",
+        "member-reached",
+        "member-certificate",
+        "credential-accepted",
+        "status",
+        "clock",
+        "service",
+        "headers-read",
+        "own-node",
+        "others-node",
+        "unknown-client",
+        "ca-headers",
+        "ca-rights",
+        "outside-anonymous",
+        "outside-agent",
+        "outside-plain",
+        "head-room",
+        "configuration",
+    ] {
+        assert!(
+            passed.iter().any(|passed| passed["check"] == check),
+            "{check} is not in {passed:#?}"
+        );
+    }
+    clinic.assert_only_asked();
+}
+
+#[test]
+fn a_key_that_everyone_may_read_is_found() {
+    let clinic = Clinic::new();
+    clinic.chmod("ssl/private_keys/puppet.pem", 0o644);
+    let path = clinic
+        .path("ssl/private_keys/puppet.pem")
+        .display()
+        .to_string();
+    let proof = clinic.assert_found("configuration", "failure", &[&path, "open to everyone"]);
+    let remedy = proof["findings"][0]["remedy"].as_str().unwrap_or_default();
+    assert!(remedy.contains("chmod o="), "{proof:#}");
+    assert!(
+        clinic.compiler.requests().is_empty(),
+        "nobody is asked by a refused configuration"
+    );
+}
+
+#[test]
+fn a_list_that_everyone_may_write_is_found() {
+    let clinic = Clinic::new();
+    clinic.chmod("crl.pem", 0o666);
+    clinic.assert_found("files", "failure", &["crl.pem", "everyone", "0666"]);
+}
+
+#[test]
+fn a_certificate_of_ours_that_has_ended_or_is_about_to_is_found() {
+    let clinic = Clinic::new();
+    clinic.write_own(&clinic.ca.leaf("puppet").expired().issue());
+    clinic.assert_found(
+        "certificate-dates",
+        "failure",
+        &["puppet.pem", "has expired"],
+    );
+    clinic.write_own(&clinic.ca.leaf("puppet").valid_days(-1, 7).issue());
+    clinic.assert_found("certificate-dates", "warning", &["puppet.pem", "days"]);
+}
+
+#[test]
+fn a_certificate_of_ours_with_rights_on_members_is_found() {
+    let clinic = Clinic::new();
+    let pp_cli_auth = [1, 3, 6, 1, 4, 1, 34380, 1, 3, 39];
+    clinic.write_own(
+        &clinic
+            .ca
+            .leaf("puppet")
+            .extension(&pp_cli_auth, "true")
+            .issue(),
+    );
+    clinic.assert_found("configuration", "failure", &["pp_cli_auth"]);
+}
+
+#[test]
+fn a_list_that_has_expired_and_one_that_is_about_to_are_found() {
+    let clinic = Clinic::new();
+    clinic.ca.crl_next_update_days(-1);
+    clinic.write("crl.pem", &clinic.ca.crl_pem(), 0o644);
+    let issuer = format!("CN={}", clinic.ca.name());
+    clinic.assert_found("crl", "failure", &[&issuer, "has expired"]);
+    clinic.ca.crl_next_update_days(2);
+    clinic.write("crl.pem", &clinic.ca.crl_pem(), 0o644);
+    clinic.assert_found("crl", "warning", &[&issuer, "expires"]);
+}
+
+#[test]
+fn a_ca_without_a_list_is_found() {
+    let clinic = Clinic::new();
+    clinic.write("crl.pem", &clinic.ca.issuing_crl_pem(), 0o644);
+    clinic.assert_found("crl", "failure", &["no revocation list of this CA"]);
+}
+
+#[test]
+fn a_list_that_revokes_ourselves_is_found() {
+    let clinic = Clinic::new();
+    let own = clinic.ca.server("puppet");
+    clinic.write_own(&own);
+    clinic.ca.revoke(&own);
+    clinic.write("crl.pem", &clinic.ca.crl_pem(), 0o644);
+    clinic.assert_found("own-certificate", "failure", &["puppet.pem", "revoked"]);
+}
+
+#[test]
+fn a_list_older_than_the_cas_own_is_found() {
+    let clinic = Clinic::new();
+    clinic.ca.revoke(&clinic.ca.agent("web09"));
+    clinic.assert_found(
+        "crl-fresh",
+        "warning",
+        &["in pool ca", "number 1", "an older one is in force"],
+    );
+}
+
+#[test]
+fn a_member_that_is_down_is_found() {
+    let clinic = Clinic::new();
+    clinic.compiler.kill();
+    let address = clinic.compiler.address();
+    clinic.assert_found(
+        "member-reached",
+        "failure",
+        &[&address, "in pool compilers", "cannot connect"],
+    );
+}
+
+#[test]
+fn a_member_with_another_name_or_an_old_certificate_is_found() {
+    let other = |ca: &Ca, front: &Ca| {
+        StandIn::builder("c1")
+            .tls(front, &ca.agent("c9.example.com"))
+            .start()
+    };
+    let clinic = Clinic::with_compiler(other);
+    clinic.assert_found(
+        "member-certificate",
+        "failure",
+        &["127.0.0.1", "c9.example.com"],
+    );
+    let ending = |ca: &Ca, front: &Ca| {
+        let ending = ca.leaf("c1").ip("127.0.0.1").valid_days(-1, 3).issue();
+        StandIn::builder("c1").tls(front, &ending).start()
+    };
+    Clinic::with_compiler(ending).assert_found(
+        "member-certificate",
+        "warning",
+        &["CN=c1", "it ends on"],
+    );
+}
+
+#[test]
+fn a_member_that_refuses_our_certificate_is_found() {
+    let compiler = |ca: &Ca, _: &Ca| {
+        StandIn::builder("c1")
+            .tls(&Ca::named("Another proxy's"), &ca.server("c1"))
+            .start()
+    };
+    let clinic = Clinic::with_compiler(compiler);
+    clinic.assert_found("credential-accepted", "failure", &["in pool compilers"]);
+}
+
+#[test]
+fn t05_a_compiler_that_believes_whoever_shows_no_certificate_is_found() {
+    let compiler = |ca: &Ca, front: &Ca| {
+        StandIn::builder("c1")
+            .tls_wanting(front, &ca.server("c1"))
+            .start()
+    };
+    let clinic = Clinic::with_compiler(compiler);
+    let found = &[
+        "believes",
+        "without a certificate",
+        "/puppet/v3/node/puppet",
+    ];
+    clinic.assert_found("outside-anonymous", "failure", found);
+    clinic.assert_only_asked();
+    // Rules that give nobody a node do not hide that the headers of everybody are read.
+    clinic.compiler.answer(|request| {
+        request
+            .path()
+            .starts_with("/puppet/v3/node/")
+            .then(|| Reply::status(403))
+    });
+    clinic.assert_found("outside-anonymous", "failure", &["answered 400"]);
+    // One that believes nobody and serves everybody is a door that stands open.
+    clinic.compiler.behave(Manner::peer());
+    clinic.assert_found("outside-anonymous", "warning", &["answers 403"]);
+}
+
+#[test]
+fn t05_a_compiler_that_believes_any_agent_is_found() {
+    let compiler = |ca: &Ca, _: &Ca| StandIn::builder("c1").tls(ca, &ca.server("c1")).start();
+    let clinic = Clinic::with_compiler(compiler);
+    clinic.write_credential("to-compilers", &clinic.ca.agent("proscenium"));
+    clinic.assert_found(
+        "outside-agent",
+        "failure",
+        &["with an ordinary agent's certificate"],
+    );
+    clinic.assert_only_asked();
+    // Without an agent's certificate that is said to be not proved, and is no failure.
+    let outcome = clinic.run(&[]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stdout);
+    for expected in [
+        "note     outside-agent",
+        "not proved",
+        "--agent-cert",
+        "passed: configuration, files",
+    ] {
+        assert!(
+            outcome.stdout.contains(expected),
+            "{expected} is not in {}",
+            outcome.stdout
+        );
+    }
+}
+
+#[test]
+fn t05_a_plain_port_that_believes_headers_is_found() {
+    let clinic = Clinic::new();
+    let open = StandIn::start("c1");
+    open.behave(Manner::headers());
+    let port = open.socket_address().port().to_string();
+    let found = &["in plain HTTP on port", &port, "believes"];
+    clinic.assert_found_with(&["--plain-port", &port], "outside-plain", "failure", found);
+}
+
+#[test]
+fn t05_the_tls_port_of_a_compiler_that_is_spoken_to_in_plain_http_is_found() {
+    let mut clinic = Clinic::with_compiler(|_, _| StandIn::start("c1"));
+    clinic.pool = Clinic::plain_pool;
+    clinic.assert_found("outside-plain", "note", &["plain HTTP on loopback"]);
+    let open = StandIn::builder("c1")
+        .tls_wanting(&clinic.ca, &clinic.ca.server("c1"))
+        .start();
+    open.behave(Manner::headers());
+    let port = open.socket_address().port().to_string();
+    let found = &["over TLS on port", &port, "believes"];
+    clinic.assert_found_with(
+        &["--tls-port", &port],
+        "outside-anonymous",
+        "failure",
+        found,
+    );
+    clinic.assert_found_with(&["--tls-port", &port], "outside-agent", "failure", found);
+}
+
+#[test]
+fn a_compiler_that_goes_by_our_own_certificate_is_found() {
+    let clinic = Clinic::new();
+    clinic.compiler.behave(Manner::peer());
+    clinic.assert_found(
+        "headers-read",
+        "failure",
+        &["does not read the trusted headers"],
+    );
+    clinic.assert_found("own-node", "failure", &["answered 403"]);
+    // By the same name in both certificates it would seem to do as it should.
+    clinic.write_credential("to-compilers", &clinic.front.agent("puppet"));
+    let found = &[
+        "told that nobody is verified",
+        "goes by our own certificate",
+    ];
+    clinic.assert_found("unknown-client", "failure", found);
+}
+
+#[test]
+fn a_compiler_that_gives_an_agent_what_is_anothers_is_found() {
+    let clinic = Clinic::new();
+    clinic.compiler.answer(|request| {
+        let known = request.headers.get("x-client-verify") == Some("SUCCESS");
+        let node = request.path().starts_with("/puppet/v3/node/");
+        (known && node).then(|| Reply::ok("{}"))
+    });
+    clinic.assert_found(
+        "others-node",
+        "failure",
+        &["gives puppet the documents of another"],
+    );
+}
+
+#[test]
+fn t07_a_ca_server_that_believes_headers_is_found() {
+    let clinic = Clinic::new();
+    clinic.ca_server.behave(Manner::headers());
+    clinic.assert_found("ca-headers", "failure", &["in pool ca", "believes headers"]);
+    clinic.assert_found(
+        "outside-agent",
+        "failure",
+        &["believes headers", "ordinary agent"],
+    );
+}
+
+#[test]
+fn a_ca_server_that_lets_us_administer_it_is_found() {
+    let clinic = Clinic::new();
+    clinic.ca_server.answer(|request| {
+        let status = request.path().contains("/certificate_status/");
+        status.then(|| Reply::ok("{}"))
+    });
+    clinic.assert_found(
+        "ca-rights",
+        "failure",
+        &["administer", "certificate_status/puppet"],
+    );
+}
+
+#[test]
+fn a_compiler_in_the_cas_place_and_a_ca_in_a_compilers_are_found() {
+    let clinic = Clinic::new();
+    clinic.ca_server.answer(|request| {
+        request
+            .path()
+            .starts_with("/puppet-ca/")
+            .then(|| Reply::status(404))
+    });
+    clinic.assert_found("service", "failure", &["in pool ca", "answered 404"]);
+    clinic.compiler.answer(|request| {
+        request
+            .path()
+            .starts_with("/puppet-ca/")
+            .then(|| Reply::ok("-----BEGIN CERTIFICATE-----"))
+    });
+    clinic.assert_found("service", "warning", &["in pool compilers", "CA service"]);
+}
+
+#[test]
+fn a_clock_that_differs_is_found() {
+    let clinic = Clinic::new();
+    clinic.compiler.behave(Manner::headers().clock_ahead(3600));
+    clinic.ca_server.behave(Manner::peer().clock_ahead(-120));
+    clinic.assert_found("clock", "failure", &["in pool compilers", "ahead of ours"]);
+    clinic.assert_found("clock", "warning", &["in pool ca", "behind ours"]);
+}
+
+#[test]
+fn a_status_that_makes_no_sense_is_found() {
+    let clinic = Clinic::new();
+    for (reply, words) in [
+        (Reply::status(404), ["answered 404", "wanted 200 `running`"]),
+        (
+            Reply::status(503).body(b"starting"),
+            ["answered 503", "`starting`"],
+        ),
+        (Reply::ok("It works!"), ["answered 200", "`It works!`"]),
+    ] {
+        clinic.compiler.answer(move |request| {
+            request
+                .path()
+                .starts_with("/status/")
+                .then(|| reply.clone())
+        });
+        clinic.assert_found("status", "failure", &words);
+    }
+}
+
+#[test]
+fn a_compiler_that_reads_short_heads_alone_is_found() {
+    let clinic = Clinic::new();
+    clinic
+        .compiler
+        .behave(Manner::headers().head_bytes_max(4096));
+    clinic.assert_found("head-room", "warning", &["forward_cert_max", "431"]);
+    clinic
+        .compiler
+        .behave(Manner::headers().head_bytes_max(1024));
+    clinic.assert_found("head-room", "failure", &["our own certificate takes"]);
+}
+
+#[test]
+fn an_agents_certificate_that_is_no_ordinary_agents_is_not_proved_by() {
+    let clinic = Clinic::new();
+    let pp_cli_auth = [1, 3, 6, 1, 4, 1, 34380, 1, 3, 39];
+    for (agent, words) in [
+        (clinic.ca.agent("puppet"), "the name of this proxy"),
+        (
+            Ca::named("Nobody's").agent("web01"),
+            "was not issued by a CA",
+        ),
+        (
+            clinic
+                .ca
+                .leaf("web01")
+                .extension(&pp_cli_auth, "true")
+                .issue(),
+            "authorisation extension",
+        ),
+    ] {
+        clinic.write_credential("agent", &agent);
+        clinic.assert_found("agent-certificate", "warning", &["agent.pem", words]);
+    }
+}
+
+#[test]
+fn what_the_running_proxy_says_is_told_too() {
+    let estate = Estate::start();
+    let down = estate.compilers[0].address();
+    estate.compilers[0].kill();
+    estate.proxy.wait_for_health("compilers", &down, "down");
+    let outcome = estate.proxy.command(&["doctor"], &["--json"]);
+    let proof: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
+    let findings = proof["findings"].as_array().expect("a list");
+    let told = findings.iter().any(|finding| {
+        let found = finding["found"].as_str().unwrap_or_default();
+        finding["check"] == "running" && found.contains(&down) && found.contains("for down")
+    });
+    assert!(told, "{proof:#}");
+    assert_eq!(outcome.code, Some(2));
+}
+
+#[test]
+fn the_guide_says_what_each_check_proves() {
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
+    let guide = std::fs::read_to_string(guide).expect("the guide is there");
+    for check in server::doctor::Check::ALL {
+        assert!(
+            guide.contains(&format!("`{check}`")),
+            "{check} is not in the guide"
+        );
+    }
+}
