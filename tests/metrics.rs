@@ -42,6 +42,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_member_up",
     "proscenium_refusals_total",
     "proscenium_reloads_total",
+    "proscenium_renewal_off",
     "proscenium_request_duration_seconds_bucket",
     "proscenium_request_duration_seconds_count",
     "proscenium_request_duration_seconds_sum",

@@ -31,6 +31,7 @@ mod materials;
 mod metrics;
 mod reload;
 mod remembered;
+mod renewal;
 mod revocation;
 mod routes;
 mod sessions;

@@ -557,21 +557,6 @@ fn a_guarded_class_is_opened_by_name_to_those_who_are_named() {
 }
 
 #[test]
-fn renewal_is_nowhere_until_a_route_opens_it_and_then_for_verified_agents() {
-    let closed = site(&[]);
-    let renew =
-        |client: Client| client.request("POST", "/puppet-ca/v1/certificate_renewal", &[], b"");
-    assert_refused(&renew(closed.agent()), 404, &["not configured"]);
-    assert!(closed.far_end().is_empty());
-    let open = site(&[
-        "name = \"r\"\npool = \"north\"\npath = { prefix = \"/puppet-ca\" }\nclient = \"any\"\nclasses = [\"renewal\"]",
-    ]);
-    open.assert_north(&renew(open.agent()), true, "an agent");
-    assert_refused(&renew(open.anonymous()), 403, &["certificate"]);
-    assert!(open.north.requests().is_empty());
-}
-
-#[test]
 fn files_are_open_to_anyone_where_a_route_says_both() {
     let file = "/puppet/v3/file_content/public/installer";
     let site = site(&[

@@ -38,8 +38,8 @@ pub use crl::{
 pub use serve::serve;
 pub use status::{
     AdministrativeState, CaStatus, CrlStatus, GenerationStatus, Health, LastReload, ListenerStatus,
-    MaterialsStatus, MemberStatus, Phase, PoolStatus, RefusedMaterials, StateStatus, Status,
-    Timestamp, TrustStatus, Watch,
+    MaterialsStatus, MemberStatus, Phase, PoolStatus, RefusedMaterials, RenewalOff, RenewalStatus,
+    StateStatus, Status, Timestamp, TrustStatus, Watch,
 };
 pub use who::{
     AGENTS_TOLD_MAX, AgentStatus, AgentsStatus, CertificateStatus, ListStatus, RequestStatus,

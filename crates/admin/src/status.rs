@@ -26,6 +26,8 @@ pub struct Status {
     pub materials: MaterialsStatus,
     /// What outlasts a restart.
     pub state: StateStatus,
+    /// Whether agents renew their certificates through here.
+    pub renewal: RenewalStatus,
     /// Limits in force, by the names that metrics and settings give them (`discard_bytes_max`).
     pub limits: BTreeMap<String, u64>,
 }
@@ -170,6 +172,24 @@ pub struct StateStatus {
     pub directory: String,
     /// Why what is learned or told now does not outlast a restart; none: it does.
     pub unusable: Option<String>,
+}
+
+/// Whether agents renew their certificates through the proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewalStatus {
+    /// Whether the configuration says so.
+    pub configured: bool,
+    /// Why none is passed on all the same, until a reload.
+    pub off: Option<RenewalOff>,
+}
+
+/// The CA has answered a renewal with what is not the client's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewalOff {
+    /// Since when.
+    pub since: Timestamp,
+    /// What it was.
+    pub why: String,
 }
 
 /// Who notices that a material has changed on disk.

@@ -636,6 +636,13 @@ fn status() -> Status {
             directory: "/var/lib/proscenium".to_owned(),
             unusable: None,
         },
+        renewal: RenewalStatus {
+            configured: true,
+            off: Some(RenewalOff {
+                since: Timestamp::from_unix_seconds(0),
+                why: "the CA answered with another's".to_owned(),
+            }),
+        },
         limits: [("discard_bytes_max".to_owned(), 4 << 20)].into(),
     }
 }

@@ -193,6 +193,20 @@ impl Pool {
         }
     }
 
+    /// Takes a place on the member that gets the writes, and on nobody else while that one is down: for a write that a
+    /// backup could only make wrong.
+    ///
+    /// # Errors
+    /// Says why it cannot be asked.
+    pub fn pick_writer(&self, now: Duration) -> Result<Lease, PickError> {
+        let index = self.writer().ok_or(PickError::NoneAvailable)?;
+        match self.entries[index].obstacle(now) {
+            None => self.lease(index, now).ok_or(PickError::Full),
+            Some(Why::Full { .. }) => Err(PickError::Full),
+            Some(_) => Err(PickError::NoneAvailable),
+        }
+    }
+
     /// The member that gets the writes while it can: the first ordinary one.
     pub fn writer(&self) -> Option<usize> {
         self.entries

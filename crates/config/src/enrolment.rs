@@ -1,11 +1,17 @@
-//! `[csr]`, and what `[ca]` says of clients without a verified certificate.
+//! `[csr]` and `[ca]`: what agents, and clients without a verified certificate, may ask of the CA.
 
 use ::identity::CertnamePattern;
 use balancing::{Rate, Rates};
 use pki::{CsrAllow, CsrKey, CsrRule, CsrSettings};
 use proxy::CaSettings;
+use routing::Class;
+use upstream::settings::{Plaintext, Scheme};
 
-use crate::{report::Problem, section::Section};
+use crate::{
+    config::{Config, PoolConfig},
+    report::Problem,
+    section::Section,
+};
 
 /// `[csr]`.
 pub(crate) fn csr(root: &Section<'_>, problems: &mut Vec<Problem>) -> CsrSettings {
@@ -28,7 +34,7 @@ pub(crate) fn csr(root: &Section<'_>, problems: &mut Vec<Problem>) -> CsrSetting
     }
 }
 
-/// The limits of `[ca]`.
+/// `[ca]`.
 pub(crate) fn ca(root: &Section<'_>) -> CaSettings {
     let section = root.table("ca");
     let default = CaSettings::default();
@@ -46,7 +52,100 @@ pub(crate) fn ca(root: &Section<'_>) -> CaSettings {
             },
         },
         anonymous_in_flight_max: count("anonymous_in_flight_max", default.anonymous_in_flight_max),
+        renewal: section.switch("renewal"),
     }
+}
+
+/// What has to hold of every pool that renewals go to.
+pub(crate) fn check_renewal(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
+    if !config.ca.renewal {
+        return;
+    }
+    for (name, section) in root.named("pools") {
+        let of_name = |pool: &&PoolConfig| *pool.pool.name == *name;
+        if !renews(config, &name) {
+            continue;
+        }
+        if let Some(pool) = config.pools.iter().find(of_name) {
+            plain_renewal(root, &section, pool, problems);
+            told_renewal(root, &section, pool, problems);
+        }
+    }
+}
+
+/// Whether renewals go to a pool of this name.
+fn renews(config: &Config, pool: &str) -> bool {
+    let opens = |route: &routing::RouteSettings| {
+        route.pool == pool && route.classes.contains(&Class::Renewal) && !route.unguarded
+    };
+    config.routes.builtin_routes && pool == "ca" || config.routes.routes.iter().any(opens)
+}
+
+/// Without TLS the CA has nothing to know us by. It renews only if it believes the header of whoever reaches its port,
+/// and looks at no signature on the certificate in it.
+fn plain_renewal(
+    root: &Section<'_>,
+    section: &Section<'_>,
+    pool: &PoolConfig,
+    problems: &mut Vec<Problem>,
+) {
+    if pool.upstream.scheme != Scheme::Http {
+        return;
+    }
+    let name = &pool.pool.name;
+    if pool.upstream.plaintext == Plaintext::TrustedNetwork {
+        let message = format!(
+            "renewals go to the pool `{name}`, whose CA would have to believe the certificate in a header that anybody \
+             on this network can write"
+        );
+        let problem = section.error("plaintext", message);
+        problems.push(
+            problem
+                .expected("scheme = \"https\", or members on this machine alone")
+                .help("whoever reaches that CA gets a certificate of any name, with any right"),
+        );
+        return;
+    }
+    let message = format!(
+        "renewals go to the pool `{name}` in plain HTTP, which a CA answers only if it believes the certificate in a header"
+    );
+    let problem = root.table("ca").warning("renewal", message);
+    problems.push(problem.help(
+        "then everybody on this machine who reaches its port gets a certificate of any name: use scheme = \"https\" and \
+         infra_inventory.txt",
+    ));
+}
+
+/// A certificate that the CA does not read would leave it with ours.
+fn told_renewal(
+    root: &Section<'_>,
+    section: &Section<'_>,
+    pool: &PoolConfig,
+    problems: &mut Vec<Problem>,
+) {
+    if pool.rules.form.tells_a_ca() {
+        return;
+    }
+    let own = section.table("identity");
+    let key = ["cert_header", "cert_format"];
+    let (table, key) = match key.into_iter().find(|key| own.is_set(key)) {
+        Some(key) => (own, key),
+        None => {
+            let above = root.table("identity");
+            let key = key.into_iter().find(|key| above.is_set(key));
+            (above, key.unwrap_or("cert_header"))
+        }
+    };
+    let message = format!(
+        "renewals go to the pool `{}`, whose CA reads the certificate in X-Client-Cert, percent-escaped, alone",
+        pool.pool.name
+    );
+    problems.push(
+        table
+            .error(key, message)
+            .expected("cert_header = \"X-Client-Cert\" and cert_format = \"escaped\" for this pool")
+            .help("a CA that reads no certificate renews the one it sees, which is the proxy's"),
+    );
 }
 
 fn lifted(section: &Section<'_>, problems: &mut Vec<Problem>) -> CsrAllow {

@@ -334,7 +334,8 @@ settings! {
         /// the client's address, so that a client comes back to its member; one that leaves moves its own clients alone, and
         /// all behind one address are one client.
         "algorithm": Shape::Word(&["least-connections", "round-robin", "random", "source-hash"]), Value("\"least-connections\"");
-        /// Whether `X-Client-Cert` goes with the request, beside `X-Client-Verify: SUCCESS` only and never to the CA.
+        /// Whether `X-Client-Cert` goes with the request, beside `X-Client-Verify: SUCCESS` only. It goes to the CA with
+        /// renewals (`[ca] renewal`), whatever this says, and never otherwise.
         /// Without it trusted facts (`$trusted['extensions']`) are empty, and the agents' runs succeed all the same.
         "forward_cert": Shape::Switch, Value("true");
         /// Most bytes of the value of `X-Client-Cert`. Jetty reads heads of 8 KiB, and all else of an agent's takes less than
@@ -452,7 +453,7 @@ settings! {
         /// not named here gets a 403.
         "allow": Shape::Texts(&forms::CERTNAME_PATTERN), Means("all that `client` admits");
         /// Guarded classes of endpoints that this route opens: the administration of the CA or compilation for services,
-        /// to those whom `allow` names.
+        /// to those whom `allow` names; `renewal`, beside `[ca] renewal = true`, where renewals go by this route.
         "classes": Shape::Words(CLASSES), Value("[]");
         /// Ignore the classes of endpoints: for members that are no Puppet servers. A Puppet server behind such a route is
         /// open to all whom the route admits.
@@ -503,11 +504,18 @@ settings! {
         "lifts": Shape::Words(CSR_RULES), Refused;
     }
 
-    /// What of the CA is for clients without a verified certificate: agents that enrol, those that fetch the CA's certificate
-    /// and list anew each day, and everybody else. Agents with a verified certificate have none of these limits.
+    /// What agents may ask of the CA through here beside enrolling, and what of it is for clients without a verified
+    /// certificate (`anonymous_...`): agents that enrol, those that fetch the CA's certificate and list anew each day, and
+    /// everybody else. Agents with a verified certificate have none of these limits.
     /// An agent that enrols asks four times, then twice every two minutes until it is signed: the defaults let 500 behind one
     /// address do so within ten minutes.
     CA at "ca" {
+        /// Whether verified agents may renew their certificates through here (`POST certificate_renewal`, which agents of
+        /// Puppet 8 ask for); a 404 otherwise. The CA has to be Puppet Server 8.2.1 or later with this proxy's certname in
+        /// its `infra_inventory.txt`: others renew the certificate of the proxy. What the CA answers goes on only if it is
+        /// a certificate of the agent's subject and key; the first other answer is a 502 and an alarm, and renewals end
+        /// until the next `proscenium reload`.
+        "renewal": Shape::Switch, Value("false");
         /// Requests a second, over all addresses. More are answered 429 with a `Retry-After` that spreads them; agents heed it.
         "anonymous_rate": Shape::Count { min: 1, max: 100_000 }, Value("100");
         /// Requests at once, after a quiet time.

@@ -282,6 +282,7 @@ impl Config {
         let (ca, number) = (&self.ca, |number: u32| Some(number.to_string()));
         let (address, total) = (ca.rates.address, ca.rates.total);
         let keys = [
+            ("renewal", Some(ca.renewal.to_string())),
             ("anonymous_rate", number(total.per_second)),
             ("anonymous_burst", number(total.burst)),
             ("anonymous_rate_per_address", number(address.per_second)),

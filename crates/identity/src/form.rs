@@ -194,6 +194,11 @@ impl HeaderForm {
     /// Most names of the subject's header.
     pub const DN_NAMES_MAX: usize = 4;
 
+    /// Whether the certificate is told as a CA of Puppet Server 8 reads it for a renewal, which has no setting for that.
+    pub fn tells_a_ca(&self) -> bool {
+        *self.cert.header() == X_CLIENT_CERT && self.cert_format == CertFormat::Escaped
+    }
+
     /// Every name with what it tells.
     pub fn names(&self) -> impl Iterator<Item = (&IdentityName, HeaderRole)> {
         let dn = self.dn.iter().map(|name| (name, HeaderRole::Dn));

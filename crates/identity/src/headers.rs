@@ -78,6 +78,14 @@ impl IdentityHeaders {
         set(headers, form.cert.header(), certificate);
     }
 
+    /// Whether the certificate is told in this form, where a request is to have it.
+    pub fn tells_certificate(&self, form: &HeaderForm) -> bool {
+        self.verified.as_ref().is_some_and(|verified| {
+            verified.agent.told(form.dn_format).is_some()
+                && verified.certificate(form.cert_format).is_some()
+        })
+    }
+
     /// Bytes of the certificate's header value in the form that a pool's servers read; 0 where there is none to tell.
     pub fn certificate_length(&self, form: &HeaderForm) -> usize {
         let told = self.verified.as_ref();

@@ -55,6 +55,20 @@ impl Subject {
         Self::of(&name).single_cn().ok().map(ToOwned::to_owned)
     }
 
+    /// Whether two Names, the whole DER elements, say the same: the same attributes in the same order, whatever string
+    /// type each writes its characters in. What cannot be decoded is the same only byte for byte.
+    pub fn is_same(name_der: &[u8], other_der: &[u8]) -> bool {
+        let read = |der| X509Name::from_der(der).ok();
+        let (Some((_, one)), Some((_, other))) = (read(name_der), read(other_der)) else {
+            return false;
+        };
+        let (one, other) = (Self::of(&one).rdns, Self::of(&other).rdns);
+        let same_rdn = |(one, other): (&Vec<Attribute>, &Vec<Attribute>)| {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.says(other))
+        };
+        one.len() == other.len() && one.iter().zip(&other).all(same_rdn)
+    }
+
     pub(crate) fn of(name: &X509Name<'_>) -> Self {
         let rdns = name
             .iter()
@@ -115,6 +129,15 @@ impl Attribute {
             text,
             der: value.to_der_vec().unwrap_or_default(),
         }
+    }
+
+    fn says(&self, other: &Self) -> bool {
+        let same_value = match (&self.text, &other.text) {
+            (Some(one), Some(other)) => one == other,
+            (None, None) => !self.der.is_empty() && self.der == other.der,
+            _ => false,
+        };
+        self.oid == other.oid && same_value
     }
 
     pub(crate) fn is_cn(&self) -> bool {

@@ -8,10 +8,10 @@ mod request;
 use std::fmt;
 
 use identity::{CertnamePattern, Subject};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateSigningRequestDer, SubjectPublicKeyInfoDer};
+use rustls_pki_types::SubjectPublicKeyInfoDer;
 
 use crate::key::KeyKind;
+use crate::one_block;
 use crate::settings::CsrSettings;
 use crate::signature::{self, SignatureFault};
 use request::{Altname, Asked, Request};
@@ -66,7 +66,8 @@ impl CsrPolicy {
     /// # Errors
     /// The first rule that it breaks and that nothing lifts for this name.
     pub fn judge(&self, certname: &str, body: &[u8]) -> Result<(), CsrRefusal> {
-        let der = der_of(body).map_err(|what| CsrRefusal::new(CsrRule::Unreadable, what))?;
+        let der = one_block::der_of(body, "CERTIFICATE REQUEST")
+            .map_err(|what| CsrRefusal::new(CsrRule::Unreadable, what))?;
         let request = Request::read(&der)
             .map_err(|error| CsrRefusal::new(CsrRule::Unreadable, error.to_string()))?;
         check_name(&request, certname)?;
@@ -247,44 +248,6 @@ impl CsrKey {
     }
 }
 
-/// The DER of a body that is one PEM block and nothing else. Readers of PEM skip what they do not know, each something
-/// else: a second block, or lines before the first, would be judged here and read otherwise by a CA.
-fn der_of(body: &[u8]) -> Result<Vec<u8>, &'static str> {
-    let whole = body.trim_ascii();
-    let inner = whole
-        .strip_prefix(BEGIN)
-        .ok_or("it does not begin with the line \"-----BEGIN CERTIFICATE REQUEST-----\"")?;
-    let inner = inner
-        .strip_suffix(END)
-        .ok_or("it does not end with the line \"-----END CERTIFICATE REQUEST-----\"")?;
-    if !inner.starts_with(b"\n") && !inner.starts_with(b"\r\n") || !inner.ends_with(b"\n") {
-        return Err("its BEGIN and END do not stand on lines of their own");
-    }
-    if !is_base64(inner) {
-        return Err("between its BEGIN and END lines stands something else than one base64 text");
-    }
-    let der = CertificateSigningRequestDer::from_pem_slice(whole);
-    der.map(|der| der.to_vec())
-        .map_err(|_| "its base64 is damaged")
-}
-
-/// The alphabet in lines, padding at the end alone.
-fn is_base64(text: &[u8]) -> bool {
-    let mut digits = text.iter().filter(|byte| !matches!(byte, b'\r' | b'\n'));
-    let is_digit = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
-    let mut count = 0;
-    let padding = loop {
-        match digits.next() {
-            Some(byte) if is_digit(&byte) => count += 1,
-            Some(b'=') => break 1 + digits.clone().count(),
-            Some(_) => return false,
-            None => break 0,
-        }
-    };
-    let only_padding = digits.all(|byte| *byte == b'=');
-    only_padding && padding <= 2 && (count + padding) % 4 == 0
-}
-
 fn check_name(request: &Request<'_>, certname: &str) -> Result<(), CsrRefusal> {
     let refused = |what| Err(CsrRefusal::new(CsrRule::Name, what));
     let shown = certname.escape_default();
@@ -355,7 +318,5 @@ fn check_extensions(request: &Request<'_>) -> Result<(), CsrRefusal> {
     Err(CsrRefusal::new(CsrRule::Extensions, what))
 }
 
-const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE REQUEST-----";
-const END: &[u8] = b"-----END CERTIFICATE REQUEST-----";
 /// What aws-lc verifies.
 const RSA_BITS_MAX: usize = 8192;

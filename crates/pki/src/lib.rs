@@ -17,9 +17,11 @@ mod key;
 mod legacy;
 mod lookup;
 mod member;
+mod one_block;
 mod pem;
 mod problem;
 mod remembered;
+mod renewed;
 mod sessions;
 pub mod settings;
 mod shown;
@@ -39,6 +41,7 @@ pub use member::MemberError;
 pub use pem::{Named, holds_crl};
 pub use problem::PkiProblem;
 pub use remembered::ChainMemory;
+pub use renewed::{NotRenewed, check_renewed};
 pub use sessions::{ServerTls, TicketKeys};
 pub use settings::{
     CrlExpired, CsrAllow, CsrSettings, IssuerSettings, MemberNames, Revocation, TrustSettings,

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use admin::{CrlStatus, ListenerStatus, MaterialsStatus, MemberStatus, Status, TrustStatus};
+use admin::{
+    CrlStatus, ListenerStatus, MaterialsStatus, MemberStatus, RenewalStatus, Status, TrustStatus,
+};
 
 /// Everything an operator looks for first, in lines.
 pub(crate) fn table(status: &Status) -> String {
@@ -42,6 +44,7 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
     writeln!(text)?;
     write_crls(text, &status.trust)?;
     write_materials(text, &status.materials)?;
+    write_renewal(text, &status.renewal)?;
     match &status.state.unusable {
         None => Ok(()),
         Some(why) => writeln!(
@@ -94,6 +97,17 @@ fn write_materials(text: &mut String, materials: &MaterialsStatus) -> std::fmt::
     )?;
     let mut lines = refused.report.trim_end().lines();
     lines.try_for_each(|line| writeln!(text, "    {line}"))
+}
+
+fn write_renewal(text: &mut String, renewal: &RenewalStatus) -> std::fmt::Result {
+    match &renewal.off {
+        None => Ok(()),
+        Some(off) => writeln!(
+            text,
+            "\nrenewal of agents' certificates\n  ALARM: since {} none is passed on, until `proscenium reload`: {}",
+            off.since, off.why
+        ),
+    }
 }
 
 fn listener(listener: &ListenerStatus) -> Vec<String> {
@@ -190,7 +204,7 @@ mod tests {
 
     use admin::{
         AdministrativeState, GenerationStatus, Health, LastReload, Phase, PoolStatus,
-        RefusedMaterials, ReloadOutcome, ReloadResult, StateStatus, Timestamp, Watch,
+        RefusedMaterials, ReloadOutcome, ReloadResult, RenewalOff, StateStatus, Timestamp, Watch,
     };
 
     use super::*;
@@ -220,6 +234,9 @@ CRLs, trust generation 2
 materials, watch = notify
   ALARM: since 1970-01-01T00:03:00Z those on disk are refused, and the ones before stay in force:
     crl.pem: not a CRL
+
+renewal of agents' certificates
+  ALARM: since 1970-01-01T00:04:00Z none is passed on, until `proscenium reload`: the CA answered with a certificate of CN=proxy
 
 state in /var/lib/p
   ALARM: what is learned or told now does not outlast a restart: it is no directory
@@ -326,6 +343,13 @@ state in /var/lib/p
             state: StateStatus {
                 directory: "/var/lib/p".to_owned(),
                 unusable: Some("it is no directory".to_owned()),
+            },
+            renewal: RenewalStatus {
+                configured: true,
+                off: Some(RenewalOff {
+                    since: Timestamp::from_unix_seconds(240),
+                    why: "the CA answered with a certificate of CN=proxy".to_owned(),
+                }),
             },
             limits: BTreeMap::new(),
         }

@@ -13,7 +13,7 @@ use balancing::{
 };
 use http::{
     HeaderName, HeaderValue, Method, Uri,
-    header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE},
+    header::{ACCEPT_ENCODING, CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE},
     response,
 };
 use listener::Standing;
@@ -66,6 +66,11 @@ impl Attempts<'_> {
         attempts_max: u32,
         exchanged: &mut Exchanged,
     ) -> Result<Exchange<RequestBody>, ProxyError> {
+        // Each renewal burns a serial of the CA and puts the certificate before aside: one attempt, whatever comes of it.
+        let attempts_max = match self.plan.is_renewal() {
+            true => 1,
+            false => attempts_max,
+        };
         let policy = RetryPolicy { attempts_max };
         let mut tried = Vec::new();
         let mut attempts = 0;
@@ -95,7 +100,9 @@ impl Attempts<'_> {
                 result: Cell::new(AttemptResult::Abandoned),
             };
             // A tunnel takes its connection away for good: a kept one, which may be closing, is not worth the risk.
-            let fresh = attempts > 1 || self.request.upgrade.is_some();
+            // So does a renewal, which is not sent again on another.
+            let once = self.request.upgrade.is_some() || self.plan.is_renewal();
+            let fresh = attempts > 1 || once;
             let how = (fresh, now);
             match self.attempt(&lease, &exchanged.upload, how).await {
                 Ok(exchange) => {
@@ -166,11 +173,13 @@ impl Attempts<'_> {
         self.is_safe() && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
     }
 
-    /// The CA's writes go to one member, or to a backup while that one is down; a filebucket's checksum leads to one; the
-    /// rest is balanced.
+    /// The CA's writes go to one member, or to a backup while that one is down, renewals to the one alone; a filebucket's
+    /// checksum leads to one; the rest is balanced.
     fn pick(&self, tried: &[usize], now: Instant) -> Result<Lease, PickError> {
         let now = now.saturating_duration_since(self.worker.shared.started);
-        if self.plan.endpoint.ca_write {
+        if self.plan.is_renewal() {
+            self.pool.pool.pick_writer(now)
+        } else if self.plan.endpoint.ca_write {
             self.pool.pool.pick_for_write(tried, now)
         } else {
             self.pool.pool.pick(tried, self.lead(), now)
@@ -228,6 +237,10 @@ impl Attempts<'_> {
         if let Some(upgrade) = request.upgrade {
             scrubbed.set(CONNECTION, HeaderValue::from_static("upgrade"));
             scrubbed.set(UPGRADE, upgrade.field());
+        }
+        if self.plan.is_renewal() {
+            // Its answer is read here, and by nobody else who could undo a coding.
+            scrubbed.set(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         let stamped = scrubbed.stamp(
             &self.standing.headers,

@@ -32,6 +32,12 @@ pub(crate) enum ProxyError {
     TooSoon(TooSoon),
     /// The CA works on as many requests of such clients as it may.
     CaBusy { max: u32 },
+    /// No renewal is passed on, since the CA has answered one with what is not the client's.
+    RenewalOff,
+    /// The CA would not be told whose certificate is to be renewed.
+    RenewalUntold,
+    /// The CA answered a renewal with what is not the client's next certificate.
+    NotRenewed { member: Arc<str>, what: String },
     /// The body is too large, stood still or broke off.
     Body(BodyFault),
     /// Nobody can be asked now.
@@ -75,6 +81,9 @@ impl ProxyError {
                 RateOf::Total => "ca-rate-total",
             },
             Self::CaBusy { .. } => "ca-busy",
+            Self::RenewalOff => "renewal-off",
+            Self::RenewalUntold => "renewal-untold",
+            Self::NotRenewed { .. } => "not-renewed",
             Self::Body(BodyFault::TooLarge(_)) => "body-too-large",
             Self::Body(BodyFault::Idle(_)) => "body-timeout",
             Self::Body(BodyFault::Broken) => "body-broken",
@@ -98,6 +107,7 @@ impl ProxyError {
             Self::Broken { source, .. } => Some(chain(source)),
             Self::Insane(insane) => Some(insane.to_string()),
             Self::Csr(refusal) => Some(refusal.what.clone()),
+            Self::NotRenewed { what, .. } => Some(what.clone()),
             _ => None,
         }
     }

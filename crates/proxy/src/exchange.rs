@@ -2,12 +2,12 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Instant};
 
-use http::{Request, Response, StatusCode, request};
+use http::{Request, Response, StatusCode, request, response};
 use hyper::upgrade::OnUpgrade;
 use identity::ClientIdentity;
 use listener::{Stage, Standing};
 use routing::{CanonicalPath, Class, Decision, Plan, Question, RouteRefusal};
-use upstream::Exchange;
+use upstream::{Exchange, Lent};
 
 use crate::{
     attempts::{Attempts, Outgoing},
@@ -18,8 +18,8 @@ use crate::{
     error::ProxyError,
     generation::{Generation, PoolRuntime},
     record::Exchanged,
-    respond,
-    response_body::ResponseBody,
+    renewal, respond,
+    response_body::{AnswerBody, ResponseBody},
     sanitize::{Insane, Sane, host_of, is_server_wide, sanitize},
     settings::OverlongCert,
     stream, tunnel,
@@ -55,10 +55,12 @@ pub(crate) async fn handle(
     )
     .await
     {
-        Ok((exchange, pool)) => {
-            let Exchange {
-                head, body, lent, ..
-            } = exchange;
+        Ok(Passed {
+            head,
+            body,
+            lent,
+            pool,
+        }) => {
             if head.status == StatusCode::SWITCHING_PROTOCOLS {
                 let to = (&*generation, pool);
                 return Box::pin(tunnel::open(&worker, &conn, to, head, lent, exchanged)).await;
@@ -97,6 +99,14 @@ pub(crate) fn give_up(
     }
 }
 
+/// A member's answer that is passed on.
+struct Passed<'g> {
+    head: response::Parts,
+    body: AnswerBody,
+    lent: Lent<RequestBody>,
+    pool: &'g PoolRuntime,
+}
+
 /// Sanitize, route, authorise, and try members until one answers.
 async fn pass<'g>(
     worker: &Rc<Worker>,
@@ -106,7 +116,7 @@ async fn pass<'g>(
     mut head: request::Parts,
     request_id: &RequestId,
     exchanged: &mut Exchanged,
-) -> Result<(Exchange<RequestBody>, &'g PoolRuntime), ProxyError> {
+) -> Result<Passed<'g>, ProxyError> {
     if let Some(streams) = &conn.streams {
         stream::check_head(&head, streams).map_err(ProxyError::Insane)?;
     }
@@ -156,6 +166,7 @@ async fn pass<'g>(
         exchanged.observed(rule, plan.endpoint.class);
     }
     let pool = &generation.pools[plan.pool];
+    renewal::admit(worker, &plan, (pool, standing))?;
     let with_certificate = tells_certificate(&plan, pool, standing)?;
     Strangers::count(worker, generation, &plan, (conn, standing))?;
     let upload = Rc::clone(&exchanged.upload);
@@ -183,10 +194,24 @@ async fn pass<'g>(
         with_certificate,
         request,
     };
-    let exchange = attempts
+    let Exchange {
+        head, body, lent, ..
+    } = attempts
         .run(generation.settings.attempts_max, exchanged)
         .await?;
-    Ok((exchange, pool))
+    let body = if plan.is_renewal() {
+        let member = exchanged.member();
+        let of = (pool, standing);
+        Box::pin(renewal::judge(worker, of, &member, head.status, body)).await?
+    } else {
+        AnswerBody::Streamed(body)
+    };
+    Ok(Passed {
+        head,
+        body,
+        lent,
+        pool,
+    })
 }
 
 /// What a refused client is told where no route is asked.
@@ -223,8 +248,8 @@ fn tells_certificate(
     pool: &PoolRuntime,
     standing: &Standing,
 ) -> Result<bool, ProxyError> {
-    let rules = &pool.rules;
-    if !(plan.with_certificate_class && rules.forward_cert) {
+    let (rules, renewal) = (&pool.rules, plan.is_renewal());
+    if !(plan.with_certificate_class && (rules.forward_cert || renewal)) {
         return Ok(false);
     }
     let (bytes, max) = (
@@ -233,11 +258,12 @@ fn tells_certificate(
     );
     match rules.overlong_cert {
         _ if bytes <= max => Ok(true),
-        OverlongCert::Omit => {
+        // A renewal without it would be of another certificate.
+        OverlongCert::Omit if !renewal => {
             pool.metrics.certificates_omitted.inc();
             Ok(false)
         }
-        OverlongCert::Refuse => Err(ProxyError::OverlongCertificate {
+        OverlongCert::Omit | OverlongCert::Refuse => Err(ProxyError::OverlongCertificate {
             pool: Arc::clone(pool.pool.name()),
             bytes,
             max,

@@ -24,6 +24,7 @@ mod live;
 mod no_request;
 mod peeked;
 mod record;
+mod renewal;
 mod respond;
 mod response_body;
 mod rules;
@@ -39,6 +40,7 @@ mod worker;
 
 pub use body_fault::BodyFault;
 pub use generation::{Generation, PoolRuntime};
+pub use renewal::{Renewal, RenewalOff};
 pub use rules::RuleRuntime;
 pub use settings::{CaSettings, HostRule, PoolRules, Settings};
 pub use upload::RequestBody;

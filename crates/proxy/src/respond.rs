@@ -150,6 +150,28 @@ fn describe(error: &ProxyError) -> Text {
                  of its time is for agents that have one. Try again later."
             ),
         ),
+        // An agent takes it for a CA that renews nothing, and goes on with its run.
+        ProxyError::RenewalOff => plain(
+            StatusCode::NOT_FOUND,
+            "Certificate renewal is off at this proxy, since the CA server has answered with a certificate that was not \
+             the agent's. `proscenium status` there says what it was; `proscenium reload` allows it again once the CA \
+             server is mended."
+                .to_owned(),
+        ),
+        ProxyError::RenewalUntold => plain(
+            StatusCode::BAD_GATEWAY,
+            "This agent's certificate cannot be told to the CA server, which would renew another; nothing was sent."
+                .to_owned(),
+        ),
+        ProxyError::NotRenewed { member, what } => plain(
+            StatusCode::BAD_GATEWAY,
+            format!(
+                "The CA server {member} answered with what is not this agent's next certificate: {what}. It was not \
+                 passed on, and renewal is off at this proxy until `proscenium reload`. Most likely the CA server \
+                 renews the certificate of the proxy itself: it has to be Puppet Server 8.2.1 or later, with the \
+                 proxy's certname in infra_inventory.txt."
+            ),
+        ),
         ProxyError::Body(fault @ BodyFault::TooLarge(_)) => {
             plain(StatusCode::PAYLOAD_TOO_LARGE, format!("Refused: {fault}."))
         }

@@ -33,6 +33,14 @@ pub(crate) struct ResponseBody {
     exchanged: Option<Box<Exchanged>>,
 }
 
+/// What a member has answered, as far as it was looked at.
+pub(crate) enum AnswerBody {
+    /// It goes on as it comes.
+    Streamed(Incoming),
+    /// It was read to its end.
+    Whole(Bytes),
+}
+
 /// Where a response's body comes from.
 #[derive(Debug)]
 enum Source {
@@ -55,8 +63,13 @@ impl ResponseBody {
         }
     }
 
-    pub(crate) fn member(incoming: Incoming, idle: Duration, exchanged: Box<Exchanged>) -> Self {
-        Self::new(Source::Member(incoming, IdleLimit::new(idle)), exchanged)
+    pub(crate) fn member(answer: AnswerBody, idle: Duration, exchanged: Box<Exchanged>) -> Self {
+        match answer {
+            AnswerBody::Streamed(incoming) => {
+                Self::new(Source::Member(incoming, IdleLimit::new(idle)), exchanged)
+            }
+            AnswerBody::Whole(bytes) => Self::local(bytes, exchanged),
+        }
     }
 
     fn new(source: Source, exchanged: Box<Exchanged>) -> Self {

@@ -53,13 +53,15 @@ impl Default for PoolRules {
     }
 }
 
-/// `[ca]`: what of the CA is for clients without a verified certificate.
+/// `[ca]`: what of the CA is for clients without a verified certificate, and whether agents renew theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CaSettings {
     /// How often they may ask. Default as [`Rates::default`].
     pub rates: Rates,
     /// Most of their requests in flight at once. Default 64, half of what Jetty's threads are left to us.
     pub anonymous_in_flight_max: u32,
+    /// Whether certificates are renewed through here. Default false. The route table has its copy.
+    pub renewal: bool,
 }
 
 impl Default for CaSettings {
@@ -67,6 +69,7 @@ impl Default for CaSettings {
         Self {
             rates: Rates::default(),
             anonymous_in_flight_max: 64,
+            renewal: false,
         }
     }
 }

@@ -20,7 +20,8 @@ use tokio::sync::watch;
 use upstream::{Connections, Crew};
 
 use crate::{
-    copying::PIECE_BYTES_MAX, enrolment::Strangers, generation::Generation, upload::RequestBody,
+    copying::PIECE_BYTES_MAX, enrolment::Strangers, generation::Generation, renewal::Renewal,
+    upload::RequestBody,
 };
 
 /// Where the process is in its life.
@@ -61,6 +62,8 @@ pub struct Shared {
     pub crew: Arc<Crew>,
     /// When the process began: the zero of the balancer's clock.
     pub started: Instant,
+    /// Whether renewals are passed on.
+    pub renewal: Renewal,
     pub(crate) strangers: Strangers,
     pacer: AtomicU64,
 }
@@ -80,6 +83,7 @@ impl Shared {
             }),
             crew: Arc::default(),
             started: Instant::now(),
+            renewal: Renewal::default(),
             strangers: Strangers::new(seed()),
             pacer: AtomicU64::new(0),
         }

@@ -115,9 +115,15 @@ fn by_guards(
     identity: &ClientIdentity,
     failed_is_forwarded: bool,
 ) -> AccessStep {
-    // To say "not configured" before "refused": without the class opened there is no such route.
-    if endpoint.class == Class::Renewal && !route.unguarded && !route.opens(Class::Renewal) {
-        return AccessStep::NotConfigured;
+    // To say "not configured" before "refused": without the class opened there is no such route. No table is made with
+    // one that opens it unless renewal is configured.
+    if endpoint.class == Class::Renewal && !route.unguarded {
+        if !route.opens(Class::Renewal) {
+            return AccessStep::NotConfigured;
+        }
+        if !endpoint.exact {
+            return AccessStep::NoEndpoint;
+        }
     }
     match identity {
         ClientIdentity::Refused(_)

@@ -64,8 +64,8 @@ impl Class {
         }
     }
 
-    /// Whether the endpoint is the CA's. `X-Client-Cert` never goes there: a CA that believes headers would sign
-    /// whatever certificate it is shown (THREATS T7).
+    /// Whether the endpoint is the CA's. `X-Client-Cert` goes there with a renewal alone, which is of no use without: a CA
+    /// that believes headers would sign whatever certificate it is shown (THREATS T7).
     pub const fn is_ca(self) -> bool {
         matches!(
             self,

@@ -20,6 +20,9 @@ pub struct Endpoint<'a> {
     pub retry: RetryClass,
     /// The checksum of a filebucket request: the same one goes to the same member.
     pub bucket_key: Option<&'a str>,
+    /// Whether the path ends where the endpoint's does. Not so where more segments follow than it has, which no server
+    /// should take for the endpoint.
+    pub exact: bool,
     /// Whether the request may change the CA: one member, never twice.
     pub ca_write: bool,
     /// Whose certificate request its body is, on every path where a CA takes one.
@@ -114,7 +117,10 @@ fn certificate_authority<'a>(method: &Method, segments: &Segments<'a>) -> Endpoi
         "certificate_status" if named => administration(GET_PUT_DELETE).of_name(Some(name)),
         "certificate_statuses" if segments.count == 4 => administration(GET).safe_to_repeat(method),
         // Whatever follows: a server that forgave a trailing slash would still renew.
-        "certificate_renewal" => Endpoint::of(Class::Renewal, POST),
+        "certificate_renewal" => Endpoint {
+            exact,
+            ..Endpoint::of(Class::Renewal, POST)
+        },
         "expirations" if exact => administration(GET).safe_to_repeat(method),
         "clean" if exact => administration(PUT),
         "sign" if exact || (named && name == "all") => administration(POST),
@@ -200,6 +206,7 @@ impl<'a> Endpoint<'a> {
             methods,
             retry: RetryClass::Never,
             bucket_key: None,
+            exact: true,
             ca_write: false,
             certificate_request: None,
         }

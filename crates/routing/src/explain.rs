@@ -51,8 +51,10 @@ pub enum AccessStep {
     AllowedByRule,
     /// Granted: the certificate is refused, and the listener forwards that verdict.
     FailedForwarded,
-    /// 404: renewal, and no route opens it.
+    /// 404: renewal, and it is not configured, or this route does not open it.
     NotConfigured,
+    /// 404: below an endpoint that has nothing below it.
+    NoEndpoint,
     /// 403: the certificate is refused.
     RefusedCertificate,
     /// 403: no certificate.
@@ -95,6 +97,7 @@ impl AccessStep {
             Self::AllowedByRule => "allowed-by-rule",
             Self::FailedForwarded => "failed-forwarded",
             Self::NotConfigured => "not-configured",
+            Self::NoEndpoint => "no-endpoint",
             Self::RefusedCertificate => "refused-certificate",
             Self::NoCertificate => "no-certificate",
             Self::NotOwn => "not-own",
@@ -109,7 +112,11 @@ impl AccessStep {
     pub(crate) const fn is_beyond_rules(self) -> bool {
         matches!(
             self,
-            Self::NotConfigured | Self::RefusedCertificate | Self::NoCertificate | Self::Never
+            Self::NotConfigured
+                | Self::NoEndpoint
+                | Self::RefusedCertificate
+                | Self::NoCertificate
+                | Self::Never
         )
     }
 }

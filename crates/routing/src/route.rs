@@ -100,7 +100,11 @@ impl RouteEntry {
             allow: Vec::new(),
             body_bytes_max: None,
             upgrade: Vec::new(),
-            classes: 0,
+            // There is one only where renewal is configured.
+            classes: match class {
+                Class::Renewal => class.bit(),
+                _ => 0,
+            },
             host: Vec::new(),
             path: None,
             method: Vec::new(),

@@ -53,7 +53,8 @@ pub struct RouteSettings {
     /// Certname patterns that may use the route; empty: all that `client` admits. Matched and not allowed is 403.
     pub allow: Vec<String>,
     /// Guarded classes that this route opens. Own documents, services and CA administration open to those whom
-    /// `allow` names, renewal to verified agents, the rest to whom `client` admits; `never` opens nowhere.
+    /// `allow` names, renewal, where it is configured, to verified agents, the rest to whom `client` admits; `never`
+    /// opens nowhere.
     pub classes: Vec<Class>,
     /// Classes are ignored: for members that are no Puppet servers.
     pub unguarded: bool,
@@ -96,7 +97,7 @@ pub struct AccessRuleSettings {
     pub observe: bool,
 }
 
-/// `[[routes]]`, `builtin_routes`, `[[access]]`, `access_observe` and `[identity.extensions]`.
+/// `[[routes]]`, `builtin_routes`, `[[access]]`, `access_observe`, `[identity.extensions]`, and `renewal` of `[ca]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Configured routes, in order.
@@ -109,6 +110,9 @@ pub struct Settings {
     pub access_observe: bool,
     /// Names of extensions beside Puppet's, and their OIDs.
     pub extension_names: Vec<(String, String)>,
+    /// Whether agents may renew their certificates through here. Default false: a CA that does not believe what we say
+    /// of them would renew ours.
+    pub renewal: bool,
 }
 
 impl Default for Settings {
@@ -119,6 +123,7 @@ impl Default for Settings {
             access: Vec::new(),
             access_observe: false,
             extension_names: Vec::new(),
+            renewal: false,
         }
     }
 }

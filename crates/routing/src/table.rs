@@ -72,7 +72,8 @@ pub struct Plan<'a> {
     pub pool: usize,
     /// The endpoint: class, certname, whether the CA may be changed.
     pub endpoint: Endpoint<'a>,
-    /// Whether the class lets `X-Client-Cert` go along; the pool has its say too. Never for the CA's endpoints.
+    /// Whether the class lets `X-Client-Cert` go along; the pool has its say too. At the CA's endpoints for a renewal
+    /// alone.
     pub with_certificate_class: bool,
     /// Whether it may be sent a second time.
     pub retry: RetryClass,
@@ -147,6 +148,9 @@ impl RouteTable {
         let mut configured = Vec::new();
         for (index, route) in settings.routes.iter().enumerate() {
             check_name(index, &settings.routes, &mut problems);
+            if !settings.renewal {
+                check_renewal(index, route, &mut problems);
+            }
             configured.extend(RouteEntry::configured(
                 index,
                 route,
@@ -155,7 +159,7 @@ impl RouteTable {
             ));
         }
         let builtin = if settings.builtin_routes {
-            builtin(pool_names, &mut problems)
+            builtin(pool_names, settings.renewal, &mut problems)
         } else {
             Vec::new()
         };
@@ -291,8 +295,20 @@ fn check_name(index: usize, routes: &[RouteSettings], problems: &mut Vec<RoutePr
     problems.push(RouteProblem::of_route(index, "name", message));
 }
 
+/// A route chooses where renewals go; that they go anywhere is said in one place, with all that has to hold then.
+fn check_renewal(index: usize, route: &RouteSettings, problems: &mut Vec<RouteProblem>) {
+    if route.classes.contains(&Class::Renewal) && !route.unguarded {
+        let message = "the class \"renewal\" cannot be opened while [ca] renewal is off".to_owned();
+        problems.push(RouteProblem::of_route(index, "classes", message));
+    }
+}
+
 /// One route for each class that has one; renewal has none until it is configured.
-fn builtin(pools: &[Arc<str>], problems: &mut Vec<RouteProblem>) -> Vec<(Class, RouteEntry)> {
+fn builtin(
+    pools: &[Arc<str>],
+    renewal: bool,
+    problems: &mut Vec<RouteProblem>,
+) -> Vec<(Class, RouteEntry)> {
     let mut index = |name: &str| {
         let found = pools.iter().position(|pool| **pool == *name);
         if found.is_none() {
@@ -312,7 +328,7 @@ fn builtin(pools: &[Arc<str>], problems: &mut Vec<RouteProblem>) -> Vec<(Class, 
         .position(|pool| &**pool == "filebucket")
         .unwrap_or(compilers);
     let entry = |class, pool| (class, RouteEntry::builtin(class, pool));
-    vec![
+    let mut routes = vec![
         entry(Class::Enrolment, ca),
         entry(Class::CaAdministration, ca),
         entry(Class::OwnDocuments, compilers),
@@ -321,7 +337,11 @@ fn builtin(pools: &[Arc<str>], problems: &mut Vec<RouteProblem>) -> Vec<(Class, 
         entry(Class::Services, compilers),
         entry(Class::Status, compilers),
         entry(Class::Never, compilers),
-    ]
+    ];
+    if renewal {
+        routes.push(entry(Class::Renewal, ca));
+    }
+    routes
 }
 
 impl<'a> Plan<'a> {
@@ -331,6 +351,12 @@ impl<'a> Plan<'a> {
             true => None,
             false => self.endpoint.certificate_request,
         }
+    }
+
+    /// Whether it is a renewal, where the endpoint's class counts: the client's certificate has to go along, whatever the
+    /// pool says, and the answer has to be that certificate's successor.
+    pub fn is_renewal(&self) -> bool {
+        self.endpoint.class == Class::Renewal && !self.route.unguarded
     }
 
     /// Protocols that the request may switch to, in lower case. None at the endpoints of a Puppet server, which has no
@@ -352,7 +378,8 @@ impl<'a> Plan<'a> {
             route,
             pool: route.pool,
             endpoint,
-            with_certificate_class: !endpoint.class.is_ca(),
+            with_certificate_class: !endpoint.class.is_ca()
+                || endpoint.class == Class::Renewal && !route.unguarded,
             retry: endpoint.retry,
             bucket_key: endpoint.bucket_key,
             body_bytes_max: body_bytes_max(route, &endpoint),
@@ -369,7 +396,7 @@ fn body_bytes_max(route: &RouteEntry, endpoint: &Endpoint<'_>) -> Option<u64> {
     }
     match (endpoint.certificate_request, endpoint.class) {
         (Some(_), _) => Some(route.body_bytes_max.map_or(max, |own| own.min(max))),
-        (None, Class::Enrolment) => Some(route.body_bytes_max.unwrap_or(max)),
+        (None, Class::Enrolment | Class::Renewal) => Some(route.body_bytes_max.unwrap_or(max)),
         (None, _) => route.body_bytes_max,
     }
 }
@@ -417,10 +444,9 @@ impl RouteRefusal {
         identity: &ClientIdentity,
     ) -> Self {
         Self {
-            status: if step == AccessStep::NotConfigured {
-                404
-            } else {
-                403
+            status: match step {
+                AccessStep::NotConfigured | AccessStep::NoEndpoint => 404,
+                _ => 403,
             },
             reason: step.as_str(),
             text: denial(step, route, rule, endpoint, identity),
@@ -455,6 +481,10 @@ fn denial(
     match (step, identity) {
         (AccessStep::RefusedCertificate, ClientIdentity::Refused(refusal)) => refusal.text(),
         (AccessStep::NotConfigured, _) => RENEWAL_TEXT.to_owned(),
+        (AccessStep::NoEndpoint, _) => {
+            "There is nothing below this endpoint; certificates are renewed by POST /puppet-ca/v1/certificate_renewal."
+                .to_owned()
+        }
         (AccessStep::NoCertificate, _) => {
             "This request needs a certificate of this site's Puppet CA, and the connection came without one. \
              Run \"puppet ssl bootstrap\" on the agent, and sign its request on the CA server."

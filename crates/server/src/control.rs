@@ -15,7 +15,7 @@ use admin::{
     WhoError, WhoRequest, WhoStatus,
 };
 use balancing::{Administrative, Health, settings::Role};
-use proxy::{Phase, PoolRuntime};
+use proxy::{Generation, Phase, PoolRuntime};
 use rustls_pki_types::UnixTime;
 use telemetry::{CaReading, ChainReading, CrlReading, ListenerReading, MemberReading, Readings};
 
@@ -74,6 +74,7 @@ impl Control for Operator {
                 directory: app.state_directory.path().display().to_string(),
                 unusable: app.state_directory.trouble(),
             },
+            renewal: renewal_status(app, &generation),
             limits: BTreeMap::from([
                 (
                     "discard_bytes_max".to_owned(),
@@ -288,6 +289,16 @@ fn materials_status(state: &State) -> MaterialsStatus {
     }
 }
 
+fn renewal_status(app: &App, generation: &Generation) -> admin::RenewalStatus {
+    admin::RenewalStatus {
+        configured: generation.ca.renewal,
+        off: app.shared.renewal.off().map(|off| admin::RenewalOff {
+            since: off.since.into(),
+            why: off.why,
+        }),
+    }
+}
+
 fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
     let status = app.generation().trust.status(UnixTime::now());
     let fetches = foundation.config.trust.fetch.is_some();
@@ -375,6 +386,7 @@ fn readings(app: &App) -> Readings {
         trust_alarms: status.alarms.len() + fetch_alarms.len(),
         crl_fetch: fetches.then(|| app.fetching.reading()),
         materials_refused,
+        renewal_off: app.shared.renewal.off().is_some(),
         state_unusable: app.state_directory.trouble().is_some(),
         listeners: bound
             .iter()

@@ -83,6 +83,8 @@ impl App {
             ),
             _ => {
                 self.materials_are_good();
+                // Materials that change by themselves do not end what an operator has to look at.
+                self.shared.renewal.permit();
                 tracing::info!(asked_by, generation = outcome.generation, result = ?outcome.result, "reloaded: {}", outcome.report)
             }
         }

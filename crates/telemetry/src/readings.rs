@@ -39,6 +39,8 @@ pub struct Readings {
     pub crl_fetch: Option<CrlFetchReading>,
     /// Whether materials on disk are not taken, since they are not right.
     pub materials_refused: bool,
+    /// Whether renewals are not passed on, since the CA has answered one with what is not the client's.
+    pub renewal_off: bool,
     /// Whether what is learned or told now does not outlast a restart.
     pub state_unusable: bool,
 }
@@ -268,6 +270,10 @@ impl Readings {
         refused.set(i64::from(self.materials_refused));
         let help = "Whether materials on disk are refused (1) and the ones before stay in force, or not (0)";
         registry.register("materials_refused", help, refused);
+        let off = Gauge::<i64>::default();
+        off.set(i64::from(self.renewal_off));
+        let help = "Whether renewals are not passed on until a reload (1), since the CA has answered one with what is not the client's, or are as configured (0)";
+        registry.register("renewal_off", help, off);
         let unusable = Gauge::<i64>::default();
         unusable.set(i64::from(self.state_unusable));
         let help = "Whether the state directory cannot be used (1), so that what is learned or told now does not outlast a restart, or can (0)";

@@ -17,8 +17,9 @@ use rcgen::{
     SigningKey,
 };
 use time::{Duration, OffsetDateTime};
+use x509_parser::{certificate::X509Certificate, prelude::FromDer};
 
-use crate::enrolment::{RequestError, SigningRequest};
+use crate::enrolment::{RequestError, RequestedKey, SigningRequest};
 use crate::subject;
 
 /// A certificate with its key: an agent's, a server's, the proxy's own.
@@ -182,6 +183,37 @@ impl Ca {
         let (certificate, serial) = self.leaf(&request.certname).signed(&request.key);
         Ok(Credential {
             certname: request.certname,
+            cert_pem: certificate.pem(),
+            key_pem: String::new(),
+            cert_der: certificate.der().to_vec(),
+            intermediates_pem: String::new(),
+            serial,
+        })
+    }
+
+    /// The next certificate for the name, key and Puppet extensions of this one, whoever signed it: so Puppet's CA renews.
+    ///
+    /// # Errors
+    /// If it is no certificate, or its key is of no kind that is known here.
+    pub fn renew(&self, certificate_der: &[u8]) -> Result<Credential, RequestError> {
+        let (_, old) =
+            X509Certificate::from_der(certificate_der).map_err(|_| RequestError::Unreadable)?;
+        let name = old.subject().iter_common_name().next();
+        let certname = name
+            .and_then(|name| name.as_str().ok())
+            .ok_or(RequestError::Nameless)?
+            .to_owned();
+        let mut leaf = self.leaf(&certname);
+        for extension in old.extensions() {
+            let oid: Option<Vec<u64>> = extension.oid.iter().map(Iterator::collect);
+            let oid = oid.filter(|oid| oid.starts_with(PUPPET));
+            leaf.params.custom_extensions.extend(
+                oid.map(|oid| CustomExtension::from_oid_content(&oid, extension.value.to_vec())),
+            );
+        }
+        let (certificate, serial) = leaf.signed(&RequestedKey::of(old.public_key())?);
+        Ok(Credential {
+            certname,
             cert_pem: certificate.pem(),
             key_pem: String::new(),
             cert_der: certificate.der().to_vec(),
@@ -630,6 +662,8 @@ fn now() -> OffsetDateTime {
 
 /// Serial of the intermediate, by the root.
 const INTERMEDIATE_SERIAL: u64 = 2;
+/// Puppet's own arc.
+const PUPPET: &[u64] = &[1, 3, 6, 1, 4, 1, 34380];
 /// First serial of certificates that were never made.
 const STRANGERS: u64 = 1 << 40;
 

@@ -114,23 +114,30 @@ impl SigningRequest {
             .and_then(|name| name.as_str().ok())
             .ok_or(RequestError::Nameless)?
             .to_owned();
-        let key = RequestedKey {
-            bytes: info.subject_pki.subject_public_key.data.to_vec(),
-            algorithm: key_algorithm(&info.subject_pki).ok_or(RequestError::KeyKind)?,
-        };
+        let key = RequestedKey::of(&info.subject_pki)?;
         key.verify(info.raw, &request.signature_value.data)
             .then_some(Self { certname, key })
             .ok_or(RequestError::Signature)
     }
 }
 
-/// The public key of a signing request.
+/// A public key that somebody else has the other half of.
 pub(crate) struct RequestedKey {
     bytes: Vec<u8>,
     algorithm: &'static SignatureAlgorithm,
 }
 
 impl RequestedKey {
+    /// The key of a certificate.
+    pub(crate) fn of(
+        info: &x509_parser::x509::SubjectPublicKeyInfo<'_>,
+    ) -> Result<Self, RequestError> {
+        Ok(Self {
+            bytes: info.subject_public_key.data.to_vec(),
+            algorithm: key_algorithm(info).ok_or(RequestError::KeyKind)?,
+        })
+    }
+
     fn verify(&self, message: &[u8], signature: &[u8]) -> bool {
         // An algorithm that does not fit the key fails like a wrong signature, so all of them may be asked.
         let algorithms = provider().signature_verification_algorithms;

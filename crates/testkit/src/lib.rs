@@ -50,6 +50,6 @@ pub use port::HeldPort;
 pub use proxy::{Outcome, Proxy, ProxyBuilder, command_line};
 pub use reply::{Gate, Reply};
 pub use seed::Seed;
-pub use stand_in::{Manner, Recorded, StandIn, StandInBuilder, Tunnel};
+pub use stand_in::{Manner, Recorded, Renewing, StandIn, StandInBuilder, Tunnel};
 pub use subject::{Attribute, name_der};
 pub use wait::wait_until;

@@ -3,6 +3,7 @@
 mod answer;
 mod manner;
 mod puppet;
+mod renewal;
 mod tunnel;
 
 use std::{
@@ -27,7 +28,7 @@ use rustls::{
     version::TLS12,
 };
 
-pub use self::{manner::Manner, tunnel::Tunnel};
+pub use self::{manner::Manner, renewal::Renewing, tunnel::Tunnel};
 
 use self::answer::{After, Transport, give};
 use crate::{
@@ -141,6 +142,7 @@ struct Shared {
     pace: Mutex<Pace>,
     gate: Gate,
     autosign: AtomicBool,
+    renewing: Mutex<Renewing>,
     published: Mutex<HashMap<String, String>>,
     requested: Mutex<HashMap<String, Vec<u8>>>,
     bucket: Mutex<HashMap<String, Vec<u8>>>,
@@ -248,6 +250,11 @@ impl StandIn {
     /// From now on the CA signs every request as it comes, as Puppet's `autosign = true` does.
     pub fn autosign(&self) {
         self.shared.autosign.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on the CA renews certificates so; it begins as one that knows of no renewal.
+    pub fn renew(&self, renewing: Renewing) {
+        *lock(&self.shared.renewing) = renewing;
     }
 
     /// Requests in order of their heads, probes left out.
@@ -477,6 +484,7 @@ impl StandInBuilder {
             pace: Mutex::default(),
             gate: Gate::open(),
             autosign: AtomicBool::new(false),
+            renewing: Mutex::new(Renewing::Unknown),
             published: Mutex::default(),
             requested: Mutex::default(),
             bucket: Mutex::default(),

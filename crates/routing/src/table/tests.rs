@@ -151,10 +151,21 @@ fn pools(names: &[&str]) -> Vec<Arc<str>> {
 }
 
 fn table(routes: Vec<RouteSettings>) -> RouteTable {
-    let settings = Settings {
+    table_of(Settings {
         routes,
         ..Settings::default()
-    };
+    })
+}
+
+fn renewing(routes: Vec<RouteSettings>) -> RouteTable {
+    table_of(Settings {
+        routes,
+        renewal: true,
+        ..Settings::default()
+    })
+}
+
+fn table_of(settings: Settings) -> RouteTable {
     RouteTable::new(&settings, &pools(POOLS)).expect("a table")
 }
 
@@ -376,7 +387,7 @@ fn classes_open_what_they_name_to_those_whom_the_route_names() {
         classes: vec![Class::Status],
         ..route("status", "/status/v1/simple")
     };
-    let table = table(vec![
+    let table = renewing(vec![
         renewal,
         status,
         admin(&[Class::CaAdministration], "/puppet-ca"),
@@ -389,6 +400,82 @@ fn classes_open_what_they_name_to_those_whom_the_route_names() {
         ["anonymous", "admin.example", "OPS-1", "web01"],
         |request, who| ask.outcome(request, who),
     );
+}
+
+#[test]
+fn renewal_is_configured_in_one_place_and_led_by_a_route_or_the_built_in_one() {
+    const RENEWAL: &str = "POST /puppet-ca/v1/certificate_renewal";
+    let opens = RouteSettings {
+        classes: vec![Class::Renewal],
+        client: ClientRule::Any,
+        ..route("renewal", "/puppet-ca/v1/certificate_renewal")
+    };
+    let outcome =
+        |table: &RouteTable, request: &str, who: &str| Ask::of(table).outcome(request, who);
+    let built_in = renewing(Vec::new());
+    let by_route = renewing(vec![opens.clone()]);
+    let elsewhere = renewing(vec![route("all", "/")]);
+    for (who, by, expected) in [
+        ("web01", &built_in, "ca via builtin:renewal"),
+        ("anonymous", &built_in, "403 no-certificate"),
+        ("refused", &built_in, "403 refused-certificate"),
+        ("web01", &by_route, "forge via renewal"),
+        ("anonymous", &by_route, "403 no-certificate"),
+        ("web01", &elsewhere, "404 not-configured"),
+    ] {
+        assert_eq!(outcome(by, RENEWAL, who), expected, "{who}");
+    }
+    for (request, expected) in [
+        ("GET /puppet-ca/v1/certificate_renewal", "405 method"),
+        ("POST /puppet-ca/v1/certificate_renewal/", "404 no-endpoint"),
+        (
+            "POST /puppet-ca/v1/certificate_renewal/web01",
+            "404 no-endpoint",
+        ),
+    ] {
+        for table in [&built_in, &by_route] {
+            assert_eq!(outcome(table, request, "web01"), expected, "{request}");
+        }
+    }
+    // A route alone opens nothing: what has to hold of a renewal is said where it is configured.
+    let settings = Settings {
+        routes: vec![opens],
+        ..Settings::default()
+    };
+    let problems = RouteTable::new(&settings, &pools(POOLS)).expect_err("refused");
+    assert_eq!((problems[0].route, problems[0].key), (Some(0), "classes"));
+}
+
+#[test]
+fn a_certificate_goes_to_the_ca_with_a_renewal_alone() {
+    let plan_of = |ask: &Ask<'_>, request: &str| {
+        ask.decide(request, "web01", |decision| match decision {
+            Decision::Forward(plan) => (plan.with_certificate_class, plan.is_renewal()),
+            other => panic!("{request}: {other:?}"),
+        })
+    };
+    let table = renewing(vec![RouteSettings {
+        unguarded: true,
+        host: strings(&["other.example"]),
+        ..route("other", "/")
+    }]);
+    let ask = Ask::of(&table);
+    for (request, with_certificate) in [
+        ("POST /puppet-ca/v1/certificate_renewal", true),
+        ("GET /puppet-ca/v1/certificate/web01", false),
+        ("GET /puppet-ca/v1/certificate_revocation_list/ca", false),
+        ("PUT /puppet-ca/v1/certificate_request/web01", false),
+        ("GET /puppet/v3/node/web01", true),
+    ] {
+        let expected = (with_certificate, request.starts_with("POST"));
+        assert_eq!(plan_of(&ask, request), expected, "{request}");
+    }
+    let unguarded = Ask {
+        host: Some("other.example"),
+        ..Ask::of(&table)
+    };
+    let plan = plan_of(&unguarded, "POST /puppet-ca/v1/certificate_renewal");
+    assert_eq!(plan, (false, false));
 }
 
 #[test]

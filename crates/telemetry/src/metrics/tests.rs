@@ -157,6 +157,7 @@ fn readings_are_told_as_gauges() {
             failing: true,
             refused: vec![("CN=Puppet CA: puppet".to_owned(), 5)],
         }),
+        renewal_off: true,
         state_unusable: true,
     };
     let text = Metrics::default().encode(&readings);
@@ -174,6 +175,7 @@ fn readings_are_told_as_gauges() {
             "proscenium_crl_fetched_seconds 1900000000.0",
             "proscenium_crl_fetch_failing 1",
             r#"proscenium_crl_refused_lacking{issuer="CN=Puppet CA: puppet"} 5.0"#,
+            "proscenium_renewal_off 1",
             "proscenium_state_unusable 1",
             r#"proscenium_member_up{pool="compilers",member="c1:8140"} 1.0"#,
             r#"proscenium_member_in_flight{pool="compilers",member="c1:8140"} 4.0"#,

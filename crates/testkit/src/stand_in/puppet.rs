@@ -69,6 +69,10 @@ impl Shared {
                     .body(pem),
                 None => return not_found(request),
             },
+            ("POST", ["certificate_renewal"], _) => match self.certificate_renewal(request) {
+                Some(reply) => reply,
+                None => return not_found(request),
+            },
             ("GET", ["certificate_status", name], _) => {
                 Reply::json(&json!({ "name": name, "state": "signed" }))
             }

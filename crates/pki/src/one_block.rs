@@ -1,0 +1,53 @@
+//! A text that is one PEM block and nothing else, read strictly.
+//!
+//! Readers of PEM skip what they do not know, each something else: a second block, or lines before the first, would be
+//! judged here and read otherwise by who gets the same bytes.
+
+use rustls_pki_types::pem::{PemObject, SectionKind};
+
+/// The DER of the one block of this label.
+///
+/// # Errors
+/// What else the text is, as the end of a sentence.
+pub(crate) fn der_of(text: &[u8], label: &str) -> Result<Vec<u8>, String> {
+    let (begin, end) = (
+        format!("-----BEGIN {label}-----"),
+        format!("-----END {label}-----"),
+    );
+    let whole = text.trim_ascii();
+    let inner = whole
+        .strip_prefix(begin.as_bytes())
+        .ok_or_else(|| format!("it does not begin with the line \"{begin}\""))?;
+    let inner = inner
+        .strip_suffix(end.as_bytes())
+        .ok_or_else(|| format!("it does not end with the line \"{end}\""))?;
+    if !inner.starts_with(b"\n") && !inner.starts_with(b"\r\n") || !inner.ends_with(b"\n") {
+        return Err("its BEGIN and END do not stand on lines of their own".to_owned());
+    }
+    if !is_base64(inner) {
+        return Err(
+            "between its BEGIN and END lines stands something else than one base64 text".to_owned(),
+        );
+    }
+    match <(SectionKind, Vec<u8>)>::from_pem_slice(whole) {
+        Ok((_, der)) => Ok(der),
+        Err(_) => Err("its base64 is damaged".to_owned()),
+    }
+}
+
+/// The alphabet in lines, padding at the end alone.
+fn is_base64(text: &[u8]) -> bool {
+    let mut digits = text.iter().filter(|byte| !matches!(byte, b'\r' | b'\n'));
+    let is_digit = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    let mut count = 0;
+    let padding = loop {
+        match digits.next() {
+            Some(byte) if is_digit(&byte) => count += 1,
+            Some(b'=') => break 1 + digits.clone().count(),
+            Some(_) => return false,
+            None => break 0,
+        }
+    };
+    let only_padding = digits.all(|byte| *byte == b'=');
+    only_padding && padding <= 2 && (count + padding) % 4 == 0
+}

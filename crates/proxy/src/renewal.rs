@@ -1,0 +1,166 @@
+//! Renewals: what the CA answers goes on only if it is the client's next certificate.
+//!
+//! Behind mutual TLS the CA sees our certificate beside the one we tell it of. One that does not believe us renews ours,
+//! and who asked would be handed a certificate of this proxy's name. The first such answer ends renewals until an
+//! operator has looked: each further one would burn a serial of the CA and could replace our certificate there.
+
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use http_body::Body;
+use hyper::body::Incoming;
+use identity::ClientIdentity;
+use listener::Standing;
+use pki::NotRenewed;
+use routing::Plan;
+use tokio::time::timeout;
+
+use crate::{
+    error::ProxyError, generation::PoolRuntime, response_body::AnswerBody, worker::Worker,
+};
+
+/// Most bytes of an answer: a certificate with all its extensions has a tenth of that.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// Whether renewals are passed on, over all workers and generations.
+#[derive(Debug, Default)]
+pub struct Renewal {
+    off: Mutex<Option<RenewalOff>>,
+}
+
+/// Why no renewal is passed on until an operator asks for a reload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenewalOff {
+    /// Since when.
+    pub since: SystemTime,
+    /// What the CA answered, as a sentence.
+    pub why: String,
+}
+
+impl Renewal {
+    /// Why it is off, if it is.
+    pub fn off(&self) -> Option<RenewalOff> {
+        self.standing().clone()
+    }
+
+    /// On again: an operator has asked for a reload.
+    pub fn permit(&self) {
+        if self.standing().take().is_some() {
+            tracing::info!("renewals are passed on again");
+        }
+    }
+
+    /// The first reason stays: those that follow are of requests that were on their way.
+    fn forbid(&self, why: String) {
+        let mut off = self.standing();
+        tracing::error!(
+            "{why}; it was not passed on, and renewal is off until the next `proscenium reload`"
+        );
+        off.get_or_insert_with(|| RenewalOff {
+            since: SystemTime::now(),
+            why,
+        });
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Option<RenewalOff>> {
+        self.off.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a renewal may be sent: none is off, and the CA will be told whose certificate it is about.
+pub(crate) fn admit(
+    worker: &Worker,
+    plan: &Plan<'_>,
+    (pool, standing): (&PoolRuntime, &Standing),
+) -> Result<(), ProxyError> {
+    if !plan.is_renewal() {
+        return Ok(());
+    }
+    if worker.shared.renewal.off().is_some() {
+        return Err(ProxyError::RenewalOff);
+    }
+    // Without it the CA would take the certificate that it sees, which is ours.
+    match standing.headers.tells_certificate(&pool.rules.form) {
+        true => Ok(()),
+        false => Err(ProxyError::RenewalUntold),
+    }
+}
+
+/// The body of the CA's answer: read whole, if it is the client's next certificate; as it comes where the CA says why
+/// there is none.
+pub(crate) async fn judge(
+    worker: &Worker,
+    (pool, standing): (&PoolRuntime, &Standing),
+    member: &Arc<str>,
+    status: StatusCode,
+    body: Incoming,
+) -> Result<AnswerBody, ProxyError> {
+    if status.is_redirection() {
+        // Agents follow, with the same request, to wherever it says.
+        return Err(ProxyError::Answer {
+            member: Arc::clone(member),
+            reason: "renewal-redirected",
+        });
+    }
+    if !status.is_success() {
+        return Ok(AnswerBody::Streamed(body));
+    }
+    let read = timeout(pool.settings.idle_timeout, read_whole(body)).await;
+    let answer = match read {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(source)) => {
+            return Err(ProxyError::Broken {
+                member: Arc::clone(member),
+                source,
+                begun: true,
+            });
+        }
+        Err(_) => {
+            return Err(ProxyError::Answer {
+                member: Arc::clone(member),
+                reason: "body-timeout",
+            });
+        }
+    };
+    let checked = match (&answer, standing.identity()) {
+        (Some(answer), ClientIdentity::Verified(agent)) => pki::check_renewed(agent.leaf(), answer),
+        _ => Err(NotRenewed::Unreadable(format!(
+            "it has more than {ANSWER_BYTES_MAX} bytes"
+        ))),
+    };
+    match (checked, answer) {
+        (Ok(()), Some(answer)) => Ok(AnswerBody::Whole(answer)),
+        (checked, _) => {
+            let what = checked.err().map_or_else(String::new, |e| e.to_string());
+            let client = standing.certname.as_deref().unwrap_or("-").escape_default();
+            worker.shared.renewal.forbid(format!(
+                "the CA server {member} answered the renewal of {client} with what is not its next certificate: {what}"
+            ));
+            Err(ProxyError::NotRenewed {
+                member: Arc::clone(member),
+                what,
+            })
+        }
+    }
+}
+
+/// Nothing where it is longer than any certificate.
+async fn read_whole(mut body: Incoming) -> Result<Option<Bytes>, hyper::Error> {
+    let mut whole = BytesMut::new();
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
+        if whole.len() + data.len() > ANSWER_BYTES_MAX {
+            return Ok(None);
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(Some(whole.freeze()))
+}

@@ -1,0 +1,64 @@
+//! What Puppet Server's CA renews when somebody asks it to: `certificate_renewal`, as its versions do.
+
+use x509_parser::{certificate::X509Certificate, prelude::FromDer};
+
+use super::{Recorded, Shared, lock};
+use crate::{readers, reply::Reply};
+
+/// How a CA finds the certificate that it renews.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renewing {
+    /// Not at all: Puppet Server up to 7 has no such endpoint.
+    Unknown,
+    /// With `allow-header-cert-info: true`, in every version: the one in `X-Client-Cert`, whoever signed it.
+    Header,
+    /// Without, before 8.2.1: the TLS peer's, whatever a header says.
+    Peer,
+    /// Without, since 8.2.1: the TLS peer's where no header has one; that of the header where the peer's name is in
+    /// `infra_inventory.txt`, which has these names.
+    Inventory(Vec<String>),
+}
+
+impl Shared {
+    pub(super) fn certificate_renewal(&self, request: &Recorded) -> Option<Reply> {
+        let ca = self.ca.as_ref()?;
+        let told = match readers::escaped_certificate(&request.headers) {
+            Ok(told) => told,
+            Err(_) => return Some(refusal(400, "No or several certificates in the header")),
+        };
+        let peer = request.peer_certificates.first().cloned();
+        let renewing = lock(&self.renewing).clone();
+        let chosen = match (&renewing, told, peer) {
+            (Renewing::Unknown, _, _) => return None,
+            (Renewing::Header, told, _) => told,
+            (Renewing::Peer, _, peer) | (Renewing::Inventory(_), None, peer) => peer,
+            (Renewing::Inventory(names), Some(told), Some(peer)) => {
+                if !common_name(&peer).is_some_and(|name| names.contains(&name)) {
+                    return Some(refusal(400, "The peer is not in the infra inventory"));
+                }
+                Some(told)
+            }
+            (Renewing::Inventory(_), Some(_), None) => None,
+        };
+        let Some(chosen) = chosen else {
+            return Some(refusal(403, "Forbidden request"));
+        };
+        // Signatures are looked at by nobody: as the real one, which compares the issuer's key identifier.
+        Some(match ca.renew(&chosen) {
+            Ok(renewed) => Reply::ok(&renewed.cert_pem),
+            Err(error) => refusal(500, &error.to_string()),
+        })
+    }
+}
+
+fn common_name(der: &[u8]) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let name = certificate.subject().iter_common_name().next()?;
+    name.as_str().ok().map(str::to_owned)
+}
+
+fn refusal(status: u16, text: &str) -> Reply {
+    Reply::status(status)
+        .header("Content-Type", "text/plain")
+        .body(text.as_bytes())
+}

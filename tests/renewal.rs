@@ -1,0 +1,494 @@
+//! Renewal of agents' certificates: through the front only where it is configured, and never of a certificate that is
+//! not the agent's, whatever the CA does.
+
+use testkit::{Client, Credential, Recorded, Renewing, Reply, Response, StandIn, readers};
+
+use crate::support::{Estate, EstateBuilder, assert_refused, assert_told, certificate_request};
+
+const RENEWAL: &str = "/puppet-ca/v1/certificate_renewal";
+const OFF: &str = "proscenium_renewal_off";
+const REFUSALS: &str = "proscenium_refusals_total";
+/// The proxy's own name, as its certificate towards members has it.
+const PROXY: &str = "puppet";
+
+/// Renewal on, the CA behind mutual TLS.
+fn renewing() -> EstateBuilder {
+    Estate::builder()
+        .tls_members()
+        .proxy(|proxy| proxy.with("[ca]\nrenewal = true"))
+}
+
+/// With a CA that finds what to renew in this way.
+fn with(how: Renewing) -> Estate {
+    let estate = renewing().start();
+    estate.ca_server.renew(how);
+    estate
+}
+
+fn inventory() -> Renewing {
+    Renewing::Inventory(vec![PROXY.to_owned()])
+}
+
+fn renew(client: &Client) -> Response {
+    client.request("POST", RENEWAL, &[("Content-Type", "text/plain")], b"")
+}
+
+/// Whether this is a later certificate of the agent: its name over its key.
+fn is_renewed(agent: &Credential, response: &Response) -> bool {
+    let renewed = Credential::from_pem(&agent.certname, &response.text(), "");
+    let parts = |der: &[u8]| {
+        let (_, certificate) = x509_parser::parse_x509_certificate(der).expect("a certificate");
+        let key = certificate.public_key().raw.to_vec();
+        (certificate.subject().to_string(), key)
+    };
+    renewed.cert_der != agent.cert_der && parts(&renewed.cert_der) == parts(&agent.cert_der)
+}
+
+#[track_caller]
+fn assert_told_certificate(request: &Recorded, agent: &Credential) {
+    assert_told(request, "SUCCESS", Some(&format!("CN={}", agent.certname)));
+    let told = readers::escaped_certificate(&request.headers).expect("one certificate");
+    assert_eq!(told.as_deref(), Some(&agent.cert_der[..]));
+}
+
+#[track_caller]
+fn assert_on(estate: &Estate) {
+    assert_eq!(estate.proxy.metrics().sum(OFF, &[]), 0.0);
+    assert_eq!(
+        estate.proxy.status()["renewal"]["off"],
+        serde_json::Value::Null
+    );
+}
+
+#[test]
+fn it_is_404_until_it_is_configured() {
+    let estate = Estate::builder().tls_members().start();
+    estate.ca_server.renew(inventory());
+    let agent = estate.ca.agent("web01");
+    for client in [estate.client(&agent), estate.anonymous()] {
+        assert_refused(&renew(&client), 404, &["not configured"]);
+    }
+    assert!(estate.far_end().is_empty());
+    assert_eq!(estate.proxy.status()["renewal"]["configured"], false);
+    estate.proxy.write_config(&format!(
+        "{}\n[ca]\nrenewal = true\n",
+        estate.proxy.config_text()
+    ));
+    estate.proxy.reload_applied();
+    assert_eq!(renew(&estate.client(&agent)).status, 200);
+    assert_eq!(estate.proxy.status()["renewal"]["configured"], true);
+}
+
+#[test]
+fn an_agent_of_the_inventory_rule_gets_its_next_certificate() {
+    let estate = with(inventory());
+    let agent = estate
+        .ca
+        .leaf("web01")
+        .extension(&[1, 3, 6, 1, 4, 1, 34380, 1, 1, 13], "db")
+        .issue();
+    let client = estate.client(&agent);
+    for _ in 0..2 {
+        estate.forget();
+        let response = renew(&client);
+        assert_eq!(response.status, 200, "{response:?}");
+        assert!(is_renewed(&agent, &response), "{}", response.text());
+        let request = estate.only_request();
+        assert_told_certificate(&request, &agent);
+        assert_eq!(request.headers.all("accept-encoding"), ["identity"]);
+        assert_eq!(request.member, "ca");
+        // Mutual TLS: the CA has seen who speaks for the agent.
+        assert!(!request.peer_certificates.is_empty());
+    }
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["class"] == "renewal");
+    assert_eq!(
+        (&record["status"], &record["attempts"]),
+        (&200.into(), &1.into())
+    );
+    assert_on(&estate);
+}
+
+#[test]
+fn a_route_leads_renewals_elsewhere_and_alone_opens_nothing() {
+    let other = StandIn::builder("other").ca(&testkit::Ca::new()).start();
+    other.renew(Renewing::Header);
+    let tables = format!(
+        "[pools.other]\nscheme = \"http\"\nmembers = [{:?}]\n[[routes]]\nname = \"renewals\"\npool = \"other\"\n\
+         path = {{ prefix = \"/puppet-ca\" }}\nclient = \"any\"\nclasses = [\"renewal\"]\n",
+        other.address()
+    );
+    let alone = tables.clone();
+    let refused = Estate::builder()
+        .proxy(move |proxy| proxy.with(&alone))
+        .try_start();
+    assert!(
+        refused.stderr.contains("[ca] renewal"),
+        "{}",
+        refused.stderr
+    );
+    let estate = Estate::builder()
+        .tls_members()
+        .proxy(move |proxy| proxy.with(&format!("{tables}[ca]\nrenewal = true")))
+        .start();
+    let agent = estate.ca.agent("web01");
+    assert_refused(&renew(&estate.anonymous()), 403, &["certificate"]);
+    assert!(other.requests().is_empty());
+    // What holds of a renewal holds there too.
+    assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
+    assert_told_certificate(&other.last(), &agent);
+    other.answer(|request| (request.path() == RENEWAL).then(|| Reply::ok("north")));
+    assert_refused(&renew(&estate.client(&agent)), 502, &["not passed on"]);
+    assert_refused(&renew(&estate.client(&agent)), 404, &["off"]);
+    assert!(estate.far_end().is_empty());
+}
+
+#[test]
+fn what_the_ca_renews_serves_as_the_agents_certificate() {
+    let estate = with(inventory());
+    let agent = estate.ca.agent("web01");
+    let response = renew(&estate.client(&agent));
+    let renewed = Credential::from_pem("web01", &response.text(), &agent.key_pem);
+    assert_eq!(
+        estate.client(&renewed).get("/puppet/v3/node/web01").status,
+        200
+    );
+    // And can be renewed again, over another connection.
+    assert!(is_renewed(&renewed, &renew(&estate.client(&renewed))));
+}
+
+#[test]
+fn a_ca_that_believes_headers_renews_the_agents_too() {
+    let estate = with(Renewing::Header);
+    let agent = estate.ca.agent("web01");
+    assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
+    assert_on(&estate);
+}
+
+#[test]
+fn a_ca_on_loopback_in_plain_http_is_told_of_with_a_warning() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.with("[ca]\nrenewal = true"))
+        .start();
+    estate.ca_server.renew(Renewing::Header);
+    let agent = estate.ca.agent("web01");
+    assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
+    assert_told_certificate(&estate.only_request(), &agent);
+    estate.proxy.wait_for_event("plain HTTP");
+}
+
+#[test]
+fn a_ca_that_does_not_list_the_proxy_says_so_itself() {
+    let estate = with(Renewing::Inventory(vec!["other".to_owned()]));
+    let agent = estate.ca.agent("web01");
+    assert_refused(&renew(&estate.client(&agent)), 400, &["infra inventory"]);
+    assert_eq!(estate.ca_server.requests().len(), 1);
+    // Nothing was renewed: the operator mends the list, and the next one goes through.
+    assert_on(&estate);
+    estate.ca_server.renew(inventory());
+    assert_eq!(renew(&estate.client(&agent)).status, 200);
+}
+
+#[test]
+fn a_ca_without_renewal_says_404_itself() {
+    let estate = with(Renewing::Unknown);
+    let agent = estate.ca.agent("web01");
+    assert_refused(&renew(&estate.client(&agent)), 404, &["Not Found"]);
+    assert_on(&estate);
+}
+
+#[test]
+fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end_of_renewals() {
+    let watching = "watch = \"notify\"\nsettle = \"10ms\"";
+    let estate = renewing()
+        .proxy(move |proxy| proxy.materials(watching))
+        .start();
+    estate.ca_server.renew(Renewing::Peer);
+    let (one, two) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
+    let response = renew(&estate.client(&one));
+    assert_refused(
+        &response,
+        502,
+        &["CN=puppet", "infra_inventory.txt", "proscenium reload"],
+    );
+    assert!(!response.text().contains("BEGIN"), "{}", response.text());
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "not-renewed");
+    assert_eq!(
+        (&record["status"], &record["attempts"]),
+        (&502.into(), &1.into())
+    );
+    // The alarm, in each of its places.
+    let metrics = estate.proxy.metrics();
+    assert_eq!(metrics.sum(OFF, &[]), 1.0);
+    assert_eq!(metrics.sum(REFUSALS, &[("reason", "not-renewed")]), 1.0);
+    let off = &estate.proxy.status()["renewal"]["off"];
+    let why = off["why"].as_str().unwrap_or_default();
+    assert!(why.contains("web01") && why.contains("CN=puppet"), "{off}");
+    estate.proxy.wait_for_event("renewal is off");
+    let told = estate.proxy.command(&["status"], &[]).stdout;
+    assert!(told.contains("ALARM") && told.contains("web01"), "{told}");
+    // Off for everybody, whatever the CA would do now.
+    estate.ca_server.renew(inventory());
+    estate.forget();
+    for agent in [&one, &two] {
+        assert_refused(
+            &renew(&estate.client(agent)),
+            404,
+            &["off", "proscenium status"],
+        );
+    }
+    assert!(estate.far_end().is_empty());
+    assert_eq!(
+        estate
+            .proxy
+            .metrics()
+            .sum(REFUSALS, &[("reason", "renewal-off")]),
+        2.0
+    );
+    // Materials that change by themselves are no operator who has looked.
+    let before = estate.proxy.generation();
+    estate.ca.renew_crl();
+    estate.proxy.write_crl();
+    estate.proxy.wait_for_status("the next list", |status| {
+        status["generation"]["number"].as_u64() > Some(before)
+    });
+    assert_refused(&renew(&estate.client(&one)), 404, &["off"]);
+    // A reload is, also where nothing has changed.
+    assert_eq!(estate.proxy.reload()["result"], "unchanged");
+    assert!(is_renewed(&one, &renew(&estate.client(&one))));
+    assert_on(&estate);
+}
+
+#[test]
+fn t07_a_forged_certificate_header_never_reaches_the_ca() {
+    let estate = with(Renewing::Header);
+    let (agent, victim) = (estate.ca.agent("web01"), estate.ca.agent("victim"));
+    // Its bytes are never looked at: whatever it is, it goes.
+    let forged = victim.cert_pem.replace('\n', "%0A").replace(' ', "%20");
+    let client = estate.client(&agent);
+    for name in [
+        "X-Client-Cert",
+        "x_client_cert",
+        "X.Client.Cert",
+        "X-Client_Cert",
+    ] {
+        estate.forget();
+        let response = client.request(
+            "POST",
+            RENEWAL,
+            &[(name, &forged), ("X-Client-DN", "CN=victim")],
+            b"",
+        );
+        assert!(is_renewed(&agent, &response), "{name}: {response:?}");
+        let request = estate.only_request();
+        assert_told_certificate(&request, &agent);
+        assert!(
+            !request.raw_text().contains("victim"),
+            "{}",
+            request.raw_text()
+        );
+    }
+    // Nor does any at another endpoint of the CA.
+    for (method, path) in [
+        ("GET", "/puppet-ca/v1/certificate/ca"),
+        ("GET", "/puppet-ca/v1/certificate_revocation_list/ca"),
+        ("GET", "/puppet-ca/v1/certificate_request/web09"),
+    ] {
+        estate.forget();
+        client.request(method, path, &[("X-Client-Cert", &forged)], b"");
+        assert!(
+            estate
+                .only_request()
+                .headers
+                .all("x-client-cert")
+                .is_empty(),
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn t07_only_a_verified_agent_renews() {
+    let estate = with(Renewing::Header);
+    assert_refused(&renew(&estate.anonymous()), 403, &["certificate"]);
+    let stranger = testkit::Ca::other().agent("web01");
+    assert_refused(&renew(&estate.client(&stranger)), 403, &[]);
+    let revoked = estate.ca.agent("web02");
+    let client = estate.client(&revoked);
+    assert_eq!(renew(&client).status, 200);
+    estate.forget();
+    estate.ca.revoke(&revoked);
+    estate.proxy.swap_crl();
+    assert_refused(&renew(&client), 403, &["revoked"]);
+    let agent = estate.client(&estate.ca.agent("web03"));
+    let got = agent.get(RENEWAL);
+    assert_eq!((got.status, got.headers.all("allow")), (405, vec!["POST"]));
+    for below in ["/", "/web03", "/ca"] {
+        let response = agent.request("POST", &format!("{RENEWAL}{below}"), &[], b"");
+        assert_refused(&response, 404, &["nothing below"]);
+    }
+    assert!(estate.far_end().is_empty(), "{:#?}", estate.far_end());
+}
+
+/// Answers of a CA gone wrong; each must end in 502, and in an alarm where a certificate may have been made.
+#[test]
+fn t07_whatever_is_not_the_agents_one_certificate_is_not_passed_on() {
+    let estate = with(inventory());
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let renewed = estate.ca.renew(&agent.cert_der).expect("renews").cert_pem;
+    let of_key = estate.ca.agent("web01").cert_pem;
+    let of_name = estate.ca.agent("web02").cert_pem;
+    let none = "";
+    let cases: Vec<(&str, Reply, &str)> = vec![
+        ("another key", Reply::ok(&of_key), "another key"),
+        ("another name", Reply::ok(&of_name), "CN=web02"),
+        (
+            "two",
+            Reply::ok(&format!("{renewed}{renewed}")),
+            "one certificate",
+        ),
+        (
+            "another behind it",
+            Reply::ok(&format!("{renewed}{of_name}")),
+            "one certificate",
+        ),
+        (
+            "text before",
+            Reply::ok(&format!("Certificate:\n{renewed}")),
+            "one certificate",
+        ),
+        (
+            "a JSON text",
+            Reply::json(&serde_json::json!({ "pem": renewed })),
+            "one certificate",
+        ),
+        ("nothing", Reply::ok(none), "one certificate"),
+        ("no content", Reply::status(204), "one certificate"),
+        (
+            "an endless text",
+            Reply::ok(&renewed.repeat(200)),
+            "65536 bytes",
+        ),
+        (
+            "the same in pieces",
+            Reply::status(200).chunked(&vec![renewed.as_bytes(); 200]),
+            "65536 bytes",
+        ),
+        (
+            "garbage in base64",
+            Reply::ok("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+            "one certificate",
+        ),
+    ];
+    for (case, reply, word) in cases {
+        answer_renewals(&estate.ca_server, reply);
+        let response = renew(&client);
+        assert_refused(&response, 502, &[word, "not passed on"]);
+        assert_refused(&renew(&client), 404, &["off"]);
+        assert_eq!(estate.proxy.metrics().sum(OFF, &[]), 1.0, "{case}");
+        estate.proxy.reload();
+    }
+    // A good one in pieces, and with a longer line's end, is a good one.
+    let lines = renewed.replace('\n', "\r\n");
+    for reply in [
+        Reply::status(200).chunked(&renewed.as_bytes().chunks(100).collect::<Vec<_>>()),
+        Reply::ok(&lines),
+        Reply::status(200).to_close(renewed.as_bytes()),
+    ] {
+        answer_renewals(&estate.ca_server, reply);
+        let response = renew(&client);
+        assert_eq!(response.status, 200, "{response:?}");
+        assert!(is_renewed(&agent, &response));
+    }
+}
+
+#[test]
+fn a_renewal_goes_to_no_backup_and_is_never_sent_again() {
+    let backup = StandIn::builder("ca2").ca(&testkit::Ca::new()).start();
+    backup.renew(Renewing::Header);
+    let estate = Estate::builder()
+        .ca_pool("check = { type = \"none\" }")
+        .proxy(|proxy| proxy.with("[upstream]\nattempts_max = 5\n[ca]\nrenewal = true"))
+        .start();
+    let (first, second) = (estate.ca_server.address(), backup.address());
+    estate.proxy.edit_config(
+        &format!("members = [\"{first}\"]"),
+        &format!("members = [{{ address = \"{second}\", backup = true }}, \"{first}\"]"),
+    );
+    estate.proxy.reload_applied();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    // A connection that is kept to the CA is none for a renewal.
+    assert_eq!(client.get("/puppet-ca/v1/certificate/ca").status, 200);
+    estate.forget();
+    for _ in 0..3 {
+        answer_renewals(&estate.ca_server, Reply::hang_up());
+        assert_refused(&renew(&client), 502, &["broke off"]);
+    }
+    let seen = estate.ca_server.requests();
+    assert_eq!(seen.len(), 3);
+    assert!(seen.iter().all(|request| request.connection > 0));
+    // Nobody there: nothing was sent, and the backup, which takes other writes now, is not asked.
+    estate.ca_server.kill();
+    for _ in 0..2 {
+        assert_refused(&renew(&client), 503, &["nothing was sent"]);
+    }
+    let body = certificate_request("new01");
+    let target = "/puppet-ca/v1/certificate_request/new01";
+    let written = estate.anonymous().request("PUT", target, &[], &body);
+    assert_eq!(written.status, 200, "{written:?}");
+    let seen = backup.requests();
+    assert!(
+        seen.iter().all(|request| request.path() != RENEWAL),
+        "{seen:#?}"
+    );
+    assert_on(&estate);
+}
+
+/// From now on the CA answers renewals so, and everything else as ever.
+fn answer_renewals(ca: &StandIn, reply: Reply) {
+    ca.answer(move |request| (request.path() == RENEWAL).then(|| reply.clone()));
+}
+
+#[test]
+fn a_ca_that_breaks_off_or_sends_elsewhere_is_a_502_and_no_alarm() {
+    let estate = with(inventory());
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let renewed = estate.ca.renew(&agent.cert_der).expect("renews").cert_pem;
+    for reply in [
+        Reply::reset(),
+        Reply::hang_up(),
+        Reply::ok(&renewed).close_after(300),
+        Reply::ok(&renewed).reset_after(300),
+        Reply::status(302).header("Location", "https://elsewhere.example/"),
+        Reply::status(307).header("Location", RENEWAL),
+    ] {
+        estate.forget();
+        answer_renewals(&estate.ca_server, reply);
+        let response = renew(&client);
+        assert_eq!(response.status, 502, "{response:?}");
+        assert!(!response.text().contains("BEGIN"));
+        assert_eq!(estate.far_end().len(), 1, "never sent again");
+    }
+    assert_on(&estate);
+}
+
+#[test]
+fn a_ca_that_stands_still_within_its_answer_is_given_up() {
+    let estate = renewing().ca_pool("idle_timeout = \"300ms\"").start();
+    let agent = estate.ca.agent("web01");
+    let renewed = estate.ca.renew(&agent.cert_der).expect("renews").cert_pem;
+    let gate = testkit::Gate::new();
+    answer_renewals(
+        &estate.ca_server,
+        Reply::ok(&renewed).gate_after(100, &gate),
+    );
+    assert_refused(&renew(&estate.client(&agent)), 502, &["body-timeout"]);
+    gate.release();
+    assert_on(&estate);
+}
