@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testkit::{Client, Connection, HeldPort, Proxy, wait_until};
+use testkit::{Ca, Client, Connection, HeldPort, Proxy, wait_until};
 
 use crate::support::{Estate, LIMIT, assert_refused};
 
@@ -665,3 +665,33 @@ fn one_of_two_has_a_head(estate: &Estate) {
 }
 
 const LIMITS_HIT: &str = "proscenium_limits_hit_total";
+
+#[test]
+fn a_reload_that_would_refuse_all_agents_of_a_ca_for_want_of_its_list_is_refused() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy.with("[trust]\nca = \"{dir}/ssl/certs/ca.pem\"\ncrl = \"{dir}/ssl/crl.pem\"")
+        })
+        .start();
+    let (good, bad) = (estate.ca.agent("web01"), estate.ca.agent("web02"));
+    estate.ca.revoke(&bad);
+    estate.proxy.swap_crl();
+    estate
+        .proxy
+        .write("ssl/crl.pem", &Ca::other().crl_pem(), 0o644);
+    let outcome = estate.proxy.reload();
+    assert_eq!(outcome["result"], "refused", "{outcome:#}");
+    let report = outcome["report"].as_str().unwrap_or_default();
+    for expected in [&*estate.ca.name(), "Put it back", "`unchecked`"] {
+        assert!(report.contains(expected), "{expected} is not in {report}");
+    }
+    let target = |name: &str| format!("/puppet/v3/node/{name}");
+    assert_eq!(estate.client(&good).get(&target("web01")).status, 200);
+    assert_eq!(estate.client(&bad).get(&target("web02")).status, 403);
+    // Said in words, it is meant.
+    estate
+        .proxy
+        .edit_config("[trust]\n", "[trust]\nunchecked = [\"*\"]\n");
+    estate.proxy.reload_applied();
+    assert_eq!(estate.client(&bad).get(&target("web02")).status, 200);
+}

@@ -295,11 +295,9 @@ fn the_refusal_says_what_is_wrong_with_which_certificate_and_what_to_run() {
         assert!(expired.contains(words), "{words:?} is not in {expired}");
     }
     // Where it is the proxy's operator who has to act, that is said.
-    estate
-        .proxy
-        .write("ssl/crl.pem", &root_alone(&estate.ca.crl_pem()), 0o644);
-    estate.proxy.reload_applied();
-    let unchecked = text(&estate.ca.agent("web03"));
+    let ca = &estate.ca;
+    let lacking = trusting(ca, "", &ca.bundle_pem(), &root_alone(&ca.crl_pem())).start();
+    let unchecked = lacking.client(&ca.agent("web03")).get(CATALOG).text();
     for words in [
         "no revocation list of its issuer",
         "[trust] crl",

@@ -346,6 +346,12 @@ impl TrustStore {
         lost
     }
 
+    /// Whether all that this CA of the bundle issued is refused while it has no CRL.
+    pub fn needs_crl(&self, issuer: &str) -> bool {
+        let policy = self.settings.policy(issuer);
+        !policy.unchecked && policy.revocation == Revocation::Chain
+    }
+
     /// Subjects of the bundle's CAs whose signatures of another time are admitted.
     pub fn legacy_cas(&self) -> impl Iterator<Item = &str> {
         self.legacy.subjects()

@@ -230,10 +230,14 @@ impl App {
         let previous = Some((&foundation, &*current));
         let prepared =
             prepare(read, current.number + 1, &self.lasting, previous).map_err(refused)?;
-        let lost = prepared.crls_lost(&foundation, &current);
-        match input {
-            Input::Materials if !lost.is_empty() => Err(Stopped::Refused(without_crls(&lost))),
-            _ => Ok(Box::new(prepared)),
+        let mut lost = prepared.crls_lost(&foundation, &current);
+        if input == Input::Everything {
+            // Whoever reloads may mean that a CA goes unchecked, and says so; nobody means to refuse all its agents.
+            lost.retain(|issuer| prepared.generation.trust.needs_crl(issuer));
+        }
+        match lost.is_empty() {
+            true => Ok(Box::new(prepared)),
+            false => Err(Stopped::Refused(without_crls(&lost, input))),
         }
     }
 
@@ -398,11 +402,17 @@ impl State {
 }
 
 /// What is said where files went away, or lost their end: whose CRL that was would be refused altogether, or worse, go
-/// unchecked. Nobody has said that this is meant; a reload does.
-fn without_crls(lost: &[String]) -> String {
+/// unchecked. That the latter is meant is said by a reload, and `unchecked`.
+fn without_crls(lost: &[String], input: Input) -> String {
+    let remedy = match input {
+        Input::Materials => "or run `proscenium reload` if it is meant to go",
+        Input::Everything => {
+            "take the CA out of the bundle, or name it in `unchecked`: all that it issued would be refused"
+        }
+    };
     format!(
-        "no file of [trust] crl or of a pool's `crl` holds a CRL of {} any more; the one in force stays. Put it back, or \
-         run `proscenium reload` if it is meant to go",
+        "no file of [trust] crl or of a pool's `crl` holds a CRL of {} any more; the one in force stays. Put it back, \
+         {remedy}",
         lost.join(", ")
     )
 }
