@@ -9,6 +9,7 @@
 mod bench;
 mod demo;
 mod lab;
+mod matrix;
 mod reference;
 mod servers;
 mod soak;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Lab { arguments } => lab::run(&arguments),
         Command::Bench(bench) => bench::run(&bench),
         Command::Reference { check } => reference::run(check),
+        Command::Matrix(options) => matrix::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Soak(options) => soak::run(&options),
     };
@@ -62,6 +64,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// What becomes of identities, row by row, here and at other front ends; exits 1 when a row of ours is wrong
+    Matrix(matrix::Options),
     /// The proxy at work before your eyes; no Puppet needed
     Demo(demo::Options),
     /// A small estate at work while CRLs and certificates are replaced; exits 1 when a request is lost or memory grows

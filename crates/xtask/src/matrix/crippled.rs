@@ -1,0 +1,102 @@
+//! The program without a part that keeps identities right, built from a copy of the tree: rows have to notice.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace;
+
+/// One way to cripple it: in a file, one text becomes another.
+pub(super) struct Crippled {
+    /// What is missing then.
+    pub(super) name: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+    /// Parts of the names of rows that are to show it.
+    pub(super) shown_by: &'static [&'static str],
+}
+
+/// The ways.
+pub(super) const CRIPPLED: [Crippled; 2] = [
+    Crippled {
+        name: "the scrub",
+        file: "crates/identity/src/scrub.rs",
+        from: "if !headers.keys().any(|name| found(name).is_some()) {",
+        to: "if true || !headers.keys().any(|name| found(name).is_some()) {",
+        shown_by: &["forged", "says"],
+    },
+    Crippled {
+        name: "asking again on live connections",
+        file: "crates/proxy/src/connection.rs",
+        from: "if !standing.judgement.is_current(trust.generation(), now) {",
+        to: "if false && !standing.judgement.is_current(trust.generation(), now) {",
+        shown_by: &["live"],
+    },
+];
+
+impl Crippled {
+    /// Copies the tree, changes it, and builds.
+    pub(super) fn build(&self) -> Result<PathBuf> {
+        let place = workspace::target().join("crippled");
+        let tree = place.join("tree");
+        copy(&tree)?;
+        let path = tree.join(self.file);
+        let text = fs::read_to_string(&path)?;
+        if text.matches(self.from).count() != 1 {
+            bail!(
+                "{} does not have {:?} once: say here what it is now",
+                self.file,
+                self.from
+            );
+        }
+        fs::write(&path, text.replace(self.from, self.to))?;
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let target = place.join("target");
+        cargo
+            .current_dir(&tree)
+            .env("CARGO_TARGET_DIR", &target)
+            .args(["build", "--locked", "--package", "proscenium"]);
+        workspace::run(&mut cargo)?;
+        let kept = place.join(self.name.replace(' ', "-"));
+        fs::copy(target.join("debug/proscenium"), &kept)?;
+        Ok(kept)
+    }
+}
+
+/// What git knows of the tree, as it stands.
+fn copy(to: &Path) -> Result<()> {
+    let listed = Command::new("git")
+        .current_dir(workspace::root())
+        .args([
+            "ls-files",
+            "-z",
+            "--",
+            "Cargo.toml",
+            "Cargo.lock",
+            "crates",
+            "tests",
+            "rust-toolchain.toml",
+        ])
+        .output()
+        .context("git does not start")?;
+    for name in listed
+        .stdout
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        let name = Path::new(std::str::from_utf8(name)?);
+        let (from, to) = (workspace::root().join(name), to.join(name));
+        fs::create_dir_all(to.parent().context("a file has a directory")?)?;
+        let text = fs::read(&from).with_context(|| from.display().to_string())?;
+        // What has not changed keeps its time, so that it is not built again.
+        if fs::read(&to).ok().as_deref() != Some(&*text) {
+            fs::write(&to, text)?;
+        }
+    }
+    Ok(())
+}

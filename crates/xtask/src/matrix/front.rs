@@ -1,0 +1,214 @@
+//! Front ends that the rows are put to: ours, and others, each started anew for each row.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+use testkit::{Ca, Client, Credential, Protocol, Proxy, wait_until};
+
+use super::{
+    peers::{Peer, Places},
+    scene::Shape,
+};
+
+/// Long enough for a loaded machine.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// Who makes a front end.
+pub(super) enum Maker {
+    /// Our program, where it was built.
+    Ours(PathBuf),
+    Peer(&'static Peer),
+}
+
+/// A front end that runs.
+pub(super) enum Front {
+    Ours(Box<Proxy>),
+    Peer(Box<Running>),
+}
+
+/// A peer that runs; ended when dropped.
+pub(super) struct Running {
+    peer: &'static Peer,
+    directory: TempDir,
+    address: SocketAddr,
+    bundle: String,
+    child: Child,
+}
+
+impl Maker {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Ours(_) => "proscenium",
+            Self::Peer(peer) => peer.name,
+        }
+    }
+
+    pub(super) fn speaks_http2(&self) -> bool {
+        match self {
+            Self::Ours(_) => true,
+            Self::Peer(peer) => peer.http2,
+        }
+    }
+
+    /// Starts it in front of these servers.
+    pub(super) fn start(
+        &self,
+        ca: &Ca,
+        (ca_server, compilers): (&str, [&str; 2]),
+        protocol: Protocol,
+        shape: Shape,
+    ) -> Result<Front> {
+        match self {
+            Self::Ours(binary) => {
+                let pools = format!(
+                    "[pools.ca]\nscheme = \"http\"\nmembers = [\"{ca_server}\"]\n\
+                     [pools.compilers]\nscheme = \"http\"\nmembers = [\"{}\", \"{}\"]\n",
+                    compilers[0], compilers[1]
+                );
+                let builder = Proxy::new(ca, binary).speaking(protocol).with(&pools);
+                let builder = match shape {
+                    Shape::Fetching => builder.fetch("interval = \"1s\""),
+                    Shape::Plain => builder,
+                };
+                let proxy = builder.listener("idle_timeout = \"10m\"").try_start();
+                let proxy = proxy.map_err(|outcome| anyhow::anyhow!("{}", outcome.stderr))?;
+                proxy.wait_for_members(&["ca", "compilers"]);
+                Ok(Front::Ours(Box::new(proxy)))
+            }
+            Self::Peer(peer) => Ok(Front::Peer(Box::new(Running::start(
+                peer,
+                ca,
+                (ca_server, compilers),
+            )?))),
+        }
+    }
+}
+
+impl Front {
+    pub(super) fn client(&self, credential: Option<&Credential>, protocol: Protocol) -> Client {
+        match self {
+            Self::Ours(proxy) => proxy.client(credential),
+            Self::Peer(running) => {
+                Client::new(running.address, &running.bundle, credential).protocol(protocol)
+            }
+        }
+    }
+
+    /// Writes the revocation lists and has them read, whether they are any good or not.
+    pub(super) fn write_lists(&self, text: Option<&str>) {
+        match self {
+            Self::Ours(proxy) => {
+                write(&proxy.ssldir().join("crl.pem"), text);
+                proxy.reload();
+            }
+            Self::Peer(running) => {
+                write(&running.directory.path().join("crl.pem"), text);
+                running.reload();
+            }
+        }
+    }
+
+    /// Blocks an agent; false where there is no such thing.
+    pub(super) fn block(&self, certname: &str) -> bool {
+        match self {
+            Self::Ours(proxy) => {
+                let outcome = proxy.command(&["block"], &[certname, "--why", "row"]);
+                outcome.code == Some(0)
+            }
+            Self::Peer(_) => false,
+        }
+    }
+
+    /// Whether it is ours.
+    pub(super) fn is_ours(&self) -> bool {
+        matches!(self, Self::Ours(_))
+    }
+}
+
+impl Running {
+    fn start(
+        peer: &'static Peer,
+        ca: &Ca,
+        (ca_server, compilers): (&str, [&str; 2]),
+    ) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("matrix-").tempdir()?;
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let server = ca.server("puppet");
+        let place = directory.path();
+        let bundle = ca.bundle_pem();
+        write(&place.join("ca.pem"), Some(&bundle));
+        write(&place.join("crl.pem"), Some(&ca.crl_pem()));
+        write(&place.join("cert.pem"), Some(&server.chain_pem()));
+        write(&place.join("key.pem"), Some(&server.key_pem));
+        let both = format!("{}{}", server.chain_pem(), server.key_pem);
+        write(&place.join("both.pem"), Some(&both));
+        let config = (peer.config)(&Places {
+            directory: place,
+            port: address.port(),
+            ca_server,
+            compilers,
+        });
+        let path = place.join("config");
+        write(&path, Some(&config));
+        let child = Command::new(peer.program)
+            .args((peer.arguments)(&path, place))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(place.join("stderr"))?)
+            .spawn()
+            .with_context(|| format!("{} does not start", peer.program))?;
+        let running = Self {
+            peer,
+            directory,
+            address,
+            bundle,
+            child,
+        };
+        // Not only its listener: a signal that comes while it starts may be lost, or its end.
+        let serves = || {
+            TcpStream::connect(address).ok()?;
+            let anonymous = Client::new(address, &running.bundle, None);
+            anonymous.try_request("GET", "/", &[], b"").ok().map(drop)
+        };
+        match wait_until(START_LIMIT, serves) {
+            Some(()) => Ok(running),
+            None => bail!("{}", running.said()),
+        }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
+    }
+
+    fn reload(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process(pid, self.peer.reload);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let mut ended = || self.child.try_wait().ok().flatten().map(drop);
+        if wait_until(START_LIMIT, &mut ended).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn write(path: &Path, text: Option<&str>) {
+    let written = match text {
+        Some(text) => fs::write(path, text),
+        None => fs::remove_file(path),
+    };
+    written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
