@@ -7,7 +7,7 @@ use testkit::{Client, Connection, Credential, Enrolment, Recorded, StandIn, wait
 
 use super::{
     Plant,
-    estate::{Estate, Request},
+    estate::{CRL, Estate, Request},
     story::{Expected, FarEnd, Story, Told},
 };
 
@@ -62,11 +62,7 @@ fn enrolment(estate: &Estate, story: &mut Story, plant: Option<Plant>) -> Result
         bundle.text() == estate.ca.bundle_pem(),
         &bundle.text(),
     );
-    ask(
-        story,
-        Request::get("/puppet-ca/v1/certificate_revocation_list/ca"),
-        200,
-    );
+    ask(story, Request::get(CRL), 200);
     let target = "/puppet-ca/v1/certificate_request/web01";
     let sent = agent.request_pem().as_bytes();
     let put = ask(story, Request::with_body("PUT", target, sent), 200);

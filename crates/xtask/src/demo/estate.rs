@@ -84,8 +84,17 @@ impl Estate {
             method: request.method.to_owned(),
             target: request.target.to_owned(),
             answer,
-            arrived: self.members().flat_map(StandIn::requests).collect(),
+            arrived: self.arrived(),
         }
+    }
+
+    /// What was asked of members, but for the proxy's own asking for the CA's list: that has no request id.
+    fn arrived(&self) -> Vec<Recorded> {
+        let own = |request: &Recorded| {
+            request.path() == CRL && request.headers.get("x-request-id").is_none()
+        };
+        let arrived = self.members().flat_map(StandIn::requests);
+        arrived.filter(|request| !own(request)).collect()
     }
 
     /// CA server and compilers.
@@ -103,6 +112,9 @@ impl Estate {
             .collect()
     }
 }
+
+/// Where the CA has its list.
+pub(crate) const CRL: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
 
 /// What a client asks.
 #[derive(Clone, Copy)]

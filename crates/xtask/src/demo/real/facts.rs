@@ -5,6 +5,8 @@
 pub(super) struct Arrival {
     pub(super) member: String,
     pub(super) request: Request,
+    /// `User-Agent`; `-` where there was none.
+    pub(super) by: String,
     /// `X-Client-Verify` and `X-Client-DN`; `-` where there was none.
     pub(super) verify: String,
     pub(super) dn: String,
@@ -29,19 +31,22 @@ impl Arrival {
     /// None where it is no line of that form.
     pub(super) fn parse(member: &str, line: &str) -> Option<Self> {
         let (request, rest) = Request::parse(line)?;
-        let (_, told) = rest.split_once(" verify=")?;
+        let (rest, told) = rest.split_once(" verify=")?;
+        let (_, by) = rest.split_once(" by=")?;
         let (verify, dn) = told.split_once(" dn=")?;
         Some(Self {
             member: member.to_owned(),
             request,
+            by: by.trim_matches('"').to_owned(),
             verify: verify.to_owned(),
             dn: dn.to_owned(),
         })
     }
 
-    /// Whether the proxy sent it for a client. Its probes are its own, and what comes to a server directly says nothing.
+    /// Whether the proxy sent it for a client. Its probes are its own, and so is what it asks the CA for by itself, as
+    /// nobody in particular; what comes to a server directly says nothing.
     pub(super) fn is_for_a_client(&self) -> bool {
-        self.verify != "-" && !self.request.is_probe()
+        self.verify != "-" && self.by != "-" && !self.request.is_probe()
     }
 
     /// As one word for people: `m1 saw SUCCESS CN=web01.lab.test`.

@@ -3,17 +3,19 @@
 use super::*;
 
 const CATALOG: &str = "/puppet/v3/catalog/web01.lab.test";
+const PUPPET: &str = "Puppet/7.23.0 Ruby/3.1.2-p20 (x86_64-linux-gnu)";
+const FETCH: &str = r#"127.0.78.10 [17:05:12.345] "GET /puppet-ca/v1/certificate_revocation_list/ca HTTP/1.1" 200 1912 12 by="-" verify=NONE dn=-"#;
 
 fn arrival(member: &str, status: u16, told: &str) -> Arrival {
     let line = format!(
-        r#"127.0.78.10 [17:05:12.345] "POST {CATALOG}?environment=production HTTP/1.1" {status} 4211 312 {told}"#
+        r#"127.0.78.10 [17:05:12.345] "POST {CATALOG}?environment=production HTTP/1.1" {status} 4211 312 by="{PUPPET}" {told}"#
     );
     Arrival::parse(member, &line).expect("the form of the servers' logs")
 }
 
 fn record(member: &str, status: u16, reason: &str) -> Record {
     let line = format!(
-        r#"127.0.0.1 - web01.lab.test [21/Nov/2026:17:05:12 +0000] "POST {CATALOG}?environment=production HTTP/1.1" {status} 4211 "-" "Puppet/7.23.0 Ruby/3.1.2-p20 (x86_64-linux-gnu)" id=01 port=51234 listener=agents host=puppet.lab.test:8140 certname=web01.lab.test verdict=SUCCESS reason={reason} ended_by=proxy route=compile class=catalog pool=compilers member={member} attempts=1 cause=-"#
+        r#"127.0.0.1 - web01.lab.test [21/Nov/2026:17:05:12 +0000] "POST {CATALOG}?environment=production HTTP/1.1" {status} 4211 "-" "{PUPPET}" id=01 port=51234 listener=agents host=puppet.lab.test:8140 certname=web01.lab.test verdict=SUCCESS reason={reason} ended_by=proxy route=compile class=catalog pool=compilers member={member} attempts=1 cause=-"#
     );
     Record::parse(&line).expect("the combined form")
 }
@@ -72,6 +74,8 @@ fn logs_and_records_that_differ_are_told() {
     let arrivals = [
         arrival("m1", 200, "verify=SUCCESS dn=CN=web01.lab.test"),
         arrival("m1", 200, "verify=- dn=-"),
+        // What the proxy asks for by itself.
+        Arrival::parse("ca", FETCH).expect("the form of the servers' logs"),
     ];
     let answered = record("m1.lab.test:8140", 200, "-");
     let lost = record("m2.lab.test:8140", 502, "member-broke-off");
