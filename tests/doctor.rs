@@ -21,6 +21,8 @@ struct Clinic {
     /// Where nobody listens.
     closed: HeldPort,
     pool: fn(&Self) -> String,
+    /// More of the configuration; `{dir}` is the directory.
+    more: String,
 }
 
 impl Clinic {
@@ -39,6 +41,7 @@ impl Clinic {
             agent: ca.agent("web01"),
             closed: HeldPort::take(),
             pool: Self::tls_pool,
+            more: String::new(),
             ca,
             front,
             ca_server,
@@ -110,9 +113,10 @@ impl Clinic {
              [admin]\nsocket = \"{dir}/admin.sock\"\n\
              [listeners.agents]\naddress = \"127.0.0.1:8140\"\n\
              [pools.ca]\nmembers = [{:?}]\n\
-             [pools.compilers]\n{}",
+             [pools.compilers]\n{}{}",
             self.ca_server.address(),
-            (self.pool)(self)
+            (self.pool)(self),
+            self.more.replace("{dir}", &dir.to_string())
         );
         self.write("proscenium.toml", &text, 0o644);
         let config = self.path("proscenium.toml").display().to_string();
@@ -276,6 +280,47 @@ fn a_list_that_everyone_may_write_is_found() {
     let clinic = Clinic::new();
     clinic.chmod("crl.pem", 0o666);
     clinic.assert_found("files", "failure", &["crl.pem", "everyone", "0666"]);
+}
+
+#[test]
+fn a_directory_in_which_everyone_may_put_another_file_is_found() {
+    let clinic = Clinic::new();
+    clinic.chmod("ssl/certs", 0o777);
+    clinic.assert_found(
+        "files",
+        "failure",
+        &["certs/ca.pem", "its directory", "0777"],
+    );
+}
+
+#[test]
+fn a_pool_of_something_else_is_reached_and_asked_for_nothing_more() {
+    let mut clinic = Clinic::new();
+    let database = StandIn::builder("db")
+        .tls(&clinic.front, &clinic.ca.server("db"))
+        .start();
+    database.answer(|request| {
+        let status = request.path().starts_with("/status/");
+        Some(if status {
+            Reply::ok("running")
+        } else {
+            Reply::status(404)
+        })
+    });
+    clinic.more = format!(
+        "[pools.database]\nmembers = [{:?}]\n[pools.database.tls]\n\
+         chain = \"{{dir}}/to-compilers.pem\"\nkey = \"{{dir}}/to-compilers.key\"\n",
+        database.address()
+    );
+    let (proof, _) = clinic.examined(&[]);
+    let about = format!("{} in pool database", database.address());
+    let passed = proof["passed"].as_array().expect("a list");
+    let reached =
+        |passed: &Value| passed["check"] == "member-reached" && passed["about"] == about.as_str();
+    assert!(passed.iter().any(reached), "{proof:#}");
+    let findings = proof["findings"].as_array().expect("a list");
+    let about_it = |finding: &&Value| finding["about"] == about.as_str();
+    assert_eq!(findings.iter().find(about_it), None);
 }
 
 #[test]

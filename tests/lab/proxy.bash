@@ -51,3 +51,11 @@ proxy_take_crl() { # proxy_take_crl REVOKED-AGENT
 refused() {
   case $(request "$1" "/puppet/v3/node/$1.$DOMAIN" -o /dev/null -w '%{http_code}') in 400 | 403 | 000) ;; *) return 1 ;; esac
 }
+
+# What the doctor of the program says of CA, compilers and files, by the configuration that the proxy was started with.
+doctor() { # doctor [options]
+  local options=()
+  [ "$MEMBERS" != six ] || options=(--ssldir "$LAB_DIR/proxy/ssl")
+  "$(. "$LAB_SOURCE/../adapters/proscenium.bash" && proscenium_binary)" doctor --config "$LAB_DIR/proxy/proscenium.toml" \
+    --plain-port "$PLAIN_PORT" "${options[@]}" "$@"
+}

@@ -83,9 +83,9 @@ fn fault(place: &Path, metadata: &Metadata, ours: u32) -> Option<(Grade, String,
     if owner != ROOT && owner != ours && ours != ROOT {
         let fault = format!("belongs to user {owner}, who is neither root nor this account");
         let remedy = format!("run `chown root {path}`, unless that account is meant to");
-        return Some((Grade::Warning, fault, remedy));
+        return Some((Grade::Note, fault, remedy));
     }
-    if mode & WRITE_BY_GROUP != 0 && !sticky && metadata.gid() != ROOT {
+    if mode & WRITE_BY_GROUP != 0 && !sticky && !is_private(owner, metadata.gid()) {
         let gid = metadata.gid();
         let fault = format!(
             "everyone of group {gid} may write there (mode {:04o})",
@@ -94,6 +94,18 @@ fn fault(place: &Path, metadata: &Metadata, ours: u32) -> Option<(Grade, String,
         return Some((Grade::Warning, fault, format!("run `chmod g-w {path}`")));
     }
     None
+}
+
+/// Whether a group is root's, or an account's own by its name: an agent's ssldir is writable by the group `puppet`.
+fn is_private(owner: u32, group: u32) -> bool {
+    let name = |file: &str, id: u32| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let mut entries = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        let entry = entries.find(|fields| fields.get(2) == Some(&id.to_string().as_str()))?;
+        Some(entry[0].to_owned())
+    };
+    let name_of_group = name("/etc/group", group);
+    group == ROOT || (name_of_group.is_some() && name_of_group == name("/etc/passwd", owner))
 }
 
 fn unseen(place: &Path, error: &io::Error) -> Option<(Grade, String, String)> {

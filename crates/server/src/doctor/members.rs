@@ -38,6 +38,8 @@ pub(super) struct Member {
     /// Address and pool, as findings name them.
     pub(super) about: String,
     pub(super) role: Role,
+    /// Whether the pool's name says so; else its servers may be others that have the same status service.
+    by_name: bool,
     pub(super) check: CheckKind,
     pub(super) connector: Arc<Connector>,
     /// How whoever is no proxy would come.
@@ -86,6 +88,7 @@ pub(super) async fn examine(
             };
             let member = Member {
                 role: role(pool),
+                by_name: matches!(&*pool.pool.name, "ca" | "compilers"),
                 check: pool.pool.check.kind,
                 connector: Arc::clone(connector),
                 doors: outside::doors(&asked, connector, proof),
@@ -159,12 +162,15 @@ pub(super) fn role(pool: &PoolConfig) -> Role {
 }
 
 impl Member {
-    async fn examine(self) -> Proof {
+    async fn examine(mut self) -> Proof {
         let mut proof = Proof::default();
         let now = UnixTime::now();
         let Some(answer) = self.reach(&mut proof).await else {
             return proof;
         };
+        if !self.by_name && !self.has_nodes().await {
+            self.role = Role::Other;
+        }
         clock::examine(&self.about, &answer.headers, now, &mut proof);
         self.certificate(&answer, now, &mut proof);
         service::status(&self, &answer, &mut proof).await;
@@ -180,8 +186,17 @@ impl Member {
             }
             Role::Other => {}
         }
-        outside::examine(&self, &mut proof).await;
+        if self.role != Role::Other {
+            outside::examine(&self, &mut proof).await;
+        }
         proof
+    }
+
+    /// Whether it knows nodes: PuppetDB has a status service, and nothing else of a Puppet Server.
+    async fn has_nodes(&self) -> bool {
+        let path = self.node(claim::NOBODYS_NAME);
+        let answer = self.ask_inside(&path, claim::nobody(self.form())).await;
+        answer.is_ok_and(|answer| answer.status != StatusCode::NOT_FOUND)
     }
 
     async fn reach(&self, proof: &mut Proof) -> Option<Told> {
