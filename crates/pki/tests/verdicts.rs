@@ -1150,3 +1150,27 @@ fn what_is_told_of_several_paths_is_what_somebody_can_act_on() {
         );
     }
 }
+
+#[test]
+fn the_ca_that_is_over_is_named_and_not_one_in_its_last_second() {
+    let mut params = ca_params("in its last second");
+    params.not_after = date_time_ymd(2030, 1, 1);
+    let ending = Ca::root_with(params, KeyPair::generate().unwrap());
+    let root = Ca::root("root");
+    let mut params = ca_params("over");
+    params.not_after = date_time_ymd(2029, 1, 1);
+    let over = root.intermediate_with(params, KeyPair::generate().unwrap(), 2);
+    let bundle = [ending.der.clone(), over.der.clone(), root.der.clone()];
+    let store = store(
+        &bundle,
+        &[over.crl(1, &[]), root.crl(1, &[]), ending.crl(1, &[])],
+    )
+    .unwrap();
+    assert_eq!(verdict(&store, &ending.agent("web01", 5)), None);
+    let judgement = store.judge(&[over.agent("web01", 5).der], now());
+    assert!(
+        refusal(&judgement)
+            .help
+            .contains("It is about the CA certificate CN=over,")
+    );
+}
