@@ -149,8 +149,11 @@ impl Rate {
 }
 
 impl Bucket {
-    fn has_room(&self, rate: Rate, now: u64) -> bool {
+    /// What a slower rate or a deeper burst of an earlier configuration has left behind counts as no more than empty: a
+    /// rate that is raised would else hold only once the old one has been paid.
+    fn has_room(&mut self, rate: Rate, now: u64) -> bool {
         let depth = rate.gap() * u64::from(rate.burst.max(1));
+        self.due = self.due.min(now + depth);
         self.due.max(now) + rate.gap() <= now + depth
     }
 

@@ -46,6 +46,20 @@ fn a_burst_passes_and_then_the_rate() {
 }
 
 #[test]
+fn a_rate_that_is_raised_holds_at_once() {
+    let limiter = RateLimiter::new(7);
+    let rates = |per_second, burst| Rates {
+        address: Rate { per_second, burst },
+        total: WIDE,
+    };
+    let one = v4(1);
+    assert_eq!(passing(&limiter, &rates(1, 500), one, seconds(0), 501), 500);
+    assert_eq!(passing(&limiter, &rates(20, 500), one, seconds(0), 9), 0);
+    let raised = passing(&limiter, &rates(20, 500), one, seconds(1), 50);
+    assert_eq!(raised, 20, "from empty, at the new rate");
+}
+
+#[test]
 fn the_total_holds_for_all_and_costs_a_refused_address_nothing() {
     let limiter = RateLimiter::new(7);
     let rates = Rates {
