@@ -277,7 +277,7 @@ impl Pool {
 
     /// Who is asked now: backups only while no ordinary member is available, tried or not. One that broke off a request
     /// is still there for the next, and a backup may know less than it does.
-    fn role_in_turn(&self, now: Duration) -> Role {
+    pub fn role_in_turn(&self, now: Duration) -> Role {
         let available =
             |entry: &Entry| entry.role == Role::Ordinary && entry.obstacle(now).is_none();
         match self.has_backup && !self.entries.iter().any(available) {

@@ -526,7 +526,7 @@ settings! {
         "anonymous_burst_per_address": Shape::Count { min: 1, max: 1_000_000 }, Value("500");
         /// Requests that the CA works on at once, slow downloads among them. More are answered 503 with a `Retry-After`.
         /// Never more than three quarters of what a member of the pool takes (`max`, `connections_max`): the rest is for
-        /// agents with a certificate, so that no flood keeps them from renewals and lists.
+        /// agents with a certificate, so that no flood keeps them from renewals and lists; where a member takes one at a time, nothing is.
         "anonymous_in_flight_max": Shape::Count { min: 1, max: 100_000 }, Value("64");
     }
 

@@ -1,12 +1,15 @@
 //! What stands before the CA: certificate requests are judged, and clients without a verified certificate have limits,
 //! so that whatever they do leaves room for those who have one.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
 
-use balancing::{RateLimiter, settings::Role};
+use balancing::RateLimiter;
 use listener::Standing;
 use pki::{CsrPolicy, CsrRefusal};
 use routing::Plan;
@@ -70,7 +73,7 @@ impl Strangers {
         if !is_strangers(plan, standing) {
             return Ok(None);
         }
-        let max = in_flight_max(generation.ca, pool);
+        let max = in_flight_max(generation.ca, pool, worker.shared.now());
         let in_flight = &worker.shared.strangers.in_flight;
         let raised = in_flight.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |count| {
             (count < max).then_some(count + 1)
@@ -92,11 +95,13 @@ fn is_strangers(plan: &Plan<'_>, standing: &Standing) -> bool {
     plan.endpoint.class.is_ca() && !plan.route.unguarded && standing.identity().agent().is_none()
 }
 
-/// What is set, and never more than three quarters of what any ordinary member takes: a write goes to one of them.
-fn in_flight_max(settings: CaSettings, pool: &PoolRuntime) -> u32 {
+/// What is set, and never more than three quarters of what any member takes whose turn it is: a write goes to one of
+/// them.
+fn in_flight_max(settings: CaSettings, pool: &PoolRuntime, now: Duration) -> u32 {
+    let role = pool.pool.role_in_turn(now);
     let entries = pool.pool.entries().iter();
-    let ordinary = entries.filter(|entry| entry.role == Role::Ordinary);
-    let least = ordinary
+    let in_turn = entries.filter(|entry| entry.role == role);
+    let least = in_turn
         .filter_map(|entry| entry.in_flight_max)
         .fold(pool.settings.connections_max, u32::min);
     settings
