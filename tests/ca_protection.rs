@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, thread};
 
-use testkit::{Connection, Gate, Reply, Response};
+use testkit::{Connection, Gate, HeldPort, Reply, Response, wait_until};
 
 use crate::support::{Estate, LIMIT, assert_refused, certificate_request, fixtures, http1_alone};
 
@@ -532,4 +532,85 @@ fn t12_a_stranger_that_sends_slowly_takes_no_place_at_the_ca() {
         let answer = connection.read_response().expect("is answered");
         assert!([200, 400].contains(&answer.status), "{answer:?}");
     }
+}
+
+#[test]
+fn t12_a_stranger_that_waits_to_be_told_to_send_takes_no_place_at_the_ca() {
+    let estate = with("[ca]\nanonymous_in_flight_max = 1");
+    let expect = [("Expect", "100-continue")];
+    let mut waiting = estate.anonymous().connect().expect("connects");
+    let head = waiting.head("GET", CRL, &expect, Some(5));
+    waiting.send_raw(&head).expect("sends");
+    let told = waiting.read_head().expect("is told to go on");
+    assert_eq!(told.status, 100);
+    assert_eq!(estate.anonymous().get(CRL).status, 200);
+    assert_eq!(refusals(&estate, "ca-busy"), 0.0);
+    waiting.send_raw(b"12345").expect("sends");
+    assert_eq!(waiting.read_response().expect("an answer").status, 200);
+}
+
+/// Waits until the CA has room for a stranger again.
+#[track_caller]
+fn wait_for_a_place(estate: &Estate) {
+    let has_room = || (estate.anonymous().get(CRL).status == 200).then_some(());
+    wait_until(LIMIT, has_room).expect("strangers are served again");
+}
+
+#[test]
+fn t12_strangers_that_go_away_leave_their_places() {
+    let estate = with("[ca]\nanonymous_in_flight_max = 2");
+    let slow = "/puppet-ca/v1/certificate/slow";
+    estate.ca_server.answer(move |request| {
+        let slow = request.path() == slow;
+        slow.then(|| Reply::stream(64 << 20))
+    });
+    for _ in 0..5 {
+        let gone: Vec<_> = (0..2)
+            .map(|_| {
+                let mut connection = estate.anonymous().connect().expect("connects");
+                connection.send("GET", slow, &[], b"").expect("sends");
+                assert_eq!(connection.read_head().expect("a head").status, 200);
+                connection
+            })
+            .collect();
+        assert_later(&estate.anonymous().get(CRL), 503);
+        gone.into_iter().for_each(Connection::reset);
+        wait_for_a_place(&estate);
+    }
+}
+
+#[test]
+fn t12_a_share_of_a_backup_is_for_agents_while_it_has_its_turn() {
+    let estate = Estate::start();
+    let address = estate.ca_server.address();
+    let gone = HeldPort::take();
+    estate.proxy.edit_config(
+        &format!("members = [\"{address}\"]"),
+        &format!(
+            "members = [\"{}\", {{ address = \"{address}\", backup = true, max = 4 }}]",
+            gone.address()
+        ),
+    );
+    estate.proxy.reload_applied();
+    estate
+        .proxy
+        .wait_for_health("ca", &gone.address().to_string(), "down");
+    slow_strangers(&estate, 3, || {
+        assert_later(&estate.anonymous().get(CRL), 503);
+        assert_served(&estate);
+    });
+}
+
+#[test]
+fn t12_a_rate_that_is_raised_holds_from_the_reload_on() {
+    let estate = with("[ca]\nanonymous_rate_per_address = 1\nanonymous_burst_per_address = 190");
+    let mut client = estate.anonymous().connect().expect("connects");
+    let (_, refused) = until_refused(&mut client);
+    assert_later(&refused, 429);
+    estate.proxy.edit_config(
+        "anonymous_rate_per_address = 1\nanonymous_burst_per_address = 190",
+        "anonymous_rate_per_address = 100\nanonymous_burst_per_address = 190",
+    );
+    estate.proxy.reload_applied();
+    wait_for_a_place(&estate);
 }

@@ -103,10 +103,10 @@ impl Upload {
     }
 
     /// Reads what has come of a body already, all of one that must be small, so that a body whose framing is broken, or
-    /// that is too large, is refused before a member sees its head. A client that waits to be told to send is not
-    /// told by this.
+    /// that is too large, is refused before a member sees its head. A client that waits to be told to send is told by
+    /// this where its body must be small, and otherwise not.
     pub(crate) async fn peek(&self) -> Result<(), BodyFault> {
-        if self.finished.get().is_some() || self.expects_continue {
+        if self.finished.get().is_some() || (self.expects_continue && !self.whole.get()) {
             return Ok(());
         }
         let mut peeked = 0;
