@@ -44,6 +44,18 @@ fn an_agent_is_told_with_its_certificate_the_lists_and_what_it_asked_for_last() 
     ] {
         assert!(text.contains(expected), "{expected} is not in {text}");
     }
+    let access = |class: &str| {
+        let entries = who["access"].as_array().into_iter().flatten();
+        let of_class = |entry: &&Value| entry["class"] == class;
+        entries
+            .into_iter()
+            .find(of_class)
+            .cloned()
+            .unwrap_or_default()
+    };
+    assert_eq!(access("own-documents")["allowed"], true, "{who:#}");
+    assert_eq!(access("ca-administration")["allowed"], false, "{who:#}");
+    assert!(text.contains("may not     ca-administration"), "{text}");
     let nobody = said(&estate.proxy, &["web09"]);
     assert!(nobody.contains("none was seen since the start"), "{nobody}");
 }
@@ -162,6 +174,41 @@ fn those_whose_certificates_end_first_come_first_and_are_counted_by_the_time_the
     let stranger = testkit::Ca::other().agent("web04");
     assert_eq!(estate.client(&stranger).get(WEB01).status, 403);
     assert_eq!(asked(&estate.proxy, &[])["seen"], 3);
+}
+
+#[test]
+fn what_an_agent_may_ask_for_is_told_with_the_rule_that_says_so() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy.with(
+                "[[access]]\nname = \"no-files\"\naction = \"refuse\"\nextension = { pp_role = \"kiosk\" }\nclass = [\"files\"]",
+            )
+        })
+        .start();
+    let role = [1, 3, 6, 1, 4, 1, 34380, 1, 1, 13];
+    let kiosk = estate.ca.leaf("web01").extension(&role, "kiosk").issue();
+    let other = estate.ca.agent("web02");
+    for (agent, allowed) in [(&kiosk, false), (&other, true)] {
+        let target = format!("/puppet/v3/node/{}", agent.certname);
+        assert_eq!(estate.client(agent).get(&target).status, 200);
+        let name = format!("{}.pem", agent.certname);
+        estate.proxy.write(&name, &agent.cert_pem, 0o644);
+        let file = estate.proxy.directory().join(&name);
+        for whom in [&*agent.certname, file.to_str().expect("UTF-8")] {
+            let who = asked(&estate.proxy, &[whom]);
+            let files = who["access"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .find(|entry| entry["class"] == "files");
+            let files = files.unwrap_or_else(|| panic!("{who:#}"));
+            assert_eq!(files["allowed"], allowed, "{who:#}");
+            let named = files["by"]
+                .as_str()
+                .is_some_and(|by| by.contains("no-files"));
+            assert_eq!(named, !allowed, "{who:#}");
+        }
+    }
 }
 
 #[test]

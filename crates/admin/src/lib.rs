@@ -42,8 +42,8 @@ pub use status::{
     StateStatus, Status, Timestamp, TrustStatus, Watch,
 };
 pub use who::{
-    AGENTS_TOLD_MAX, AgentStatus, AgentsStatus, CertificateStatus, ListStatus, RequestStatus,
-    SeenStatus, WhoError, WhoRequest, WhoStatus,
+    AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, ListStatus,
+    RequestStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
 };
 
 #[cfg(test)]

@@ -38,8 +38,23 @@ pub struct WhoStatus {
     pub lists: Vec<ListStatus>,
     /// Blocks that are about it.
     pub blocks: Vec<BlockStatus>,
+    /// What it may ask for, an endpoint of each class; empty where the certificate is not at hand or is refused.
+    pub access: Vec<AccessStatus>,
     /// The agent as it was seen last.
     pub seen: Option<SeenStatus>,
+}
+
+/// What routes and rules say of one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessStatus {
+    /// Class of the endpoint.
+    pub class: String,
+    /// Method and path that were tried.
+    pub asked: String,
+    /// Whether it would be passed on.
+    pub allowed: bool,
+    /// The route that would serve it; or why it would be refused, with the rule.
+    pub by: String,
 }
 
 /// A certificate, for people.

@@ -1,5 +1,8 @@
 //! Questions that people ask about one certificate: which lists speak of it, since when, and why.
 
+use std::sync::Arc;
+
+use identity::Agent;
 use rustls_pki_types::UnixTime;
 
 use crate::certificate::{Certificate, Extension, Serial};
@@ -28,10 +31,17 @@ pub struct CrlEntry {
 }
 
 impl TrustStore {
+    /// The agent of this name that showed the certificate with this serial, while its chain is remembered. Whether it is
+    /// accepted now is not said by this.
+    pub fn remembered_agent(&self, certname: &str, serial: &str) -> Option<Arc<Agent>> {
+        let chain = self.remembered.agent(certname, serial)?;
+        Some(Arc::clone(chain.agent()))
+    }
+
     /// What the list of each CA of this name says of a serial: after a renewal with another key there are several.
     pub fn listings(&self, issuer: &str, serial: &SerialNumber, now: UnixTime) -> Vec<Listing> {
         let named = self.bundle.issuers.values().filter(|ca| ca.text == issuer);
-        let listing = |ca: &std::sync::Arc<crate::bundle::Issuer>| {
+        let listing = |ca: &Arc<crate::bundle::Issuer>| {
             let indexed = self.crl_of(ca);
             Listing {
                 is_listed: indexed

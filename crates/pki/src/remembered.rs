@@ -120,6 +120,19 @@ impl Remembered {
         }
     }
 
+    /// A chain that made this agent known, the certificate having this serial. Looks at all of them: for people.
+    pub(crate) fn agent(&self, certname: &str, serial: &str) -> Option<Arc<VerifiedChain>> {
+        self.shards.iter().find_map(|shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut places = shard.young.values().chain(shard.old.values());
+            let found = places.find(|place| {
+                let agent = place.chain.agent();
+                agent.certname().is(certname) && agent.serial() == serial
+            });
+            found.map(|place| Arc::clone(&place.chain))
+        })
+    }
+
     fn lock(&self, sent: &Sent) -> std::sync::MutexGuard<'_, Shard> {
         let shard = usize::from(sent.leaf.as_bytes()[0]) % self.shards.len();
         let shard = &self.shards[shard];

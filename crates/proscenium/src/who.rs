@@ -81,6 +81,13 @@ fn one(who: &WhoStatus) -> String {
     for block in &who.blocks {
         say("blocked", block::line(block));
     }
+    for access in &who.access {
+        let may = if access.allowed { "may" } else { "may not" };
+        say(
+            may,
+            format!("{} ({}): {}", access.class, access.asked, access.by),
+        );
+    }
     if let Some(seen) = &who.seen {
         say("seen", format!("{} from {}", seen.at, seen.client));
         for asked in &seen.requests {

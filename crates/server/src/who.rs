@@ -1,16 +1,19 @@
 //! `who`: what is known of an agent or a certificate, and what would be decided of it now.
 
 use std::{
+    net::IpAddr,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use admin::{
-    AGENTS_TOLD_MAX, AgentStatus, AgentsStatus, CertificateStatus, ListStatus, RequestStatus,
-    SeenStatus, WhoError, WhoRequest, WhoStatus,
+    AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, ListStatus,
+    RequestStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
 };
-use identity::{Certname, ClientIdentity};
+use http::{HeaderMap, Method};
+use identity::{Agent, Certname, ClientIdentity};
 use pki::{Named, SerialNumber, TrustStore, entry_in};
+use routing::{CanonicalPath, Decision, Question, RouteTable, classify};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use telemetry::{SeenAgent, SeenCertificate};
 
@@ -35,6 +38,7 @@ impl App {
         let asking = Asking {
             app: self,
             trust: &generation.trust,
+            routes: &generation.routes,
             now: UnixTime::now(),
         };
         match request {
@@ -67,6 +71,7 @@ impl App {
 struct Asking<'a> {
     app: &'a App,
     trust: &'a TrustStore,
+    routes: &'a RouteTable,
     now: UnixTime,
 }
 
@@ -87,6 +92,7 @@ impl Asking<'_> {
                 refusal: None,
                 lists: Vec::new(),
                 blocks: self.blocks(Some(name), None),
+                access: Vec::new(),
                 seen: None,
             }),
         }
@@ -117,6 +123,7 @@ impl Asking<'_> {
             refusal: None,
             lists,
             blocks: self.blocks(None, Some((issuer, &serial))),
+            access: Vec::new(),
             seen: None,
         })
     }
@@ -135,8 +142,13 @@ impl Asking<'_> {
             () if !blocks.is_empty() => "FAILED:blocked",
             () => "SUCCESS",
         };
+        let agent = self
+            .trust
+            .remembered_agent(&seen.certname, &certificate.serial)
+            .filter(|_| verdict == "SUCCESS");
         Ok(WhoStatus {
             about,
+            access: agent.map_or_else(Vec::new, |agent| self.access(agent, Some(seen.client))),
             certificate: Some(status_of(&seen.certname, certificate)),
             verdict: Some(verdict.to_owned()),
             refusal: None,
@@ -165,8 +177,13 @@ impl Asking<'_> {
             .as_deref()
             .and_then(|certname| self.app.shared.agents.of(certname));
         let serial = read(&facts.serial)?;
+        let source = seen.as_ref().map(|seen| seen.client);
         Ok(WhoStatus {
             about: format!("the certificate of {}", facts.subject),
+            access: match &judgement.identity {
+                ClientIdentity::Verified(agent) => self.access(Arc::clone(agent), source),
+                _ => Vec::new(),
+            },
             verdict: Some(judgement.identity.verdict().to_string()),
             refusal: match &judgement.identity {
                 ClientIdentity::Refused(refusal) => Some(refusal.text()),
@@ -183,6 +200,48 @@ impl Asking<'_> {
                 not_after: stamp(facts.not_after),
             }),
         })
+    }
+
+    /// What an agent may ask for, one endpoint of each class that agents or services ask.
+    fn access(&self, agent: Arc<Agent>, source: Option<IpAddr>) -> Vec<AccessStatus> {
+        let own = format!("/puppet/v3/node/{}", agent.certname());
+        let identity = ClientIdentity::Verified(agent);
+        let headers = HeaderMap::new();
+        let decided = |(method, target): &(Method, &str)| {
+            let path = CanonicalPath::of_target(target, None).ok()?;
+            let class = classify(method, &path).class;
+            let decision = self.routes.find(&Question {
+                method,
+                path,
+                query: None,
+                host: None,
+                headers: &headers,
+                source,
+                sni: None,
+                identity: &identity,
+                failed_is_forwarded: false,
+            });
+            let (allowed, by) = match decision {
+                Decision::Forward(plan) => (true, format!("route {}", plan.route.name)),
+                Decision::Status(_) => (true, "answered here".to_owned()),
+                Decision::Refuse(refusal) => (false, refusal.text),
+            };
+            Some(AccessStatus {
+                class: class.as_str().to_owned(),
+                asked: format!("{method} {target}"),
+                allowed,
+                by,
+            })
+        };
+        let endpoints = [
+            (Method::GET, own.as_str()),
+            (Method::GET, "/puppet/v3/file_metadata/modules/example/file"),
+            (Method::POST, "/puppet/v4/catalog"),
+            (Method::GET, "/puppet-ca/v1/certificate/ca"),
+            (Method::POST, "/puppet-ca/v1/certificate_renewal"),
+            (Method::GET, "/puppet-ca/v1/certificate_statuses/all"),
+        ];
+        endpoints.iter().filter_map(decided).collect()
     }
 
     /// What each CA of that name has listed.
