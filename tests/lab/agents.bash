@@ -5,14 +5,15 @@ agent_run() { # agent_run NAME [options]: one real run through the proxy; status
   shift
   agent_make "$name"
   env FACTER_lab_out="$LAB_DIR/$name/out" ${HOLD:+FACTER_lab_hold="$HOLD"} ${PAUSE:+FACTER_lab_pause="$PAUSE"} \
+    ${TICKS:+FACTER_lab_ticks="$TICKS"} \
     timeout 180 puppet agent --test --color false --confdir "$LAB_DIR/$name" "$@"
 }
 
-agent_make() { # agent_make NAME: its puppet.conf, and the role it will ask for
+agent_make() { # agent_make NAME: its puppet.conf, and the extension it will ask for, which is a role
   [ ! -f "$LAB_DIR/$1/puppet.conf" ] || return 0
   # A short key where the CA signs at once: making a long one takes longer than the rest of the enrolment.
   case $1 in *.auto) puppet_conf "$1" puppet "keylength = 2048" ;; *) puppet_conf "$1" puppet ;; esac
-  printf 'extension_requests:\n  pp_role: web\n' >"$LAB_DIR/$1/csr_attributes.yaml"
+  printf 'extension_requests:\n  %s\n' "${EXTENSION:-pp_role: web}" >"$LAB_DIR/$1/csr_attributes.yaml"
 }
 
 agent_enrol() { # agent_enrol NAME: key, request and certificate, through the proxy; NAME.auto is signed at once
