@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, thread};
 
-use testkit::{Connection, Gate, HeldPort, Reply, Response, wait_until};
+use testkit::{Connection, Gate, HeldPort, Protocol, Reply, Response, wait_until};
 
 use crate::support::{Estate, LIMIT, assert_refused, certificate_request, fixtures, http1_alone};
 
@@ -127,6 +127,41 @@ fn t11_a_client_that_waits_to_be_told_to_send_is_judged_as_well() {
         assert_eq!(response.status, status, "{response:?}");
     }
     assert_eq!(estate.only_request().body.kept, of_an_agent("attributes").1);
+}
+
+#[test]
+fn t11_however_it_is_sent_a_request_for_rights_never_reaches_the_ca() {
+    let estate = Estate::start();
+    let (name, body) = of_an_agent("cli-auth");
+    let path = target(&name);
+    let absolute = format!("https://{}{path}", estate.anonymous().host());
+    let query = format!("{path}?environment=production&x=/../certificate/ca");
+    for (target, fields) in [
+        (&query, &[][..]),
+        (&path, &[("Content-Type", "application/json")]),
+        (&path, &[("Content-Encoding", "gzip")]),
+        (&path, &[("X-HTTP-Method-Override", "GET")]),
+    ] {
+        let client = estate.anonymous();
+        let response = client.request("PUT", target, fields, &body);
+        assert_eq!(response.status, 403, "{target} {fields:?}: {response:?}");
+    }
+    let mut connection = estate.anonymous().connect().expect("connects");
+    let bytes: Vec<&[u8]> = body.chunks(1).collect();
+    connection
+        .send_chunked("PUT", &path, &[], &bytes)
+        .expect("sends");
+    assert_eq!(connection.read_response().expect("an answer").status, 403);
+    if crate::SPOKEN == Protocol::Http1 {
+        let response = estate.anonymous().request("PUT", &absolute, &[], &body);
+        assert_eq!(response.status, 403, "{response:?}");
+    }
+    let (_, good) = of_an_agent("attributes");
+    for both in [[&good[..], &body], [&body, &good]] {
+        let response = put(&estate, &name, &both.concat());
+        assert_eq!(response.status, 403, "two in one: {response:?}");
+    }
+    assert!(estate.ca_server.requests().is_empty());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use testkit::{
     http2::{Outcome, PREFACE, flag, frame, kind, setting},
 };
 
-use crate::support::{Estate, LIMIT, assert_refused, assert_told, http2::*};
+use crate::support::{Estate, LIMIT, assert_refused, assert_told, certificate_request, http2::*};
 
 #[test]
 fn http2_is_spoken_to_whoever_asks_for_it_and_to_nobody_where_it_is_off() {
@@ -622,4 +622,60 @@ fn ends(connection: &mut Connection) -> bool {
             end => return !matches!(end, Err(ClientError::Timeout)),
         }
     }
+}
+
+#[test]
+fn a_certificate_request_in_padded_pieces_is_judged_and_sent_as_one_text() {
+    let estate = Estate::start();
+    let mut connection = estate
+        .anonymous()
+        .protocol(Protocol::Http2)
+        .connect()
+        .expect("connects");
+    let mut send = |certname: &str| {
+        let path = format!("/puppet-ca/v1/certificate_request/{certname}");
+        let stream = connection.open(&put(&path), false).expect("opens");
+        let request = certificate_request("web01");
+        for (n, byte) in request.iter().enumerate() {
+            // Lines of another text, as padding.
+            let padding = b"\n-----BEGIN CERTIFICATE REQUEST-----\n";
+            let length = u8::try_from(padding.len()).expect("short");
+            let piece = [&[length, *byte][..], padding].concat();
+            let last = n + 1 == request.len();
+            let flags = PADDED | if last { flag::END_STREAM } else { 0 };
+            connection
+                .send_frame(kind::DATA, flags, stream, &piece)
+                .expect("sends");
+        }
+        (connection.outcome(stream), request)
+    };
+    assert_eq!(send("web02").0, Outcome::Answered(403));
+    let (outcome, request) = send("web01");
+    assert_eq!(outcome, Outcome::Answered(200));
+    assert_eq!(estate.only_request().body.kept, request);
+}
+
+const PADDED: u8 = 8;
+
+#[test]
+fn a_hundred_downloads_in_small_windows_are_no_flood() {
+    let (estate, mut connection) = begin(Estate::builder());
+    for member in &estate.compilers {
+        member.answer(|request| {
+            let large = request.target.contains("file_content");
+            large.then(|| Reply::stream(64 << 10))
+        });
+    }
+    // SETTINGS_INITIAL_WINDOW_SIZE: 512 bytes, so that each stream is given room 128 times, and so is the connection.
+    connection
+        .send_frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 2, 0])
+        .expect("sends");
+    connection.settle().expect("is heard");
+    let streams: Vec<_> = (0..100)
+        .map(|_| connection.open(&get(FILE), true).expect("opens"))
+        .collect();
+    for stream in streams {
+        assert_eq!(connection.outcome(stream), Outcome::Answered(200));
+    }
+    assert_eq!(limit(&estate, "frames"), 0.0);
 }
