@@ -17,6 +17,7 @@ mod configuration;
 mod crl_fetch;
 mod doctor;
 mod drain;
+mod edge_answers;
 mod examples;
 mod exchange;
 mod explain;

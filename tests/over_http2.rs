@@ -19,6 +19,7 @@ mod certificate_forms;
 mod certificates;
 mod crl_fetch;
 mod drain;
+mod edge_answers;
 mod examples;
 mod exchange;
 mod explain;

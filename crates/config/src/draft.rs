@@ -224,6 +224,7 @@ impl Draft {
             },
             state_directory: state_directory(root, environment),
         };
+        enrolment::check_edge(root, &config, &mut problems);
         enrolment::check_renewal(root, &config, &mut problems);
         problems.append(&mut naming.problems);
         (self.wanted, self.credentials) = (naming.wanted, naming.credentials);

@@ -52,7 +52,27 @@ pub(crate) fn ca(root: &Section<'_>) -> CaSettings {
             },
         },
         anonymous_in_flight_max: count("anonymous_in_flight_max", default.anonymous_in_flight_max),
+        edge_answers: section
+            .switch("edge_answers")
+            .then(|| section.duration("edge_answers_age_max").unwrap_or_default()),
         renewal: section.switch("renewal"),
+    }
+}
+
+/// What is answered with has to come from somewhere.
+pub(crate) fn check_edge(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
+    let section = root.table("ca");
+    if config.ca.edge_answers.is_none() {
+        if section.is_set("edge_answers_age_max") {
+            let message = "no effect beside edge_answers = false";
+            problems.push(section.warning("edge_answers_age_max", message));
+        }
+        return;
+    }
+    if config.trust.fetch.is_none() {
+        let message = "nothing fetches what would be answered: [trust.fetch] is off";
+        let problem = section.error("edge_answers", message);
+        problems.push(problem.expected("[trust.fetch] enabled = true beside it, and a pool `ca`"));
     }
 }
 

@@ -18,6 +18,9 @@ const fn seconds(seconds: u64) -> Duration {
 /// No timeout is longer: one of a day is a mistake of the unit.
 const DAY: Duration = seconds(86_400);
 
+/// Older than that no list of revocations should be handed out.
+const EDGE_AGE_MAX: Duration = seconds(7 * 86_400);
+
 /// What a key of rustls's opens for at the least, halved: ours is needed for two lifetimes.
 const SESSION_LIFETIME_MAX: Duration = seconds(6 * 3600);
 
@@ -510,6 +513,15 @@ settings! {
     /// An agent that enrols asks four times, then twice every two minutes until it is signed: the defaults let 500 behind one
     /// address do so within ten minutes.
     CA at "ca" {
+        /// Whether the CA's certificate and revocation lists (`certificate/ca`, `certificate_revocation_list/ca`, in the layout
+        /// of Puppet 0.25 to 3 too) are answered here, from copies of what the CA has said, also while it is down. Agents
+        /// ask for both each day; so the CA is asked once an interval of `[trust.fetch]`, which has to be on. Lists are those
+        /// that were taken from the CA, certificates have to be of `[trust] ca`; what is neither is answered by the CA.
+        "edge_answers": Shape::Switch, Value("false");
+        /// How old a copy may be, from when the CA last said that this is what it has; `Age` tells each client. An older
+        /// one is not answered with: the request goes to the CA. With a day, an agent's daily refresh does not fail for a
+        /// night in which the CA is down.
+        "edge_answers_age_max": Shape::Duration { min: seconds(1), max: EDGE_AGE_MAX }, Value("\"24h\"");
         /// Whether verified agents may renew their certificates through here (`POST certificate_renewal`, which agents of
         /// Puppet 8 ask for); a 404 otherwise. The CA has to be Puppet Server 8.2.1 or later with this proxy's certname in
         /// its `infra_inventory.txt`: others renew the certificate of the proxy. What the CA answers goes on only if it is

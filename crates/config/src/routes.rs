@@ -51,6 +51,7 @@ fn table(
         access,
         access_observe: root.switch("access_observe"),
         extension_names: root.table("identity").pairs("extensions"),
+        edge_answers: root.table("ca").switch("edge_answers"),
         renewal: root.table("ca").switch("renewal"),
     };
     let names: Vec<Arc<str>> = pools.iter().map(|name| name.as_str().into()).collect();

@@ -282,6 +282,11 @@ impl Config {
         let (ca, number) = (&self.ca, |number: u32| Some(number.to_string()));
         let (address, total) = (ca.rates.address, ca.rates.total);
         let keys = [
+            ("edge_answers", Some(ca.edge_answers.is_some().to_string())),
+            (
+                "edge_answers_age_max",
+                ca.edge_answers.map(|age| text(&show_duration(age))),
+            ),
             ("renewal", Some(ca.renewal.to_string())),
             ("anonymous_rate", number(total.per_second)),
             ("anonymous_burst", number(total.burst)),

@@ -5,6 +5,7 @@
 //! It knows nothing of HTTP or TOML.
 
 mod bundle;
+mod ca_answer;
 mod certificate;
 mod credential;
 mod crl;
@@ -31,6 +32,7 @@ mod tls;
 mod verifier;
 
 pub use bundle::Fingerprint;
+pub use ca_answer::NotOurCas;
 pub use credential::Credential;
 pub use csr::{CsrKey, CsrPolicy, CsrRefusal, CsrRule};
 pub use deny::{Block, Blocked, BlockedError, DenyList, SerialNumber};

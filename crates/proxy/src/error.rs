@@ -7,7 +7,7 @@ use pki::CsrRefusal;
 use routing::RouteRefusal;
 use upstream::DialError;
 
-use crate::{body_fault::BodyFault, sanitize::Insane};
+use crate::{body_fault::BodyFault, edge::EdgeAnswer, sanitize::Insane};
 
 /// Why a request got no member's answer. `respond::to_response` is the only map to status codes.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub(crate) enum ProxyError {
     ServerWide,
     /// The built-in status answer: no error either.
     Status { available: bool },
+    /// A document of the CA, from a copy: no error either.
+    Edge(Box<EdgeAnswer>),
     /// It could be read two ways.
     Insane(Insane),
     /// No route, or no right.
@@ -70,7 +72,7 @@ impl ProxyError {
     /// Short reason for records and metrics.
     pub(crate) fn reason(&self) -> Option<&'static str> {
         Some(match self {
-            Self::ServerWide => return None,
+            Self::ServerWide | Self::Edge(_) => return None,
             Self::Status { available } => return (!available).then_some("no-compiler-available"),
             Self::Insane(insane) => insane.reason(),
             Self::Refused(refusal) => refusal.reason,

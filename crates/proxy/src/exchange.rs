@@ -14,6 +14,7 @@ use crate::{
     body_fault::BodyFault,
     client_body::ClientBody,
     connection::Conn,
+    edge,
     enrolment::{Strangers, judge_request},
     error::ProxyError,
     generation::{Generation, PoolRuntime},
@@ -71,6 +72,7 @@ pub(crate) async fn handle(
             let body = ResponseBody::member(body, idle, exchanged);
             respond::from_member(&worker, &generation.own_names, head, body, close)
         }
+        Err(ProxyError::Edge(answer)) => respond::from_copy(&answer, exchanged),
         Err(error) => respond::to_response(&worker, &error, exchanged),
     }
 }
@@ -166,6 +168,9 @@ async fn pass<'g>(
         exchanged.observed(rule, plan.endpoint.class);
     }
     let pool = &generation.pools[plan.pool];
+    if let Some(answer) = edge::answer(worker, generation, &plan, scrubbed.headers()) {
+        return Err(ProxyError::Edge(Box::new(answer)));
+    }
     renewal::admit(worker, &plan, (pool, standing))?;
     let with_certificate = tells_certificate(&plan, pool, standing)?;
     Strangers::count(worker, generation, &plan, (conn, standing))?;

@@ -28,6 +28,8 @@ pub struct Generation {
     pub pools: Arc<[PoolRuntime]>,
     /// The pool whose availability the built-in status answer tells.
     pub status_pool: Option<usize>,
+    /// The pool whose documents are answered from copies, where they are.
+    pub ca_pool: Option<usize>,
     /// Names that some pool has for identity headers: removed from requests to all.
     pub own_names: OwnNames,
     /// Who is trusted.

@@ -9,6 +9,7 @@ mod client_body;
 mod connection;
 mod copying;
 mod date;
+mod edge;
 mod enrolment;
 mod error;
 mod excess;
@@ -39,6 +40,7 @@ mod upload;
 mod worker;
 
 pub use body_fault::BodyFault;
+pub use edge::{Edge, EdgeCopy};
 pub use generation::{Generation, PoolRuntime};
 pub use renewal::{Renewal, RenewalOff};
 pub use rules::RuleRuntime;

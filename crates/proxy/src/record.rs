@@ -23,6 +23,7 @@ use crate::{
     body_fault::BodyFault,
     client_body::ClientBody,
     connection::Conn,
+    edge::EdgeAnswer,
     enrolment::StrangersPlace,
     error::ProxyError,
     generation::Generation,
@@ -307,6 +308,14 @@ impl Exchanged {
         record.class = class.map(Class::as_str).or(record.class);
     }
 
+    /// Notes an answer from a copy of what the CA has said.
+    pub(crate) fn answered_from_copy(&mut self, status: StatusCode, answer: &EdgeAnswer) {
+        let metrics = &self.worker.shared.metrics;
+        metrics.edge_answered(answer.document.as_str(), answer.unchanged);
+        self.answered(status);
+        self.record.member = Some(Arc::from(EDGE));
+    }
+
     /// Counts bytes of the response's body.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.record.bytes_out += bytes as u64;
@@ -442,6 +451,9 @@ impl Drop for Exchanged {
         self.finish(by, Instant::now());
     }
 }
+
+/// In the place of a member, where a copy was answered with.
+const EDGE: &str = "edge-copy";
 
 /// True: it ended within the limit.
 async fn drop_at_most(mut rest: ClientBody, limit: u64) -> bool {

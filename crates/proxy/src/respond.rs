@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version,
     header::{
-        ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER,
-        TRANSFER_ENCODING, UPGRADE,
+        AGE, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED,
+        RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
     },
     response::Parts,
 };
@@ -16,8 +16,8 @@ use identity::{OwnNames, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
 use routing::Class;
 
 use crate::{
-    body_fault::BodyFault, error::ProxyError, record::Exchanged, response_body::ResponseBody,
-    sanitize::Insane, upgrade::Upgrade, worker::Worker,
+    body_fault::BodyFault, edge::EdgeAnswer, error::ProxyError, record::Exchanged,
+    response_body::ResponseBody, sanitize::Insane, upgrade::Upgrade, worker::Worker,
 };
 
 /// Seconds after which a client may try again, drawn anew each time so that a herd spreads.
@@ -85,6 +85,39 @@ pub(crate) fn to_response(
     response
 }
 
+/// A document of the CA from its copy, with the time since the CA was asked.
+pub(crate) fn from_copy(
+    answer: &EdgeAnswer,
+    mut exchanged: Box<Exchanged>,
+) -> Response<ResponseBody> {
+    let copy = &answer.copy;
+    let status = match answer.unchanged {
+        true => StatusCode::NOT_MODIFIED,
+        false => StatusCode::OK,
+    };
+    exchanged.answered_from_copy(status, answer);
+    let close = exchanged.is_last();
+    let sent = match answer.unchanged || exchanged.is_head() {
+        true => Bytes::new(),
+        false => copy.body.clone(),
+    };
+    let mut response = Response::new(ResponseBody::local(sent, exchanged));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    if !answer.unchanged {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(copy.body.len()));
+    }
+    headers.insert(ETAG, copy.etag.clone());
+    let modified = copy.modified.as_ref();
+    headers.extend(modified.map(|(text, _)| (LAST_MODIFIED, text.clone())));
+    headers.insert(AGE, HeaderValue::from(answer.age.as_secs()));
+    if close {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
 fn describe(error: &ProxyError) -> Text {
     let plain = |status, text: String| Text {
         status,
@@ -97,6 +130,8 @@ fn describe(error: &ProxyError) -> Text {
         ..plain(status, text)
     };
     match error {
+        // Answered by `from_copy`, whose body is no text of ours.
+        ProxyError::Edge(_) => plain(StatusCode::OK, String::new()),
         ProxyError::ServerWide => Text {
             allow: Some("GET, HEAD, POST, PUT, DELETE, OPTIONS".to_owned()),
             text: String::new(),

@@ -60,6 +60,9 @@ pub struct CaSettings {
     pub rates: Rates,
     /// Most of their requests in flight at once. Default 64, half of what Jetty's threads are left to us.
     pub anonymous_in_flight_max: u32,
+    /// How old copies may be from which the CA's certificate and lists are answered here; none: each request for them
+    /// goes to the CA. Default none.
+    pub edge_answers: Option<Duration>,
     /// Whether certificates are renewed through here. Default false. The route table has its copy.
     pub renewal: bool,
 }
@@ -69,6 +72,7 @@ impl Default for CaSettings {
         Self {
             rates: Rates::default(),
             anonymous_in_flight_max: 64,
+            edge_answers: None,
             renewal: false,
         }
     }

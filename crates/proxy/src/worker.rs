@@ -20,8 +20,8 @@ use tokio::sync::watch;
 use upstream::{Connections, Crew};
 
 use crate::{
-    copying::PIECE_BYTES_MAX, enrolment::Strangers, generation::Generation, renewal::Renewal,
-    upload::RequestBody,
+    copying::PIECE_BYTES_MAX, edge::Edge, enrolment::Strangers, generation::Generation,
+    renewal::Renewal, upload::RequestBody,
 };
 
 /// Where the process is in its life.
@@ -62,6 +62,8 @@ pub struct Shared {
     pub crew: Arc<Crew>,
     /// When the process began: the zero of the balancer's clock.
     pub started: Instant,
+    /// Copies of the CA's documents.
+    pub edge: Edge,
     /// Whether renewals are passed on.
     pub renewal: Renewal,
     pub(crate) strangers: Strangers,
@@ -83,6 +85,7 @@ impl Shared {
             }),
             crew: Arc::default(),
             started: Instant::now(),
+            edge: Edge::default(),
             renewal: Renewal::default(),
             strangers: Strangers::new(seed()),
             pacer: AtomicU64::new(0),

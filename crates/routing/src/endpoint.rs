@@ -25,8 +25,42 @@ pub struct Endpoint<'a> {
     pub exact: bool,
     /// Whether the request may change the CA: one member, never twice.
     pub ca_write: bool,
+    /// The document of the CA's own that it reads, one that everybody may have.
+    pub document: Option<Document>,
     /// Whose certificate request its body is, on every path where a CA takes one.
     pub certificate_request: Option<&'a str>,
+}
+
+/// What a CA has for everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Document {
+    /// Its own certificate, and those of the CAs above it.
+    Ca,
+    /// Their revocation lists.
+    Crl,
+}
+
+impl Document {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Ca, Self::Crl];
+
+    /// The name in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ca => "ca",
+            Self::Crl => "crl",
+        }
+    }
+
+    /// Which one an indirection has under the key `ca`.
+    fn read(method: &Method, indirection: &str, key: &str) -> Option<Self> {
+        match indirection {
+            _ if key != "ca" || !is_safe(method) => None,
+            "certificate" => Some(Self::Ca),
+            "certificate_revocation_list" => Some(Self::Crl),
+            _ => None,
+        }
+    }
 }
 
 /// Whether a request may be sent a second time.
@@ -127,8 +161,10 @@ fn certificate_authority<'a>(method: &Method, segments: &Segments<'a>) -> Endpoi
         _ => administration(Methods::ANY),
     };
     let requested = indirection == "certificate_request" && brings_request(method);
+    let document = Document::read(method, indirection, name).filter(|_| named && version == "v1");
     Endpoint {
         ca_write: !is_safe(method),
+        document,
         certificate_request: requested.then(|| segments.from(3)),
         ..endpoint
     }
@@ -188,8 +224,11 @@ fn legacy<'a>(method: &Method, segments: &Segments<'a>) -> Option<Endpoint<'a>> 
         let requested = keyed
             && matches!(indirection, "certificate_request" | "certificate_requests")
             && brings_request(method);
+        let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let exact = segments.count == 3 && first != "RPC2" && first.bytes().all(word);
         return Some(Endpoint {
             ca_write: !is_safe(method),
+            document: Document::read(method, indirection, segments.head[2]).filter(|_| exact),
             certificate_request: requested.then(|| segments.from(2)),
             ..Endpoint::of(Class::CaAdministration, Methods::ANY)
         });
@@ -208,7 +247,19 @@ impl<'a> Endpoint<'a> {
             bucket_key: None,
             exact: true,
             ca_write: false,
+            document: None,
             certificate_request: None,
+        }
+    }
+
+    /// The same where the documents of the CA are answered here, in the layout of Puppet 0.25 to 3 too.
+    pub(crate) fn with_documents(self, method: &Method) -> Self {
+        match self.document {
+            Some(_) if self.class == Class::CaAdministration => Self {
+                document: self.document,
+                ..Self::of(Class::Enrolment, GET).safe_to_repeat(method)
+            },
+            _ => self,
         }
     }
 

@@ -18,7 +18,7 @@ mod upgrade;
 
 pub use authority::{authority_is_host, host_name};
 pub use class::{Class, UnknownClass};
-pub use endpoint::{Endpoint, Methods, RetryClass, classify};
+pub use endpoint::{Document, Endpoint, Methods, RetryClass, classify};
 pub use explain::{AccessStep, Explanation, Step};
 pub use network::{Network, NetworkProblem};
 pub use path::{CanonicalPath, PathProblem, check_query};

@@ -97,7 +97,7 @@ pub struct AccessRuleSettings {
     pub observe: bool,
 }
 
-/// `[[routes]]`, `builtin_routes`, `[[access]]`, `access_observe`, `[identity.extensions]`, and `renewal` of `[ca]`.
+/// `[[routes]]`, `builtin_routes`, `[[access]]`, `access_observe`, `[identity.extensions]`, and what `[ca]` opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Configured routes, in order.
@@ -110,6 +110,8 @@ pub struct Settings {
     pub access_observe: bool,
     /// Names of extensions beside Puppet's, and their OIDs.
     pub extension_names: Vec<(String, String)>,
+    /// Whether the CA's certificate and lists are answered here, and so open in every layout. Default false.
+    pub edge_answers: bool,
     /// Whether agents may renew their certificates through here. Default false: a CA that does not believe what we say
     /// of them would renew ours.
     pub renewal: bool,
@@ -123,6 +125,7 @@ impl Default for Settings {
             access: Vec::new(),
             access_observe: false,
             extension_names: Vec::new(),
+            edge_answers: false,
             renewal: false,
         }
     }

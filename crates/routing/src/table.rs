@@ -14,7 +14,9 @@ use crate::explain::{AccessStep, Explanation, Step};
 use crate::route::BUILTIN;
 use crate::rule::check_names;
 use crate::settings::{RouteSettings, Settings};
-use crate::{AccessRule, CanonicalPath, Class, Endpoint, RetryClass, RouteEntry, access, classify};
+use crate::{
+    AccessRule, CanonicalPath, Class, Document, Endpoint, RetryClass, RouteEntry, access, classify,
+};
 
 /// Body limit of an enrolment request: a certificate request has 1 to 4 kB, and anyone may send one.
 pub const ENROLMENT_BODY_BYTES_MAX: u64 = 16 * 1024;
@@ -24,6 +26,7 @@ pub const ENROLMENT_BODY_BYTES_MAX: u64 = 16 * 1024;
 pub struct RouteTable {
     configured: Vec<RouteEntry>,
     builtin: Vec<(Class, RouteEntry)>,
+    edge_answers: bool,
     rules: Vec<AccessRule>,
     /// Names of extensions beside Puppet's, with their OIDs.
     extension_names: Vec<(String, String)>,
@@ -176,6 +179,7 @@ impl RouteTable {
             Ok(Self {
                 configured,
                 builtin,
+                edge_answers: settings.edge_answers,
                 rules,
                 extension_names: settings.extension_names.clone(),
             })
@@ -218,7 +222,10 @@ impl RouteTable {
         question: &Question<'a>,
         trace: &mut impl FnMut(Step<'a>),
     ) -> Decision<'a> {
-        let endpoint = classify(question.method, &question.path);
+        let mut endpoint = classify(question.method, &question.path);
+        if self.edge_answers {
+            endpoint = endpoint.with_documents(question.method);
+        }
         trace(Step::Endpoint(endpoint));
         let Some(route) = self.route(question, &endpoint, trace) else {
             trace(Step::NoRoute);
@@ -357,6 +364,14 @@ impl<'a> Plan<'a> {
     /// pool says, and the answer has to be that certificate's successor.
     pub fn is_renewal(&self) -> bool {
         self.endpoint.class == Class::Renewal && !self.route.unguarded
+    }
+
+    /// The document of the CA's that it reads, where the endpoint's class counts.
+    pub fn document(&self) -> Option<Document> {
+        match self.route.unguarded {
+            true => None,
+            false => self.endpoint.document,
+        }
     }
 
     /// Protocols that the request may switch to, in lower case. None at the endpoints of a Puppet server, which has no

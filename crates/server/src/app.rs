@@ -30,6 +30,7 @@ use crate::{
     blocks::{self, KeptBlocksError},
     control::Operator,
     crew::WorkerThreads,
+    edge::Copies,
     fetching::{self, Fetching},
     files, freshness,
     lists::{self, Restored},
@@ -99,6 +100,7 @@ pub(crate) struct App {
     pub(crate) blocks_changed: Notify,
     /// Lists from the CA.
     pub(crate) fetching: Fetching,
+    pub(crate) copies: Copies,
     /// Told after each reload: other materials may be named now.
     pub(crate) reloaded: Notify,
 }
@@ -281,6 +283,7 @@ async fn start(
         reloading: tokio::sync::Mutex::default(),
         blocks_changed: Notify::new(),
         fetching,
+        copies: Copies::default(),
         reloaded: Notify::new(),
     };
     Ok((Arc::new(app), admin, told))

@@ -16,6 +16,7 @@ use admin::{
 };
 use balancing::{Administrative, Health, settings::Role};
 use proxy::{Generation, Phase, PoolRuntime};
+use routing::Document;
 use rustls_pki_types::UnixTime;
 use telemetry::{CaReading, ChainReading, CrlReading, ListenerReading, MemberReading, Readings};
 
@@ -289,6 +290,14 @@ fn materials_status(state: &State) -> MaterialsStatus {
     }
 }
 
+fn edge_copies(app: &App) -> Vec<(&'static str, Duration)> {
+    let copies = Document::ALL.into_iter().filter_map(|document| {
+        let copy = app.shared.edge.copy(document)?;
+        Some((document.as_str(), copy.confirmed.elapsed()))
+    });
+    copies.collect()
+}
+
 fn renewal_status(app: &App, generation: &Generation) -> admin::RenewalStatus {
     admin::RenewalStatus {
         configured: generation.ca.renewal,
@@ -386,6 +395,7 @@ fn readings(app: &App) -> Readings {
         trust_alarms: status.alarms.len() + fetch_alarms.len(),
         crl_fetch: fetches.then(|| app.fetching.reading()),
         materials_refused,
+        edge_copies: edge_copies(app),
         renewal_off: app.shared.renewal.off().is_some(),
         state_unusable: app.state_directory.trouble().is_some(),
         listeners: bound

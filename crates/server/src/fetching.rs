@@ -14,9 +14,11 @@ use admin::{
     CrlFetchStatus, FailingFetch, RefusedCrl,
 };
 use balancing::{Administrative, settings::Role};
+use bytes::Bytes;
 use config::Fetch;
 use pki::{FetchedCrl, Finding, Fingerprint, Named};
 use proxy::{Generation, PoolRuntime};
+use routing::Document;
 use tokio::{sync::Notify, task::spawn_blocking, time::sleep};
 use upstream::{Answer, Wish};
 
@@ -77,11 +79,11 @@ pub(crate) enum Asked {
 }
 
 /// An answer of use, and who gave it.
-struct Answered {
-    member: Arc<str>,
+pub(crate) struct Answered {
+    pub(crate) member: Arc<str>,
     /// Our clock before it was asked.
-    asked: SystemTime,
-    answer: Answer,
+    pub(crate) asked: SystemTime,
+    pub(crate) answer: Answer,
 }
 
 /// What became of the lists of one answer.
@@ -97,8 +99,10 @@ pub(crate) async fn keep(app: Arc<App>) {
     let mut asked = Asked::Whole;
     loop {
         let fetch = app.fetch_settings();
+        app.judge_copies().await;
         if fetch.is_some() {
             Arc::clone(&app).fetch_lists(asked).await;
+            app.fetch_cas(asked).await;
         }
         asked = tokio::select! {
             () = wait(fetch) => Asked::Changes,
@@ -245,7 +249,7 @@ impl Fetching {
 }
 
 impl App {
-    fn fetch_settings(&self) -> Option<Fetch> {
+    pub(crate) fn fetch_settings(&self) -> Option<Fetch> {
         self.state().foundation.config.trust.fetch
     }
 
@@ -259,11 +263,13 @@ impl App {
                     .to_owned(),
             };
         };
-        if asked == Asked::Whole {
+        let is_copied = self.shared.edge.copy(Document::Crl).is_some();
+        if asked == Asked::Whole || self.answers_from_copies() && !is_copied {
             validator.forget();
         }
         self.fetching.asks(SystemTime::now());
-        let outcome = match self.ask(fetch, &validator).await {
+        let asked = self.ask(PATH, fetch.body_bytes_max, fetch, &validator);
+        let outcome = match asked.await {
             Ok(answered) => self.judge(answered, &mut validator).await,
             Err(why) => Err(why),
         };
@@ -281,7 +287,13 @@ impl App {
     }
 
     /// The first answer of the pool's members, asked in order; otherwise what each of them said.
-    async fn ask(&self, fetch: Fetch, validator: &Validator) -> Result<Answered, String> {
+    pub(crate) async fn ask(
+        &self,
+        path: &'static str,
+        body_bytes_max: u64,
+        fetch: Fetch,
+        validator: &Validator,
+    ) -> Result<Answered, String> {
         let generation = self.generation();
         let Some(pool) = ca_pool(&generation) else {
             return Err(format!("there is no pool `{POOL}` to ask"));
@@ -291,11 +303,11 @@ impl App {
             let member = &connector.address;
             let now = Instant::now();
             let wish = Wish {
-                path: PATH,
+                path,
                 accept: "text/plain",
                 if_modified_since: validator.condition(member, now, fetch.whole_interval),
                 timeout: fetch.timeout,
-                body_bytes_max: fetch.body_bytes_max,
+                body_bytes_max,
             };
             let asked = SystemTime::now();
             match upstream::fetch(connector, &wish).await {
@@ -328,10 +340,14 @@ impl App {
         } = answered;
         let Some(body) = answer.body.take() else {
             validator.stays(&answer, asked);
+            self.shared.edge.confirm(Document::Crl);
             self.fetching.succeeded(&member, asked);
             return Ok(self.unchanged());
         };
         let name = format!("fetched from {member}");
+        let copy = self
+            .answers_from_copies()
+            .then(|| Bytes::copy_from_slice(&body));
         let trust = Arc::clone(&self.generation().trust);
         // A million entries take a second: on no thread that somebody waits for, and before anything is locked.
         let examined = spawn_blocking(move || trust.examine(Named::new(name, body))).await;
@@ -343,6 +359,14 @@ impl App {
         let lists = examined.lists.into_iter().map(|(list, _)| list).collect();
         let sorted = self.take_newer(lists).await?;
         validator.came(&member, &answer, asked, Instant::now());
+        // All of it is in force now, so that whoever gets the same bytes is told the same.
+        match copy.filter(|_| sorted.refused.is_empty() && examined.useless.is_empty()) {
+            Some(copy) => {
+                let trust = Arc::clone(&self.generation().trust);
+                self.keep_copy(Document::Crl, copy, &answer, &trust);
+            }
+            None => self.shared.edge.outdate(Document::Crl),
+        }
         self.fetching.succeeded(&member, asked);
         self.fetching.sorted(&member, &sorted, examined.useless);
         for list in &sorted.newer {

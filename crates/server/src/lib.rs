@@ -13,6 +13,7 @@ mod checked;
 mod control;
 mod crew;
 pub mod doctor;
+mod edge;
 mod explain;
 mod fetching;
 mod files;

@@ -189,6 +189,7 @@ pub(crate) fn prepare(
             .iter()
             .map(|rule| RuleRuntime::new(lasting.metrics.access_rule(&rule.name)))
             .collect(),
+        ca_pool: names.iter().position(|name| &**name == "ca"),
         routes: Arc::new(routes),
         own_names: config.own_names(),
         pools: pools.into(),

@@ -30,6 +30,7 @@ pub struct Metrics {
     request_duration: Family<PoolLabels, Latency>,
     refusals: Family<RefusalLabels, Counter>,
     csr_observed: Family<RefusalLabels, Counter>,
+    edge_answers: Family<EdgeLabels, Counter>,
     access_rules: Family<RuleLabels, Counter>,
     attempts: Family<AttemptLabels, Counter>,
     tunnels_open: Family<PoolLabels, Gauge>,
@@ -175,6 +176,7 @@ impl Default for Metrics {
             request_duration: Family::default(),
             refusals: Family::default(),
             csr_observed: Family::default(),
+            edge_answers: Family::default(),
             access_rules: Family::default(),
             attempts: Family::default(),
             tunnels_open: Family::default(),
@@ -249,6 +251,8 @@ impl Metrics {
         let help =
             "Requests that an access rule refused, or would have refused had it not only observed";
         registry.register("access_rule_refusals", help, self.access_rules.clone());
+        let help = "Documents of the CA that were answered from a copy, by what was answered";
+        registry.register("edge_answers", help, self.edge_answers.clone());
         let help = "Identity headers that clients sent and that were removed";
         registry.register(
             "identity_headers_scrubbed",
@@ -384,6 +388,13 @@ impl Metrics {
             refused: counter("refused"),
             observed: counter("observed"),
         }
+    }
+
+    /// Counts a document of the CA that was answered from a copy; `unchanged`: the client had it already.
+    pub fn edge_answered(&self, document: &'static str, unchanged: bool) {
+        let result = if unchanged { "not-modified" } else { "whole" };
+        let labels = EdgeLabels { document, result };
+        self.edge_answers.get_or_create(&labels).inc();
     }
 
     /// Counts a reload.
@@ -627,6 +638,12 @@ struct PoolLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AttemptLabels {
     pool: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EdgeLabels {
+    document: &'static str,
     result: &'static str,
 }
 

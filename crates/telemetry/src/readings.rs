@@ -39,6 +39,8 @@ pub struct Readings {
     pub crl_fetch: Option<CrlFetchReading>,
     /// Whether materials on disk are not taken, since they are not right.
     pub materials_refused: bool,
+    /// Time since the CA was asked for each document that is answered from a copy.
+    pub edge_copies: Vec<(&'static str, Duration)>,
     /// Whether renewals are not passed on, since the CA has answered one with what is not the client's.
     pub renewal_off: bool,
     /// Whether what is learned or told now does not outlast a restart.
@@ -270,6 +272,12 @@ impl Readings {
         refused.set(i64::from(self.materials_refused));
         let help = "Whether materials on disk are refused (1) and the ones before stay in force, or not (0)";
         registry.register("materials_refused", help, refused);
+        let copies = gauges();
+        for (document, age) in &self.edge_copies {
+            set(&copies, &DocumentLabels { document }, age.as_secs_f64());
+        }
+        let help = "Time since the CA said that a copy is what it has";
+        registry.register_with_unit("edge_copy_age", help, Unit::Seconds, copies);
         let off = Gauge::<i64>::default();
         off.set(i64::from(self.renewal_off));
         let help = "Whether renewals are not passed on until a reload (1), since the CA has answered one with what is not the client's, or are as configured (0)";
@@ -323,6 +331,11 @@ struct MemberLabels {
 struct CrlLabels {
     issuer: String,
     source: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DocumentLabels {
+    document: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

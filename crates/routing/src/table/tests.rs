@@ -447,6 +447,62 @@ fn renewal_is_configured_in_one_place_and_led_by_a_route_or_the_built_in_one() {
 }
 
 #[test]
+fn documents_of_the_ca_are_open_in_both_layouts_where_they_are_answered_here() {
+    let edge = table_of(Settings {
+        edge_answers: true,
+        routes: vec![RouteSettings {
+            unguarded: true,
+            host: strings(&["other.example"]),
+            ..route("other", "/")
+        }],
+        ..Settings::default()
+    });
+    let document = |ask: &Ask<'_>, request: &str| {
+        ask.decide(request, "anonymous", |decision| match decision {
+            Decision::Forward(plan) => Ok(plan.document()),
+            Decision::Refuse(refusal) => Err(refusal.status),
+            Decision::Status(_) => panic!("{request}"),
+        })
+    };
+    let (ca, crl) = (Ok(Some(Document::Ca)), Ok(Some(Document::Crl)));
+    for (request, expected) in [
+        ("GET /puppet-ca/v1/certificate/ca", ca),
+        ("HEAD /puppet-ca/v1/certificate_revocation_list/ca", crl),
+        ("GET /production/certificate/ca", ca),
+        ("HEAD /a_1/certificate_revocation_list/ca", crl),
+        ("GET /puppet/certificate/ca", ca),
+        ("GET /puppet-ca/v1/certificate/web01", Ok(None)),
+        ("POST /puppet-ca/v1/certificate/ca", Err(405)),
+        ("PUT /puppet-ca/v1/certificate_revocation_list/ca", Err(403)),
+        ("GET /puppet-ca/v2/certificate/ca", Err(403)),
+        ("GET /puppet-ca/v1/certificate/ca/", Err(403)),
+        ("PUT /production/certificate/ca", Err(403)),
+        ("GET /production/certificate/web01", Err(403)),
+        ("GET /production/certificate/ca/x", Err(403)),
+        ("GET /production/certificates/ca", Err(403)),
+        ("GET /pro-duction/certificate/ca", Err(403)),
+        ("GET /RPC2/certificate/ca", Err(403)),
+    ] {
+        assert_eq!(document(&Ask::of(&edge), request), expected, "{request}");
+    }
+    let closed = table(Vec::new());
+    let legacy = "GET /production/certificate/ca";
+    assert_eq!(document(&Ask::of(&closed), legacy), Err(403));
+    let refused = Ask::of(&edge).outcome(legacy, "refused");
+    assert_eq!(refused, "403 refused-certificate");
+    let unguarded = Ask {
+        host: Some("other.example"),
+        ..Ask::of(&edge)
+    };
+    let modern = "GET /puppet-ca/v1/certificate/ca";
+    let plan = unguarded.decide(modern, "web01", |decision| match decision {
+        Decision::Forward(plan) => plan.document(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(plan, None);
+}
+
+#[test]
 fn a_certificate_goes_to_the_ca_with_a_renewal_alone() {
     let plan_of = |ask: &Ask<'_>, request: &str| {
         ask.decide(request, "web01", |decision| match decision {

@@ -157,6 +157,7 @@ fn readings_are_told_as_gauges() {
             failing: true,
             refused: vec![("CN=Puppet CA: puppet".to_owned(), 5)],
         }),
+        edge_copies: vec![("crl", Duration::from_secs(7))],
         renewal_off: true,
         state_unusable: true,
     };
@@ -175,6 +176,7 @@ fn readings_are_told_as_gauges() {
             "proscenium_crl_fetched_seconds 1900000000.0",
             "proscenium_crl_fetch_failing 1",
             r#"proscenium_crl_refused_lacking{issuer="CN=Puppet CA: puppet"} 5.0"#,
+            r#"proscenium_edge_copy_age_seconds{document="crl"} 7.0"#,
             "proscenium_renewal_off 1",
             "proscenium_state_unusable 1",
             r#"proscenium_member_up{pool="compilers",member="c1:8140"} 1.0"#,

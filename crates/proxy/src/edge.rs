@@ -1,0 +1,199 @@
+//! The CA's certificate and revocation lists, answered here from copies of what the CA itself has said.
+//!
+//! Who fetches a copy has verified it. The bytes are the CA's own, and how long ago it was asked stands beside them.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue,
+    header::{IF_MODIFIED_SINCE, IF_NONE_MATCH},
+};
+use routing::{Document, Plan};
+
+use crate::{generation::Generation, worker::Worker};
+
+/// The copies, over all workers and generations.
+#[derive(Debug, Default)]
+pub struct Edge {
+    ca: ArcSwapOption<EdgeCopy>,
+    crl: ArcSwapOption<EdgeCopy>,
+}
+
+/// A document as the CA has it.
+#[derive(Clone, Debug)]
+pub struct EdgeCopy {
+    /// Its bytes.
+    pub body: Bytes,
+    /// Stands for exactly these bytes.
+    pub etag: HeaderValue,
+    /// Last-Modified as the CA spelled it, and what that says.
+    pub modified: Option<(HeaderValue, SystemTime)>,
+    /// When the CA last said that this is what it has.
+    pub confirmed: Instant,
+    /// The trust that it was verified by.
+    pub verified_by: u64,
+    /// Whether the CA had nothing else since, as far as is known.
+    pub is_current: bool,
+}
+
+/// An answer from a copy.
+#[derive(Debug)]
+pub(crate) struct EdgeAnswer {
+    pub(crate) document: Document,
+    pub(crate) copy: Arc<EdgeCopy>,
+    /// The client has it already.
+    pub(crate) unchanged: bool,
+    pub(crate) age: Duration,
+}
+
+impl Edge {
+    /// The copy of a document.
+    pub fn copy(&self, document: Document) -> Option<Arc<EdgeCopy>> {
+        self.place(document).load_full()
+    }
+
+    /// Puts a copy in the place of the one before; none: there is none.
+    pub fn put(&self, document: Document, copy: Option<EdgeCopy>) {
+        self.place(document).store(copy.map(Arc::new));
+    }
+
+    /// Notes that the CA has said that nothing has changed since it was asked last.
+    pub fn confirm(&self, document: Document) {
+        if let Some(copy) = self.copy(document).filter(|copy| copy.is_current) {
+            let confirmed = Instant::now();
+            self.put(
+                document,
+                Some(EdgeCopy {
+                    confirmed,
+                    ..(*copy).clone()
+                }),
+            );
+        }
+    }
+
+    /// Notes that the CA has something else now, which is none to be answered with: the copy is the last good one, and
+    /// grows old.
+    pub fn outdate(&self, document: Document) {
+        if let Some(copy) = self.copy(document) {
+            let is_current = false;
+            self.put(
+                document,
+                Some(EdgeCopy {
+                    is_current,
+                    ..(*copy).clone()
+                }),
+            );
+        }
+    }
+
+    fn place(&self, document: Document) -> &ArcSwapOption<EdgeCopy> {
+        match document {
+            Document::Ca => &self.ca,
+            Document::Crl => &self.crl,
+        }
+    }
+}
+
+/// What is answered here, if it is: a document of the CA that is asked, of which there is a copy young enough.
+pub(crate) fn answer(
+    worker: &Worker,
+    generation: &Generation,
+    plan: &Plan<'_>,
+    headers: &HeaderMap,
+) -> Option<EdgeAnswer> {
+    let age_max = generation.ca.edge_answers?;
+    let document = plan.document()?;
+    // Another CA, behind a route of the site's own, has other documents.
+    if generation.ca_pool != Some(plan.pool) {
+        return None;
+    }
+    let copy = worker.shared.edge.copy(document)?;
+    let age = copy.confirmed.elapsed();
+    (age <= age_max).then(|| EdgeAnswer {
+        document,
+        unchanged: copy.is_what(headers),
+        copy,
+        age,
+    })
+}
+
+impl EdgeCopy {
+    /// Whether the client says that it has this (RFC 9110, 13.2.2: a date counts only without a tag).
+    fn is_what(&self, headers: &HeaderMap) -> bool {
+        if headers.contains_key(IF_NONE_MATCH) {
+            let lines = headers.get_all(IF_NONE_MATCH).iter();
+            let mut tags = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+            return tags.any(|tag| {
+                let tag = tag.trim_ascii();
+                let strong = tag.strip_prefix(b"W/").unwrap_or(tag);
+                tag == b"*" || strong == self.etag.as_bytes()
+            });
+        }
+        let since = headers.get(IF_MODIFIED_SINCE);
+        let since = since.and_then(|since| httpdate::parse_http_date(since.to_str().ok()?).ok());
+        let modified = self.modified.as_ref().map(|(_, modified)| *modified);
+        modified
+            .zip(since)
+            .is_some_and(|(modified, since)| modified <= since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODIFIED: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
+
+    #[test]
+    fn a_tag_counts_before_a_date_and_either_says_what_the_client_has() {
+        let mut copy = EdgeCopy {
+            body: Bytes::from_static(b"x"),
+            etag: HeaderValue::from_static("\"abc\""),
+            modified: Some((
+                HeaderValue::from_static(MODIFIED),
+                httpdate::parse_http_date(MODIFIED).expect("a date"),
+            )),
+            confirmed: Instant::now(),
+            verified_by: 1,
+            is_current: true,
+        };
+        let later = "Sat, 21 Nov 2026 10:00:01 GMT";
+        let earlier = "Sat, 21 Nov 2026 09:59:59 GMT";
+        for (fields, expected) in [
+            (&[][..], false),
+            (&[("if-none-match", "\"abc\"")], true),
+            (&[("if-none-match", "W/\"abc\"")], true),
+            (&[("if-none-match", "\"x\" , \"abc\"")], true),
+            (&[("if-none-match", "*")], true),
+            (&[("if-none-match", "\"abcd\"")], false),
+            (&[("if-none-match", "abc")], false),
+            (&[("if-modified-since", MODIFIED)], true),
+            (&[("if-modified-since", later)], true),
+            (&[("if-modified-since", earlier)], false),
+            (&[("if-modified-since", "yesterday")], false),
+            (
+                &[("if-none-match", "\"old\""), ("if-modified-since", later)],
+                false,
+            ),
+            (
+                &[("if-none-match", "\"abc\""), ("if-modified-since", earlier)],
+                true,
+            ),
+        ] {
+            let headers: HeaderMap = fields
+                .iter()
+                .map(|(name, value)| (name.parse().expect("name"), HeaderValue::from_static(value)))
+                .collect();
+            assert_eq!(copy.is_what(&headers), expected, "{fields:?}");
+        }
+        // Without a date of the CA's there is none to compare.
+        copy.modified = None;
+        let headers = [(IF_MODIFIED_SINCE, HeaderValue::from_static(later))];
+        assert!(!copy.is_what(&headers.into_iter().collect()));
+    }
+}

@@ -1,0 +1,172 @@
+//! Copies of the CA's documents, as requests are answered from: fetched, verified, confirmed, and dropped when the trust
+//! that they were verified by is no more.
+//!
+//! Lists come with the fetch that puts them in force; the CA's certificates are asked for beside it, as often.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Instant, SystemTime},
+};
+
+use bytes::Bytes;
+use http::HeaderValue;
+use pki::{Finding, Fingerprint, Named, TrustStore};
+use proxy::EdgeCopy;
+use routing::Document;
+use tokio::task::spawn_blocking;
+
+use crate::{app::App, fetching::Asked, validator::Validator};
+
+/// Where a CA has its certificates.
+const PATH: &str = "/puppet-ca/v1/certificate/ca";
+/// Most bytes of them: a hundred CAs have a tenth of that.
+const BODY_BYTES_MAX: u64 = 1 << 20;
+/// Digits of a document's digest in its tag: enough that no two are alike.
+const DIGITS: usize = 32;
+
+/// How the copies stand.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    /// Held by the fetch that runs.
+    turn: tokio::sync::Mutex<Validator>,
+    /// Why the CA's certificates are not taken; the same story is told once.
+    told: Mutex<Option<String>>,
+}
+
+impl App {
+    /// Whether requests are answered from copies.
+    pub(crate) fn answers_from_copies(&self) -> bool {
+        self.generation().ca.edge_answers.is_some()
+    }
+
+    /// Drops what the trust in force would not let be answered with any more, and all of it where it is not wanted.
+    pub(crate) async fn judge_copies(&self) {
+        let trust = Arc::clone(&self.generation().trust);
+        for document in Document::ALL {
+            let Some(copy) = self.shared.edge.copy(document) else {
+                continue;
+            };
+            if !self.answers_from_copies() {
+                self.shared.edge.put(document, None);
+            } else if copy.verified_by != trust.generation() {
+                let (trust, body) = (Arc::clone(&trust), copy.body.clone());
+                let verified_by = trust.generation();
+                let good = spawn_blocking(move || is_good(&trust, document, &body)).await;
+                let verified = EdgeCopy {
+                    verified_by,
+                    ..(*copy).clone()
+                };
+                let kept = good.unwrap_or(false).then_some(verified);
+                if kept.is_none() {
+                    tracing::warn!(
+                        document = document.as_str(),
+                        "the copy of the CA's document is not answered with any more: the trust in force is another"
+                    );
+                }
+                self.shared.edge.put(document, kept);
+            }
+        }
+    }
+
+    /// Asks the CA for its certificates and keeps them to answer with, if they are those that are trusted here.
+    pub(crate) async fn fetch_cas(&self, asked: Asked) {
+        let mut validator = self.copies.turn.lock().await;
+        let Some(fetch) = self
+            .fetch_settings()
+            .filter(|_| self.is_serving() && self.answers_from_copies())
+        else {
+            validator.forget();
+            return;
+        };
+        if asked == Asked::Whole || self.shared.edge.copy(Document::Ca).is_none() {
+            validator.forget();
+        }
+        let answered = match self.ask(PATH, BODY_BYTES_MAX, fetch, &validator).await {
+            Ok(answered) => answered,
+            Err(why) => {
+                validator.forget();
+                return self.copies.tell(Some(why));
+            }
+        };
+        let (member, asked) = (answered.member, answered.asked);
+        let mut answer = answered.answer;
+        let Some(body) = answer.body.take() else {
+            validator.stays(&answer, asked);
+            self.shared.edge.confirm(Document::Ca);
+            return self.copies.tell(None);
+        };
+        validator.came(&member, &answer, asked, Instant::now());
+        let trust = Arc::clone(&self.generation().trust);
+        match trust.check_cas(&body) {
+            Ok(()) => {
+                self.keep_copy(Document::Ca, body.into(), &answer, &trust);
+                self.copies.tell(None);
+            }
+            Err(why) => {
+                self.shared.edge.outdate(Document::Ca);
+                let why = format!("what {member} has as the CA's certificates: {why}");
+                self.copies.tell(Some(why));
+            }
+        }
+    }
+
+    /// Keeps a document that was verified by this trust, to answer with.
+    pub(crate) fn keep_copy(
+        &self,
+        document: Document,
+        body: Bytes,
+        answer: &upstream::Answer,
+        trust: &TrustStore,
+    ) {
+        let modified = answer.last_modified.as_ref().and_then(|text| {
+            let at: SystemTime = httpdate::parse_http_date(text.to_str().ok()?).ok()?;
+            Some((text.clone(), at))
+        });
+        let digest = Fingerprint::of([&*body]).to_string();
+        let etag = HeaderValue::try_from(format!("\"{}\"", &digest[..DIGITS]));
+        let copy = EdgeCopy {
+            body,
+            etag: etag.expect("hexadecimal digits"),
+            modified,
+            confirmed: Instant::now(),
+            verified_by: trust.generation(),
+            is_current: true,
+        };
+        self.shared.edge.put(document, Some(copy));
+    }
+}
+
+impl Copies {
+    fn tell(&self, why: Option<String>) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        match &why {
+            Some(why) if told.as_ref() != Some(why) => {
+                tracing::warn!(
+                    why,
+                    "the CA's certificates are not answered from a new copy"
+                );
+            }
+            None if told.is_some() => {
+                tracing::info!("the CA's certificates are answered from a copy again");
+            }
+            _ => {}
+        }
+        *told = why;
+    }
+}
+
+/// Whether a document may be answered with by this trust. Long lists take their time.
+fn is_good(trust: &TrustStore, document: Document, body: &Bytes) -> bool {
+    match document {
+        Document::Ca => trust.check_cas(body).is_ok(),
+        Document::Crl => {
+            let examined = trust.examine(Named::new("copy", body.to_vec()));
+            examined.is_ok_and(|examined| {
+                let holds = |finding: &Finding| !matches!(finding, Finding::TakesBack { .. });
+                examined.useless.is_empty()
+                    && !examined.lists.is_empty()
+                    && examined.lists.iter().all(|(_, finding)| holds(finding))
+            })
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The CA's certificate and lists, answered from verified copies: its own bytes, also while it is down, never too old.
+
+use testkit::{Ca, Client, Outcome, Recorded, Reply, Response, StandIn, wait_until};
+
+use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused};
+
+const CA: &str = "/puppet-ca/v1/certificate/ca";
+const CRL: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
+const LEGACY_CA: &str = "/production/certificate/ca";
+const LEGACY_CRL: &str = "/production/certificate_revocation_list/ca";
+const MODIFIED: &str = "Sat, 21 Nov 2020 10:00:00 GMT";
+const ANSWERS: &str = "proscenium_edge_answers_total";
+/// Nothing is fetched but at the start, after a reload, and when somebody asks.
+const WHEN_ASKED: &str = "interval = \"24h\"\njitter = \"0s\"";
+const EACH_SECOND: &str = "interval = \"1s\"\njitter = \"0s\"";
+
+fn edge(fetch: &'static str, ca: &'static str) -> EstateBuilder {
+    Estate::builder().proxy(move |proxy| {
+        proxy
+            .fetch(fetch)
+            .with(&format!("[ca]\nedge_answers = true\n{ca}"))
+    })
+}
+
+/// With both copies in place, and nothing recorded.
+fn started(builder: EstateBuilder) -> Estate {
+    let estate = builder.start();
+    wait_for_copies(&estate);
+    estate.forget();
+    estate
+}
+
+#[track_caller]
+fn wait_for_copies(estate: &Estate) {
+    let copied = wait_until(LIMIT, || {
+        let both = [CA, CRL].map(|path| is_copy(&estate.anonymous().get(path)));
+        (both == [true; 2]).then_some(())
+    });
+    assert!(copied.is_some(), "{}", estate.proxy.stderr());
+}
+
+/// Only a copy has an age.
+fn is_copy(response: &Response) -> bool {
+    response.headers.get("age").is_some()
+}
+
+/// Requests of clients that the CA has seen; the proxy's own go to it in the meantime.
+fn passed_on(estate: &Estate) -> usize {
+    let requests = estate.far_end();
+    let of_clients = |request: &&Recorded| request.headers.get("x-forwarded-for").is_some();
+    requests.iter().filter(of_clients).count()
+}
+
+fn fetch(estate: &Estate) -> Outcome {
+    estate.proxy.command(&["crl", "fetch"], &[])
+}
+
+/// From now on the CA server answers this path so, and everything else as ever.
+fn answer(
+    ca_server: &StandIn,
+    path: &'static str,
+    reply: impl Fn() -> Reply + Send + Sync + 'static,
+) {
+    ca_server.answer(move |request: &Recorded| (request.path() == path).then(&reply));
+}
+
+/// Lists that the copy has from now on; the stand-in signs them anew each time otherwise.
+fn fixed_lists(estate: &Estate) -> String {
+    estate.ca.renew_crl();
+    let lists = estate.ca.crl_pem();
+    let fixed = lists.clone();
+    answer(&estate.ca_server, CRL, move || Reply::ok(&fixed));
+    fetch(estate);
+    estate.forget();
+    lists
+}
+
+#[test]
+fn both_documents_are_the_cas_own_bytes_whoever_asks_and_in_either_layout() {
+    let estate = started(edge(WHEN_ASKED, ""));
+    let agent = estate.client(&estate.ca.agent("web01"));
+    let (bundle, lists) = (estate.ca.bundle_pem(), fixed_lists(&estate));
+    for client in [agent, estate.anonymous()] {
+        for (path, expected) in [
+            (CA, &bundle),
+            (CRL, &lists),
+            (LEGACY_CA, &bundle),
+            (LEGACY_CRL, &lists),
+            ("/a_1/certificate/ca?x=y", &bundle),
+        ] {
+            let response = client.get(path);
+            assert_eq!(response.status, 200, "{path}: {response:?}");
+            assert_eq!(&response.text(), expected, "{path}");
+            assert!(is_copy(&response), "{path}: {response:?}");
+            let head = client.request("HEAD", path, &[], b"");
+            assert_eq!((head.status, head.text().as_str()), (200, ""), "{path}");
+            for name in ["content-length", "etag", "content-type"] {
+                assert_eq!(
+                    head.headers.only(name),
+                    response.headers.only(name),
+                    "{path}"
+                );
+            }
+        }
+    }
+    assert!(estate.far_end().is_empty(), "{:#?}", estate.far_end());
+    let metrics = estate.proxy.metrics();
+    assert!(metrics.sum(ANSWERS, &[("document", "ca"), ("result", "whole")]) >= 12.0);
+    assert!(metrics.has("proscenium_edge_copy_age_seconds", &[("document", "crl")]));
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["member"] == "edge-copy");
+    assert_eq!(
+        (
+            &record["status"],
+            &record["attempts"],
+            &record["pool"],
+            &record["class"]
+        ),
+        (&200.into(), &0.into(), &"ca".into(), &"enrolment".into())
+    );
+}
+
+#[test]
+fn who_has_it_already_is_told_so() {
+    let estate = edge(WHEN_ASKED, "").start();
+    let bundle = estate.ca.bundle_pem();
+    answer(&estate.ca_server, CA, move || {
+        Reply::ok(&bundle).header("Last-Modified", MODIFIED)
+    });
+    estate.proxy.reload();
+    wait_for_copies(&estate);
+    let dated = wait_until(LIMIT, || {
+        let got = estate.anonymous().get(CA);
+        (got.headers.get("last-modified") == Some(MODIFIED)).then_some(got)
+    });
+    let got = dated.expect("the copy has the CA's date");
+    estate.forget();
+    let tag = got.headers.only("etag").to_owned();
+    let client = estate.anonymous();
+    let ask = |name: &str, value: &str| client.request("GET", CA, &[(name, value)], b"");
+    for (name, value, status) in [
+        ("If-None-Match", tag.as_str(), 304),
+        ("If-None-Match", "\"another\"", 200),
+        ("If-None-Match", "*", 304),
+        ("If-Modified-Since", MODIFIED, 304),
+        ("If-Modified-Since", "Sat, 21 Nov 2020 09:59:59 GMT", 200),
+        ("If-Modified-Since", "some day", 200),
+    ] {
+        let response = ask(name, value);
+        assert_eq!(response.status, status, "{name}: {value}: {response:?}");
+        assert_eq!(response.text().is_empty(), status == 304);
+        assert_eq!(response.headers.only("etag"), tag);
+        assert!(is_copy(&response));
+    }
+    assert_eq!(passed_on(&estate), 0);
+    let told = estate
+        .proxy
+        .metrics()
+        .sum(ANSWERS, &[("result", "not-modified")]);
+    assert_eq!(told, 3.0);
+    // The list here has no date of the CA's: whoever asks by one gets it whole.
+    let list = client.request("GET", CRL, &[("If-Modified-Since", MODIFIED)], b"");
+    assert_eq!((list.status, is_copy(&list)), (200, true));
+}
+
+#[test]
+fn while_the_ca_is_down_a_new_agent_still_begins_and_is_told_how_old_that_is() {
+    let estate = started(edge(EACH_SECOND, ""));
+    estate.ca_server.kill();
+    let old = wait_until(LIMIT, || {
+        let response = estate.anonymous().get(CRL);
+        assert_eq!(response.status, 200, "{response:?}");
+        let age: u64 = response.headers.only("age").parse().expect("seconds");
+        (age >= 2).then_some(())
+    });
+    assert!(old.is_some(), "the age rises while nobody confirms it");
+    for path in [CA, CRL] {
+        assert_eq!(estate.anonymous().get(path).status, 200);
+    }
+    // What is no document of its own is asked of the CA, as ever.
+    assert_eq!(
+        estate
+            .anonymous()
+            .get("/puppet-ca/v1/certificate/web01")
+            .status,
+        503
+    );
+}
+
+#[test]
+fn a_copy_that_nobody_confirms_is_answered_with_for_a_bounded_time() {
+    let estate = started(edge(WHEN_ASKED, "edge_answers_age_max = \"2s\""));
+    estate.ca_server.kill();
+    for path in [CA, CRL] {
+        let ended = wait_until(LIMIT, || {
+            (estate.anonymous().get(path).status == 503).then_some(())
+        });
+        assert!(ended.is_some(), "{path}");
+    }
+    // It is there again as soon as the CA is.
+    estate.ca_server.restart();
+    let back = wait_until(LIMIT, || {
+        fetch(&estate);
+        is_copy(&estate.anonymous().get(CRL)).then_some(())
+    });
+    assert!(back.is_some());
+}
+
+#[test]
+fn however_many_ask_the_ca_is_asked_once_an_interval() {
+    let estate = started(edge(
+        WHEN_ASKED,
+        "anonymous_rate_per_address = 1\nanonymous_burst_per_address = 1",
+    ));
+    for _ in 0..25 {
+        for path in [CA, CRL] {
+            // Nor do limits on what strangers may ask of the CA count where it is not asked.
+            assert_eq!(estate.anonymous().get(path).status, 200);
+        }
+    }
+    assert!(estate.far_end().is_empty());
+    fetch(&estate);
+    let asked = estate.ca_server.requests();
+    assert_eq!(asked.len(), 1, "{asked:#?}");
+    assert_eq!(asked[0].path(), CRL);
+}
+
+#[test]
+fn a_new_list_is_answered_with_as_soon_as_it_is_in_force() {
+    let estate = started(edge(WHEN_ASKED, ""));
+    let client = estate.anonymous();
+    let before = client.get(CRL);
+    estate.ca.revoke(&estate.ca.agent("web01"));
+    fetch(&estate);
+    let tag = before.headers.only("etag");
+    let after = client.request("GET", CRL, &[("If-None-Match", tag)], b"");
+    assert_eq!(after.status, 200);
+    assert!(is_copy(&after));
+    assert_ne!(
+        (after.text(), after.headers.only("etag")),
+        (before.text(), tag)
+    );
+}
+
+#[test]
+fn t10_a_list_that_takes_something_back_is_not_answered_with() {
+    let ca = Ca::new();
+    let bad = ca.agent("web01");
+    let before = ca.crl_pem();
+    ca.revoke(&bad);
+    let estate = started(edge(WHEN_ASKED, "").ca(&ca));
+    let good = estate.anonymous().get(CRL);
+    assert_ne!(good.text(), before);
+    answer(&estate.ca_server, CRL, move || Reply::ok(&before));
+    let told = fetch(&estate);
+    assert!(
+        told.stdout.contains("refused") || told.stderr.contains("refused"),
+        "{told:?}"
+    );
+    // The last good one, which grows old from now on.
+    let still = estate.anonymous().get(CRL);
+    assert!(is_copy(&still));
+    assert_eq!(still.text(), good.text());
+}
+
+#[test]
+fn certificates_that_are_not_trusted_here_are_never_answered_with() {
+    let ca = Ca::new();
+    let (own, other) = (ca.bundle_pem(), Ca::named("another").bundle_pem());
+    for strange in [
+        other.clone(),
+        format!("{own}{other}"),
+        format!("{own}{}", ca.crl_pem()),
+        "not yet".to_owned(),
+    ] {
+        let estate = Estate::builder()
+            .ca(&ca)
+            .proxy(|proxy| proxy.fetch(WHEN_ASKED))
+            .start();
+        let reply = strange.clone();
+        answer(&estate.ca_server, CA, move || Reply::ok(&reply));
+        let config = estate.proxy.config_text();
+        let config = format!("{config}\n[ca]\nedge_answers = true\n");
+        estate.proxy.write_config(&config);
+        estate.proxy.reload_applied();
+        estate.proxy.wait_for_event("not answered from a new copy");
+        // The CA says it itself, to whoever asks.
+        let response = estate.anonymous().get(CA);
+        assert_eq!((response.text(), is_copy(&response)), (strange, false));
+        // What was trusted before goes on where there is a copy of it.
+        estate.ca_server.answer_as_puppet();
+        estate.proxy.reload();
+        let copied = wait_until(LIMIT, || is_copy(&estate.anonymous().get(CA)).then_some(()));
+        assert!(copied.is_some());
+        answer(&estate.ca_server, CA, move || Reply::ok("not yet"));
+        estate.proxy.reload();
+        estate.proxy.wait_for_event("a copy again");
+        assert_eq!(estate.anonymous().get(CA).text(), own);
+    }
+}
+
+#[test]
+fn nothing_is_answered_from_a_copy_unless_it_is_said() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.fetch(WHEN_ASKED))
+        .start();
+    let client = estate.anonymous();
+    for path in [CA, CRL] {
+        estate.forget();
+        let response = client.get(path);
+        assert!(!is_copy(&response));
+        assert_eq!(passed_on(&estate), 1);
+    }
+    for path in [LEGACY_CA, LEGACY_CRL] {
+        assert_refused(&client.get(path), 403, &["ca-administration"]);
+    }
+    // On by a reload, and off.
+    estate.proxy.write_config(&format!(
+        "{}\n[ca]\nedge_answers = true\n",
+        estate.proxy.config_text()
+    ));
+    estate.proxy.reload_applied();
+    wait_for_copies(&estate);
+    estate
+        .proxy
+        .edit_config("edge_answers = true", "edge_answers = false");
+    estate.proxy.reload_applied();
+    assert!(!is_copy(&client.get(CA)));
+    assert_refused(&client.get(LEGACY_CA), 403, &["ca-administration"]);
+}
+
+#[test]
+fn what_nobody_fetches_cannot_be_answered_with() {
+    let refused = Estate::builder()
+        .proxy(|proxy| {
+            proxy
+                .fetch("enabled = false")
+                .with("[ca]\nedge_answers = true")
+        })
+        .try_start();
+    assert!(
+        refused.stderr.contains("[trust.fetch] is off"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
+fn only_reading_the_two_documents_is_opened() {
+    let estate = started(edge(WHEN_ASKED, ""));
+    let client = estate.anonymous();
+    for (method, path, status) in [
+        ("POST", CA, 405),
+        ("PUT", CA, 405),
+        ("PUT", CRL, 403),
+        ("DELETE", CRL, 403),
+        ("PUT", LEGACY_CA, 403),
+        ("DELETE", LEGACY_CRL, 403),
+        ("GET", "/production/certificate/web01", 403),
+        ("GET", "/production/certificates/ca", 403),
+        ("GET", "/production/certificate/ca/x", 403),
+        ("GET", "/production/certificate/ca/", 403),
+        ("GET", "/pro-duction/certificate/ca", 403),
+        ("GET", "/puppet-ca/v1/certificate/ca/", 403),
+        ("GET", "/puppet-ca/v2/certificate/ca", 403),
+        ("GET", "/production/certificate_status/ca", 403),
+    ] {
+        let response = client.request(method, path, &[], b"");
+        assert_eq!(response.status, status, "{method} {path}: {response:?}");
+        assert!(!is_copy(&response), "{method} {path}");
+    }
+    assert!(estate.far_end().is_empty(), "{:#?}", estate.far_end());
+}
+
+#[test]
+fn another_ca_behind_a_route_of_its_own_answers_for_itself() {
+    let other = StandIn::builder("other").ca(&Ca::named("another")).start();
+    let route = format!(
+        "[pools.other]\nscheme = \"http\"\nmembers = [{:?}]\n[[routes]]\nname = \"other\"\npool = \"other\"\n\
+         header = {{ X-Site = \"other\" }}\nclient = \"any\"\n",
+        other.address()
+    );
+    let estate = edge(WHEN_ASKED, "")
+        .proxy(move |proxy| proxy.with(&route))
+        .start();
+    wait_for_copies(&estate);
+    let client: Client = estate.anonymous();
+    let response = client.request("GET", CA, &[("X-Site", "other")], b"");
+    assert_eq!((response.status, is_copy(&response)), (200, false));
+    assert_ne!(response.text(), estate.ca.bundle_pem());
+    assert_eq!(other.requests().len(), 1);
+}
