@@ -549,7 +549,7 @@ fn t12_a_quarter_of_what_the_ca_takes_is_for_agents_whatever_is_set() {
 
 #[test]
 fn t12_a_stranger_that_sends_slowly_takes_no_place_at_the_ca() {
-    http1_alone!("the body is held back by its connection");
+    http1_alone!("the body is held back by its connection; of streams see http2.rs");
     let estate = with("[ca]\nanonymous_in_flight_max = 1");
     let csr = certificate_request("web01");
     let mut slow: Vec<_> = (0..5)

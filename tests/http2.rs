@@ -658,6 +658,40 @@ fn a_certificate_request_in_padded_pieces_is_judged_and_sent_as_one_text() {
 const PADDED: u8 = 8;
 
 #[test]
+fn t12_streams_of_strangers_that_send_slowly_take_no_place_at_the_ca() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.with("[ca]\nanonymous_in_flight_max = 1"))
+        .start();
+    let stranger = || estate.anonymous().protocol(Protocol::Http2).connect();
+    let mut slow = stranger().expect("connects");
+    let request = certificate_request("web01");
+    let streams: Vec<_> = (0..5)
+        .map(|_| {
+            let path = "/puppet-ca/v1/certificate_request/web01";
+            let stream = slow.open(&put(path), false).expect("opens");
+            slow.send_frame(kind::DATA, 0, stream, &request[..100])
+                .expect("sends");
+            stream
+        })
+        .collect();
+    slow.settle().expect("is heard");
+    let crl = "/puppet-ca/v1/certificate_revocation_list/ca";
+    assert_eq!(stranger().expect("connects").get(crl).status, 200);
+    // Taken back half-way, four of them leave nothing behind; the last is sent.
+    let (last, others) = streams.split_last().expect("five");
+    for stream in others {
+        slow.send_frame(kind::RST_STREAM, 0, *stream, &CANCEL.to_be_bytes())
+            .expect("sends");
+    }
+    slow.send_frame(kind::DATA, flag::END_STREAM, *last, &request[100..])
+        .expect("sends");
+    assert_eq!(slow.outcome(*last), Outcome::Answered(200));
+    let sent = estate.ca_server.requests();
+    let puts = sent.iter().filter(|request| request.method == "PUT");
+    assert_eq!(puts.count(), 1, "{sent:#?}");
+}
+
+#[test]
 fn a_hundred_downloads_in_small_windows_are_no_flood() {
     let (estate, mut connection) = begin(Estate::builder());
     for member in &estate.compilers {
