@@ -98,6 +98,14 @@ fn blocked(queue_max: usize, page: &Page, metrics: &Metrics) -> (Sink, SinkHandl
     (sink, handle, open)
 }
 
+/// Lets every write go on that there will be. The writer may be gone before the last of them: once it is let go another
+/// takes its place.
+fn let_go(open: &SyncSender<()>) {
+    for _ in 0..10 {
+        let _ = open.send(());
+    }
+}
+
 #[test]
 fn what_was_sent_is_written_by_the_time_it_is_closed() {
     let (metrics, page) = (Metrics::default(), Page::default());
@@ -128,9 +136,7 @@ fn a_blocked_writer_costs_records_that_are_counted_and_no_time() {
         12,
         "8 wait, 12 of 20 are dropped"
     );
-    for _ in 0..10 {
-        open.send(()).expect("the writer waits");
-    }
+    let_go(&open);
     assert_eq!(sink.close(LONG), Ok(()));
     assert_eq!(page.lines(), 9);
 }
@@ -174,9 +180,7 @@ fn what_is_sent_after_a_reopening_goes_there_though_the_old_one_is_blocked() {
         sink.reopen(Output::Lines(Box::new(page.clone())), Format::Combined);
     }
     handle.send(&record("last"));
-    for _ in 0..10 {
-        open.send(()).expect("the writer waits");
-    }
+    let_go(&open);
     assert_eq!(sink.close(LONG), Ok(()));
     assert_eq!((pages[0].lines(), pages[1].lines()), (2, 1));
     assert!(pages[1].contains("listener=before-2 "));
@@ -212,9 +216,7 @@ fn lines_for_an_output_that_never_has_its_turn_go_to_none_of_another_form() {
             pages.push(begin(format));
             handle.send(&record(&format!("output-{n}")));
         }
-        for _ in 0..10 {
-            open.send(()).expect("the writer waits");
-        }
+        let_go(&open);
         assert_eq!(sink.close(LONG), Ok(()));
         for (page, format) in &pages {
             let is_json = *format == Json;
@@ -279,9 +281,7 @@ fn a_sheet_has_a_limit_in_bytes() {
         handle.send(&long);
     }
     assert_eq!(metrics.access_records_dropped.get(), 5);
-    for _ in 0..10 {
-        open.send(()).expect("the writer waits");
-    }
+    let_go(&open);
     assert_eq!(sink.close(LONG), Ok(()));
     assert_eq!(page.lines(), 1 + fit);
 }
