@@ -2,7 +2,6 @@
 
 use std::{fs, time::Duration};
 
-use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use tempfile::TempDir;
 use testkit::{Credential, Outcome, Proxy, Reply, wait_until};
 
@@ -75,7 +74,7 @@ fn a_certificate_is_blocked_by_serial_and_issuer_or_by_fingerprint_and_its_succe
     let issuer = format!("CN={}", estate.ca.name());
     for by_fingerprint in [false, true] {
         let (bad, successor) = (estate.ca.agent("web01"), estate.ca.agent("web01"));
-        let (serial, print) = (format!("{:#x}", bad.serial), fingerprint(&bad));
+        let (serial, print) = (format!("{:#x}", bad.serial), support::fingerprint(&bad));
         let whom: &[&str] = match by_fingerprint {
             true => &["--fingerprint", &print],
             false => &["--serial", &serial, "--issuer", &issuer],
@@ -324,16 +323,6 @@ fn done(proxy: &Proxy, words: &[&str], arguments: &[&str]) -> String {
         "{words:?} {arguments:?}"
     );
     stdout
-}
-
-/// As `openssl x509 -fingerprint -sha256` writes it.
-fn fingerprint(credential: &Credential) -> String {
-    let rustls::SupportedCipherSuite::Tls13(suite) = TLS13_AES_128_GCM_SHA256 else {
-        unreachable!("it is one of TLS 1.3")
-    };
-    let digest = suite.common.hash_provider.hash(&credential.cert_der);
-    let pairs: Vec<_> = digest.as_ref().iter().map(|b| format!("{b:02X}")).collect();
-    pairs.join(":")
 }
 
 fn serial_of(pem: &str) -> String {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use testkit::{Credential, Proxy};
 
-use crate::support::{Estate, assert_refused};
+use crate::support::{self, Estate, assert_refused};
 
 const WEB01: &str = "/puppet/v3/catalog/web01?environment=production";
 const OTHERS: &str = "/puppet/v3/node/web02";
@@ -72,6 +72,22 @@ fn who_is_revoked_is_told_with_the_date_and_who_is_blocked_with_the_reason() {
     let who = asked(&estate.proxy, &["web01"]);
     assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
     assert_eq!(who["blocks"][0]["why"], "stolen");
+    // Nor is it forgotten where the block names the certificate itself.
+    let lifted = estate.proxy.command(&["unblock"], &["web01"]);
+    assert_eq!(lifted.code, Some(0), "{}", lifted.stderr);
+    assert_eq!(asked(&estate.proxy, &["web01"])["verdict"], "SUCCESS");
+    let print = support::fingerprint(&agent);
+    let block = estate
+        .proxy
+        .command(&["block"], &["--fingerprint", &print, "--why", "leaked"]);
+    assert_eq!(block.code, Some(0), "{}", block.stderr);
+    estate.proxy.write("web01.pem", &agent.cert_pem, 0o644);
+    let file = estate.proxy.directory().join("web01.pem");
+    for whom in ["web01", file.to_str().expect("UTF-8")] {
+        let who = asked(&estate.proxy, &[whom]);
+        assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
+        assert_eq!(who["blocks"][0]["why"], "leaked", "{who:#}");
+    }
 
     estate.ca.revoke(&agent);
     estate.proxy.swap_crl();

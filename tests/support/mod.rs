@@ -8,6 +8,7 @@ pub(crate) mod http2;
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 pub(crate) use testkit::readers;
 use testkit::{
     Ca, Client, Credential, Enrolment, Outcome, Protocol, Proxy, ProxyBuilder, Recorded, Response,
@@ -26,6 +27,16 @@ macro_rules! http1_alone {
     };
 }
 pub(crate) use http1_alone;
+
+/// As `openssl x509 -fingerprint -sha256` writes it.
+pub(crate) fn fingerprint(credential: &Credential) -> String {
+    let rustls::SupportedCipherSuite::Tls13(suite) = TLS13_AES_128_GCM_SHA256 else {
+        unreachable!("it is one of TLS 1.3")
+    };
+    let digest = suite.common.hash_provider.hash(&credential.cert_der);
+    let pairs: Vec<_> = digest.as_ref().iter().map(|b| format!("{b:02X}")).collect();
+    pairs.join(":")
+}
 
 /// What records and answers call what is spoken.
 pub(crate) const VERSION: &str = match crate::SPOKEN {

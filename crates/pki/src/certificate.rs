@@ -309,8 +309,8 @@ const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
 
-/// Bytes of a serial that are printed; RFC 5280 allows 20.
-const SERIAL_SHOWN_MAX: usize = 24;
+/// Bytes of a serial that are printed: all that a block can name, for it is kept as it is printed.
+pub(crate) const SERIAL_SHOWN_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {

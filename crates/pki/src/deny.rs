@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use identity::{Agent, Certname};
 use rustls_pki_types::UnixTime;
 
-use crate::certificate::Serial;
+use crate::certificate::{SERIAL_SHOWN_MAX, Serial};
 use crate::der;
 
 /// Whom a block is about.
@@ -25,7 +25,7 @@ pub enum Blocked {
         /// The serial.
         serial: SerialNumber,
     },
-    /// The certificate with this SHA-256 of its DER.
+    /// The certificate with this SHA-256 of its DER, and what was issued by it.
     Fingerprint([u8; 32]),
 }
 
@@ -118,23 +118,22 @@ impl DenyList {
         self.blocks.is_empty()
     }
 
-    /// The block that an agent's own certificate meets.
+    /// The block that an agent meets by its name.
     pub(crate) fn of_agent(&self, agent: &Agent, now: UnixTime) -> Option<&Block> {
-        let by_name = || self.certnames.get(&folded(agent.certname()));
-        let by_fingerprint = || {
-            // Not hashed for nothing.
-            (!self.fingerprints.is_empty())
-                .then(|| self.fingerprints.get(&fingerprint_of(agent.leaf())))
-                .flatten()
-        };
-        if self.is_empty() {
+        if self.certnames.is_empty() {
             return None;
         }
-        let met = [by_name(), by_fingerprint()];
-        met.into_iter()
-            .flatten()
-            .map(|index| &self.blocks[*index])
-            .find(|block| block.is_in_force(now))
+        let index = self.certnames.get(&folded(agent.certname()))?;
+        Some(&self.blocks[*index]).filter(|block| block.is_in_force(now))
+    }
+
+    /// The block that a certificate on a path meets by the SHA-256 of its DER.
+    pub(crate) fn of_fingerprint(&self, fingerprint: &[u8; 32], now: UnixTime) -> Option<&Block> {
+        if self.fingerprints.is_empty() {
+            return None;
+        }
+        let index = self.fingerprints.get(fingerprint)?;
+        Some(&self.blocks[*index]).filter(|block| block.is_in_force(now))
     }
 
     /// The block that a certificate on a path meets by its issuer and serial.
@@ -225,7 +224,8 @@ fn folded(certname: &Certname) -> String {
     certname.as_str().to_ascii_lowercase()
 }
 
-fn fingerprint_of(der: &[u8]) -> [u8; 32] {
+/// SHA-256 of a certificate's DER, as `openssl x509 -fingerprint -sha256` has it.
+pub fn fingerprint_of(der: &[u8]) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest::digest(&digest::SHA256, der).as_ref());
     bytes
@@ -252,7 +252,7 @@ fn hexadecimal(text: &str) -> Option<Vec<u8>> {
 }
 
 /// RFC 5280 (4.1.2.2) allows 20 bytes; CAs have been seen to use a few more.
-const SERIAL_BYTES_MAX: usize = 32;
+const SERIAL_BYTES_MAX: usize = SERIAL_SHOWN_MAX;
 /// Bytes read from digits before anything is asked of them.
 const DIGITS_BYTES_MAX: usize = 64;
 
@@ -312,6 +312,9 @@ mod tests {
             assert!(SerialNumber::parse(text).is_err(), "{text}");
         }
         assert_eq!(SerialNumber::parse("0080").unwrap().to_string(), "0x80");
+        let longest = SerialNumber::parse(&"f".repeat(2 * SERIAL_BYTES_MAX)).unwrap();
+        let told = SerialNumber::parse(&longest.to_string());
+        assert_eq!(told, Ok(longest), "kept as it is told, and read again");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 
 use crate::bundle::{Ca, EMPTY_NAME, Fingerprint, Issuer};
 use crate::certificate::{Certificate, Day, Serial, Subject};
-use crate::deny::Block;
+use crate::deny::{Block, fingerprint_of};
 use crate::legacy;
 use crate::remembered::Sent;
 use crate::settings::{CrlExpired, Revocation};
@@ -55,6 +55,7 @@ impl Judgement {
 #[derive(Debug)]
 pub struct VerifiedChain {
     links: Arc<[Link]>,
+    anchor: Anchor,
     /// The latest begin among the certificates on the path, the anchor's among them: a clock may be set back.
     latest_begin: UnixTime,
     /// The earliest end among them.
@@ -72,6 +73,11 @@ impl VerifiedChain {
         self.earliest_end
     }
 
+    /// SHA-256 of the client's own certificate: there always is one at the end of a path.
+    pub fn fingerprint(&self) -> Option<&[u8; 32]> {
+        self.links.last().map(|own| &own.fingerprint)
+    }
+
     /// The agent that it made known.
     pub fn agent(&self) -> &Arc<Agent> {
         &self.agent
@@ -84,6 +90,17 @@ struct Link {
     issuer: Arc<Issuer>,
     /// In its shortest form.
     serial: Box<[u8]>,
+    /// SHA-256 of the certificate.
+    fingerprint: [u8; 32],
+}
+
+/// The CA at which a path ends, as blocks see it: no list is asked about it.
+#[derive(Clone, Debug)]
+struct Anchor {
+    issuer: Arc<Issuer>,
+    /// Its serial under its own name; none where another has issued it, whom the bundle does not know.
+    serial: Option<Box<[u8]>>,
+    fingerprint: [u8; 32],
 }
 
 /// What is wrong with which certificate.
@@ -99,6 +116,7 @@ pub(crate) struct Fault {
 /// A verified path before it is known whose it is.
 pub(crate) struct Path {
     links: Arc<[Link]>,
+    anchor: Anchor,
     latest_begin: UnixTime,
     earliest_end: UnixTime,
     good_until: UnixTime,
@@ -189,9 +207,23 @@ impl TrustStore {
 
     /// The block that a chain meets, by the agent or by a certificate on it.
     fn block_of(&self, chain: &VerifiedChain, now: UnixTime) -> Option<&Block> {
-        let on_path = |link: &Link| self.deny.of_serial(&link.issuer.text, &link.serial, now);
+        if self.deny.is_empty() {
+            return None;
+        }
+        let by = |issuer: &Issuer, serial: Option<&[u8]>, fingerprint: &[u8; 32]| {
+            let of_serial = serial.and_then(|s| self.deny.of_serial(&issuer.text, s, now));
+            of_serial.or_else(|| self.deny.of_fingerprint(fingerprint, now))
+        };
+        let on_path = |link: &Link| by(&link.issuer, Some(&link.serial), &link.fingerprint);
+        let Anchor {
+            issuer,
+            serial,
+            fingerprint,
+        } = &chain.anchor;
         let of_agent = self.deny.of_agent(&chain.agent, now);
-        of_agent.or_else(|| chain.links.iter().find_map(on_path))
+        of_agent
+            .or_else(|| chain.links.iter().find_map(on_path))
+            .or_else(|| by(issuer, serial.as_deref(), fingerprint))
     }
 
     fn verified(
@@ -212,6 +244,7 @@ impl TrustStore {
         })?;
         Ok(Arc::new(VerifiedChain {
             links: path.links,
+            anchor: path.anchor,
             latest_begin: path.latest_begin,
             earliest_end: path.earliest_end,
             good_until: path.good_until,
@@ -233,6 +266,7 @@ impl TrustStore {
         }
         Some(Arc::new(VerifiedChain {
             links: Arc::clone(&chain.links),
+            anchor: chain.anchor.clone(),
             latest_begin: chain.latest_begin,
             earliest_end: chain.earliest_end,
             good_until,
@@ -385,7 +419,7 @@ impl TrustStore {
             latest_begin = latest_begin.max(ca.not_before);
             earliest_end = earliest_end.min(ca.not_after);
             let next = self.issuer(&ca);
-            links.push(Link::new(std::mem::replace(&mut issuer, next), &ca));
+            links.push(Link::new(std::mem::replace(&mut issuer, next), &ca, der));
         }
         let own = Certificate::read(leaf).map_err(malformed)?;
         latest_begin = latest_begin.max(own.not_before);
@@ -397,7 +431,7 @@ impl TrustStore {
                 UNVERIFIABLE_KEY,
             ));
         }
-        links.push(Link::new(issuer, &own));
+        links.push(Link::new(issuer, &own, leaf));
         let good_until = self.unrevoked(&links, earliest_end, now).map_err(|fault| {
             let revoked = ders
                 .iter()
@@ -409,6 +443,7 @@ impl TrustStore {
         })?;
         Ok(Path {
             links: links.into(),
+            anchor: Anchor::of(anchor),
             latest_begin,
             earliest_end,
             good_until,
@@ -640,10 +675,23 @@ impl Fault {
 }
 
 impl Link {
-    fn new(issuer: Arc<Issuer>, certificate: &Certificate<'_>) -> Self {
+    fn new(issuer: Arc<Issuer>, certificate: &Certificate<'_>, der: &[u8]) -> Self {
         Self {
             issuer,
             serial: certificate.serial.into(),
+            fingerprint: fingerprint_of(der),
+        }
+    }
+}
+
+impl Anchor {
+    fn of(ca: &Ca) -> Self {
+        let is_its_own = ca.issued_by == ca.issuer.name;
+        let read = Certificate::read(&ca.der).ok().filter(|_| is_its_own);
+        Self {
+            issuer: Arc::clone(&ca.issuer),
+            serial: read.map(|own| own.serial.into()),
+            fingerprint: fingerprint_of(&ca.der),
         }
     }
 }

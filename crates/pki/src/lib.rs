@@ -35,7 +35,7 @@ pub use bundle::Fingerprint;
 pub use ca_answer::NotOurCas;
 pub use credential::Credential;
 pub use csr::{CsrKey, CsrPolicy, CsrRefusal, CsrRule};
-pub use deny::{Block, Blocked, BlockedError, DenyList, SerialNumber};
+pub use deny::{Block, Blocked, BlockedError, DenyList, SerialNumber, fingerprint_of};
 pub use fetched::{Examined, FetchedCrl, Finding, NotSetAside, SetAside};
 pub use judge::{Judgement, VerifiedChain};
 pub use lookup::{CertificateFacts, CrlEntry, Listing, entry_in, facts_of};

@@ -30,19 +30,23 @@ fn a_certificate_is_blocked_by_its_name_its_serial_its_issuers_serial_and_its_fi
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01.example.com", 0x80);
     let other = puppet.ca.agent("web02.example.com", 0x81);
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &agent.der);
+    let print = |der: &[u8]| {
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, der);
+        Blocked::Fingerprint(digest.as_ref().try_into().unwrap())
+    };
     let name = |name: &str| Blocked::Certname(Certname::parse(name).unwrap());
     let ca = "CN=Puppet CA: test";
+    let root_serial = pki::facts_of(&puppet.root.der).unwrap().serial;
     for (blocked, meets_other) in [
         (name("web01.example.com"), false),
         (name("WEB01.example.com"), false),
         (serial_of(ca, "80"), false),
-        (
-            Blocked::Fingerprint(digest.as_ref().try_into().unwrap()),
-            false,
-        ),
-        // The intermediate's own: all that it issued.
+        (print(&agent.der), false),
+        // The intermediate's own, and the root's: all that they issued.
         (serial_of("CN=Puppet Root CA: test", "02"), true),
+        (print(&puppet.ca.der), true),
+        (serial_of("CN=Puppet Root CA: test", &root_serial), true),
+        (print(&puppet.root.der), true),
     ] {
         let store = with(&puppet.store(), blocked.clone(), None);
         assert_eq!(verdict(&store, &agent), Some(Reason::Blocked), "{blocked}");

@@ -52,18 +52,25 @@ fn seen(agents: &Agents, standing: &Standing, client: IpAddr) -> Option<Arc<agen
     let chain = standing.judgement.chain.as_ref()?;
     let certname = standing.certname.as_ref()?;
     let time = |time: UnixTime| SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs());
-    let serial = chain.agent().serial();
+    let fingerprint = chain.fingerprint()?;
     let certificate = || {
         let own = pki::facts_of(chain.agent().leaf())?;
         Some(SeenCertificate {
-            serial: serial.into(),
+            serial: chain.agent().serial().into(),
             issuer: own.issuer.into(),
+            fingerprint: *fingerprint,
             not_before: time(own.not_before),
             not_after: time(own.not_after),
         })
     };
     let client = client.to_canonical();
-    agents.connected(certname, serial, client, SystemTime::now(), certificate)
+    agents.connected(
+        certname,
+        fingerprint,
+        client,
+        SystemTime::now(),
+        certificate,
+    )
 }
 
 /// What is told of a connection, one value each, made once.

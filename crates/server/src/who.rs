@@ -91,7 +91,7 @@ impl Asking<'_> {
                 verdict: None,
                 refusal: None,
                 lists: Vec::new(),
-                blocks: self.blocks(Some(name), None),
+                blocks: self.blocks(Some(name), None, None),
                 access: Vec::new(),
                 seen: None,
             }),
@@ -122,7 +122,7 @@ impl Asking<'_> {
             verdict: is_listed.then(|| "FAILED:revoked".to_owned()),
             refusal: None,
             lists,
-            blocks: self.blocks(None, Some((issuer, &serial))),
+            blocks: self.blocks(None, Some((issuer, &serial)), None),
             access: Vec::new(),
             seen: None,
         })
@@ -134,7 +134,11 @@ impl Asking<'_> {
         let certificate = &seen.certificate;
         let serial = read(&certificate.serial)?;
         let lists = self.lists(&certificate.issuer, &serial);
-        let blocks = self.blocks(Some(&seen.certname), Some((&certificate.issuer, &serial)));
+        let blocks = self.blocks(
+            Some(&seen.certname),
+            Some((&certificate.issuer, &serial)),
+            Some(&certificate.fingerprint),
+        );
         let verdict = match () {
             () if unix(certificate.not_after) < self.now => "FAILED:expired",
             () if unix(certificate.not_before) > self.now => "FAILED:not-yet-valid",
@@ -190,7 +194,11 @@ impl Asking<'_> {
                 _ => None,
             },
             lists: self.lists(&facts.issuer, &serial),
-            blocks: self.blocks(certname.as_deref(), Some((&facts.issuer, &serial))),
+            blocks: self.blocks(
+                certname.as_deref(),
+                Some((&facts.issuer, &serial)),
+                Some(&pki::fingerprint_of(leaf)),
+            ),
             seen: seen.as_ref().map(seen_status),
             certificate: Some(CertificateStatus {
                 certname,
@@ -276,6 +284,7 @@ impl Asking<'_> {
         &self,
         certname: Option<&str>,
         serial: Option<(&str, &SerialNumber)>,
+        fingerprint: Option<&[u8; 32]>,
     ) -> Vec<admin::BlockStatus> {
         let about = |block: &admin::BlockStatus| {
             let by_name = block
@@ -288,7 +297,11 @@ impl Asking<'_> {
                 block.blocked.issuer.as_deref() == Some(issuer)
                     && block.blocked.serial.as_deref() == Some(&serial.to_string())
             });
-            by_name || by_serial
+            let blocked = block.blocked.fingerprint.as_deref();
+            let by_fingerprint = fingerprint
+                .zip(blocked.and_then(|text| pki::Blocked::fingerprint(text).ok()))
+                .is_some_and(|(bytes, blocked)| blocked == pki::Blocked::Fingerprint(*bytes));
+            by_name || by_serial || by_fingerprint
         };
         self.app.blocks().into_iter().filter(about).collect()
     }

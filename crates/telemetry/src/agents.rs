@@ -34,6 +34,8 @@ pub struct SeenCertificate {
     pub serial: Box<str>,
     /// Its issuer (RFC 2253).
     pub issuer: Arc<str>,
+    /// SHA-256 of its DER: a CA made anew counts its serials from the beginning.
+    pub fingerprint: [u8; 32],
     /// When its time begins.
     pub not_before: SystemTime,
     /// When it ends.
@@ -113,14 +115,14 @@ impl Agents {
     pub fn connected(
         &self,
         certname: &Arc<str>,
-        serial: &str,
+        fingerprint: &[u8; 32],
         client: IpAddr,
         at: SystemTime,
         certificate: impl FnOnce() -> Option<SeenCertificate>,
     ) -> Option<Arc<Agent>> {
         let mut shard = self.shard(certname);
         if let Some(agent) = shard.get(certname)
-            && *agent.certificate.serial == *serial
+            && agent.certificate.fingerprint == *fingerprint
         {
             let agent = Arc::clone(agent);
             drop(shard);
@@ -303,15 +305,20 @@ mod tests {
         SeenCertificate {
             serial: serial.into(),
             issuer: "CN=Puppet CA".into(),
+            fingerprint: print(serial),
             not_before: at(0),
             not_after: at(1_000),
         }
     }
 
+    fn print(serial: &str) -> [u8; 32] {
+        std::array::from_fn(|place| serial.as_bytes().get(place).copied().unwrap_or(0))
+    }
+
     fn connect(agents: &Agents, name: &str, serial: &str, seconds: u64) -> Arc<Agent> {
         let name = Arc::from(name);
         agents
-            .connected(&name, serial, CLIENT, at(seconds), || {
+            .connected(&name, &print(serial), CLIENT, at(seconds), || {
                 Some(certificate(serial))
             })
             .unwrap()
@@ -354,7 +361,7 @@ mod tests {
         assert_eq!(&*told.certificate.serial, "06");
         assert_eq!((told.at, told.requests.len()), (at(3), 1));
         let again = Arc::from("web01");
-        let known = agents.connected(&again, "06", CLIENT, at(4), || {
+        let known = agents.connected(&again, &print("06"), CLIENT, at(4), || {
             panic!("a certificate that is known is not read again")
         });
         assert!(known.is_some());
@@ -373,7 +380,7 @@ mod tests {
                 not_after: at(1_000 + left),
                 ..certificate("05")
             };
-            agents.connected(&name, "05", CLIENT, at(1), || Some(certificate));
+            agents.connected(&name, &print("05"), CLIENT, at(1), || Some(certificate));
         }
         assert_eq!(agents.by_end(at(1_000)), [0, 3, 1, 1, 1, 1]);
         assert_eq!(agents.by_end(at(1_001)), [1, 3, 0, 1, 1, 1]);
