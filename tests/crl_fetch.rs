@@ -688,6 +688,31 @@ fn a_reload_while_a_list_is_on_its_way_loses_neither() {
 }
 
 #[test]
+fn t08_a_ca_that_leaves_the_bundle_and_comes_back_has_the_list_that_was_fetched() {
+    let ca = Ca::new();
+    let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
+    let file = ca.crl_pem();
+    let estate = fetching(&ca, WHEN_ASKED)
+        .proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644))
+        .start();
+    wait_for_answer(&estate.proxy);
+    ca.revoke(&bad);
+    fetch(&estate.proxy);
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    // Nobody can be asked meanwhile: the file is older.
+    estate.ca_server.stop();
+    for (bundle, reason, status) in [
+        (Ca::other().bundle_pem(), "CA", 403),
+        (ca.bundle_pem(), "revoked", 200),
+    ] {
+        estate.proxy.write("ssl/certs/ca.pem", &bundle, 0o644);
+        estate.proxy.reload_applied();
+        assert_refused(&estate.client(&bad).get(CATALOG), 403, &[reason]);
+        assert_eq!(estate.client(&good).get(CATALOG).status, status);
+    }
+}
+
+#[test]
 fn members_are_asked_in_order_and_a_backup_last() {
     let ca = Ca::new();
     let agent = ca.agent("web01");

@@ -20,7 +20,7 @@ use crate::store::{IndexedCrl, Origin, Shelf, Sorted, TrustStore};
 pub struct Examined {
     /// The newest list of each issuer of the bundle, and how it compares with what is in force.
     pub lists: Vec<(FetchedCrl, Finding)>,
-    /// Lists that are of no use, and why: sentences.
+    /// Lists that are of no use, and why: sentences, of the first that there are.
     pub useless: Vec<String>,
 }
 
@@ -108,11 +108,11 @@ impl TrustStore {
                     der: block.der.into(),
                 },
                 Sorted::Unusable(why) => {
-                    examined.useless.push(why);
+                    examined.no_use(why);
                     continue;
                 }
                 Sorted::Stray(crl) => {
-                    examined.useless.push(format!(
+                    examined.no_use(format!(
                         "CRL {} is not used: no key of a CA {} of the bundle has signed it",
                         block.place(),
                         Subject(&crl.crl.issuer)
@@ -220,6 +220,14 @@ impl TrustStore {
     }
 }
 
+impl Examined {
+    fn no_use(&mut self, why: String) {
+        if self.useless.len() < USELESS_TOLD_MAX {
+            self.useless.push(why);
+        }
+    }
+}
+
 impl FetchedCrl {
     /// Its issuer's name (RFC 2253).
     #[must_use]
@@ -321,3 +329,6 @@ impl Crl {
         (self.number.len(), &*self.number) < (number.len(), number)
     }
 }
+
+/// Lists of no use that are told of. An answer has room for hundreds of thousands, and each would be an alarm.
+const USELESS_TOLD_MAX: usize = 16;

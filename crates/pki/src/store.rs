@@ -181,7 +181,7 @@ impl TrustStore {
                 problems.push(problem);
             }
         }
-        shelf.keep_fetched(known);
+        shelf.keep_fetched(previous);
         if shelf.is_empty() && !settings.leaves_unchecked() && problems.is_empty() {
             problems.extend(shelf.warnings.iter().cloned().map(PkiProblem::CrlUnusable));
             problems.push(PkiProblem::NoCrl);
@@ -739,7 +739,8 @@ impl<'a> Shelf<'a> {
         }));
     }
 
-    /// What was fetched stays while no file has a newer one: files know nothing of it.
+    /// What was fetched stays while no file has a newer one: files know nothing of it. It stays by whatever rule it was
+    /// verified, for without it whom it alone revokes would come in again.
     fn keep_fetched(&mut self, previous: Option<&TrustStore>) {
         let lists = previous.into_iter().flat_map(|previous| &previous.index);
         for (issuer, crl) in lists.filter(|(_, crl)| crl.origin == Origin::Fetched) {

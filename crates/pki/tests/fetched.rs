@@ -301,3 +301,37 @@ fn a_fetched_list_of_a_kind_that_cannot_be_used_is_told_beside_the_others() {
         found.useless
     );
 }
+
+#[test]
+fn what_was_fetched_stays_when_other_signatures_are_admitted() {
+    let puppet = Puppet::new();
+    let settings = TrustSettings {
+        unchecked: vec!["*".to_owned()],
+        ..TrustSettings::default()
+    };
+    // No file has the list of the CA.
+    let files = [puppet.root.crl(1, &[])];
+    let built = |settings: &TrustSettings, previous: Option<&TrustStore>| {
+        store_with(&puppet.bundle(), &files, settings, previous).unwrap()
+    };
+    let first = built(&settings, None);
+    let (list, _) = the_one(examined(&first, &[puppet.ca.crl(7, &[5])]));
+    let fetched = first.with_lists(&[list]);
+    let agent = puppet.ca.agent("web01.example.com", 5);
+    assert_eq!(verdict(&fetched, &agent), Some(Reason::Revoked));
+    let other = TrustSettings {
+        legacy_signatures: vec!["CN=Another".to_owned()],
+        ..settings
+    };
+    let reloaded = built(&other, Some(&fetched));
+    assert_eq!(verdict(&reloaded, &agent), Some(Reason::Revoked));
+}
+
+#[test]
+fn of_a_thousand_lists_of_no_use_some_are_told_and_the_good_one_counts() {
+    let puppet = Puppet::new();
+    let mut lists = vec![Puppet::new().ca.crl(9, &[]); 1_000];
+    lists.push(puppet.ca.crl(9, &[5, 6]));
+    let found = examined(&store_of(&puppet), &lists);
+    assert_eq!((found.lists.len(), found.useless.len()), (1, 16));
+}

@@ -41,7 +41,7 @@ pub(crate) struct Fetching {
     /// Held by the fetch that runs: one at a time.
     turn: tokio::sync::Mutex<Validator>,
     standing: Mutex<Standing>,
-    /// Told after a reload: the CA may be another one, and so may what is in force.
+    /// Told after a reload, and when the bundle has other CAs: whom to ask may be another, and so may what is in force.
     pub(crate) reloaded: Notify,
 }
 

@@ -14,7 +14,7 @@ use proxy::{Generation, Phase};
 
 use crate::{
     app::{App, Bound, State, adopt, is_file},
-    files, outputs,
+    files, lists, outputs,
     prepare::{Prepared, agents_copy, fingerprint, prepare},
     probes,
     stamps::Stamps,
@@ -103,8 +103,12 @@ impl App {
         if !self.is_serving() {
             return Refreshed::Taken;
         }
+        let before = self.generation();
         match self.apply(Input::Materials, insist).await {
             Ok(report) => {
+                if self.generation().trust.issuers() != before.trust.issuers() {
+                    self.fetching.reloaded.notify_one();
+                }
                 let outcome = self.outcome(ReloadResult::Applied, report);
                 tracing::info!(
                     asked_by = "materials",
@@ -228,8 +232,9 @@ impl App {
         }
         let current = self.generation();
         let previous = Some((&foundation, &*current));
-        let prepared =
+        let mut prepared =
             prepare(read, current.number + 1, &self.lasting, previous).map_err(refused)?;
+        self.restore_lists(&mut prepared, &current);
         let mut lost = prepared.crls_lost(&foundation, &current);
         if input == Input::Everything {
             // Whoever reloads may mean that a CA goes unchecked, and says so; nobody means to refuse all its agents.
@@ -238,6 +243,24 @@ impl App {
         match lost.is_empty() {
             true => Ok(Box::new(prepared)),
             false => Err(Stopped::Refused(without_crls(&lost, input))),
+        }
+    }
+
+    /// Where the bundle has other CAs than before: a list that was fetched left with its CA, and comes back with it.
+    fn restore_lists(&self, prepared: &mut Prepared, current: &Generation) {
+        let trust = &prepared.generation.trust;
+        let Some(fetch) = prepared.config.trust.fetch else {
+            return;
+        };
+        if trust.issuers() == current.trust.issuers() {
+            return;
+        }
+        let restored = lists::restore(trust, &self.state_directory, fetch.body_bytes_max);
+        for unusable in &restored.unusable {
+            tracing::error!("{unusable}");
+        }
+        if let Some(trust) = restored.trust {
+            prepared.generation.trust = Arc::new(trust);
         }
     }
 
