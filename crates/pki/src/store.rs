@@ -349,7 +349,9 @@ impl TrustStore {
     /// Whether all that this CA of the bundle issued is refused while it has no CRL.
     pub fn needs_crl(&self, issuer: &str) -> bool {
         let policy = self.settings.policy(issuer);
-        !policy.unchecked && policy.revocation == Revocation::Chain
+        let mut named = self.bundle.issuers.values().filter(|ca| ca.text == issuer);
+        let issues_to_clients = named.any(|ca| !self.bundle.is_above_others(ca));
+        !policy.unchecked && (policy.revocation == Revocation::Chain || issues_to_clients)
     }
 
     /// Subjects of the bundle's CAs whose signatures of another time are admitted.

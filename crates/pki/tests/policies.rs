@@ -162,3 +162,17 @@ fn unchecked_of_an_issuer_goes_before_the_list_of_all() {
     let checked = policies(vec![is(ROOT, false)]);
     assert!(store_with(&puppet.bundle(), &[], &checked, None).is_err());
 }
+
+#[test]
+fn with_leaf_the_ca_of_the_clients_needs_its_list_and_the_root_none() {
+    let puppet = Puppet::new();
+    for (revocation, of_root) in [(Revocation::Leaf, false), (Revocation::Chain, true)] {
+        let settings = TrustSettings {
+            revocation,
+            ..TrustSettings::default()
+        };
+        let store = store_with(&puppet.bundle(), &puppet.crls(1, &[]), &settings, None).unwrap();
+        assert!(store.needs_crl(ISSUING), "{revocation:?}");
+        assert_eq!(store.needs_crl(ROOT), of_root, "{revocation:?}");
+    }
+}
