@@ -123,6 +123,27 @@ fn who_is_revoked_is_told_with_the_date_and_who_is_blocked_with_the_reason() {
 }
 
 #[test]
+fn the_date_of_a_revocation_that_only_a_fetched_list_has_is_told() {
+    let ca = testkit::Ca::new();
+    let (agent, file) = (ca.agent("web01"), ca.crl_pem());
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |proxy| {
+            proxy
+                .fetch("interval = \"24h\"\njitter = \"0s\"")
+                .file("ssl/crl.pem", &file, 0o644)
+        })
+        .start();
+    ca.revoke(&agent);
+    let fetched = estate.proxy.command(&["crl", "fetch"], &[]);
+    assert_eq!(fetched.code, Some(0), "{}", fetched.stderr);
+    let (serial, issuer) = (hexadecimal(&agent), format!("CN={}", ca.name()));
+    let who = asked(&estate.proxy, &["--serial", &serial, "--issuer", &issuer]);
+    let at = who["lists"][0]["revoked_at"].as_str();
+    assert!(at.is_some_and(|at| at.starts_with("20")), "{who:#}");
+}
+
+#[test]
 fn a_certificate_in_a_file_is_judged_as_at_a_handshake() {
     let estate = Estate::start();
     let (good, bad) = (

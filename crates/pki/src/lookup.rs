@@ -86,11 +86,14 @@ pub fn facts_of(der: &[u8]) -> Option<CertificateFacts> {
 /// What cannot be read has no entry; whether a serial is revoked is not decided by this.
 pub fn entry_in(lists: &Named<Vec<u8>>, issuer: &str, serial: &SerialNumber) -> Option<CrlEntry> {
     let blocks = pem::crls(lists).ok()?;
-    blocks.iter().find_map(|block| {
-        entry_of(&block.der, issuer, serial.content())
-            .ok()
-            .flatten()
-    })
+    let mut lists = blocks.iter();
+    lists.find_map(|block| entry_in_list(&block.der, issuer, serial))
+}
+
+/// As [`entry_in`], of the DER of one list.
+pub fn entry_in_list(list: &[u8], issuer: &str, serial: &SerialNumber) -> Option<CrlEntry> {
+    let found = entry_of(list, issuer, serial.content());
+    found.ok().flatten()
 }
 
 fn entry_of(list: &[u8], issuer: &str, wanted: &[u8]) -> Result<Option<CrlEntry>, CrlError> {

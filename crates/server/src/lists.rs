@@ -88,6 +88,19 @@ pub(crate) fn keep(directory: &StateDirectory, list: &FetchedCrl) -> Result<(), 
     directory.write(&file_of(list.key()), &list.der())
 }
 
+/// What was kept of the CAs of this name.
+pub(crate) fn kept_of(
+    store: &TrustStore,
+    directory: &StateDirectory,
+    issuer: &str,
+    bytes_max: u64,
+) -> Vec<Vec<u8>> {
+    let issuers = store.issuers().into_iter();
+    let named = issuers.filter(|(_, name)| *name == issuer);
+    let read = |(key, _)| directory.read(&file_of(key), bytes_max).ok().flatten();
+    named.filter_map(read).collect()
+}
+
 /// Keeps what operators have accepted.
 pub(crate) fn keep_accepted(
     directory: &StateDirectory,

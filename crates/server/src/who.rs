@@ -12,12 +12,12 @@ use admin::{
 };
 use http::{HeaderMap, Method};
 use identity::{Agent, Certname, ClientIdentity};
-use pki::{Named, SerialNumber, TrustStore, entry_in};
+use pki::{Named, SerialNumber, TrustStore, entry_in, entry_in_list};
 use routing::{CanonicalPath, Decision, Question, RouteTable, classify};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use telemetry::{SeenAgent, SeenCertificate};
 
-use crate::{app::App, blocks::stamp, files};
+use crate::{app::App, blocks::stamp, files, lists};
 
 impl App {
     /// Agents seen since the start, the one whose certificate ends first first.
@@ -273,11 +273,19 @@ impl Asking<'_> {
             .collect()
     }
 
-    /// Date and reason, out of the lists as they stand on disk: the index in force keeps serials alone.
+    /// Date and reason, out of the lists as they stand on disk, those that were fetched among them: the index in force
+    /// keeps serials alone.
     fn entry(&self, issuer: &str, serial: &SerialNumber) -> Option<pki::CrlEntry> {
-        let draft = self.app.state().foundation.draft.clone();
-        let lists: Vec<Named<Vec<u8>>> = files::lists(&draft);
-        lists.iter().find_map(|list| entry_in(list, issuer, serial))
+        let foundation = self.app.state().foundation.clone();
+        let files: Vec<Named<Vec<u8>>> = files::lists(&foundation.draft);
+        let of_a_file = files.iter().find_map(|list| entry_in(list, issuer, serial));
+        of_a_file.or_else(|| {
+            let bytes_max = foundation.config.trust.fetch?.body_bytes_max;
+            let directory = &self.app.state_directory;
+            let fetched = lists::kept_of(self.trust, directory, issuer, bytes_max);
+            let mut fetched = fetched.iter();
+            fetched.find_map(|list| entry_in_list(list, issuer, serial))
+        })
     }
 
     fn blocks(
