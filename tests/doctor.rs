@@ -697,3 +697,19 @@ fn the_guide_says_what_each_check_proves() {
         );
     }
 }
+
+#[test]
+fn the_help_of_doctor_says_what_its_exit_codes_mean() {
+    let help = command_line(&PathBuf::from(BINARY), &["doctor", "--help"]);
+    let words: Vec<_> = help.stdout.split_whitespace().collect();
+    let help = words.join(" ");
+    for expected in [
+        "1 warnings, 2 failures",
+        "--agent-cert",
+        "--plain-port",
+        "8139",
+        "--json",
+    ] {
+        assert!(help.contains(expected), "{expected} is not in {help}");
+    }
+}

@@ -39,6 +39,9 @@ pub(crate) enum Verb {
     /// Tell where a request would go, and why: path rule, class, route, access, pool, members
     Explain(Explain),
     /// Prove the deployment: files, certificates, lists, every member, and what members do with forged identities
+    ///
+    /// Nothing is changed anywhere, and no proxy has to run. Exit codes: 0 nothing or notes, 1 warnings, 2 failures; 64
+    /// and 78 as for every verb.
     Doctor(Doctor),
     /// Look at the configuration
     #[command(subcommand)]
@@ -151,8 +154,6 @@ pub(crate) struct Explain {
 }
 
 /// What is proved beside what the configuration says.
-///
-/// Exit codes: 0 nothing or notes, 1 warnings, 2 failures; 64 and 78 as for every verb.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
     /// Certificate of an ordinary agent (PEM): members must refuse it; without one that is not proved

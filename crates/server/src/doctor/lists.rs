@@ -175,3 +175,41 @@ pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) 
         proof.passed(Check::CrlFresh, about);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crl(this_update: u64, next_update: Option<u64>, now: u64) -> CrlStatus {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        CrlStatus {
+            issuer: "CN=Puppet CA".to_owned(),
+            number: "7".to_owned(),
+            entries: 0,
+            this_update: at(this_update),
+            next_update: next_update.map(at),
+            expired: next_update.is_some_and(|next| next < now),
+            judged_by_until: None,
+            source: "crl.pem".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_list_is_judged_by_when_it_was_made_and_until_when_it_is_the_newest() {
+        const NOW: u64 = 1_700_000_000;
+        const DAY: u64 = 86_400;
+        for (made, next, expected) in [
+            (NOW - DAY, Some(NOW + 30 * DAY), None),
+            (NOW - DAY, None, None),
+            (NOW + 60, Some(NOW + 30 * DAY), None),
+            (NOW + 3600, Some(NOW + 30 * DAY), Some(Grade::Failure)),
+            (NOW - DAY, Some(NOW + DAY), Some(Grade::Warning)),
+            (NOW - 2 * DAY, Some(NOW - DAY), Some(Grade::Failure)),
+        ] {
+            let mut proof = Proof::default();
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(NOW));
+            list(&crl(made, next, NOW), now, &mut proof);
+            assert_eq!(proof.worst(), expected, "{made} {next:?}: {proof:?}");
+        }
+    }
+}
