@@ -14,6 +14,7 @@ guards() {
   promise "a CRL fetched while an agent waits lets that answer through and refuses its next request" fetch_while_busy
   promise "a revoked agent's run ends as soon as the CRL is fetched" fetched_when_asked
   promise "a revoked agent's run ends within the interval of fetching" fetched_in_time
+  promise "a new agent gets the CA's certificates and lists while the CA is down" served_without_the_ca
 }
 
 # Whoever stops it does so last.
@@ -78,6 +79,16 @@ fetched_in_time() {
   expect 0 agent_enrol "$late"
   revoked_while_it_asks "$late"
   say "    revoked at the CA, and refused $REFUSED_AFTER s later; the list is fetched every 5 s"
+}
+
+served_without_the_ca() {
+  signal ca TERM
+  wait_for 60 "the CA to end" gone ca
+  # Its request the CA has to answer itself. An agent is told to come again, and sleeps no longer than its runinterval.
+  expect 1 agent_run "$new" --waitforcert 0 --runinterval 1
+  printed "Request to .*/certificate_request/$new.$DOMAIN failed|Failed to submit the CSR, HTTP response was 50[23]"
+  expect 0 cmp "$LAB_DIR/$new/ssl/certs/ca.pem" "$LAB_DIR/$late/ssl/certs/ca.pem"
+  expect 0 revoked_in "$(serial_of "$late")" "$LAB_DIR/$new/ssl/crl.pem"
 }
 
 # --- what these are made of ------------------------------------------------------------------------
