@@ -7,7 +7,7 @@ use upstream::Told;
 use super::{
     Check, Grade, Proof,
     claim::{self, NOBODYS_NAME},
-    members::{CA_CERTIFICATE, Member, is_refusal, story},
+    members::{Member, is_refusal, story},
     service::unclear,
 };
 
@@ -122,9 +122,11 @@ async fn others_node(member: &Member, proof: &mut Proof) {
 
 /// A CA server that believes headers would sign for whoever forged a certificate into one; and what it lets our
 /// certificate do, everybody could do who gets through us.
-pub(super) async fn ca(member: &Member, proof: &mut Proof) {
+pub(super) async fn ca(member: &Member, is_ca: bool, proof: &mut Proof) {
     ca_headers(member, proof).await;
-    ca_rights(member, proof).await;
+    if is_ca {
+        ca_rights(member, proof).await;
+    }
 }
 
 async fn ca_headers(member: &Member, proof: &mut Proof) {
@@ -134,9 +136,9 @@ async fn ca_headers(member: &Member, proof: &mut Proof) {
         Some(ourselves) => ourselves.fields(member.form(), false),
         None => nobody.clone(),
     };
-    let plain = member.ask_inside(CA_CERTIFICATE, nobody).await;
+    let plain = member.ask_inside(member.open_path(), nobody).await;
     let broken = member
-        .ask_inside(CA_CERTIFICATE, claim::broken(fields, member.form()))
+        .ask_inside(member.open_path(), claim::broken(fields, member.form()))
         .await;
     match (plain, broken) {
         (Ok(plain), Ok(broken)) if plain.status == broken.status => {

@@ -176,8 +176,8 @@ impl Member {
         service::status(&self, &answer, &mut proof).await;
         match self.role {
             Role::Ca => {
-                service::ca(&self, &mut proof).await;
-                forged::ca(&self, &mut proof).await;
+                let is_ca = service::ca(&self, &mut proof).await;
+                forged::ca(&self, is_ca, &mut proof).await;
             }
             Role::Compiler => {
                 service::compiler(&self, &mut proof).await;
@@ -299,10 +299,9 @@ impl Member {
 
     /// What everybody may ask of it.
     pub(super) fn open_path(&self) -> &'static str {
-        match self.role {
-            Role::Ca => CA_CERTIFICATE,
-            _ if self.is_legacy() => LEGACY_STATUS,
-            _ => STATUS,
+        match self.is_legacy() {
+            true => LEGACY_STATUS,
+            false => STATUS,
         }
     }
 

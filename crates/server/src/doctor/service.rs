@@ -46,24 +46,32 @@ pub(super) async fn status(member: &Member, simple: &Told, proof: &mut Proof) {
 }
 
 /// Whether it is a CA server, and whose lists it has.
-pub(super) async fn ca(member: &Member, proof: &mut Proof) {
+pub(super) async fn ca(member: &Member, proof: &mut Proof) -> bool {
     let about = &member.about;
     let bundle = member
         .ask_inside(CA_CERTIFICATE, claim::nobody(member.form()))
         .await;
-    match bundle {
+    let unclear_because = match bundle {
         Ok(answer) if answer.status == StatusCode::OK && answer.body.starts_with(b"-----BEGIN") => {
             proof.passed(Check::Service, about);
+            None
         }
-        Ok(answer) if answer.status == StatusCode::NOT_FOUND => proof.found(
-            Check::Service,
-            Grade::Failure,
-            about,
-            format!("{CA_CERTIFICATE} answered 404: it is a compiler, or its CA service is off; an agent would wait for its certificate for ever"),
-            "name the CA server in `[pools.ca]`, or enable its CA service (services.d/ca.cfg)",
-        ),
-        Ok(answer) => return unclear(Check::Service, about, format!("{CA_CERTIFICATE} answered {}", answer.status), proof),
-        Err(error) => return unclear(Check::Service, about, story(&error), proof),
+        Ok(answer) if answer.status == StatusCode::NOT_FOUND => {
+            proof.found(
+                Check::Service,
+                Grade::Failure,
+                about,
+                format!("{CA_CERTIFICATE} answered 404: it is a compiler, or its CA service is off; an agent would wait for its certificate for ever"),
+                "name the CA server in `[pools.ca]`, or enable its CA service (services.d/ca.cfg)",
+            );
+            return false;
+        }
+        Ok(answer) => Some(format!("{CA_CERTIFICATE} answered {}", answer.status)),
+        Err(error) => Some(story(&error)),
+    };
+    if let Some(why) = unclear_because {
+        unclear(Check::Service, about, why, proof);
+        return false;
     }
     let served = member.ask_inside(LISTS, claim::nobody(member.form())).await;
     if let Ok(answer) = served
@@ -71,6 +79,7 @@ pub(super) async fn ca(member: &Member, proof: &mut Proof) {
     {
         lists::held_against(member, answer.body.into(), proof);
     }
+    true
 }
 
 /// Whether it is a compiler and nothing more.
