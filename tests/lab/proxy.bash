@@ -52,10 +52,10 @@ refused() {
   case $(request "$1" "/puppet/v3/node/$1.$DOMAIN" -o /dev/null -w '%{http_code}') in 400 | 403 | 000) ;; *) return 1 ;; esac
 }
 
-# What the doctor of the program says of CA, compilers and files, by the configuration that the proxy was started with.
+# What the doctor of the program says, by the configuration that the proxy was started with unless another is named.
 doctor() { # doctor [options]
   local options=()
-  [ "$MEMBERS" != six ] || options=(--ssldir "$LAB_DIR/proxy/ssl")
-  "$(. "$LAB_SOURCE/../adapters/proscenium.bash" && proscenium_binary)" doctor --config "$LAB_DIR/proxy/proscenium.toml" \
-    --plain-port "$PLAIN_PORT" "${options[@]}" "$@"
+  [[ " $* " == *" --config "* ]] || options=(--config "$LAB_DIR/proxy/proscenium.toml")
+  [ "$MEMBERS" != six ] || [ ${#options[@]} = 0 ] || options+=(--ssldir "$LAB_DIR/proxy/ssl")
+  "$(. "$LAB_SOURCE/../adapters/proscenium.bash" && proscenium_binary)" doctor --plain-port "$PLAIN_PORT" "${options[@]}" "$@"
 }
