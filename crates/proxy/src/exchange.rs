@@ -178,7 +178,8 @@ async fn pass<'g>(
     admit_body(&upload, &plan, pool)?;
     upload.peek().await.map_err(ProxyError::Body)?;
     if let Some(certname) = plan.certificate_request() {
-        judge_request(&generation.csr, certname, &upload, exchanged).await?;
+        // Boxed: every request's task would have to have room for it.
+        Box::pin(judge_request(&generation.csr, certname, &upload, exchanged)).await?;
     }
     exchanged.place = Strangers::place(worker, generation, (&plan, pool), standing)?;
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
