@@ -2,7 +2,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests look at files")]
 
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, thread, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    thread,
+    time::{Duration, SystemTime},
+};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -243,6 +249,7 @@ fn t10_an_older_list_is_refused_with_an_alarm_until_an_operator_accepts_it_for_g
     let old_number = ca.crl_number();
     ca.revoke(&agent);
     let newer = ca.crl_pem();
+    let made = SystemTime::now();
     let issuer = format!("CN={}", ca.name());
     let started = |answer: &str| {
         let (file, table) = (newer.clone(), table.clone());
@@ -323,7 +330,10 @@ fn t10_an_older_list_is_refused_with_an_alarm_until_an_operator_accepts_it_for_g
     drop(estate);
     let front = without_ca(&ca, &newer, &state);
     assert_eq!(front.client(&agent).get(CATALOG).status, 200);
-    // What the CA says from here on counts as ever: nothing is taken back again.
+    // What the CA says from here on counts as ever: nothing is taken back again. A list's date has seconds, and one made
+    // in the second of those set aside is one of them.
+    let another_second = || (SystemTime::now() > made + Duration::from_secs(2)).then_some(());
+    assert!(wait_until(LIMIT, another_second).is_some());
     let again = ca.other_crl_pem(old_number + 1, &[&agent]);
     drop(front);
     let estate = started(&again);

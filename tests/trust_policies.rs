@@ -159,8 +159,8 @@ fn with_leaf_a_revoked_ca_goes_on_and_a_revoked_agent_does_not() {
         assert_let_in(&estate, &ca.agent("web01"), is_in, "revoked");
         assert_refused(&estate.client(&revoked).get(CATALOG), 403, &["is revoked"]);
         // Without any list of the root nothing is lacking where it is not asked.
-        estate.proxy.write("crl.pem", &ca.issuing_crl_pem(), 0o644);
-        estate.proxy.reload_applied();
+        drop(estate);
+        let estate = trusting(&ca, &policies, &ca.bundle_pem(), &ca.issuing_crl_pem()).start();
         assert_let_in(&estate, &ca.agent("web01"), is_in, "crl-missing");
         let missing = estate.proxy.status()["trust"]["crl_missing"].clone();
         let is_missing = missing.to_string().contains("Root CA");

@@ -237,8 +237,10 @@ impl App {
         self.restore_lists(&mut prepared, &current);
         let mut lost = prepared.crls_lost(&foundation, &current);
         if input == Input::Everything {
-            // Whoever reloads may mean that a CA goes unchecked, and says so; nobody means to refuse all its agents.
-            lost.retain(|issuer| prepared.generation.trust.needs_crl(issuer));
+            // Whoever changes the words about trust means what follows. Where only files have changed, nobody means to
+            // refuse all agents of a CA.
+            let said = foundation.config.trust != prepared.config.trust;
+            lost.retain(|issuer| !said && prepared.generation.trust.needs_crl(issuer));
         }
         match lost.is_empty() {
             true => Ok(Box::new(prepared)),
