@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, Credential, HeldPort, Manner, Outcome, Reply, StandIn, command_line};
+use testkit::{Ca, Credential, HeldPort, Manner, Outcome, Recorded, Reply, StandIn, command_line};
 
 use crate::support::{BINARY, Estate};
 
@@ -621,6 +621,7 @@ fn a_status_that_makes_no_sense_is_found() {
             ["answered 503", "`starting`"],
         ),
         (Reply::ok("It works!"), ["answered 200", "`It works!`"]),
+        (Reply::ok("not running"), ["answered 200", "`not running`"]),
     ] {
         clinic.compiler.answer(move |request| {
             request
@@ -670,6 +671,206 @@ fn an_agents_certificate_that_is_no_ordinary_agents_is_not_proved_by() {
 }
 
 #[test]
+fn t07_a_ca_server_whose_status_is_not_served_is_not_called_good() {
+    let clinic = Clinic::new();
+    clinic.ca_server.behave(Manner::headers());
+    // Nothing stands there, so no header is read there; its other endpoints read them.
+    clinic.ca_server.answer(|request| {
+        request
+            .path()
+            .starts_with("/status/")
+            .then(|| Reply::status(404))
+    });
+    let proof = clinic.assert_found("ca-headers", "warning", &["in pool ca", "answered 404"]);
+    assert_not_passed(&proof, "ca-headers", "in pool ca");
+    assert_not_passed(&proof, "outside-agent", "in pool ca");
+    clinic.assert_found("outside-agent", "note", &["in pool ca", "answered 404"]);
+}
+
+#[test]
+fn t07_a_ca_server_in_a_pool_of_any_name_is_asked_as_a_ca_server() {
+    let mut clinic = Clinic::new();
+    let issuing = StandIn::builder("issuing")
+        .ca(&clinic.ca)
+        .tls(&clinic.ca, &clinic.ca.server("issuing"))
+        .start();
+    issuing.behave(Manner::headers());
+    clinic.more = format!(
+        "[pools.issuing]\nmembers = [{:?}]\n\
+         [[routes]]\nname = \"issuing\"\npath = {{ prefix = \"/puppet-ca\" }}\npool = \"issuing\"\n",
+        issuing.address()
+    );
+    clinic.assert_found(
+        "ca-headers",
+        "failure",
+        &["in pool issuing", "believes headers"],
+    );
+    issuing.behave(Manner::peer());
+    let (proof, code) = clinic.examined(&[]);
+    assert_eq!(code, Some(0), "{proof:#}");
+    let remedies = proof["findings"].to_string();
+    assert!(!remedies.contains("allow-header-cert-info: true"));
+}
+
+#[test]
+fn t05_a_door_that_has_answered_once_is_not_called_closed() {
+    let broken = |request: &Recorded| request.headers.get("x-client-cert") == Some("%zz");
+    let compiler = |ca: &Ca, front: &Ca| {
+        let wanting = StandIn::builder("c1").tls_wanting(front, &ca.server("c1"));
+        wanting.start()
+    };
+    let clinic = Clinic::with_compiler(compiler);
+    let refuses_once = |request: &Recorded| {
+        let node = request.path().starts_with("/puppet/v3/node/");
+        let reply = match node {
+            true => Reply::status(403),
+            false => Reply::hang_up(),
+        };
+        request.peer_certificates.is_empty().then_some(reply)
+    };
+    clinic.compiler.answer(refuses_once);
+    clinic.assert_found(
+        "outside-anonymous",
+        "warning",
+        &["in pool compilers", "answers 403"],
+    );
+    clinic
+        .ca_server
+        .answer(move |request| broken(request).then(Reply::hang_up));
+    let proof = clinic.assert_found("outside-agent", "note", &["in pool ca", "not proved"]);
+    assert_not_passed(&proof, "outside-agent", "in pool ca");
+    let open = StandIn::start("c1");
+    open.answer(refuses_once);
+    let port = open.socket_address().port().to_string();
+    clinic.assert_found_with(
+        &["--plain-port", &port],
+        "outside-plain",
+        "note",
+        &["not proved", &port],
+    );
+}
+
+#[test]
+fn a_compiler_that_says_nothing_about_nodes_is_asked_all_the_same() {
+    let mut clinic = Clinic::new();
+    let batch = StandIn::builder("batch")
+        .tls(&clinic.front, &clinic.ca.server("batch"))
+        .start();
+    batch.behave(Manner::peer());
+    batch.answer(|request| {
+        let node = request.path().starts_with("/puppet/v3/node/");
+        node.then(Reply::hang_up)
+    });
+    clinic.more = format!(
+        "[pools.batch]\nmembers = [{:?}]\n[pools.batch.tls]\n\
+         chain = \"{{dir}}/to-compilers.pem\"\nkey = \"{{dir}}/to-compilers.key\"\n",
+        batch.address()
+    );
+    clinic.assert_found(
+        "headers-read",
+        "failure",
+        &["in pool batch", "does not read the trusted headers"],
+    );
+    clinic.assert_found("unknown-client", "warning", &["in pool batch"]);
+}
+
+#[test]
+fn a_ca_server_that_gives_nobody_its_lists_is_found() {
+    let clinic = Clinic::new();
+    clinic.ca_server.answer(|request| {
+        let lists = request.path().contains("/certificate_revocation_list/");
+        lists.then(|| Reply::status(403))
+    });
+    let found = &["in pool ca", "certificate_revocation_list/ca answered 403"];
+    let proof = clinic.assert_found("crl-fresh", "warning", found);
+    assert_not_passed(&proof, "crl-fresh", "in pool ca");
+}
+
+#[test]
+fn what_a_status_that_is_not_served_says_of_headers_is_nothing() {
+    let clinic = Clinic::new();
+    for status in [400, 404] {
+        clinic.compiler.answer(move |request| {
+            request
+                .path()
+                .starts_with("/status/")
+                .then(|| Reply::status(status))
+        });
+        let answered = format!("answered {status}");
+        let proof =
+            clinic.assert_found("headers-read", "warning", &["in pool compilers", &answered]);
+        assert_not_passed(&proof, "headers-read", "in pool compilers");
+    }
+}
+
+#[test]
+fn a_pool_that_reads_other_headers_is_told_what_is_not_proved() {
+    let mut clinic = Clinic::new();
+    clinic.more = "[pools.compilers.identity]\nverify_header = \"X-Front-Verify\"\n".to_owned();
+    clinic.assert_found("headers-read", "note", &["in pool compilers", "not proved"]);
+}
+
+#[test]
+fn a_member_that_drips_is_waited_for_so_long_and_no_longer() {
+    let clinic = Clinic::new();
+    clinic.compiler.answer(|_| {
+        let slow = Reply::ok("running").dribble(1, std::time::Duration::from_secs(3));
+        Some(slow)
+    });
+    clinic.assert_found(
+        "member-reached",
+        "failure",
+        &["in pool compilers", "no answer within 10s"],
+    );
+}
+
+#[test]
+fn no_text_of_a_member_moves_the_cursor() {
+    let odd = |ca: &Ca, front: &Ca| {
+        let odd = ca.leaf("c9").without_san().dns("c9\u{1b}[2J\u{7f}").issue();
+        StandIn::builder("c1").tls(front, &odd).start()
+    };
+    let outcome = Clinic::with_compiler(odd).run(&[]);
+    assert_eq!(outcome.code, Some(2), "{}", outcome.stdout);
+    assert!(outcome.stdout.contains("c9"), "{}", outcome.stdout);
+    let moves = |c: char| c.is_control() && c != '\n';
+    assert!(!outcome.stdout.contains(moves), "{:?}", outcome.stdout);
+}
+
+#[test]
+fn no_line_of_a_key_is_said_or_sent() {
+    let clinic = Clinic::new();
+    let lines = |key: &str| -> Vec<String> {
+        let body = key.lines().filter(|line| !line.starts_with("-----"));
+        body.map(str::to_owned).collect()
+    };
+    let mut secret = lines(&clinic.agent.key_pem);
+    let own = std::fs::read_to_string(clinic.path("ssl/private_keys/puppet.pem"));
+    secret.extend(lines(&own.expect("a key of the test's own")));
+    assert!(secret.len() >= 4);
+    let (cert, key) = (clinic.path("agent.pem"), clinic.path("agent.key"));
+    let (cert, key) = (cert.to_str().expect("UTF-8"), key.to_str().expect("UTF-8"));
+    for words in [
+        ["--agent-cert", cert, "--agent-key", key],
+        ["--agent-cert", key, "--agent-key", cert],
+        ["--agent-cert", key, "--agent-key", key],
+    ] {
+        for json in [&["--json"][..], &[]] {
+            let outcome = clinic.run(&[&words[..], json].concat());
+            for line in &secret {
+                assert!(!outcome.stdout.contains(line), "{words:?}");
+                assert!(!outcome.stderr.contains(line), "{words:?}");
+            }
+        }
+    }
+    let sent = [&clinic.ca_server, &clinic.compiler].map(StandIn::raw_connections);
+    let sent: Vec<u8> = sent.into_iter().flatten().flatten().collect();
+    let sent = String::from_utf8_lossy(&sent);
+    assert!(sent.contains("/status/v1/simple"));
+    assert!(secret.iter().all(|line| !sent.contains(line)));
+}
+
+#[test]
 fn what_the_running_proxy_says_is_told_too() {
     let estate = Estate::start();
     let down = estate.compilers[0].address();
@@ -712,4 +913,14 @@ fn the_help_of_doctor_says_what_its_exit_codes_mean() {
     ] {
         assert!(help.contains(expected), "{expected} is not in {help}");
     }
+}
+
+/// Asserts that this check is not among what was proved of whom these words name.
+#[track_caller]
+fn assert_not_passed(proof: &Value, check: &str, about: &str) {
+    let mut passed = proof["passed"].as_array().expect("a list").iter();
+    let named = |passed: &&Value| {
+        passed["check"] == check && passed["about"].as_str().is_some_and(|a| a.contains(about))
+    };
+    assert_eq!(passed.find(named), None, "{proof:#}");
 }

@@ -233,6 +233,11 @@ impl RouteEntry {
         self.classes & class.bit() != 0
     }
 
+    /// Whether its condition on the path holds; the others are about each request.
+    pub fn takes(&self, path: &str) -> bool {
+        self.path_holds(path)
+    }
+
     /// The first condition that does not hold. What the question does not tell holds for no condition.
     pub(crate) fn failed(&self, question: &Question<'_>) -> Option<Condition> {
         if !self.path_holds(question.path.as_str()) {

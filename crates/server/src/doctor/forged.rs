@@ -24,7 +24,13 @@ async fn headers_read(member: &Member, simple: &Told, proof: &mut Proof) {
     // Which header other servers read the certificate from, and what they do with a bad one, is not known here.
     let usual = HeaderForm::default();
     if member.is_legacy() || member.form().verify != usual.verify || member.form().dn != usual.dn {
-        return;
+        return proof.found(
+            Check::HeadersRead,
+            Grade::Note,
+            &member.about,
+            "not proved: what a server that reads other headers makes of a bad certificate is not known",
+            "see that `own-node` and `unknown-client` have passed: they show whose word it takes",
+        );
     }
     let fields = match &member.ourselves {
         Some(ourselves) => ourselves.fields(member.form(), false),
@@ -33,6 +39,9 @@ async fn headers_read(member: &Member, simple: &Told, proof: &mut Proof) {
     let fields = claim::broken(fields, member.form());
     let about = &member.about;
     match member.ask_inside(member.open_path(), fields).await {
+        Ok(_) if !simple.status.is_success() => {
+            unclear(Check::HeadersRead, about, not_served(member, simple), proof);
+        }
         Ok(answer) if answer.status == simple.status => proof.found(
             Check::HeadersRead,
             Grade::Failure,
@@ -141,6 +150,10 @@ async fn ca_headers(member: &Member, proof: &mut Proof) {
         .ask_inside(member.open_path(), claim::broken(fields, member.form()))
         .await;
     match (plain, broken) {
+        // What is not served there reads no headers, whatever the CA's own endpoints do.
+        (Ok(plain), Ok(broken)) if plain.status == broken.status && !plain.status.is_success() => {
+            unclear(Check::CaHeaders, about, not_served(member, &plain), proof);
+        }
         (Ok(plain), Ok(broken)) if plain.status == broken.status => {
             proof.passed(Check::CaHeaders, about);
         }
@@ -162,6 +175,15 @@ async fn ca_headers(member: &Member, proof: &mut Proof) {
         }
         (_, Err(error)) => unclear(Check::CaHeaders, about, story(&error), proof),
     }
+}
+
+/// Why nothing follows from an endpoint that answers no question.
+fn not_served(member: &Member, plain: &Told) -> String {
+    format!(
+        "{} answered {}: who reads headers there is seen by a status that is served alone",
+        member.open_path(),
+        plain.status
+    )
 }
 
 async fn ca_rights(member: &Member, proof: &mut Proof) {

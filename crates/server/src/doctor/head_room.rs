@@ -7,6 +7,7 @@ use super::{
     Check, Grade, Proof,
     claim::{self, Ourselves},
     members::{Member, story},
+    service::unclear,
 };
 
 /// What an agent's head has beside its certificate.
@@ -23,12 +24,16 @@ pub(super) async fn examine(member: &Member, simple: &Told, proof: &mut Proof) {
         Ourselves::certificate_length(ourselves, member.form())
     });
     let most = member.rules.forward_cert_bytes_max;
-    let Some(refused) = refused(member, simple, most + REST_BYTES).await else {
-        return proof.passed(Check::HeadRoom, about);
+    let refused = match refused(member, simple, most + REST_BYTES).await {
+        Ok(None) => return proof.passed(Check::HeadRoom, about),
+        Ok(Some(refused)) => refused,
+        Err(error) => return unclear(Check::HeadRoom, about, story(&error), proof),
     };
     let ordinary = match own {
         0 => None,
-        own => self::refused(member, simple, own + REST_BYTES).await,
+        own => self::refused(member, simple, own + REST_BYTES)
+            .await
+            .unwrap_or_default(),
     };
     let grade = match ordinary {
         Some(_) => Grade::Failure,
@@ -46,14 +51,15 @@ pub(super) async fn examine(member: &Member, simple: &Told, proof: &mut Proof) {
 }
 
 /// How a head of this length is refused; none where it is read.
-async fn refused(member: &Member, simple: &Told, bytes: usize) -> Option<String> {
+async fn refused(member: &Member, simple: &Told, bytes: usize) -> Result<Option<String>, AskError> {
     let mut fields = claim::nobody(member.form());
-    let padding = HeaderValue::from_str(&"x".repeat(bytes)).ok()?;
-    fields.insert(PADDING, padding);
+    if let Ok(padding) = HeaderValue::from_str(&"x".repeat(bytes)) {
+        fields.insert(PADDING, padding);
+    }
     match member.ask_inside(super::members::STATUS, fields).await {
-        Ok(answer) if answer.status == simple.status => None,
-        Ok(answer) => Some(format!("it answered {}", answer.status)),
-        Err(error @ AskError::Broken(_)) => Some(story(&error)),
-        Err(_) => None,
+        Ok(answer) if answer.status == simple.status => Ok(None),
+        Ok(answer) => Ok(Some(format!("it answered {}", answer.status))),
+        Err(error @ AskError::Broken(_)) => Ok(Some(story(&error))),
+        Err(error) => Err(error),
     }
 }

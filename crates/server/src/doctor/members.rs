@@ -87,7 +87,7 @@ pub(super) async fn examine(
                 about: &about,
             };
             let member = Member {
-                role: role(pool),
+                role: role(pool, prepared),
                 by_name: matches!(&*pool.pool.name, "ca" | "compilers"),
                 check: pool.pool.check.kind,
                 connector: Arc::clone(connector),
@@ -106,8 +106,16 @@ pub(super) async fn examine(
         }
     }
     while let Some(examined) = examined.join_next().await {
-        // A panic has been printed; what it would have found is missing then, and nothing is called good for it.
-        proof.append(examined.unwrap_or_default());
+        match examined {
+            Ok(examined) => proof.append(examined),
+            // What it would have found is missing: nothing is called good for that.
+            Err(error) => service::unclear(
+                Check::MemberReached,
+                "a member",
+                format!("its examination broke off: {error}"),
+                proof,
+            ),
+        }
     }
 }
 
@@ -149,16 +157,31 @@ impl Asked<'_> {
     }
 }
 
-/// By its name, and by what its check asks: a pool that is asked for a Puppet server's status is one of Puppet servers.
-pub(super) fn role(pool: &PoolConfig) -> Role {
+/// By its name, by what routes send there, and by what its check asks: a pool that is asked for a Puppet server's status
+/// is one of Puppet servers.
+pub(super) fn role(pool: &PoolConfig, prepared: &Prepared) -> Role {
     let check = &pool.pool.check;
-    match &*pool.pool.name {
+    let name = &*pool.pool.name;
+    match name {
         "ca" => Role::Ca,
         "compilers" => Role::Compiler,
+        _ if is_asked(prepared, name, CA_CERTIFICATE) && !is_asked(prepared, name, OWN_NODE) => {
+            Role::Ca
+        }
         _ if check.kind == CheckKind::Legacy => Role::Compiler,
         _ if check.kind == CheckKind::Http && check.port.is_none() => Role::Compiler,
         _ => Role::Other,
     }
+}
+
+/// Whether a configured route would send this path to the pool, for some client.
+fn is_asked(prepared: &Prepared, pool: &str, path: &str) -> bool {
+    let pools = &prepared.generation.pools;
+    let mut routes = prepared.generation.routes.routes();
+    routes.any(|route| {
+        let to = pools.get(route.pool).map(|pool| &**pool.pool.name());
+        !route.builtin && !route.unguarded && to == Some(pool) && route.takes(path)
+    })
 }
 
 impl Member {
@@ -196,7 +219,8 @@ impl Member {
     async fn has_nodes(&self) -> bool {
         let path = self.node(claim::NOBODYS_NAME);
         let answer = self.ask_inside(&path, claim::nobody(self.form())).await;
-        answer.is_ok_and(|answer| answer.status != StatusCode::NOT_FOUND)
+        // One that does not answer may be anything: it is asked on, and what it leaves open is told.
+        answer.map_or(true, |answer| answer.status != StatusCode::NOT_FOUND)
     }
 
     async fn reach(&self, proof: &mut Proof) -> Option<Told> {
@@ -334,6 +358,7 @@ fn accepted(path: &str) -> HeaderValue {
     })
 }
 
+const OWN_NODE: &str = "/puppet/v3/node/proscenium-doctor.invalid";
 pub(super) const STATUS: &str = "/status/v1/simple";
 pub(super) const LEGACY_STATUS: &str = "/production/status/no_key";
 pub(super) const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use pki::MemberNames;
-use upstream::{AskError, Connector, DialError, Plaintext, Scheme, Target};
+use upstream::{AskError, Connector, DialError, DialStage, Plaintext, Scheme, Target};
 
 use super::{
     Check, Grade, Proof, claim,
     forged::{CA_BELIEVES, CA_BELIEVES_REMEDY},
-    members::{Asked, Member, Role, role},
+    members::{Asked, Member, Role, is_refusal, role},
 };
 
 /// A way that nobody but a proxy should have.
@@ -28,7 +28,7 @@ pub(super) fn doors(asked: &Asked<'_>, connector: &Connector, proof: &mut Proof)
     let Target::Tcp { host, port } = &connector.target else {
         return Vec::new(); // Who may open a Unix socket, the file system says.
     };
-    if role(asked.pool) == Role::Other {
+    if role(asked.pool, asked.prepared) == Role::Other {
         return Vec::new();
     }
     match asked.pool.upstream.scheme {
@@ -189,7 +189,8 @@ enum Outcome {
 
 async fn try_door(member: &Member, door: &Door) -> Outcome {
     let forgery = claim::forgery(member.form(), member.ourselves.as_ref());
-    let mut answered = StatusCode::OK;
+    // Its answer to a compiler's question; at the CA server's door, where agents are welcome, none is asked.
+    let mut answered = None;
     // What everybody gets from a CA server says nothing of what it believes.
     if member.role == Role::Compiler {
         let path = member.node(member.own_name());
@@ -197,10 +198,12 @@ async fn try_door(member: &Member, door: &Door) -> Outcome {
             Ok(answer) if answer.status.is_success() => {
                 return Outcome::Believed(format!("{path} answered {}", answer.status));
             }
-            Ok(answer) => answered = answer.status,
+            Ok(answer) => answered = Some(answer.status),
             Err(error) => return closed(&error),
         }
     }
+    // A port in plain HTTP may be anything's.
+    let stands_open = answered.filter(|_| door.check != Check::OutsidePlain);
     // Whoever reads the headers of everybody cannot decode this, whatever its rules say of nodes.
     let path = member.open_path();
     let plain = member
@@ -216,17 +219,31 @@ async fn try_door(member: &Member, door: &Door) -> Outcome {
                 "{path} with a certificate that cannot be decoded answered 400"
             ))
         }
-        (Err(error), _) | (_, Err(error)) => closed(&error),
-        // An ordinary agent is welcome at the CA server; and a port in plain HTTP may be anything's.
-        _ if member.role == Role::Ca || door.check == Check::OutsidePlain => Outcome::Closed,
-        _ => Outcome::Served(answered),
+        _ if let Some(answered) = stands_open => Outcome::Served(answered),
+        // Nobody has answered there yet.
+        (Err(error), Err(_)) if answered.is_none() => closed(&error),
+        (Err(error), _) | (_, Err(error)) => Outcome::Unknown(error.to_string()),
+        // What is not served there reads no headers, whatever else is behind that door.
+        (Ok(plain), Ok(_)) if !plain.status.is_success() && is_puppets(answered) => {
+            Outcome::Unknown(format!("{path} answered {}", plain.status))
+        }
+        _ => Outcome::Closed,
     }
+}
+
+/// Whether a Puppet server may have said this: one that refuses a node, or a CA server, which was asked for none.
+fn is_puppets(answered: Option<StatusCode>) -> bool {
+    answered.is_none_or(is_refusal)
 }
 
 fn closed(error: &AskError) -> Outcome {
     match error {
         error if error.is_ours() => Outcome::Unknown(error.to_string()),
+        // Somebody is there, and could not be spoken to.
         AskError::Late(_) => Outcome::Unknown(error.to_string()),
+        AskError::Dial(DialError::Late { stage, .. }) if *stage == DialStage::Handshake => {
+            Outcome::Unknown(error.to_string())
+        }
         AskError::Dial(DialError::Resolve { .. }) => Outcome::Unknown(error.to_string()),
         _ => Outcome::Closed,
     }

@@ -6,15 +6,17 @@ use upstream::Told;
 
 use super::{
     Check, Grade, Proof, claim, lists,
-    members::{CA_CERTIFICATE, LEGACY_STATUS, LISTS, Member, Role, story},
+    members::{CA_CERTIFICATE, LEGACY_STATUS, LISTS, Member, Role, STATUS, story},
 };
+
+const RUNNING: &str = "running";
 
 /// Whether it says that it can work, where its check would ask for that.
 pub(super) async fn status(member: &Member, simple: &Told, proof: &mut Proof) {
     let about = &member.about;
     let asked;
     let (answer, path, wanted) = match member.check {
-        CheckKind::Http if member.role != Role::Other => (simple, "/status/v1/simple", "running"),
+        CheckKind::Http if member.role != Role::Other => (simple, STATUS, RUNNING),
         CheckKind::Legacy => {
             let fields = claim::nobody(member.form());
             asked = match member.ask_inside(LEGACY_STATUS, fields).await {
@@ -26,7 +28,12 @@ pub(super) async fn status(member: &Member, simple: &Told, proof: &mut Proof) {
         _ => return,
     };
     let text = String::from_utf8_lossy(&answer.body);
-    if answer.status == StatusCode::OK && text.contains(wanted) {
+    // As the probe reads it: `not running` is no `running`.
+    let is_good = match wanted {
+        RUNNING => text.trim() == RUNNING,
+        wanted => text.contains(wanted),
+    };
+    if answer.status == StatusCode::OK && is_good {
         return proof.passed(Check::Status, about);
     }
     let remedy = match answer.status {
@@ -74,10 +81,15 @@ pub(super) async fn ca(member: &Member, proof: &mut Proof) -> bool {
         return false;
     }
     let served = member.ask_inside(LISTS, claim::nobody(member.form())).await;
-    if let Ok(answer) = served
-        && answer.status == StatusCode::OK
-    {
-        lists::held_against(member, answer.body.into(), proof);
+    match served {
+        Ok(answer) if answer.status == StatusCode::OK => {
+            lists::held_against(member, answer.body.into(), proof);
+        }
+        Ok(answer) => {
+            let found = format!("{LISTS} answered {}", answer.status);
+            unclear(Check::CrlFresh, about, found, proof);
+        }
+        Err(error) => unclear(Check::CrlFresh, about, story(&error), proof),
     }
     true
 }
