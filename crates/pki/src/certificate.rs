@@ -25,23 +25,26 @@ pub(crate) struct Certificate<'a> {
     pub(crate) not_after: UnixTime,
     /// The whole SubjectPublicKeyInfo.
     pub(crate) spki: &'a [u8],
-    /// Basic constraints, key usage, and whether there is a subjectAltName.
-    pub(crate) extensions: Extensions,
+    /// Basic constraints, key usage, alternative names and name constraints.
+    pub(crate) extensions: Extensions<'a>,
     /// What is signed, by what, and the signature.
     pub(crate) signed: Signed<'a>,
 }
 
 /// The extensions that are looked at here.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Extensions {
+pub(crate) struct Extensions<'a> {
     /// `cA` of the basic constraints; none if there are none.
     pub(crate) is_ca: Option<bool>,
     /// The first byte of the key usage; none if there is no such extension.
     pub(crate) key_usage: Option<u8>,
-    pub(crate) has_subject_alt_name: bool,
+    /// The whole GeneralNames; none if there is no such extension.
+    pub(crate) subject_alt_name: Option<&'a [u8]>,
+    /// The whole NameConstraints; none if there is no such extension.
+    pub(crate) name_constraints: Option<&'a [u8]>,
 }
 
-impl Extensions {
+impl Extensions<'_> {
     /// Whether the key may sign certificates: said, or nothing said.
     pub(crate) fn signs_certificates(self) -> bool {
         self.key_usage.is_none_or(|bits| bits & 0b0000_0100 != 0)
@@ -266,7 +269,7 @@ fn address(bytes: &[u8]) -> Option<std::net::IpAddr> {
     <[u8; 16]>::try_from(bytes).ok().map(Into::into)
 }
 
-fn extensions(mut tbs: Reader<'_>) -> Result<Extensions, DerError> {
+fn extensions(mut tbs: Reader<'_>) -> Result<Extensions<'_>, DerError> {
     let mut seen = Extensions::default();
     while !tbs.is_empty() {
         let field = tbs.any()?;
@@ -282,15 +285,16 @@ fn extensions(mut tbs: Reader<'_>) -> Result<Extensions, DerError> {
     Ok(seen)
 }
 
-impl Extensions {
-    fn remember(&mut self, extension: Extension<'_>) -> Result<(), DerError> {
+impl<'a> Extensions<'a> {
+    fn remember(&mut self, extension: Extension<'a>) -> Result<(), DerError> {
         match extension.id {
             KEY_USAGE => {
                 let bits = Reader::new(extension.value).expect(der::BIT_STRING)?.value;
                 // The first byte counts unused bits; an empty list of usages allows none.
                 self.key_usage = Some(bits.get(1).copied().unwrap_or(0));
             }
-            SUBJECT_ALT_NAME => self.has_subject_alt_name = true,
+            SUBJECT_ALT_NAME => self.subject_alt_name = Some(extension.value),
+            NAME_CONSTRAINTS => self.name_constraints = Some(extension.value),
             BASIC_CONSTRAINTS => {
                 let mut parts =
                     Reader::new(Reader::new(extension.value).expect(der::SEQUENCE)?.value);
@@ -308,6 +312,7 @@ impl Extensions {
 const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
+const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 30];
 
 /// Bytes of a serial that are printed: all that a block can name, for it is kept as it is printed.
 pub(crate) const SERIAL_SHOWN_MAX: usize = 32;

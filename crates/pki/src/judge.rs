@@ -13,6 +13,7 @@ use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 use crate::bundle::{Ca, EMPTY_NAME, Fingerprint, Issuer};
 use crate::certificate::{Certificate, Day, Serial, Subject};
 use crate::deny::{Block, fingerprint_of};
+use crate::email_constraint::{EmailConstraints, EmailFault};
 use crate::legacy;
 use crate::remembered::Sent;
 use crate::settings::{CrlExpired, Revocation};
@@ -409,19 +410,36 @@ impl TrustStore {
             ));
         }
         let malformed = |_| Fault::new(Reason::Malformed, leaf, "");
+        let not_admitted = |fault: EmailFault| {
+            Fault::new(Reason::PathConstraint, leaf, format!("In detail: {fault}."))
+        };
         let mut links = Vec::with_capacity(ders.len() + 1);
         let mut issuer = Arc::clone(&anchor.issuer);
         let (mut latest_begin, mut earliest_end) = (anchor.not_before, anchor.not_after);
+        let mut emails = EmailConstraints::default();
+        let of_anchor = Certificate::read(&anchor.der).map_err(malformed)?;
+        emails
+            .add(of_anchor.extensions.name_constraints)
+            .map_err(not_admitted)?;
         // From the anchor down, so that each certificate's issuer is at hand.
         for der in ders.iter().rev() {
             let ca = Certificate::read(der).map_err(malformed)?;
             check_ca(leaf, &ca)?;
+            // RFC 5280, 6.1.3 (b): a CA that certifies a key of its own is not constrained, an agent always is.
+            if !ca.is_self_issued() {
+                emails.check(&ca).map_err(not_admitted)?;
+            }
+            emails
+                .add(ca.extensions.name_constraints)
+                .map_err(not_admitted)?;
             latest_begin = latest_begin.max(ca.not_before);
             earliest_end = earliest_end.min(ca.not_after);
             let next = self.issuer(&ca);
             links.push(Link::new(std::mem::replace(&mut issuer, next), &ca, der));
         }
         let own = Certificate::read(leaf).map_err(malformed)?;
+        check_leaf(leaf, &own)?;
+        emails.check(&own).map_err(not_admitted)?;
         latest_begin = latest_begin.max(own.not_before);
         earliest_end = earliest_end.min(own.not_after);
         if !signature::is_verifiable(own.spki) && !self.legacy.names(issuer.id) {
@@ -730,6 +748,19 @@ fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), Fault
                 "The key usage of {} does not allow to sign certificates.",
                 ca.describe()
             ),
+        )),
+    }
+}
+
+/// What webpki does not ask of a certificate that is no CA's: that it constrains nobody (RFC 5280, 4.2.1.10). Whoever
+/// signed it took it for a CA's, or signs what it is given.
+fn check_leaf(leaf: &CertificateDer<'_>, own: &Certificate<'_>) -> Result<(), Fault> {
+    match own.extensions.name_constraints {
+        None => Ok(()),
+        Some(_) => Err(Fault::new(
+            Reason::Malformed,
+            leaf,
+            "It has name constraints, which only the certificate of a CA may have.",
         )),
     }
 }

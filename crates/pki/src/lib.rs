@@ -12,6 +12,7 @@ mod crl;
 mod csr;
 mod deny;
 mod der;
+mod email_constraint;
 mod fetched;
 mod judge;
 mod key;

@@ -186,7 +186,7 @@ fn check_name(
     let certificate = Subject(facts.subject).to_string();
     let expected = server_name.to_str().into_owned();
     // Any subjectAltName at all, one without a name too, says that the CN is not meant (RFC 6125, 6.4.4).
-    if !facts.extensions.has_subject_alt_name && name_from_cn {
+    if facts.extensions.subject_alt_name.is_none() && name_from_cn {
         let is_named = match server_name {
             ServerName::DnsName(name) => is_cn_of(facts.subject, name.as_ref()),
             // Nobody has ever put an address there for others to trust.
@@ -201,7 +201,7 @@ fn check_name(
             .into()),
         };
     }
-    if !facts.extensions.has_subject_alt_name {
+    if facts.extensions.subject_alt_name.is_none() {
         return Err(MemberError::NoSubjectAltName {
             certificate,
             expected,

@@ -1,0 +1,278 @@
+//! Name constraints on e-mail addresses (RFC 5280, 4.2.1.10 and 7.5).
+//!
+//! webpki does not read addresses: of a certificate that has one among its alternative names it refuses every path
+//! below such a constraint, and one in the subject it does not see. Here each is held against the constraints of every CA
+//! above it. What cannot be read, or is more than anybody needs, is refused.
+
+use crate::certificate::Certificate;
+use crate::der::{self, DerError, Reader};
+
+/// The constraints on addresses of the CAs above, gathered from the anchor down.
+#[derive(Debug, Default)]
+pub(crate) struct EmailConstraints<'a> {
+    of: Vec<EmailConstraint<'a>>,
+}
+
+/// Those of one CA: each subtree as it is written.
+#[derive(Debug, Default)]
+struct EmailConstraint<'a> {
+    permitted: Vec<&'a [u8]>,
+    excluded: Vec<&'a [u8]>,
+}
+
+/// Why a certificate is not admitted by the constraints above it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum EmailFault {
+    /// The extension, the alternative names or the subject.
+    #[error("name constraints, alternative names or subject on the path cannot be read")]
+    Unreadable(#[from] DerError),
+    /// A subtree on addresses that is none.
+    #[error("a CA above it has a name constraint on e-mail addresses that cannot be read")]
+    Constraint,
+    /// An address that is none, or of a kind that cannot be compared.
+    #[error(
+        "a CA above it has name constraints on e-mail addresses, and one of its addresses cannot be read"
+    )]
+    Address,
+    /// More to compare than anybody needs.
+    #[error(
+        "it has more than {ADDRESSES_MAX} e-mail addresses, or a CA above it more than {SUBTREES_MAX} constraints on them"
+    )]
+    TooMany,
+    /// An address of an excluded subtree, or of no permitted one.
+    #[error("the name constraints of a CA above it do not admit its e-mail address \"{0}\"")]
+    NotAdmitted(String),
+}
+
+impl<'a> EmailConstraints<'a> {
+    /// Adds what a CA says in its NameConstraints, the whole element, of all below it.
+    ///
+    /// # Errors
+    /// An extension that is not as RFC 5280 has it, `minimum` and `maximum` among that.
+    pub(crate) fn add(&mut self, name_constraints: Option<&'a [u8]>) -> Result<(), EmailFault> {
+        let Some(extension) = name_constraints else {
+            return Ok(());
+        };
+        let constraint = EmailConstraint::read(extension)?;
+        if !constraint.permitted.is_empty() || !constraint.excluded.is_empty() {
+            self.of.push(constraint);
+        }
+        Ok(())
+    }
+
+    /// Holds every address of a certificate against them all.
+    ///
+    /// The subject's addresses too, whatever the alternative names are: RFC 5280 asks for that where there are none,
+    /// and nobody shall pass by adding one.
+    ///
+    /// # Errors
+    /// An address that is not admitted, and whatever cannot be read.
+    pub(crate) fn check(&self, certificate: &Certificate<'_>) -> Result<(), EmailFault> {
+        if self.of.is_empty() {
+            return Ok(());
+        }
+        let mut addresses = alternative_addresses(certificate.extensions.subject_alt_name)?;
+        addresses.extend(subject_addresses(certificate.subject)?);
+        if addresses.len() > ADDRESSES_MAX {
+            return Err(EmailFault::TooMany);
+        }
+        for address in addresses {
+            let mailbox = Mailbox::read(address).ok_or(EmailFault::Address)?;
+            self.of
+                .iter()
+                .try_for_each(|constraint| constraint.check(mailbox))?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> EmailConstraint<'a> {
+    fn read(extension: &'a [u8]) -> Result<Self, DerError> {
+        let mut outer = Reader::new(extension);
+        let mut lists = Reader::new(outer.expect(der::SEQUENCE)?.value);
+        outer.end()?;
+        let constraint = Self {
+            permitted: subtrees(lists.optional(der::explicit(0))?)?,
+            excluded: subtrees(lists.optional(der::explicit(1))?)?,
+        };
+        lists.end()?;
+        Ok(constraint)
+    }
+
+    /// Every subtree is read before one is believed: what cannot be read might have excluded the address.
+    fn check(&self, mailbox: Mailbox<'_>) -> Result<(), EmailFault> {
+        if self.permitted.len() + self.excluded.len() > SUBTREES_MAX {
+            return Err(EmailFault::TooMany);
+        }
+        let within = |subtrees: &[&[u8]]| {
+            subtrees.iter().try_fold(false, |within, subtree| {
+                let subtree = Subtree::read(subtree).ok_or(EmailFault::Constraint)?;
+                Ok::<_, EmailFault>(within | subtree.holds(mailbox))
+            })
+        };
+        let excluded = within(&self.excluded)?;
+        let permitted = within(&self.permitted)? || self.permitted.is_empty();
+        match permitted && !excluded {
+            true => Ok(()),
+            false => Err(EmailFault::NotAdmitted(mailbox.to_string())),
+        }
+    }
+}
+
+/// The bases of a list of subtrees that are addresses. `minimum` and `maximum` have no place beside a base.
+fn subtrees<'a>(list: Option<der::Element<'a>>) -> Result<Vec<&'a [u8]>, DerError> {
+    let mut found = Vec::new();
+    let mut list = Reader::new(list.map_or(&[], |list| list.value));
+    while !list.is_empty() {
+        let mut subtree = Reader::new(list.expect(der::SEQUENCE)?.value);
+        let base = subtree.any()?;
+        subtree.end()?;
+        match base.tag {
+            RFC822_NAME => found.push(base.value),
+            tag if OTHER_FORMS.contains(&tag) => {}
+            _ => return Err(DerError::Value),
+        }
+    }
+    Ok(found)
+}
+
+fn alternative_addresses(names: Option<&[u8]>) -> Result<Vec<&[u8]>, EmailFault> {
+    let mut found = Vec::new();
+    let Some(names) = names else {
+        return Ok(found);
+    };
+    let mut names = Reader::new(Reader::new(names).expect(der::SEQUENCE)?.value);
+    while !names.is_empty() {
+        let name = names.any()?;
+        match name.tag {
+            RFC822_NAME => found.push(name.value),
+            // An address that is not ASCII (RFC 9598), to which constraints on addresses apply as well.
+            OTHER_NAME if Reader::new(name.value).expect(der::OID)?.value == SMTP_UTF8_MAILBOX => {
+                return Err(EmailFault::Address);
+            }
+            tag if OTHER_FORMS.contains(&tag) => {}
+            _ => return Err(DerError::Value.into()),
+        }
+    }
+    Ok(found)
+}
+
+fn subject_addresses(subject: &[u8]) -> Result<Vec<&[u8]>, EmailFault> {
+    let mut found = Vec::new();
+    let mut names = Reader::new(Reader::new(subject).expect(der::SEQUENCE)?.value);
+    while !names.is_empty() {
+        let mut attributes = Reader::new(names.expect(SET)?.value);
+        while !attributes.is_empty() {
+            let mut attribute = Reader::new(attributes.expect(der::SEQUENCE)?.value);
+            let kind = attribute.expect(der::OID)?.value;
+            let value = attribute.any()?;
+            if kind != EMAIL_ADDRESS {
+                continue;
+            }
+            match value.tag {
+                IA5_STRING | UTF8_STRING | PRINTABLE_STRING => found.push(value.value),
+                _ => return Err(EmailFault::Address),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// An address in the form that has one reading only: no quotes, comments, literals, or anything beyond ASCII.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mailbox<'a> {
+    /// Compared byte by byte.
+    local: &'a str,
+    /// Compared without case.
+    host: &'a str,
+}
+
+impl<'a> Mailbox<'a> {
+    fn read(address: &'a [u8]) -> Option<Self> {
+        let (local, host) = std::str::from_utf8(address).ok()?.split_once('@')?;
+        let is_atom = |atom: &str| !atom.is_empty() && atom.bytes().all(is_atom_byte);
+        (local.split('.').all(is_atom) && is_host(host)).then_some(Self { local, host })
+    }
+}
+
+impl std::fmt::Display for Mailbox<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}", self.local, self.host)
+    }
+}
+
+/// What a constraint on addresses can say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subtree<'a> {
+    /// One address: `root@example.com`.
+    Mailbox(Mailbox<'a>),
+    /// Every address at a host, and at no host below: `example.com`.
+    Host(&'a str),
+    /// Every address at a host below, and none at the host of that name, with its leading dot: `.example.com`.
+    Domain(&'a str),
+}
+
+impl<'a> Subtree<'a> {
+    fn read(base: &'a [u8]) -> Option<Self> {
+        let text = std::str::from_utf8(base).ok()?;
+        if text.contains('@') {
+            return Mailbox::read(base).map(Self::Mailbox);
+        }
+        match text.strip_prefix('.') {
+            Some(host) => is_host(host).then_some(Self::Domain(text)),
+            None => is_host(text).then_some(Self::Host(text)),
+        }
+    }
+
+    fn holds(self, mailbox: Mailbox<'_>) -> bool {
+        match self {
+            Self::Mailbox(one) => {
+                one.local == mailbox.local && one.host.eq_ignore_ascii_case(mailbox.host)
+            }
+            Self::Host(host) => host.eq_ignore_ascii_case(mailbox.host),
+            Self::Domain(domain) => {
+                let at = mailbox.host.len().checked_sub(domain.len());
+                at.and_then(|at| mailbox.host.get(at..))
+                    .is_some_and(|end| end.eq_ignore_ascii_case(domain))
+            }
+        }
+    }
+}
+
+/// RFC 5322, 3.2.3: atext.
+fn is_atom_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte)
+}
+
+fn is_host(host: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    host.split('.').all(is_label)
+}
+
+/// GeneralName's `[1] rfc822Name`, and the tags of its other forms.
+const RFC822_NAME: u8 = 0x81;
+const OTHER_NAME: u8 = 0xa0;
+const OTHER_FORMS: [u8; 8] = [OTHER_NAME, 0x82, 0xa3, 0xa4, 0xa5, 0x86, 0x87, 0x88];
+
+const SET: u8 = 0x31;
+const UTF8_STRING: u8 = 0x0c;
+const PRINTABLE_STRING: u8 = 0x13;
+const IA5_STRING: u8 = 0x16;
+
+/// 1.2.840.113549.1.9.1.
+const EMAIL_ADDRESS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];
+/// 1.3.6.1.5.5.7.8.9, id-on-SmtpUTF8Mailbox.
+const SMTP_UTF8_MAILBOX: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 8, 9];
+
+/// Addresses of one certificate that are compared, and subtrees of one CA: a path has few of each, and whoever writes
+/// thousands wants us to be busy.
+const ADDRESSES_MAX: usize = 64;
+const SUBTREES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Name constraints on e-mail addresses, on whole chains: who stands below them, and in whatever way it has an address.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use identity::Reason;
+use pki::TrustStore;
+use rcgen::{
+    CertificateParams, CustomExtension, DnType, DnValue, KeyPair, OtherNameValue, SanType,
+};
+use support::lists::element;
+use support::*;
+
+#[test]
+fn an_address_of_the_subject_is_held_against_every_ca_above() {
+    for (constraints, address, expected) in [
+        (Some(permitted(&["example.com"])), "a@example.com", None),
+        (Some(permitted(&["example.com"])), "a@example.org", REFUSED),
+        (Some(permitted(&[".example.com"])), "a@example.com", REFUSED),
+        (
+            Some(permitted(&["example.org", "a@example.com"])),
+            "a@EXAMPLE.com",
+            None,
+        ),
+        (Some(excluded(&["example.com"])), "a@example.com", REFUSED),
+        (Some(excluded(&["example.org"])), "a@example.com", None),
+        (Some(permitted(&[""])), "a@example.com", REFUSED),
+        (Some(excluded(&[""])), "a@example.com", REFUSED),
+        (
+            Some(permitted(&["example.com"])),
+            "a@b@example.com",
+            REFUSED,
+        ),
+        (None, "a@b@example.com", None),
+    ] {
+        let case = format!("{constraints:02x?} {address}");
+        let told = verdicts_below(constraints.as_deref(), &with_subject(address));
+        assert_eq!(told, [expected; 2], "{case}");
+    }
+}
+
+#[test]
+fn an_alternative_name_is_no_way_round_what_the_subject_says() {
+    let mut params = with_subject("a@example.org");
+    params.subject_alt_names = vec![SanType::DnsName("web01".try_into().unwrap())];
+    let told = verdicts_below(Some(&permitted(&["example.com"])), &params);
+    assert_eq!(told, [REFUSED; 2]);
+}
+
+#[test]
+fn without_an_address_a_constraint_on_them_says_nothing() {
+    for constraints in [
+        permitted(&["example.com"]),
+        excluded(&[""]),
+        permitted(&["a@b@c"]),
+    ] {
+        let told = verdicts_below(Some(&constraints), &leaf_params("web01", 5));
+        assert_eq!(told, [None; 2], "{constraints:02x?}");
+    }
+}
+
+/// RFC 9598: such an address is one to which constraints on addresses apply.
+#[test]
+fn an_address_that_is_not_ascii_is_refused_below_a_constraint() {
+    let mut params = leaf_params("web01", 5);
+    let name = OtherNameValue::Utf8String("rööt@example.com".into());
+    let kind = vec![1, 3, 6, 1, 5, 5, 7, 8, 9];
+    params.subject_alt_names = vec![SanType::OtherName((kind, name))];
+    assert_eq!(verdicts_below(None, &params), [None; 2]);
+    let told = verdicts_below(Some(&permitted(&["example.com"])), &params);
+    assert_eq!(told, [REFUSED; 2]);
+}
+
+#[test]
+fn name_constraints_in_an_agents_own_certificate_are_refused() {
+    for critical in [false, true] {
+        let mut params = leaf_params("web01", 5);
+        let mut extension = CustomExtension::from_oid_content(&[2, 5, 29, 30], dns("web01"));
+        extension.set_criticality(critical);
+        params.custom_extensions.push(extension);
+        let root = Ca::root("root");
+        let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
+        let judgement = store.judge(&[root.sign(params).der], now());
+        assert_eq!(reason(&judgement), Some(Reason::Malformed));
+        let text = refusal(&judgement).text();
+        assert!(text.contains("has name constraints, which only"), "{text}");
+    }
+}
+
+const REFUSED: Option<Reason> = Some(Reason::PathConstraint);
+
+/// The verdicts on such an agent where the root has the constraints, and where the CA below it has them.
+fn verdicts_below(constraints: Option<&[u8]>, params: &CertificateParams) -> [Option<Reason>; 2] {
+    [(constraints, None), (None, constraints)].map(|(of_root, of_sub)| {
+        let root = Ca::root_with(constrained("root", of_root), KeyPair::generate().unwrap());
+        let sub = constrained("sub", of_sub);
+        let sub = root.intermediate_with(sub, KeyPair::generate().unwrap(), 2);
+        verdict(&trusting(&root, &sub), &sub.sign(params.clone()))
+    })
+}
+
+fn trusting(root: &Ca, sub: &Ca) -> TrustStore {
+    let crls = [root.crl(1, &[]), sub.crl(1, &[])];
+    TrustStore::build(
+        &material(&[root.der.clone(), sub.der.clone()], &crls),
+        &pki::TrustSettings::default(),
+        &identity::Settings {
+            subject: identity::SubjectRule::SingleCn,
+            ..identity::Settings::default()
+        },
+        None,
+    )
+    .unwrap()
+}
+
+fn constrained(name: &str, constraints: Option<&[u8]>) -> CertificateParams {
+    let mut params = ca_params(name);
+    if let Some(content) = constraints {
+        let mut extension = CustomExtension::from_oid_content(&[2, 5, 29, 30], content.to_vec());
+        extension.set_criticality(true);
+        params.custom_extensions.push(extension);
+    }
+    params
+}
+
+/// An agent with an address in its subject, and no alternative name.
+fn with_subject(address: &str) -> CertificateParams {
+    let mut params = leaf_params("web01", 5);
+    params.subject_alt_names.clear();
+    let kind = DnType::CustomDnType(vec![1, 2, 840, 113_549, 1, 9, 1]);
+    let value = DnValue::Ia5String(address.try_into().unwrap());
+    params.distinguished_name.push(kind, value);
+    params
+}
+
+fn permitted(addresses: &[&str]) -> Vec<u8> {
+    element(0x30, &element(0xa0, &subtrees(0x81, addresses)))
+}
+
+fn excluded(addresses: &[&str]) -> Vec<u8> {
+    element(0x30, &element(0xa1, &subtrees(0x81, addresses)))
+}
+
+fn dns(name: &str) -> Vec<u8> {
+    element(0x30, &element(0xa0, &subtrees(0x82, &[name])))
+}
+
+fn subtrees(form: u8, bases: &[&str]) -> Vec<u8> {
+    let subtree = |base: &&str| element(0x30, &element(form, base.as_bytes()));
+    bases.iter().flat_map(subtree).collect()
+}
