@@ -136,6 +136,7 @@ fn a_refused_request_is_told_with_its_reason() {
         .proxy
         .wait_for_record(|record| record["verdict"] == "FAILED:expired");
     assert_eq!(record["user"], Value::Null, "nothing proves the name");
+    assert_eq!(record["certname"], "old01", "who it says that it is");
 }
 
 #[test]

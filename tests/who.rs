@@ -1,5 +1,6 @@
 //! `who`: what is known of an agent or a certificate, and what would be decided now; and who was seen at all.
 
+use rcgen::DnType;
 use serde_json::Value;
 use testkit::{Credential, Proxy};
 
@@ -249,6 +250,129 @@ fn what_an_agent_may_ask_for_is_told_with_the_rule_that_says_so() {
 }
 
 #[test]
+fn who_is_below_a_ca_that_is_revoked_or_blocked_is_told_so_by_name_and_by_file() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(WEB01).status, 200);
+    let file = written(&estate.proxy, &agent);
+    let above = "CN=Puppet Root CA: test".to_owned();
+    let by = ["--serial", "2", "--issuer", &above, "--why", "misused"];
+    let block = estate.proxy.command(&["block"], &by);
+    assert_eq!(block.code, Some(0), "{}", block.stderr);
+    for whom in ["web01", &file] {
+        let who = asked(&estate.proxy, &[whom]);
+        assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
+        assert_eq!(who["blocks"][0]["why"], "misused", "{who:#}");
+        assert_eq!(who["access"], Value::Array(Vec::new()), "{who:#}");
+    }
+    estate.ca.revoke_intermediate();
+    estate.proxy.swap_crl();
+    for whom in ["web01", &file] {
+        let who = asked(&estate.proxy, &[whom]);
+        assert_eq!(who["verdict"], "FAILED:revoked", "{who:#}");
+        let mut lists = who["lists"].as_array().into_iter().flatten();
+        let listed = lists.find(|list| list["issuer"] == above.as_str());
+        assert!(listed.is_some_and(|list| list["listed"] == true), "{who:#}");
+    }
+    assert_eq!(estate.client(&agent).get(WEB01).status, 403);
+}
+
+#[test]
+fn of_two_cas_of_one_name_the_one_that_has_signed_counts() {
+    let (ca, other) = (testkit::Ca::new(), testkit::Ca::new());
+    let (bundle, lists) = (ca.bundle_pem() + &other.bundle_pem(), ca.crl_pem());
+    let (agent, twin) = (ca.agent("web01"), other.agent("web01"));
+    assert_eq!(agent.serial, twin.serial, "of one name and one serial");
+    other.revoke(&twin);
+    let lists = lists + &other.crl_pem();
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |proxy| {
+            proxy
+                .file("ssl/certs/ca.pem", &bundle, 0o644)
+                .file("ssl/crl.pem", &lists, 0o644)
+        })
+        .start();
+    assert_eq!(estate.client(&agent).get(WEB01).status, 200);
+    assert_eq!(asked(&estate.proxy, &["web01"])["verdict"], "SUCCESS");
+    let file = written(&estate.proxy, &agent);
+    assert_eq!(asked(&estate.proxy, &[&file])["verdict"], "SUCCESS");
+    let file = written(&estate.proxy, &twin);
+    let who = asked(&estate.proxy, &[&file]);
+    assert_eq!(who["verdict"], "FAILED:revoked", "{who:#}");
+    assert_eq!(who["seen"], Value::Null, "the other's requests: {who:#}");
+}
+
+#[test]
+fn whose_ca_has_gone_is_called_good_no_more() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(WEB01).status, 200);
+    let other = testkit::Ca::other();
+    estate
+        .proxy
+        .write("ssl/certs/ca.pem", &other.bundle_pem(), 0o644);
+    estate.proxy.write("ssl/crl.pem", &other.crl_pem(), 0o644);
+    let reloaded = estate.proxy.command(&["reload"], &[]);
+    assert_eq!(reloaded.code, Some(0), "{}", reloaded.stderr);
+    let who = asked(&estate.proxy, &["web01"]);
+    assert_eq!(who["verdict"], Value::Null, "{who:#}");
+    assert_eq!(who["access"], Value::Array(Vec::new()), "{who:#}");
+    let text = said(&estate.proxy, &["web01"]);
+    assert!(text.contains("not known before it connects"), "{text}");
+    assert_eq!(estate.client(&agent).get(WEB01).status, 403);
+}
+
+#[test]
+fn a_block_is_told_with_the_file_or_the_serial_of_whom_it_is_about() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let block = estate
+        .proxy
+        .command(&["block"], &["web01", "--why", "stolen"]);
+    assert_eq!(block.code, Some(0), "{}", block.stderr);
+    let who = asked(&estate.proxy, &[&written(&estate.proxy, &agent)]);
+    assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
+    assert_eq!(who["certificate"]["certname"], "web01", "{who:#}");
+    assert_eq!(who["blocks"][0]["why"], "stolen", "{who:#}");
+
+    let (serial, issuer) = ("7F", format!("CN={}", estate.ca.name()));
+    let named = ["--serial", serial, "--issuer", &issuer];
+    let block = [&named[..], &["--why", "lost"]].concat();
+    let block = estate.proxy.command(&["block"], &block);
+    assert_eq!(block.code, Some(0), "{}", block.stderr);
+    let who = asked(&estate.proxy, &named);
+    assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
+    assert_eq!(who["blocks"][0]["why"], "lost", "{who:#}");
+}
+
+#[test]
+fn no_certificate_moves_the_cursor_of_who_looks_at_it() {
+    let estate = Estate::start();
+    let odd = "web01\u{1b}[2J\u{9b}2J\u{7f}\u{202e}\n";
+    let subject = [(DnType::OrganizationName, odd), (DnType::CommonName, odd)];
+    for ca in [&estate.ca, &testkit::Ca::other()] {
+        let agent = ca.leaf("web01").subject(&subject).issue();
+        let file = written(&estate.proxy, &agent);
+        for arguments in [&[&*file][..], &[&*file, "--json"]] {
+            let text = said(&estate.proxy, arguments);
+            let moves = |c: char| !c.is_ascii() || c.is_control() && c != '\n';
+            assert!(!text.contains(moves), "{text:?}");
+            assert!(text.contains("\\1B"), "{text}");
+        }
+        let explained = estate
+            .proxy
+            .command(&["explain"], &["/puppet/v3/node/x", "--cert", &file]);
+        let moves = |c: char| !c.is_ascii() || c.is_control() && c != '\n';
+        assert!(!explained.stdout.contains(moves), "{explained:?}");
+    }
+    for why in ["a\u{1b}[2J", "a\nb", "a\u{9b}b"] {
+        let block = estate.proxy.command(&["block"], &["web01", "--why", why]);
+        assert_eq!(block.code, Some(1), "{}", block.stdout);
+    }
+}
+
+#[test]
 fn a_question_that_makes_no_sense_says_which_would() {
     let estate = Estate::start();
     estate.proxy.write("empty.pem", "nothing\n", 0o644);
@@ -313,4 +437,11 @@ fn hexadecimal(credential: &Credential) -> String {
         0 => format!("0x{digits}"),
         _ => format!("0x0{digits}"),
     }
+}
+
+/// A certificate in a file of the proxy's directory.
+fn written(proxy: &Proxy, agent: &Credential) -> String {
+    let name = format!("{}-{}.pem", agent.certname, support::fingerprint(agent));
+    proxy.write(&name, &agent.cert_pem, 0o644);
+    proxy.directory().join(&name).display().to_string()
 }

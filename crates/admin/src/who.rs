@@ -30,7 +30,8 @@ pub struct WhoStatus {
     pub about: String,
     /// The certificate: the one asked about, or the one that the agent showed last.
     pub certificate: Option<CertificateStatus>,
-    /// `SUCCESS`, `FAILED:reason`; none where no certificate is known.
+    /// `SUCCESS`, `FAILED:reason`; none where no certificate is known, or nothing speaks against it and its path to a CA is
+    /// not remembered.
     pub verdict: Option<String>,
     /// The text that its agent would get with a 403.
     pub refusal: Option<String>,
@@ -60,7 +61,7 @@ pub struct AccessStatus {
 /// A certificate, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateStatus {
-    /// Name of the agent, where the subject is one.
+    /// Name of the agent, where the subject is one; nothing proves it but the verdict `SUCCESS`.
     pub certname: Option<String>,
     /// In hexadecimal.
     pub serial: String,

@@ -66,6 +66,7 @@ mod tests {
             reason: Reason::Revoked,
             certificate: String::new(),
             help: String::new(),
+            claimed: None,
         });
         assert_eq!(refused.verdict().to_string(), "FAILED:revoked");
         assert_eq!(ClientIdentity::Anonymous.verdict().to_string(), "NONE");

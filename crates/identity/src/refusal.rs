@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::Certname;
+
 /// Why a client's certificate is refused: the word after `FAILED:`, in records and in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
@@ -141,6 +143,8 @@ pub struct Refusal {
     pub certificate: String,
     /// What to run or to look at, as one or more sentences; may be empty.
     pub help: String,
+    /// The name that the certificate says, where it is an agent's by the rules of Puppet's CA. Nothing proves it.
+    pub claimed: Option<Certname>,
 }
 
 impl Refusal {
@@ -208,6 +212,8 @@ mod tests {
                 reason,
                 certificate: "X".to_owned(),
                 help: String::new(),
+
+                claimed: None,
             };
             let text = refusal.text();
             assert_eq!(text.matches(reason.as_str()).count(), 1, "{text}");
@@ -220,6 +226,8 @@ mod tests {
             reason: Reason::Revoked,
             certificate: "subject \"CN=a\r\nX: y\u{1b}[2J\u{fc}\", serial 0x05".to_owned(),
             help: "Run \"puppet ssl clean\" on the agent.".to_owned(),
+
+            claimed: None,
         };
         let text = refusal.text();
         assert!(text.bytes().all(|b| (0x20..=0x7e).contains(&b)), "{text}");

@@ -117,6 +117,15 @@ impl Standing {
         matches!(self.judgement.identity, ClientIdentity::Refused(_))
     }
 
+    /// The name that a refused certificate says, for records.
+    pub fn claimed(&self) -> Option<Arc<str>> {
+        let ClientIdentity::Refused(refusal) = &self.judgement.identity else {
+            return None;
+        };
+        let claimed = refusal.claimed.as_ref();
+        claimed.map(|certname| certname.as_str().into())
+    }
+
     fn of(judgement: Judgement) -> Self {
         let identity = &judgement.identity;
         Self {

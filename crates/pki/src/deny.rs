@@ -178,6 +178,11 @@ impl SerialNumber {
 }
 
 impl SerialNumber {
+    /// Of a certificate: the content of its serial in the shortest form.
+    pub(crate) fn of_content(content: &[u8]) -> Self {
+        Self(content.into())
+    }
+
     /// The content of the DER INTEGER, in its shortest form.
     pub(crate) fn content(&self) -> &[u8] {
         &self.0

@@ -12,7 +12,7 @@ use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 
 use crate::bundle::{Ca, EMPTY_NAME, Fingerprint, Issuer};
 use crate::certificate::{Certificate, Day, Serial, Subject};
-use crate::deny::{Block, fingerprint_of};
+use crate::deny::{Block, SerialNumber, fingerprint_of};
 use crate::email_constraint::{EmailConstraints, EmailFault};
 use crate::legacy;
 use crate::remembered::Sent;
@@ -83,6 +83,19 @@ impl VerifiedChain {
     pub fn agent(&self) -> &Arc<Agent> {
         &self.agent
     }
+}
+
+/// A verdict from memory.
+#[derive(Clone, Debug)]
+pub struct Recalled {
+    /// Whose certificate it is.
+    pub agent: Arc<Agent>,
+    /// Why it is refused now; where dates say so, those of a CA above it or its own. None: it is not.
+    pub refused: Option<Reason>,
+    /// The block that it meets.
+    pub block: Option<Block>,
+    /// Issuer (RFC 2253) and serial of each certificate on its path that lists are asked about, its own first.
+    pub path: Vec<(String, SerialNumber)>,
 }
 
 /// One certificate on a path, as revocation sees it.
@@ -225,6 +238,29 @@ impl TrustStore {
         of_agent
             .or_else(|| chain.links.iter().find_map(on_path))
             .or_else(|| by(issuer, serial.as_deref(), fingerprint))
+    }
+
+    /// What is said now of the certificate with this SHA-256, by the path on which it was verified; none where that is
+    /// not remembered. For people: what decides is [`judge`](Self::judge), which would look for another path.
+    pub fn recall(&self, fingerprint: &[u8; 32], now: UnixTime) -> Option<Recalled> {
+        let chain = self.remembered.chain_of(fingerprint)?;
+        let block = self.block_of(&chain, now).cloned();
+        let refused = match self.unrevoked(&chain.links, chain.earliest_end, now) {
+            _ if now > chain.earliest_end => Some(Reason::CaExpired),
+            _ if now < chain.latest_begin => Some(Reason::CaNotYetValid),
+            Err(fault) => Some(fault.reason),
+            Ok(_) => block.as_ref().map(|_| Reason::Blocked),
+        };
+        let serial_of = |link: &Link| {
+            let serial = SerialNumber::of_content(&link.serial);
+            (link.issuer.text.clone(), serial)
+        };
+        Some(Recalled {
+            agent: Arc::clone(&chain.agent),
+            refused,
+            block,
+            path: chain.links.iter().rev().map(serial_of).collect(),
+        })
     }
 
     fn verified(
@@ -803,6 +839,7 @@ fn refusal(fault: Fault, leaf: &[u8]) -> Refusal {
         reason: fault.reason,
         certificate: fault.certificate,
         help: parts.join(" "),
+        claimed: claimed_certname(leaf),
     }
 }
 
@@ -811,13 +848,15 @@ fn renewal(leaf: &[u8]) -> String {
     format!(
         "To get a new certificate: on the CA run puppetserver ca clean --certname {}, on the agent run \
          puppet ssl clean, then puppet agent -t.",
-        certname(leaf).as_ref().map_or("NAME", Certname::as_str)
+        claimed_certname(leaf)
+            .as_ref()
+            .map_or("NAME", Certname::as_str)
     )
 }
 
 /// The certname, where the subject is nothing else and harmless in a command that somebody pastes: no CA may have
 /// vouched for it.
-fn certname(leaf: &[u8]) -> Option<Certname> {
+pub(crate) fn claimed_certname(leaf: &[u8]) -> Option<Certname> {
     let subject = Subject(Certificate::read(leaf).ok()?.subject).to_string();
     Certname::parse_puppet(subject.strip_prefix("CN=")?).ok()
 }

@@ -38,7 +38,7 @@ pub use credential::Credential;
 pub use csr::{CsrKey, CsrPolicy, CsrRefusal, CsrRule};
 pub use deny::{Block, Blocked, BlockedError, DenyList, SerialNumber, fingerprint_of};
 pub use fetched::{Examined, FetchedCrl, Finding, NotSetAside, SetAside};
-pub use judge::{Judgement, VerifiedChain};
+pub use judge::{Judgement, Recalled, VerifiedChain};
 pub use lookup::{CertificateFacts, CrlEntry, Listing, entry_in, entry_in_list, facts_of};
 pub use member::MemberError;
 pub use pem::{Named, holds_crl};

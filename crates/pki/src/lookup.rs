@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use identity::Agent;
 use rustls_pki_types::UnixTime;
 
 use crate::certificate::{Certificate, Extension, Serial};
 use crate::crl::{CrlError, REASON_CODE};
 use crate::deny::SerialNumber;
 use crate::der::{self, DerError, Reader};
+use crate::judge::claimed_certname;
 use crate::pem::{self, Named};
 use crate::store::{CrlStatus, TrustStore};
 
@@ -31,13 +31,6 @@ pub struct CrlEntry {
 }
 
 impl TrustStore {
-    /// The agent of this name that showed the certificate with this serial, while its chain is remembered. Whether it is
-    /// accepted now is not said by this.
-    pub fn remembered_agent(&self, certname: &str, serial: &str) -> Option<Arc<Agent>> {
-        let chain = self.remembered.agent(certname, serial)?;
-        Some(Arc::clone(chain.agent()))
-    }
-
     /// What the list of each CA of this name says of a serial: after a renewal with another key there are several.
     pub fn listings(&self, issuer: &str, serial: &SerialNumber, now: UnixTime) -> Vec<Listing> {
         let named = self.bundle.issuers.values().filter(|ca| ca.text == issuer);
@@ -59,6 +52,8 @@ impl TrustStore {
 pub struct CertificateFacts {
     /// Its subject (RFC 2253).
     pub subject: String,
+    /// The name of an agent, where the subject is one by the rules of Puppet's CA.
+    pub certname: Option<String>,
     /// Its serial in hexadecimal.
     pub serial: String,
     /// Its issuer (RFC 2253).
@@ -74,6 +69,7 @@ pub fn facts_of(der: &[u8]) -> Option<CertificateFacts> {
     let certificate = Certificate::read(der).ok()?;
     Some(CertificateFacts {
         subject: crate::subject_text(certificate.subject),
+        certname: claimed_certname(der).map(|name| name.to_string()),
         serial: Serial(certificate.serial).to_string(),
         issuer: crate::subject_text(certificate.issuer),
         not_before: certificate.not_before,

@@ -120,15 +120,12 @@ impl Remembered {
         }
     }
 
-    /// A chain that made this agent known, the certificate having this serial. Looks at all of them: for people.
-    pub(crate) fn agent(&self, certname: &str, serial: &str) -> Option<Arc<VerifiedChain>> {
+    /// A chain of the certificate with this SHA-256. Looks at all of them: for people.
+    pub(crate) fn chain_of(&self, fingerprint: &[u8; 32]) -> Option<Arc<VerifiedChain>> {
         self.shards.iter().find_map(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             let mut places = shard.young.values().chain(shard.old.values());
-            let found = places.find(|place| {
-                let agent = place.chain.agent();
-                agent.certname().is(certname) && agent.serial() == serial
-            });
+            let found = places.find(|place| place.chain.fingerprint() == Some(fingerprint));
             found.map(|place| Arc::clone(&place.chain))
         })
     }

@@ -69,8 +69,10 @@ fn one(who: &WhoStatus) -> String {
         ),
         None => say("certificate", "none was seen since the start".to_owned()),
     }
-    if let Some(verdict) = &who.verdict {
-        say("verdict now", verdict.clone());
+    match (&who.verdict, &who.certificate) {
+        (Some(verdict), _) => say("verdict now", verdict.clone()),
+        (None, Some(_)) => say("verdict now", UNKNOWN.to_owned()),
+        (None, None) => {}
     }
     if let Some(refusal) = &who.refusal {
         say("it is told", refusal.clone());
@@ -96,6 +98,9 @@ fn one(who: &WhoStatus) -> String {
     }
     lines.join("\n")
 }
+
+/// What is said of a certificate of which nothing bad is known.
+const UNKNOWN: &str = "not known before it connects again (its path to a CA is not remembered); name its file to have it judged";
 
 fn list(list: &ListStatus) -> String {
     let Some(number) = &list.number else {

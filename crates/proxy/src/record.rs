@@ -143,7 +143,7 @@ impl Exchanged {
         }
         let record = &mut self.record;
         record.verdict = Some(Arc::clone(&standing.verdict));
-        record.certname = standing.certname.clone();
+        record.certname = standing.certname.clone().or_else(|| standing.claimed());
     }
 
     /// Notes where it goes.
@@ -173,7 +173,7 @@ impl Exchanged {
         let observed = Observed {
             rule,
             client: self.conn.downstream.client,
-            certname: self.record.certname.as_deref(),
+            certname: self.record.proven_certname(),
             class: class.as_str(),
         };
         runtime.observed(self.worker.shared.now(), &observed);

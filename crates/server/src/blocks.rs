@@ -292,7 +292,7 @@ fn blocked_of(blocked: &Blocked) -> Result<pki::Blocked, BlockError> {
     }
 }
 
-fn status_of(block: &Block) -> BlockStatus {
+pub(crate) fn status_of(block: &Block) -> BlockStatus {
     let blocked = match &block.blocked {
         pki::Blocked::Certname(name) => Blocked {
             certname: Some(name.to_string()),

@@ -11,13 +11,17 @@ use admin::{
     RequestStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
 };
 use http::{HeaderMap, Method};
-use identity::{Agent, Certname, ClientIdentity};
-use pki::{Named, SerialNumber, TrustStore, entry_in, entry_in_list};
+use identity::{Agent, Certname, ClientIdentity, Reason};
+use pki::{Named, Recalled, SerialNumber, TrustStore, entry_in, entry_in_list};
 use routing::{CanonicalPath, Decision, Question, RouteTable, classify};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 use telemetry::{SeenAgent, SeenCertificate};
 
-use crate::{app::App, blocks::stamp, files, lists};
+use crate::{
+    app::App,
+    blocks::{self, stamp},
+    files, lists,
+};
 
 impl App {
     /// Agents seen since the start, the one whose certificate ends first first.
@@ -106,55 +110,65 @@ impl Asking<'_> {
             )));
         }
         let about = format!("serial {serial} of {issuer}");
-        let mut agents = self.app.shared.agents.all().into_iter();
-        let shown = |seen: &SeenAgent| {
-            *seen.certificate.issuer == *issuer
-                && read(&seen.certificate.serial).ok().as_ref() == Some(&serial)
+        let shown = |_: &str, certificate: &SeenCertificate| {
+            *certificate.issuer == *issuer
+                && read(&certificate.serial).ok().as_ref() == Some(&serial)
         };
-        if let Some(seen) = agents.find(shown) {
+        if let Some(seen) = self.app.shared.agents.find(shown) {
             return self.seen(about, &seen);
         }
         let lists = self.lists(issuer, &serial);
-        let is_listed = lists.iter().any(|list| list.listed);
+        let blocks = self.blocks(None, Some((issuer, &serial)), None);
         Ok(WhoStatus {
             about,
             certificate: None,
-            verdict: is_listed.then(|| "FAILED:revoked".to_owned()),
+            verdict: failed_by(&lists, &blocks).map(told_as),
             refusal: None,
             lists,
-            blocks: self.blocks(None, Some((issuer, &serial)), None),
+            blocks,
             access: Vec::new(),
             seen: None,
         })
     }
 
-    /// An agent by the certificate that it showed last. The certificate itself is not kept: what is said is what its
-    /// dates, the lists and the blocks say.
+    /// An agent by the certificate that it showed last. The certificate itself is not kept: what is said is what its dates
+    /// and its path say while that is remembered, and nothing is called good by less.
     fn seen(&self, about: String, seen: &SeenAgent) -> Result<WhoStatus, WhoError> {
         let certificate = &seen.certificate;
         let serial = read(&certificate.serial)?;
-        let lists = self.lists(&certificate.issuer, &serial);
-        let blocks = self.blocks(
+        let recalled = self.trust.recall(&certificate.fingerprint, self.now);
+        let lists = match &recalled {
+            Some(recalled) => self.lists_on(&recalled.path),
+            None => self.lists(&certificate.issuer, &serial),
+        };
+        let mut blocks = self.blocks(
             Some(&seen.certname),
             Some((&certificate.issuer, &serial)),
             Some(&certificate.fingerprint),
         );
-        let verdict = match () {
-            () if unix(certificate.not_after) < self.now => "FAILED:expired",
-            () if unix(certificate.not_before) > self.now => "FAILED:not-yet-valid",
-            () if lists.iter().any(|list| list.listed) => "FAILED:revoked",
-            () if !blocks.is_empty() => "FAILED:blocked",
-            () => "SUCCESS",
+        self.add_block(&mut blocks, recalled.as_ref());
+        let failed = match () {
+            () if unix(certificate.not_after) < self.now => Some(Reason::Expired),
+            () if unix(certificate.not_before) > self.now => Some(Reason::NotYetValid),
+            () => match &recalled {
+                Some(recalled) => recalled.refused,
+                None => failed_by(&lists, &blocks),
+            },
         };
-        let agent = self
-            .trust
-            .remembered_agent(&seen.certname, &certificate.serial)
-            .filter(|_| verdict == "SUCCESS");
+        let accepted = recalled
+            .filter(|_| failed.is_none())
+            .map(|recalled| recalled.agent);
+        let verdict = match (failed, &accepted) {
+            (Some(reason), _) => Some(told_as(reason)),
+            (None, Some(_)) => Some("SUCCESS".to_owned()),
+            // A CA above it may be revoked, or gone from the bundle: only its next connection will show.
+            (None, None) => None,
+        };
         Ok(WhoStatus {
             about,
-            access: agent.map_or_else(Vec::new, |agent| self.access(agent, Some(seen.client))),
+            access: accepted.map_or_else(Vec::new, |agent| self.access(agent, Some(seen.client))),
             certificate: Some(status_of(&seen.certname, certificate)),
-            verdict: Some(verdict.to_owned()),
+            verdict,
             refusal: None,
             lists,
             blocks,
@@ -177,10 +191,27 @@ impl Asking<'_> {
         let judgement = self.trust.judge(&chain, self.now);
         let agent = judgement.identity.agent();
         let certname = agent.map(|agent| agent.certname().to_string());
-        let seen = certname
-            .as_deref()
-            .and_then(|certname| self.app.shared.agents.of(certname));
-        let serial = read(&facts.serial)?;
+        let fingerprint = pki::fingerprint_of(leaf);
+        let seen = match &certname {
+            Some(certname) => self.app.shared.agents.of(certname),
+            // Whose name it is, nobody vouches for; but this very certificate may have been accepted before.
+            None => {
+                let shown = |_: &str, seen: &SeenCertificate| seen.fingerprint == fingerprint;
+                self.app.shared.agents.find(shown)
+            }
+        };
+        let certname = certname.or(facts.certname);
+        let recalled = self.trust.recall(&fingerprint, self.now);
+        // One that is too long to be read again is on no list and in no block.
+        let serial = SerialNumber::parse(&facts.serial).ok();
+        let named = serial.as_ref().map(|serial| (&*facts.issuer, serial));
+        let lists = match (&recalled, named) {
+            (Some(recalled), _) => self.lists_on(&recalled.path),
+            (None, Some((issuer, serial))) => self.lists(issuer, serial),
+            (None, None) => Vec::new(),
+        };
+        let mut blocks = self.blocks(certname.as_deref(), named, Some(&fingerprint));
+        self.add_block(&mut blocks, recalled.as_ref());
         let source = seen.as_ref().map(|seen| seen.client);
         Ok(WhoStatus {
             about: format!("the certificate of {}", facts.subject),
@@ -193,16 +224,12 @@ impl Asking<'_> {
                 ClientIdentity::Refused(refusal) => Some(refusal.text()),
                 _ => None,
             },
-            lists: self.lists(&facts.issuer, &serial),
-            blocks: self.blocks(
-                certname.as_deref(),
-                Some((&facts.issuer, &serial)),
-                Some(&pki::fingerprint_of(leaf)),
-            ),
+            lists,
+            blocks,
             seen: seen.as_ref().map(seen_status),
             certificate: Some(CertificateStatus {
                 certname,
-                serial: serial.to_string(),
+                serial: facts.serial,
                 issuer: facts.issuer,
                 not_before: stamp(facts.not_before),
                 not_after: stamp(facts.not_after),
@@ -250,6 +277,25 @@ impl Asking<'_> {
             (Method::GET, "/puppet-ca/v1/certificate_statuses/all"),
         ];
         endpoints.iter().filter_map(decided).collect()
+    }
+
+    /// What lists say of every certificate on a path.
+    fn lists_on(&self, path: &[(String, SerialNumber)]) -> Vec<ListStatus> {
+        let lists = path.iter();
+        lists
+            .flat_map(|(issuer, serial)| self.lists(issuer, serial))
+            .collect()
+    }
+
+    /// The block that a path meets, where it is about a CA above the certificate.
+    fn add_block(&self, known: &mut Vec<admin::BlockStatus>, recalled: Option<&Recalled>) {
+        let Some(block) = recalled.and_then(|recalled| recalled.block.as_ref()) else {
+            return;
+        };
+        let block = blocks::status_of(block);
+        if !known.contains(&block) {
+            known.push(block);
+        }
     }
 
     /// What each CA of that name has listed.
@@ -313,6 +359,20 @@ impl Asking<'_> {
         };
         self.app.blocks().into_iter().filter(about).collect()
     }
+}
+
+/// Why a certificate is refused for certain, by what is known of itself alone.
+fn failed_by(lists: &[ListStatus], blocks: &[admin::BlockStatus]) -> Option<Reason> {
+    match () {
+        // CAs of one name with several keys: whose serial it is, the number alone does not say.
+        () if !lists.is_empty() && lists.iter().all(|list| list.listed) => Some(Reason::Revoked),
+        () if !blocks.is_empty() => Some(Reason::Blocked),
+        () => None,
+    }
+}
+
+fn told_as(reason: Reason) -> String {
+    format!("FAILED:{reason}")
 }
 
 fn read(serial: &str) -> Result<SerialNumber, WhoError> {

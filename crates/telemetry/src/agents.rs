@@ -156,9 +156,17 @@ impl Agents {
     /// The agent of this name; letter case does not matter.
     pub fn of(&self, certname: &str) -> Option<SeenAgent> {
         // A CA may issue names in both cases; they are few, and this is asked by people.
-        self.all()
-            .into_iter()
-            .find(|agent| agent.certname.eq_ignore_ascii_case(certname))
+        self.find(|known, _| known.eq_ignore_ascii_case(certname))
+    }
+
+    /// The first agent of which this holds, by its name and the certificate that it showed last.
+    pub fn find(&self, wanted: impl Fn(&str, &SeenCertificate) -> bool) -> Option<SeenAgent> {
+        self.shards.iter().find_map(|shard| {
+            let shard = lock(shard);
+            let mut agents = shard.values();
+            let found = agents.find(|agent| wanted(&agent.certname, &agent.certificate));
+            found.map(|agent| agent.told())
+        })
     }
 
     /// All of them, in no order.
@@ -389,7 +397,8 @@ mod tests {
     #[test]
     fn who_was_seen_longest_ago_makes_room() {
         let agents = Agents::with_shards_of(4);
-        let count = 8 * SHARDS;
+        // So many that every shard is full many times over, wherever names fall.
+        let count = 64 * SHARDS;
         for n in 0..count {
             connect(&agents, &format!("web{n}"), "05", n as u64);
         }

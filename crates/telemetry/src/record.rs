@@ -123,7 +123,7 @@ impl AccessRecord {
     }
 
     /// The certname, where a verified chain proves it.
-    pub(crate) fn proven_certname(&self) -> Option<&str> {
+    pub fn proven_certname(&self) -> Option<&str> {
         match self.verdict.as_deref() {
             Some("SUCCESS") => self.certname.as_deref(),
             _ => None,

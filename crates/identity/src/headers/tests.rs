@@ -20,6 +20,7 @@ fn refused() -> ClientIdentity {
         reason: Reason::Revoked,
         certificate: "c".to_owned(),
         help: String::new(),
+        claimed: None,
     })
 }
 

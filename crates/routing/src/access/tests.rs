@@ -57,6 +57,7 @@ fn refused() -> Who {
             reason: Reason::Revoked,
             certificate: "\"CN=gone\" (serial 0x05)".to_owned(),
             help: "Run \"puppet ssl clean\" on the agent.".to_owned(),
+            claimed: None,
         }),
         ..agent("x")
     }

@@ -102,6 +102,7 @@ fn identity(who: &str) -> ClientIdentity {
             reason: Reason::Revoked,
             certificate: "\"CN=gone\" (serial 0x05)".to_owned(),
             help: "Run \"puppet ssl clean\" on the agent.".to_owned(),
+            claimed: None,
         }),
         certname => ClientIdentity::Verified(Arc::new(agent(certname))),
     }
