@@ -772,6 +772,58 @@ fn members_are_asked_in_order_and_a_backup_last() {
 }
 
 #[test]
+fn t08_a_member_whom_a_fetched_list_revokes_is_spoken_to_no_more() {
+    let ca = Ca::new();
+    let (file, web01) = (ca.crl_pem(), ca.agent("web01"));
+    let (bad, good) = (ca.server("c1"), ca.server("c2"));
+    let ca_server = StandIn::builder("ca").ca(&ca).start();
+    let [c1, c2] = [&bad, &good].map(|own| StandIn::builder(&own.certname).tls(&ca, own).start());
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [{:?}]\n\
+         [pools.compilers]\nmembers = [{:?}, {:?}]\nkeepalive = \"10m\"\nalgorithm = \"round-robin\"\n\
+         check = {{ interval = \"100ms\" }}\n",
+        ca_server.address(),
+        c1.address(),
+        c2.address()
+    );
+    let front = proxy(&ca)
+        .fetch(WHEN_ASKED)
+        .file("ssl/crl.pem", &file, 0o644)
+        .with(&pools)
+        .with("[state]\ndirectory = \"{dir}/state\"")
+        .start();
+    wait_for_answer(&front);
+    front.wait_for_members(&["ca", "compilers"]);
+    let client = front.client(Some(&web01));
+    for _ in 0..4 {
+        assert_eq!(client.get(CATALOG).status, 200);
+    }
+    assert!(!c1.requests().is_empty() && c1.connections_open() > 0);
+    ca.revoke(&bad);
+    fetch(&front);
+    // A connection that was kept goes as well as new ones, by sessions that TLS would resume without a verifier.
+    front.wait_for_health("compilers", &c1.address(), "down");
+    let closed = wait_until(LIMIT, || (c1.connections_open() == 0).then_some(()));
+    assert!(closed.is_some(), "{} are open", c1.connections_open());
+    c1.forget();
+    for _ in 0..4 {
+        assert_eq!(client.get(CATALOG).status, 200);
+    }
+    assert!(c1.requests().is_empty(), "{:#?}", c1.requests());
+    let events = front.stderr();
+    let said = "the member's certificate \"CN=c1\"";
+    assert!(
+        events.contains(said) && events.contains("is revoked"),
+        "{events}"
+    );
+    let doctor = front.command(&["doctor"], &["--json"]);
+    let told = doctor
+        .stdout
+        .contains("is revoked (revoked). It is on the CRL of");
+    assert!(told, "{}", doctor.stdout);
+}
+
+#[test]
 fn a_list_is_fetched_over_mutual_tls_where_the_pool_speaks_that() {
     let ca = Ca::new();
     let agent = ca.agent("web01");

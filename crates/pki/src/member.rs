@@ -6,7 +6,7 @@ use identity::Reason;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
 
 use crate::certificate::{Certificate, Subject, names};
@@ -172,6 +172,42 @@ impl ServerCertVerifier for MemberVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         legacy::schemes(&self.trust.legacy)
+    }
+}
+
+impl TrustStore {
+    /// Holds a member's certificate against the lists in force here, after it was verified elsewhere: what clients are
+    /// judged by may be fetched, and newer than the files that members' verifiers were made of.
+    ///
+    /// # Errors
+    /// It is on a list of the CA that has signed it.
+    pub fn check_member(&self, own: &CertificateDer<'_>) -> Result<(), Error> {
+        let Ok(read) = Certificate::read(own) else {
+            return Ok(()); // Nobody has verified that.
+        };
+        let mut issuers = self.bundle.issuers.values();
+        let number = issuers.find_map(|issuer| {
+            let indexed = (*issuer.name == *read.issuer)
+                .then(|| self.crl_of(issuer))
+                .flatten()?;
+            let is_listed = indexed.crl.serials.contains(read.serial);
+            let key = SubjectPublicKeyInfoDer::from(&*issuer.spki);
+            // Another CA of that name counts its own serials.
+            let has_signed =
+                || signature::check_signed(read.signed, &key) != Err(SignatureFault::Wrong);
+            (is_listed && has_signed()).then(|| indexed.crl.number_text())
+        });
+        match number {
+            None => Ok(()),
+            Some(number) => {
+                let detail = format!(
+                    "It is on the CRL of {}, number {number}.",
+                    Subject(read.issuer)
+                );
+                let fault = Fault::new(Reason::Revoked, own, detail);
+                Err(MemberError::from(fault).into())
+            }
+        }
     }
 }
 

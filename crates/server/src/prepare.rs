@@ -17,7 +17,7 @@ use proxy::{Generation, PoolRuntime, RuleRuntime};
 use rustls_pki_types::UnixTime;
 
 use telemetry::Metrics;
-use upstream::{Connector, ConnectorSpec, Scheme, Slots};
+use upstream::{Connector, ConnectorSpec, MemberCheck, Scheme, Slots};
 
 use crate::{files::Read, stamps::Stamps};
 
@@ -66,6 +66,18 @@ impl Lasting {
             slots
                 .entry((pool.to_owned(), address.to_owned()))
                 .or_default(),
+        )
+    }
+
+    /// Whom the lists in force revoke is no member either: those that were fetched are in no file.
+    fn member_check(&self) -> MemberCheck {
+        let (cell, same) = (Arc::clone(&self.cell), Arc::clone(&self.cell));
+        MemberCheck::new(
+            move || cell.get().map_or(0, |cell| cell.load().trust.generation()),
+            move |own| match same.get() {
+                Some(cell) => cell.load().trust.check_member(own),
+                None => Ok(()),
+            },
         )
     }
 
@@ -530,6 +542,7 @@ impl Problems<'_> {
                     address: &member.address,
                     server_name: member.server_name.as_deref(),
                     tls: tls.map(|tls| Arc::clone(&tls.config)),
+                    check: tls.map(|_| lasting.member_check()),
                     settings: settings.upstream,
                     slots: lasting.slots(name, &member.address),
                 };

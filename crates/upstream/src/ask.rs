@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::{
     connector::Connector,
     dial::{DialError, dial},
-    io::{Counted, Intake, MemberIo},
+    io::{Counted, Intake},
 };
 
 /// A GET of ours; nothing that changes a member can be asked.
@@ -96,7 +96,7 @@ async fn exchange(connector: &Connector, question: &Question<'_>) -> Result<Told
     let intake = Arc::new(Intake::new());
     intake.expect_head();
     let io = dial(connector).await?;
-    let certificate = shown(&io);
+    let certificate = io.shown();
     let io = TokioIo::new(Counted::new(io, intake, None));
     let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(io)
         .await
@@ -148,14 +148,6 @@ async fn beginning(mut body: Incoming, bytes_max: usize) -> Result<Bytes, AskErr
         }
     }
     Ok(read.into())
-}
-
-fn shown(io: &MemberIo) -> Option<CertificateDer<'static>> {
-    let MemberIo::Tls(stream) = io else {
-        return None;
-    };
-    let chain = stream.get_ref().1.peer_certificates()?;
-    Some(chain.first()?.clone().into_owned())
 }
 
 fn broken(error: hyper::Error) -> AskError {

@@ -17,13 +17,14 @@ use bytes::Bytes;
 use http_body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::CertificateDer;
 use tokio::{
     sync::{Notify, oneshot},
     time::timeout,
 };
 
 use crate::{
-    connector::{Connector, OpenSlot},
+    connector::{Connector, MemberCheck, OpenSlot},
     dial::{DialError, dial},
     io::{Counted, Intake},
 };
@@ -95,11 +96,28 @@ impl<B> fmt::Debug for Connections<B> {
 pub(crate) struct Sender<B> {
     pub(crate) http: SendRequest<B>,
     intake: Arc<Intake>,
+    /// The member's certificate, where it is judged again, and the generation of what judged it last.
+    shown: Option<(CertificateDer<'static>, u64)>,
     /// Dropped with the sender, which tells the connection that nobody wants it any more.
     _wanted: oneshot::Sender<()>,
 }
 
 impl<B> Sender<B> {
+    /// Whether the member's certificate is good still.
+    fn stands(&mut self, connector: &Connector) -> bool {
+        let (Some(check), Some((own, judged))) = (&connector.check, &mut self.shown) else {
+            return true;
+        };
+        let generation = check.generation();
+        if generation != *judged {
+            if check.judge(own).is_err() {
+                return false;
+            }
+            *judged = generation;
+        }
+        true
+    }
+
     /// Bytes that came so far.
     pub(crate) fn received(&self) -> u64 {
         self.intake.received()
@@ -188,8 +206,8 @@ where
 
     /// Puts a connection back whose exchange is over. It is closed instead where others wait for its place, or
     /// where this worker keeps its share already.
-    pub(crate) fn put(&self, connector: &Arc<Connector>, sender: Sender<B>, now: Instant) {
-        if sender.http.is_closed() || connector.slots.grant() {
+    pub(crate) fn put(&self, connector: &Arc<Connector>, mut sender: Sender<B>, now: Instant) {
+        if sender.http.is_closed() || connector.slots.grant() || !sender.stands(connector) {
             return;
         }
         let share = (connector.settings.connections_max / self.crew.size().max(1)).max(1) as usize;
@@ -234,11 +252,11 @@ where
 
     async fn open(&self, connector: &Connector, slot: OpenSlot) -> Result<Sender<B>, DialError> {
         let intake = Arc::new(Intake::new());
-        let io = TokioIo::new(Counted::new(
-            dial(connector).await?,
-            Arc::clone(&intake),
-            Some(slot),
-        ));
+        // Before it is judged: what changes meanwhile is looked at again.
+        let judged = connector.check.as_ref().map(MemberCheck::generation);
+        let io = dial(connector).await?;
+        let shown = judged.and_then(|generation| Some((io.shown()?, generation)));
+        let io = TokioIo::new(Counted::new(io, Arc::clone(&intake), Some(slot)));
         // hyper's limit of 100 fields stays as it is: with any that is set, every head costs two large allocations.
         let (http, connection) = http1::Builder::new()
             .max_header_size(HEAD_BYTES_MAX)
@@ -265,16 +283,18 @@ where
         Ok(Sender {
             http,
             intake,
+            shown,
             _wanted: wanted,
         })
     }
 
-    /// Drops what is closed or too old, and what another worker asked for.
+    /// Drops what is closed, too old or good no more, and what another worker asked for.
     fn sweep(&self) {
         self.idle.borrow_mut().retain(|_, idle| {
-            idle.retain(|kept| {
+            idle.retain_mut(|kept| {
                 !kept.sender.http.is_closed()
                     && kept.since.elapsed() < kept.connector.settings.keepalive
+                    && kept.sender.stands(&kept.connector)
             });
             while idle
                 .first()

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    fmt,
     net::IpAddr,
     path::PathBuf,
     sync::{
@@ -11,7 +12,10 @@ use std::{
 };
 
 use http::HeaderValue;
-use rustls::{ClientConfig, pki_types::ServerName};
+use rustls::{
+    ClientConfig,
+    pki_types::{CertificateDer, ServerName},
+};
 use tokio::sync::Notify;
 
 use crate::settings::Settings;
@@ -218,6 +222,43 @@ impl Drop for OpenSlot {
     }
 }
 
+/// Judges a member's certificate after each handshake, a resumed one too, where no verifier is asked, and on a kept
+/// connection once what it is judged by has changed.
+#[derive(Clone)]
+pub struct MemberCheck {
+    generation: Arc<dyn Fn() -> u64 + Send + Sync>,
+    judge: Arc<Judge>,
+}
+
+type Judge = dyn Fn(&CertificateDer<'_>) -> Result<(), rustls::Error> + Send + Sync;
+
+impl MemberCheck {
+    /// By what `judge` says; `generation` is another number when that may have changed.
+    pub fn new(
+        generation: impl Fn() -> u64 + Send + Sync + 'static,
+        judge: impl Fn(&CertificateDer<'_>) -> Result<(), rustls::Error> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            generation: Arc::new(generation),
+            judge: Arc::new(judge),
+        }
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        (self.generation)()
+    }
+
+    pub(crate) fn judge(&self, shown: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        (self.judge)(shown)
+    }
+}
+
+impl fmt::Debug for MemberCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MemberCheck")
+    }
+}
+
 /// What a connector is made of.
 #[derive(Clone, Debug)]
 pub struct ConnectorSpec<'a> {
@@ -227,6 +268,9 @@ pub struct ConnectorSpec<'a> {
     pub server_name: Option<&'a str>,
     /// TLS towards the member; none: plain HTTP.
     pub tls: Option<Arc<ClientConfig>>,
+    /// What has to hold of its certificate besides; none: what TLS has verified is enough. Whether two specs are the
+    /// same does not depend on it.
+    pub check: Option<MemberCheck>,
     /// Limits.
     pub settings: Settings,
     /// Connections to this member over all workers.
@@ -245,6 +289,7 @@ pub struct Connector {
     pub host: HeaderValue,
     pub(crate) server_name: ServerName<'static>,
     pub(crate) tls: Option<Arc<ClientConfig>>,
+    pub(crate) check: Option<MemberCheck>,
     /// Limits.
     pub settings: Settings,
     /// Connections to this member over all workers.
@@ -273,6 +318,7 @@ impl Connector {
             target,
             server_name,
             tls: spec.tls,
+            check: spec.check,
             settings: spec.settings,
             slots: spec.slots,
         })

@@ -158,14 +158,21 @@ pub(crate) async fn dial(connector: &Connector) -> Result<MemberIo, DialError> {
     };
     let handshake =
         TlsConnector::from(Arc::clone(tls)).connect(connector.server_name.clone(), stream);
-    match timeout_at(deadline, handshake).await {
-        Ok(Ok(stream)) => Ok(MemberIo::Tls(Box::new(stream))),
-        Ok(Err(source)) => Err(DialError::Handshake {
-            address: Arc::clone(&connector.address),
-            source,
-        }),
-        Err(_) => Err(late(DialStage::Handshake)),
+    let failed = |source| DialError::Handshake {
+        address: Arc::clone(&connector.address),
+        source,
+    };
+    let io = match timeout_at(deadline, handshake).await {
+        Ok(Ok(stream)) => MemberIo::Tls(Box::new(stream)),
+        Ok(Err(source)) => return Err(failed(source)),
+        Err(_) => return Err(late(DialStage::Handshake)),
+    };
+    if let (Some(check), Some(own)) = (&connector.check, io.shown()) {
+        check
+            .judge(&own)
+            .map_err(|error| failed(io::Error::other(error)))?;
     }
+    Ok(io)
 }
 
 /// Opens a connection without TLS to another port of a member's host, where its check is answered.

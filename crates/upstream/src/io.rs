@@ -10,6 +10,7 @@ use std::{
     task::{Context, Poll},
 };
 
+use rustls::pki_types::CertificateDer;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
@@ -24,6 +25,17 @@ pub(crate) enum MemberIo {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
+}
+
+impl MemberIo {
+    /// The certificate that the member showed; none without TLS.
+    pub(crate) fn shown(&self) -> Option<CertificateDer<'static>> {
+        let Self::Tls(stream) = self else {
+            return None;
+        };
+        let chain = stream.get_ref().1.peer_certificates()?;
+        Some(chain.first()?.clone().into_owned())
+    }
 }
 
 macro_rules! each {

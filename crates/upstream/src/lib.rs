@@ -15,7 +15,7 @@ pub mod settings;
 
 pub use ask::{AskError, Question, Told, ask};
 pub use connections::{Connections, Crew};
-pub use connector::{Connector, ConnectorSpec, Slots, Target, TargetError};
+pub use connector::{Connector, ConnectorSpec, MemberCheck, Slots, Target, TargetError};
 pub use dial::{DialError, DialStage};
 pub use exchange::{AttemptError, Exchange, Lent};
 pub use fetch::{Answer, FetchError, Wish, fetch};

@@ -6,7 +6,7 @@ use balancing::settings::CheckKind;
 use config::PoolConfig;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use identity::{CertFormat, HeaderForm};
-use pki::{Credential, MemberNames, TrustStore};
+use pki::{Credential, MemberError, MemberNames, TrustStore};
 use proxy::settings::PoolRules;
 use rustls_pki_types::UnixTime;
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -150,6 +150,7 @@ impl Asked<'_> {
             address,
             server_name,
             tls,
+            check: None,
             settings,
             slots: Arc::default(),
         };
@@ -259,6 +260,22 @@ impl Member {
     }
 
     fn certificate(&self, answer: &Told, now: UnixTime, proof: &mut Proof) {
+        if let Some(Err(error)) = answer
+            .certificate
+            .as_ref()
+            .map(|own| self.trust.check_member(own))
+        {
+            let remedy = "requests are not sent there: give that server another certificate, or take it out of `members`";
+            let found =
+                MemberError::find(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            return proof.found(
+                Check::MemberCertificate,
+                Grade::Failure,
+                &self.about,
+                found,
+                remedy,
+            );
+        }
         let facts = answer.certificate.as_deref().and_then(pki::facts_of);
         let Some(facts) = facts else { return };
         match dates::time(facts.not_before, facts.not_after, now) {
