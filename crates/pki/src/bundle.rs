@@ -9,6 +9,7 @@ use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use webpki::EndEntityCert;
 
 use crate::certificate::{Certificate, Subject};
+use crate::email_constraint;
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
 use crate::signature::{self, SignatureFault};
@@ -172,7 +173,15 @@ impl Bundle {
                 continue;
             }
             match webpki::anchor_from_trusted_cert(&ca.der) {
-                Ok(anchor) => {
+                Ok(mut anchor) => {
+                    // Addresses are held against constraints on every path here; webpki would refuse them all.
+                    let is_ours = Certificate::read(&ca.der).is_ok_and(|ca| {
+                        let constraints = ca.extensions.name_constraints;
+                        constraints.is_some_and(email_constraint::is_of_addresses_alone)
+                    });
+                    if is_ours {
+                        anchor.name_constraints = None;
+                    }
                     anchors.push(anchor.to_owned());
                     anchor_cas.push(index);
                     ca.is_anchor = true;

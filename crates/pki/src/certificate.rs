@@ -36,12 +36,15 @@ pub(crate) struct Certificate<'a> {
 pub(crate) struct Extensions<'a> {
     /// `cA` of the basic constraints; none if there are none.
     pub(crate) is_ca: Option<bool>,
+    /// The whole BasicConstraints; none if there is no such extension.
+    pub(crate) basic_constraints: Option<&'a [u8]>,
     /// The first byte of the key usage; none if there is no such extension.
     pub(crate) key_usage: Option<u8>,
     /// The whole GeneralNames; none if there is no such extension.
     pub(crate) subject_alt_name: Option<&'a [u8]>,
     /// The whole NameConstraints; none if there is no such extension.
     pub(crate) name_constraints: Option<&'a [u8]>,
+    pub(crate) has_extended_key_usage: bool,
 }
 
 impl Extensions<'_> {
@@ -295,7 +298,9 @@ impl<'a> Extensions<'a> {
             }
             SUBJECT_ALT_NAME => self.subject_alt_name = Some(extension.value),
             NAME_CONSTRAINTS => self.name_constraints = Some(extension.value),
+            EXTENDED_KEY_USAGE => self.has_extended_key_usage = true,
             BASIC_CONSTRAINTS => {
+                self.basic_constraints = Some(extension.value);
                 let mut parts =
                     Reader::new(Reader::new(extension.value).expect(der::SEQUENCE)?.value);
                 self.is_ca = Some(match parts.optional(der::BOOLEAN)? {
@@ -313,6 +318,7 @@ const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
 const NAME_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 30];
+const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
 
 /// Bytes of a serial that are printed: all that a block can name, for it is kept as it is printed.
 pub(crate) const SERIAL_SHOWN_MAX: usize = 32;

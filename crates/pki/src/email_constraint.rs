@@ -18,6 +18,8 @@ pub(crate) struct EmailConstraints<'a> {
 struct EmailConstraint<'a> {
     permitted: Vec<&'a [u8]>,
     excluded: Vec<&'a [u8]>,
+    /// Whether there are subtrees of other names too.
+    has_others: bool,
 }
 
 /// Why a certificate is not admitted by the constraints above it.
@@ -42,6 +44,11 @@ pub(crate) enum EmailFault {
     /// An address of an excluded subtree, or of no permitted one.
     #[error("the name constraints of a CA above it do not admit its e-mail address \"{0}\"")]
     NotAdmitted(String),
+}
+
+/// Whether NameConstraints, the whole element, are all held here, so that webpki need not see them.
+pub(crate) fn is_of_addresses_alone(name_constraints: &[u8]) -> bool {
+    EmailConstraint::read(name_constraints).is_ok_and(|constraint| !constraint.has_others)
 }
 
 impl<'a> EmailConstraints<'a> {
@@ -91,10 +98,13 @@ impl<'a> EmailConstraint<'a> {
         let mut outer = Reader::new(extension);
         let mut lists = Reader::new(outer.expect(der::SEQUENCE)?.value);
         outer.end()?;
-        let constraint = Self {
-            permitted: subtrees(lists.optional(der::explicit(0))?)?,
-            excluded: subtrees(lists.optional(der::explicit(1))?)?,
-        };
+        let mut constraint = Self::default();
+        let (permitted, excluded) = (&mut constraint.permitted, &mut constraint.excluded);
+        for (number, found) in [(0, permitted), (1, excluded)] {
+            if let Some(list) = lists.optional(der::explicit(number))? {
+                constraint.has_others |= subtrees(list.value, found)?;
+            }
+        }
         lists.end()?;
         Ok(constraint)
     }
@@ -119,21 +129,22 @@ impl<'a> EmailConstraint<'a> {
     }
 }
 
-/// The bases of a list of subtrees that are addresses. `minimum` and `maximum` have no place beside a base.
-fn subtrees<'a>(list: Option<der::Element<'a>>) -> Result<Vec<&'a [u8]>, DerError> {
-    let mut found = Vec::new();
-    let mut list = Reader::new(list.map_or(&[], |list| list.value));
+/// Finds the bases of a list of subtrees that are addresses; whether there are others. `minimum` and `maximum` have no
+/// place beside a base.
+fn subtrees<'a>(list: &'a [u8], found: &mut Vec<&'a [u8]>) -> Result<bool, DerError> {
+    let mut has_others = false;
+    let mut list = Reader::new(list);
     while !list.is_empty() {
         let mut subtree = Reader::new(list.expect(der::SEQUENCE)?.value);
         let base = subtree.any()?;
         subtree.end()?;
         match base.tag {
             RFC822_NAME => found.push(base.value),
-            tag if OTHER_FORMS.contains(&tag) => {}
+            tag if OTHER_FORMS.contains(&tag) => has_others = true,
             _ => return Err(DerError::Value),
         }
     }
-    Ok(found)
+    Ok(has_others)
 }
 
 fn alternative_addresses(names: Option<&[u8]>) -> Result<Vec<&[u8]>, EmailFault> {

@@ -14,6 +14,7 @@ use crate::bundle::{Ca, EMPTY_NAME, Fingerprint, Issuer};
 use crate::certificate::{Certificate, Day, Serial, Subject};
 use crate::deny::{Block, SerialNumber, fingerprint_of};
 use crate::email_constraint::{EmailConstraints, EmailFault};
+use crate::first_step::FirstStep;
 use crate::legacy;
 use crate::remembered::Sent;
 use crate::settings::{CrlExpired, Revocation};
@@ -324,24 +325,57 @@ impl TrustStore {
         usage: KeyUsage,
         now: UnixTime,
     ) -> Result<Path, Fault> {
-        let strict = self.verify_by(signature::algorithms().all, leaf, sent, usage, now);
-        match strict {
-            Err(fault) if !self.legacy.is_empty() => {
-                let algorithms = self.legacy.algorithms();
-                let lenient = self.verify_by(&algorithms, leaf, sent, usage, now);
-                lenient.map_err(|other| match other.reason {
-                    // Not theirs: the fault is what it would be if nobody were named.
-                    Reason::BadSignature | Reason::UnsupportedAlgorithm => fault,
-                    _ => other,
-                })
-            }
-            strict => strict,
-        }
+        let strict = signature::algorithms().all;
+        let fault = match self.verify_by(strict, None, leaf, sent, usage, now) {
+            Err(fault) => fault,
+            strict => return strict,
+        };
+        let fault = match self.verify_by_steps(fault, leaf, sent, usage, now) {
+            Err(fault) if !self.legacy.is_empty() => fault,
+            outcome => return outcome,
+        };
+        let algorithms = self.legacy.algorithms();
+        let lenient = self.verify_by(&algorithms, None, leaf, sent, usage, now);
+        lenient.map_err(|other| match other.reason {
+            // Not theirs: the fault is what it would be if nobody were named.
+            Reason::BadSignature | Reason::UnsupportedAlgorithm => fault,
+            _ => other,
+        })
     }
 
+    /// Tries the first steps that are taken here, where webpki may have refused what RFC 5280 allows.
+    fn verify_by_steps(
+        &self,
+        mut fault: Fault,
+        leaf: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+        usage: KeyUsage,
+        now: UnixTime,
+    ) -> Result<Path, Fault> {
+        // Where an anchor has the CA's own name, webpki tells of the signature that is not that anchor's.
+        if !matches!(fault.reason, Reason::PathConstraint | Reason::BadSignature) {
+            return Err(fault);
+        }
+        let algorithms = signature::algorithms().all;
+        let intermediates = self.intermediates(sent);
+        for step in FirstStep::all(&self.bundle, &intermediates, now) {
+            match self.verify_by(algorithms, Some(&step), leaf, sent, usage, now) {
+                Ok(path) => return Ok(path),
+                Err(other) => match other.reason {
+                    // The path is another's.
+                    Reason::UnknownIssuer | Reason::BadSignature => {}
+                    _ => fault = other,
+                },
+            }
+        }
+        Err(fault)
+    }
+
+    /// Builds paths that end at the bundle's anchors, or at a first step below one.
     fn verify_by(
         &self,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
+        step: Option<&FirstStep<'_>>,
         leaf: &CertificateDer<'_>,
         sent: &[CertificateDer<'_>],
         usage: KeyUsage,
@@ -362,10 +396,12 @@ impl TrustStore {
                 UNVERIFIABLE_KEY,
             ));
         }
-        let intermediates = self.intermediates(sent);
+        let mut intermediates = self.intermediates(sent);
+        // Where the path starts, it does not pass.
+        intermediates.retain(|der| step.is_none_or(|step| step.der != der));
         let accepted = RefCell::new(None);
         let refused = RefCell::new(None::<Fault>);
-        let judge_path = |path: &VerifiedPath<'_>| match self.check_path(leaf, path, now) {
+        let judge_path = |path: &VerifiedPath<'_>| match self.check_path(leaf, path, step, now) {
             Ok(path) => {
                 accepted.replace(Some(path));
                 Ok(())
@@ -379,9 +415,12 @@ impl TrustStore {
                 Err(webpki::Error::UnknownRevocationStatus)
             }
         };
+        let anchors = step.map_or(&self.bundle.anchors[..], |step| {
+            std::slice::from_ref(&step.start)
+        });
         let outcome = parsed.verify_for_usage(
             algorithms,
-            &self.bundle.anchors,
+            anchors,
             &intermediates,
             now,
             usage,
@@ -422,17 +461,24 @@ impl TrustStore {
         &self,
         leaf: &CertificateDer<'_>,
         path: &VerifiedPath<'_>,
+        step: Option<&FirstStep<'_>>,
         now: UnixTime,
     ) -> Result<Path, Fault> {
-        let anchor = self
-            .bundle
-            .anchor_ca(path.anchor())
+        let anchor = step
+            .map(|step| step.issuer)
+            .or_else(|| self.bundle.anchor_ca(path.anchor()))
             .ok_or_else(|| Fault::new(Reason::UnknownIssuer, leaf, ""))?;
         check_time(leaf, anchor, now)?;
-        let ders: Vec<_> = path
+        let mut ders: Vec<_> = path
             .intermediate_certificates()
             .map(webpki::Cert::der)
             .collect();
+        if let Some(step) = step {
+            if !step.admits(&ders) {
+                return Err(Fault::new(Reason::PathConstraint, leaf, ""));
+            }
+            ders.push(step.der.clone());
+        }
         if ders.len() > usize::from(self.settings.depth) {
             return Err(Fault::new(
                 Reason::Depth,

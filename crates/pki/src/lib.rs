@@ -14,6 +14,7 @@ mod deny;
 mod der;
 mod email_constraint;
 mod fetched;
+mod first_step;
 mod judge;
 mod key;
 mod legacy;

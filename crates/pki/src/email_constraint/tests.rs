@@ -103,6 +103,9 @@ fn lists_are_read_as_rfc_5280_writes_them_and_no_other_way() {
     let read = EmailConstraint::read(&whole).expect("right");
     assert_eq!(read.permitted, [b"example.com"]);
     assert_eq!(read.excluded, [b"example.com"]);
+    assert!(!is_of_addresses_alone(&whole), "a DNS name among them");
+    assert!(is_of_addresses_alone(&permitted(&subtree(&base))));
+    assert!(!is_of_addresses_alone(&permitted(&subtree(&dns))));
     let minimum = [&base[..], &[0x80, 1, 0]].concat();
     let maximum = [&base[..], &[0x81, 1, 9]].concat();
     for wrong in [
@@ -130,6 +133,7 @@ fn lists_are_read_as_rfc_5280_writes_them_and_no_other_way() {
         whole[..whole.len() - 1].to_vec(),
     ] {
         assert!(EmailConstraint::read(&wrong).is_err(), "{wrong:02x?}");
+        assert!(!is_of_addresses_alone(&wrong), "{wrong:02x?}");
     }
 }
 
@@ -140,6 +144,7 @@ fn every_subtree_is_read_before_one_is_believed() {
         let constraint = EmailConstraint {
             permitted: permitted.to_vec(),
             excluded: excluded.to_vec(),
+            has_others: false,
         };
         constraint.check(mailbox)
     };

@@ -1,0 +1,433 @@
+//! CAs right below an anchor that webpki takes for too little: constraints on e-mail addresses, and keys that a CA
+//! certified for itself. What RFC 5280 allows is allowed, and nothing else about such a CA is overlooked.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use identity::Reason;
+use pki::{TrustSettings, TrustStore};
+use rcgen::{
+    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, SanType, date_time_ymd,
+};
+use support::lists::element;
+use support::*;
+
+#[test]
+fn an_address_that_a_ca_may_certify_is_admitted_whoever_above_says_so() {
+    let permitted = constraint(&[(PERMITTED, EMAIL, "example.com")]);
+    let both = constraint(&[
+        (PERMITTED, EMAIL, "example.com"),
+        (PERMITTED, EMAIL, "b@example.org"),
+        (EXCLUDED, EMAIL, "admin@example.com"),
+        (EXCLUDED, EMAIL, "evil.example.org"),
+    ]);
+    for (constraint, names, expected) in [
+        (&permitted, &["a@example.com"][..], None),
+        (&permitted, &["a@EXAMPLE.com", "c@example.com"], None),
+        (&permitted, &["a@example.org"], REFUSED),
+        // Each of them, wherever it stands.
+        (&permitted, &["a@example.com", "a@example.org"], REFUSED),
+        (&permitted, &["a@example.org", "a@example.com"], REFUSED),
+        (&permitted, &["a@b@example.com"], REFUSED),
+        (&permitted, &["example.com"], REFUSED),
+        (&permitted, &[""], REFUSED),
+        (&both, &["a@example.com", "b@example.org"], None),
+        (&both, &["a@example.com", "admin@example.com"], REFUSED),
+        (&both, &["B@example.org"], REFUSED),
+    ] {
+        let told = verdicts_below(constraint, &with_addresses(names));
+        assert_eq!(told, [expected; 2], "{names:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_admits_no_address() {
+    let address = with_addresses(&["a@example.com"]);
+    for base in ["", "a@b@example.com", "example.com.", "*.example.com", "."] {
+        for list in [PERMITTED, EXCLUDED] {
+            let told = verdicts_below(&constraint(&[(list, EMAIL, base)]), &address);
+            assert_eq!(told, [REFUSED; 2], "{base:?}");
+        }
+    }
+    // `minimum` and `maximum`, which RFC 5280 does not allow.
+    for (tag, value) in [(0x80, 0), (0x80, 1), (0x81, 9)] {
+        let base = element(EMAIL, b"example.com");
+        let subtree = element(0x30, &[base, vec![tag, 1, value]].concat());
+        let whole = element(0x30, &element(PERMITTED, &subtree));
+        assert_eq!(
+            verdicts_below(&whole, &address),
+            [Some(Reason::Malformed); 2]
+        );
+    }
+}
+
+#[test]
+fn beside_constraints_of_other_names_webpki_has_the_word() {
+    let mixed = constraint(&[
+        (PERMITTED, EMAIL, "example.com"),
+        (PERMITTED, DNS, "example.com"),
+    ]);
+    for (names, expected) in [
+        (vec![dns("web01.example.com")], None),
+        (vec![dns("web01.example.org")], REFUSED),
+        // It reads no addresses.
+        (
+            vec![dns("web01.example.com"), email("a@example.com")],
+            REFUSED,
+        ),
+        (
+            vec![dns("web01.example.org"), email("a@example.com")],
+            REFUSED,
+        ),
+    ] {
+        let told = verdicts_below(&mixed, &with_names(names.clone()));
+        assert_eq!(told, [expected; 2], "{names:?}");
+    }
+    // Those of the anchor are not forgotten for the sake of the CA below it.
+    let of_root = constraint(&[(PERMITTED, DNS, "example.com")]);
+    let of_sub = constraint(&[(PERMITTED, EMAIL, "example.com")]);
+    let root = Ca::root_with(constrained("root", &of_root), KeyPair::generate().unwrap());
+    let sub = below(&root, constrained("sub", &of_sub));
+    let leaf = sub.sign(with_names(vec![
+        dns("web01.example.org"),
+        email("a@example.com"),
+    ]));
+    assert_eq!(told(&root, &[&sub], &leaf), REFUSED);
+}
+
+#[test]
+fn constraints_of_two_cas_hold_together() {
+    let of_root = constraint(&[(PERMITTED, EMAIL, ".example.com")]);
+    let of_sub = constraint(&[
+        (PERMITTED, EMAIL, "a.example.com"),
+        (PERMITTED, EMAIL, "example.org"),
+    ]);
+    let root = Ca::root_with(constrained("root", &of_root), KeyPair::generate().unwrap());
+    let sub = below(&root, constrained("sub", &of_sub));
+    for (address, expected) in [
+        ("x@a.example.com", None),
+        ("x@b.example.com", REFUSED),
+        ("x@example.org", REFUSED),
+    ] {
+        let leaf = sub.sign(with_addresses(&[address]));
+        assert_eq!(told(&root, &[&sub], &leaf), expected, "{address}");
+    }
+}
+
+/// Whatever is wrong with a CA that webpki does not look at is seen all the same.
+#[test]
+fn the_ca_below_the_anchor_has_to_be_right_in_every_other_respect() {
+    type Change = fn(&mut CertificateParams);
+    let changes: &[(Change, Option<Reason>)] = &[
+        (|_| {}, None),
+        (
+            |p| p.is_ca = IsCa::Ca(BasicConstraints::Constrained(0)),
+            None,
+        ),
+        (|p| p.is_ca = IsCa::ExplicitNoCa, REFUSED),
+        (|p| p.is_ca = IsCa::NoCa, REFUSED),
+        (|p| p.key_usages = vec![KeyUsagePurpose::CrlSign], REFUSED),
+        (
+            |p| p.not_after = date_time_ymd(2029, 12, 31),
+            Some(Reason::CaExpired),
+        ),
+        (
+            |p| p.not_before = date_time_ymd(2030, 1, 2),
+            Some(Reason::CaNotYetValid),
+        ),
+        // Purposes of a CA are webpki's affair.
+        (
+            |p| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+            REFUSED,
+        ),
+        (
+            |p| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth],
+            Some(Reason::WrongPurpose),
+        ),
+        (
+            |p| {
+                let mut unknown = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
+                unknown.set_criticality(true);
+                p.custom_extensions.push(unknown);
+            },
+            Some(Reason::UnknownIssuer),
+        ),
+    ];
+    let root = Ca::root("root");
+    let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
+    for (index, (change, expected)) in changes.iter().enumerate() {
+        let mut params = constrained("sub", &constraint);
+        change(&mut params);
+        let sub = below(&root, params);
+        let leaf = sub.sign(with_addresses(&["a@example.com"]));
+        assert_eq!(told(&root, &[&sub], &leaf), *expected, "case {index}");
+    }
+}
+
+#[test]
+fn a_ca_that_the_anchor_did_not_sign_is_none() {
+    let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
+    let root = Ca::root("root");
+    let forger = Ca::root("root");
+    let sub = below(&forger, constrained("sub", &constraint));
+    let leaf = sub.sign(with_addresses(&["a@example.com"]));
+    assert_ne!(told(&root, &[&sub], &leaf), None);
+    // Nor does the true one vouch for what a forger signs in its name.
+    let own = below(&root, constrained("sub", &constraint));
+    assert_ne!(told(&root, &[&own], &leaf), None);
+    assert_ne!(told(&root, &[&own, &sub], &leaf), None);
+}
+
+/// Any byte of it, and any byte of what it signed.
+#[test]
+fn no_changed_ca_below_the_anchor_leads_anywhere() {
+    let root = Ca::root("root");
+    let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
+    let sub = below(&root, constrained("sub", &constraint));
+    let leaf = sub.sign(with_addresses(&["a@example.com"])).der;
+    let store = trusting(&root);
+    let judge =
+        |leaf: Vec<u8>, sub: Vec<u8>| reason(&store.judge(&[leaf.into(), sub.into()], now()));
+    assert_eq!(judge(leaf.to_vec(), sub.der.to_vec()), None);
+    for index in 0..sub.der.len() {
+        let mut bytes = sub.der.to_vec();
+        bytes[index] ^= 0x01;
+        assert_ne!(judge(leaf.to_vec(), bytes), None, "byte {index} of the CA");
+        assert_ne!(judge(leaf.to_vec(), sub.der[..index].to_vec()), None);
+    }
+    for index in 0..leaf.len() {
+        let mut bytes = leaf.to_vec();
+        bytes[index] ^= 0x01;
+        assert_ne!(judge(bytes, sub.der.to_vec()), None, "byte {index}");
+    }
+}
+
+#[test]
+fn lists_dates_and_depth_hold_for_such_a_path_as_for_any() {
+    let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
+    let root = Ca::root("root");
+    let sub = below(&root, constrained("sub", &constraint));
+    let leaf = sub.sign(with_addresses(&["a@example.com"]));
+    let chain = [leaf.der.clone(), sub.der.clone()];
+    let judged = |of_root: &[u64], of_sub: Option<&[u64]>, settings: &TrustSettings| {
+        let mut lists = vec![root.crl(1, of_root)];
+        lists.extend(of_sub.map(|serials| sub.crl(1, serials)));
+        let bundle = [root.der.clone()];
+        let store = store_with(&bundle, &lists, settings, None).unwrap();
+        store.judge(&chain, now())
+    };
+    let usual = TrustSettings::default();
+    let none_between = TrustSettings {
+        depth: 0,
+        ..TrustSettings::default()
+    };
+    for (of_root, of_sub, settings, expected) in [
+        (&[][..], Some(&[][..]), &usual, None),
+        (&[], Some(&[5]), &usual, Some(Reason::Revoked)),
+        (&[2], Some(&[]), &usual, Some(Reason::Revoked)),
+        (&[], None, &usual, Some(Reason::CrlMissing)),
+        (&[], Some(&[]), &none_between, Some(Reason::Depth)),
+    ] {
+        assert_eq!(reason(&judged(of_root, of_sub, settings)), expected);
+    }
+    let good = judged(&[], Some(&[]), &usual);
+    assert_eq!(good.chain.unwrap().earliest_end(), at(2_177_452_800));
+    let refused = judged(&[2], Some(&[]), &usual);
+    assert!(refusal(&refused).text().contains("CN=root"));
+}
+
+#[test]
+fn a_verdict_on_such_a_path_is_remembered_and_ends_with_a_new_list() {
+    let root = Ca::root("root");
+    let sub = below(
+        &root,
+        constrained("sub", &constraint(&[(PERMITTED, EMAIL, "example.com")])),
+    );
+    let leaf = sub.sign(with_addresses(&["a@example.com"]));
+    let bundle = [sub.der.clone(), root.der.clone()];
+    let first = store(&bundle, &[root.crl(1, &[]), sub.crl(1, &[])]).unwrap();
+    let judged = first.judge(std::slice::from_ref(&leaf.der), now());
+    assert_eq!(reason(&judged), None);
+    let lists = [root.crl(2, &[2]), sub.crl(1, &[])];
+    let second = store_with(&bundle, &lists, &TrustSettings::default(), Some(&first)).unwrap();
+    assert_eq!(
+        reason(&second.rejudge(&judged, now())),
+        Some(Reason::Revoked)
+    );
+}
+
+#[test]
+fn a_key_that_a_ca_certified_for_itself_does_not_count_in_its_path_length() {
+    let root = Ca::root("root");
+    let short = below(&root, with_length("short", 1));
+    let again = below(&short, ca_params("short"));
+    let first = below(&again, ca_params("first"));
+    let second = below(&first, ca_params("second"));
+    let third = below(&short, with_length("third", 0));
+    let fourth = below(&third, ca_params("third"));
+    let cas = [&short, &again, &first, &second, &third, &fourth];
+    for (ca, expected) in [
+        (&short, None),
+        (&again, None),
+        (&first, None),
+        (&second, REFUSED),
+        (&third, None),
+        // Its length is not that of a CA right below the anchor: webpki's to count, and it counts all. It tells of the
+        // other key of that name.
+        (&fourth, Some(Reason::BadSignature)),
+    ] {
+        let leaf = ca.agent("web01", 5);
+        assert_eq!(told(&root, &cas, &leaf), expected);
+    }
+    // A CA of another name always counts.
+    let none = below(&root, with_length("none", 0));
+    let other = below(&none, ca_params("other"));
+    assert_eq!(
+        told(&root, &[&none, &other, &again], &other.agent("web01", 5)),
+        REFUSED
+    );
+    // The name alone makes no CA of the same: somebody has to have signed it.
+    let forged = Ca::root("short").agent("web01", 5);
+    assert_ne!(told(&root, &cas, &forged), None);
+}
+
+#[test]
+fn a_key_that_a_root_certified_for_itself_has_any_name_and_all_below_it_are_constrained() {
+    let within = constraint(&[
+        (PERMITTED, DNS, "example.com"),
+        (EXCLUDED, DNS, "bad.example.com"),
+    ]);
+    let root = Ca::root_with(constrained("root", &within), KeyPair::generate().unwrap());
+    let outside = |name: &str| {
+        let mut params = ca_params(name);
+        params.subject_alt_names = vec![dns("ca.example.org")];
+        params
+    };
+    let again = below(&root, outside("root"));
+    for (name, expected) in [
+        ("web01.example.com", None),
+        ("web01.example.org", REFUSED),
+        ("bad.example.com", REFUSED),
+    ] {
+        let leaf = again.agent(name, 5);
+        assert_eq!(told(&root, &[&again], &leaf), expected, "{name}");
+    }
+    // Neither a CA of another name nor an agent that has the root's is excepted.
+    let other = below(&root, outside("other"));
+    let leaf = other.agent("web01.example.com", 5);
+    assert_eq!(told(&root, &[&other], &leaf), REFUSED);
+    assert_ne!(told(&root, &[&other, &again], &leaf), None);
+    let under = below(&again, outside("under"));
+    let leaf = under.agent("web01.example.com", 5);
+    assert_eq!(told(&root, &[&again, &under], &leaf), REFUSED);
+    let mut own_name = leaf_params("root", 5);
+    own_name.subject_alt_names = vec![dns("web01.example.org")];
+    assert_eq!(told(&root, &[&again], &again.sign(own_name)), REFUSED);
+    // What it says of others itself holds as well, and is webpki's.
+    let mut params = constrained("root", &constraint(&[(PERMITTED, DNS, "a.example.com")]));
+    params.subject_alt_names = vec![dns("ca.example.org")];
+    let narrower = below(&root, params);
+    assert_ne!(
+        told(&root, &[&narrower], &narrower.agent("b.example.com", 5)),
+        None
+    );
+}
+
+#[test]
+fn however_many_cas_are_sent_few_are_looked_at() {
+    let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
+    let (root, forger) = (Ca::root("root"), Ca::root("root"));
+    let sub = below(&root, constrained("sub", &constraint));
+    let leaf = sub.sign(with_addresses(&["a@example.com"]));
+    let forged: Vec<_> = (0..9)
+        .map(|n| below(&forger, constrained(&format!("sub{n}"), &constraint)))
+        .collect();
+    let sent = |after: usize| {
+        let cas: Vec<_> = forged.iter().take(after).chain([&sub]).collect();
+        told(&root, &cas, &leaf)
+    };
+    assert_eq!(sent(3), None);
+    assert_eq!(sent(9), REFUSED);
+}
+
+const REFUSED: Option<Reason> = Some(Reason::PathConstraint);
+
+const PERMITTED: u8 = 0xa0;
+const EXCLUDED: u8 = 0xa1;
+const EMAIL: u8 = 0x81;
+const DNS: u8 = 0x82;
+
+/// The verdicts on an agent where the root has the constraints, and where the CA below it has them.
+fn verdicts_below(constraint: &[u8], params: &CertificateParams) -> [Option<Reason>; 2] {
+    let key = || KeyPair::generate().unwrap();
+    let root = Ca::root_with(constrained("root", constraint), key());
+    let sub = below(&root, ca_params("sub"));
+    let of_root = told(&root, &[&sub], &sub.sign(params.clone()));
+    let root = Ca::root("root");
+    let sub = below(&root, constrained("sub", constraint));
+    [of_root, told(&root, &[&sub], &sub.sign(params.clone()))]
+}
+
+/// The verdict on an agent that sends these CAs, where the root alone is trusted and nobody is revoked.
+fn told(root: &Ca, cas: &[&Ca], leaf: &Leaf) -> Option<Reason> {
+    let sent = cas.iter().map(|ca| ca.der.clone());
+    let chain: Vec<_> = [leaf.der.clone()].into_iter().chain(sent).collect();
+    reason(&trusting(root).judge(&chain, now()))
+}
+
+fn trusting(root: &Ca) -> TrustStore {
+    let bundle = std::slice::from_ref(&root.der);
+    store_with(bundle, &[root.crl(1, &[])], &unchecked(&["*"]), None).unwrap()
+}
+
+fn below(issuer: &Ca, params: CertificateParams) -> Ca {
+    issuer.intermediate_with(params, KeyPair::generate().unwrap(), 2)
+}
+
+fn with_length(name: &str, length: u8) -> CertificateParams {
+    let mut params = ca_params(name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(length));
+    params
+}
+
+fn constrained(name: &str, content: &[u8]) -> CertificateParams {
+    let mut params = ca_params(name);
+    let mut extension = CustomExtension::from_oid_content(&[2, 5, 29, 30], content.to_vec());
+    extension.set_criticality(true);
+    params.custom_extensions.push(extension);
+    params
+}
+
+fn with_addresses(addresses: &[&str]) -> CertificateParams {
+    with_names(addresses.iter().map(|address| email(address)).collect())
+}
+
+fn with_names(names: Vec<SanType>) -> CertificateParams {
+    let mut params = leaf_params("web01", 5);
+    params.subject_alt_names = names;
+    params
+}
+
+fn email(address: &str) -> SanType {
+    SanType::Rfc822Name(address.try_into().unwrap())
+}
+
+fn dns(name: &str) -> SanType {
+    SanType::DnsName(name.try_into().unwrap())
+}
+
+/// NameConstraints of these subtrees: list, form, base.
+fn constraint(subtrees: &[(u8, u8, &str)]) -> Vec<u8> {
+    let list = |of: u8| {
+        let subtrees = subtrees.iter().filter(|(list, ..)| *list == of);
+        let content: Vec<_> = subtrees
+            .flat_map(|(_, form, base)| element(0x30, &element(*form, base.as_bytes())))
+            .collect();
+        match content.as_slice() {
+            [] => Vec::new(),
+            content => element(of, content),
+        }
+    };
+    element(0x30, &[list(PERMITTED), list(EXCLUDED)].concat())
+}
