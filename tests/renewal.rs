@@ -1,9 +1,13 @@
 //! Renewal of agents' certificates: through the front only where it is configured, and never of a certificate that is
 //! not the agent's, whatever the CA does.
 
-use testkit::{Client, Credential, Recorded, Renewing, Reply, Response, StandIn, readers};
+use testkit::{
+    Client, Credential, Recorded, Renewing, Reply, Response, StandIn, readers, wait_until,
+};
 
-use crate::support::{Estate, EstateBuilder, assert_refused, assert_told, certificate_request};
+use crate::support::{
+    Estate, EstateBuilder, LIMIT, assert_refused, assert_told, certificate_request,
+};
 
 const RENEWAL: &str = "/puppet-ca/v1/certificate_renewal";
 const OFF: &str = "proscenium_renewal_off";
@@ -379,6 +383,11 @@ fn t07_whatever_is_not_the_agents_one_certificate_is_not_passed_on() {
             "65536 bytes",
         ),
         (
+            "in a coding that nobody asked for",
+            Reply::ok(&renewed).header("Content-Encoding", "deflate"),
+            "Content-Encoding",
+        ),
+        (
             "garbage in base64",
             Reply::ok("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
             "one certificate",
@@ -476,6 +485,41 @@ fn a_ca_that_breaks_off_or_sends_elsewhere_is_a_502_and_no_alarm() {
         assert_eq!(estate.far_end().len(), 1, "never sent again");
     }
     assert_on(&estate);
+}
+
+#[test]
+fn t07_an_agent_that_goes_away_hides_nothing_of_what_the_ca_has_renewed() {
+    let estate = with(inventory());
+    let agent = estate.ca.agent("web01");
+    let other = estate.ca.agent("web02").cert_pem;
+    let gate = testkit::Gate::new();
+    answer_renewals(&estate.ca_server, Reply::ok(&other).gate(&gate));
+    let mut connection = estate.client(&agent).connect().expect("connects");
+    let field = [("Content-Type", "text/plain")];
+    connection
+        .send("POST", RENEWAL, &field, b"")
+        .expect("is taken");
+    let asked = wait_until(LIMIT, || (!estate.far_end().is_empty()).then_some(()));
+    assert!(asked.is_some());
+    drop(connection);
+    // Another request shows that its end has been read; the CA is still at work.
+    assert_eq!(
+        estate.client(&agent).get("/puppet/v3/node/web01").status,
+        200
+    );
+    gate.release();
+    let off = wait_until(LIMIT, || {
+        (estate.proxy.metrics().sum(OFF, &[]) == 1.0).then_some(())
+    });
+    assert!(off.is_some(), "{}", estate.proxy.stderr());
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["class"] == "renewal");
+    assert_eq!(
+        (&record["reason"], &record["ended_by"]),
+        (&"not-renewed".into(), &"client".into()),
+        "{record}"
+    );
 }
 
 #[test]

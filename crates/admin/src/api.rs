@@ -132,7 +132,7 @@ async fn accepted(
             let status = match error {
                 CrlAcceptError::Senseless(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 CrlAcceptError::NotRefused { .. } => StatusCode::NOT_FOUND,
-                CrlAcceptError::Stopping => StatusCode::CONFLICT,
+                CrlAcceptError::Changed(_) | CrlAcceptError::Stopping => StatusCode::CONFLICT,
             };
             problem(status, &error.to_string())
         }

@@ -108,6 +108,12 @@ pub enum CrlAcceptError {
         /// Whose are.
         refused: Vec<String>,
     },
+    /// Another list has come into force since that one was refused.
+    #[error(
+        "what is in force has changed since that list was refused, and nothing is accepted: {0}; if it is still meant, say \
+         so once more"
+    )]
+    Changed(String),
     /// The process is stopping.
     #[error("the process is stopping")]
     Stopping,

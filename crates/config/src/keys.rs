@@ -528,7 +528,8 @@ settings! {
         /// a certificate of the agent's subject and key; the first other answer is a 502 and an alarm, and renewals end
         /// until the next `proscenium reload`.
         "renewal": Shape::Switch, Value("false");
-        /// Requests a second, over all addresses. More are answered 429 with a `Retry-After` that spreads them; agents heed it.
+        /// Requests a second, over all addresses. More are answered 429 with a `Retry-After` that spreads them. Agents sleep
+        /// that long; those of Puppet 7 then end the attempt with an error, and make the next one after `waitforcert`.
         "anonymous_rate": Shape::Count { min: 1, max: 100_000 }, Value("100");
         /// Requests at once, after a quiet time.
         "anonymous_burst": Shape::Count { min: 1, max: 1_000_000 }, Value("1000");
@@ -536,7 +537,8 @@ settings! {
         "anonymous_rate_per_address": Shape::Count { min: 1, max: 100_000 }, Value("20");
         /// Requests at once of one address, after a quiet time.
         "anonymous_burst_per_address": Shape::Count { min: 1, max: 1_000_000 }, Value("500");
-        /// Requests that the CA works on at once, slow downloads among them. More are answered 503 with a `Retry-After`.
+        /// Requests that the CA works on at once, slow downloads among them. More are answered 503 with a `Retry-After`,
+        /// which agents take as they take that of a 429.
         /// Never more than three quarters of what a member of the pool takes (`max`, `connections_max`): the rest is for
         /// agents with a certificate, so that no flood keeps them from renewals and lists; where a member takes one at a time, nothing is.
         "anonymous_in_flight_max": Shape::Count { min: 1, max: 100_000 }, Value("64");

@@ -3,6 +3,7 @@
 use rustls_pki_types::pem::{PemObject, SectionKind};
 
 use crate::certificate::Certificate;
+use crate::one_block;
 use crate::store::TrustStore;
 
 /// Why it may not.
@@ -20,11 +21,15 @@ pub enum NotOurCas {
 }
 
 impl TrustStore {
-    /// Holds certificates that a CA gives out against the bundle: each has to be in it, byte for byte.
+    /// Holds certificates that a CA gives out against the bundle: each has to be in it, byte for byte, and no other
+    /// block may stand there. Readers of PEM skip what they do not know, and agents find a block in the middle of a line.
     ///
     /// # Errors
     /// The first thing that is not so.
     pub fn check_cas(&self, pem: &[u8]) -> Result<(), NotOurCas> {
+        if !one_block::are_all(pem, "CERTIFICATE") {
+            return Err(NotOurCas::Unreadable);
+        }
         let mut found = false;
         for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem) {
             let Ok((SectionKind::Certificate, der)) = section else {
@@ -40,6 +45,47 @@ impl TrustStore {
         match found {
             true => Ok(()),
             false => Err(NotOurCas::Empty),
+        }
+    }
+}
+
+/// Whether a text that a CA gives out has revocation lists and no other block, for any reader of PEM.
+#[must_use]
+pub fn holds_lists_alone(pem: &[u8]) -> bool {
+    one_block::are_all(pem, "X509 CRL")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "-----BEGIN X509 CRL-----\nAAA=\n-----END X509 CRL-----\n";
+
+    #[test]
+    fn lists_alone_are_lines_of_blocks_for_every_reader() {
+        for good in [
+            LIST.to_owned(),
+            format!("\n{LIST}\r\n  \n{LIST}"),
+            LIST.replace('\n', "\r\n"),
+            LIST.trim_end().to_owned(),
+            format!("text\n{LIST}- text\n"),
+        ] {
+            assert!(holds_lists_alone(good.as_bytes()), "{good:?}");
+        }
+        for bad in [
+            format!(" {LIST}"),
+            format!("x{LIST}{LIST}"),
+            format!("text\n -----{LIST}"),
+            format!("{LIST}-----BEGIN"),
+            LIST.trim_end().repeat(2),
+            LIST.replace("AAA=", "AAA= "),
+            LIST.replace("AAA=", "AAA=\rAAA="),
+            LIST.replace("X509 CRL", "CERTIFICATE"),
+            LIST.replace("-----END X509 CRL-----\n", ""),
+            LIST.replace('\n', "\r"),
+            LIST.replace("BEGIN X509 CRL-----", "BEGIN X509 CRL----- "),
+        ] {
+            assert!(!holds_lists_alone(bad.as_bytes()), "{bad:?}");
         }
     }
 }

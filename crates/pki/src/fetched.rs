@@ -64,6 +64,9 @@ pub struct SetAside {
     number: Box<[u8]>,
     /// When the newest of those set aside was made: whatever the CA makes later counts.
     made: UnixTime,
+    /// That newest one: dates have seconds, and another that was made within the same one counts. None where a version
+    /// that did not know wrote it: then none of that second counts.
+    replaced: Option<Fingerprint>,
 }
 
 /// A text that is none of what was written.
@@ -147,8 +150,11 @@ impl TrustStore {
             let mut rules = self.set_aside.iter();
             !rules.any(|rule| rule.covers(list.issuer, crl))
         };
-        if !counts(in_force) && counts(&list.crl) {
-            return Finding::Newer;
+        match (counts(in_force), counts(&list.crl)) {
+            (false, true) => return Finding::Newer,
+            // It was taken out of force for good, whoever has it still.
+            (true, false) => return Finding::InForce,
+            _ => {}
         }
         let (new, old) = (&list.crl.crl, &in_force.crl);
         let is_older = new.is_numbered_below(old);
@@ -205,6 +211,7 @@ impl TrustStore {
             accepted: list.crl.fingerprint,
             number: list.crl.crl.number.clone(),
             made: in_force.crl.this_update,
+            replaced: Some(in_force.fingerprint),
         });
         others.cloned().chain(rule).collect()
     }
@@ -269,10 +276,12 @@ impl FetchedCrl {
 impl SetAside {
     /// Whether a list of this issuer is one of those that no longer count.
     pub(crate) fn covers(&self, issuer: Fingerprint, list: &IndexedCrl) -> bool {
+        let (made, newest) = (list.crl.this_update.as_secs(), self.made.as_secs());
+        let is_replaced = |replaced| replaced == list.fingerprint;
         self.issuer == issuer
             && self.accepted != list.fingerprint
             && !list.crl.is_numbered_below_number(&self.number)
-            && list.crl.this_update.as_secs() <= self.made.as_secs()
+            && (made < newest || made == newest && self.replaced.is_none_or(is_replaced))
     }
 }
 
@@ -282,7 +291,11 @@ impl fmt::Display for SetAside {
         self.number
             .iter()
             .try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        write!(f, " {}", self.made.as_secs())
+        write!(f, " {}", self.made.as_secs())?;
+        match &self.replaced {
+            Some(replaced) => write!(f, " {replaced}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -291,8 +304,12 @@ impl FromStr for SetAside {
 
     fn from_str(text: &str) -> Result<Self, NotSetAside> {
         let words: Vec<_> = text.split(' ').collect();
-        let [issuer, accepted, number, made] = words[..] else {
-            return Err(NotSetAside);
+        let (issuer, accepted, number, made, replaced) = match words[..] {
+            [issuer, accepted, number, made] => (issuer, accepted, number, made, None),
+            [issuer, accepted, number, made, replaced] => {
+                (issuer, accepted, number, made, Some(fingerprint(replaced)?))
+            }
+            _ => return Err(NotSetAside),
         };
         let seconds = made.parse().map_err(|_| NotSetAside)?;
         Ok(Self {
@@ -300,6 +317,7 @@ impl FromStr for SetAside {
             accepted: fingerprint(accepted)?,
             number: bytes(number)?.into(),
             made: UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds)),
+            replaced,
         })
     }
 }

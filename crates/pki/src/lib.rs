@@ -34,7 +34,7 @@ mod tls;
 mod verifier;
 
 pub use bundle::Fingerprint;
-pub use ca_answer::NotOurCas;
+pub use ca_answer::{NotOurCas, holds_lists_alone};
 pub use credential::Credential;
 pub use csr::{CsrKey, CsrPolicy, CsrRefusal, CsrRule};
 pub use deny::{Block, Blocked, BlockedError, DenyList, SerialNumber, fingerprint_of};

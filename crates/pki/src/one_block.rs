@@ -1,4 +1,4 @@
-//! A text that is one PEM block and nothing else, read strictly.
+//! A text that is one PEM block and nothing else, or several for every reader alike.
 //!
 //! Readers of PEM skip what they do not know, each something else: a second block, or lines before the first, would be
 //! judged here and read otherwise by who gets the same bytes.
@@ -35,6 +35,28 @@ pub(crate) fn der_of(text: &[u8], label: &str) -> Result<Vec<u8>, String> {
     }
 }
 
+/// Whether every reader of PEM finds the same blocks in a text, all of this label: each begins and ends on a line of its
+/// own, and what stands between them has not even the dashes of another. What is in them is not looked at.
+pub(crate) fn are_all(text: &[u8], label: &str) -> bool {
+    let (begin, end) = (
+        format!("-----BEGIN {label}-----"),
+        format!("-----END {label}-----"),
+    );
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
+    let mut inside = false;
+    for line in text.split(|byte| *byte == b'\n') {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        inside = match inside {
+            false if !line.windows(DASHES.len()).any(|part| part == DASHES) => false,
+            false if line == begin.as_bytes() => true,
+            true if line == end.as_bytes() => false,
+            true if line.iter().all(is_digit) => true,
+            _ => return false,
+        };
+    }
+    !inside
+}
+
 /// The alphabet in lines, padding at the end alone.
 fn is_base64(text: &[u8]) -> bool {
     let mut digits = text.iter().filter(|byte| !matches!(byte, b'\r' | b'\n'));
@@ -51,3 +73,6 @@ fn is_base64(text: &[u8]) -> bool {
     let only_padding = digits.all(|byte| *byte == b'=');
     only_padding && padding <= 2 && (count + padding) % 4 == 0
 }
+
+/// What a block begins and ends with, for whoever looks for it anywhere in a line.
+const DASHES: &[u8] = b"-----";

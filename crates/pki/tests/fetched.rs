@@ -215,7 +215,13 @@ fn a_missing_list_that_is_fetched_ends_the_warning_about_it() {
 fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copies_in_files() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);
-    let store = store_of(&puppet);
+    // The same bytes each time: another list of that second, signed anew, is one that the CA has made since.
+    let file = puppet.crls(7, &[5, 6]);
+    let of_file = |previous: Option<&TrustStore>| {
+        let settings = TrustSettings::default();
+        store_with(&puppet.bundle(), &file, &settings, previous).unwrap()
+    };
+    let store = of_file(None);
     let (list, finding) = the_one(examined(&store, &[puppet.ca.crl(2, &[6])]));
     assert!(matches!(finding, Finding::TakesBack { is_older: true, .. }));
     let rules = store.rules_accepting(&list);
@@ -224,21 +230,30 @@ fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copie
         .with_lists(std::slice::from_ref(&list));
     assert_eq!(verdict(&accepted, &agent), None);
     // The file still holds the other one, now and after a restart.
-    let reloaded = again(&accepted, &puppet, 7, &[5, 6]);
+    let reloaded = of_file(Some(&accepted));
     assert_eq!(verdict(&reloaded, &agent), None);
     assert_eq!(reloaded.warnings(), [""; 0]);
     let written: Vec<String> = rules.iter().map(ToString::to_string).collect();
     let read: Vec<SetAside> = written.iter().map(|rule| rule.parse().unwrap()).collect();
     assert_eq!(read, rules);
-    let restarted = store_of(&puppet).setting_aside(read);
+    let restarted = of_file(None).setting_aside(read);
     let kept = Named::new("kept", list.der().to_vec());
     let (kept, finding) = the_one(restarted.examine_kept(kept).unwrap());
     assert_eq!(finding, Finding::Newer);
     let restarted = restarted.with_lists(&[kept]);
     assert_eq!(verdict(&restarted, &agent), None);
     // While the accepted list is not there, the one set aside is better than none.
-    let lost = store_of(&puppet).setting_aside(rules);
+    let lost = of_file(None).setting_aside(rules);
     assert_eq!(verdict(&lost, &agent), Some(Reason::Revoked));
+    // Nor does it come back from elsewhere.
+    let (_, finding) = the_one(examined(&restarted, &file[..1]));
+    assert_eq!(finding, Finding::InForce);
+    let (_, finding) = the_one(examined(&restarted, &[puppet.ca.crl(7, &[5, 6])]));
+    assert_eq!(finding, Finding::Newer);
+    // A version before this one wrote nothing of the list that was replaced.
+    let (short, _) = written[0].rsplit_once(' ').unwrap();
+    let known: SetAside = short.parse().unwrap();
+    assert_eq!(known.to_string(), short);
     // From here on the CA counts on from its low number, and nothing is taken back again.
     let (next, finding) = the_one(examined(&restarted, &[puppet.ca.crl(3, &[5, 6])]));
     assert_eq!(finding, Finding::Newer);

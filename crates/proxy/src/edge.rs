@@ -31,9 +31,11 @@ pub struct EdgeCopy {
     pub body: Bytes,
     /// Stands for exactly these bytes.
     pub etag: HeaderValue,
-    /// Last-Modified as the CA spelled it, and what that says.
-    pub modified: Option<(HeaderValue, SystemTime)>,
-    /// When the CA last said that this is what it has.
+    /// Last-Modified as the CA spelled it.
+    pub modified: Option<HeaderValue>,
+    /// When these bytes first came: what the CA had before is older than this.
+    pub taken: SystemTime,
+    /// When the CA was last asked and said that this is what it has.
     pub confirmed: Instant,
     /// The trust that it was verified by.
     pub verified_by: u64,
@@ -62,10 +64,15 @@ impl Edge {
         self.place(document).store(copy.map(Arc::new));
     }
 
-    /// Notes that the CA has said that nothing has changed since it was asked last.
-    pub fn confirm(&self, document: Document) {
+    /// Puts a copy, or none, in the place of this one, unless another is there by now.
+    pub fn replace(&self, document: Document, copy: &Arc<EdgeCopy>, by: Option<EdgeCopy>) {
+        self.place(document)
+            .compare_and_swap(&Some(Arc::clone(copy)), by.map(Arc::new));
+    }
+
+    /// Notes that the CA, asked at this instant, has said that nothing has changed since it was asked last.
+    pub fn confirm(&self, document: Document, confirmed: Instant) {
         if let Some(copy) = self.copy(document).filter(|copy| copy.is_current) {
-            let confirmed = Instant::now();
             self.put(
                 document,
                 Some(EdgeCopy {
@@ -116,7 +123,7 @@ pub(crate) fn answer(
     let age = copy.confirmed.elapsed();
     (age <= age_max).then(|| EdgeAnswer {
         document,
-        unchanged: copy.is_what(headers),
+        unchanged: copy.is_what(headers, age_max),
         copy,
         age,
     })
@@ -124,7 +131,7 @@ pub(crate) fn answer(
 
 impl EdgeCopy {
     /// Whether the client says that it has this (RFC 9110, 13.2.2: a date counts only without a tag).
-    fn is_what(&self, headers: &HeaderMap) -> bool {
+    fn is_what(&self, headers: &HeaderMap, age_max: Duration) -> bool {
         if headers.contains_key(IF_NONE_MATCH) {
             let lines = headers.get_all(IF_NONE_MATCH).iter();
             let mut tags = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
@@ -136,10 +143,15 @@ impl EdgeCopy {
         }
         let since = headers.get(IF_MODIFIED_SINCE);
         let since = since.and_then(|since| httpdate::parse_http_date(since.to_str().ok()?).ok());
-        let modified = self.modified.as_ref().map(|(_, modified)| *modified);
-        modified
-            .zip(since)
-            .is_some_and(|(modified, since)| modified <= since)
+        since.is_some_and(|since| self.was_told_to_all(since, age_max, SystemTime::now()))
+    }
+
+    /// Whether whoever asked at this date has got this. An agent tells the date of its last refresh, by its own clock, and
+    /// was answered then from a copy that may have been as old as copies may be: the one before this, though the CA had
+    /// made this already.
+    fn was_told_to_all(&self, since: SystemTime, age_max: Duration, now: SystemTime) -> bool {
+        let by_all = self.taken.checked_add(age_max);
+        by_all.is_some_and(|by_all| by_all <= since) && since <= now
     }
 }
 
@@ -147,23 +159,24 @@ impl EdgeCopy {
 mod tests {
     use super::*;
 
-    const MODIFIED: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
+    const DAY: Duration = Duration::from_secs(86_400);
+    const TAKEN: &str = "Wed, 18 Nov 2020 10:00:00 GMT";
 
     #[test]
     fn a_tag_counts_before_a_date_and_either_says_what_the_client_has() {
-        let mut copy = EdgeCopy {
+        let copy = EdgeCopy {
             body: Bytes::from_static(b"x"),
             etag: HeaderValue::from_static("\"abc\""),
-            modified: Some((
-                HeaderValue::from_static(MODIFIED),
-                httpdate::parse_http_date(MODIFIED).expect("a date"),
-            )),
+            modified: Some(HeaderValue::from_static(TAKEN)),
+            taken: httpdate::parse_http_date(TAKEN).expect("a date"),
             confirmed: Instant::now(),
             verified_by: 1,
             is_current: true,
         };
-        let later = "Sat, 21 Nov 2026 10:00:01 GMT";
-        let earlier = "Sat, 21 Nov 2026 09:59:59 GMT";
+        let later = "Thu, 19 Nov 2020 10:00:00 GMT";
+        // Within a day of it somebody else may still have been answered with what was before.
+        let earlier = "Thu, 19 Nov 2020 09:59:59 GMT";
+        let to_come = "Fri, 18 Nov 2220 10:00:00 GMT";
         for (fields, expected) in [
             (&[][..], false),
             (&[("if-none-match", "\"abc\"")], true),
@@ -172,9 +185,10 @@ mod tests {
             (&[("if-none-match", "*")], true),
             (&[("if-none-match", "\"abcd\"")], false),
             (&[("if-none-match", "abc")], false),
-            (&[("if-modified-since", MODIFIED)], true),
+            (&[("if-modified-since", TAKEN)], false),
             (&[("if-modified-since", later)], true),
             (&[("if-modified-since", earlier)], false),
+            (&[("if-modified-since", to_come)], false),
             (&[("if-modified-since", "yesterday")], false),
             (
                 &[("if-none-match", "\"old\""), ("if-modified-since", later)],
@@ -189,11 +203,7 @@ mod tests {
                 .iter()
                 .map(|(name, value)| (name.parse().expect("name"), HeaderValue::from_static(value)))
                 .collect();
-            assert_eq!(copy.is_what(&headers), expected, "{fields:?}");
+            assert_eq!(copy.is_what(&headers, DAY), expected, "{fields:?}");
         }
-        // Without a date of the CA's there is none to compare.
-        copy.modified = None;
-        let headers = [(IF_MODIFIED_SINCE, HeaderValue::from_static(later))];
-        assert!(!copy.is_what(&headers.into_iter().collect()));
     }
 }

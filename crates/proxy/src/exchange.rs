@@ -1,12 +1,13 @@
 //! The request path in one function: every request passes [`handle`].
 
-use std::{cell::RefCell, rc::Rc, sync::Arc, time::Instant};
+use std::{cell::RefCell, future::pending, panic::resume_unwind, rc::Rc, sync::Arc, time::Instant};
 
 use http::{Request, Response, StatusCode, request, response};
 use hyper::upgrade::OnUpgrade;
 use identity::ClientIdentity;
 use listener::{Stage, Standing};
 use routing::{CanonicalPath, Class, Decision, Plan, Question, RouteRefusal};
+use tokio::task::{JoinError, spawn_local};
 use upstream::{Exchange, Lent};
 
 use crate::{
@@ -40,8 +41,28 @@ pub(crate) async fn handle(
     // One request sees one generation from start to end.
     let generation = worker.current();
     let (head, body) = request.into_parts();
+    let asked = (head, body.into());
+    if renewal::outlasts_client(&generation, &asked.0) {
+        let whole = spawn_local(exchange(worker, conn, generation, began, asked));
+        return match whole.await.map_err(JoinError::try_into_panic) {
+            Ok(response) => response,
+            Err(Ok(panic)) => resume_unwind(panic),
+            // The worker ends, and this with it.
+            Err(Err(_)) => pending().await,
+        };
+    }
+    exchange(worker, conn, generation, began, asked).await
+}
+
+async fn exchange(
+    worker: Rc<Worker>,
+    conn: Rc<Conn>,
+    generation: Arc<Generation>,
+    began: Instant,
+    (head, body): (request::Parts, ClientBody),
+) -> Response<ResponseBody> {
     let request_id = worker.request_id();
-    let asked = (&head, body.into());
+    let asked = (&head, body);
     let mut exchanged = Exchanged::begin(&worker, &conn, &generation, began, asked, &request_id);
     let standing = conn.standing(&generation.trust, exchanged.when());
     exchanged.identified(&standing);
@@ -208,7 +229,7 @@ async fn pass<'g>(
     let body = if plan.is_renewal() {
         let member = exchanged.member();
         let of = (pool, standing);
-        Box::pin(renewal::judge(worker, of, &member, head.status, body)).await?
+        Box::pin(renewal::judge(worker, of, &member, &head, body)).await?
     } else {
         AnswerBody::Streamed(body)
     };

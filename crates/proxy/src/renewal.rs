@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
+use http::{HeaderMap, Method, header::CONTENT_ENCODING, request, response};
 use http_body::Body;
 use hyper::body::Incoming;
 use identity::ClientIdentity;
@@ -22,7 +22,10 @@ use routing::Plan;
 use tokio::time::timeout;
 
 use crate::{
-    error::ProxyError, generation::PoolRuntime, response_body::AnswerBody, worker::Worker,
+    error::ProxyError,
+    generation::{Generation, PoolRuntime},
+    response_body::AnswerBody,
+    worker::Worker,
 };
 
 /// Most bytes of an answer: a certificate with all its extensions has a tenth of that.
@@ -92,15 +95,27 @@ pub(crate) fn admit(
     }
 }
 
+/// Whether a request is one whose answer is waited for and judged though its client goes away: what the CA has renewed it
+/// has renewed, and it might be our certificate.
+pub(crate) fn outlasts_client(generation: &Generation, head: &request::Parts) -> bool {
+    generation.ca.renewal
+        && head.method == Method::POST
+        && head
+            .uri
+            .path()
+            .starts_with("/puppet-ca/v1/certificate_renewal")
+}
+
 /// The body of the CA's answer: read whole, if it is the client's next certificate; as it comes where the CA says why
 /// there is none.
 pub(crate) async fn judge(
     worker: &Worker,
     (pool, standing): (&PoolRuntime, &Standing),
     member: &Arc<str>,
-    status: StatusCode,
+    head: &response::Parts,
     body: Incoming,
 ) -> Result<AnswerBody, ProxyError> {
+    let status = head.status;
     if status.is_redirection() {
         // Agents follow, with the same request, to wherever it says.
         return Err(ProxyError::Answer {
@@ -129,6 +144,10 @@ pub(crate) async fn judge(
         }
     };
     let checked = match (&answer, standing.identity()) {
+        // What a reader makes of it is not what was judged.
+        _ if is_coded(&head.headers) => Err(NotRenewed::Unreadable(
+            "it has a Content-Encoding, and none was asked for".to_owned(),
+        )),
         (Some(answer), ClientIdentity::Verified(agent)) => pki::check_renewed(agent.leaf(), answer),
         _ => Err(NotRenewed::Unreadable(format!(
             "it has more than {ANSWER_BYTES_MAX} bytes"
@@ -148,6 +167,11 @@ pub(crate) async fn judge(
             })
         }
     }
+}
+
+fn is_coded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(CONTENT_ENCODING).iter();
+    codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 /// Nothing where it is longer than any certificate.

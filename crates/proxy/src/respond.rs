@@ -109,8 +109,8 @@ pub(crate) fn from_copy(
         headers.insert(CONTENT_LENGTH, HeaderValue::from(copy.body.len()));
     }
     headers.insert(ETAG, copy.etag.clone());
-    let modified = copy.modified.as_ref();
-    headers.extend(modified.map(|(text, _)| (LAST_MODIFIED, text.clone())));
+    let modified = copy.modified.clone();
+    headers.extend(modified.map(|modified| (LAST_MODIFIED, modified)));
     headers.insert(AGE, HeaderValue::from(answer.age.as_secs()));
     if close {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));

@@ -22,7 +22,6 @@ use telemetry::{CaReading, ChainReading, CrlReading, ListenerReading, MemberRead
 
 use crate::{
     app::{App, State},
-    fetching::Asked,
     prepare::Foundation,
 };
 
@@ -210,7 +209,7 @@ impl Control for Operator {
     }
 
     fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>> {
-        let fetch = outlives(Arc::clone(&self.0).fetch_lists(Asked::Whole), || {
+        let fetch = outlives(Arc::clone(&self.0).fetch_lists_by_hand(), || {
             CrlFetchOutcome {
                 result: CrlFetchResult::Failed,
                 report: BROKE_OFF.to_owned(),

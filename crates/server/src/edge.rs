@@ -15,7 +15,12 @@ use proxy::EdgeCopy;
 use routing::Document;
 use tokio::task::spawn_blocking;
 
-use crate::{app::App, fetching::Asked, validator::Validator};
+use crate::{
+    app::App,
+    asking::{Answered, Members, Wanted},
+    fetching::Asked,
+    validator::Validator,
+};
 
 /// Where a CA has its certificates.
 const PATH: &str = "/puppet-ca/v1/certificate/ca";
@@ -63,7 +68,8 @@ impl App {
                         "the copy of the CA's document is not answered with any more: the trust in force is another"
                     );
                 }
-                self.shared.edge.put(document, kept);
+                // Unless a fetch has brought another meanwhile.
+                self.shared.edge.replace(document, &copy, kept);
             }
         }
     }
@@ -81,33 +87,53 @@ impl App {
         if asked == Asked::Whole || self.shared.edge.copy(Document::Ca).is_none() {
             validator.forget();
         }
-        let answered = match self.ask(PATH, BODY_BYTES_MAX, fetch, &validator).await {
-            Ok(answered) => answered,
-            Err(why) => {
-                validator.forget();
-                return self.copies.tell(Some(why));
-            }
+        let wanted = Wanted {
+            path: PATH,
+            bytes_max: BODY_BYTES_MAX,
+            fetch,
         };
-        let (member, asked) = (answered.member, answered.asked);
-        let mut answer = answered.answer;
-        let Some(body) = answer.body.take() else {
-            validator.stays(&answer, asked);
-            self.shared.edge.confirm(Document::Ca);
-            return self.copies.tell(None);
-        };
-        validator.came(&member, &answer, asked, Instant::now());
-        let trust = Arc::clone(&self.generation().trust);
-        match trust.check_cas(&body) {
-            Ok(()) => {
-                self.keep_copy(Document::Ca, body.into(), &answer, &trust);
-                self.copies.tell(None);
-            }
-            Err(why) => {
-                self.shared.edge.outdate(Document::Ca);
-                let why = format!("what {member} has as the CA's certificates: {why}");
-                self.copies.tell(Some(why));
+        let outcome = self.fetch_cas_from_members(wanted, &mut validator).await;
+        self.copies.tell(outcome.err());
+    }
+
+    /// Takes the first answer that is of use; otherwise what is wrong with each.
+    async fn fetch_cas_from_members(
+        &self,
+        wanted: Wanted,
+        validator: &mut Validator,
+    ) -> Result<(), String> {
+        let mut stories = Vec::new();
+        let mut members = Members::of(self)?;
+        while let Some(answered) = members.ask_next(wanted, validator).await {
+            match answered.and_then(|answered| self.judge_cas(answered, validator)) {
+                Ok(()) => return Ok(()),
+                Err(why) => stories.push(why),
             }
         }
+        validator.forget();
+        Err(stories.join("; "))
+    }
+
+    fn judge_cas(&self, answered: Answered, validator: &mut Validator) -> Result<(), String> {
+        let Answered {
+            member,
+            asked,
+            asked_at,
+            mut answer,
+        } = answered;
+        let Some(body) = answer.body.take() else {
+            validator.stays(&answer, asked);
+            self.shared.edge.confirm(Document::Ca, asked_at);
+            return Ok(());
+        };
+        let trust = Arc::clone(&self.generation().trust);
+        if let Err(why) = trust.check_cas(&body) {
+            self.shared.edge.outdate(Document::Ca);
+            return Err(format!("what {member} has as the CA's certificates: {why}"));
+        }
+        validator.came(&member, &answer, asked, Instant::now());
+        self.keep_copy(Document::Ca, body.into(), (&answer, asked_at), &trust);
+        Ok(())
     }
 
     /// Keeps a document that was verified by this trust, to answer with.
@@ -115,20 +141,20 @@ impl App {
         &self,
         document: Document,
         body: Bytes,
-        answer: &upstream::Answer,
+        (answer, asked_at): (&upstream::Answer, Instant),
         trust: &TrustStore,
     ) {
-        let modified = answer.last_modified.as_ref().and_then(|text| {
-            let at: SystemTime = httpdate::parse_http_date(text.to_str().ok()?).ok()?;
-            Some((text.clone(), at))
-        });
         let digest = Fingerprint::of([&*body]).to_string();
         let etag = HeaderValue::try_from(format!("\"{}\"", &digest[..DIGITS]));
+        let etag = etag.expect("hexadecimal digits");
+        let before = self.shared.edge.copy(document);
+        let same = before.filter(|before| before.etag == etag);
         let copy = EdgeCopy {
             body,
-            etag: etag.expect("hexadecimal digits"),
-            modified,
-            confirmed: Instant::now(),
+            etag,
+            modified: answer.last_modified.clone(),
+            taken: same.map_or_else(SystemTime::now, |same| same.taken),
+            confirmed: asked_at,
             verified_by: trust.generation(),
             is_current: true,
         };

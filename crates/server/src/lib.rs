@@ -6,8 +6,10 @@
 // This crate is where files are opened, and where time and threads begin.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod accepting;
 mod alarms;
 mod app;
+mod asking;
 mod blocks;
 mod checked;
 mod control;
@@ -15,6 +17,7 @@ mod crew;
 pub mod doctor;
 mod edge;
 mod explain;
+mod fetch_standing;
 mod fetching;
 mod files;
 mod freshness;

@@ -1,0 +1,224 @@
+//! How fetching of revocation lists stands: what was answered last, what fails, what is refused and waits for an operator.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use admin::{CrlFetchStatus, FailingFetch, RefusedCrl};
+use pki::{FetchedCrl, Finding, Fingerprint};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::{
+    lists::{Accepted, Restored},
+    validator::Validator,
+};
+
+/// Fetches that operators may have under way: the one that runs, and one that begins after it and so sees whatever has
+/// changed until then. Each takes a place of the admin socket while it waits for a CA.
+const ASKED_BY_HAND_MAX: usize = 2;
+
+/// Fetching as it stands, over all generations.
+#[derive(Debug)]
+pub(crate) struct Fetching {
+    /// Held by the fetch that runs: one at a time.
+    pub(crate) turn: tokio::sync::Mutex<Validator>,
+    /// Places for fetches that operators ask for.
+    pub(crate) by_hand: Semaphore,
+    standing: Mutex<Standing>,
+    /// Told after a reload, and when the bundle has other CAs: whom to ask may be another, and so may what is in force.
+    pub(crate) reloaded: Notify,
+}
+
+/// What came of it so far.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    asked: Option<SystemTime>,
+    answered: Option<SystemTime>,
+    member: Option<Arc<str>>,
+    failing: Option<(SystemTime, String)>,
+    /// Of the last answer, what is of no use.
+    useless: Vec<String>,
+    /// Lists that take something back, by the digest of their issuer: one each, there are as many as CAs in the bundle.
+    pub(crate) refused: BTreeMap<Fingerprint, Refused>,
+    pub(crate) accepted: Vec<Accepted>,
+    /// What the start could not use of the state directory.
+    pub(crate) unusable: Vec<String>,
+    /// The list of each issuer that the state directory has.
+    pub(crate) kept: BTreeMap<Fingerprint, Fingerprint>,
+}
+
+/// A list that takes something back, and what is told of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused {
+    pub(crate) list: FetchedCrl,
+    pub(crate) told: RefusedCrl,
+}
+
+/// What became of the lists of one answer.
+#[derive(Default)]
+pub(crate) struct Sorted {
+    pub(crate) newer: Vec<FetchedCrl>,
+    pub(crate) refused: Vec<Refused>,
+    pub(crate) in_force: Vec<FetchedCrl>,
+}
+
+impl Fetching {
+    /// With what a start has found of the time before.
+    pub(crate) fn restored(restored: &Restored) -> Self {
+        let standing = Standing {
+            accepted: restored.accepted.clone(),
+            unusable: restored.unusable.clone(),
+            kept: restored.kept.clone(),
+            ..Standing::default()
+        };
+        Self {
+            turn: tokio::sync::Mutex::default(),
+            by_hand: Semaphore::new(ASKED_BY_HAND_MAX),
+            standing: Mutex::new(standing),
+            reloaded: Notify::new(),
+        }
+    }
+
+    pub(crate) fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For the operator.
+    pub(crate) fn status(&self) -> CrlFetchStatus {
+        let standing = self.standing();
+        CrlFetchStatus {
+            asked: standing.asked.map(Into::into),
+            answered: standing.answered.map(Into::into),
+            member: standing.member.as_ref().map(ToString::to_string),
+            failing: standing.failing.as_ref().map(|(since, why)| FailingFetch {
+                since: (*since).into(),
+                why: why.clone(),
+            }),
+            refused: standing.refused.values().map(|r| r.told.clone()).collect(),
+        }
+    }
+
+    /// For metrics.
+    pub(crate) fn reading(&self) -> telemetry::CrlFetchReading {
+        let standing = self.standing();
+        telemetry::CrlFetchReading {
+            answered: standing.answered,
+            failing: standing.failing.is_some(),
+            refused: standing
+                .refused
+                .values()
+                .map(|refused| (refused.told.issuer.clone(), refused.told.lacking))
+                .collect(),
+        }
+    }
+
+    /// What is wrong, as sentences.
+    pub(crate) fn alarms(&self) -> Vec<String> {
+        let standing = self.standing();
+        let failing = standing.failing.iter().map(|(since, why)| {
+            format!(
+                "no CRL could be fetched since {}, those in force stay: {why}",
+                admin::Timestamp::from(*since)
+            )
+        });
+        let refused = standing.refused.values().map(|refused| {
+            format!(
+                "a fetched CRL is refused, for it takes something back: {}. If that is meant, run proscenium crl accept \
+                 \"{}\" --why TEXT",
+                refused.told, refused.told.issuer
+            )
+        });
+        failing
+            .chain(refused)
+            .chain(standing.useless.iter().cloned())
+            .chain(standing.unusable.iter().cloned())
+            .collect()
+    }
+
+    pub(crate) fn asks(&self, at: SystemTime) {
+        self.standing().asked = Some(at);
+    }
+
+    /// Notes a fetch that brought nothing of use; the same story is told once.
+    pub(crate) fn failed(&self, why: &str) {
+        let mut standing = self.standing();
+        let since = match &standing.failing {
+            Some((_, told)) if told == why => return,
+            Some((since, _)) => *since,
+            None => SystemTime::now(),
+        };
+        tracing::warn!(why, "no CRL could be fetched, those in force stay");
+        standing.failing = Some((since, why.to_owned()));
+    }
+
+    pub(crate) fn succeeded(&self, member: &Arc<str>, at: SystemTime) {
+        let mut standing = self.standing();
+        standing.answered = Some(at);
+        standing.member = Some(Arc::clone(member));
+        if standing.failing.take().is_some() {
+            tracing::info!(%member, "CRLs can be fetched again");
+        }
+    }
+
+    /// Notes what became of an answer's lists. A refusal is told once.
+    pub(crate) fn sorted(&self, member: &str, sorted: &Sorted, useless: Vec<String>) {
+        let mut standing = self.standing();
+        for why in useless.iter().filter(|why| !standing.useless.contains(why)) {
+            tracing::warn!(member, "{why}");
+        }
+        standing.useless = useless;
+        for list in sorted.newer.iter().chain(&sorted.in_force) {
+            standing.refused.remove(&list.key());
+        }
+        for refused in &sorted.refused {
+            let known = standing.refused.get(&refused.list.key());
+            if known.is_some_and(|known| known.is_same(refused)) {
+                continue;
+            }
+            tracing::error!(
+                member,
+                issuer = refused.told.issuer,
+                number = refused.told.number,
+                lacking = refused.told.lacking,
+                "a fetched CRL is refused, for it takes something back: {}",
+                refused.told
+            );
+            standing.refused.insert(refused.list.key(), refused.clone());
+        }
+    }
+}
+
+impl Refused {
+    /// A list that compares so with what is in force; none: it takes nothing back.
+    pub(crate) fn of(list: &FetchedCrl, finding: Finding) -> Option<Self> {
+        let Finding::TakesBack {
+            in_force,
+            is_older,
+            lacking,
+            of: _,
+        } = finding
+        else {
+            return None;
+        };
+        Some(Self {
+            told: RefusedCrl {
+                issuer: list.issuer().to_owned(),
+                number: list.number(),
+                entries: list.entries() as u64,
+                in_force,
+                is_older,
+                lacking: lacking as u64,
+                since: SystemTime::now().into(),
+            },
+            list: list.clone(),
+        })
+    }
+
+    /// Whether it is the same list, and takes the same back.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let of = |one: &Self| (one.told.in_force.clone(), one.told.lacking);
+        self.list.fingerprint() == other.list.fingerprint() && of(self) == of(other)
+    }
+}
