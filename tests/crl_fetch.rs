@@ -2,7 +2,14 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests look at files")]
 
-use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, thread, time::Duration};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    thread,
+    time::{Duration, Instant},
+};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -18,6 +25,28 @@ const EACH_SECOND: &str = "interval = \"1s\"\njitter = \"0s\"";
 const FAILING: &str = "proscenium_crl_fetch_failing";
 const LACKING: &str = "proscenium_crl_refused_lacking";
 const FETCHES: &str = "proscenium_crl_fetches_total";
+
+#[test]
+fn jitter_makes_the_next_fetch_come_sooner_and_never_at_once() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let times = Arc::clone(&asked);
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.fetch("interval = \"2s\"\njitter = \"24h\""))
+        .start();
+    estate.ca_server.answer(move |request| {
+        if request.path() == LIST {
+            times.lock().expect("no panic").push(Instant::now());
+        }
+        None
+    });
+    let in_between = || {
+        let times = asked.lock().expect("no panic").clone();
+        let gaps = times.windows(2).map(|pair| pair[1] - pair[0]);
+        let sooner = Duration::from_millis(900)..Duration::from_millis(1900);
+        gaps.filter(|gap| sooner.contains(gap)).max().map(drop)
+    };
+    assert!(wait_until(LIMIT, in_between).is_some(), "{asked:?}");
+}
 
 #[test]
 fn t08_a_fetched_list_ends_what_a_revoked_agent_has_and_lets_nobody_in_again() {

@@ -109,9 +109,9 @@ pub struct Trust {
 /// `[trust.fetch]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetch {
-    /// Time between two fetches.
+    /// Longest time between two fetches.
     pub interval: Duration,
-    /// Most time by which it is stretched at random.
+    /// Most time by which it is cut short at random, and never by more than half.
     pub jitter: Duration,
     /// Time for one fetch from one member.
     pub timeout: Duration,

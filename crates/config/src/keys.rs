@@ -194,10 +194,11 @@ settings! {
     FETCH at "trust.fetch" {
         /// Whether lists are fetched, beside those in `crl`; of each CA the newest counts.
         "enabled": Shape::Switch, Means("`true` where `[trust] crl` is not set and there is a pool `ca`, else `false`");
-        /// Time between two fetches; `proscenium crl fetch` asks at once. A CA that has nothing new answers in a few bytes
+        /// Longest time between two fetches; `proscenium crl fetch` asks at once. A CA that has nothing new answers in a few bytes
         /// (304), so a minute costs nothing and is how long a revoked agent may go on.
         "interval": Shape::Duration { min: seconds(1), max: DAY }, Value("\"60s\"");
-        /// Time by which the interval is stretched at random, so that a fleet of proxies does not ask in step.
+        /// Time by which the interval is cut short at random, so that a fleet of proxies does not ask in step; half of
+        /// the interval at most.
         "jitter": Shape::Duration { min: seconds(0), max: DAY }, Value("\"6s\"");
         /// Time for one fetch from one member: connecting, head and body.
         "timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"30s\"");

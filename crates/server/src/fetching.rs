@@ -55,7 +55,11 @@ pub(crate) async fn keep(app: Arc<App>) {
 
 async fn wait(fetch: Option<Fetch>) {
     match fetch {
-        Some(fetch) => sleep(fetch.interval + part_of(fetch.jitter)).await,
+        // Shorter and never longer: the interval is how long a revoked agent may go on.
+        Some(fetch) => {
+            let jitter = part_of(fetch.jitter.min(fetch.interval / 2));
+            sleep(fetch.interval - jitter).await;
+        }
         None => std::future::pending().await,
     }
 }
