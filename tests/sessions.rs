@@ -1,6 +1,6 @@
 //! TLS sessions: how long they may be resumed, by whom, and where; never as a way around a verdict.
 
-use testkit::{Ca, Client, Connection, HeldPort, wait_until};
+use testkit::{Ca, Client, Connection, HeldPort, Protocol, wait_until};
 
 use crate::support::{self, Estate, LIMIT, assert_refused};
 
@@ -72,6 +72,26 @@ fn early_data_is_never_offered() {
     assert!(resumed.resumed() && resumed.offered_ticket().is_some());
     assert!(!resumed.may_be_early());
     assert_eq!(resumed.get(CATALOG).status, 200);
+}
+
+#[test]
+fn who_ends_its_session_is_answered_unless_it_has_left() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    for way in [Client::tls12, Client::tls13] {
+        let client = way(estate.client(&agent)).protocol(Protocol::Http1);
+        let ended = |leaves| {
+            let mut connection = client.connect().expect("connects");
+            assert_eq!(connection.get(CATALOG).status, 200);
+            connection.last_words(leaves).expect("an end in order")
+        };
+        assert_ne!(
+            ended(false),
+            b"",
+            "no end of the session to who waits for it"
+        );
+        assert_eq!(ended(true), b"", "a word to nobody, which would be a reset");
+    }
 }
 
 #[test]

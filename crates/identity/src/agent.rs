@@ -4,9 +4,10 @@ use http::HeaderValue;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
+use crate::certificate_value::CertificateValues;
 use crate::certname::{Certname, CertnameError};
 use crate::extensions::PuppetExtensions;
-use crate::form::DnFormat;
+use crate::form::{CertFormat, DnFormat};
 use crate::refusal::printable;
 use crate::settings::{Settings, SubjectRule};
 use crate::subject::{Subject, serial};
@@ -37,6 +38,7 @@ pub struct Agent {
     issuer: Box<str>,
     extensions: PuppetExtensions,
     leaf: Box<[u8]>,
+    certificate: CertificateValues,
     /// Made up to explain a decision; no header is ever made of it.
     supposed: bool,
 }
@@ -107,6 +109,7 @@ impl Agent {
             issuer: printable(&Subject::of(certificate.issuer()).rfc2253()).into(),
             extensions: PuppetExtensions::of(&certificate),
             leaf: leaf_der.into(),
+            certificate: CertificateValues::default(),
             supposed: false,
         })
     }
@@ -123,6 +126,7 @@ impl Agent {
             issuer: "".into(),
             extensions: PuppetExtensions::default(),
             leaf: Box::default(),
+            certificate: CertificateValues::default(),
             supposed: true,
         }
     }
@@ -176,6 +180,11 @@ impl Agent {
     /// The certificate that was verified, in DER.
     pub fn leaf(&self) -> &[u8] {
         &self.leaf
+    }
+
+    /// The certificate as a header's value, for servers that read `format`.
+    pub(crate) fn certificate(&self, format: CertFormat) -> Option<&HeaderValue> {
+        self.certificate.of(&self.leaf, format)
     }
 
     /// The subject for servers that read `format`; nothing if the settings did not name it when the agent was judged.

@@ -1,9 +1,8 @@
 //! The trusted headers: made once a connection, stamped on each request.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::{Agent, CertFormat, ClientIdentity, HeaderForm, Verdict};
 
@@ -26,9 +25,6 @@ struct VerifiedHeaders {
     agent: Arc<Agent>,
     /// Whether the certificate that was presented is the one that was verified.
     certificate_told: bool,
-    /// Made when a request first needs them: most pools need none.
-    escaped: OnceLock<Option<HeaderValue>>,
-    one_line: OnceLock<Option<HeaderValue>>,
 }
 
 impl IdentityHeaders {
@@ -44,8 +40,6 @@ impl IdentityHeaders {
             ClientIdentity::Verified(agent) => Some(VerifiedHeaders {
                 agent: Arc::clone(agent),
                 certificate_told: leaf_der.is_some_and(|der| der == agent.leaf()),
-                escaped: OnceLock::new(),
-                one_line: OnceLock::new(),
             }),
             ClientIdentity::Anonymous | ClientIdentity::Refused(_) => None,
         };
@@ -96,12 +90,8 @@ impl IdentityHeaders {
 
 impl VerifiedHeaders {
     fn certificate(&self, format: CertFormat) -> Option<&HeaderValue> {
-        let der = Some(self.agent.leaf()).filter(|_| self.certificate_told)?;
-        let value = match format {
-            CertFormat::Escaped => self.escaped.get_or_init(|| escaped_pem(der)),
-            CertFormat::OneLine => self.one_line.get_or_init(|| one_line_pem(der)),
-        };
-        value.as_ref()
+        let told = Some(&self.agent).filter(|_| self.certificate_told)?;
+        told.certificate(format)
     }
 }
 
@@ -111,60 +101,6 @@ fn set(headers: &mut HeaderMap, name: &HeaderName, value: Option<&HeaderValue>) 
         None => drop(headers.remove(name)),
     }
 }
-
-/// The certificate as Puppet servers decode it: PEM, everything but unreserved characters percent-escaped.
-fn escaped_pem(der: &[u8]) -> Option<HeaderValue> {
-    if der.is_empty() {
-        return None;
-    }
-    let text: String = percent_encode(pem(der).as_bytes(), ESCAPED).collect();
-    HeaderValue::try_from(text).ok()
-}
-
-/// The certificate as Rack of Puppet 4.6 to 5 mends it: PEM with a blank for each newline but the last.
-fn one_line_pem(der: &[u8]) -> Option<HeaderValue> {
-    if der.is_empty() {
-        return None;
-    }
-    HeaderValue::try_from(pem(der).trim_end().replace('\n', " ")).ok()
-}
-
-fn pem(der: &[u8]) -> String {
-    let mut out = String::with_capacity(der.len() * 3 / 2 + 64);
-    out.push_str("-----BEGIN CERTIFICATE-----\n");
-    for line in der.chunks(BYTES_A_LINE) {
-        for group in line.chunks(3) {
-            push_base64(&mut out, group);
-        }
-        out.push('\n');
-    }
-    out.push_str("-----END CERTIFICATE-----\n");
-    out
-}
-
-fn push_base64(out: &mut String, group: &[u8]) {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
-    let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-    for index in 0..4 {
-        if index > group.len() {
-            out.push('=');
-        } else {
-            out.push(char::from(
-                ALPHABET[(bits >> (18 - 6 * index)) as usize & 63],
-            ));
-        }
-    }
-}
-
-/// 48 bytes make the 64 columns of PEM.
-const BYTES_A_LINE: usize = 48;
-
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 //! [`ChainVerified`], the token of a verified chain, so `X-Client-Verify: SUCCESS` cannot be written without one.
 
 mod agent;
+mod certificate_value;
 mod certname;
 mod client;
 mod extensions;

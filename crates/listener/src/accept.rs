@@ -18,7 +18,7 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::{
-    activity::{Activity, Timed},
+    activity::{Activity, TlsIo},
     connection::{Connection, Downstream, Standing, TlsFacts},
     gate::{Gate, Permit},
     settings::Settings,
@@ -95,13 +95,16 @@ pub async fn accept_loop<L, S, F>(
     S: Fn(Connection) -> F + Clone + 'static,
     F: Future<Output = ()> + 'static,
 {
+    let port = socket.local_addr().map_or(0, |local| local.port());
     let start = |stream, client, permit| {
         let (listener, live, serve) = (Arc::clone(&listener), Rc::clone(&live), serve.clone());
-        tokio::task::spawn_local(async move {
-            if let Some(connection) = handshake(&listener, &*live, stream, client, permit).await {
+        // Boxed: kilobytes that starting and ending a task would move several times.
+        tokio::task::spawn_local(Box::pin(async move {
+            let from = (client, port);
+            if let Some(connection) = handshake(&listener, &*live, stream, from, permit).await {
                 serve(connection).await;
             }
-        });
+        }));
     };
     let mut closed = pin!(closed);
     let mut back_off = BACK_OFF.0;
@@ -174,7 +177,7 @@ async fn handshake<L: Live>(
     listener: &Listener,
     live: &L,
     stream: TcpStream,
-    client: SocketAddr,
+    (client, port): (SocketAddr, u16),
     permit: Permit,
 ) -> Option<Connection> {
     let began = Instant::now();
@@ -189,7 +192,6 @@ async fn handshake<L: Live>(
             },
         );
     };
-    let local = stream.local_addr().ok()?;
     // Small answers must not wait for the peer's acknowledgement.
     let _ = stream.set_nodelay(true);
     match timeout(
@@ -208,13 +210,13 @@ async fn handshake<L: Live>(
             ended(None);
             let activity = Arc::new(Activity::new());
             Some(Connection {
-                io: Timed::new(stream, Arc::clone(&activity)),
+                io: TlsIo::new(stream, Arc::clone(&activity)),
                 activity,
                 downstream: Downstream {
                     listener: Arc::clone(&listener.name),
                     on_invalid: current.settings.on_invalid,
                     client,
-                    local,
+                    port,
                     tls,
                 },
                 standing,

@@ -5,6 +5,7 @@
 
 use std::{
     io,
+    mem::MaybeUninit,
     pin::Pin,
     sync::{
         Arc,
@@ -14,7 +15,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use socket2::SockRef;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::server::TlsStream;
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,21 +139,57 @@ impl Default for Activity {
     }
 }
 
-/// A transport that notes its activity.
+/// The transport of a connection, which notes its activity.
 #[derive(Debug)]
-pub struct Timed<T> {
-    inner: T,
+pub struct TlsIo {
+    inner: TlsStream<TcpStream>,
     activity: Arc<Activity>,
+    end: End,
 }
 
-impl<T> Timed<T> {
-    /// Wraps a transport.
-    pub fn new(inner: T, activity: Arc<Activity>) -> Self {
-        Self { inner, activity }
+/// Whether the client has said that nothing more comes from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    NotYet,
+    /// It has, between requests, and nothing was written since.
+    Idle,
+    /// It has, while it was owed something: it may have ended its own direction alone.
+    Owed,
+}
+
+impl TlsIo {
+    pub(crate) fn new(inner: TlsStream<TcpStream>, activity: Arc<Activity>) -> Self {
+        Self {
+            inner,
+            activity,
+            end: End::NotYet,
+        }
+    }
+
+    /// Whether the client has closed the connection after its last answer. Then nobody is left to be told of our end
+    /// of it: the system would answer the word with a reset.
+    fn is_left(&self) -> bool {
+        // Asked of the system itself: an end that came with the last bytes is no news yet to the runtime.
+        let socket = SockRef::from(self.inner.get_ref().0);
+        self.end == End::Idle && matches!(socket.peek(&mut [MaybeUninit::uninit()]), Ok(0))
+    }
+
+    fn ended(&mut self) {
+        if self.end == End::NotYet {
+            let owed =
+                self.activity.stage().0 != Stage::Idle || self.inner.get_ref().1.wants_write();
+            self.end = if owed { End::Owed } else { End::Idle };
+        }
+    }
+
+    fn writes(&mut self) {
+        if self.end == End::Idle {
+            self.end = End::Owed;
+        }
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Timed<T> {
+impl AsyncRead for TlsIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -155,19 +197,24 @@ impl<T: AsyncRead + Unpin> AsyncRead for Timed<T> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buffer);
-        if polled.is_ready() && buffer.filled().len() > before {
-            self.activity.read_some();
+        if let Poll::Ready(Ok(())) = polled {
+            match buffer.filled().len() > before {
+                true => self.activity.read_some(),
+                false if buffer.remaining() > 0 => self.ended(),
+                false => {}
+            }
         }
         polled
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
+impl AsyncWrite for TlsIo {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.writes();
         let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
         self.activity.wrote(polled.is_pending());
         polled
@@ -180,6 +227,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_left() {
+            return Poll::Ready(Ok(()));
+        }
         let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
         self.activity.wrote(polled.is_pending());
         polled
@@ -190,6 +240,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Timed<T> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.writes();
         let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, slices);
         self.activity.wrote(polled.is_pending());
         polled

@@ -5,17 +5,12 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use identity::{ClientIdentity, IdentityHeaders};
 use pki::{Judgement, TrustStore};
 use rustls::{ServerConnection, pki_types::CertificateDer, pki_types::UnixTime};
-use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 
 use crate::{
-    activity::{Activity, Timed},
+    activity::{Activity, TlsIo},
     gate::Permit,
     settings::OnInvalid,
 };
-
-/// The transport of a connection, above TLS. Named because layers above hold it without knowing what is below.
-pub type TlsIo = Timed<TlsStream<TcpStream>>;
 
 /// An authenticated connection, ready for requests.
 #[derive(Debug)]
@@ -41,8 +36,8 @@ pub struct Downstream {
     pub on_invalid: OnInvalid,
     /// The client's address.
     pub client: SocketAddr,
-    /// Our address.
-    pub local: SocketAddr,
+    /// Our port.
+    pub port: u16,
     /// What was agreed.
     pub tls: TlsFacts,
 }

@@ -11,8 +11,8 @@ mod sni;
 mod socket;
 
 pub use accept::{HandshakeEnd, Listener, ListenerTls, Live, accept_loop};
-pub use activity::{Activity, Stage, Timed};
-pub use connection::{Connection, Downstream, Standing, TlsFacts, TlsIo};
+pub use activity::{Activity, Stage, TlsIo};
+pub use connection::{Connection, Downstream, Standing, TlsFacts};
 pub use gate::{Gate, Permit};
 pub use settings::{ClientCert, OnInvalid, Settings};
 pub use socket::{BindError, bind};

@@ -105,7 +105,7 @@ impl Conn {
         };
         let forwarded = Forwarded {
             client: text(downstream.client.ip().to_canonical().to_string()),
-            port: text(downstream.local.port().to_string()),
+            port: text(downstream.port.to_string()),
         };
         let conn = Self {
             seen: seen(agents, &standing, downstream.client.ip()),

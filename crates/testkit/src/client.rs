@@ -977,6 +977,28 @@ impl Connection {
         self.io.socket().finish();
     }
 
+    /// Ends TLS in our direction and, where `leaves`, the connection in the same segment; gives what the peer sends
+    /// after that until it closes, as it is on the wire.
+    ///
+    /// # Errors
+    /// The peer does not close in time, or not in order.
+    pub fn last_words(mut self, leaves: bool) -> Result<Vec<u8>, ClientError> {
+        let Io::Tls(tls) = &mut self.io else {
+            panic!("a plain connection has no end of TLS");
+        };
+        tls.conn.send_close_notify();
+        if leaves {
+            tls.sock.0.hold_back();
+        }
+        let _ = tls.flush();
+        if leaves {
+            tls.sock.0.finish();
+        }
+        let mut words = Vec::new();
+        tls.sock.read_to_end(&mut words).map_err(ClientError::of)?;
+        Ok(words)
+    }
+
     /// Ends the connection with a reset.
     pub fn reset(self) {
         self.io.socket().reset();

@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use socket2::SockRef;
+
 /// A stream whose end can be brought about from another thread.
 pub(crate) enum Socket {
     Tcp(TcpStream),
@@ -34,6 +36,13 @@ impl Socket {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Self::Unix(stream) => stream.shutdown(Shutdown::Write),
         };
+    }
+
+    /// Keeps what is written until [`finish`](Self::finish), to send it together with the end.
+    pub(crate) fn hold_back(&self) {
+        if let Self::Tcp(stream) = self {
+            let _ = SockRef::from(stream).set_tcp_cork(true);
+        }
     }
 
     pub(crate) fn try_clone(&self) -> io::Result<Self> {
