@@ -125,3 +125,6 @@ fn path_length(basic_constraints: &[u8]) -> Result<Option<u8>, DerError> {
 
 /// Signatures that are checked to find steps: an estate has one such CA, if any.
 const STEPS_MAX: usize = 4;
+
+#[cfg(test)]
+mod tests;

@@ -69,6 +69,12 @@ fn an_address_that_is_not_ascii_is_refused_below_a_constraint() {
     assert_eq!(verdicts_below(None, &params), [None; 2]);
     let told = verdicts_below(Some(&permitted(&["example.com"])), &params);
     assert_eq!(told, [REFUSED; 2]);
+    // Other names of that form are nobody's address: this is a Microsoft user's.
+    let name = OtherNameValue::Utf8String("a@example.org".into());
+    let kind = vec![1, 3, 6, 1, 4, 1, 311, 20, 2, 3];
+    params.subject_alt_names = vec![SanType::OtherName((kind, name))];
+    let told = verdicts_below(Some(&permitted(&["example.com"])), &params);
+    assert_eq!(told, [None; 2]);
 }
 
 #[test]

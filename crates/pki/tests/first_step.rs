@@ -63,6 +63,27 @@ fn what_cannot_be_read_admits_no_address() {
 }
 
 #[test]
+fn a_few_addresses_are_looked_at_and_a_form_that_nobody_knows_is_none() {
+    let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
+    for (count, expected) in [(64, None), (65, REFUSED)] {
+        let params = with_addresses(&vec!["a@example.com"; count]);
+        assert_eq!(verdicts_below(&constraint, &params), [expected; 2]);
+    }
+    // GeneralName has nine forms, numbered from 0.
+    for (form, expected) in [(0x88, None), (0x89, REFUSED), (0xa1, REFUSED)] {
+        let names = element(0x30, &element(form, &[0x2a, 3]));
+        let mut params = with_names(Vec::new());
+        let extension = CustomExtension::from_oid_content(&[2, 5, 29, 17], names);
+        params.custom_extensions.push(extension);
+        let root = Ca::root("root");
+        let sub = below(&root, constrained("sub", &constraint));
+        // webpki calls a form that it does not know malformed, before there is a path to judge.
+        let told = told(&root, &[&sub], &sub.sign(params));
+        assert_eq!(told.is_none(), expected.is_none(), "{form:02x}");
+    }
+}
+
+#[test]
 fn beside_constraints_of_other_names_webpki_has_the_word() {
     let mixed = constraint(&[
         (PERMITTED, EMAIL, "example.com"),
