@@ -3,9 +3,9 @@
 use std::{fs, time::Duration};
 
 use tempfile::TempDir;
-use testkit::{Credential, Outcome, Proxy, Reply, wait_until};
+use testkit::{Credential, Reply, wait_until};
 
-use crate::support::{self, Estate, LIMIT, assert_refused, http1_alone};
+use crate::support::{self, Estate, LIMIT, assert_refused, done, http1_alone};
 
 const WEB01: &str = "/puppet/v3/catalog/web01?environment=production";
 const WEB02: &str = "/puppet/v3/catalog/web02?environment=production";
@@ -307,22 +307,6 @@ fn a_block_that_makes_no_sense_is_refused_and_says_what_would() {
     let expected = "certname web01 is not blocked; proscenium blocks lists who is";
     assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
     assert_eq!(done(&estate.proxy, &["blocks"], &[]), "nobody is blocked\n");
-}
-
-/// What a command says that succeeds.
-#[track_caller]
-fn done(proxy: &Proxy, words: &[&str], arguments: &[&str]) -> String {
-    let Outcome {
-        code,
-        stdout,
-        stderr,
-    } = proxy.command(words, arguments);
-    assert_eq!(
-        (code, stderr.as_str()),
-        (Some(0), ""),
-        "{words:?} {arguments:?}"
-    );
-    stdout
 }
 
 fn serial_of(pem: &str) -> String {

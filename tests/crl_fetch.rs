@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Ca, Gate, Outcome, Proxy, Recorded, Reply, StandIn, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, proxy};
+use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, done, proxy};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const LIST: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
@@ -1122,22 +1122,6 @@ fn fetch_refused(proxy: &Proxy) -> String {
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("refused: "), "{stderr}");
     stderr
-}
-
-/// What a command says that succeeds.
-#[track_caller]
-fn done(proxy: &Proxy, words: &[&str], arguments: &[&str]) -> String {
-    let Outcome {
-        code,
-        stdout,
-        stderr,
-    } = proxy.command(words, arguments);
-    assert_eq!(
-        (code, stderr.as_str()),
-        (Some(0), ""),
-        "{words:?} {arguments:?}"
-    );
-    stdout
 }
 
 /// The same PEM with the middle of its first block replaced.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use rcgen::DnType;
 use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Ca, Credential, HeldPort, Manner, Outcome, Recorded, Reply, StandIn, command_line};
@@ -524,6 +525,24 @@ fn t05_the_tls_port_of_a_compiler_that_is_spoken_to_in_plain_http_is_found() {
 }
 
 #[test]
+fn t05_another_tls_port_of_a_compilers_host_that_believes_headers_is_found() {
+    let clinic = Clinic::new();
+    let open = StandIn::builder("c1")
+        .tls_wanting(&clinic.ca, &clinic.ca.server("c1"))
+        .start();
+    open.behave(Manner::headers());
+    let port = open.socket_address().port().to_string();
+    let found = &["over TLS on port", &port, "believes", "in pool compilers"];
+    for check in ["outside-anonymous", "outside-agent"] {
+        clinic.assert_found_with(&["--tls-port", &port], check, "failure", found);
+    }
+    // Somebody else's, where agents are welcome: not the compiler's affair.
+    open.behave(Manner::peer());
+    let (proof, code) = clinic.examined(&["--tls-port", &port]);
+    assert_eq!(code, Some(0), "{proof:#}");
+}
+
+#[test]
 fn a_compiler_that_goes_by_our_own_certificate_is_found() {
     let clinic = Clinic::new();
     clinic.compiler.behave(Manner::peer());
@@ -683,7 +702,7 @@ fn t07_a_ca_server_whose_status_is_not_served_is_not_called_good() {
     });
     let proof = clinic.assert_found("ca-headers", "warning", &["in pool ca", "answered 404"]);
     assert_not_passed(&proof, "ca-headers", "in pool ca");
-    assert_not_passed(&proof, "outside-agent", "in pool ca");
+    assert_not_passed(&proof, "outside-agent", "in pool ca, with");
     clinic.assert_found("outside-agent", "note", &["in pool ca", "answered 404"]);
 }
 
@@ -738,7 +757,7 @@ fn t05_a_door_that_has_answered_once_is_not_called_closed() {
         .ca_server
         .answer(move |request| broken(request).then(Reply::hang_up));
     let proof = clinic.assert_found("outside-agent", "note", &["in pool ca", "not proved"]);
-    assert_not_passed(&proof, "outside-agent", "in pool ca");
+    assert_not_passed(&proof, "outside-agent", "in pool ca, with");
     let open = StandIn::start("c1");
     open.answer(refuses_once);
     let port = open.socket_address().port().to_string();
@@ -822,6 +841,22 @@ fn a_member_that_drips_is_waited_for_so_long_and_no_longer() {
         "failure",
         &["in pool compilers", "no answer within 10s"],
     );
+}
+
+#[test]
+fn no_other_name_is_read_out_of_our_own() {
+    let mut clinic = Clinic::new();
+    clinic.more = "[identity]\nsubject = \"single-cn\"\n".to_owned();
+    for name in ["web01?x=", "web01#", "web01%2f", "a b"] {
+        let own = clinic.ca.leaf("puppet");
+        clinic.write_own(&own.subject(&[(DnType::CommonName, name)]).issue());
+        clinic.assert_found("own-name", "note", &["no member was asked as ourselves"]);
+    }
+    let requests = clinic.compiler.requests().into_iter();
+    for request in requests.chain(clinic.ca_server.requests()) {
+        let text = request.raw_text();
+        assert!(!text.contains("web01") && !text.contains("a b"), "{text}");
+    }
 }
 
 #[test]

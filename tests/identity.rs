@@ -62,7 +62,7 @@ fn an_agent_is_told_by_its_certificate() {
 }
 
 #[test]
-fn no_certificate_is_told_as_none() {
+fn t03_no_certificate_is_told_as_none() {
     let estate = Estate::start();
     assert_eq!(
         estate.anonymous().get(CA_CERTIFICATE).text(),
@@ -72,7 +72,7 @@ fn no_certificate_is_told_as_none() {
 }
 
 #[test]
-fn identity_headers_of_a_client_never_reach_a_member() {
+fn t01_identity_headers_of_a_client_never_reach_a_member() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     for (client, target, told) in [
@@ -120,7 +120,7 @@ fn a_thousand_generated_forgeries_change_nothing() {
 }
 
 #[test]
-fn a_header_with_an_underscore_is_dropped_whatever_its_name() {
+fn t02_a_header_with_an_underscore_is_dropped_whatever_its_name() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let headers = [("X_Odd", MARK), ("X-Odd", "kept"), ("x.odd", "kept too")];
@@ -140,7 +140,7 @@ fn a_header_with_an_underscore_is_dropped_whatever_its_name() {
 }
 
 #[test]
-fn forwarded_fields_have_one_value_and_it_is_ours() {
+fn t19_forwarded_fields_have_one_value_and_it_is_ours() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
@@ -221,7 +221,7 @@ fn sees_the_certificate_unless_it_is_the_ca(estate: &Estate) {
 }
 
 #[test]
-fn only_enrolment_and_status_pass_without_a_certificate() {
+fn t04_only_enrolment_and_status_pass_without_a_certificate() {
     let estate = Estate::start();
     for case in CLASSES {
         let response = estate
@@ -300,7 +300,7 @@ fn an_agent_gets_its_own_documents_and_no_others() {
 }
 
 #[test]
-fn certificates_of_the_field_are_told_as_their_table_says() {
+fn t06_certificates_of_the_field_are_told_as_their_table_says() {
     let mut groups: BTreeMap<JudgedBy, Vec<Row>> = BTreeMap::new();
     for row in fixtures::verdicts() {
         groups.entry(row.judged_by.clone()).or_default().push(row);

@@ -313,6 +313,13 @@ fn there_is_no_start_without_a_crl() {
     let outcome = configured(&ca).with("[trust]\ncrl = []").check();
     assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("crl"), "{}", outcome.stderr);
+    // A bundle of one's own has no list that lies beside it, and there is nothing to hold a fetched one against.
+    let own = "[trust]\nca = \"{dir}/ssl/certs/ca.pem\"\n";
+    let outcome = configured(&ca).with(own).fetch("enabled = true").check();
+    assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
+    for word in ["need one to begin with", "ca_crl.pem", "[trust.fetch]"] {
+        assert!(outcome.stderr.contains(word), "{}", outcome.stderr);
+    }
     let outcome = configured(&ca)
         .with("[trust]\ncrl = []\nunchecked = [\"*\"]")
         .check();

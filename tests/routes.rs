@@ -722,7 +722,7 @@ fn a_record_tells_route_class_pool_and_member() {
 }
 
 #[test]
-fn the_path_rule_holds_on_every_route() {
+fn t14_the_path_rule_holds_on_every_route() {
     let site = configured(
         &["name = \"all\"\npool = \"north\"\nclient = \"any\"\nunguarded = true"],
         "workers = 2",

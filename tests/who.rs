@@ -4,7 +4,7 @@ use rcgen::DnType;
 use serde_json::Value;
 use testkit::{Credential, Proxy};
 
-use crate::support::{self, Estate, assert_refused};
+use crate::support::{self, Estate, assert_refused, done};
 
 const WEB01: &str = "/puppet/v3/catalog/web01?environment=production";
 const OTHERS: &str = "/puppet/v3/node/web02";
@@ -66,22 +66,19 @@ fn who_is_revoked_is_told_with_the_date_and_who_is_blocked_with_the_reason() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(WEB01).status, 200);
-    let block = estate
-        .proxy
-        .command(&["block"], &["web01", "--why", "stolen"]);
-    assert_eq!(block.code, Some(0), "{}", block.stderr);
+    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
     let who = asked(&estate.proxy, &["web01"]);
     assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
     assert_eq!(who["blocks"][0]["why"], "stolen");
     // Nor is it forgotten where the block names the certificate itself.
-    let lifted = estate.proxy.command(&["unblock"], &["web01"]);
-    assert_eq!(lifted.code, Some(0), "{}", lifted.stderr);
+    done(&estate.proxy, &["unblock"], &["web01"]);
     assert_eq!(asked(&estate.proxy, &["web01"])["verdict"], "SUCCESS");
     let print = support::fingerprint(&agent);
-    let block = estate
-        .proxy
-        .command(&["block"], &["--fingerprint", &print, "--why", "leaked"]);
-    assert_eq!(block.code, Some(0), "{}", block.stderr);
+    done(
+        &estate.proxy,
+        &["block"],
+        &["--fingerprint", &print, "--why", "leaked"],
+    );
     estate.proxy.write("web01.pem", &agent.cert_pem, 0o644);
     let file = estate.proxy.directory().join("web01.pem");
     for whom in ["web01", file.to_str().expect("UTF-8")] {
@@ -136,8 +133,7 @@ fn the_date_of_a_revocation_that_only_a_fetched_list_has_is_told() {
         })
         .start();
     ca.revoke(&agent);
-    let fetched = estate.proxy.command(&["crl", "fetch"], &[]);
-    assert_eq!(fetched.code, Some(0), "{}", fetched.stderr);
+    done(&estate.proxy, &["crl", "fetch"], &[]);
     let (serial, issuer) = (hexadecimal(&agent), format!("CN={}", ca.name()));
     let who = asked(&estate.proxy, &["--serial", &serial, "--issuer", &issuer]);
     let at = who["lists"][0]["revoked_at"].as_str();
@@ -257,8 +253,7 @@ fn who_is_below_a_ca_that_is_revoked_or_blocked_is_told_so_by_name_and_by_file()
     let file = written(&estate.proxy, &agent);
     let above = "CN=Puppet Root CA: test".to_owned();
     let by = ["--serial", "2", "--issuer", &above, "--why", "misused"];
-    let block = estate.proxy.command(&["block"], &by);
-    assert_eq!(block.code, Some(0), "{}", block.stderr);
+    done(&estate.proxy, &["block"], &by);
     for whom in ["web01", &file] {
         let who = asked(&estate.proxy, &[whom]);
         assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
@@ -313,8 +308,7 @@ fn whose_ca_has_gone_is_called_good_no_more() {
         .proxy
         .write("ssl/certs/ca.pem", &other.bundle_pem(), 0o644);
     estate.proxy.write("ssl/crl.pem", &other.crl_pem(), 0o644);
-    let reloaded = estate.proxy.command(&["reload"], &[]);
-    assert_eq!(reloaded.code, Some(0), "{}", reloaded.stderr);
+    done(&estate.proxy, &["reload"], &[]);
     let who = asked(&estate.proxy, &["web01"]);
     assert_eq!(who["verdict"], Value::Null, "{who:#}");
     assert_eq!(who["access"], Value::Array(Vec::new()), "{who:#}");
@@ -327,10 +321,7 @@ fn whose_ca_has_gone_is_called_good_no_more() {
 fn a_block_is_told_with_the_file_or_the_serial_of_whom_it_is_about() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
-    let block = estate
-        .proxy
-        .command(&["block"], &["web01", "--why", "stolen"]);
-    assert_eq!(block.code, Some(0), "{}", block.stderr);
+    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
     let who = asked(&estate.proxy, &[&written(&estate.proxy, &agent)]);
     assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
     assert_eq!(who["certificate"]["certname"], "web01", "{who:#}");
@@ -339,8 +330,7 @@ fn a_block_is_told_with_the_file_or_the_serial_of_whom_it_is_about() {
     let (serial, issuer) = ("7F", format!("CN={}", estate.ca.name()));
     let named = ["--serial", serial, "--issuer", &issuer];
     let block = [&named[..], &["--why", "lost"]].concat();
-    let block = estate.proxy.command(&["block"], &block);
-    assert_eq!(block.code, Some(0), "{}", block.stderr);
+    done(&estate.proxy, &["block"], &block);
     let who = asked(&estate.proxy, &named);
     assert_eq!(who["verdict"], "FAILED:blocked", "{who:#}");
     assert_eq!(who["blocks"][0]["why"], "lost", "{who:#}");
@@ -421,13 +411,7 @@ fn asked(proxy: &Proxy, arguments: &[&str]) -> Value {
 
 #[track_caller]
 fn said(proxy: &Proxy, arguments: &[&str]) -> String {
-    let outcome = proxy.command(&["who"], arguments);
-    assert_eq!(
-        (outcome.code, outcome.stderr.as_str()),
-        (Some(0), ""),
-        "{arguments:?}"
-    );
-    outcome.stdout
+    done(proxy, &["who"], arguments)
 }
 
 /// A serial as it is told.

@@ -307,6 +307,18 @@ pub(crate) fn certificate_request(certname: &str) -> Vec<u8> {
     Enrolment::new(certname).request_pem().as_bytes().to_vec()
 }
 
+/// What a verb of the program says that must do without a complaint.
+#[track_caller]
+pub(crate) fn done(proxy: &Proxy, words: &[&str], arguments: &[&str]) -> String {
+    let outcome = proxy.command(words, arguments);
+    assert_eq!(
+        (outcome.code, outcome.stderr.as_str()),
+        (Some(0), ""),
+        "{words:?} {arguments:?}"
+    );
+    outcome.stdout
+}
+
 /// Asserts what a far end was told of its client: one verdict, always; a subject beside SUCCESS alone.
 #[track_caller]
 pub(crate) fn assert_told(request: &Recorded, verify: &str, dn: Option<&str>) {

@@ -162,8 +162,10 @@ impl Naming<'_> {
             return self.agents_file(Kind::Crl, unchecked);
         }
         if !unchecked {
-            self.problems.push(without_lists(
-                section.error("ca", "no revocation list belongs to this bundle"),
+            let problem = section.error("ca", "no revocation list belongs to this bundle");
+            self.problems.push(without_lists(problem).help(
+                "lists that are fetched need one to begin with: name a copy of the CA server's ca_crl.pem in `crl`, and \
+                 say `enabled = true` in [trust.fetch] beside it",
             ));
         }
         Vec::new()

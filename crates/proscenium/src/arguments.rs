@@ -171,7 +171,7 @@ pub(crate) struct Doctor {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub(crate) plain_port: Vec<u16>,
-    /// A port where members that are spoken to in plain HTTP may be open over TLS; several with commas
+    /// A port where members' hosts may be open over TLS, beside that of the member; several with commas
     #[arg(
         long,
         value_name = "PORT",

@@ -80,7 +80,7 @@ fn ourselves(prepared: &Prepared, now: UnixTime, proof: &mut Proof) -> Option<Ou
             Grade::Note,
             "this proxy",
             "no certificate of this proxy is one that it would take from an agent, so no member was asked as ourselves",
-            "show clients a certificate of the Puppet CA that is in time, not revoked, and without authorisation extensions",
+            "show clients a certificate of the Puppet CA that is in time, not revoked, without authorisation extensions, and with a plain name",
         ),
     }
     ourselves

@@ -106,13 +106,19 @@ impl Ca {
     /// Root and intermediate `Puppet CA: NAME`. Two of one name are two keys under one subject.
     pub fn named(name: &str) -> Self {
         let root = Authority::root(&format!("Puppet Root CA: {name}"));
-        let intermediate = root.subordinate(&format!("Puppet CA: {name}"));
+        let intermediate = root.subordinate(&format!("{ISSUING}{name}"));
         Self::of(vec![root, intermediate])
+    }
+
+    /// Another CA of the same names: what it issues has this one's issuer, and another key has signed it.
+    pub fn namesake(&self) -> Self {
+        let name = self.name();
+        Self::named(name.strip_prefix(ISSUING).unwrap_or(&name))
     }
 
     /// One self-signed CA, as Puppet 3 to 5 make it.
     pub fn single(name: &str) -> Self {
-        Self::of(vec![Authority::root(&format!("Puppet CA: {name}"))])
+        Self::of(vec![Authority::root(&format!("{ISSUING}{name}"))])
     }
 
     fn of(authorities: Vec<Authority>) -> Self {
@@ -662,6 +668,8 @@ fn now() -> OffsetDateTime {
 
 /// Serial of the intermediate, by the root.
 const INTERMEDIATE_SERIAL: u64 = 2;
+/// What the name of every CA that signs agents begins with.
+const ISSUING: &str = "Puppet CA: ";
 /// Puppet's own arc.
 const PUPPET: &[u64] = &[1, 3, 6, 1, 4, 1, 34380];
 /// First serial of certificates that were never made.

@@ -34,7 +34,10 @@ impl Ourselves {
         let ClientIdentity::Verified(agent) = &judged.identity else {
             return None;
         };
-        let harmless = !agent.has_authorization_extension();
+        // In a path another name would be read out of `web01?x`.
+        let stands_as_it_is = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let is_plain = agent.certname().as_str().chars().all(stands_as_it_is);
+        let harmless = !agent.has_authorization_extension() && is_plain;
         harmless.then(|| Self {
             agent: Arc::clone(agent),
             headers: IdentityHeaders::new(&judged.identity, Some(leaf)),

@@ -2,10 +2,10 @@
 //!
 //! Each says that it is us. One who is believed could have said any name.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use http::StatusCode;
-use pki::MemberNames;
+use pki::{MemberNames, TrustStore};
 use upstream::{AskError, Connector, DialError, DialStage, Plaintext, Scheme, Target};
 
 use super::{
@@ -21,6 +21,8 @@ pub(super) struct Door {
     /// What it is, for people: `without a certificate`.
     how: String,
     connector: Arc<Connector>,
+    /// Whether it is known to be the member's; at other ports of its host anybody may answer.
+    is_members: bool,
 }
 
 /// The ways to a member that are to be tried, and what is known of them beforehand.
@@ -45,25 +47,18 @@ fn of_tls(asked: &Asked<'_>, connector: &Connector, (host, port): (&str, u16)) -
         indicated: tls.indication,
         from_cn: tls.settings.name_from_cn,
     };
-    let way = |credential| {
-        asked.connector(
-            &connector.address,
-            asked.server_name,
-            Some((&tls.trust, credential, names)),
-        )
-    };
-    let mut doors = Vec::new();
-    doors.extend(way(None).map(|connector| Door {
-        check: Check::OutsideAnonymous,
-        how: "without a certificate".to_owned(),
-        connector,
-    }));
-    if let Some(agent) = asked.agent {
-        doors.extend(way(Some(agent)).map(|connector| Door {
-            check: Check::OutsideAgent,
-            how: "with an ordinary agent's certificate".to_owned(),
-            connector,
-        }));
+    let own_name = asked.server_name.unwrap_or(host);
+    let by = (&tls.trust, names);
+    let mut doors = over_tls(asked, (&connector.address, asked.server_name), by, "");
+    for other in &asked.examination.tls_ports {
+        if *other != port && !is_our_own(asked, host, *other) {
+            let (there, at) = (authority(host, *other), on_port(*other));
+            let mut elsewhere = over_tls(asked, (&there, Some(own_name)), by, &at);
+            elsewhere
+                .iter_mut()
+                .for_each(|door| door.is_members = false);
+            doors.append(&mut elsewhere);
+        }
     }
     let mut ports = vec![port];
     ports.extend(
@@ -79,6 +74,7 @@ fn of_tls(asked: &Asked<'_>, connector: &Connector, (host, port): (&str, u16)) -
             check: Check::OutsidePlain,
             how: format!("in plain HTTP on port {port}"),
             connector,
+            is_members: false,
         }));
     }
     doors
@@ -109,32 +105,50 @@ fn of_plain(asked: &Asked<'_>, host: &str, proof: &mut Proof) -> Vec<Door> {
     };
     let mut doors = Vec::new();
     for port in &asked.examination.tls_ports {
-        let mut listeners = asked.prepared.config.listeners.iter();
-        // On this host that port may be our own.
-        if local && listeners.any(|listener| listener.address.port() == *port) {
+        if local && is_our_own(asked, host, *port) {
             continue;
         }
-        let way = |credential| {
-            asked.connector(
-                &authority(host, *port),
-                name,
-                Some((trust, credential, names)),
-            )
-        };
-        doors.extend(way(None).map(|connector| Door {
-            check: Check::OutsideAnonymous,
-            how: format!("over TLS on port {port}, without a certificate"),
-            connector,
-        }));
-        if let Some(agent) = asked.agent {
-            doors.extend(way(Some(agent)).map(|connector| Door {
-                check: Check::OutsideAgent,
-                how: format!("over TLS on port {port}, with an ordinary agent's certificate"),
-                connector,
-            }));
-        }
+        let there = authority(host, *port);
+        let by = (trust, names);
+        doors.append(&mut over_tls(asked, (&there, name), by, &on_port(*port)));
     }
     doors
+}
+
+/// Without a certificate, and with an ordinary agent's where there is one.
+fn over_tls(
+    asked: &Asked<'_>,
+    (address, name): (&str, Option<&str>),
+    (trust, names): (&Arc<TrustStore>, MemberNames),
+    at: &str,
+) -> Vec<Door> {
+    let nobody = (Check::OutsideAnonymous, None, "without a certificate");
+    let agent = asked.agent.map(|agent| {
+        let how = "with an ordinary agent's certificate";
+        (Check::OutsideAgent, Some(agent), how)
+    });
+    let credentials = std::iter::once(nobody).chain(agent);
+    credentials
+        .filter_map(|(check, credential, how)| {
+            Some(Door {
+                check,
+                how: format!("{at}{how}"),
+                connector: asked.connector(address, name, Some((trust, credential, names)))?,
+                is_members: true,
+            })
+        })
+        .collect()
+}
+
+fn on_port(port: u16) -> String {
+    format!("over TLS on port {port}, ")
+}
+
+/// Whether that port of a member's host may be one of our own listeners.
+fn is_our_own(asked: &Asked<'_>, host: &str, port: u16) -> bool {
+    let is_here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    let mut listeners = asked.prepared.config.listeners.iter();
+    is_here && listeners.any(|listener| listener.address.port() == port)
 }
 
 fn authority(host: &str, port: u16) -> String {
@@ -202,8 +216,7 @@ async fn try_door(member: &Member, door: &Door) -> Outcome {
             Err(error) => return closed(&error),
         }
     }
-    // A port in plain HTTP may be anything's.
-    let stands_open = answered.filter(|_| door.check != Check::OutsidePlain);
+    let stands_open = answered.filter(|_| door.is_members);
     // Whoever reads the headers of everybody cannot decode this, whatever its rules say of nodes.
     let path = member.open_path();
     let plain = member

@@ -109,7 +109,7 @@ fn states(rows: &mut Rows<'_>) {
             Ca::other().agent("web01")
         }),
         ("a certificate of another CA of the same name", |ca| {
-            Ca::named(&ca.name()).agent("web01")
+            ca.namesake().agent("web01")
         }),
         ("a stolen certificate without its key", |ca| {
             ca.agent("web01").with_key_of(&ca.agent("web02"))
@@ -235,9 +235,17 @@ fn changed(scene: &Scene, change: Change, way: Way) -> Outcome {
         Way::Full => {
             let _ = client.forgetful().try_request("GET", CATALOG, &[], b"");
         }
-        Way::Resumed => {
-            let _ = client.try_request("GET", CATALOG, &[], b"");
-        }
+        Way::Resumed => match client.connect() {
+            Ok(mut resumed) if resumed.resumed() => {
+                let _ = resumed.try_request("GET", CATALOG, &[], b"");
+            }
+            Ok(_) if scene.front.is_ours() => {
+                return Outcome::Wrong("it was no resumed session".to_owned());
+            }
+            Ok(_) => return Outcome::NotHere,
+            // Refused before a session could be resumed.
+            Err(_) => {}
+        },
         Way::Live => {
             let _ = live.try_request("GET", CATALOG, &[], b"");
         }
@@ -394,7 +402,7 @@ fn faults(rows: &mut Rows<'_>) {
         ("an older list", |_, before| Some(before.to_owned())),
         ("another CA's list", |_, _| Some(Ca::other().crl_pem())),
         ("a list of another CA of the same name", |ca, _| {
-            Some(Ca::named(&ca.name()).crl_pem())
+            Some(ca.namesake().crl_pem())
         }),
     ];
     for (name, text) in faults {
