@@ -161,6 +161,37 @@ fn neither_a_reload_nor_a_new_list_nor_a_restart_lifts_a_block() {
 }
 
 #[test]
+fn a_block_that_was_over_at_the_start_is_kept_until_the_clock_is_certain() {
+    let state = TempDir::new().expect("a directory");
+    let table = format!("[state]\ndirectory = {:?}", state.path());
+    // What a start finds whose clock is ahead, of a block for a month.
+    let list = state.path().join("blocks.json");
+    let kept = serde_json::json!({ "version": 1, "blocks": [{
+        "blocked": { "certname": "web01" },
+        "why": "stolen",
+        "by": "uid 0",
+        "since": "2020-01-01T00:00:00Z",
+        "until": "2020-02-01T00:00:00Z",
+    }] });
+    fs::write(&list, kept.to_string()).expect("is written");
+    let estate = Estate::builder()
+        .proxy(move |proxy| proxy.with(&table))
+        .start();
+    assert_eq!(done(&estate.proxy, &["blocks"], &[]), "nobody is blocked\n");
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(WEB01).status, 200);
+    done(&estate.proxy, &["block"], &["web02", "--why", "lost"]);
+    let kept = fs::read_to_string(&list).expect("is kept");
+    for name in ["web01", "web02"] {
+        assert!(kept.contains(name), "{kept}");
+    }
+    let lifted = done(&estate.proxy, &["unblock"], &["web01"]);
+    assert!(lifted.starts_with("unblocked: certname web01"), "{lifted}");
+    let kept = fs::read_to_string(&list).expect("is kept");
+    assert!(!kept.contains("web01"), "{kept}");
+}
+
+#[test]
 fn a_deny_list_that_cannot_be_read_keeps_the_proxy_from_starting() {
     let state = TempDir::new().expect("a directory");
     let ca = testkit::Ca::new();

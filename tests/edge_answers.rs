@@ -443,6 +443,25 @@ fn what_nobody_fetches_cannot_be_answered_with() {
 }
 
 #[test]
+fn explain_tells_what_is_answered_from_a_copy() {
+    let estate = started(edge(WHEN_ASKED, "edge_answers_age_max = \"2h\""));
+    let explained = |path: &str| {
+        let told = estate.proxy.command(&["explain"], &[path]);
+        assert_eq!(told.code, Some(0), "{told:?}");
+        told.stdout
+    };
+    for (path, document) in [(CA, "(ca)"), (LEGACY_CRL, "(crl)")] {
+        let told = explained(path);
+        let line = told.lines().find(|line| line.starts_with("answer   here"));
+        let line = line.unwrap_or_else(|| panic!("{told}"));
+        assert!(line.contains(document) && line.contains("7200s"), "{line}");
+        assert!(told.contains("pool     ca"), "{told}");
+    }
+    let told = explained("/puppet-ca/v1/certificate/web01");
+    assert!(!told.contains("answer   here"), "{told}");
+}
+
+#[test]
 fn only_reading_the_two_documents_is_opened() {
     let estate = started(edge(WHEN_ASKED, ""));
     let client = estate.anonymous();

@@ -113,12 +113,7 @@ pub(crate) fn answer(
     plan: &Plan<'_>,
     headers: &HeaderMap,
 ) -> Option<EdgeAnswer> {
-    let age_max = generation.ca.edge_answers?;
-    let document = plan.document()?;
-    // Another CA, behind a route of the site's own, has other documents.
-    if generation.ca_pool != Some(plan.pool) {
-        return None;
-    }
+    let (document, age_max) = answers(generation, plan)?;
     let copy = worker.shared.edge.copy(document)?;
     let age = copy.confirmed.elapsed();
     (age <= age_max).then(|| EdgeAnswer {
@@ -127,6 +122,14 @@ pub(crate) fn answer(
         copy,
         age,
     })
+}
+
+/// The document that is answered here, if there is a copy no older than this.
+pub fn answers(generation: &Generation, plan: &Plan<'_>) -> Option<(Document, Duration)> {
+    let age_max = generation.ca.edge_answers?;
+    let document = plan.document()?;
+    // Another CA, behind a route of the site's own, has other documents.
+    (generation.ca_pool == Some(plan.pool)).then_some((document, age_max))
 }
 
 impl EdgeCopy {

@@ -40,7 +40,7 @@ mod upload;
 mod worker;
 
 pub use body_fault::BodyFault;
-pub use edge::{Edge, EdgeCopy};
+pub use edge::{Edge, EdgeCopy, answers as answers_from_copy};
 pub use generation::{Generation, PoolRuntime};
 pub use renewal::{Renewal, RenewalOff};
 pub use rules::RuleRuntime;

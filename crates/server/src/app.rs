@@ -96,6 +96,10 @@ pub(crate) struct App {
     pub(crate) state_directory: Arc<StateDirectory>,
     /// One reload at a time.
     pub(crate) reloading: tokio::sync::Mutex<()>,
+    /// When this process began, and what its clock said then.
+    pub(crate) started: (Instant, UnixTime),
+    /// Held by who writes the deny list down.
+    pub(crate) keeping_blocks: tokio::sync::Mutex<()>,
     /// Told after each change of the deny list: another block may be the next to end.
     pub(crate) blocks_changed: Notify,
     /// Lists from the CA.
@@ -192,7 +196,7 @@ async fn start(
     events.redirect(outputs::open_events(&config.events)?, &lasting.metrics);
     tell(&report, &facts);
     let state_directory = Arc::new(StateDirectory::open(&config.state_directory));
-    let deny = blocks::kept(&state_directory, UnixTime::now())?;
+    let deny = blocks::kept(&state_directory)?;
     if !deny.is_empty() {
         tracing::info!(
             blocks = deny.blocks().len(),
@@ -281,6 +285,8 @@ async fn start(
         state: Mutex::new(state),
         state_directory,
         reloading: tokio::sync::Mutex::default(),
+        started: (Instant::now(), UnixTime::now()),
+        keeping_blocks: tokio::sync::Mutex::default(),
         blocks_changed: Notify::new(),
         fetching,
         copies: Copies::default(),

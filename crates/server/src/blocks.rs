@@ -19,6 +19,8 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 const WHY_BYTES_MAX: usize = 500;
 /// How often the clock is asked whether a block has ended: it may be set.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// How long after a start a block is kept that was over by then: a clock that was ahead has been set until then.
+const CLOCK_DOUBT: Duration = Duration::from_secs(3600);
 
 /// What is kept.
 #[derive(Serialize, Deserialize)]
@@ -43,7 +45,7 @@ pub struct KeptBlocksError {
 ///
 /// # Errors
 /// It is there and cannot be read, or makes no sense.
-pub(crate) fn kept(directory: &StateDirectory, now: UnixTime) -> Result<DenyList, KeptBlocksError> {
+pub(crate) fn kept(directory: &StateDirectory) -> Result<DenyList, KeptBlocksError> {
     let path = directory.path().join(FILE);
     let failed = |why: String| KeptBlocksError {
         path: path.clone(),
@@ -69,9 +71,8 @@ pub(crate) fn kept(directory: &StateDirectory, now: UnixTime) -> Result<DenyList
     }
     let blocks: Result<Vec<_>, _> = kept.blocks.iter().map(block_of).collect();
     let blocks = blocks.map_err(|error| failed(error.to_string()))?;
-    Ok(DenyList::new(
-        blocks.into_iter().filter(|block| block.is_in_force(now)),
-    ))
+    // Those whose time is over, too: the clock of a machine that starts may be ahead.
+    Ok(DenyList::new(blocks))
 }
 
 impl App {
@@ -94,16 +95,19 @@ impl App {
     ) -> Result<BlockOutcome, BlockError> {
         let now = UnixTime::now();
         let block = asked(request, by, now)?;
-        let _one_at_a_time = self.one_change().await?;
-        self.check_issuer(&block.blocked)?;
-        let mut blocks = self.in_force(now);
-        blocks.retain(|known| known.blocked != block.blocked);
-        if blocks.len() == DenyList::BLOCKS_MAX {
-            let full = format!("{} are blocked already, which is the most", blocks.len());
-            return Err(BlockError::Senseless(full));
+        {
+            let _one_at_a_time = self.one_change().await?;
+            self.check_issuer(&block.blocked)?;
+            let (mut blocks, _) = self.standing_and_over(now);
+            blocks.retain(|known| known.blocked != block.blocked);
+            if blocks.len() == DenyList::BLOCKS_MAX {
+                let full = format!("{} are blocked already, which is the most", blocks.len());
+                return Err(BlockError::Senseless(full));
+            }
+            blocks.push(block.clone());
+            self.deny(blocks);
         }
-        blocks.push(block.clone());
-        let not_kept = self.deny(blocks).await;
+        let not_kept = self.keep_blocks().await;
         let status = status_of(&block);
         let until = status.until.as_ref().map(ToString::to_string);
         tracing::warn!(blocked = %block.blocked, %by, why = block.why, until, not_kept, "blocked");
@@ -120,12 +124,16 @@ impl App {
         by: Caller,
     ) -> Result<BlockOutcome, BlockError> {
         let wanted = blocked_of(&blocked)?;
-        let _one_at_a_time = self.one_change().await?;
-        let mut blocks = self.in_force(UnixTime::now());
-        let place = blocks.iter().position(|block| block.blocked == wanted);
-        let place = place.ok_or_else(|| BlockError::NotBlocked(wanted.to_string()))?;
-        let lifted = blocks.remove(place);
-        let not_kept = self.deny(blocks).await;
+        let lifted = {
+            let _one_at_a_time = self.one_change().await?;
+            let (mut blocks, _) = self.standing_and_over(UnixTime::now());
+            let place = blocks.iter().position(|block| block.blocked == wanted);
+            let place = place.ok_or_else(|| BlockError::NotBlocked(wanted.to_string()))?;
+            let lifted = blocks.remove(place);
+            self.deny(blocks);
+            lifted
+        };
+        let not_kept = self.keep_blocks().await;
         tracing::warn!(blocked = %lifted.blocked, %by, why = lifted.why, not_kept, "unblocked");
         Ok(BlockOutcome {
             block: status_of(&lifted),
@@ -159,26 +167,36 @@ impl App {
         )))
     }
 
-    fn in_force(&self, now: UnixTime) -> Vec<Block> {
+    /// The blocks that stay, and those whose time is over.
+    fn standing_and_over(&self, now: UnixTime) -> (Vec<Block>, Vec<Block>) {
+        let (began, clock) = self.started;
+        let is_doubted = |block: &Block| {
+            began.elapsed() < CLOCK_DOUBT && block.until.is_some_and(|until| until < clock)
+        };
         let generation = self.generation();
-        let blocks = generation.trust.deny_list().blocks().iter();
-        blocks
-            .filter(|block| block.is_in_force(now))
-            .cloned()
-            .collect()
+        let blocks = generation.trust.deny_list().blocks().iter().cloned();
+        blocks.partition(|block| block.is_in_force(now) || is_doubted(block))
     }
 
-    /// Puts a list in force, then keeps it; why it is not kept, if so. The caller holds `reloading`.
-    async fn deny(self: &Arc<Self>, blocks: Vec<Block>) -> Option<String> {
+    /// Puts a list in force. The caller holds `reloading`.
+    fn deny(&self, blocks: Vec<Block>) {
         let list = DenyList::new(blocks);
-        let kept = Kept {
-            version: 1,
-            blocks: list.blocks().iter().map(status_of).collect(),
-        };
         self.swap_trust(self.generation().trust.with_deny_list(list));
         self.blocks_changed.notify_one();
+    }
+
+    /// Keeps the list that is in force; why it is not kept, if so. A slow disk holds up no reload.
+    async fn keep_blocks(&self) -> Option<String> {
+        let _one_at_a_time = self.keeping_blocks.lock().await;
+        // Read now: of two changes the one that is written last writes both.
+        let generation = self.generation();
         let directory = Arc::clone(&self.state_directory);
         let written = tokio::task::spawn_blocking(move || {
+            let blocks = generation.trust.deny_list().blocks().iter();
+            let kept = Kept {
+                version: 1,
+                blocks: blocks.map(status_of).collect(),
+            };
             let text = serde_json::to_vec_pretty(&kept).map_err(|error| error.to_string())?;
             let written = directory.write(FILE, &text);
             written.map_err(|error| error.to_string())
@@ -209,21 +227,20 @@ pub(crate) async fn end_in_time(app: Arc<App>) {
 
 impl App {
     async fn end_blocks(self: &Arc<Self>) {
-        let Ok(_one_at_a_time) = self.one_change().await else {
-            return;
-        };
-        let now = UnixTime::now();
-        let generation = self.generation();
-        let blocks = generation.trust.deny_list().blocks().iter();
-        let (stays, ended): (Vec<_>, Vec<_>) =
-            blocks.cloned().partition(|block| block.is_in_force(now));
-        if ended.is_empty() {
-            return;
+        {
+            let Ok(_one_at_a_time) = self.one_change().await else {
+                return;
+            };
+            let (stays, ended) = self.standing_and_over(UnixTime::now());
+            if ended.is_empty() {
+                return;
+            }
+            for block in &ended {
+                tracing::warn!(blocked = %block.blocked, why = block.why, "the block has ended");
+            }
+            self.deny(stays);
         }
-        for block in &ended {
-            tracing::warn!(blocked = %block.blocked, why = block.why, "the block has ended");
-        }
-        self.deny(stays).await;
+        self.keep_blocks().await;
     }
 }
 

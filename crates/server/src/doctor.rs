@@ -53,7 +53,7 @@ pub async fn examine(examination: &Examination) -> Proof {
         }
     };
     let now = UnixTime::now();
-    lists::restore(&mut prepared, now, &mut proof);
+    lists::restore(&mut prepared, &mut proof);
     files::examine(&prepared, &examination.options.config, &mut proof);
     dates::examine(&prepared, now, &mut proof);
     lists::examine(&prepared.generation.trust, now, &mut proof);

@@ -13,7 +13,7 @@ use config::Report;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
 use identity::{Agent, Certname, ClientIdentity, ExtensionValue, HeaderForm, IdentityName};
 use listener::ListenerTls;
-use proxy::{Generation, PoolRuntime};
+use proxy::{Generation, PoolRuntime, answers_from_copy};
 use routing::{
     AccessRule, CanonicalPath, Condition, Decision, Plan, Question, RuleCondition, Step, oid_of,
 };
@@ -76,7 +76,7 @@ pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
         generation.trust = restored.trust.map_or(generation.trust, Arc::new);
     }
     // Who may not read it asks all the same: what is said of a certificate leaves blocks out then.
-    match blocks::kept(&directory, UnixTime::now()) {
+    match blocks::kept(&directory) {
         Ok(deny) => generation.trust = Arc::new(generation.trust.with_deny_list(deny)),
         Err(error) => tracing::warn!(%error, "blocks are left out"),
     }
@@ -187,6 +187,13 @@ impl Explainer {
                 plan.observed
                     .iter()
                     .for_each(|rule| say(format_args!("{}", would_refuse(rule))));
+                if let Some((document, age_max)) = answers_from_copy(&self.0, plan) {
+                    say(format_args!(
+                        "answer   here, from a copy of the CA's ({}) while there is one that it has confirmed within \
+                         {age_max:?}; else:",
+                        document.as_str()
+                    ));
+                }
                 say(format_args!("pool     {}", runtime.pool.name()));
                 say(format_args!("identity {}", told(&identity, runtime, plan)));
                 if !plan.upgrade().is_empty() {

@@ -165,7 +165,8 @@ impl StateDirectory {
     }
 
     fn probe(&self) -> Result<(), StateError> {
-        self.replace(PROBE, b"")?;
+        // With something in it: an empty file is made on a full disk too.
+        self.replace(PROBE, b"\n")?;
         self.remove(PROBE)
     }
 

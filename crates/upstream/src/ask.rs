@@ -1,4 +1,4 @@
-//! One question of our own to a member, over a connection of its own: what probes and the doctor ask.
+//! One question of our own to a member, over a connection of its own: what probes, fetches and the doctor ask.
 
 use std::{error::Error, io, sync::Arc, time::Duration};
 
@@ -155,7 +155,7 @@ fn broken(error: hyper::Error) -> AskError {
 }
 
 /// What lies at the bottom: hyper's own words name the layer alone.
-fn cause(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
     let mut story = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {

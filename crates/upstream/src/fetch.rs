@@ -1,18 +1,13 @@
 //! One GET of our own to a member, for what the proxy itself wants to know; its limits are apart from those of requests.
 
-use std::{sync::Arc, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use http::{HeaderValue, Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty};
-use hyper::{body::Incoming, client::conn::http1};
-use hyper_util::rt::TokioIo;
-use tokio::time::timeout;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use crate::{
+    ask::{AskError, Question, Told, ask, cause},
     connector::Connector,
-    dial::{DialError, dial},
-    io::{Counted, Intake},
+    dial::DialError,
 };
 
 /// What is asked for, and how much of it is taken.
@@ -56,12 +51,12 @@ pub enum FetchError {
         limit: Duration,
     },
     /// The answer broke off or was none.
-    #[error("{address}: the answer broke off: {source}")]
+    #[error("{address}: the answer broke off: {}", cause(&**source))]
     Broken {
         /// The member.
         address: Arc<str>,
         /// What went wrong.
-        source: hyper::Error,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// Neither 200 nor, where that was asked for, 304.
     #[error("{address}: answered {status}, wanted 200")]
@@ -86,95 +81,51 @@ pub enum FetchError {
 /// # Errors
 /// [`FetchError`] says why there is no answer.
 pub async fn fetch(connector: &Connector, wish: &Wish) -> Result<Answer, FetchError> {
-    timeout(wish.timeout, ask(connector, wish))
-        .await
-        .unwrap_or_else(|_| {
-            Err(FetchError::Late {
-                address: Arc::clone(&connector.address),
-                limit: wish.timeout,
-            })
-        })
+    let mut headers = HeaderMap::from_iter([
+        (header::ACCEPT, HeaderValue::from_static(wish.accept)),
+        (X_CLIENT_VERIFY, HeaderValue::from_static("NONE")),
+    ]);
+    let since = wish.if_modified_since.clone();
+    headers.extend(since.map(|since| (header::IF_MODIFIED_SINCE, since)));
+    let max = wish.body_bytes_max;
+    let question = Question {
+        path: wish.path,
+        headers,
+        timeout: wish.timeout,
+        // A byte more shows that there is more.
+        body_bytes_max: usize::try_from(max).unwrap_or(usize::MAX).saturating_add(1),
+    };
+    let told = ask(connector, &question).await;
+    let told = told.map_err(|error| FetchError::of(error, connector))?;
+    let field = |name| told.headers.get(name).cloned();
+    let answer = Answer {
+        body: None,
+        last_modified: field(header::LAST_MODIFIED),
+        date: field(header::DATE),
+    };
+    let address = Arc::clone(&connector.address);
+    let Told { status, body, .. } = told;
+    match status {
+        StatusCode::OK if body.len() as u64 > max => Err(FetchError::TooLarge { address, max }),
+        StatusCode::OK => Ok(Answer {
+            body: Some(body.into()),
+            ..answer
+        }),
+        StatusCode::NOT_MODIFIED if wish.if_modified_since.is_some() => Ok(answer),
+        // Redirects among them: where a list comes from is the configuration's to say.
+        status => Err(FetchError::Unwanted { address, status }),
+    }
 }
 
-async fn ask(connector: &Connector, wish: &Wish) -> Result<Answer, FetchError> {
-    let broken = |source| FetchError::Broken {
-        address: Arc::clone(&connector.address),
-        source,
-    };
-    let intake = Arc::new(Intake::new());
-    intake.expect_head();
-    let io = TokioIo::new(Counted::new(dial(connector).await?, intake, None));
-    let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(io)
-        .await
-        .map_err(broken)?;
-    let mut request = Request::get(wish.path)
-        .header(header::HOST, connector.host.clone())
-        .header(header::ACCEPT, wish.accept)
-        .header(header::CONNECTION, "close")
-        .header("x-client-verify", "NONE")
-        .body(Empty::new())
-        .expect("a request of constants is well formed");
-    if let Some(since) = &wish.if_modified_since {
-        let headers = request.headers_mut();
-        headers.insert(header::IF_MODIFIED_SINCE, since.clone());
-    }
-    let answer = async {
-        let response = sender.send_request(request).await.map_err(broken)?;
-        let field = |name| response.headers().get(name).cloned();
-        let mut answer = Answer {
-            body: None,
-            last_modified: field(header::LAST_MODIFIED),
-            date: field(header::DATE),
-        };
-        match response.status() {
-            StatusCode::OK => {
-                let body = response.into_body();
-                answer.body = Some(gather(connector, wish, body).await?);
-                Ok(answer)
-            }
-            StatusCode::NOT_MODIFIED if wish.if_modified_since.is_some() => Ok(answer),
-            // Redirects among them: where a list comes from is the configuration's to say.
-            status => Err(FetchError::Unwanted {
-                address: Arc::clone(&connector.address),
-                status,
-            }),
-        }
-    };
-    tokio::pin!(answer, connection);
-    tokio::select! {
-        biased;
-        answered = &mut answer => answered,
-        // The connection ends first where the member closes at once; what it sent is still to be read.
-        ended = &mut connection => {
-            ended.map_err(broken)?;
-            answer.await
+impl FetchError {
+    fn of(error: AskError, connector: &Connector) -> Self {
+        let address = Arc::clone(&connector.address);
+        match error {
+            AskError::Dial(error) => Self::Dial(error),
+            AskError::Late(limit) => Self::Late { address, limit },
+            AskError::Broken(source) => Self::Broken { address, source },
         }
     }
 }
 
-/// The body, frame by frame, no byte more than is taken.
-async fn gather(
-    connector: &Connector,
-    wish: &Wish,
-    mut body: Incoming,
-) -> Result<Vec<u8>, FetchError> {
-    let too_large = || FetchError::TooLarge {
-        address: Arc::clone(&connector.address),
-        max: wish.body_bytes_max,
-    };
-    let mut gathered: Vec<u8> = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|source| FetchError::Broken {
-            address: Arc::clone(&connector.address),
-            source,
-        })?;
-        let Some(bytes) = frame.data_ref() else {
-            continue;
-        };
-        if (gathered.len() + bytes.len()) as u64 > wish.body_bytes_max {
-            return Err(too_large());
-        }
-        gathered.extend_from_slice(bytes);
-    }
-    Ok(gathered)
-}
+const X_CLIENT_VERIFY: HeaderName = HeaderName::from_static("x-client-verify");

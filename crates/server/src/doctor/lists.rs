@@ -14,7 +14,7 @@ const NOTICE: Duration = Duration::from_secs(3 * 86_400);
 const FUTURE_BEARABLE: u64 = 300;
 
 /// Puts in force what a start would: the lists that were fetched before, and the operator's blocks.
-pub(super) fn restore(prepared: &mut Prepared, now: UnixTime, proof: &mut Proof) {
+pub(super) fn restore(prepared: &mut Prepared, proof: &mut Proof) {
     let directory = StateDirectory::unopened(&prepared.config.state_directory);
     let about = directory.path().display().to_string();
     let remedy =
@@ -29,7 +29,7 @@ pub(super) fn restore(prepared: &mut Prepared, now: UnixTime, proof: &mut Proof)
             *trust = Arc::new(restored);
         }
     }
-    match blocks::kept(&directory, now) {
+    match blocks::kept(&directory) {
         Ok(deny) => *trust = Arc::new(trust.with_deny_list(deny)),
         Err(error) => proof.found(Check::Files, Grade::Note, &about, error.to_string(), remedy),
     }
