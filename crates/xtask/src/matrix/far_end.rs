@@ -10,7 +10,8 @@ pub(super) const MARK: &str = "forged";
 /// The client was told as this agent, once, and nothing else was said of it.
 pub(super) fn told_as(requests: &[Recorded], certname: &str) -> Outcome {
     let [request] = requests else {
-        return Outcome::Wrong(format!("{} requests arrived, not one", requests.len()));
+        let arrived: Vec<_> = requests.iter().map(told).collect();
+        return Outcome::Wrong(format!("not one request arrived but {arrived:?}"));
     };
     let (verdicts, names) = (
         values(request, "x-client-verify"),
@@ -45,11 +46,15 @@ pub(super) fn nobody_verified(requests: &[Recorded]) -> Outcome {
 pub(super) fn nothing(requests: &[Recorded]) -> Outcome {
     match requests {
         [] => Outcome::Right,
-        [request, ..] => Outcome::Wrong(format!(
-            "{} {} arrived at {}",
-            request.method, request.target, request.member
-        )),
+        [request, ..] => Outcome::Wrong(format!("{} arrived", told(request))),
     }
+}
+
+fn told(request: &Recorded) -> String {
+    format!(
+        "{} {} at {}",
+        request.method, request.target, request.member
+    )
 }
 
 /// Values of all fields that some server takes for this one: `_` and `.` are `-` to those with CGI's names.
