@@ -63,6 +63,28 @@ fn key_name(connection: &Connection) -> Option<Vec<u8>> {
 }
 
 #[test]
+fn a_ticket_is_used_once_in_tls_1_3_and_until_its_key_goes_in_tls_1_2() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    for (way, is_kept) in [
+        (Client::tls12 as fn(Client) -> Client, true),
+        (Client::tls13, false),
+    ] {
+        let client = way(estate.client(&agent));
+        assert_eq!(client.get(CATALOG).status, 200);
+        let resumed = || {
+            let mut connection = client.connect().expect("connects");
+            assert!(connection.resumed());
+            assert_eq!(connection.get(CATALOG).status, 200);
+            connection.offered_ticket().expect("a ticket")
+        };
+        let tickets = [resumed(), resumed(), resumed()];
+        assert_eq!(tickets[0] == tickets[1], is_kept);
+        assert_eq!(tickets[1] == tickets[2], is_kept);
+    }
+}
+
+#[test]
 fn early_data_is_never_offered() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");

@@ -9,7 +9,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -96,11 +96,8 @@ impl ServerTls {
     /// key, and of a resumed connection only the ticket that it came with knows that.
     pub fn for_connection(&self) -> Arc<ServerConfig> {
         let mut config = self.config.clone();
-        config.ticketer = Arc::new(ConnectionTickets {
-            keys: Arc::clone(&self.keys),
-            lifetime: self.lifetime,
-            proved: AtomicU64::new(UNPROVED),
-        });
+        let keys = Arc::clone(&self.keys);
+        config.ticketer = Arc::new(ConnectionTickets::new(keys, self.lifetime));
         Arc::new(config)
     }
 }
@@ -112,9 +109,23 @@ struct ConnectionTickets {
     lifetime: Duration,
     /// When the client proved its key, in milliseconds of the keys' clock.
     proved: AtomicU64,
+    /// Whether rustls has asked if there are tickets here. In TLS 1.3 it does before it opens one, in TLS 1.2 after.
+    asked: AtomicBool,
+    /// The ticket that was opened may be used again: another would be as good.
+    lasts: AtomicBool,
 }
 
 impl ConnectionTickets {
+    fn new(keys: Arc<RotatedKeys>, lifetime: Duration) -> Self {
+        Self {
+            keys,
+            lifetime,
+            proved: AtomicU64::new(UNPROVED),
+            asked: AtomicBool::new(false),
+            lasts: AtomicBool::new(false),
+        }
+    }
+
     fn seal(&self, plain: &[u8], now: u64) -> Option<Vec<u8>> {
         // Nothing was resumed: the proof is of this handshake.
         let proved = self.proved.load(Ordering::Relaxed).min(now);
@@ -133,7 +144,10 @@ impl ConnectionTickets {
     fn open(&self, ticket: &[u8], now: u64) -> Option<Vec<u8>> {
         let keys = self.keys.in_force(self.lifetime, now)?;
         let by = |key: &Key| key.ticketer.decrypt(ticket);
-        let mut message = by(&keys.current).or_else(|| keys.previous.as_ref().and_then(by))?;
+        let (mut message, is_current) = match by(&keys.current) {
+            Some(message) => (message, true),
+            None => (keys.previous.as_ref().and_then(by)?, false),
+        };
         let proved = u64::from_be_bytes(*message.first_chunk()?);
         if !self.is_live(proved, now) {
             return None;
@@ -141,6 +155,9 @@ impl ConnectionTickets {
         // Of several tickets of one client the oldest counts, whichever is resumed.
         self.proved.fetch_min(proved, Ordering::Relaxed);
         message.drain(..size_of::<u64>());
+        // In TLS 1.3 no ticket is used twice (RFC 8446, C.4); in TLS 1.2 a client keeps its own (RFC 5077, 3.3).
+        let is_tls12 = !self.asked.load(Ordering::Relaxed);
+        self.lasts.store(is_tls12 && is_current, Ordering::Relaxed);
         Some(message)
     }
 
@@ -158,8 +175,10 @@ impl ConnectionTickets {
 }
 
 impl ProducesTickets for ConnectionTickets {
+    /// Not for a connection that has resumed one which lasts.
     fn enabled(&self) -> bool {
-        true
+        self.asked.store(true, Ordering::Relaxed);
+        !self.lasts.load(Ordering::Relaxed)
     }
 
     /// The hint to the client: what is left of the session, in whole seconds.

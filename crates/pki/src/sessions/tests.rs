@@ -5,11 +5,7 @@ use super::*;
 const LIFETIME: Duration = Duration::from_secs(10);
 
 fn connection(keys: &Arc<RotatedKeys>) -> ConnectionTickets {
-    ConnectionTickets {
-        keys: Arc::clone(keys),
-        lifetime: LIFETIME,
-        proved: AtomicU64::new(UNPROVED),
-    }
+    ConnectionTickets::new(Arc::clone(keys), LIFETIME)
 }
 
 fn keys() -> Arc<RotatedKeys> {
@@ -89,6 +85,23 @@ fn a_shorter_lifetime_counts_for_what_was_made_before() {
     };
     assert!(shorter.open(&ticket, 1_999).is_some());
     assert_eq!(shorter.open(&ticket, 2_000), None);
+}
+
+#[test]
+fn a_ticket_of_tls_1_2_is_replaced_when_its_key_is_and_one_of_tls_1_3_each_time() {
+    let keys = keys();
+    let ticket = connection(&keys).seal(b"session", 5_000).expect("sealed");
+    let renews = |asks_first: bool, now| {
+        let resumed = connection(&keys);
+        assert!(!asks_first || resumed.enabled());
+        assert!(resumed.open(&ticket, now).is_some());
+        resumed.enabled()
+    };
+    assert!(!renews(false, 9_999), "its key is in force");
+    assert!(renews(true, 9_999));
+    assert!(renews(false, 10_000), "its key is the one before");
+    let unknown = connection(&keys);
+    assert!(unknown.open(b"no ticket", 0).is_none() && unknown.enabled());
 }
 
 #[test]
