@@ -295,6 +295,24 @@ fn a_directory_in_which_everyone_may_put_another_file_is_found() {
 }
 
 #[test]
+fn a_directory_further_up_or_behind_a_link_in_which_everyone_may_write_is_found() {
+    let clinic = Clinic::new();
+    clinic.chmod("ssl", 0o777);
+    let ssl = clinic.path("ssl").display().to_string();
+    let found = &["certs/ca.pem", &ssl, "which leads to it", "0777"];
+    clinic.assert_found("files", "failure", found);
+    clinic.chmod("ssl", 0o755);
+    let open = clinic.path("open");
+    std::fs::create_dir(&open).expect("a directory of the test's own");
+    clinic.write("open/crl.pem", &clinic.ca.crl_pem(), 0o644);
+    clinic.chmod("open", 0o777);
+    std::fs::remove_file(clinic.path("crl.pem")).expect("it is there");
+    std::os::unix::fs::symlink(open.join("crl.pem"), clinic.path("crl.pem")).expect("a link");
+    let open = open.display().to_string();
+    clinic.assert_found("files", "failure", &["crl.pem", &open, "everyone", "0777"]);
+}
+
+#[test]
 fn a_pool_of_something_else_is_reached_and_asked_for_nothing_more() {
     let mut clinic = Clinic::new();
     let database = StandIn::builder("db")

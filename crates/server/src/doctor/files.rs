@@ -4,7 +4,7 @@ use std::{
     fs::{self, Metadata},
     io,
     os::unix::fs::MetadataExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use config::{Kind, Wanted};
@@ -46,20 +46,26 @@ fn worth(wanted: &Wanted) -> &'static str {
     }
 }
 
-/// A file, and the directory in which somebody could put another in its place.
+/// A file, and every directory in which somebody could put another in its place.
 fn file(path: &Path, worth: &str, ours: u32, proof: &mut Proof) {
     let about = path.display().to_string();
     let mut good = true;
-    for place in [Some(path), path.parent()].into_iter().flatten() {
-        let found = match fs::metadata(place) {
-            Ok(metadata) => fault(place, &metadata, ours),
-            Err(error) => unseen(place, &error),
+    for place in places(path) {
+        let found = match fs::metadata(&place) {
+            Ok(metadata) => fault(&place, &metadata, ours),
+            Err(error) => unseen(&place, &error),
         };
         if let Some((grade, fault, remedy)) = found {
             good = false;
-            let found = match place == path {
-                true => format!("it {worth}, and {fault}"),
-                false => format!("it {worth}, and its directory {fault}"),
+            let found = match place {
+                place if place == path => format!("it {worth}, and {fault}"),
+                place if Some(&*place) == path.parent() => {
+                    format!("it {worth}, and its directory {fault}")
+                }
+                place => format!(
+                    "it {worth}, and {}, which leads to it, {fault}",
+                    place.display()
+                ),
             };
             proof.found(Check::Files, grade, &about, found, remedy);
         }
@@ -67,6 +73,21 @@ fn file(path: &Path, worth: &str, ours: u32, proof: &mut Proof) {
     if good {
         proof.passed(Check::Files, &about);
     }
+}
+
+/// The file, all directories above it, and the same of where links lead.
+fn places(path: &Path) -> Vec<PathBuf> {
+    let real = fs::canonicalize(path).ok();
+    let all = path
+        .ancestors()
+        .chain(real.iter().flat_map(|real| real.ancestors()));
+    let mut places: Vec<PathBuf> = Vec::new();
+    for place in all.filter(|place| !place.as_os_str().is_empty()) {
+        if !places.iter().any(|known| known == place) {
+            places.push(place.to_owned());
+        }
+    }
+    places
 }
 
 fn fault(place: &Path, metadata: &Metadata, ours: u32) -> Option<(Grade, String, String)> {
