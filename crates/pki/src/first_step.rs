@@ -3,7 +3,7 @@
 //! webpki reads no name constraints on e-mail addresses, and knows no exception for CAs that certify another key of
 //! their own (self-issued). By RFC 5280 a path may go on from its first certificate as it went on from the anchor, by
 //! what 6.1.4 keeps of it: name, key, constraints, and how many CAs may follow. So these are taken here, and webpki
-//! builds and verifies the rest as ever; dates, lists and addresses are judged with the whole path (`judge`).
+//! builds and verifies the rest as ever; dates, lists and addresses are judged with the whole path (`path`).
 //!
 //! Everything else about such a CA has to be plain, or no step is taken and webpki's refusal stands.
 
@@ -50,7 +50,7 @@ impl<'a> FirstStep<'a> {
             .collect()
     }
 
-    /// RFC 5280, 6.1.3 and 6.1.4, for a first certificate, but for what `judge` asks of every CA on a path.
+    /// RFC 5280, 6.1.3 and 6.1.4, for a first certificate, but for what `path` asks of every CA on a path.
     fn of(
         der: &'a CertificateDer<'a>,
         ca: &Certificate<'a>,

@@ -8,7 +8,7 @@ use crate::certificate::{Certificate, Extension, Serial};
 use crate::crl::{CrlError, REASON_CODE};
 use crate::deny::SerialNumber;
 use crate::der::{self, DerError, Reader};
-use crate::judge::claimed_certname;
+use crate::fault::claimed_certname;
 use crate::pem::{self, Named};
 use crate::store::{CrlStatus, TrustStore};
 

@@ -10,7 +10,7 @@ use rustls_pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, Unix
 use webpki::{EndEntityCert, KeyUsage};
 
 use crate::certificate::{Certificate, Subject, names};
-use crate::judge::Fault;
+use crate::fault::Fault;
 use crate::legacy;
 use crate::signature::{self, SignatureFault};
 use crate::store::TrustStore;

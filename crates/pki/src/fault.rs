@@ -1,0 +1,212 @@
+//! What is wrong with a certificate, and in which words its owner and the operator are told.
+
+use identity::{Certname, Reason, Refusal};
+use rustls_pki_types::{CertificateDer, UnixTime};
+
+use crate::certificate::{Certificate, Day, Serial, Subject};
+use crate::signature;
+use crate::store::TrustStore;
+
+/// What is wrong with which certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) reason: Reason,
+    /// The certificate it is about: subject, serial, issuer, dates.
+    pub(crate) certificate: String,
+    /// More, as sentences; may be empty.
+    pub(crate) detail: String,
+}
+
+impl TrustStore {
+    /// What webpki's error means, about which certificate.
+    pub(crate) fn fault(
+        &self,
+        error: &webpki::Error,
+        leaf: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Fault {
+        use webpki::Error;
+        let own = Certificate::read(leaf).ok();
+        let expired = own.as_ref().is_some_and(|own| now > own.not_after);
+        let early = own.as_ref().is_some_and(|own| now < own.not_before);
+        let reason = match error {
+            Error::CertExpired { .. } if expired => Reason::Expired,
+            Error::CertNotValidYet { .. } if early => Reason::NotYetValid,
+            Error::CertExpired { .. } => Reason::CaExpired,
+            Error::CertNotValidYet { .. } => Reason::CaNotYetValid,
+            Error::UnknownIssuer => Reason::UnknownIssuer,
+            Error::InvalidSignatureForPublicKey
+                if own
+                    .as_ref()
+                    .is_some_and(|own| self.issuer_is_unverifiable(own)) =>
+            {
+                Reason::UnsupportedAlgorithm
+            }
+            Error::InvalidSignatureForPublicKey => Reason::BadSignature,
+            Error::UnsupportedSignatureAlgorithmContext(_)
+            | Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
+                Reason::UnsupportedAlgorithm
+            }
+            Error::RequiredEkuNotFoundContext(_) | Error::EmptyEkuExtension => Reason::WrongPurpose,
+            Error::UnsupportedCriticalExtension => Reason::CriticalExtension,
+            Error::UnsupportedCertVersion => match own.as_ref().map(|own| own.version) {
+                Some(1 | 2) => Reason::CertificateVersion,
+                _ => Reason::Malformed,
+            },
+            Error::CaUsedAsEndEntity => Reason::NotAnEndEntity,
+            Error::EndEntityUsedAsCa
+            | Error::PathLenConstraintViolated
+            | Error::NameConstraintViolation
+            | Error::MalformedNameConstraint
+            | Error::InvalidNetworkMaskConstraint => Reason::PathConstraint,
+            // Too many CAs above it, or so many candidates that the search was given up.
+            Error::MaximumPathDepthExceeded
+            | Error::MaximumPathBuildCallsExceeded
+            | Error::MaximumSignatureChecksExceeded
+            | Error::MaximumNameConstraintComparisonsExceeded => Reason::Depth,
+            _ => Reason::Malformed,
+        };
+        let detail = match reason {
+            Reason::UnknownIssuer | Reason::BadSignature => {
+                own.as_ref().map(|own| self.issuer_detail(own))
+            }
+            Reason::CaExpired | Reason::CaNotYetValid => self.untimely_ca(sent, now),
+            Reason::Malformed => Some(format!("The reader says: {error}.")),
+            _ => None,
+        };
+        Fault::new(reason, leaf, detail.unwrap_or_default())
+    }
+
+    /// Whether a CA of the bundle that has the issuer's name has a key that cannot be verified: aws-lc calls wrong what
+    /// such a key has signed.
+    fn issuer_is_unverifiable(&self, own: &Certificate<'_>) -> bool {
+        let mut issuers = self.bundle.issuers.values();
+        issuers.any(|issuer| *issuer.name == *own.issuer && !signature::is_verifiable(&issuer.spki))
+    }
+
+    fn issuer_detail(&self, leaf: &Certificate<'_>) -> String {
+        let known = self
+            .bundle
+            .issuers
+            .values()
+            .any(|issuer| *issuer.name == *leaf.issuer);
+        match known {
+            true => format!(
+                "The proxy knows a CA {}, but its key did not sign this certificate: the CA was made anew, or this is \
+                 another one of the same name.",
+                Subject(leaf.issuer)
+            ),
+            false => {
+                let mut names: Vec<_> = self
+                    .bundle
+                    .issuers
+                    .values()
+                    .map(|issuer| issuer.text.as_str())
+                    .collect();
+                names.sort_unstable();
+                names.dedup();
+                names.truncate(SUBJECTS_SHOWN_MAX);
+                format!("The proxy trusts {}.", names.join("; "))
+            }
+        }
+    }
+
+    fn untimely_ca(&self, sent: &[CertificateDer<'_>], now: UnixTime) -> Option<String> {
+        let ours = self.bundle.cas.iter().map(|ca| &*ca.der);
+        ours.chain(sent.iter().map(|der| &**der))
+            .filter_map(|der| Certificate::read(der).ok())
+            .find(|ca| now > ca.not_after || now < ca.not_before)
+            .map(|ca| format!("It is about the CA certificate {}.", ca.describe()))
+    }
+}
+
+impl Fault {
+    pub(crate) fn new(reason: Reason, certificate: &[u8], detail: impl Into<String>) -> Self {
+        Self {
+            reason,
+            certificate: described(certificate),
+            detail: detail.into(),
+        }
+    }
+}
+
+/// What the agent's user is told, with what to run.
+pub(crate) fn refusal(fault: Fault, leaf: &[u8]) -> Refusal {
+    let help = match fault.reason {
+        // Another certificate of the agent's would be of no use.
+        Reason::Revoked if fault.certificate != described(leaf) => CA_REVOKED.to_owned(),
+        Reason::UnknownIssuer | Reason::BadSignature => {
+            "Compare the agent's CA with the server's (puppet ssl verify). If the agent belongs to this server: \
+             on the agent run puppet ssl clean, then puppet agent -t."
+                .to_owned()
+        }
+        Reason::NotYetValid | Reason::CaNotYetValid => {
+            "Compare the clocks of agent, CA and proxy.".to_owned()
+        }
+        Reason::Blocked => {
+            "Ask its operator; proscenium blocks lists whom it blocks and why.".to_owned()
+        }
+        Reason::CaExpired => {
+            "The operator has to renew the CA certificate and give it to agents and proxy.".to_owned()
+        }
+        Reason::Revoked
+        | Reason::Expired
+        | Reason::Subject
+        | Reason::WrongPurpose
+        | Reason::CriticalExtension
+        | Reason::NotAnEndEntity
+        | Reason::CertificateVersion
+        | Reason::Malformed
+        | Reason::UnsupportedAlgorithm => renewal(leaf),
+        Reason::CrlMissing | Reason::CrlExpired | Reason::Depth | Reason::PathConstraint => {
+            String::new()
+        }
+    };
+    let parts = [fault.detail, help];
+    let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    Refusal {
+        reason: fault.reason,
+        certificate: fault.certificate,
+        help: parts.join(" "),
+        claimed: claimed_certname(leaf),
+    }
+}
+
+/// How an agent gets another certificate.
+fn renewal(leaf: &[u8]) -> String {
+    format!(
+        "To get a new certificate: on the CA run puppetserver ca clean --certname {}, on the agent run \
+         puppet ssl clean, then puppet agent -t.",
+        claimed_certname(leaf)
+            .as_ref()
+            .map_or("NAME", Certname::as_str)
+    )
+}
+
+/// The certname, where the subject is nothing else and harmless in a command that somebody pastes: no CA may have
+/// vouched for it.
+pub(crate) fn claimed_certname(leaf: &[u8]) -> Option<Certname> {
+    let subject = Subject(Certificate::read(leaf).ok()?.subject).to_string();
+    Certname::parse_puppet(subject.strip_prefix("CN=")?).ok()
+}
+
+pub(crate) fn described(der: &[u8]) -> String {
+    match Certificate::read(der) {
+        Ok(certificate) => format!(
+            "\"{}\" (serial {}, issued by \"{}\", valid {} to {})",
+            Subject(certificate.subject),
+            Serial(certificate.serial),
+            Subject(certificate.issuer),
+            Day(certificate.not_before),
+            Day(certificate.not_after),
+        ),
+        Err(_) => "(unreadable)".into(),
+    }
+}
+
+const CA_REVOKED: &str = "Every certificate that this CA issued is refused: the operator has to set up another \
+                          (puppetserver ca setup), and agents enrol with it (puppet ssl clean, then puppet agent -t).";
+
+/// CA subjects in a refusal: enough to see that it is another estate, not a list.
+const SUBJECTS_SHOWN_MAX: usize = 4;

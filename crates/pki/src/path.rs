@@ -1,0 +1,475 @@
+//! Paths from a certificate to an anchor: signatures, dates, depth, constraints, revocation.
+//!
+//! Paths are built and signatures checked by webpki. Each complete path is then judged here, and where it is not
+//! acceptable webpki goes on to the next: with a CA renewed, re-keyed or cross-signed, any acceptable path will do.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use identity::Reason;
+use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
+use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
+
+use crate::bundle::{Ca, EMPTY_NAME, Issuer};
+use crate::certificate::{Certificate, Day};
+use crate::deny::fingerprint_of;
+use crate::email_constraint::{EmailConstraints, EmailFault};
+use crate::fault::{Fault, described};
+use crate::first_step::FirstStep;
+use crate::legacy;
+use crate::settings::{CrlExpired, Revocation};
+use crate::signature;
+use crate::store::TrustStore;
+
+/// A verified path before it is known whose it is.
+pub(crate) struct Path {
+    pub(crate) links: Arc<[Link]>,
+    pub(crate) anchor: Anchor,
+    pub(crate) latest_begin: UnixTime,
+    pub(crate) earliest_end: UnixTime,
+    pub(crate) good_until: UnixTime,
+}
+
+/// One certificate on a path, as revocation sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) issuer: Arc<Issuer>,
+    /// In its shortest form.
+    pub(crate) serial: Box<[u8]>,
+    /// SHA-256 of the certificate.
+    pub(crate) fingerprint: [u8; 32],
+}
+
+/// The CA at which a path ends, as blocks see it: no list is asked about it.
+#[derive(Clone, Debug)]
+pub(crate) struct Anchor {
+    pub(crate) issuer: Arc<Issuer>,
+    /// Its serial under its own name; none where another has issued it, whom the bundle does not know.
+    pub(crate) serial: Option<Box<[u8]>>,
+    pub(crate) fingerprint: [u8; 32],
+}
+
+/// Which link of a path fails, counted from the anchor down, and why.
+pub(crate) struct LinkFault {
+    link: usize,
+    pub(crate) reason: Reason,
+}
+
+impl TrustStore {
+    /// Builds and checks paths from a leaf until one is acceptable in every respect; where none is, once more with the
+    /// signatures that named CAs are admitted with.
+    ///
+    /// # Errors
+    /// Why none is: of the paths that lead to an anchor rather than of those that lead nowhere.
+    pub(crate) fn verify(
+        &self,
+        leaf: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+        usage: KeyUsage,
+        now: UnixTime,
+    ) -> Result<Path, Fault> {
+        let strict = signature::algorithms().all;
+        let fault = match self.verify_by(strict, None, leaf, sent, usage, now) {
+            Err(fault) => fault,
+            strict => return strict,
+        };
+        let fault = match self.verify_by_steps(fault, leaf, sent, usage, now) {
+            Err(fault) if !self.legacy.is_empty() => fault,
+            outcome => return outcome,
+        };
+        let algorithms = self.legacy.algorithms();
+        let lenient = self.verify_by(&algorithms, None, leaf, sent, usage, now);
+        lenient.map_err(|other| match other.reason {
+            // Not theirs: the fault is what it would be if nobody were named.
+            Reason::BadSignature | Reason::UnsupportedAlgorithm => fault,
+            _ => other,
+        })
+    }
+
+    /// Tries the first steps that are taken here, where webpki may have refused what RFC 5280 allows.
+    fn verify_by_steps(
+        &self,
+        mut fault: Fault,
+        leaf: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+        usage: KeyUsage,
+        now: UnixTime,
+    ) -> Result<Path, Fault> {
+        // Where an anchor has the CA's own name, webpki tells of the signature that is not that anchor's.
+        if !matches!(fault.reason, Reason::PathConstraint | Reason::BadSignature) {
+            return Err(fault);
+        }
+        let algorithms = signature::algorithms().all;
+        let intermediates = self.intermediates(sent);
+        for step in FirstStep::all(&self.bundle, &intermediates, now) {
+            match self.verify_by(algorithms, Some(&step), leaf, sent, usage, now) {
+                Ok(path) => return Ok(path),
+                Err(other) => match other.reason {
+                    // The path is another's.
+                    Reason::UnknownIssuer | Reason::BadSignature => {}
+                    _ => fault = other,
+                },
+            }
+        }
+        Err(fault)
+    }
+
+    /// Builds paths that end at the bundle's anchors, or at a first step below one.
+    fn verify_by(
+        &self,
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+        step: Option<&FirstStep<'_>>,
+        leaf: &CertificateDer<'_>,
+        sent: &[CertificateDer<'_>],
+        usage: KeyUsage,
+        now: UnixTime,
+    ) -> Result<Path, Fault> {
+        let parsed =
+            EndEntityCert::try_from(leaf).map_err(|error| self.fault(&error, leaf, sent, now))?;
+        let own = Certificate::read(leaf).map_err(|_| Fault::new(Reason::Malformed, leaf, ""))?;
+        if own.issuer == EMPTY_NAME {
+            return Err(Fault::new(Reason::Malformed, leaf, "Its issuer is empty."));
+        }
+        // Whether it was a named CA that certified a small key is looked at when the path is known.
+        let may_be_small = !self.legacy.is_empty() && legacy::is_small_rsa(own.spki);
+        if !signature::is_verifiable(own.spki) && !may_be_small {
+            return Err(Fault::new(
+                Reason::UnsupportedAlgorithm,
+                leaf,
+                UNVERIFIABLE_KEY,
+            ));
+        }
+        let mut intermediates = self.intermediates(sent);
+        // Where the path starts, it does not pass.
+        intermediates.retain(|der| step.is_none_or(|step| step.der != der));
+        let accepted = RefCell::new(None);
+        let refused = RefCell::new(None::<Fault>);
+        let judge_path = |path: &VerifiedPath<'_>| match self.check_path(leaf, path, step, now) {
+            Ok(path) => {
+                accepted.replace(Some(path));
+                Ok(())
+            }
+            Err(fault) => {
+                let mut first = refused.borrow_mut();
+                // Revoked is the one that a user of the agent can act on; else the first path found is the likeliest.
+                if first.is_none() || fault.reason == Reason::Revoked {
+                    *first = Some(fault);
+                }
+                Err(webpki::Error::UnknownRevocationStatus)
+            }
+        };
+        let anchors = step.map_or(&self.bundle.anchors[..], |step| {
+            std::slice::from_ref(&step.start)
+        });
+        let outcome = parsed.verify_for_usage(
+            algorithms,
+            anchors,
+            &intermediates,
+            now,
+            usage,
+            None,
+            Some(&judge_path),
+        );
+        match (outcome, accepted.into_inner(), refused.into_inner()) {
+            (Ok(_), Some(path), _) => Ok(path),
+            (Err(_), _, Some(fault)) => Err(fault),
+            (Err(error), _, None) => Err(self.fault(&error, leaf, sent, now)),
+            // webpki accepts only what `judge_path` accepted. Should that change, nobody comes in by it.
+            (Ok(_), None, _) => Err(Fault::new(Reason::UnknownIssuer, leaf, "")),
+        }
+    }
+
+    /// The bundle's intermediates and what the client sent. Agents of Puppet 6 and later send only their own.
+    ///
+    /// What webpki cannot parse is left out: one odd certificate beside a good chain is no reason to refuse, nor may
+    /// it give the reason for a refusal.
+    fn intermediates<'a>(&'a self, sent: &'a [CertificateDer<'_>]) -> Vec<CertificateDer<'a>> {
+        let ours = self.bundle.intermediates().map(|ca| &ca.der);
+        let theirs = sent
+            .iter()
+            .filter(|der| EndEntityCert::try_from(*der).is_ok())
+            .filter(|der| {
+                self.bundle
+                    .cas
+                    .iter()
+                    .all(|ca| ca.der.as_ref() != der.as_ref())
+            });
+        ours.map(|der| CertificateDer::from(der.as_ref()))
+            .chain(theirs.map(|der| CertificateDer::from(der.as_ref())))
+            .collect()
+    }
+
+    /// Judges one path on which every signature is right and every certificate but the anchor is in time.
+    fn check_path(
+        &self,
+        leaf: &CertificateDer<'_>,
+        path: &VerifiedPath<'_>,
+        step: Option<&FirstStep<'_>>,
+        now: UnixTime,
+    ) -> Result<Path, Fault> {
+        let anchor = step
+            .map(|step| step.issuer)
+            .or_else(|| self.bundle.anchor_ca(path.anchor()))
+            .ok_or_else(|| Fault::new(Reason::UnknownIssuer, leaf, ""))?;
+        check_time(leaf, anchor, now)?;
+        let mut ders: Vec<_> = path
+            .intermediate_certificates()
+            .map(webpki::Cert::der)
+            .collect();
+        if let Some(step) = step {
+            if !step.admits(&ders) {
+                return Err(Fault::new(Reason::PathConstraint, leaf, ""));
+            }
+            ders.push(step.der.clone());
+        }
+        if ders.len() > usize::from(self.settings.depth) {
+            return Err(Fault::new(
+                Reason::Depth,
+                leaf,
+                format!(
+                    "{} intermediate CAs stand between it and {}; the proxy's `depth` allows {}.",
+                    ders.len(),
+                    anchor.issuer.text,
+                    self.settings.depth
+                ),
+            ));
+        }
+        let malformed = |_| Fault::new(Reason::Malformed, leaf, "");
+        let not_admitted = |fault: EmailFault| {
+            Fault::new(Reason::PathConstraint, leaf, format!("In detail: {fault}."))
+        };
+        let mut links = Vec::with_capacity(ders.len() + 1);
+        let mut issuer = Arc::clone(&anchor.issuer);
+        let (mut latest_begin, mut earliest_end) = (anchor.not_before, anchor.not_after);
+        let mut emails = EmailConstraints::default();
+        let of_anchor = Certificate::read(&anchor.der).map_err(malformed)?;
+        emails
+            .add(of_anchor.extensions.name_constraints)
+            .map_err(not_admitted)?;
+        // From the anchor down, so that each certificate's issuer is at hand.
+        for der in ders.iter().rev() {
+            let ca = Certificate::read(der).map_err(malformed)?;
+            check_ca(leaf, &ca)?;
+            // RFC 5280, 6.1.3 (b): a CA that certifies a key of its own is not constrained, an agent always is.
+            if !ca.is_self_issued() {
+                emails.check(&ca).map_err(not_admitted)?;
+            }
+            emails
+                .add(ca.extensions.name_constraints)
+                .map_err(not_admitted)?;
+            latest_begin = latest_begin.max(ca.not_before);
+            earliest_end = earliest_end.min(ca.not_after);
+            let next = self.issuer(&ca);
+            links.push(Link::new(std::mem::replace(&mut issuer, next), &ca, der));
+        }
+        let own = Certificate::read(leaf).map_err(malformed)?;
+        check_leaf(leaf, &own)?;
+        emails.check(&own).map_err(not_admitted)?;
+        latest_begin = latest_begin.max(own.not_before);
+        earliest_end = earliest_end.min(own.not_after);
+        if !signature::is_verifiable(own.spki) && !self.legacy.names(issuer.id) {
+            return Err(Fault::new(
+                Reason::UnsupportedAlgorithm,
+                leaf,
+                UNVERIFIABLE_KEY,
+            ));
+        }
+        links.push(Link::new(issuer, &own, leaf));
+        let good_until = self.unrevoked(&links, earliest_end, now).map_err(|fault| {
+            let revoked = ders
+                .iter()
+                .rev()
+                .chain([leaf])
+                .nth(fault.link)
+                .unwrap_or(leaf);
+            self.revocation_fault(&fault, &links, leaf, revoked)
+        })?;
+        Ok(Path {
+            links: links.into(),
+            anchor: Anchor::of(anchor),
+            latest_begin,
+            earliest_end,
+            good_until,
+        })
+    }
+
+    /// The bundle's own value for an issuer, or a new one for a CA that the client sent.
+    fn issuer(&self, ca: &Certificate<'_>) -> Arc<Issuer> {
+        let known = self.bundle.issuers.get(&Issuer::id(ca));
+        known.map_or_else(|| Arc::new(Issuer::of(ca)), Arc::clone)
+    }
+
+    /// Looks the links up in their issuers' CRLs, as far as the policy says; until when the outcome holds.
+    pub(crate) fn unrevoked(
+        &self,
+        links: &[Link],
+        earliest_end: UnixTime,
+        now: UnixTime,
+    ) -> Result<UnixTime, LinkFault> {
+        let mut good_until = earliest_end;
+        let mut fault = None;
+        for (index, link) in links.iter().enumerate() {
+            if index + 1 < links.len() && self.spares_cas(&link.issuer) {
+                continue;
+            }
+            match self.check_link(link, now) {
+                Ok(until) => good_until = good_until.min(until.unwrap_or(good_until)),
+                Err(reason) => {
+                    if fault.is_none() || reason == Reason::Revoked {
+                        fault = Some(LinkFault {
+                            link: index,
+                            reason,
+                        });
+                    }
+                }
+            }
+        }
+        fault.map_or(Ok(good_until), Err)
+    }
+
+    /// Whether the policy says that CA certificates of this issuer are not looked up.
+    fn spares_cas(&self, issuer: &Issuer) -> bool {
+        self.settings.policy(&issuer.text).revocation == Revocation::Leaf
+    }
+
+    fn check_link(&self, link: &Link, now: UnixTime) -> Result<Option<UnixTime>, Reason> {
+        let policy = self.settings.policy(&link.issuer.text);
+        let Some(indexed) = self.crl_of(&link.issuer) else {
+            return match policy.unchecked {
+                true => Ok(None),
+                false => Err(Reason::CrlMissing),
+            };
+        };
+        if indexed.crl.serials.contains(&link.serial) {
+            return Err(Reason::Revoked);
+        }
+        match indexed.crl.judged_by_until(policy) {
+            Some(end) if now > end => Err(Reason::CrlExpired),
+            until => Ok(until),
+        }
+    }
+
+    fn revocation_fault(
+        &self,
+        fault: &LinkFault,
+        links: &[Link],
+        leaf: &CertificateDer<'_>,
+        revoked: &CertificateDer<'_>,
+    ) -> Fault {
+        let issuer = &links[fault.link].issuer;
+        let detail = match (fault.reason, self.crl_of(issuer)) {
+            (Reason::Revoked, Some(indexed)) => {
+                let list = format!(
+                    "It is on the CRL of {}, number {}.",
+                    issuer.text,
+                    indexed.crl.number_text()
+                );
+                match fault.link + 1 == links.len() {
+                    true => list,
+                    false => format!(
+                        "{list} It is a CA above the certificate {}.",
+                        described(leaf)
+                    ),
+                }
+            }
+            (Reason::CrlExpired, Some(indexed)) => format!(
+                "The CRL of {}, number {}, ended on {}{}; the proxy's operator has to fetch a new one, then run proscenium reload.",
+                issuer.text,
+                indexed.crl.number_text(),
+                indexed
+                    .crl
+                    .next_update
+                    .map_or_else(String::new, |end| Day(end).to_string()),
+                self.grace_text(issuer),
+            ),
+            _ => format!(
+                "The proxy has no CRL of {}; its operator has to add it to `[trust] crl` (on the CA: ca_crl.pem), then run proscenium reload.",
+                issuer.text
+            ),
+        };
+        // A missing CRL is not the fault of the CA certificate that it would have listed.
+        match fault.reason {
+            Reason::Revoked => Fault::new(fault.reason, revoked, detail),
+            reason => Fault::new(reason, leaf, detail),
+        }
+    }
+
+    /// What the refusal adds where the list was judged by for some time after its end.
+    fn grace_text(&self, issuer: &Issuer) -> &'static str {
+        match self.settings.policy(&issuer.text).crl_expired {
+            CrlExpired::Grace(_) => {
+                ", and the time for which the proxy judges by an old one is over"
+            }
+            CrlExpired::Reject | CrlExpired::Warn => "",
+        }
+    }
+}
+
+impl Link {
+    fn new(issuer: Arc<Issuer>, certificate: &Certificate<'_>, der: &[u8]) -> Self {
+        Self {
+            issuer,
+            serial: certificate.serial.into(),
+            fingerprint: fingerprint_of(der),
+        }
+    }
+}
+
+impl Anchor {
+    fn of(ca: &Ca) -> Self {
+        let is_its_own = ca.issued_by == ca.issuer.name;
+        let read = Certificate::read(&ca.der).ok().filter(|_| is_its_own);
+        Self {
+            issuer: Arc::clone(&ca.issuer),
+            serial: read.map(|own| own.serial.into()),
+            fingerprint: fingerprint_of(&ca.der),
+        }
+    }
+}
+
+/// The anchor's own dates, which webpki does not look at.
+fn check_time(leaf: &CertificateDer<'_>, anchor: &Ca, now: UnixTime) -> Result<(), Fault> {
+    let about = || format!("It is about the CA certificate {}.", anchor.described);
+    match () {
+        () if now > anchor.not_after => Err(Fault::new(Reason::CaExpired, leaf, about())),
+        () if now < anchor.not_before => Err(Fault::new(Reason::CaNotYetValid, leaf, about())),
+        () => Ok(()),
+    }
+}
+
+/// What webpki does not ask of a CA on a path: that its key may sign certificates, and that it has a name.
+fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), Fault> {
+    if ca.subject == EMPTY_NAME || ca.issuer == EMPTY_NAME {
+        return Err(Fault::new(
+            Reason::PathConstraint,
+            leaf,
+            "A CA above it has an empty name.",
+        ));
+    }
+    match ca.extensions.signs_certificates() {
+        true => Ok(()),
+        false => Err(Fault::new(
+            Reason::PathConstraint,
+            leaf,
+            format!(
+                "The key usage of {} does not allow to sign certificates.",
+                ca.describe()
+            ),
+        )),
+    }
+}
+
+/// What webpki does not ask of a certificate that is no CA's: that it constrains nobody (RFC 5280, 4.2.1.10). Whoever
+/// signed it took it for a CA's, or signs what it is given.
+fn check_leaf(leaf: &CertificateDer<'_>, own: &Certificate<'_>) -> Result<(), Fault> {
+    match own.extensions.name_constraints {
+        None => Ok(()),
+        Some(_) => Err(Fault::new(
+            Reason::Malformed,
+            leaf,
+            "It has name constraints, which only the certificate of a CA may have.",
+        )),
+    }
+}
+
+const UNVERIFIABLE_KEY: &str = "Its key is of a kind or size that cannot be verified (RSA under 2048 bits, DSA, another curve).";
