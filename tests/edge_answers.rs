@@ -358,6 +358,31 @@ fn a_list_that_an_operator_accepts_is_answered_with_at_once() {
 }
 
 #[test]
+fn a_ca_that_leaves_the_bundle_is_not_answered_with_from_that_moment_on() {
+    let estate = started(edge(EACH_SECOND, ""));
+    // The next fetch waits, and whoever looks at copies after a reload waits for it.
+    let gate = testkit::Gate::new();
+    let (held, lists) = (gate.clone(), estate.ca.crl_pem());
+    answer(&estate.ca_server, CRL, move || {
+        Reply::ok(&lists).gate(&held)
+    });
+    estate.forget();
+    let asked = wait_until(LIMIT, || {
+        let requests = estate.ca_server.requests();
+        let lists = requests.iter().filter(|request| request.path() == CRL);
+        (lists.count() > 0).then_some(())
+    });
+    assert!(asked.is_some());
+    assert!(is_copy(&estate.anonymous().get(CA)));
+    let bundle = Ca::named("another").bundle_pem();
+    estate.proxy.write("ssl/certs/ca.pem", &bundle, 0o644);
+    estate.proxy.reload_applied();
+    assert!(!is_copy(&estate.anonymous().get(CA)));
+    gate.release();
+    assert!(!is_copy(&estate.anonymous().get(CRL)));
+}
+
+#[test]
 fn certificates_that_are_not_trusted_here_are_never_answered_with() {
     let ca = Ca::new();
     let (own, other) = (ca.bundle_pem(), Ca::named("another").bundle_pem());

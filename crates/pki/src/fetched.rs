@@ -146,15 +146,17 @@ impl TrustStore {
         if in_force.fingerprint == list.crl.fingerprint {
             return Finding::InForce;
         }
+        let mut rules = self.set_aside.iter();
+        // It was taken out of force for good, whoever has it still.
+        if rules.any(|rule| rule.replaced(list)) {
+            return Finding::InForce;
+        }
         let counts = |crl| {
             let mut rules = self.set_aside.iter();
             !rules.any(|rule| rule.covers(list.issuer, crl))
         };
-        match (counts(in_force), counts(&list.crl)) {
-            (false, true) => return Finding::Newer,
-            // It was taken out of force for good, whoever has it still.
-            (true, false) => return Finding::InForce,
-            _ => {}
+        if !counts(in_force) && counts(&list.crl) {
+            return Finding::Newer;
         }
         let (new, old) = (&list.crl.crl, &in_force.crl);
         let is_older = new.is_numbered_below(old);
@@ -274,6 +276,12 @@ impl FetchedCrl {
 }
 
 impl SetAside {
+    /// Whether a list is the very one that an operator has replaced. Others that would be set aside in a file may be the
+    /// CA's newest: its clock may be behind what it was.
+    fn replaced(&self, list: &FetchedCrl) -> bool {
+        self.issuer == list.issuer && self.replaced == Some(list.crl.fingerprint)
+    }
+
     /// Whether a list of this issuer is one of those that no longer count.
     pub(crate) fn covers(&self, issuer: Fingerprint, list: &IndexedCrl) -> bool {
         let (made, newest) = (list.crl.this_update.as_secs(), self.made.as_secs());

@@ -314,6 +314,11 @@ impl TrustStore {
         &self.deny
     }
 
+    /// Of the CA bundle.
+    pub fn cas(&self) -> Fingerprint {
+        self.bundle.fingerprint
+    }
+
     /// Whether this is the subject (RFC 2253) of a CA of the bundle.
     pub fn knows_issuer(&self, name: &str) -> bool {
         self.bundle

@@ -13,6 +13,7 @@ use http::{
     HeaderMap, HeaderValue,
     header::{IF_MODIFIED_SINCE, IF_NONE_MATCH},
 };
+use pki::Fingerprint;
 use routing::{Document, Plan};
 
 use crate::{generation::Generation, worker::Worker};
@@ -37,8 +38,8 @@ pub struct EdgeCopy {
     pub taken: SystemTime,
     /// When the CA was last asked and said that this is what it has.
     pub confirmed: Instant,
-    /// The trust that it was verified by.
-    pub verified_by: u64,
+    /// The trust that it was verified by, and the CAs of that.
+    pub verified_by: (u64, Fingerprint),
     /// Whether the CA had nothing else since, as far as is known.
     pub is_current: bool,
 }
@@ -115,6 +116,10 @@ pub(crate) fn answer(
 ) -> Option<EdgeAnswer> {
     let (document, age_max) = answers(generation, plan)?;
     let copy = worker.shared.edge.copy(document)?;
+    // A CA that has just left the bundle is not handed out until the copy has been looked at again.
+    if copy.verified_by.1 != generation.trust.cas() {
+        return None;
+    }
     let age = copy.confirmed.elapsed();
     (age <= age_max).then(|| EdgeAnswer {
         document,
@@ -173,7 +178,7 @@ mod tests {
             modified: Some(HeaderValue::from_static(TAKEN)),
             taken: httpdate::parse_http_date(TAKEN).expect("a date"),
             confirmed: Instant::now(),
-            verified_by: 1,
+            verified_by: (1, Fingerprint::of([&b"cas"[..]])),
             is_current: true,
         };
         let later = "Thu, 19 Nov 2020 10:00:00 GMT";

@@ -53,9 +53,9 @@ impl App {
             };
             if !self.answers_from_copies() {
                 self.shared.edge.put(document, None);
-            } else if copy.verified_by != trust.generation() {
+            } else if copy.verified_by != identity_of(&trust) {
                 let (trust, body) = (Arc::clone(&trust), copy.body.clone());
-                let verified_by = trust.generation();
+                let verified_by = identity_of(&trust);
                 let good = spawn_blocking(move || is_good(&trust, document, &body)).await;
                 let verified = EdgeCopy {
                     verified_by,
@@ -155,7 +155,7 @@ impl App {
             modified: answer.last_modified.clone(),
             taken: same.map_or_else(SystemTime::now, |same| same.taken),
             confirmed: asked_at,
-            verified_by: trust.generation(),
+            verified_by: identity_of(trust),
             is_current: true,
         };
         self.shared.edge.put(document, Some(copy));
@@ -179,6 +179,10 @@ impl Copies {
         }
         *told = why;
     }
+}
+
+fn identity_of(trust: &TrustStore) -> (u64, Fingerprint) {
+    (trust.generation(), trust.cas())
 }
 
 /// Whether a document may be answered with by this trust. Long lists take their time.
