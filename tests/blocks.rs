@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use tempfile::TempDir;
-use testkit::{Credential, Reply, wait_until};
+use testkit::{Ca, Credential, Reply, StandIn, wait_until};
 
 use crate::support::{self, Estate, LIMIT, assert_refused, done, http1_alone};
 
@@ -22,7 +22,7 @@ fn a_blocked_agent_is_out_on_new_resumed_and_live_connections_and_in_again_once_
     assert_eq!(idle.get(WEB01).status, 200);
     assert_eq!(innocent.get(WEB02).status, 200);
     // Busy while it is blocked, so that its next request is the one that hears of it.
-    estate.compilers.iter().for_each(testkit::StandIn::hold);
+    estate.compilers.iter().for_each(StandIn::hold);
     estate.forget();
     let mut live = client.connect().expect("connects");
     live.send("GET", WEB01, &[], b"").expect("is taken");
@@ -35,7 +35,7 @@ fn a_blocked_agent_is_out_on_new_resumed_and_live_connections_and_in_again_once_
         "{blocked}"
     );
     assert!(idle.is_closed_within(LIMIT), "closed without an answer");
-    estate.compilers.iter().for_each(testkit::StandIn::release);
+    estate.compilers.iter().for_each(StandIn::release);
     assert_eq!(live.read_response().expect("is answered").status, 200);
     let last = live.get(WEB01);
     let sentence = "is blocked by the operator of this proxy";
@@ -126,12 +126,12 @@ fn a_block_ends_when_it_is_said_to() {
 fn neither_a_reload_nor_a_new_list_nor_a_restart_lifts_a_block() {
     let state = TempDir::new().expect("a directory");
     let table = format!("[state]\ndirectory = {:?}", state.path());
-    let started = |ca: &testkit::Ca| {
+    let started = |ca: &Ca| {
         let table = table.clone();
         let builder = Estate::builder().ca(ca);
         builder.proxy(move |proxy| proxy.with(&table)).start()
     };
-    let ca = testkit::Ca::new();
+    let ca = Ca::new();
     let (bad, revoked) = (ca.agent("web01"), ca.agent("web02"));
     let estate = started(&ca);
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
@@ -194,7 +194,7 @@ fn a_block_that_was_over_at_the_start_is_kept_until_the_clock_is_certain() {
 #[test]
 fn a_deny_list_that_cannot_be_read_keeps_the_proxy_from_starting() {
     let state = TempDir::new().expect("a directory");
-    let ca = testkit::Ca::new();
+    let ca = Ca::new();
     let table = format!("[state]\ndirectory = {:?}", state.path());
     let list = state.path().join("blocks.json");
     for garbage in [
@@ -281,6 +281,49 @@ fn a_tunnel_of_who_is_blocked_is_cut() {
     assert_eq!(stays.read_bytes(10).expect("an echo"), b"still here");
     stays.half_close();
     assert!(stays.is_closed_within(Duration::from_secs(20)));
+}
+
+#[test]
+fn a_member_whose_certificate_is_blocked_is_spoken_to_no_more_until_it_is_lifted() {
+    let ca = Ca::new();
+    let own = [ca.server("c1"), ca.server("c2")];
+    let [c1, c2] = own
+        .each_ref()
+        .map(|own| StandIn::builder(&own.certname).tls(&ca, own).start());
+    let ca_server = StandIn::builder("ca").ca(&ca).start();
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [{:?}]\n\
+         [pools.compilers]\nmembers = [{:?}, {:?}]\n\
+         check = {{ interval = \"50ms\", rise = 1, fall = 1 }}\n",
+        ca_server.address(),
+        c1.address(),
+        c2.address()
+    );
+    let front = support::proxy(&ca).with(&pools).start();
+    front.wait_for_members(&["ca", "compilers"]);
+    let client = front.client(Some(&ca.agent("web01")));
+    let issuer = format!("CN={}", ca.name());
+    let (serial, print) = (serial_of(&own[0].cert_pem), support::fingerprint(&own[0]));
+    for whom in [
+        &["c1"][..],
+        &["--fingerprint", &print],
+        &["--serial", &serial, "--issuer", &issuer],
+    ] {
+        done(&front, &["block"], &[whom, &["--why", "stolen"]].concat());
+        front.wait_for_health("compilers", &c1.address(), "down");
+        c1.forget();
+        for _ in 0..4 {
+            assert_eq!(client.get(WEB01).status, 200);
+        }
+        assert!(c1.requests().is_empty(), "{whom:?}: {:#?}", c1.requests());
+        done(&front, &["unblock"], whom);
+        front.wait_for_health("compilers", &c1.address(), "up");
+    }
+    let events = front.stderr();
+    assert!(
+        events.contains("the member's certificate \"CN=c1\""),
+        "{events}"
+    );
 }
 
 #[test]

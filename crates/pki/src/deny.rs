@@ -120,10 +120,15 @@ impl DenyList {
 
     /// The block that an agent meets by its name.
     pub(crate) fn of_agent(&self, agent: &Agent, now: UnixTime) -> Option<&Block> {
+        self.of_certname(agent.certname(), now)
+    }
+
+    /// The block that whoever has this name meets.
+    pub(crate) fn of_certname(&self, certname: &Certname, now: UnixTime) -> Option<&Block> {
         if self.certnames.is_empty() {
             return None;
         }
-        let index = self.certnames.get(&folded(agent.certname()))?;
+        let index = self.certnames.get(&folded(certname))?;
         Some(&self.blocks[*index]).filter(|block| block.is_in_force(now))
     }
 

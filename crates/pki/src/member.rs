@@ -10,7 +10,8 @@ use rustls_pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, Unix
 use webpki::{EndEntityCert, KeyUsage};
 
 use crate::certificate::{Certificate, Subject, names};
-use crate::fault::Fault;
+use crate::deny::fingerprint_of;
+use crate::fault::{Fault, claimed_certname};
 use crate::legacy;
 use crate::signature::{self, SignatureFault};
 use crate::store::TrustStore;
@@ -176,12 +177,12 @@ impl ServerCertVerifier for MemberVerifier {
 }
 
 impl TrustStore {
-    /// Holds a member's certificate against the lists in force here, after it was verified elsewhere: what clients are
-    /// judged by may be fetched, and newer than the files that members' verifiers were made of.
+    /// Holds a member's certificate against the lists and blocks in force here, after it was verified elsewhere: what
+    /// clients are judged by may be fetched, and newer than the files that members' verifiers were made of.
     ///
     /// # Errors
-    /// It is on a list of the CA that has signed it.
-    pub fn check_member(&self, own: &CertificateDer<'_>) -> Result<(), Error> {
+    /// It is on a list of the CA that has signed it, or the operator has blocked it.
+    pub fn check_member(&self, own: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
         let Ok(read) = Certificate::read(own) else {
             return Ok(()); // Nobody has verified that.
         };
@@ -197,17 +198,33 @@ impl TrustStore {
                 || signature::check_signed(read.signed, &key) != Err(SignatureFault::Wrong);
             (is_listed && has_signed()).then(|| indexed.crl.number_text())
         });
-        match number {
-            None => Ok(()),
+        let fault = match number {
             Some(number) => {
-                let detail = format!(
+                let list = format!(
                     "It is on the CRL of {}, number {number}.",
                     Subject(read.issuer)
                 );
-                let fault = Fault::new(Reason::Revoked, own, detail);
-                Err(MemberError::from(fault).into())
+                Fault::new(Reason::Revoked, own, list)
             }
+            None if self.is_blocked(own, &read, now) => Fault::new(Reason::Blocked, own, ""),
+            None => return Ok(()),
+        };
+        Err(MemberError::from(fault).into())
+    }
+
+    /// Whether the operator has blocked this certificate itself, or its name.
+    fn is_blocked(&self, own: &[u8], read: &Certificate<'_>, now: UnixTime) -> bool {
+        if self.deny.is_empty() {
+            return false;
         }
+        let issuer = Subject(read.issuer).to_string();
+        let name = claimed_certname(own);
+        self.deny.of_serial(&issuer, read.serial, now).is_some()
+            || self
+                .deny
+                .of_fingerprint(&fingerprint_of(own), now)
+                .is_some()
+            || name.is_some_and(|name| self.deny.of_certname(&name, now).is_some())
     }
 }
 

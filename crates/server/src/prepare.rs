@@ -69,13 +69,13 @@ impl Lasting {
         )
     }
 
-    /// Whom the lists in force revoke is no member either: those that were fetched are in no file.
+    /// Whom the lists in force revoke, or the operator blocks, is no member either: those that were fetched are in no file.
     fn member_check(&self) -> MemberCheck {
         let (cell, same) = (Arc::clone(&self.cell), Arc::clone(&self.cell));
         MemberCheck::new(
             move || cell.get().map_or(0, |cell| cell.load().trust.generation()),
             move |own| match same.get() {
-                Some(cell) => cell.load().trust.check_member(own),
+                Some(cell) => cell.load().trust.check_member(own, UnixTime::now()),
                 None => Ok(()),
             },
         )

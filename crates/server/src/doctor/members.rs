@@ -263,7 +263,7 @@ impl Member {
         if let Some(Err(error)) = answer
             .certificate
             .as_ref()
-            .map(|own| self.trust.check_member(own))
+            .map(|own| self.trust.check_member(own, now))
         {
             let remedy = "requests are not sent there: give that server another certificate, or take it out of `members`";
             let found =
