@@ -3,6 +3,7 @@
 
 mod support;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use identity::Reason;
 use pki::{Blocked, ChainMemory, DenyList, TrustSettings, TrustStore};
 use rcgen::date_time_ymd;
@@ -188,4 +189,62 @@ fn a_clock_set_back_before_a_ca_began_ends_the_verdict_too() {
     let again = store.rejudge(&judgement, in_2024);
     assert_eq!(reason(&again), Some(Reason::CaNotYetValid));
     assert_eq!(reason(&store.rejudge(&again, now())), None);
+}
+
+/// What people are told of a certificate by its fingerprint, without its bytes: as a new connection would be judged.
+#[test]
+fn what_is_recalled_of_a_chain_is_what_holds_of_it_now() {
+    let puppet = Puppet::new();
+    let mut params = leaf_params("web01", 5);
+    params.not_before = date_time_ymd(2030, 6, 1);
+    params.not_after = date_time_ymd(2030, 7, 1);
+    let agent = puppet.ca.sign(params);
+    let (june, july) = (1_906_502_400, 1_909_094_400);
+    let fingerprint: [u8; 32] = digest(&SHA256, &agent.der).as_ref().try_into().unwrap();
+    let before = puppet.store();
+    let refused = |store: &TrustStore, seconds| {
+        let recalled = store.recall(&fingerprint, at(seconds)).unwrap();
+        assert_eq!(recalled.agent.certname().as_str(), "web01");
+        recalled.refused
+    };
+    assert!(before.recall(&fingerprint, at(june)).is_none(), "not seen");
+    let judgement = before.judge(std::slice::from_ref(&agent.der), at(june));
+    let chain = judgement.chain.as_ref().unwrap();
+    assert_eq!(chain.fingerprint(), Some(&fingerprint));
+    assert!(before.recall(&[0; 32], at(june)).is_none(), "another's");
+    for (seconds, expected) in [
+        (june - 1, Some(Reason::CaNotYetValid)),
+        (june, None),
+        (july, None),
+        (july + 1, Some(Reason::CaExpired)),
+    ] {
+        assert_eq!(refused(&before, seconds), expected, "{seconds}");
+    }
+    let recalled = before.recall(&fingerprint, at(june)).unwrap();
+    assert!(recalled.block.is_none());
+    let path: Vec<_> = recalled
+        .path
+        .iter()
+        .map(|(issuer, serial)| format!("{issuer} {serial}"))
+        .collect();
+    let expected = ["CN=Puppet CA: test 0x05", "CN=Puppet Root CA: test 0x02"];
+    assert_eq!(path, expected, "its own first");
+
+    let crls = puppet.crls(2, &[5]);
+    let settings = TrustSettings::default();
+    let revoking = store_with(&puppet.bundle(), &crls, &settings, Some(&before)).unwrap();
+    assert_eq!(refused(&revoking, june), Some(Reason::Revoked));
+    let blocked = before.with_deny_list(DenyList::new([pki::Block {
+        blocked: Blocked::Certname(identity::Certname::parse_puppet("web01").unwrap()),
+        why: "stolen".to_owned(),
+        by: "root".to_owned(),
+        since: at(june),
+        until: None,
+    }]));
+    assert_eq!(refused(&blocked, june), Some(Reason::Blocked));
+    let recalled = blocked.recall(&fingerprint, at(june)).unwrap();
+    assert_eq!(
+        recalled.block.map(|block| block.why).as_deref(),
+        Some("stolen")
+    );
 }
