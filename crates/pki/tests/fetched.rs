@@ -250,6 +250,12 @@ fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copie
     assert_eq!(finding, Finding::InForce);
     let (_, finding) = the_one(examined(&restarted, &[puppet.ca.crl(7, &[5, 6])]));
     assert_eq!(finding, Finding::Newer);
+    // What it makes with its clock behind is its word, and no old list.
+    let mut behind = crl_params(4, &[5, 6], 2040);
+    behind.this_update = rcgen::date_time_ymd(2019, 1, 1);
+    let behind = behind.signed_by(&puppet.ca.issuer).unwrap();
+    let (_, finding) = the_one(examined(&restarted, &[behind.der().clone()]));
+    assert_eq!(finding, Finding::Newer);
     // A version before this one wrote nothing of the list that was replaced.
     let (short, _) = written[0].rsplit_once(' ').unwrap();
     let known: SetAside = short.parse().unwrap();
