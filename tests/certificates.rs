@@ -2,9 +2,10 @@
 //! listener to another.
 
 use rustls::{AlertDescription, SignatureScheme};
+use serde_json::Value;
 use testkit::{Ca, Client, Credential, HeldPort, ProxyBuilder};
 
-use crate::support::{self, fixtures};
+use crate::support::{self, Estate, fixtures};
 
 #[test]
 fn a_name_is_answered_with_its_certificate_and_an_unknown_one_with_the_first() {
@@ -103,7 +104,7 @@ fn a_strict_listener_refuses_names_that_it_does_not_know() {
         })
     };
     let record = told("unrecognized-name", "unknown.example.com");
-    assert_eq!(record["status"], serde_json::Value::Null);
+    assert_eq!(record["status"], Value::Null);
     told("no-server-name", "no server name");
     proxy.wait_for_metric(
         "proscenium_handshakes_total",
@@ -294,3 +295,39 @@ const RSA: &[SignatureScheme] = &[
     SignatureScheme::RSA_PSS_SHA256,
     SignatureScheme::RSA_PKCS1_SHA256,
 ];
+
+#[test]
+fn an_agent_whose_clock_is_wrong_is_found_by_what_it_says_of_our_certificate() {
+    let estate = Estate::start();
+    let examined = |list: &str| {
+        let outcome = estate.proxy.command(&["doctor"], &["--json"]);
+        let proof: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
+        let told = proof[list].as_array().expect("a list").clone();
+        let of_clocks = |told: &&Value| told["check"] == "agent-clocks";
+        told.iter().find(of_clocks).cloned()
+    };
+    let agent = estate.ca.agent("web01");
+    let century = std::time::Duration::from_secs(100 * 366 * 86_400);
+    let late = estate.client(&agent).clock_ahead(century);
+    assert_eq!(
+        estate.client(&agent).get("/puppet/v3/catalog/web01").status,
+        200
+    );
+    assert!(examined("passed").is_some() && examined("findings").is_none());
+
+    assert!(
+        late.try_request("GET", "/puppet/v3/catalog/web01", &[], b"")
+            .is_err()
+    );
+    estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "client-alert");
+    let finding = examined("findings").expect("a finding");
+    let found = finding["found"].as_str().unwrap_or_default();
+    assert_eq!(finding["severity"], "warning");
+    for word in ["1 handshakes", "127.0.0.1", "certificate_expired"] {
+        assert!(found.contains(word), "{finding:#}");
+    }
+    let told = &estate.proxy.status()["listeners"][0]["distrusted"];
+    assert_eq!(told["times"], 1, "{told}");
+}

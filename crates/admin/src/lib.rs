@@ -37,9 +37,9 @@ pub use crl::{
 };
 pub use serve::serve;
 pub use status::{
-    AdministrativeState, CaStatus, CrlStatus, GenerationStatus, Health, LastReload, ListenerStatus,
-    MaterialsStatus, MemberStatus, Phase, PoolStatus, RefusedMaterials, RenewalOff, RenewalStatus,
-    StateStatus, Status, Timestamp, TrustStatus, Watch,
+    AdministrativeState, CaStatus, CrlStatus, DistrustedStatus, GenerationStatus, Health,
+    LastReload, ListenerStatus, MaterialsStatus, MemberStatus, Phase, PoolStatus, RefusedMaterials,
+    RenewalOff, RenewalStatus, StateStatus, Status, Timestamp, TrustStatus, Watch,
 };
 pub use who::{
     AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, ListStatus,

@@ -80,6 +80,21 @@ pub struct ListenerStatus {
     pub handshakes: u64,
     /// Most handshakes in flight at once.
     pub handshakes_max: u64,
+    /// Clients that called our certificate over or bad; none since it opened.
+    pub distrusted: Option<DistrustedStatus>,
+}
+
+/// Handshakes that a client ended because it did not believe our certificate's dates, or its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DistrustedStatus {
+    /// How many since the listener opened.
+    pub times: u64,
+    /// Address of the last client.
+    pub client: String,
+    /// When it came.
+    pub at: Timestamp,
+    /// `certificate_expired` or `bad_certificate`.
+    pub alert: String,
 }
 
 /// A pool at work.

@@ -597,6 +597,7 @@ fn status() -> Status {
             connections_max: 20_000,
             handshakes: 0,
             handshakes_max: 512,
+            distrusted: None,
         }],
         pools: vec![PoolStatus {
             name: "compilers".to_owned(),

@@ -20,6 +20,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use crate::{
     activity::{Activity, TlsIo},
     connection::{Connection, Downstream, Standing, TlsFacts},
+    distrust::Distrust,
     gate::{Gate, Permit},
     settings::Settings,
     sni::{self, UnknownName},
@@ -69,6 +70,8 @@ pub struct Listener {
     pub connections: Arc<Gate>,
     /// Handshakes in flight.
     pub handshakes: Arc<Gate>,
+    /// Clients that did not believe us.
+    pub distrust: Distrust,
 }
 
 impl Listener {
@@ -78,6 +81,7 @@ impl Listener {
             name: Arc::from(name),
             connections: Arc::default(),
             handshakes: Arc::default(),
+            distrust: Distrust::default(),
         }
     }
 }
@@ -224,6 +228,7 @@ async fn handshake<L: Live>(
             })
         }
         Ok(Err(error)) => {
+            listener.distrust.note(client.ip().to_canonical(), &error);
             let (reason, story) = reason_of(&error);
             ended(Some((reason, &story)));
             None

@@ -5,6 +5,7 @@
 mod accept;
 mod activity;
 mod connection;
+mod distrust;
 mod gate;
 pub mod settings;
 mod sni;
@@ -13,6 +14,7 @@ mod socket;
 pub use accept::{HandshakeEnd, Listener, ListenerTls, Live, accept_loop};
 pub use activity::{Activity, Stage, TlsIo};
 pub use connection::{Connection, Downstream, Standing, TlsFacts};
+pub use distrust::{Distrust, Distrusted};
 pub use gate::{Gate, Permit};
 pub use settings::{ClientCert, OnInvalid, Settings};
 pub use socket::{BindError, bind};

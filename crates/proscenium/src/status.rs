@@ -303,6 +303,7 @@ state in /var/lib/p
                 connections_max: 20_000,
                 handshakes: 1,
                 handshakes_max: 512,
+                distrusted: None,
             }],
             pools: vec![PoolStatus {
                 name: "compilers".to_owned(),

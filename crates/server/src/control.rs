@@ -10,9 +10,9 @@ use std::{
 use admin::{
     AdministrativeState, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus,
     Blocked, Caller, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
-    CrlFetchResult, GenerationStatus, LastReload, ListenerStatus, MaterialsStatus,
-    MemberStateError, MemberStatus, PoolStatus, RefusedMaterials, ReloadOutcome, Status, Timestamp,
-    WhoError, WhoRequest, WhoStatus,
+    CrlFetchResult, DistrustedStatus, GenerationStatus, LastReload, ListenerStatus,
+    MaterialsStatus, MemberStateError, MemberStatus, PoolStatus, RefusedMaterials, ReloadOutcome,
+    Status, Timestamp, WhoError, WhoRequest, WhoStatus,
 };
 use balancing::{Administrative, Health, settings::Role};
 use proxy::{Generation, Phase, PoolRuntime};
@@ -60,6 +60,12 @@ impl Control for Operator {
                         connections_max: settings.connections_max.into(),
                         handshakes: bound.listener.handshakes.inside().into(),
                         handshakes_max: settings.handshakes_max.into(),
+                        distrusted: bound.listener.distrust.told().map(|told| DistrustedStatus {
+                            times: told.times,
+                            client: told.client.to_string(),
+                            at: told.at.into(),
+                            alert: told.alert.to_owned(),
+                        }),
                     })
                 })
                 .collect(),

@@ -10,7 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use rustls::{
@@ -19,9 +19,10 @@ use rustls::{
     client::{ResolvesClientCert, Resumption, Tls12Resumption, WebPkiServerVerifier},
     crypto::CryptoProvider,
     sign::CertifiedKey,
+    time_provider::TimeProvider,
     version::{TLS12, TLS13},
 };
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject};
 
 use crate::{
     ca::Credential,
@@ -132,6 +133,7 @@ pub struct Client {
     tls12_resumption: Tls12Resumption,
     nameless: bool,
     eager: bool,
+    ahead: Duration,
     tls: Option<Arc<ClientConfig>>,
     timeout: Duration,
     receive_buffer: Option<usize>,
@@ -179,6 +181,7 @@ impl Client {
             tls12_resumption: Tls12Resumption::SessionIdOrTickets,
             nameless: false,
             eager: false,
+            ahead: Duration::ZERO,
             tls: None,
             timeout: READ_TIMEOUT,
             receive_buffer: None,
@@ -214,6 +217,7 @@ impl Client {
             tls12_resumption: Tls12Resumption::SessionIdOrTickets,
             nameless: false,
             eager: false,
+            ahead: Duration::ZERO,
             tls: None,
             timeout: READ_TIMEOUT,
             receive_buffer: None,
@@ -277,6 +281,12 @@ impl Client {
     /// Would send early data (0-RTT) where the server says that it takes some.
     pub fn eager(mut self) -> Self {
         self.eager = true;
+        self.configured()
+    }
+
+    /// With a clock that is so much ahead.
+    pub fn clock_ahead(mut self, by: Duration) -> Self {
+        self.ahead = by;
         self.configured()
     }
 
@@ -365,11 +375,14 @@ impl Client {
                 may_be_early = tls.early_data().is_some();
                 let mut socket = Forgiving(socket, Vec::new());
                 while tls.is_handshaking() {
-                    tls.complete_io(&mut socket)
-                        .map_err(|error| match error.kind() {
+                    if let Err(error) = tls.complete_io(&mut socket) {
+                        // The peer is told why, whole: an alert may stand behind another record.
+                        while tls.wants_write() && tls.write_tls(&mut socket).is_ok() {}
+                        return Err(match error.kind() {
                             ErrorKind::UnexpectedEof => ClientError::Closed,
                             _ => ClientError::of(error),
-                        })?;
+                        });
+                    }
                 }
                 Io::Tls(Box::new(StreamOwned::new(tls, socket)))
             }
@@ -476,6 +489,7 @@ impl Client {
         };
         config.resumption = sessions.tls12_resumption(self.tls12_resumption);
         config.enable_early_data = self.eager;
+        config.time_provider = Arc::new(ClockAhead(self.ahead));
         if self.protocol == Protocol::Http2 {
             config.alpn_protocols = vec![b"h2".to_vec()];
         }
@@ -490,6 +504,19 @@ impl Client {
             verifier: verifier.build().expect("a bundle of a test has a CA"),
             schemes: self.schemes.clone(),
         })
+    }
+}
+
+/// A clock that is wrong.
+#[derive(Debug)]
+struct ClockAhead(Duration);
+
+impl TimeProvider for ClockAhead {
+    fn current_time(&self) -> Option<UnixTime> {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since
+            .ok()
+            .map(|since| UnixTime::since_unix_epoch(since + self.0))
     }
 }
 

@@ -125,6 +125,8 @@ checks! {
     OutsidePlain = "outside-plain",
     /// Whether a member reads heads as long as we may send.
     HeadRoom = "head-room",
+    /// Whether agents believe our dates: a clock that is wrong over there.
+    AgentClocks = "agent-clocks",
     /// What the running proxy says of itself.
     Running = "running",
 }

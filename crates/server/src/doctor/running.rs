@@ -32,10 +32,30 @@ pub(super) async fn examine(socket: &Path, proof: &mut Proof) {
             );
         }
     };
+    clocks(&status, proof);
     let before = proof.findings.len();
     told(&about, &status, proof);
     if proof.findings.len() == before {
         proof.passed(Check::Running, &about);
+    }
+}
+
+/// No agent says what time it is; one that lives in another hour calls our certificate or the CRL over, or not valid yet.
+fn clocks(status: &Status, proof: &mut Proof) {
+    for listener in &status.listeners {
+        let about = format!("agents at listener {}", listener.name);
+        let Some(told) = &listener.distrusted else {
+            proof.passed(Check::AgentClocks, &about);
+            continue;
+        };
+        let found = format!(
+            "{} handshakes ended with a client that calls our certificate over or bad; the last with {} on {} ({}): by its \
+             clock our certificate or its CRL is over or not valid yet, or it asked for a name that we do not bear",
+            told.times, told.client, told.at, told.alert
+        );
+        let remedy = "compare `date -u` there and here, and set both by NTP; where they agree, `proscenium check` shows the \
+                      names of our certificates";
+        proof.found(Check::AgentClocks, Grade::Warning, &about, found, remedy);
     }
 }
 
