@@ -356,6 +356,20 @@ fn a_key_that_a_root_certified_for_itself_has_any_name_and_all_below_it_are_cons
 }
 
 #[test]
+fn a_step_that_leads_elsewhere_changes_nothing_in_what_is_told() {
+    let root = Ca::root("root");
+    // One CA more than the first of them allows.
+    let first = below(&root, with_length("first", 0));
+    let second = below(&first, ca_params("second"));
+    let agent = second.agent("web01", 5);
+    let alone = told(&root, &[&first, &second], &agent);
+    assert_eq!(alone, Some(Reason::PathConstraint));
+    let of_others = constraint(&[(PERMITTED, EMAIL, "example.com")]);
+    let elsewhere = below(&root, constrained("elsewhere", &of_others));
+    assert_eq!(told(&root, &[&first, &second, &elsewhere], &agent), alone);
+}
+
+#[test]
 fn however_many_cas_are_sent_few_are_looked_at() {
     let constraint = constraint(&[(PERMITTED, EMAIL, "example.com")]);
     let (root, forger) = (Ca::root("root"), Ca::root("root"));
