@@ -136,6 +136,19 @@ fn constraints_of_two_cas_hold_together() {
     }
 }
 
+#[test]
+fn a_cas_own_addresses_are_held_against_the_constraints_above_it() {
+    let of_root = constraint(&[(PERMITTED, EMAIL, "example.com")]);
+    let root = Ca::root_with(constrained("root", &of_root), KeyPair::generate().unwrap());
+    for (address, expected) in [("ca@example.com", None), ("ca@example.org", REFUSED)] {
+        let mut params = ca_params("sub");
+        params.subject_alt_names = vec![email(address)];
+        let sub = below(&root, params);
+        let told = told(&root, &[&sub], &sub.agent("web01", 5));
+        assert_eq!(told, expected, "{address}");
+    }
+}
+
 /// Whatever is wrong with a CA that webpki does not look at is seen all the same.
 #[test]
 fn the_ca_below_the_anchor_has_to_be_right_in_every_other_respect() {
@@ -358,15 +371,13 @@ fn a_key_that_a_root_certified_for_itself_has_any_name_and_all_below_it_are_cons
 #[test]
 fn a_step_that_leads_elsewhere_changes_nothing_in_what_is_told() {
     let root = Ca::root("root");
-    // One CA more than the first of them allows.
-    let first = below(&root, with_length("first", 0));
-    let second = below(&first, ca_params("second"));
-    let agent = second.agent("web01", 5);
-    let alone = told(&root, &[&first, &second], &agent);
-    assert_eq!(alone, Some(Reason::PathConstraint));
-    let of_others = constraint(&[(PERMITTED, EMAIL, "example.com")]);
-    let elsewhere = below(&root, constrained("elsewhere", &of_others));
-    assert_eq!(told(&root, &[&first, &second, &elsewhere], &agent), alone);
+    let permitted = |host| constraint(&[(PERMITTED, EMAIL, host)]);
+    let sub = below(&root, constrained("sub", &permitted("example.com")));
+    let elsewhere = below(&root, constrained("elsewhere", &permitted("example.org")));
+    let agent = sub.sign(with_addresses(&["a@example.org"]));
+    assert_eq!(told(&root, &[&sub], &agent), REFUSED);
+    assert_eq!(told(&root, &[&sub, &elsewhere], &agent), REFUSED);
+    assert_eq!(told(&root, &[&elsewhere, &sub], &agent), REFUSED);
 }
 
 #[test]
