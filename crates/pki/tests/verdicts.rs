@@ -430,6 +430,9 @@ fn an_expired_crl_is_judged_by_or_rejects_as_the_policy_says() {
 
     let rejecting = store_with(&bundle, &crls, &rejecting(), None).unwrap();
     assert_eq!(verdict(&rejecting, &agent), Some(Reason::CrlExpired));
+    let judgement = rejecting.judge(std::slice::from_ref(&agent.der), now());
+    let help = &refusal(&judgement).help;
+    assert!(help.contains("number 1, ended on 20"), "{help}");
     assert_eq!(verdict(&rejecting, &revoked), Some(Reason::Revoked));
 }
 
