@@ -98,6 +98,9 @@ fn a_grace_ends_to_the_second_and_the_verdict_with_it() {
         assert_eq!(alarms.is_empty(), alarm.is_empty(), "{alarms:?}");
         assert!(alarms.iter().all(|told| told.contains(alarm)), "{alarms:?}");
     }
+    let late = judge(in_2035 + 61);
+    let help = &refusal(&late).help;
+    assert!(help.contains(", and the time for which"), "{help}");
     // Each step is announced: the end of the list, and that of its grace.
     assert_eq!(store.next_change(at(in_2035 - 1)), Some(at(in_2035 + 1)));
     assert_eq!(store.next_change(at(in_2035 + 1)), Some(at(in_2035 + 61)));

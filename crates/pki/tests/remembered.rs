@@ -189,6 +189,8 @@ fn a_clock_set_back_before_a_ca_began_ends_the_verdict_too() {
     let again = store.rejudge(&judgement, in_2024);
     assert_eq!(reason(&again), Some(Reason::CaNotYetValid));
     assert_eq!(reason(&store.rejudge(&again, now())), None);
+    let first_second = at(1_735_689_600);
+    assert_eq!(reason(&store.rejudge(&again, first_second)), None);
 }
 
 /// What people are told of a certificate by its fingerprint, without its bytes: as a new connection would be judged.
