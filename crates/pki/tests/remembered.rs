@@ -130,34 +130,42 @@ fn no_more_chains_are_remembered_than_the_limit_says() {
     }
 }
 
+/// The first seconds of these months of 2030.
+const JUNE: u64 = 1_906_502_400;
+const JULY: u64 = 1_909_094_400;
+
+/// An agent whose certificate is good in that June.
+fn of_june(puppet: &Puppet) -> Leaf {
+    let mut params = leaf_params("web01", 5);
+    params.not_before = date_time_ymd(2030, 6, 1);
+    params.not_after = date_time_ymd(2030, 7, 1);
+    puppet.ca.sign(params)
+}
+
 /// The clock that says now is anybody's: it goes forward and back between two verdicts, and each is what a client that
 /// nobody has seen before would get.
 #[test]
 fn a_clock_that_is_set_forward_and_back_changes_each_verdict() {
     let puppet = Puppet::new();
-    let mut params = leaf_params("web01", 5);
-    params.not_before = date_time_ymd(2030, 6, 1);
-    params.not_after = date_time_ymd(2030, 7, 1);
-    let agent = puppet.ca.sign(params);
-    let (june, july) = (1_906_502_400, 1_909_094_400);
+    let agent = of_june(&puppet);
     let store = puppet.store();
     let fresh = || puppet.store();
     let chain = std::slice::from_ref(&agent.der);
-    let mut live = store.judge(chain, at(june));
+    let mut live = store.judge(chain, at(JUNE));
     assert_eq!(reason(&live), None);
     for seconds in [
-        june,
-        june - 1,
-        june + 1,
-        july + 1,
-        july,
+        JUNE,
+        JUNE - 1,
+        JUNE + 1,
+        JULY + 1,
+        JULY,
         0,
-        july,
+        JULY,
         u64::from(u32::MAX) * 4,
-        june,
+        JUNE,
     ] {
         let expected = reason(&fresh().judge(chain, at(seconds)));
-        let in_time = (june..=july).contains(&seconds);
+        let in_time = (JUNE..=JULY).contains(&seconds);
         assert_eq!(expected.is_none(), in_time, "{seconds}: {expected:?}");
         assert_eq!(
             reason(&store.judge(chain, at(seconds))),
@@ -197,11 +205,7 @@ fn a_clock_set_back_before_a_ca_began_ends_the_verdict_too() {
 #[test]
 fn what_is_recalled_of_a_chain_is_what_holds_of_it_now() {
     let puppet = Puppet::new();
-    let mut params = leaf_params("web01", 5);
-    params.not_before = date_time_ymd(2030, 6, 1);
-    params.not_after = date_time_ymd(2030, 7, 1);
-    let agent = puppet.ca.sign(params);
-    let (june, july) = (1_906_502_400, 1_909_094_400);
+    let agent = of_june(&puppet);
     let fingerprint: [u8; 32] = digest(&SHA256, &agent.der).as_ref().try_into().unwrap();
     let before = puppet.store();
     let refused = |store: &TrustStore, seconds| {
@@ -209,20 +213,20 @@ fn what_is_recalled_of_a_chain_is_what_holds_of_it_now() {
         assert_eq!(recalled.agent.certname().as_str(), "web01");
         recalled.refused
     };
-    assert!(before.recall(&fingerprint, at(june)).is_none(), "not seen");
-    let judgement = before.judge(std::slice::from_ref(&agent.der), at(june));
+    assert!(before.recall(&fingerprint, at(JUNE)).is_none(), "not seen");
+    let judgement = before.judge(std::slice::from_ref(&agent.der), at(JUNE));
     let chain = judgement.chain.as_ref().unwrap();
     assert_eq!(chain.fingerprint(), Some(&fingerprint));
-    assert!(before.recall(&[0; 32], at(june)).is_none(), "another's");
+    assert!(before.recall(&[0; 32], at(JUNE)).is_none(), "another's");
     for (seconds, expected) in [
-        (june - 1, Some(Reason::CaNotYetValid)),
-        (june, None),
-        (july, None),
-        (july + 1, Some(Reason::CaExpired)),
+        (JUNE - 1, Some(Reason::CaNotYetValid)),
+        (JUNE, None),
+        (JULY, None),
+        (JULY + 1, Some(Reason::CaExpired)),
     ] {
         assert_eq!(refused(&before, seconds), expected, "{seconds}");
     }
-    let recalled = before.recall(&fingerprint, at(june)).unwrap();
+    let recalled = before.recall(&fingerprint, at(JUNE)).unwrap();
     assert!(recalled.block.is_none());
     let path: Vec<_> = recalled
         .path
@@ -235,16 +239,16 @@ fn what_is_recalled_of_a_chain_is_what_holds_of_it_now() {
     let crls = puppet.crls(2, &[5]);
     let settings = TrustSettings::default();
     let revoking = store_with(&puppet.bundle(), &crls, &settings, Some(&before)).unwrap();
-    assert_eq!(refused(&revoking, june), Some(Reason::Revoked));
+    assert_eq!(refused(&revoking, JUNE), Some(Reason::Revoked));
     let blocked = before.with_deny_list(DenyList::new([pki::Block {
         blocked: Blocked::Certname(identity::Certname::parse_puppet("web01").unwrap()),
         why: "stolen".to_owned(),
         by: "root".to_owned(),
-        since: at(june),
+        since: at(JUNE),
         until: None,
     }]));
-    assert_eq!(refused(&blocked, june), Some(Reason::Blocked));
-    let recalled = blocked.recall(&fingerprint, at(june)).unwrap();
+    assert_eq!(refused(&blocked, JUNE), Some(Reason::Blocked));
+    let recalled = blocked.recall(&fingerprint, at(JUNE)).unwrap();
     assert_eq!(
         recalled.block.map(|block| block.why).as_deref(),
         Some("stolen")
