@@ -101,6 +101,26 @@ fn whoever_says_nothing_takes_no_handshakes_place() {
 }
 
 #[test]
+fn a_probe_that_only_connects_is_counted_and_leaves_no_record() {
+    let estate = with_listener("handshakes_max = 1\nhandshake_timeout = \"10m\"");
+    let closed = [("listener", "agents"), ("result", "closed")];
+    drop(connected(&estate.proxy));
+    estate.proxy.wait_for_metric(HANDSHAKES, &closed, 1.0);
+    // As load balancers end theirs.
+    rustix::net::connect_unspec(&connected(&estate.proxy)).expect("a reset");
+    estate.proxy.wait_for_metric(HANDSHAKES, &closed, 2.0);
+    // One byte is the beginning of a handshake, although its end came with it.
+    let mut spoken = connected(&estate.proxy);
+    spoken.write_all(&HALF_A_HELLO[..1]).expect("is taken");
+    spoken.shutdown(Shutdown::Write).expect("is open");
+    read_to_end(&mut spoken);
+    estate.proxy.wait_for_metric(HANDSHAKES, &closed, 3.0);
+    let records = estate.proxy.wait_for_records(1);
+    assert_eq!(records.len(), 1, "{records:?}");
+    assert_eq!(records[0]["reason"], "connection-lost");
+}
+
+#[test]
 fn a_handshake_has_its_time_and_no_more() {
     let estate = with_listener("handshake_timeout = \"500ms\"");
     let longer = default_listener(&estate);

@@ -196,8 +196,6 @@ async fn handshake<L: Live>(
             },
         );
     };
-    // Small answers must not wait for the peer's acknowledgement.
-    let _ = stream.set_nodelay(true);
     match timeout(
         current.settings.handshake_timeout,
         agree(listener, live, &current, stream),
@@ -248,10 +246,10 @@ async fn agree<L: Live>(
     live: &L,
     current: &ListenerTls,
     stream: TcpStream,
-) -> io::Result<TlsStream<TcpStream>> {
-    // A probe that only connects, as agents do before their first request, is no handshake; and who says nothing
-    // takes no place from those who do.
-    if stream.peek(&mut [0]).await? == 0 {
+) -> io::Result<Box<TlsStream<TcpStream>>> {
+    // A probe that only connects, as agents do before their first request and load balancers do with a reset, is no
+    // handshake; and who says nothing takes no place from those who do.
+    if !matches!(stream.peek(&mut [0]).await, Ok(1)) {
         return Err(io::Error::new(io::ErrorKind::ConnectionAborted, Unspoken));
     }
     let limit = || {
@@ -267,12 +265,13 @@ async fn agree<L: Live>(
     };
     let tls = current.tls.for_connection();
     if current.settings.sni_strict {
-        return sni::accept_known(stream, tls, &current.credentials).await;
+        let accepted = sni::accept_known(stream, tls, &current.credentials).await;
+        return accepted.map(Box::new);
     }
-    TlsAcceptor::from(tls).accept(stream).await
+    TlsAcceptor::from(tls).accept(stream).await.map(Box::new)
 }
 
-/// A peer that connected and went away without a byte.
+/// A peer that connected and went away without a byte, in order or with a reset.
 #[derive(Debug, thiserror::Error)]
 #[error("the client connected and closed without a byte")]
 struct Unspoken;

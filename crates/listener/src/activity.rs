@@ -6,18 +6,18 @@
 use std::{
     io,
     mem::MaybeUninit,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicU8, AtomicU64, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
 use socket2::SockRef;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::TcpStream,
 };
 use tokio_rustls::server::TlsStream;
@@ -142,9 +142,17 @@ impl Default for Activity {
 /// The transport of a connection, which notes its activity.
 #[derive(Debug)]
 pub struct TlsIo {
-    inner: TlsStream<TcpStream>,
+    /// Boxed: more than a kilobyte, which is handed on a dozen times until it is at its place.
+    inner: Box<TlsStream<TcpStream>>,
     activity: Arc<Activity>,
     end: End,
+}
+
+/// Whether the runtime has heard of the end of what the peer sends.
+fn is_ended(socket: &TcpStream) -> bool {
+    let ready =
+        pin!(socket.ready(Interest::READABLE)).poll(&mut Context::from_waker(Waker::noop()));
+    matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
 }
 
 /// Whether the client has said that nothing more comes from it.
@@ -158,7 +166,7 @@ enum End {
 }
 
 impl TlsIo {
-    pub(crate) fn new(inner: TlsStream<TcpStream>, activity: Arc<Activity>) -> Self {
+    pub(crate) fn new(inner: Box<TlsStream<TcpStream>>, activity: Arc<Activity>) -> Self {
         Self {
             inner,
             activity,
@@ -169,9 +177,14 @@ impl TlsIo {
     /// Whether the client has closed the connection after its last answer. Then nobody is left to be told of our end
     /// of it: the system would answer the word with a reset.
     fn is_left(&self) -> bool {
-        // Asked of the system itself: an end that came with the last bytes is no news yet to the runtime.
-        let socket = SockRef::from(self.inner.get_ref().0);
-        self.end == End::Idle && matches!(socket.peek(&mut [MaybeUninit::uninit()]), Ok(0))
+        let socket = self.inner.get_ref().0;
+        // Asked of the system itself where the runtime knows of no end: it may have come just after the last bytes.
+        self.end == End::Idle
+            && (is_ended(socket)
+                || matches!(
+                    SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]),
+                    Ok(0)
+                ))
     }
 
     fn ended(&mut self) {

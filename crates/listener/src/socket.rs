@@ -58,6 +58,8 @@ fn open(address: SocketAddr, share: bool) -> io::Result<std::net::TcpListener> {
     if share {
         socket.set_reuse_port(true)?;
     }
+    // Small answers must not wait for the peer's acknowledgement. Linux hands it on to what is accepted.
+    socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     if share {
@@ -80,5 +82,23 @@ fn explain(source: &io::Error) -> String {
             format!("{source}; no interface of this host has that address")
         }
         _ => source.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_accepted_sends_small_answers_at_once() {
+        let sockets = bind(([127, 0, 0, 1], 0).into(), 2, false).expect("a port");
+        let address = sockets[0].local_addr().expect("its address");
+        let _client = std::net::TcpStream::connect(address).expect("a place in a queue");
+        let accepted = sockets
+            .iter()
+            .cycle()
+            .find_map(|socket| socket.accept().ok());
+        let (accepted, _) = accepted.expect("one of them has it");
+        assert!(accepted.nodelay().expect("a socket"));
     }
 }
