@@ -227,13 +227,8 @@ impl TrustStore {
         let path = self.verify(leaf, sent, KeyUsage::client_auth(), now)?;
         // The one place that says so: `path` comes from `verify` only when every check on it has passed.
         let proof = ChainVerified::assertion();
-        let agent = Agent::from_leaf(leaf, &self.identity, proof).map_err(|error| {
-            Fault::new(
-                Reason::Subject,
-                leaf,
-                format!("In detail: {}.", causes(&error)),
-            )
-        })?;
+        let agent = Agent::from_leaf(leaf, &self.identity, proof)
+            .map_err(|error| Fault::new(Reason::Subject, leaf, format!("In detail: {error}.")))?;
         Ok(Arc::new(VerifiedChain {
             links: path.links,
             anchor: path.anchor,
@@ -266,16 +261,4 @@ impl TrustStore {
             agent: Arc::clone(&chain.agent),
         }))
     }
-}
-
-/// An error and its causes in one sentence.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -56,6 +56,11 @@ fn puppet(rest: &[u8]) -> Vec<u8> {
     .concat()
 }
 
+/// An OID of so many bytes, of arcs that are one byte each.
+fn long_oid(bytes: usize) -> Vec<u8> {
+    vec![0x2a; bytes]
+}
+
 fn attribute_of_name(kind: &[u8], tag: u8, value: &[u8]) -> Vec<u8> {
     seq(&[oid(kind), tlv(tag, value)])
 }
@@ -412,6 +417,16 @@ fn requests_of_every_kind_end_as_their_table_says() {
             None,
         ),
         (
+            "a usage for nothing",
+            for_ext(&[extension(KEY_USAGE, true, &tlv(3, &[0]))]),
+            None,
+        ),
+        (
+            "pp_role, critical",
+            for_ext(&[extension(&puppet(&[1, 13]), true, &tlv(UTF8, b"web"))]),
+            None,
+        ),
+        (
             "purpose of an agent",
             for_ext(&[extension(
                 EKU,
@@ -710,6 +725,26 @@ fn requests_of_every_kind_end_as_their_table_says() {
             Some(Unreadable),
         ),
         (
+            "a usage that leaves bits of no byte unused",
+            for_ext(&[extension(KEY_USAGE, true, &tlv(3, &[1]))]),
+            Some(Unreadable),
+        ),
+        (
+            "an extension without a name",
+            for_ext(&[extension(&[], false, b"x")]),
+            Some(Unreadable),
+        ),
+        (
+            "an extension with as long a name as is read",
+            for_ext(&[extension(&long_oid(128), false, b"x")]),
+            None,
+        ),
+        (
+            "an extension with a longer name",
+            for_ext(&[extension(&long_oid(129), false, b"x")]),
+            Some(Unreadable),
+        ),
+        (
             "name constraints",
             for_ext(&[extension(NAME_CONSTRAINTS, false, &seq(&[]))]),
             Some(Extensions),
@@ -933,6 +968,28 @@ fn a_rule_is_lifted_alone_and_for_those_who_are_named() {
 fn with_two_attributes(key: &Signer) -> Vec<u8> {
     let one = || asking(&[puppet_extension(&[1, 1])]);
     pem(&key.request(&web01(), &[one(), one()]))
+}
+
+#[test]
+fn a_refusal_names_what_was_asked_for_in_words_and_dots() {
+    let key = Signer::p256();
+    let text_of = |extension| {
+        let body = pem(&key.request(&web01(), &[asking(&[extension])]));
+        let refusal = CsrPolicy::default()
+            .judge("web01", &body)
+            .expect_err("it asks");
+        refusal.what
+    };
+    assert_eq!(
+        text_of(puppet_extension(&[3, 39])),
+        "it asks for pp_cli_auth (1.3.6.1.4.1.34380.1.3.39), which grants rights on the servers"
+    );
+    assert_eq!(
+        text_of(puppet_extension(&[3, 0x81, 0x48])),
+        "it asks for 1.3.6.1.4.1.34380.1.3.200, which may grant rights on the servers"
+    );
+    let unknown = text_of(extension(&[0x2a, 0x03, 0x84, 0x80, 0x05], true, b"x"));
+    assert!(unknown.contains("1.2.3.65541"), "{unknown}");
 }
 
 #[test]

@@ -995,6 +995,24 @@ fn a_refusal_names_certificate_dates_and_what_to_run() {
 }
 
 #[test]
+fn a_refusal_says_what_its_subject_has_too_much() {
+    let puppet = Puppet::new();
+    let store = store(&puppet.bundle(), &puppet.crls(1, &[])).unwrap();
+    let mut params = leaf_params("web01.example.com", 5);
+    params
+        .distinguished_name
+        .push(rcgen::DnType::OrganizationName, "x");
+    let text = refusal(&store.judge(&[puppet.ca.sign(params)], now())).text();
+    assert!(
+        text.contains(
+            "In detail: the subject has 2 RDNs where the Puppet CA writes exactly one CN \
+             (subject = \"single-cn\" allows it)."
+        ),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_refusal_puts_no_name_into_a_command_that_a_ca_would_not_sign() {
     let puppet = Puppet::new();
     let store = store(&puppet.bundle(), &puppet.crls(7, &[9])).unwrap();
