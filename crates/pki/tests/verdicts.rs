@@ -1002,7 +1002,7 @@ fn a_refusal_says_what_its_subject_has_too_much() {
     params
         .distinguished_name
         .push(rcgen::DnType::OrganizationName, "x");
-    let text = refusal(&store.judge(&[puppet.ca.sign(params)], now())).text();
+    let text = refusal(&store.judge(&[puppet.ca.sign(params).der], now())).text();
     assert!(
         text.contains(
             "In detail: the subject has 2 RDNs where the Puppet CA writes exactly one CN \

@@ -1,16 +1,16 @@
 //! Kept mutual TLS connections that ask for small things as fast as they are answered.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{future::poll_fn, net::SocketAddr, pin::pin, sync::Arc, task::Poll};
 
 use anyhow::{Context, Result, bail};
 use rustls::{
-    ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion,
+    ClientConfig, HandshakeKind, ProtocolVersion, RootCertStore, SupportedProtocolVersion,
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
 use testkit::Credential;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf},
     net::TcpStream,
     runtime::{self, Runtime},
     task::JoinSet,
@@ -114,22 +114,53 @@ async fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> Result<TlsS
         .context("handshake with the proxy")
 }
 
-/// A connection for one request, ended in order; whether it was resumed.
-pub(super) async fn connect_and_ask(
+/// What a client does with a connection.
+#[derive(Clone, Copy)]
+pub(super) enum Errand {
+    /// Nothing: it takes the ticket that it is given, and goes.
+    Connect,
+    /// One small request.
+    Ask,
+}
+
+/// A connection for one errand, ended in order; whether it was resumed.
+pub(super) async fn connect_once(
     address: SocketAddr,
     config: &Arc<ClientConfig>,
+    errand: Errand,
 ) -> Result<bool> {
     let mut connection = connect(address, config).await?;
-    connection.write_all(METADATA.as_bytes()).await?;
-    let mut buffer = Vec::with_capacity(2 << 10);
-    match read_answer(&mut connection, &mut buffer).await? {
-        200 => {}
-        status => bail!("the answer was {status}: the proxy skips its work"),
+    match errand {
+        Errand::Connect => take_ticket(&mut connection).await?,
+        Errand::Ask => {
+            connection.write_all(METADATA.as_bytes()).await?;
+            let mut buffer = Vec::with_capacity(2 << 10);
+            match read_answer(&mut connection, &mut buffer).await? {
+                200 => {}
+                status => bail!("the answer was {status}: the proxy skips its work"),
+            }
+        }
     }
     let kind = connection.get_ref().1.handshake_kind();
     // The other end may have closed first.
     let _ = connection.shutdown().await;
     Ok(kind == Some(HandshakeKind::Resumed))
+}
+
+/// Waits for the next session's ticket, which in TLS 1.3 comes after the handshake (RFC 8446, 4.6.1).
+async fn take_ticket(connection: &mut TlsStream<TcpStream>) -> Result<()> {
+    if connection.get_ref().1.protocol_version() != Some(ProtocolVersion::TLSv1_3) {
+        return Ok(());
+    }
+    poll_fn(|cx| {
+        let mut byte = [0];
+        let polled = pin!(&mut *connection).poll_read(cx, &mut ReadBuf::new(&mut byte));
+        if connection.get_ref().1.tls13_tickets_received() > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        polled.map(|_| bail!("the proxy gave no ticket"))
+    })
+    .await
 }
 
 /// One connection's requests: nine for a file to one for the CRL, as in a quiet run.

@@ -1,9 +1,9 @@
-//! `cargo xtask bench resume`: CPU time of a resumed connection with one request, ours and nginx's, in interleaved
-//! rounds of one run, over TLS 1.3 and 1.2.
+//! `cargo xtask bench resume`: CPU time of a resumed connection, by itself and with one request, ours and nginx's, in
+//! interleaved rounds of one run, over TLS 1.3 and 1.2.
 //!
 //! Certificates are those that the Puppet CA of `ssl-fixtures/` made, RSA 4096 throughout. Each client makes one full
-//! handshake, which is not counted; then each of its connections resumes the session of the one before, asks for one
-//! small thing and ends. A connection that was not resumed fails the run. Keys are agreed on by X25519, as with agents'
+//! handshake, which is not counted; then each of its connections resumes the session of the one before and ends, or asks
+//! for one small thing before. A connection that was not resumed fails the run. Keys are agreed on by X25519, as with agents'
 //! OpenSSL: a hybrid that one proxy knows and the other does not would be another comparison.
 
 use std::{fs, net::SocketAddr, path::Path, sync::Arc};
@@ -14,7 +14,15 @@ use rustls::{ClientConfig, SupportedProtocolVersion, version};
 use testkit::Credential;
 use tokio::{runtime, task::JoinSet};
 
-use super::{cores::Cores, cpu, load, members::Members, peers::Peer, pki::Pki, table};
+use super::{
+    cores::Cores,
+    cpu,
+    load::{self, Errand},
+    members::Members,
+    peers::Peer,
+    pki::Pki,
+    table,
+};
 use crate::workspace;
 
 /// How much of it.
@@ -43,21 +51,23 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let cores = Cores::here()?;
     cores.keep_us_off_the_last()?;
 
-    let mut costs = VERSIONS.map(|_| vec![Vec::new(); peers.len()]);
+    let mut costs = SERIES.map(|_| vec![Vec::new(); peers.len()]);
     for round in 1..=options.rounds {
-        for ((name, version), costs) in VERSIONS.iter().zip(&mut costs) {
+        for (series, costs) in SERIES.iter().zip(&mut costs) {
             for (peer, costs) in peers.iter().zip(costs) {
-                let cost = measure(peer, &pki, version, &cores, options)?;
+                let cost = measure(peer, &pki, series, &cores, options)?;
                 println!(
-                    "round {round}: {name} {:<12} {cost:7.2} us of CPU a resumed connection",
+                    "round {round}: {:<22} {:<12} {cost:7.2} us of CPU a resumed connection",
+                    series.name,
                     peer.name()
                 );
                 costs.push(cost);
             }
         }
     }
-    for ((name, _), costs) in VERSIONS.iter().zip(&costs) {
-        table::print(&format!("resume {name}"), "us/connection", &peers, costs);
+    for (series, costs) in SERIES.iter().zip(&costs) {
+        let what = format!("resume {}", series.name);
+        table::print(&what, "us/connection", &peers, costs);
     }
     Ok(())
 }
@@ -66,7 +76,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
 fn measure(
     peer: &Peer,
     pki: &Pki,
-    version: &'static SupportedProtocolVersion,
+    series: &Series,
     cores: &Cores,
     options: &Options,
 ) -> Result<f64> {
@@ -75,14 +85,18 @@ fn measure(
         .enable_all()
         .build()?;
     let clients = (0..options.clients)
-        .map(|n| load::client_config(pki, &pki.agents[n % pki.agents.len()], &[version]))
+        .map(|n| load::client_config(pki, &pki.agents[n % pki.agents.len()], &[series.version]))
         .collect::<Result<Vec<_>>>()?;
     let each = options.connections / options.clients as u64;
+    let connect = |each, errand| {
+        let all = connect_all(proxy.address(), &clients, each, errand);
+        runtime.block_on(all)
+    };
     // The full handshakes, and enough after them for the members' connections to stand.
-    runtime.block_on(connect_all(proxy.address(), &clients, 1))?;
-    runtime.block_on(connect_all(proxy.address(), &clients, 4))?;
+    connect(1, Errand::Ask)?;
+    connect(4, Errand::Ask)?;
     let before = cpu::run_time(proxy.id());
-    let resumed = runtime.block_on(connect_all(proxy.address(), &clients, each))?;
+    let resumed = connect(each, series.errand)?;
     let spent = cpu::run_time(proxy.id()).saturating_sub(before);
     ensure!(
         resumed == each * options.clients as u64,
@@ -94,14 +108,19 @@ fn measure(
 }
 
 /// Each client's connections one after the other, the clients at once; how many were resumed.
-async fn connect_all(address: SocketAddr, clients: &[Arc<ClientConfig>], each: u64) -> Result<u64> {
+async fn connect_all(
+    address: SocketAddr,
+    clients: &[Arc<ClientConfig>],
+    each: u64,
+    errand: Errand,
+) -> Result<u64> {
     let mut tasks = JoinSet::new();
     for client in clients {
         let client = Arc::clone(client);
         tasks.spawn(async move {
             let mut resumed = 0;
             for _ in 0..each {
-                resumed += u64::from(load::connect_and_ask(address, &client).await?);
+                resumed += u64::from(load::connect_once(address, &client, errand).await?);
             }
             anyhow::Ok(resumed)
         });
@@ -133,5 +152,32 @@ fn fixtures(folder: &Path) -> Result<Pki> {
     )
 }
 
-const VERSIONS: [(&str, &SupportedProtocolVersion); 2] =
-    [("TLS 1.3", &version::TLS13), ("TLS 1.2", &version::TLS12)];
+/// What is measured together.
+struct Series {
+    name: &'static str,
+    version: &'static SupportedProtocolVersion,
+    errand: Errand,
+}
+
+const SERIES: [Series; 4] = [
+    Series {
+        name: "TLS 1.3",
+        version: &version::TLS13,
+        errand: Errand::Connect,
+    },
+    Series {
+        name: "TLS 1.3, one request",
+        version: &version::TLS13,
+        errand: Errand::Ask,
+    },
+    Series {
+        name: "TLS 1.2",
+        version: &version::TLS12,
+        errand: Errand::Connect,
+    },
+    Series {
+        name: "TLS 1.2, one request",
+        version: &version::TLS12,
+        errand: Errand::Ask,
+    },
+];
