@@ -6,15 +6,17 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use identity::Reason;
+use identity::{Certname, Reason};
 use pki::{
-    ClientVerifier, Credential, ListenerPolicy, MemberError, MemberNames, Named, Protocols,
-    ShownCredentials, TicketKeys, TrustSettings, TrustStore, client_config, server_config,
+    Block, Blocked, ClientVerifier, Credential, DenyList, ListenerPolicy, MemberError, MemberNames,
+    Named, Protocols, SerialNumber, ShownCredentials, TicketKeys, TrustSettings, TrustStore,
+    client_config, server_config,
 };
 use rcgen::{ExtendedKeyUsagePurpose, SanType};
 use rustls::{
     AlertDescription, ClientConfig, ClientConnection, Error, HandshakeKind, ServerConfig,
 };
+use rustls_pki_types::CertificateDer;
 use support::tls::*;
 use support::*;
 
@@ -324,4 +326,53 @@ fn a_member_whose_names_are_no_names_is_told_in_words() {
         error.to_string().contains("no name that can be read"),
         "{error}"
     );
+}
+
+#[test]
+fn a_member_is_held_against_lists_and_blocks_that_came_after_it_was_verified() {
+    let puppet = Puppet::new();
+    let own = puppet.ca.agent("puppet", 5).der;
+    let fault = |store: &TrustStore, own: &CertificateDer<'_>| {
+        let error = store.check_member(own, now()).err()?;
+        Some(MemberError::find(&error).unwrap().to_string())
+    };
+    let listed = |serials: &[u64]| store(&puppet.bundle(), &puppet.crls(4, serials)).unwrap();
+    assert_eq!(fault(&listed(&[6]), &own), None);
+    let told = fault(&listed(&[5, 6]), &own).unwrap();
+    assert!(told.contains("is revoked (revoked)"), "{told}");
+    assert!(
+        told.contains("It is on the CRL of CN=Puppet CA: test, number 4."),
+        "{told}"
+    );
+    // Another CA of that name counts its own serials, and nobody has verified what cannot be read.
+    let others = Ca::root("Puppet CA: test").agent("puppet", 5).der;
+    assert_eq!(fault(&listed(&[5]), &others), None);
+    assert_eq!(fault(&listed(&[5]), &b"junk".as_slice().into()), None);
+
+    let serial_of = |issuer: &str, serial| Blocked::Serial {
+        issuer: issuer.to_owned(),
+        serial: SerialNumber::parse(serial).unwrap(),
+    };
+    let name = |name| Blocked::Certname(Certname::parse(name).unwrap());
+    let print = pki::fingerprint_of(&own);
+    for (blocked, meets) in [
+        (serial_of("CN=Puppet CA: test", "05"), true),
+        (serial_of("CN=Puppet CA: test", "06"), false),
+        (serial_of("CN=another", "05"), false),
+        (Blocked::Fingerprint(print), true),
+        (Blocked::Fingerprint([0; 32]), false),
+        (name("puppet"), true),
+        (name("pupp"), false),
+    ] {
+        let store = puppet.store().with_deny_list(DenyList::new([Block {
+            blocked: blocked.clone(),
+            why: "stolen".to_owned(),
+            by: "uid 0".to_owned(),
+            since: at(0),
+            until: None,
+        }]));
+        let told = fault(&store, &own);
+        assert_eq!(told.is_some(), meets, "{blocked}: {told:?}");
+        assert!(told.is_none_or(|told| told.contains("(blocked)")));
+    }
 }

@@ -138,6 +138,85 @@ fn a_forged_issuer_name_is_a_bad_signature_and_a_strange_one_an_unknown_issuer()
 }
 
 #[test]
+fn whoever_is_of_another_ca_is_told_which_cas_count_here() {
+    let puppet = Puppet::new();
+    let text = |leaf: &Leaf| {
+        let judgement = puppet.store().judge(std::slice::from_ref(&leaf.der), now());
+        refusal(&judgement).text()
+    };
+    let stranger = text(&Ca::root("elsewhere").agent("web01", 5));
+    assert!(
+        stranger.contains("The proxy trusts CN=Puppet CA: test; CN=Puppet Root CA: test."),
+        "{stranger}"
+    );
+    let impostor = text(&Ca::root("Puppet CA: test").agent("web01", 5));
+    assert!(
+        impostor.contains(
+            "The proxy knows a CA CN=Puppet CA: test, but its key did not sign this certificate: the CA was made anew, \
+             or this is another one of the same name."
+        ),
+        "{impostor}"
+    );
+    let junk = puppet.store().judge(&[b"junk".as_slice().into()], now());
+    assert!(
+        refusal(&junk).text().contains("The reader says: "),
+        "{}",
+        refusal(&junk).text()
+    );
+}
+
+#[test]
+fn in_its_last_and_its_first_second_a_certificate_is_not_what_is_out_of_time() {
+    let root = Ca::root("root");
+    let ca_of = |begin, end| {
+        let mut params = ca_params("issuing");
+        (params.not_before, params.not_after) = (begin, end);
+        root.intermediate_with(params, KeyPair::generate().unwrap(), 2)
+    };
+    let (past, today, future) = (
+        date_time_ymd(2020, 1, 1),
+        date_time_ymd(2030, 1, 1),
+        date_time_ymd(2039, 1, 1),
+    );
+    for (ca, begin, end, expected) in [
+        (
+            ca_of(past, date_time_ymd(2029, 1, 1)),
+            past,
+            today,
+            Reason::CaExpired,
+        ),
+        (
+            ca_of(date_time_ymd(2031, 1, 1), future),
+            today,
+            future,
+            Reason::CaNotYetValid,
+        ),
+    ] {
+        let bundle = [root.der.clone(), ca.der.clone()];
+        let store = store(&bundle, &[root.crl(1, &[]), ca.crl(1, &[])]).unwrap();
+        let mut params = leaf_params("web01", 5);
+        (params.not_before, params.not_after) = (begin, end);
+        assert_eq!(verdict(&store, &ca.sign(params)), Some(expected));
+    }
+}
+
+#[test]
+fn a_path_of_more_cas_than_anybody_has_is_too_deep() {
+    let root = Ca::root("root");
+    let mut cas = vec![root.intermediate("ca 1", 2)];
+    while cas.len() < 9 {
+        let next = cas[cas.len() - 1].intermediate(&format!("ca {}", cas.len() + 1), 2);
+        cas.push(next);
+    }
+    let sent: Vec<_> = std::iter::once(cas[8].agent("web01", 5).der)
+        .chain(cas.iter().rev().map(|ca| ca.der.clone()))
+        .collect();
+    let store = store(&[root.der.clone()], &[root.crl(1, &[])]).unwrap();
+    let judgement = store.judge(&sent, now());
+    assert_eq!(reason(&judgement), Some(Reason::Depth));
+}
+
+#[test]
 fn an_agent_cannot_issue() {
     let puppet = Puppet::new();
     let key = KeyPair::generate().unwrap();
@@ -1173,20 +1252,20 @@ fn what_is_told_of_several_paths_is_what_somebody_can_act_on() {
 }
 
 #[test]
-fn the_ca_that_is_over_is_named_and_not_one_in_its_last_second() {
+fn the_ca_that_is_over_is_named_and_not_one_in_its_last_or_first_second() {
     let mut params = ca_params("in its last second");
     params.not_after = date_time_ymd(2030, 1, 1);
     let ending = Ca::root_with(params, KeyPair::generate().unwrap());
+    let mut params = ca_params("in its first second");
+    params.not_before = date_time_ymd(2030, 1, 1);
+    let beginning = Ca::root_with(params, KeyPair::generate().unwrap());
     let root = Ca::root("root");
     let mut params = ca_params("over");
     params.not_after = date_time_ymd(2029, 1, 1);
     let over = root.intermediate_with(params, KeyPair::generate().unwrap(), 2);
-    let bundle = [ending.der.clone(), over.der.clone(), root.der.clone()];
-    let store = store(
-        &bundle,
-        &[over.crl(1, &[]), root.crl(1, &[]), ending.crl(1, &[])],
-    )
-    .unwrap();
+    let bundle = [&ending, &beginning, &over, &root].map(|ca| ca.der.clone());
+    let crls = [&ending, &beginning, &over, &root].map(|ca| ca.crl(1, &[]));
+    let store = store(&bundle, &crls).unwrap();
     assert_eq!(verdict(&store, &ending.agent("web01", 5)), None);
     let judgement = store.judge(&[over.agent("web01", 5).der], now());
     assert!(
