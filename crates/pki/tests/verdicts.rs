@@ -211,7 +211,7 @@ fn a_path_of_more_cas_than_anybody_has_is_too_deep() {
     let sent: Vec<_> = std::iter::once(cas[8].agent("web01", 5).der)
         .chain(cas.iter().rev().map(|ca| ca.der.clone()))
         .collect();
-    let store = store(&[root.der.clone()], &[root.crl(1, &[])]).unwrap();
+    let store = store(std::slice::from_ref(&root.der), &[root.crl(1, &[])]).unwrap();
     let judgement = store.judge(&sent, now());
     assert_eq!(reason(&judgement), Some(Reason::Depth));
 }
