@@ -138,6 +138,29 @@ fn lists_are_read_as_rfc_5280_writes_them_and_no_other_way() {
 }
 
 #[test]
+fn alternative_names_are_of_the_nine_forms_and_no_other() {
+    let names = |name: &[u8]| element(der::SEQUENCE, name);
+    let address = element(RFC822_NAME, b"root@example.com");
+    let dns = element(0x82, b"example.com");
+    let both = names(&[dns, address].concat());
+    assert_eq!(
+        alternative_addresses(Some(&both)).expect("right"),
+        [b"root@example.com"]
+    );
+    for tag in OTHER_FORMS.into_iter().filter(|tag| *tag != OTHER_NAME) {
+        assert_eq!(
+            alternative_addresses(Some(&names(&element(tag, b"x")))).expect("right"),
+            [b""; 0]
+        );
+    }
+    // An address is never constructed, a name of a host neither, and there is no tenth form.
+    for tag in [0xa1, 0xa2, 0x89, 0x16] {
+        let odd = names(&element(tag, b"root@example.com"));
+        assert!(alternative_addresses(Some(&odd)).is_err(), "{tag:02x}");
+    }
+}
+
+#[test]
 fn every_subtree_is_read_before_one_is_believed() {
     let mailbox = Mailbox::read(b"root@example.com").expect("right");
     let check = |permitted: &[&'static [u8]], excluded: &[&'static [u8]]| {
