@@ -69,6 +69,39 @@ fn a_blocked_agent_is_out_on_new_resumed_and_live_connections_and_in_again_once_
 }
 
 #[test]
+fn a_block_that_is_lifted_closes_nobody_whose_turn_had_not_come() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy
+                .listener("idle_timeout = \"10m\"")
+                .with("[trust]\nrevoked_close_rate = 1")
+        })
+        .start();
+    let revoked = estate.ca.agent("web02");
+    let mut goes = estate.client(&revoked).connect().expect("connects");
+    assert_eq!(goes.get(WEB02).status, 200);
+    let client = estate.client(&estate.ca.agent("web01"));
+    let idle = (0..8).map(|_| client.connect().expect("connects"));
+    let mut idle: Vec<_> = idle.collect();
+    for connection in &mut idle {
+        assert_eq!(connection.get(WEB01).status, 200);
+    }
+    done(&estate.proxy, &["block"], &["web01", "--why", "a mistake"]);
+    let closed = "proscenium_connections_revoked_total";
+    estate.proxy.wait_for_metric(closed, &[], 1.0);
+    done(&estate.proxy, &["unblock"], &["web01"]);
+    // Its turn is behind all of theirs.
+    estate.ca.revoke(&revoked);
+    estate.proxy.swap_crl();
+    assert!(goes.is_closed_within(LIMIT), "closed without an answer");
+    let open = idle
+        .iter_mut()
+        .filter_map(|connection| connection.try_request("GET", WEB01, &[], b"").ok())
+        .filter(|answer| answer.status == 200);
+    assert!(open.count() >= 4);
+}
+
+#[test]
 fn a_certificate_is_blocked_by_serial_and_issuer_or_by_fingerprint_and_its_successor_is_not() {
     let estate = Estate::start();
     let issuer = format!("CN={}", estate.ca.name());

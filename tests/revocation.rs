@@ -50,6 +50,30 @@ fn idle_connections_of_revoked_agents_are_closed_at_revoked_close_rate() {
 }
 
 #[test]
+fn idle_clients_that_are_refused_anyway_take_no_turn_of_those_that_are_revoked() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy
+                .listener("idle_timeout = \"10m\"")
+                .with("[trust]\nrevoked_close_rate = 1")
+        })
+        .start();
+    let stranger = estate.client(&Ca::other().agent("web09"));
+    let _refused: Vec<_> = (0..40)
+        .map(|_| stranger.connect().expect("connects"))
+        .collect();
+    let agent = estate.ca.agent("web01");
+    let mut idle = estate.client(&agent).connect().expect("connects");
+    assert_eq!(idle.get(CATALOG).status, 200);
+    // Each list would have 40 seconds of turns.
+    estate.ca.revoke_strangers(1);
+    estate.proxy.swap_crl();
+    estate.ca.revoke(&agent);
+    estate.proxy.swap_crl();
+    assert!(idle.is_closed_within(LIMIT), "closed without an answer");
+}
+
+#[test]
 fn a_ca_taken_out_of_the_bundle_takes_its_live_connections_with_it() {
     let (ours, theirs) = (Ca::new(), Ca::other());
     let both = format!("{}{}", ours.bundle_pem(), theirs.bundle_pem());
@@ -83,6 +107,29 @@ fn a_ca_taken_out_of_the_bundle_takes_its_live_connections_with_it() {
     estate.proxy.write("ca.pem", &both, 0o644);
     estate.proxy.reload_applied();
     assert_eq!(foreign_client.get(CATALOG).status, 200);
+}
+
+#[test]
+fn lists_that_follow_a_change_of_the_bundle_do_not_put_off_who_waits_for_its_turn() {
+    let (ours, theirs) = (Ca::new(), Ca::other());
+    let both = format!("{}{}", ours.bundle_pem(), theirs.bundle_pem());
+    let crls = || format!("{}{}", ours.crl_pem(), theirs.crl_pem());
+    let estate = trusting(&ours, "revoked_close_rate = 1", &both, &crls())
+        .proxy(|proxy| proxy.listener("idle_timeout = \"10m\""))
+        .start();
+    let stays = estate.client(&ours.agent("web02"));
+    let _accepted: Vec<_> = (0..5).map(|_| stays.connect().expect("connects")).collect();
+    let foreign = estate.client(&theirs.agent("web01"));
+    let mut goes = foreign.connect().expect("connects");
+    assert_eq!(goes.get(CATALOG).status, 200);
+    estate.proxy.write("ca.pem", &ours.bundle_pem(), 0o644);
+    estate.proxy.reload_applied();
+    for _ in 0..20 {
+        ours.revoke_strangers(1);
+        estate.proxy.write("crl.pem", &crls(), 0o644);
+        estate.proxy.reload_applied();
+    }
+    assert!(goes.is_closed_within(LIMIT), "closed without an answer");
 }
 
 #[test]

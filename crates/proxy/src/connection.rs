@@ -200,6 +200,12 @@ impl Conn {
             && (self.turned.get() || self.downstream.on_invalid == OnInvalid::Abort)
     }
 
+    /// Whether the client is refused and stays connected all the same: whatever trust comes, its next request is told.
+    pub(crate) fn may_stay_refused(&self) -> bool {
+        let standing = self.standing.borrow();
+        standing.is_refused() && !self.outstayed(&standing)
+    }
+
     /// Whether a refused identity goes upstream as `FAILED` where that is allowed at all.
     pub(crate) fn failed_is_forwarded(&self) -> bool {
         self.downstream.on_invalid == OnInvalid::Forward && !self.turned.get()

@@ -274,19 +274,23 @@ impl Watch<'_> {
         let busy = |streams: &Streams| streams.was_busy_at(trust_generation);
         let idle =
             self.conn.stage().0 == Stage::Idle && !self.conn.streams.as_ref().is_some_and(busy);
-        if idle && self.conn.trust_generation() != generation.trust.generation() {
+        let changed = self.conn.trust_generation() != generation.trust.generation();
+        // Anybody can be a refused client that stays: were these judged too, those that may not stay would wait for them.
+        if idle && changed && !self.conn.may_stay_refused() {
             if self.conn.is_judged_cheaply(&generation.trust) {
                 self.judge();
-            } else {
-                let turn = self.worker.shared.turn(generation.revoked_close_rate);
-                self.judge_at = Some(Instant::now() + turn);
+            } else if self.judge_at.or(self.revoked_at).is_none() {
+                // One turn, however many changes follow before it has come.
+                self.judge_at = Some(self.turn());
             }
         }
     }
 
-    /// Judges an idle client anew, if its turn has come.
+    /// Judges a client anew whose turn has come, to be judged or to be closed: it may be accepted again by now.
     fn judge_if_due(&mut self) {
-        if self.judge_at.take_if(|at| *at <= Instant::now()).is_some() {
+        let now = Instant::now();
+        let judged = self.judge_at.take_if(|at| *at <= now).is_some();
+        if judged || self.revoked_at.is_some_and(|at| at <= now) {
             self.judge();
         }
     }
@@ -294,10 +298,14 @@ impl Watch<'_> {
     fn judge(&mut self) {
         let generation = self.worker.current();
         let standing = self.conn.standing(&generation.trust, SystemTime::now());
-        self.revoked_at = self.conn.outstayed(&standing).then(|| {
-            let turn = self.worker.shared.turn(generation.revoked_close_rate);
-            Instant::now() + turn
-        });
+        let outstayed = self.conn.outstayed(&standing);
+        self.revoked_at = outstayed.then(|| self.revoked_at.unwrap_or_else(|| self.turn()));
+    }
+
+    /// Its turn among all that a change of trust concerns.
+    fn turn(&self) -> Instant {
+        let rate = self.worker.current().revoked_close_rate;
+        Instant::now() + self.worker.shared.turn(rate)
     }
 
     /// Why the connection is to be closed now, if it is.
