@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    pin::pin,
     rc::Rc,
     sync::Arc,
     time::Instant,
@@ -248,14 +249,14 @@ impl Attempts<'_> {
             self.with_certificate,
         );
         let body = RequestBody(Rc::clone(upload));
-        let sent = self.worker.connections.send(
+        let sent = pin!(self.worker.connections.send(
             connector,
             request.method,
             request.target,
             stamped,
             body,
             how,
-        );
+        ));
         let Settings {
             first_byte_timeout,
             idle_timeout,

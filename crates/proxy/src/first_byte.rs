@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    pin::{Pin, pin},
+    pin::Pin,
     time::{Duration, Instant},
 };
 
@@ -48,13 +48,12 @@ impl Alarm {
 /// Waits for the head of a response. `first_byte` counts from the request's last byte, anew for each attempt: `began` is
 /// when this one did. `idle` counts from the last byte that the member took; while the client sends nothing, its own silence is limited, not the member's.
 pub(crate) async fn first_byte<T>(
-    sent: impl Future<Output = T>,
+    mut sent: Pin<&mut impl Future<Output = T>>,
     upload: &Upload,
     limits: Limits,
     alarm: &Alarm,
     began: Instant,
 ) -> Result<T, Silence> {
-    let mut sent = pin!(sent);
     let mut timer = alarm.set((began + limits.first_byte.min(limits.idle)).into());
     loop {
         tokio::select! {

@@ -178,6 +178,12 @@ where
                 connect: None,
             });
         }
+        // Boxed: kilobytes for a dial, which a request that finds a connection need not have room for.
+        Box::pin(self.wait_or_open(connector)).await
+    }
+
+    /// A connection that somebody puts back, or a new one where there is a place for it.
+    async fn wait_or_open(&self, connector: &Arc<Connector>) -> Result<Held<B>, DialError> {
         let full = || DialError::Full {
             address: Arc::clone(&connector.address),
             limit: connector.settings.connections_max,
