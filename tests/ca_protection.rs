@@ -8,6 +8,7 @@ use crate::support::{Estate, LIMIT, assert_refused, certificate_request, fixture
 
 const BUNDLE: &str = "/puppet-ca/v1/certificate/ca";
 const CRL: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
+const SLOW: &str = "/puppet-ca/v1/certificate/slow";
 const REFUSALS: &str = "proscenium_refusals_total";
 const OBSERVED: &str = "proscenium_certificate_requests_observed_total";
 
@@ -463,20 +464,27 @@ fn t12_strangers_at_many_addresses_have_a_rate_together() {
     assert_eq!(agent.get(BUNDLE).status, 200);
 }
 
-/// Strangers whose requests the CA works on without end, so many as it lets in.
-fn slow_strangers<T>(estate: &Estate, count: usize, meanwhile: impl FnOnce() -> T) -> T {
+/// Strangers whose requests the CA works on without end, so many as it lets in, each at an address of its own.
+fn slow_strangers<T>(estate: &Estate, count: u8, meanwhile: impl FnOnce() -> T) -> T {
+    let sources: Vec<_> = (1..=count).map(|n| [127, 0, 2, n].into()).collect();
+    slow_strangers_at(estate, &sources, meanwhile)
+}
+
+fn slow_strangers_at<T>(estate: &Estate, sources: &[IpAddr], meanwhile: impl FnOnce() -> T) -> T {
     let gate = Gate::new();
     gate.hold();
     let held = gate.clone();
     estate.ca_server.answer(move |request| {
-        let slow = request.path() == "/puppet-ca/v1/certificate/slow";
+        let slow = request.path() == SLOW;
         slow.then(|| Reply::stream(300_000).gate_after(100_000, &held))
     });
     thread::scope(|scope| {
-        let slow: Vec<_> = (0..count)
-            .map(|_| scope.spawn(|| estate.anonymous().get("/puppet-ca/v1/certificate/slow")))
+        let ask = |source| estate.anonymous().source(source).get(SLOW);
+        let slow: Vec<_> = sources
+            .iter()
+            .map(|source| scope.spawn(move || ask(*source)))
             .collect();
-        estate.ca_server.wait_for_head(count, LIMIT);
+        estate.ca_server.wait_for_head(sources.len(), LIMIT);
         let result = meanwhile();
         gate.release();
         for stranger in slow {
@@ -521,6 +529,26 @@ fn t12_strangers_who_take_their_time_leave_room_for_agents() {
         (&record["status"], &record["attempts"]),
         (&503.into(), &0.into())
     );
+}
+
+#[test]
+fn t12_one_address_leaves_half_of_the_places_to_strangers_elsewhere() {
+    let estate = with("[ca]\nanonymous_in_flight_max = 4");
+    let here: IpAddr = [127, 0, 0, 1].into();
+    slow_strangers_at(&estate, &[here, here], || {
+        let refused = estate.anonymous().get(CRL);
+        assert_refused(
+            &refused,
+            503,
+            &["2 requests", "at this address", "Try again later"],
+        );
+        assert_later(&refused, 503);
+        assert_eq!(refusals(&estate, "ca-busy-address"), 1.0);
+        let elsewhere: IpAddr = [127, 0, 0, 2].into();
+        assert_eq!(estate.anonymous().source(elsewhere).get(CRL).status, 200);
+        assert_served(&estate);
+    });
+    assert_eq!(estate.anonymous().get(CRL).status, 200);
 }
 
 #[test]
@@ -593,17 +621,16 @@ fn wait_for_a_place(estate: &Estate) {
 
 #[test]
 fn t12_strangers_that_go_away_leave_their_places() {
-    let estate = with("[ca]\nanonymous_in_flight_max = 2");
-    let slow = "/puppet-ca/v1/certificate/slow";
+    let estate = with("[ca]\nanonymous_in_flight_max = 4");
     estate.ca_server.answer(move |request| {
-        let slow = request.path() == slow;
+        let slow = request.path() == SLOW;
         slow.then(|| Reply::stream(64 << 20))
     });
     for _ in 0..5 {
         let gone: Vec<_> = (0..2)
             .map(|_| {
                 let mut connection = estate.anonymous().connect().expect("connects");
-                connection.send("GET", slow, &[], b"").expect("sends");
+                connection.send("GET", SLOW, &[], b"").expect("sends");
                 assert_eq!(connection.read_head().expect("a head").status, 200);
                 connection
             })

@@ -6,6 +6,7 @@ use serde_json::Value;
 use testkit::{
     ClientError, Connection, Gate, Protocol, Recorded, Reply, StandIn,
     http2::{Outcome, PREFACE, flag, frame, kind, setting},
+    wait_until,
 };
 
 use crate::support::{Estate, LIMIT, assert_refused, assert_told, certificate_request, http2::*};
@@ -689,6 +690,34 @@ fn t12_streams_of_strangers_that_send_slowly_take_no_place_at_the_ca() {
     let sent = estate.ca_server.requests();
     let puts = sent.iter().filter(|request| request.method == "PUT");
     assert_eq!(puts.count(), 1, "{sent:#?}");
+}
+
+/// Of a stream without a window nothing goes to the client, though the CA has long said it all.
+#[test]
+fn t12_answers_that_a_stranger_does_not_take_keep_no_place_at_the_ca() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.with("[ca]\nanonymous_in_flight_max = 1"))
+        .start();
+    let stranger = || estate.anonymous().protocol(Protocol::Http2).connect();
+    let (bundle, crl) = (
+        "/puppet-ca/v1/certificate/ca",
+        "/puppet-ca/v1/certificate_revocation_list/ca",
+    );
+    let mut mute = stranger().expect("connects");
+    // SETTINGS_INITIAL_WINDOW_SIZE: nothing.
+    mute.send_frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])
+        .expect("sends");
+    mute.settle().expect("is heard");
+    let stream = mute.open(&get(bundle), true).expect("opens");
+    estate.ca_server.wait_for_request(1, LIMIT);
+    let served = || {
+        let answer = stranger().expect("connects").get(crl);
+        (answer.status == 200).then_some(())
+    };
+    wait_until(LIMIT, served).expect("others are served");
+    mute.send_frame(kind::WINDOW_UPDATE, 0, stream, &(1_u32 << 20).to_be_bytes())
+        .expect("sends");
+    assert_eq!(mute.outcome(stream), Outcome::Answered(200));
 }
 
 #[test]

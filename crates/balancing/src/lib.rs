@@ -20,7 +20,7 @@ pub use crate::choice::Lead;
 pub use crate::health::{Cause, Change, Health};
 pub use crate::member::{Administrative, Member};
 pub use crate::pool::{Entry, Lease, PickError, Place, Pool, Why};
-pub use crate::rate::{Rate, RateLimiter, RateOf, Rates, TooSoon};
+pub use crate::rate::{Rate, RateLimiter, RateOf, Rates, TooSoon, counted_as};
 pub use crate::registry::Registry;
 pub use crate::rendezvous::{key_hash, source_hash};
 pub use crate::retry::{Failure, Progress, RetryPolicy, RetryVerdict, Stage};

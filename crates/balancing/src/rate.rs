@@ -2,7 +2,7 @@
 //!
 //! It says when to come again, each time something else: what a herd is told must spread it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -194,9 +194,21 @@ fn place_of(sources: &mut [Source], key: u64) -> &mut Bucket {
     &mut set[index].bucket
 }
 
+/// Whose a request is where addresses are counted: an IPv4 address however it came; of IPv6 the /64, since whoever has one
+/// address there has them all.
+pub fn counted_as(source: IpAddr) -> IpAddr {
+    match source.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() >> 64 << 64;
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+        address => address,
+    }
+}
+
 /// An address, or a /64, as a number that nobody outside can foresee; never 0.
 fn key_of(source: IpAddr, seed: u64) -> u64 {
-    let (number, family) = match source.to_canonical() {
+    let (number, family) = match counted_as(source) {
         IpAddr::V4(address) => (u64::from(address.to_bits()), 4),
         IpAddr::V6(address) => ((address.to_bits() >> 64) as u64, 6),
     };

@@ -1,13 +1,7 @@
 //! What stands before the CA: certificate requests are judged, and clients without a verified certificate have limits,
 //! so that whatever they do leaves room for those who have one.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use balancing::RateLimiter;
 use listener::Standing;
@@ -18,6 +12,7 @@ use crate::{
     connection::Conn,
     error::ProxyError,
     generation::{Generation, PoolRuntime},
+    places::{Place, Places},
     record::Exchanged,
     settings::CaSettings,
     upload::Upload,
@@ -28,18 +23,14 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Strangers {
     rates: RateLimiter,
-    in_flight: Arc<AtomicU32>,
+    places: Arc<Places>,
 }
-
-/// A place among the requests of strangers that the CA works on; dropping it gives it back.
-#[derive(Debug)]
-pub(crate) struct StrangersPlace(Arc<AtomicU32>);
 
 impl Strangers {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             rates: RateLimiter::new(seed),
-            in_flight: Arc::default(),
+            places: Arc::default(),
         }
     }
 
@@ -63,31 +54,21 @@ impl Strangers {
         counted.map_err(ProxyError::TooSoon)
     }
 
-    /// Takes a place, where one is needed, unless all that strangers may have are taken.
+    /// Takes a place among the requests that the CA works on, where one is needed, unless all that strangers may have are
+    /// taken.
     pub(crate) fn place(
         worker: &Worker,
         generation: &Generation,
         (plan, pool): (&Plan<'_>, &PoolRuntime),
-        standing: &Standing,
-    ) -> Result<Option<StrangersPlace>, ProxyError> {
+        (conn, standing): (&Conn, &Standing),
+    ) -> Result<Option<Place>, ProxyError> {
         if !is_strangers(plan, standing) {
             return Ok(None);
         }
         let max = in_flight_max(generation.ca, pool, worker.shared.now());
-        let in_flight = &worker.shared.strangers.in_flight;
-        let raised = in_flight.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |count| {
-            (count < max).then_some(count + 1)
-        });
-        match raised {
-            Ok(_) => Ok(Some(StrangersPlace(Arc::clone(in_flight)))),
-            Err(_) => Err(ProxyError::CaBusy { max }),
-        }
-    }
-}
-
-impl Drop for StrangersPlace {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        let places = &worker.shared.strangers.places;
+        let place = places.take(conn.downstream.client.ip(), max);
+        place.map(Some).map_err(ProxyError::CaBusy)
     }
 }
 

@@ -7,7 +7,7 @@ use pki::CsrRefusal;
 use routing::RouteRefusal;
 use upstream::DialError;
 
-use crate::{body_fault::BodyFault, edge::EdgeAnswer, sanitize::Insane};
+use crate::{body_fault::BodyFault, edge::EdgeAnswer, places::Full, sanitize::Insane};
 
 /// Why a request got no member's answer. `respond::to_response` is the only map to status codes.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) enum ProxyError {
     /// A client without a verified certificate asks the CA too often.
     TooSoon(TooSoon),
     /// The CA works on as many requests of such clients as it may.
-    CaBusy { max: u32 },
+    CaBusy(Full),
     /// No renewal is passed on, since the CA has answered one with what is not the client's.
     RenewalOff,
     /// The CA would not be told whose certificate is to be renewed.
@@ -82,7 +82,10 @@ impl ProxyError {
                 RateOf::Address => "ca-rate-address",
                 RateOf::Total => "ca-rate-total",
             },
-            Self::CaBusy { .. } => "ca-busy",
+            Self::CaBusy(full) => match full.of {
+                RateOf::Address => "ca-busy-address",
+                RateOf::Total => "ca-busy",
+            },
             Self::RenewalOff => "renewal-off",
             Self::RenewalUntold => "renewal-untold",
             Self::NotRenewed { .. } => "not-renewed",

@@ -202,7 +202,7 @@ async fn pass<'g>(
         // Boxed: every request's task would have to have room for it.
         Box::pin(judge_request(&generation.csr, certname, &upload, exchanged)).await?;
     }
-    exchanged.place = Strangers::place(worker, generation, (&plan, pool), standing)?;
+    exchanged.place = Strangers::place(worker, generation, (&plan, pool), (conn, standing))?;
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
     let request = Outgoing {
         method: &method,

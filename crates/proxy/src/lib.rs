@@ -24,6 +24,7 @@ mod incoming;
 mod live;
 mod no_request;
 mod peeked;
+mod places;
 mod record;
 mod renewal;
 mod respond;

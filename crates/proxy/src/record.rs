@@ -24,9 +24,9 @@ use crate::{
     client_body::ClientBody,
     connection::Conn,
     edge::EdgeAnswer,
-    enrolment::StrangersPlace,
     error::ProxyError,
     generation::Generation,
+    places::Place,
     rules::Observed,
     sanitize::Insane,
     upload::{RequestBody, Upload},
@@ -69,7 +69,7 @@ pub(crate) struct Exchanged {
     pub(crate) upload: Rc<Upload>,
     pub(crate) lease: Option<Lease>,
     /// Where it is one of those that the CA has limits for.
-    pub(crate) place: Option<StrangersPlace>,
+    pub(crate) place: Option<Place>,
     pub(crate) lent: Option<Lent<RequestBody>>,
 }
 
@@ -342,6 +342,19 @@ impl Exchanged {
     /// Whether the connection carries one request at a time, so that what is wrong with one is wrong with the next.
     fn is_alone(&self) -> bool {
         self.conn.streams.is_none()
+    }
+
+    /// The member has said all, whatever time the client takes for the rest: what is held of the member goes back, unless
+    /// it still reads.
+    pub(crate) fn member_is_done(&mut self) {
+        if self.upload.finished().is_none() {
+            return;
+        }
+        self.lease = None;
+        self.place = None;
+        if let Some(lent) = self.lent.take() {
+            lent.give_back(Instant::now());
+        }
     }
 
     /// The end. The connection to the member is kept only if both bodies have ended.

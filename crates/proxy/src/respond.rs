@@ -16,7 +16,7 @@ use identity::{OwnNames, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
 use routing::Class;
 
 use crate::{
-    body_fault::BodyFault, edge::EdgeAnswer, error::ProxyError, record::Exchanged,
+    body_fault::BodyFault, edge::EdgeAnswer, error::ProxyError, places::Full, record::Exchanged,
     response_body::ResponseBody, sanitize::Insane, upgrade::Upgrade, worker::Worker,
 };
 
@@ -178,13 +178,7 @@ fn describe(error: &ProxyError) -> Text {
                 too_often(too_soon.of).to_owned(),
             )
         },
-        ProxyError::CaBusy { max } => later(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!(
-                "The CA works on {max} requests of clients without a certificate, which is as many as it may; the rest \
-                 of its time is for agents that have one. Try again later."
-            ),
-        ),
+        ProxyError::CaBusy(full) => later(StatusCode::SERVICE_UNAVAILABLE, too_many(*full)),
         // An agent takes it for a CA that renews nothing, and goes on with its run.
         ProxyError::RenewalOff => plain(
             StatusCode::NOT_FOUND,
@@ -265,6 +259,18 @@ fn too_often(of: RateOf) -> &'static str {
         }
         RateOf::Total => "Clients without a certificate ask the CA too often. Try again later.",
     }
+}
+
+fn too_many(full: Full) -> String {
+    let max = full.max;
+    let at = match full.of {
+        RateOf::Address => " at this address",
+        RateOf::Total => "",
+    };
+    format!(
+        "The CA works on {max} requests of clients without a certificate{at}, which is as many as it may; the rest of its \
+         time is for others, most of all for agents that have one. Try again later."
+    )
 }
 
 /// Whether a member's answer can be passed on at all.

@@ -84,6 +84,13 @@ impl ResponseBody {
         body
     }
 
+    /// Nothing more comes of it: the client alone is waited for.
+    pub(crate) fn member_is_done(&mut self) {
+        if let Some(exchanged) = &mut self.exchanged {
+            exchanged.member_is_done();
+        }
+    }
+
     /// The end of the exchange, if it has not ended before.
     pub(crate) fn end(&mut self, by: EndedBy) {
         if let Some(exchanged) = self.exchanged.take() {

@@ -1,6 +1,12 @@
 //! One stream of an HTTP/2 connection: its request is handled as any other, its answer sent as the client takes it.
 
-use std::{future::poll_fn, pin::pin, rc::Rc, task::Poll, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    rc::Rc,
+    task::Poll,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use h2::{Reason, RecvStream, SendStream, server::SendResponse};
@@ -110,7 +116,13 @@ async fn send(
             }
             None => (Bytes::new(), true),
         };
-        match send_piece(&mut stream, data, last, write_timeout).await {
+        let waits = || {
+            if last {
+                body.member_is_done();
+            }
+        };
+        let sending = send_piece(&mut stream, data, last, write_timeout);
+        match noting_wait(sending, waits).await {
             Ok(()) if last => {
                 body.end(EndedBy::Completion);
                 return Ok(());
@@ -124,6 +136,16 @@ async fn send(
             Err(unsent) => return Err(unsent),
         }
     }
+}
+
+/// Says once that a future has to be waited for.
+async fn noting_wait<T>(future: impl Future<Output = T>, waits: impl FnOnce()) -> T {
+    let mut future = pin!(future);
+    if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+        return done;
+    }
+    waits();
+    future.await
 }
 
 /// Sends one piece of a body, in as many frames as the client gives room for.

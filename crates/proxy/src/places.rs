@@ -1,0 +1,121 @@
+//! Places at the CA for requests of clients without a verified certificate: so many in all, and half of them for one
+//! address, so that who keeps all that it may have keeps them from nobody elsewhere.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use balancing::{RateOf, counted_as};
+
+/// Who has how many, over all workers and generations.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Mutex<Taken>);
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: u32,
+    /// Of each address that has any: no more entries than places.
+    by_source: HashMap<IpAddr, u32>,
+}
+
+/// A place; dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Arc<Places>,
+    source: IpAddr,
+}
+
+/// There is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full {
+    /// Whose places are all taken.
+    pub(crate) of: RateOf,
+    /// How many those are.
+    pub(crate) max: u32,
+}
+
+impl Places {
+    /// Takes one for a client of this address, of so many in all.
+    pub(crate) fn take(self: &Arc<Self>, client: IpAddr, max: u32) -> Result<Place, Full> {
+        let source = counted_as(client);
+        let of_address = max.div_ceil(2);
+        let mut taken = self.taken();
+        let its = taken.by_source.get(&source).copied().unwrap_or(0);
+        if taken.all >= max {
+            return Err(Full {
+                of: RateOf::Total,
+                max,
+            });
+        }
+        if its >= of_address {
+            return Err(Full {
+                of: RateOf::Address,
+                max: of_address,
+            });
+        }
+        taken.all += 1;
+        taken.by_source.insert(source, its + 1);
+        drop(taken);
+        Ok(Place {
+            places: Arc::clone(self),
+            source,
+        })
+    }
+
+    /// A panic elsewhere leaves whole numbers behind.
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken();
+        taken.all -= 1;
+        if let Some(its) = taken.by_source.get_mut(&self.source) {
+            *its -= 1;
+            if *its == 0 {
+                taken.by_source.remove(&self.source);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
+
+    #[test]
+    fn one_address_has_half_and_a_network_of_ipv6_is_one_address() {
+        let places = Arc::new(Places::default());
+        let take = |text| places.take(address(text), 5);
+        let full = |of, max| Some(Full { of, max });
+        let mut held: Vec<_> = ["2001:db8::1", "2001:db8::2", "2001:db8::ffff:3"]
+            .map(|text| take(text).expect("a place"))
+            .into();
+        assert_eq!(take("2001:db8::4").err(), full(RateOf::Address, 3));
+        held.push(take("192.0.2.1").expect("a place"));
+        held.push(take("::ffff:192.0.2.1").expect("a place"));
+        assert_eq!(take("198.51.100.1").err(), full(RateOf::Total, 5));
+        held.remove(0);
+        held.push(take("2001:db8::5").expect("a place that was given back"));
+        held.clear();
+        assert!(places.taken().by_source.is_empty());
+        assert_eq!(places.taken().all, 0);
+    }
+
+    #[test]
+    fn of_a_single_place_anybody_may_have_it() {
+        let places = Arc::new(Places::default());
+        let held = places.take(address("192.0.2.1"), 1).expect("a place");
+        assert!(places.take(address("192.0.2.2"), 1).is_err());
+        drop(held);
+        assert!(places.take(address("192.0.2.2"), 1).is_ok());
+    }
+}
