@@ -279,6 +279,44 @@ fn cve_2025_23419_and_cve_2025_23048_no_session_outlives_the_policy_it_was_made_
     }
 }
 
+/// What is open when a listener's policy changes ends too, if its client would be met otherwise now; others stay.
+#[test]
+fn cve_2025_23048_no_connection_outlives_the_policy_it_was_made_under() {
+    for (before, after) in [
+        ("http2 = true", "client_cert = \"required\""),
+        ("on_invalid = \"forward\"", "on_invalid = \"explain\""),
+        ("on_invalid = \"explain\"", "on_invalid = \"abort\""),
+    ] {
+        let estate = Estate::builder()
+            .proxy(move |proxy| proxy.listener(&format!("idle_timeout = \"10m\"\n{before}")))
+            .start();
+        let client = match after.contains("client_cert") {
+            true => estate.anonymous(),
+            false => estate.client(&Ca::other().agent("web01")),
+        };
+        let mut idle = client.connect().expect("connects");
+        let mut asks = client.connect().expect("connects");
+        let agent = estate.client(&estate.ca.agent("web01"));
+        let mut stays = agent.connect().expect("connects");
+        for connection in [&mut idle, &mut asks] {
+            assert!(!connection.get(CA_CERTIFICATE).says_close(), "{after}");
+        }
+        assert_eq!(stays.get(CATALOG).status, 200);
+        estate.proxy.edit_config(before, after);
+        estate.proxy.reload_applied();
+        assert!(asks.get(CA_CERTIFICATE).says_close(), "{after}");
+        for connection in [&mut idle, &mut asks] {
+            assert!(connection.is_closed_within(LIMIT), "{after}");
+        }
+        let answer = stays.get(CATALOG);
+        assert_eq!(
+            (answer.status, answer.says_close()),
+            (200, false),
+            "{after}"
+        );
+    }
+}
+
 /// A refused client's session says what it is everywhere: `explain` and `forward` ask the same of a handshake, so a
 /// session lives on from one to the other, and each request is answered by the one in force.
 #[test]

@@ -10,7 +10,10 @@ use std::{
 
 use http::HeaderValue;
 use hyper::upgrade::OnUpgrade;
-use listener::{Activity, Connection, Downstream, OnInvalid, Permit, Settings, Stage, Standing};
+use identity::ClientIdentity;
+use listener::{
+    Activity, ClientCert, Connection, Downstream, OnInvalid, Permit, Settings, Stage, Standing,
+};
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 use telemetry::{Agents, ListenerMetrics, SeenCertificate, TlsFacts, agents};
@@ -204,6 +207,15 @@ impl Conn {
     pub(crate) fn may_stay_refused(&self) -> bool {
         let standing = self.standing.borrow();
         standing.is_refused() && !self.outstayed(&standing)
+    }
+
+    /// Whether its listener has another policy by now for clients like this one.
+    pub(crate) fn is_met_otherwise(&self, now: &Settings) -> bool {
+        match self.standing.borrow().identity() {
+            ClientIdentity::Verified(_) => false,
+            ClientIdentity::Anonymous => now.client_cert == ClientCert::Required,
+            ClientIdentity::Refused(_) => now.on_invalid != self.downstream.on_invalid,
+        }
     }
 
     /// Whether a refused identity goes upstream as `FAILED` where that is allowed at all.

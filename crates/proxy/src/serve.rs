@@ -261,11 +261,9 @@ impl Watch<'_> {
             Phase::Cutting => self.cut_at = Some(Instant::now()),
         }
         let generation = self.worker.current();
-        if !generation
-            .listeners
-            .contains_key(&self.conn.downstream.listener)
-        {
-            // Its listener was removed: what is open runs out as it does when the process stops.
+        // Its listener was removed, or would not have let it in so: what is open runs out as it does when the process stops.
+        let listener = generation.listeners.get(&self.conn.downstream.listener);
+        if listener.is_none_or(|now| self.conn.is_met_otherwise(&now.settings)) {
             self.draining = true;
             self.conn.closing.set(true);
         }
