@@ -434,6 +434,31 @@ fn streams_busy_at_a_swap_are_answered_and_the_next_is_told_why_it_is_the_last()
     assert_eq!(record["verdict"], "FAILED:revoked");
 }
 
+/// A client that reads nothing of ours, and so never answers the ping of our goodbye either.
+#[test]
+fn a_client_that_does_not_hear_our_goodbye_starts_nothing_once_its_time_is_over() {
+    let estate = Estate::builder().compilers(1).start();
+    let bad = estate.ca.agent("web01");
+    let mut deaf = connect(&estate, &bad);
+    estate.compilers[0].hold();
+    deaf.send("GET", CATALOG, &[], b"").expect("sends");
+    estate.compilers[0].wait_for_request(1, LIMIT);
+    estate.ca.revoke(&bad);
+    estate.proxy.swap_crl();
+    let refused = |record: &Value| record["status"] == 403;
+    deaf.send("GET", FILE, &[], b"").expect("sends");
+    estate.proxy.wait_for_record(refused);
+    // Its first request is in flight all the time. A round trip has a second.
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_millis(250));
+        deaf.send("GET", FILE, &[], b"").expect("sends");
+    }
+    let last = 2 * 10 - 1;
+    assert_eq!(deaf.outcome(last), Outcome::Reset(7), "REFUSED_STREAM");
+    estate.compilers[0].release();
+    assert_eq!(deaf.outcome(1), Outcome::Answered(200));
+}
+
 #[test]
 fn a_draining_proxy_says_goodbye_and_answers_what_it_has() {
     let estate = Estate::builder()

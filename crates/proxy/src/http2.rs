@@ -74,6 +74,8 @@ pub(crate) struct Http2<'a> {
     io: Rc<RefCell<TlsIo>>,
     state: State,
     ending: Ending,
+    /// Until when requests may come that had set out before the client heard that no more are taken.
+    taken_until: Option<Instant>,
     /// Whether the client last kept an answer waiting.
     stalled: bool,
     goodbye: Option<Pin<Box<Sleep>>>,
@@ -123,6 +125,7 @@ impl<'a> Http2<'a> {
             io,
             state: State::Handshake(handshake),
             ending: Ending::None,
+            taken_until: None,
             stalled: false,
             goodbye: None,
         }
@@ -148,6 +151,7 @@ impl<'a> Http2<'a> {
         {
             self.ending = Ending::Graceful;
             connection.graceful_shutdown();
+            self.taken_until = Some(Instant::now() + self.goodbye_time());
         }
     }
 
@@ -170,8 +174,16 @@ impl<'a> Http2<'a> {
     }
 
     /// Starts a task for a request that has come.
-    fn start(&self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+    fn start(&self, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
         let open = OpenStream::new(self.conn, respond.stream_id().as_u32());
+        // h2 takes requests until the client has answered its ping; one that never does would never have to end.
+        if self
+            .taken_until
+            .is_some_and(|until| until <= Instant::now())
+        {
+            respond.send_reset(Reason::REFUSED_STREAM);
+            return open.taken_back();
+        }
         let worker = Rc::clone(self.worker);
         let write_timeout = self.write_timeout;
         let mut tasks = self.tasks.borrow_mut();
