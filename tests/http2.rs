@@ -358,7 +358,7 @@ fn uploads_that_stand_still_leave_the_next_its_room() {
         .map(|_| connection.open(&fields, false).expect("opens"))
         .collect();
     let mut quiet = 0;
-    let filled = testkit::wait_until(LIMIT, || {
+    let filled = wait_until(LIMIT, || {
         connection.settle().expect("it is open");
         let sent = stuck
             .iter()
@@ -413,7 +413,7 @@ fn streams_busy_at_a_swap_are_answered_and_the_next_is_told_why_it_is_the_last()
     for _ in 0..3 {
         connection.send("GET", CATALOG, &[], b"").expect("sends");
     }
-    let asked = testkit::wait_until(LIMIT, || (estate.far_end().len() == 3).then_some(()));
+    let asked = wait_until(LIMIT, || (estate.far_end().len() == 3).then_some(()));
     assert!(asked.is_some());
     estate.ca.revoke(&bad);
     estate.proxy.swap_crl();
@@ -469,7 +469,7 @@ fn a_draining_proxy_says_goodbye_and_answers_what_it_has() {
     idle.settle().expect("it is open");
     estate.compilers.iter().for_each(StandIn::hold);
     busy.send("GET", CATALOG, &[], b"").expect("sends");
-    let asked = testkit::wait_until(LIMIT, || (estate.far_end().len() == 1).then_some(()));
+    let asked = wait_until(LIMIT, || (estate.far_end().len() == 1).then_some(()));
     assert!(asked.is_some());
     estate.proxy.terminate();
     assert!(idle.is_closed_within(LIMIT) && idle.is_last());
@@ -486,7 +486,7 @@ fn a_draining_proxy_says_goodbye_and_answers_what_it_has() {
 fn an_idle_connection_ends_though_its_client_only_pings() {
     let (estate, mut connection) = begin(with_listener("idle_timeout = \"5s\""));
     assert_eq!(connection.get(CATALOG).status, 200);
-    let ended = testkit::wait_until(LIMIT, || {
+    let ended = wait_until(LIMIT, || {
         let pinged = connection.send_frame(kind::PING, 0, 0, b"12345678");
         (pinged.is_err() || connection.settle().is_err() || connection.is_last()).then_some(())
     });

@@ -107,7 +107,7 @@ fn a_probe_that_only_connects_is_counted_and_leaves_no_record() {
     drop(connected(&estate.proxy));
     estate.proxy.wait_for_metric(HANDSHAKES, &closed, 1.0);
     // As load balancers end theirs.
-    rustix::net::connect_unspec(&connected(&estate.proxy)).expect("a reset");
+    rustix::net::connect_unspec(connected(&estate.proxy)).expect("a reset");
     estate.proxy.wait_for_metric(HANDSHAKES, &closed, 2.0);
     // One byte is the beginning of a handshake, although its end came with it.
     let mut spoken = connected(&estate.proxy);
