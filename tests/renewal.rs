@@ -536,3 +536,24 @@ fn a_ca_that_stands_still_within_its_answer_is_given_up() {
     gate.release();
     assert_on(&estate);
 }
+
+#[test]
+fn explain_says_that_a_renewal_tells_the_certificate_whatever_its_pool_says() {
+    let estate = Estate::builder()
+        .ca_pool("forward_cert = false")
+        .proxy(|proxy| proxy.with("[ca]\nrenewal = true"))
+        .start();
+    estate.ca_server.renew(Renewing::Header);
+    let agent = estate.ca.agent("web01");
+    let explain = |method| {
+        let arguments = [RENEWAL, "--method", method, "--certname", "web01"];
+        estate.proxy.command(&["explain"], &arguments).stdout
+    };
+    assert!(
+        explain("POST").contains("with X-Client-Cert"),
+        "{}",
+        explain("POST")
+    );
+    assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
+    assert_told_certificate(&estate.only_request(), &agent);
+}

@@ -414,7 +414,7 @@ fn told(identity: &ClientIdentity, runtime: &PoolRuntime, plan: &Plan<'_>) -> St
             names.join(", ")
         );
     }
-    if plan.with_certificate_class && runtime.rules.forward_cert {
+    if plan.with_certificate_class && (runtime.rules.forward_cert || plan.is_renewal()) {
         let _ = write!(
             text,
             ", with {} of up to {} bytes",
