@@ -517,6 +517,13 @@ fn any_client_and_a_catch_all_open_no_guarded_class() {
         ("GET", "/puppet-admin-api/v1/jruby-pool", 403),
         ("GET", "/metrics/v2", 403),
         ("GET", "/production/certificate_status/web01", 403),
+        // What Puppet 3 takes for the plural of a name, its own or not.
+        ("GET", "/production/certificate_search/all", 403),
+        ("GET", "/production/certificate_request_search/all", 403),
+        ("GET", "/production/certificate_statuss/all", 403),
+        ("GET", "/production/certificatees/all", 403),
+        ("GET", "/production/node_search/web01", 403),
+        ("GET", "/production/nodees/web01", 403),
     ] {
         let response = site.anonymous().request(method, path, &[], b"");
         assert_eq!(response.status, status, "{method} {path}: {response:?}");

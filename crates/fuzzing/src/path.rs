@@ -209,16 +209,16 @@ const RULES_BY_CLASS: &[(Class, &str)] = &[
     (Class::CaAdministration, "/RPC2(?:/.*)?"),
     (
         Class::CaAdministration,
-        "/[^/]+/(?:certificates?|certificate_requests?|certificate_revocation_lists?|certificate_status(?:es)?|keys?)/.*",
+        "/[^/]+/(?:certificate|certificate_request|certificate_revocation_list|certificate_status|key)(?:_search|e?s)?/.*",
     ),
     (Class::Services, "/v2\\.0(?:/.*)?"),
     (
         Class::Services,
-        "/[^/]+/(?:catalog|node|file_metadata|file_content|file_bucket_file|report|resource_type|resource|environment)s?/.*",
+        "/[^/]+/(?:catalog|node|facts|file_metadata|file_content|file_bucket_file|report)(?:_search|e?s)?/.*",
     ),
     (
         Class::Services,
-        "/[^/]+/(?:facts|facts_search|status|statuses|inventory|run)/.*",
+        "/[^/]+/(?:resource_type|resource|status|inventory|run|environment)(?:_search|e?s)?/.*",
     ),
     (Class::Services, "/puppet(?:/.*)?"),
 ];

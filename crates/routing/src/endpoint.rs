@@ -220,7 +220,7 @@ fn legacy<'a>(method: &Method, segments: &Segments<'a>) -> Option<Endpoint<'a>> 
     let [first, indirection, ..] = segments.head;
     let keyed = segments.count >= 3;
     // The body of an XML-RPC call names the service, `puppetca.getcert` among them.
-    if first == "RPC2" || (keyed && LEGACY_CA.contains(&indirection)) {
+    if first == "RPC2" || (keyed && is_named(indirection, LEGACY_CA)) {
         let requested = keyed
             && matches!(indirection, "certificate_request" | "certificate_requests")
             && brings_request(method);
@@ -233,7 +233,7 @@ fn legacy<'a>(method: &Method, segments: &Segments<'a>) -> Option<Endpoint<'a>> 
             ..Endpoint::of(Class::CaAdministration, Methods::ANY)
         });
     }
-    let compiles = first == "v2.0" || (keyed && LEGACY_COMPILE.contains(&indirection));
+    let compiles = first == "v2.0" || (keyed && is_named(indirection, LEGACY_COMPILE));
     compiles.then(|| Endpoint::of(Class::Services, Methods::ANY))
 }
 
@@ -342,44 +342,38 @@ impl<'a> Segments<'a> {
     }
 }
 
+/// Whether a segment is one of these names, or what Puppet 0.25 to 3 take for the plural of one: they cut `_search`, `es`
+/// or `s` off.
+fn is_named(segment: &str, names: &[&str]) -> bool {
+    let singular = |suffix| segment.strip_suffix(suffix);
+    let cut = PLURALS.iter().filter_map(singular);
+    cut.chain([segment]).any(|name| names.contains(&name))
+}
+
+const PLURALS: [&str; 3] = ["_search", "es", "s"];
+
 const LEGACY_CA: &[&str] = &[
     "certificate",
-    "certificates",
     "certificate_request",
-    "certificate_requests",
     "certificate_revocation_list",
-    "certificate_revocation_lists",
     "certificate_status",
-    "certificate_statuses",
     "key",
-    "keys",
 ];
 
 const LEGACY_COMPILE: &[&str] = &[
     "catalog",
-    "catalogs",
     "node",
-    "nodes",
     "facts",
-    "facts_search",
     "file_metadata",
-    "file_metadatas",
     "file_content",
-    "file_contents",
     "file_bucket_file",
-    "file_bucket_files",
     "report",
-    "reports",
     "resource_type",
-    "resource_types",
     "resource",
-    "resources",
     "status",
-    "statuses",
     "inventory",
     "run",
     "environment",
-    "environments",
 ];
 
 #[cfg(test)]
