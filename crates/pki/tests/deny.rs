@@ -71,6 +71,13 @@ fn a_live_connection_is_judged_by_a_new_list_and_again_when_the_block_is_over() 
     let agent = puppet.ca.agent("web01.example.com", 5);
     let before = store.judge(std::slice::from_ref(&agent.der), now());
     let blocked = with(&store, serial_of("CN=Puppet CA: test", "05"), None);
+    assert_eq!(
+        (
+            store.deny_list().blocks().len(),
+            blocked.deny_list().blocks().len()
+        ),
+        (0, 1)
+    );
     assert!(!before.is_current(blocked.generation(), now()));
     let during = blocked.rejudge(&before, now());
     assert_eq!(reason(&during), Some(Reason::Blocked));

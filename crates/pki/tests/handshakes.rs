@@ -212,6 +212,19 @@ fn nothing_that_is_printed_for_people_shows_a_ticket_key() {
 }
 
 #[test]
+fn clients_are_told_which_cas_count_here() {
+    let front = Front::new();
+    let trust = front.store();
+    let current = Arc::new(move || Arc::clone(&trust));
+    let verifier = ClientVerifier::new(REQUIRED, current).hinting(&front.store());
+    let told: Vec<_> = rustls::server::danger::ClientCertVerifier::root_hint_subjects(&verifier)
+        .iter()
+        .map(|name| identity::Subject::name_text(name.as_ref()))
+        .collect();
+    assert_eq!(told, ["CN=Puppet CA: test", "CN=Puppet Root CA: test"]);
+}
+
+#[test]
 fn the_aborting_verifier_loads_the_trust_in_force_at_each_handshake() {
     let front = Front::new();
     let server = front.server(ABORT);

@@ -110,6 +110,11 @@ fn a_name_taken_out_again_judges_as_before_it_was_put_in() {
     assert_eq!(reason(&accepted), None);
     let without = built("", "old-crl.pem", Some(&named));
     assert!(without.generation() > named.generation());
+    let lists_of = |store: &TrustStore| {
+        let crls = store.status(now()).crls;
+        crls.iter().filter(|crl| crl.issuer == OLD).count()
+    };
+    assert_eq!((lists_of(&named), lists_of(&without)), (1, 0));
     assert_eq!(
         reason(&without.rejudge(&accepted, now())),
         Some(Reason::UnsupportedAlgorithm)

@@ -91,7 +91,11 @@ fn a_grace_ends_to_the_second_and_the_verdict_with_it() {
         (in_2035, None, ""),
         (in_2035 + 1, None, "judged by until 2035-01-01T00:01:00Z"),
         (in_2035 + 60, None, "judged by until"),
-        (in_2035 + 61, Some(Reason::CrlExpired), "are refused"),
+        (
+            in_2035 + 61,
+            Some(Reason::CrlExpired),
+            "expired on 2035-01-01T00:00:00Z: its issuer's certificates are refused",
+        ),
     ] {
         assert_eq!(reason(&judge(seconds)), expected, "{seconds}");
         let alarms = store.status(at(seconds)).alarms;

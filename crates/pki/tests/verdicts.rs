@@ -534,6 +534,7 @@ fn depth_counts_the_intermediates_of_the_verified_path() {
             ..TrustSettings::default()
         };
         let store = store_with(&bundle, &crls, &settings, None).unwrap();
+        assert_eq!(store.settings().depth, depth);
         assert_eq!(verdict(&store, &agent), expected, "depth {depth}");
     }
 }
@@ -1143,6 +1144,43 @@ fn status_tells_cas_crls_and_what_is_missing() {
     );
     assert_eq!(crl.source, "\"crl.pem\" block 1");
     assert_eq!(status.crl_missing, ["CN=Puppet Root CA: test"]);
+}
+
+#[test]
+fn dates_are_told_to_the_second() {
+    let (in_2030, in_2031, in_2040) = (1_893_456_000, 1_924_992_000, 2_208_988_800);
+    let mut params = ca_params("root");
+    params.not_before = date_time_ymd(2030, 1, 1);
+    let root = Ca::root_with(params, KeyPair::generate().unwrap());
+    let mut list = crl_params(1, &[], 2041);
+    list.this_update = date_time_ymd(2031, 1, 1);
+    let list = list.signed_by(&root.issuer).unwrap().der().clone();
+    let store = store(std::slice::from_ref(&root.der), &[list]).unwrap();
+    let made = "the CRL of CN=root (\"crl.pem\" block 1) says it was made on 2031-01-01T00:00:00Z, which is to come: \
+                compare the clocks";
+    let early = "CA CN=root is not valid before 2030-01-01T00:00:00Z";
+    let over = "CA CN=root expired on 2040-01-01T00:00:00Z";
+    for (seconds, in_time, alarms) in [
+        (in_2030 - 1, false, &[early, made][..]),
+        (in_2030, true, &[made]),
+        (in_2031 - 1, true, &[made]),
+        (in_2031, true, &[]),
+        (in_2040, true, &[]),
+        (in_2040 + 1, false, &[over]),
+    ] {
+        let status = store.status(at(seconds));
+        assert_eq!(
+            (status.cas[0].in_time, &status.alarms[..]),
+            (
+                in_time,
+                &alarms
+                    .iter()
+                    .map(|text| (*text).to_owned())
+                    .collect::<Vec<_>>()[..]
+            ),
+            "{seconds}"
+        );
+    }
 }
 
 #[test]
