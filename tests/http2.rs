@@ -6,6 +6,7 @@ use serde_json::Value;
 use testkit::{
     ClientError, Connection, Gate, Protocol, Recorded, Reply, StandIn,
     http2::{Outcome, PREFACE, flag, frame, kind, setting},
+    wait_until,
 };
 
 use crate::support::{Estate, LIMIT, assert_refused, assert_told, certificate_request, http2::*};
@@ -738,7 +739,7 @@ fn t12_answers_that_a_stranger_does_not_take_keep_no_place_at_the_ca() {
         let answer = stranger().expect("connects").get(crl);
         (answer.status == 200).then_some(())
     };
-    testkit::wait_until(LIMIT, served).expect("others are served");
+    wait_until(LIMIT, served).expect("others are served");
     mute.send_frame(kind::WINDOW_UPDATE, 0, stream, &(1_u32 << 20).to_be_bytes())
         .expect("sends");
     assert_eq!(mute.outcome(stream), Outcome::Answered(200));
