@@ -947,6 +947,21 @@ fn a_ca_that_may_not_sign_crls_makes_none() {
     let root = Ca::root_with(params, key);
     let bundle = [root.der.clone()];
     assert!(store(&bundle, &[signer.crl(1, &[])]).is_err());
+    // Nor does one that the client sends.
+    let puppet = Puppet::new();
+    let mut params = ca_params("sub");
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let key = KeyPair::generate().unwrap();
+    let signer = Ca::root_with(
+        ca_params("sub"),
+        KeyPair::from_pem(&key.serialize_pem()).unwrap(),
+    );
+    let sub = puppet.ca.intermediate_with(params, key, 7);
+    let crls = [puppet.crls(1, &[]), vec![signer.crl(1, &[])]].concat();
+    let store = store(&puppet.bundle(), &crls).unwrap();
+    assert_eq!(store.status(now()).strays.len(), 1);
+    let judgement = store.judge(&[sub.agent("web01", 5).der, sub.der.clone()], now());
+    assert_eq!(reason(&judgement), Some(Reason::CrlMissing));
 }
 
 /// RUSTSEC-2026-0104: webpki before 0.103.13 could be made to panic by a CRL. Ours is another reader; it is shown
