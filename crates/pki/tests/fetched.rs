@@ -233,6 +233,15 @@ fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copie
     let reloaded = of_file(Some(&accepted));
     assert_eq!(verdict(&reloaded, &agent), None);
     assert_eq!(reloaded.warnings(), [""; 0]);
+    // Nor where the file has both, whichever comes first.
+    let der = CertificateRevocationListDer::from(list.der().to_vec());
+    for both in [[&der, &file[0], &file[1]], [&file[0], &der, &file[1]]] {
+        let both = both.map(Clone::clone);
+        let settings = TrustSettings::default();
+        let known = store.setting_aside(rules.clone());
+        let store = store_with(&puppet.bundle(), &both, &settings, Some(&known)).unwrap();
+        assert_eq!(verdict(&store, &agent), None);
+    }
     let written: Vec<String> = rules.iter().map(ToString::to_string).collect();
     let read: Vec<SetAside> = written.iter().map(|rule| rule.parse().unwrap()).collect();
     assert_eq!(read, rules);

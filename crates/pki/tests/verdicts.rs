@@ -776,6 +776,27 @@ fn a_verdict_ends_with_the_earliest_certificate_or_rejecting_crl() {
 }
 
 #[test]
+fn a_list_that_has_moved_is_told_where_it_is_now() {
+    let puppet = Puppet::new();
+    let mut crls = puppet.crls(1, &[]);
+    let first = store(&puppet.bundle(), &crls).unwrap();
+    crls.rotate_left(1);
+    let moved = store_with(
+        &puppet.bundle(),
+        &crls,
+        &TrustSettings::default(),
+        Some(&first),
+    );
+    let places = |store: TrustStore| {
+        let crls = store.status(now()).crls;
+        crls.into_iter().map(|crl| crl.source).collect::<Vec<_>>()
+    };
+    let (one, two) = ("\"crl.pem\" block 1", "\"crl.pem\" block 2");
+    assert_eq!(places(first), [one, two]);
+    assert_eq!(places(moved.unwrap()), [two, one]);
+}
+
+#[test]
 fn the_generation_rises_with_a_change_and_only_with_one() {
     let puppet = Puppet::new();
     let settings = TrustSettings::default();
