@@ -685,6 +685,7 @@ impl<'a> Shelf<'a> {
         }
     }
 
+    /// Whether this is a CA of the bundle and may sign lists.
     fn may_sign_crls(&self, issuer: Fingerprint) -> bool {
         let mut cas = self.bundle.cas.iter();
         cas.any(|ca| ca.issuer.id == issuer && ca.signs_crls)
@@ -751,7 +752,7 @@ impl<'a> Shelf<'a> {
     fn keep_fetched(&mut self, previous: Option<&TrustStore>) {
         let lists = previous.into_iter().flat_map(|previous| &previous.index);
         for (issuer, crl) in lists.filter(|(_, crl)| crl.origin == Origin::Fetched) {
-            if self.bundle.issuers.contains_key(issuer) && self.may_sign_crls(*issuer) {
+            if self.may_sign_crls(*issuer) {
                 self.place(*issuer, Arc::clone(crl));
             }
         }
