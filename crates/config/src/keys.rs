@@ -565,6 +565,8 @@ settings! {
         /// Condition: extensions of the certificate by Puppet's names, by those of `[identity.extensions]` or by OID, and
         /// their values, as `{ pp_role = "database", pp_environment = "prod*" }`; all must hold. Values are compared with
         /// their case; `*` stands for any run of characters.
+        /// An agent writes them into its certificate request by itself, and `[csr]` passes them, but for those below
+        /// 1.3.6.1.4.1.34380.1.3 (`pp_auth_role`, `pp_cli_auth`): where a CA signs by itself, open a class by these alone.
         "extension": Shape::Pairs(&forms::EXTENSION, &forms::EXTENSION_VALUE), Means("any certificate, or none");
         /// Condition: who signed the certificate, by distinguished name (RFC 2253), the intermediate CA where there is one.
         "issuer": Shape::Texts(&forms::CA), Means("any issuer");
