@@ -102,6 +102,32 @@ fn a_block_that_is_lifted_closes_nobody_whose_turn_had_not_come() {
 }
 
 #[test]
+fn no_path_is_looked_for_for_idle_clients_of_a_blocked_ca_before_their_turn() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy
+                .listener("idle_timeout = \"10m\"")
+                .with("[trust]\nrevoked_close_rate = 1")
+        })
+        .start();
+    let client = estate.client(&estate.ca.agent("web01"));
+    let idle: Vec<_> = (0..20)
+        .map(|_| client.connect().expect("connects"))
+        .collect();
+    let missed = |estate: &Estate| {
+        let metrics = estate.proxy.metrics();
+        metrics.sum("proscenium_chain_lookups_total", &[("result", "miss")])
+    };
+    let before = missed(&estate);
+    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+    let closed = "proscenium_connections_revoked_total";
+    estate.proxy.wait_for_metric(closed, &[], 1.0);
+    let paths = missed(&estate) - before;
+    assert!((1.0..10.0).contains(&paths), "{paths} of 20 at once");
+    drop(idle);
+}
+
+#[test]
 fn a_certificate_is_blocked_by_serial_and_issuer_or_by_fingerprint_and_its_successor_is_not() {
     let estate = Estate::start();
     let issuer = format!("CN={}", estate.ca.name());

@@ -102,6 +102,11 @@ impl Standing {
         Self::of(trust.rejudge(&self.judgement, now))
     }
 
+    /// The same by another trust store, where looking serials up is enough for it.
+    pub fn confirmed(&self, trust: &TrustStore, now: UnixTime) -> Option<Self> {
+        trust.confirmed(&self.judgement, now).map(Self::of)
+    }
+
     /// Who the client is.
     pub fn identity(&self) -> &ClientIdentity {
         &self.judgement.identity

@@ -104,16 +104,24 @@ impl TrustStore {
     /// all a CRL swap costs. Whatever is not confirmed is judged anew from the certificates, refused clients too:
     /// the verdict is always what a new connection would get.
     pub fn rejudge(&self, judgement: &Judgement, now: UnixTime) -> Judgement {
-        if let Some(chain) = &judgement.chain
-            && let Some(chain) = self.confirm(chain, now)
-        {
-            return Judgement {
-                chain: Some(chain),
-                generation: self.generation,
-                ..judgement.clone()
-            };
+        if let Some(confirmed) = self.confirmed(judgement, now) {
+            return confirmed;
         }
         self.judge_presented(Arc::clone(&judgement.presented), now)
+    }
+
+    /// The same verdict under this store, where looking serials up is enough for it: microseconds at most.
+    pub fn confirmed(&self, judgement: &Judgement, now: UnixTime) -> Option<Judgement> {
+        let chain = match &judgement.chain {
+            Some(chain) => Some(self.confirm(chain, now)?),
+            None if judgement.presented.is_empty() => None,
+            None => return None,
+        };
+        Some(Judgement {
+            chain,
+            generation: self.generation,
+            ..judgement.clone()
+        })
     }
 
     /// Whether [`rejudge`](Self::rejudge) has no path to build: microseconds at most, where a path costs hundreds.

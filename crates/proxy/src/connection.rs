@@ -76,6 +76,12 @@ fn seen(agents: &Agents, standing: &Standing, client: IpAddr) -> Option<Arc<agen
     )
 }
 
+/// A clock before 1970 was never set: nothing is valid yet then.
+fn since_1970(now: SystemTime) -> UnixTime {
+    let since = now.duration_since(SystemTime::UNIX_EPOCH);
+    UnixTime::since_unix_epoch(since.unwrap_or_default())
+}
+
 /// What is told of a connection, one value each, made once.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
@@ -134,11 +140,7 @@ impl Conn {
     /// Who the client is by the trust store in force: judged anew where that has changed or something on the chain
     /// has run out.
     pub(crate) fn standing(&self, trust: &TrustStore, now: SystemTime) -> Rc<Standing> {
-        // A clock before 1970 was never set: nothing is valid yet then.
-        let since = now
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        let now = UnixTime::since_unix_epoch(since);
+        let now = since_1970(now);
         let mut standing = self.standing.borrow_mut();
         if !standing.judgement.is_current(trust.generation(), now) {
             let anew = standing.rejudge(trust, now);
@@ -152,6 +154,17 @@ impl Conn {
             *standing = Rc::new(anew);
         }
         Rc::clone(&standing)
+    }
+
+    /// Takes the word of another trust store, where looking serials up is enough for the same verdict; whether it is.
+    pub(crate) fn is_confirmed(&self, trust: &TrustStore, now: SystemTime) -> bool {
+        let mut standing = self.standing.borrow_mut();
+        let confirmed = standing.confirmed(trust, since_1970(now));
+        let is_confirmed = confirmed.is_some();
+        if let Some(confirmed) = confirmed {
+            *standing = Rc::new(confirmed);
+        }
+        is_confirmed
     }
 
     /// Who the client was when last asked.

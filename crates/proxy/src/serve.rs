@@ -187,7 +187,7 @@ async fn drive<H: Spoken>(
         conn,
         settings,
         draining: false,
-        judge_at: None,
+        turn_at: None,
         revoked_at: None,
         cut_at: None,
     };
@@ -240,10 +240,10 @@ struct Watch<'a> {
     conn: &'a Conn,
     settings: &'a Settings,
     draining: bool,
-    /// When an idle client has its turn to be judged anew, where a path has to be built for it: thousands at once
-    /// would keep requests waiting.
-    judge_at: Option<Instant>,
-    /// When a client that is no longer accepted has its turn to be closed, if it is idle then.
+    /// When an idle client has its turn to be judged anew by building a path, and to be closed if it is no longer
+    /// accepted: thousands at once would keep requests waiting, and come back at once.
+    turn_at: Option<Instant>,
+    /// The turn in which it was found to be no longer accepted.
     revoked_at: Option<Instant>,
     /// When the grace was over.
     cut_at: Option<Instant>,
@@ -274,36 +274,25 @@ impl Watch<'_> {
             self.conn.stage().0 == Stage::Idle && !self.conn.streams.as_ref().is_some_and(busy);
         let changed = self.conn.trust_generation() != generation.trust.generation();
         // Anybody can be a refused client that stays: were these judged too, those that may not stay would wait for them.
-        if idle && changed && !self.conn.may_stay_refused() {
-            if self.conn.is_judged_cheaply(&generation.trust) {
-                self.judge();
-            } else if self.judge_at.or(self.revoked_at).is_none() {
-                // One turn, however many changes follow before it has come.
-                self.judge_at = Some(self.turn());
-            }
+        let concerned = idle && changed && !self.conn.may_stay_refused();
+        let confirmed = || self.conn.is_confirmed(&generation.trust, SystemTime::now());
+        // One turn, however many changes follow before it has come.
+        if concerned && !confirmed() && self.turn_at.is_none() {
+            let turn = self.worker.shared.turn(generation.revoked_close_rate);
+            self.turn_at = Some(Instant::now() + turn);
         }
     }
 
-    /// Judges a client anew whose turn has come, to be judged or to be closed: it may be accepted again by now.
+    /// Judges an idle client anew whose turn has come. A busy one was judged with its request.
     fn judge_if_due(&mut self) {
-        let now = Instant::now();
-        let judged = self.judge_at.take_if(|at| *at <= now).is_some();
-        if judged || self.revoked_at.is_some_and(|at| at <= now) {
-            self.judge();
+        let Some(at) = self.turn_at.take_if(|at| *at <= Instant::now()) else {
+            return;
+        };
+        if self.conn.stage().0 == Stage::Idle {
+            let generation = self.worker.current();
+            let standing = self.conn.standing(&generation.trust, SystemTime::now());
+            self.revoked_at = self.conn.outstayed(&standing).then_some(at);
         }
-    }
-
-    fn judge(&mut self) {
-        let generation = self.worker.current();
-        let standing = self.conn.standing(&generation.trust, SystemTime::now());
-        let outstayed = self.conn.outstayed(&standing);
-        self.revoked_at = outstayed.then(|| self.revoked_at.unwrap_or_else(|| self.turn()));
-    }
-
-    /// Its turn among all that a change of trust concerns.
-    fn turn(&self) -> Instant {
-        let rate = self.worker.current().revoked_close_rate;
-        Instant::now() + self.worker.shared.turn(rate)
     }
 
     /// Why the connection is to be closed now, if it is.
@@ -335,7 +324,7 @@ impl Watch<'_> {
             .into_iter()
             .flatten()
             .map(|(at, _)| at)
-            .chain(self.judge_at)
+            .chain(self.turn_at)
             .fold(ahead, Instant::min)
     }
 
