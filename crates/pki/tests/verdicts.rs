@@ -1341,6 +1341,7 @@ fn the_ca_that_is_over_is_named_and_not_one_in_its_last_or_first_second() {
     let crls = [&ending, &beginning, &over, &root].map(|ca| ca.crl(1, &[]));
     let store = store(&bundle, &crls).unwrap();
     assert_eq!(verdict(&store, &ending.agent("web01", 5)), None);
+    assert_eq!(verdict(&store, &beginning.agent("web01", 5)), None);
     let judgement = store.judge(&[over.agent("web01", 5).der], now());
     assert!(
         refusal(&judgement)
