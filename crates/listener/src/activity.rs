@@ -148,13 +148,6 @@ pub struct TlsIo {
     end: End,
 }
 
-/// Whether the runtime has heard of the end of what the peer sends.
-fn is_ended(socket: &TcpStream) -> bool {
-    let ready =
-        pin!(socket.ready(Interest::READABLE)).poll(&mut Context::from_waker(Waker::noop()));
-    matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
-}
-
 /// Whether the client has said that nothing more comes from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -262,4 +255,11 @@ impl AsyncWrite for TlsIo {
     fn is_write_vectored(&self) -> bool {
         self.inner.is_write_vectored()
     }
+}
+
+/// Whether the runtime has heard of the end of what the peer sends.
+fn is_ended(socket: &TcpStream) -> bool {
+    let ready =
+        pin!(socket.ready(Interest::READABLE)).poll(&mut Context::from_waker(Waker::noop()));
+    matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
 }
