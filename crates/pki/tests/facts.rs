@@ -228,6 +228,13 @@ fn a_verdict_that_rests_on_the_same_paths_is_confirmed_by_serials() {
         (None, Some(at(1_924_992_000)))
     );
     assert!(after.confirms_by_serial(&again));
+    let confirmed = after.confirmed(&judged, now()).unwrap();
+    assert_eq!(
+        (confirmed.generation, confirmed.good_until()),
+        (again.generation, again.good_until())
+    );
+    let nobody = before.judge(&[], now());
+    assert!(after.confirmed(&nobody, now()).is_some());
     let elsewhere = Puppet::new().store();
     assert!(!elsewhere.confirms_by_serial(&judged));
     let refused = before.judge(
@@ -235,6 +242,8 @@ fn a_verdict_that_rests_on_the_same_paths_is_confirmed_by_serials() {
         now(),
     );
     assert!(!before.confirms_by_serial(&refused) && refused.good_until().is_none());
+    assert!(elsewhere.confirmed(&judged, now()).is_none());
+    assert!(before.confirmed(&refused, now()).is_none());
 }
 
 #[test]
