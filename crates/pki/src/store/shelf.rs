@@ -1,0 +1,272 @@
+//! CRLs being sorted in: which CA of the bundle made each, and which of one CA counts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use rustls_pki_types::SubjectPublicKeyInfoDer;
+
+use super::TrustStore;
+use crate::bundle::{Bundle, Fingerprint};
+use crate::certificate::{Signed, Subject};
+use crate::crl::{Crl, CrlError};
+use crate::fetched::SetAside;
+use crate::legacy::{self, Legacy};
+use crate::pem::Block;
+use crate::problem::PkiProblem;
+use crate::signature;
+
+/// CRLs being sorted in.
+pub(crate) struct Shelf<'a> {
+    pub(super) bundle: &'a Arc<Bundle>,
+    pub(super) legacy: &'a Arc<Legacy>,
+    /// What the store before had already read and verified.
+    known: HashMap<Fingerprint, (Fingerprint, Arc<IndexedCrl>), RandomState>,
+    pub(super) set_aside: Arc<[SetAside]>,
+    pub(super) index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
+    pub(super) strays: Vec<Arc<IndexedCrl>>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// What one CRL turned out to be.
+pub(crate) enum Sorted {
+    /// That of an issuer of the bundle.
+    Known(Fingerprint, IndexedCrl),
+    /// Of no key of the bundle.
+    Stray(IndexedCrl),
+    /// Nobody's to judge by: why, as a sentence.
+    Unusable(String),
+}
+
+impl<'a> Shelf<'a> {
+    pub(crate) fn new(
+        bundle: &'a Arc<Bundle>,
+        legacy: &'a Arc<Legacy>,
+        previous: Option<&TrustStore>,
+    ) -> Self {
+        let known = previous
+            .into_iter()
+            .flat_map(|previous| &previous.index)
+            .map(|(issuer, crl)| (crl.fingerprint, (*issuer, Arc::clone(crl))))
+            .collect();
+        Self {
+            bundle,
+            legacy,
+            known,
+            set_aside: Arc::default(),
+            index: HashMap::default(),
+            strays: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.index.is_empty() && self.strays.is_empty()
+    }
+
+    /// Sorts one CRL in.
+    ///
+    /// # Errors
+    /// Bytes that are no CRL. One that cannot be used is a warning: the others of the file are still good.
+    pub(super) fn put(&mut self, block: Block) -> Result<(), PkiProblem> {
+        let fingerprint = Fingerprint::of([&*block.der]);
+        if let Some((issuer, crl)) = self.known.get(&fingerprint)
+            && crl.place == block.place()
+            && self.may_sign_crls(*issuer)
+        {
+            let (issuer, crl) = (*issuer, Arc::clone(crl));
+            self.place(issuer, crl);
+            return Ok(());
+        }
+        match self.sort(&block, Origin::File)? {
+            Sorted::Known(issuer, crl) => self.place(issuer, Arc::new(crl)),
+            Sorted::Stray(crl) => self.stray(crl, block),
+            Sorted::Unusable(why) => self.warnings.push(why),
+        }
+        Ok(())
+    }
+
+    /// Reads one CRL and checks its signature.
+    ///
+    /// # Errors
+    /// Bytes that are no CRL.
+    pub(crate) fn sort(&self, block: &Block, origin: Origin) -> Result<Sorted, PkiProblem> {
+        let crl = match Crl::read(&block.der) {
+            Ok(crl) => crl,
+            Err(CrlError::Der(error)) => return Err(block.malformed("CRL", error)),
+            Err(CrlError::Unusable(why)) => {
+                let why = format!("CRL {} is not used: {why}", block.place());
+                return Ok(Sorted::Unusable(why));
+            }
+        };
+        let maker = self.issuer_of(&crl, block);
+        let indexed = IndexedCrl {
+            crl,
+            fingerprint: Fingerprint::of([&*block.der]),
+            place: block.place(),
+            origin,
+            unverified: Box::default(),
+        };
+        Ok(match maker {
+            Maker::Known(issuer) => Sorted::Known(issuer, indexed),
+            Maker::MayNot => Sorted::Unusable(format!(
+                "CRL {} is not used: the key usage of its issuer {} does not allow to sign CRLs",
+                block.place(),
+                Subject(&indexed.crl.issuer)
+            )),
+            Maker::Unknown => Sorted::Stray(indexed),
+        })
+    }
+
+    /// Which issuer of the bundle made this CRL: by name, then by signature.
+    fn issuer_of(&self, crl: &Crl, block: &Block) -> Maker {
+        let made_it = self.bundle.issuers.values().find(|issuer| {
+            issuer.name == crl.issuer
+                && Signed::read(&block.der)
+                    .is_ok_and(|(_, signed)| self.legacy.check_signed(signed, issuer).is_ok())
+        });
+        match made_it {
+            Some(issuer) if self.may_sign_crls(issuer.id) => Maker::Known(issuer.id),
+            Some(_) => Maker::MayNot,
+            None => Maker::Unknown,
+        }
+    }
+
+    /// Whether this is a CA of the bundle and may sign lists.
+    fn may_sign_crls(&self, issuer: Fingerprint) -> bool {
+        let mut cas = self.bundle.cas.iter();
+        cas.any(|ca| ca.issuer.id == issuer && ca.signs_crls)
+    }
+
+    fn place(&mut self, issuer: Fingerprint, crl: Arc<IndexedCrl>) {
+        match self.index.get(&issuer) {
+            Some(known) if self.is_before(issuer, &crl, known) => {}
+            _ => {
+                self.index.insert(issuer, crl);
+            }
+        }
+    }
+
+    /// Whether `one` has to stand back behind `other`, both of one issuer: what no longer counts behind what does, else
+    /// the older one.
+    fn is_before(&self, issuer: Fingerprint, one: &IndexedCrl, other: &IndexedCrl) -> bool {
+        let counts = |crl| !self.set_aside.iter().any(|rule| rule.covers(issuer, crl));
+        match (counts(one), counts(other)) {
+            (false, true) => true,
+            (true, false) => false,
+            _ => one.crl.age(&other.crl).is_le(),
+        }
+    }
+
+    fn stray(&mut self, indexed: IndexedCrl, block: Block) {
+        let crl = &indexed.crl;
+        if self.strays.len() == STRAY_CRLS_MAX {
+            self.warnings.push(format!(
+                "CRL {} is not used: its issuer {} is not in the CA bundle, and {STRAY_CRLS_MAX} such are kept already",
+                block.place(),
+                Subject(&crl.issuer)
+            ));
+            return;
+        }
+        let issuers = self.bundle.issuers.values();
+        let mut same_name = issuers
+            .filter(|issuer| issuer.name == crl.issuer)
+            .peekable();
+        let is_same_name = same_name.peek().is_some();
+        let is_sha1 = Signed::read(&block.der).is_ok_and(|(_, signed)| legacy::is_sha1(signed));
+        let is_legacy = is_sha1 || same_name.any(|issuer| legacy::is_small_rsa(&issuer.spki));
+        if is_same_name && is_legacy {
+            self.warnings.push(format!(
+                "CRL {} is not used: SHA-1, or an RSA key under 2048 bits, counts only if `legacy_signatures` names {}",
+                block.place(),
+                Subject(&crl.issuer)
+            ));
+        } else if is_same_name {
+            self.warnings.push(format!(
+                "CRL {} is not by the CA {} of the bundle but by another key of that name (a CA made anew?)",
+                block.place(),
+                Subject(&crl.issuer)
+            ));
+        }
+        self.strays.push(Arc::new(IndexedCrl {
+            unverified: block.der.into_boxed_slice(),
+            ..indexed
+        }));
+    }
+
+    /// What was fetched stays while no file has a newer one: files know nothing of it. It stays by whatever rule it was
+    /// verified, for without it whom it alone revokes would come in again.
+    pub(super) fn keep_fetched(&mut self, previous: Option<&TrustStore>) {
+        let lists = previous.into_iter().flat_map(|previous| &previous.index);
+        for (issuer, crl) in lists.filter(|(_, crl)| crl.origin == Origin::Fetched) {
+            if self.may_sign_crls(*issuer) {
+                self.place(*issuer, Arc::clone(crl));
+            }
+        }
+    }
+
+    /// Where the store before held a newer CRL of an issuer, that one stays: an older list would bring back what was
+    /// revoked since (a file restored, a copy that lost the race).
+    pub(super) fn keep_newer(&mut self, previous: Option<&TrustStore>) {
+        let Some(previous) = previous else { return };
+        let rules = &self.set_aside;
+        for (issuer, crl) in &mut self.index {
+            let Some(in_force) = previous.index.get(issuer) else {
+                continue;
+            };
+            let counts = !rules.iter().any(|rule| rule.covers(*issuer, in_force));
+            if counts && in_force.crl.age(&crl.crl).is_gt() {
+                self.warnings.push(format!(
+                    "the CRL of {} in {} (number {}) is older than the one in force (number {}), which stays; a start \
+                     takes the older one",
+                    Subject(&crl.crl.issuer),
+                    crl.place,
+                    crl.crl.number_text(),
+                    in_force.crl.number_text(),
+                ));
+                *crl = Arc::clone(in_force);
+            }
+        }
+    }
+}
+
+/// A CRL that counts, or may come to count.
+#[derive(Debug)]
+pub(crate) struct IndexedCrl {
+    pub(crate) crl: Crl,
+    /// Of its DER.
+    pub(crate) fingerprint: Fingerprint,
+    /// Where it stood: `"crl.pem" block 1`.
+    pub(crate) place: String,
+    pub(crate) origin: Origin,
+    /// The DER of a stray, for its signature is still to be checked. Empty once that is done.
+    unverified: Box<[u8]>,
+}
+
+impl IndexedCrl {
+    /// Whether this key signed a stray.
+    pub(super) fn is_signed_by(&self, spki: &SubjectPublicKeyInfoDer<'_>) -> bool {
+        Signed::read(&self.unverified)
+            .is_ok_and(|(_, signed)| signature::check_signed(signed, spki).is_ok())
+    }
+}
+
+/// Where a CRL came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// One of the materials: it is there again when they are read again.
+    File,
+    /// Handed in: the stores built on this one have it from this one.
+    Fetched,
+}
+
+/// Who made a CRL.
+enum Maker {
+    Known(Fingerprint),
+    /// A CA of the bundle that may not.
+    MayNot,
+    Unknown,
+}
+
+/// CRLs of issuers that are not in the bundle. Each may be long, and a directory may hold any number.
+const STRAY_CRLS_MAX: usize = 64;

@@ -1,0 +1,240 @@
+//! What a trust store has to say of itself: the CAs and lists in force, what is missing, and what is wrong with it.
+
+use std::time::Duration;
+
+use rustls_pki_types::UnixTime;
+
+use super::{IndexedCrl, TrustStore};
+use crate::certificate::{Day, Subject};
+use crate::settings::Revocation;
+
+/// What metrics and `check` say about a trust store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustStatus {
+    /// The store's generation.
+    pub generation: u64,
+    /// Each CA of the bundle.
+    pub cas: Vec<CaStatus>,
+    /// The CRL in force of each issuer that has one.
+    pub crls: Vec<CrlStatus>,
+    /// Subjects of CAs without a CRL whose certificates are therefore refused.
+    pub crl_missing: Vec<String>,
+    /// Subjects of CAs without a CRL whose certificates are accepted, since `unchecked` says so.
+    pub unchecked: Vec<String>,
+    /// CRLs whose issuer is not in the bundle, by place.
+    pub strays: Vec<String>,
+    /// What is wrong and does not stop anything: sentences for the log.
+    pub alarms: Vec<String>,
+}
+
+/// One CA of the bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaStatus {
+    /// RFC 2253.
+    pub subject: String,
+    /// Whether paths may end at it.
+    pub anchor: bool,
+    /// Begin of its time.
+    pub not_before: UnixTime,
+    /// End of its time.
+    pub not_after: UnixTime,
+    /// Whether it is before or past its time.
+    pub in_time: bool,
+    /// Where it stood.
+    pub source: String,
+}
+
+/// One CRL in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CrlStatus {
+    /// RFC 2253.
+    pub issuer: String,
+    /// CRL number.
+    pub number: String,
+    /// How many certificates are revoked.
+    pub entries: usize,
+    /// When it was made.
+    pub this_update: UnixTime,
+    /// Until when it promises to be the newest; none if it does not say.
+    pub next_update: Option<UnixTime>,
+    /// Whether that is past.
+    pub expired: bool,
+    /// The last second for which it is judged by; none where the policy sets no end.
+    pub judged_by_until: Option<UnixTime>,
+    /// Where it stood.
+    pub source: String,
+}
+
+impl TrustStore {
+    /// What metrics and `check` print.
+    pub fn status(&self, now: UnixTime) -> TrustStatus {
+        let cas = self.bundle.cas.iter().map(|ca| CaStatus {
+            subject: ca.issuer.text.clone(),
+            anchor: ca.is_anchor,
+            not_before: ca.not_before,
+            not_after: ca.not_after,
+            in_time: ca.not_before <= now && now <= ca.not_after,
+            source: ca.place.clone(),
+        });
+        let mut crls: Vec<_> = self
+            .index
+            .values()
+            .map(|indexed| self.crl_status(indexed, now))
+            .collect();
+        crls.sort_by(|a, b| (&a.issuer, &a.source).cmp(&(&b.issuer, &b.source)));
+        let (unchecked, missing): (Vec<_>, Vec<_>) = self
+            .without_crl()
+            .into_iter()
+            .partition(|(_, unchecked)| *unchecked);
+        TrustStatus {
+            generation: self.generation,
+            cas: cas.collect(),
+            crls,
+            crl_missing: missing.into_iter().map(|(issuer, _)| issuer).collect(),
+            unchecked: unchecked.into_iter().map(|(issuer, _)| issuer).collect(),
+            strays: self
+                .strays
+                .iter()
+                .map(|stray| stray.place.clone())
+                .collect(),
+            alarms: self.alarms(now),
+        }
+    }
+
+    pub(crate) fn crl_status(&self, indexed: &IndexedCrl, now: UnixTime) -> CrlStatus {
+        let crl = &indexed.crl;
+        let issuer = crate::subject_text(&crl.issuer);
+        CrlStatus {
+            number: crl.number_text(),
+            entries: crl.serials.len(),
+            this_update: crl.this_update,
+            next_update: crl.next_update,
+            expired: crl.is_expired(now),
+            judged_by_until: crl.judged_by_until(self.settings.policy(&issuer)),
+            source: indexed.place.clone(),
+            issuer,
+        }
+    }
+
+    fn alarms(&self, now: UnixTime) -> Vec<String> {
+        let mut alarms = self.warnings.clone();
+        for ca in &self.bundle.cas {
+            if now > ca.not_after {
+                alarms.push(format!(
+                    "CA {} expired on {}",
+                    ca.issuer.text,
+                    Day(ca.not_after)
+                ));
+            } else if now < ca.not_before {
+                alarms.push(format!(
+                    "CA {} is not valid before {}",
+                    ca.issuer.text,
+                    Day(ca.not_before)
+                ));
+            }
+        }
+        for indexed in self.index.values() {
+            let issuer = Subject(&indexed.crl.issuer);
+            if let Some(next_update) = indexed
+                .crl
+                .next_update
+                .filter(|_| indexed.crl.is_expired(now))
+            {
+                alarms.push(format!(
+                    "the CRL of {issuer} ({}) expired on {}: {}",
+                    indexed.place,
+                    Day(next_update),
+                    self.consequence_of_expiry(indexed, now)
+                ));
+            }
+            if indexed.crl.this_update > now {
+                alarms.push(format!(
+                    "the CRL of {issuer} ({}) says it was made on {}, which is to come: compare the clocks",
+                    indexed.place,
+                    Day(indexed.crl.this_update)
+                ));
+            }
+        }
+        alarms
+    }
+
+    fn consequence_of_expiry(&self, indexed: &IndexedCrl, now: UnixTime) -> String {
+        let policy = self
+            .settings
+            .policy(&crate::subject_text(&indexed.crl.issuer));
+        match indexed.crl.judged_by_until(policy) {
+            None => "it is still judged by; what was revoked since passes".into(),
+            Some(end) if now > end => "its issuer's certificates are refused".into(),
+            Some(end) => format!(
+                "it is judged by until {}, then its issuer's certificates are refused",
+                Day(end)
+            ),
+        }
+    }
+
+    /// The next instant at which there is something else to say of dates than now; none if there is none.
+    pub fn next_change(&self, now: UnixTime) -> Option<UnixTime> {
+        let cas = self.bundle.cas.iter();
+        let dates = cas.flat_map(|ca| [Some(ca.not_before), after(ca.not_after)]);
+        let lists = self.index.values().flat_map(|indexed| {
+            let policy = self
+                .settings
+                .policy(&crate::subject_text(&indexed.crl.issuer));
+            [
+                Some(indexed.crl.this_update),
+                indexed.crl.next_update.and_then(after),
+                indexed.crl.judged_by_until(policy).and_then(after),
+            ]
+        });
+        dates.chain(lists).flatten().filter(|at| *at > now).min()
+    }
+
+    pub(super) fn warn_of_policy(&mut self) {
+        for (issuer, unchecked) in self.without_crl() {
+            self.warnings.push(match unchecked {
+                true => format!("certificates of CA {issuer} are accepted without a CRL: `unchecked` says so"),
+                false => format!(
+                    "no CRL of CA {issuer}: every certificate it issued is refused; give its CRL (puppetserver keeps \
+                     both of a root and its intermediate in ca_crl.pem)"
+                ),
+            });
+        }
+        for name in self.settings.named_issuers() {
+            let known = self
+                .bundle
+                .issuers
+                .values()
+                .any(|issuer| issuer.text == *name);
+            if !known {
+                self.warnings.push(format!(
+                    "\"{name}\", which [trust] has a policy for, is not the subject of a CA of the bundle, as RFC 2253 \
+                     spells it"
+                ));
+            }
+        }
+    }
+
+    /// Subjects of CAs without a CRL, and whether `unchecked` names them.
+    fn without_crl(&self) -> Vec<(String, bool)> {
+        let mut found: Vec<_> = self
+            .bundle
+            .issuers
+            .values()
+            .filter(|issuer| !self.index.contains_key(&issuer.id))
+            .map(|issuer| (issuer, self.settings.policy(&issuer.text)))
+            // A root over the CA that issues to clients: where nothing is looked up in its list, none is missed.
+            .filter(|(issuer, policy)| {
+                policy.revocation == Revocation::Chain || !self.bundle.is_above_others(issuer)
+            })
+            .map(|(issuer, policy)| (issuer.text.clone(), policy.unchecked))
+            .collect();
+        found.sort();
+        found
+    }
+}
+
+/// The second after.
+fn after(time: UnixTime) -> Option<UnixTime> {
+    let second = time.as_secs().checked_add(1)?;
+    Some(UnixTime::since_unix_epoch(Duration::from_secs(second)))
+}
