@@ -1,0 +1,339 @@
+//! The parts of a generation, each built of a configuration and its materials; all problems are gathered in one report.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use balancing::Pool;
+use config::{Config, Credential, MemberTls, Report};
+use listener::ListenerTls;
+use pki::{
+    ClientVerifier, Fingerprint, ListenerPolicy, MemberNames, Named, PkiProblem, Protocols,
+    ShownCredentials, TrustStore,
+};
+use proxy::{Generation, PoolRuntime};
+use upstream::{Connector, ConnectorSpec, Scheme};
+
+use super::lasting::Lasting;
+
+/// Where problems of building are gathered.
+pub(super) struct Problems<'a>(pub(super) &'a mut Report);
+
+impl Problems<'_> {
+    fn one<T>(&mut self, key: &str, result: Result<T, PkiProblem>) -> Option<T> {
+        self.all(key, result.map_err(|problem| vec![problem]))
+    }
+
+    fn all<T>(&mut self, key: &str, result: Result<T, Vec<PkiProblem>>) -> Option<T> {
+        self.each(|_| key, result)
+    }
+
+    /// Each problem under the key that it belongs to.
+    pub(super) fn each<'k, T>(
+        &mut self,
+        key: impl Fn(&PkiProblem) -> &'k str,
+        result: Result<T, Vec<PkiProblem>>,
+    ) -> Option<T> {
+        let tell = |problem: PkiProblem| self.0.fail(key(&problem), &problem, &[]);
+        result
+            .map_err(|problems| problems.into_iter().for_each(tell))
+            .ok()
+    }
+
+    /// What listeners show to clients, each once.
+    pub(super) fn credentials(
+        &mut self,
+        config: &Config,
+        materials: &Materials<'_>,
+    ) -> Credentials {
+        let mut credentials = Credentials::new();
+        for listener in &config.listeners {
+            for (key, files) in config.certificates_of(&listener.name) {
+                if credentials.contains_key(files) {
+                    continue;
+                }
+                let read = self.one(&key, materials.credential(files));
+                credentials.extend(read.map(|credential| (files.clone(), credential)));
+            }
+        }
+        credentials
+    }
+
+    /// The credentials of one listener; none where one of them is not right, which has been told.
+    fn shown(
+        &mut self,
+        config: &Config,
+        settings: &listener::Settings,
+        credentials: &Credentials,
+    ) -> Option<Arc<ShownCredentials>> {
+        let named = config.certificates_of(&settings.name);
+        let read: Option<Vec<_>> = named.map(|(_, files)| credentials.get(files)).collect();
+        let key = format!("listeners.{}", settings.name);
+        let shown = self.one(&key, ShownCredentials::new(read?))?;
+        if settings.sni_strict && shown.are_nameless() {
+            let nobody = PkiProblem::Tls(
+                "`sni_strict` serves by name alone, and no certificate has a subjectAltName: nobody would be served"
+                    .into(),
+            );
+            return self.one(&key, Err(nobody));
+        }
+        Some(Arc::new(shown))
+    }
+
+    /// TLS towards the members of all pools, each kind once; that of `previous` where nothing it rests on has changed.
+    pub(super) fn member_tls(
+        &mut self,
+        config: &Config,
+        materials: &Materials<'_>,
+        previous: &[PreparedTls],
+    ) -> Vec<PreparedTls> {
+        let mut member_tls: Vec<PreparedTls> = Vec::new();
+        for pool in &config.pools {
+            let Some(settings) = &pool.tls else { continue };
+            let indication = indicates_name(pool);
+            let fits = |known: &&PreparedTls| {
+                known.settings == *settings && known.indication == indication
+            };
+            if member_tls.iter().any(|known| fits(&known)) {
+                continue;
+            }
+            let key = format!("pools.{}.tls", pool.pool.name);
+            let known = previous.iter().find(fits);
+            let Some(credential) = self.one(&key, materials.credential(&settings.credential))
+            else {
+                continue;
+            };
+            let previous_trust = known.map(|known| &*known.trust);
+            let Some(trust) = self.all(
+                &key,
+                materials.trust(config, &settings.ca, &settings.crl, previous_trust),
+            ) else {
+                continue;
+            };
+            let rests_on = (credential.fingerprint(), trust.generation());
+            if let Some(known) = known.filter(|known| known.rests_on == rests_on) {
+                member_tls.push(known.clone());
+                continue;
+            }
+            let trust = Arc::new(trust);
+            let names = MemberNames {
+                indicated: indication,
+                from_cn: settings.name_from_cn,
+            };
+            if let Some(config) =
+                self.one(&key, pki::client_config(&trust, Some(&credential), names))
+            {
+                member_tls.push(PreparedTls {
+                    settings: settings.clone(),
+                    indication,
+                    rests_on,
+                    credential,
+                    trust,
+                    config,
+                });
+            }
+        }
+        member_tls
+    }
+
+    pub(super) fn pools(
+        &mut self,
+        config: &Config,
+        lasting: &Lasting,
+        member_tls: &[PreparedTls],
+        previous: Option<(&Config, &Generation)>,
+    ) -> Vec<PoolRuntime> {
+        let mut pools = Vec::new();
+        for settings in &config.pools {
+            let name = &settings.pool.name;
+            let tls = settings.tls.as_ref().and_then(|tls| {
+                member_tls.iter().find(|known| {
+                    known.settings == *tls && known.indication == indicates_name(settings)
+                })
+            });
+            if settings.upstream.scheme == Scheme::Https && tls.is_none() {
+                continue; // Its problem has been told.
+            }
+            let kept = previous.and_then(|(old, generation)| {
+                let index = old.pools.iter().position(|pool| pool.pool.name == *name)?;
+                (old.pools[index].upstream == settings.upstream).then_some(&generation.pools[index])
+            });
+            let mut connectors = Vec::new();
+            for (index, member) in settings.pool.members.iter().enumerate() {
+                let spec = ConnectorSpec {
+                    address: &member.address,
+                    server_name: member.server_name.as_deref(),
+                    tls: tls.map(|tls| Arc::clone(&tls.config)),
+                    check: tls.map(|_| lasting.member_check()),
+                    settings: settings.upstream,
+                    slots: lasting.slots(name, &member.address),
+                };
+                // A connector that has not changed keeps its idle connections.
+                let same = kept
+                    .and_then(|kept| kept.connectors.iter().find(|connector| connector.is(&spec)));
+                match same.map_or_else(
+                    || Connector::new(spec).map(Arc::new),
+                    |same| Ok(Arc::clone(same)),
+                ) {
+                    Ok(connector) => connectors.push(connector),
+                    Err(error) => {
+                        self.0
+                            .fail(&format!("pools.{name}.members[{index}]"), &error, &[])
+                    }
+                }
+            }
+            pools.push(PoolRuntime {
+                pool: Pool::new(&settings.pool, &lasting.registry),
+                connectors,
+                rules: settings.rules.clone(),
+                settings: settings.upstream,
+                metrics: lasting.metrics.pool(name),
+            });
+        }
+        pools
+    }
+
+    pub(super) fn routes(
+        &mut self,
+        config: &Config,
+        names: &[Arc<str>],
+    ) -> Option<routing::RouteTable> {
+        if names.len() < config.pools.len() {
+            return None;
+        }
+        routing::RouteTable::new(&config.routes, names)
+            .map_err(|problems| {
+                problems
+                    .iter()
+                    .for_each(|problem| self.0.fail("routes", problem, &[]))
+            })
+            .ok()
+    }
+
+    pub(super) fn listeners(
+        &mut self,
+        config: &Config,
+        credentials: &Credentials,
+        trust: &Arc<TrustStore>,
+        lasting: &Lasting,
+    ) -> HashMap<Arc<str>, Arc<ListenerTls>> {
+        let mut listeners = HashMap::new();
+        for settings in &config.listeners {
+            let policy = ListenerPolicy {
+                client_cert: match settings.client_cert {
+                    listener::ClientCert::Optional => pki::ClientCert::Optional,
+                    listener::ClientCert::Required => pki::ClientCert::Required,
+                },
+                on_invalid: match settings.on_invalid {
+                    listener::OnInvalid::Abort => pki::OnInvalid::Abort,
+                    listener::OnInvalid::Explain | listener::OnInvalid::Forward => {
+                        pki::OnInvalid::Defer
+                    }
+                },
+            };
+            // The cell when there is one; before the first commit the store that is about to be in force.
+            let (cell, first) = (Arc::clone(&lasting.cell), Arc::clone(trust));
+            let hints = Arc::clone(trust);
+            let verifier = ClientVerifier::new(
+                policy,
+                Arc::new(move || {
+                    cell.get()
+                        .map_or_else(|| Arc::clone(&first), |cell| Arc::clone(&cell.load().trust))
+                }),
+            )
+            .hinting(&hints);
+            let Some(credentials) = self.shown(config, settings, credentials) else {
+                continue;
+            };
+            let protocols = match settings.http2 {
+                true => Protocols::Http2,
+                false => Protocols::Http1,
+            };
+            let (name, tickets) = (&settings.name, &lasting.tickets);
+            let (verifier, lifetime) = (Arc::new(verifier), config.session_lifetime);
+            let tls =
+                pki::server_config(name, verifier, &credentials, tickets, lifetime, protocols);
+            if let Some(tls) = self.one(&format!("listeners.{name}"), tls) {
+                listeners.insert(
+                    Arc::from(settings.name.as_str()),
+                    Arc::new(ListenerTls {
+                        settings: settings.clone(),
+                        tls,
+                        credentials,
+                    }),
+                );
+            }
+        }
+        listeners
+    }
+}
+
+/// TLS towards members, kept from one generation to the next while nothing it rests on has changed.
+#[derive(Clone)]
+pub(crate) struct PreparedTls {
+    pub(crate) settings: MemberTls,
+    pub(crate) indication: bool,
+    rests_on: (Fingerprint, u64),
+    pub(crate) credential: pki::Credential,
+    pub(crate) trust: Arc<TrustStore>,
+    config: Arc<pki::MemberTlsConfig>,
+}
+
+/// The bytes of all materials by path.
+pub(super) struct Materials<'a>(pub(super) &'a config::Materials);
+
+impl Materials<'_> {
+    fn named(&self, paths: &[std::path::PathBuf]) -> Vec<Named<Vec<u8>>> {
+        paths
+            .iter()
+            .filter_map(|path| self.0.get(path)?.as_ref().ok())
+            .flat_map(|material| &material.blobs)
+            .map(|blob| Named {
+                name: blob.name.clone(),
+                value: blob.bytes.clone(),
+            })
+            .collect()
+    }
+
+    pub(super) fn trust(
+        &self,
+        config: &Config,
+        ca: &[std::path::PathBuf],
+        crl: &[std::path::PathBuf],
+        previous: Option<&TrustStore>,
+    ) -> Result<TrustStore, Vec<PkiProblem>> {
+        let material = pki::Material {
+            bundle: self.named(ca),
+            crls: self.named(crl),
+        };
+        TrustStore::build(
+            &material,
+            &config.trust.settings,
+            &config.identity,
+            previous,
+        )
+    }
+
+    fn credential(&self, files: &Credential) -> Result<pki::Credential, PkiProblem> {
+        let one = |path: &std::path::PathBuf| {
+            let name = path.display().to_string();
+            self.named(std::slice::from_ref(path))
+                .pop()
+                .unwrap_or(Named {
+                    name,
+                    value: Vec::new(),
+                })
+        };
+        pki::Credential::parse(&one(&files.chain), &one(&files.key))
+    }
+}
+
+/// Credentials by the files that they were read from.
+pub(crate) type Credentials = BTreeMap<Credential, pki::Credential>;
+
+/// Whether members are told in the handshake which name is wanted. Only where Host names the member too: Jetty answers
+/// 400 where the two disagree (docs/decisions/host-towards-tls-members.md).
+pub(super) fn indicates_name(pool: &config::PoolConfig) -> bool {
+    pool.rules.host == proxy::HostRule::Member
+}
