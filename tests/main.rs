@@ -25,6 +25,7 @@ mod header_forms;
 mod http2;
 mod http2_floods;
 mod identity;
+mod kept;
 mod legacy;
 mod limits;
 mod log_outputs;

@@ -25,6 +25,7 @@ mod exchange;
 mod explain;
 mod header_forms;
 mod identity;
+mod kept;
 mod legacy;
 mod limits;
 mod log_outputs;

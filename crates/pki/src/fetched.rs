@@ -40,6 +40,8 @@ pub enum Finding {
     InForce,
     /// It may be put in force.
     Newer,
+    /// The very list that an operator has replaced: out of force for good, whoever has it still.
+    Replaced,
     /// It takes something back: another list in its place, an old copy, a CA set back or one that has pruned its list.
     TakesBack {
         /// Number of the one in force.
@@ -147,9 +149,8 @@ impl TrustStore {
             return Finding::InForce;
         }
         let mut rules = self.set_aside.iter();
-        // It was taken out of force for good, whoever has it still.
         if rules.any(|rule| rule.replaced(list)) {
-            return Finding::InForce;
+            return Finding::Replaced;
         }
         let counts = |crl| {
             let mut rules = self.set_aside.iter();

@@ -256,7 +256,7 @@ fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copie
     assert_eq!(verdict(&lost, &agent), Some(Reason::Revoked));
     // Nor does it come back from elsewhere.
     let (_, finding) = the_one(examined(&restarted, &file[..1]));
-    assert_eq!(finding, Finding::InForce);
+    assert_eq!(finding, Finding::Replaced);
     let (_, finding) = the_one(examined(&restarted, &[puppet.ca.crl(7, &[5, 6])]));
     assert_eq!(finding, Finding::Newer);
     // What it makes with its clock behind is its word, and no old list.

@@ -192,7 +192,8 @@ fn is_good(trust: &TrustStore, document: Document, body: &Bytes) -> bool {
         Document::Crl => {
             let examined = trust.examine(Named::new("copy", body.to_vec()));
             examined.is_ok_and(|examined| {
-                let holds = |finding: &Finding| !matches!(finding, Finding::TakesBack { .. });
+                let holds =
+                    |finding: &Finding| matches!(finding, Finding::InForce | Finding::Newer);
                 examined.useless.is_empty()
                     && !examined.lists.is_empty()
                     && examined.lists.iter().all(|(_, finding)| holds(finding))

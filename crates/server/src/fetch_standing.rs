@@ -62,6 +62,8 @@ pub(crate) struct Sorted {
     pub(crate) newer: Vec<FetchedCrl>,
     pub(crate) refused: Vec<Refused>,
     pub(crate) in_force: Vec<FetchedCrl>,
+    /// Those that an operator has replaced.
+    pub(crate) replaced: Vec<FetchedCrl>,
 }
 
 impl Fetching {

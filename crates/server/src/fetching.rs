@@ -175,6 +175,9 @@ impl App {
         let lists = examined.lists.into_iter().map(|(list, _)| list).collect();
         let (sorted, trust) = self.take_newer(lists).await?;
         validator.came(&member, &answer, asked, Instant::now());
+        examined
+            .useless
+            .extend(sorted.replaced.iter().map(|list| replaced(&member, list)));
         // All of it is in force now, so that whoever gets the same bytes is told the same.
         match copy.filter(|_| sorted.refused.is_empty() && examined.useless.is_empty()) {
             Some(copy) => self.keep_copy(Document::Crl, copy, (&answer, asked_at), &trust),
@@ -242,6 +245,7 @@ impl App {
                 match trust.compare(&list) {
                     Finding::Newer => sorted.newer.push(list),
                     Finding::InForce => sorted.in_force.push(list),
+                    Finding::Replaced => sorted.replaced.push(list),
                     finding => sorted.refused.extend(Refused::of(&list, finding)),
                 }
             }
@@ -322,6 +326,14 @@ impl App {
             report: report.join("\n"),
         }
     }
+}
+
+fn replaced(member: &str, list: &FetchedCrl) -> String {
+    format!(
+        "what {member} answers is of no use: CRL number {} of {} is the one that an operator has replaced (crl accept)",
+        list.number(),
+        list.issuer()
+    )
 }
 
 fn refusal(told: &RefusedCrl) -> String {

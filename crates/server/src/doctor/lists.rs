@@ -151,6 +151,12 @@ pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) 
                 ),
                 "see to whatever brings lists here, and how often it does",
             ),
+            Finding::Replaced => (
+                format!(
+                    "it serves list number {number} of {issuer}, which an operator has replaced: whom it has revoked since is served here"
+                ),
+                "it is an old copy: see to it that the pool `ca` names the CA server whose list was accepted",
+            ),
             Finding::TakesBack {
                 in_force,
                 is_older,
