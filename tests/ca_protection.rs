@@ -552,6 +552,18 @@ fn t12_one_address_leaves_half_of_the_places_to_strangers_elsewhere() {
 }
 
 #[test]
+fn t12_two_addresses_leave_a_place_to_strangers_elsewhere() {
+    let estate = with("[ca]\nanonymous_in_flight_max = 4");
+    let [one, other, third] = [1, 2, 3].map(|n| IpAddr::from([127, 0, 0, n]));
+    slow_strangers_at(&estate, &[one, one, other], || {
+        let refused = estate.anonymous().source(other).get(CRL);
+        assert_refused(&refused, 503, &["1 request", "at this address"]);
+        assert_eq!(refusals(&estate, "ca-busy-address"), 1.0);
+        assert_eq!(estate.anonymous().source(third).get(CRL).status, 200);
+    });
+}
+
+#[test]
 fn t12_a_quarter_of_what_the_ca_takes_is_for_agents_whatever_is_set() {
     let estate = Estate::builder()
         .ca_pool("connections_max = 4")

@@ -540,7 +540,7 @@ settings! {
         "anonymous_burst_per_address": Shape::Count { min: 1, max: 1_000_000 }, Value("500");
         /// Requests that the CA works on at once, slow downloads among them. More are answered 503 with a `Retry-After`,
         /// which agents take as they take that of a 429.
-        /// One address (of IPv6, one /64) has half of them at most, the larger one.
+        /// One address (of IPv6, one /64) gets no more than are still free: half of them by itself, a second half of the rest.
         /// Never more than three quarters of what a member of the pool takes (`max`, `connections_max`): the rest is for
         /// requests with a certificate, so that no flood keeps agents from renewals; where a member takes one at a time, nothing is.
         /// Agents refresh the CA's certificate and list without showing theirs: what no flood keeps them from is `edge_answers`.

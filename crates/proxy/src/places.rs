@@ -1,5 +1,5 @@
-//! Places at the CA for requests of clients without a verified certificate: so many in all, and half of them for one
-//! address, so that who keeps all that it may have keeps them from nobody elsewhere.
+//! Places at the CA for requests of clients without a verified certificate: so many in all, and for one address no more
+//! than are left to the others, so that who keeps all that it may have keeps them from nobody elsewhere.
 
 use std::{
     collections::HashMap,
@@ -40,19 +40,20 @@ impl Places {
     /// Takes one for a client of this address, of so many in all.
     pub(crate) fn take(self: &Arc<Self>, client: IpAddr, max: u32) -> Result<Place, Full> {
         let source = counted_as(client);
-        let of_address = max.div_ceil(2);
         let mut taken = self.taken();
         let its = taken.by_source.get(&source).copied().unwrap_or(0);
-        if taken.all >= max {
+        let free = max.saturating_sub(taken.all);
+        if free == 0 {
             return Err(Full {
                 of: RateOf::Total,
                 max,
             });
         }
-        if its >= of_address {
+        // By itself an address comes to half of them, a second one to half of what is left, and so on.
+        if its >= free {
             return Err(Full {
                 of: RateOf::Address,
-                max: of_address,
+                max: its,
             });
         }
         taken.all += 1;
@@ -94,7 +95,7 @@ mod tests {
     #[test]
     fn one_address_has_half_and_a_network_of_ipv6_is_one_address() {
         let places = Arc::new(Places::default());
-        let take = |text| places.take(address(text), 5);
+        let take = |text| places.take(address(text), 6);
         let full = |of, max| Some(Full { of, max });
         let mut held: Vec<_> = ["2001:db8::1", "2001:db8::2", "2001:db8::ffff:3"]
             .map(|text| take(text).expect("a place"))
@@ -102,12 +103,31 @@ mod tests {
         assert_eq!(take("2001:db8::4").err(), full(RateOf::Address, 3));
         held.push(take("192.0.2.1").expect("a place"));
         held.push(take("::ffff:192.0.2.1").expect("a place"));
-        assert_eq!(take("198.51.100.1").err(), full(RateOf::Total, 5));
+        assert_eq!(take("192.0.2.1").err(), full(RateOf::Address, 2));
+        held.push(take("198.51.100.1").expect("the last place"));
+        assert_eq!(take("203.0.113.1").err(), full(RateOf::Total, 6));
         held.remove(0);
-        held.push(take("2001:db8::5").expect("a place that was given back"));
+        held.push(take("203.0.113.1").expect("a place that was given back"));
         held.clear();
         assert!(places.taken().by_source.is_empty());
         assert_eq!(places.taken().all, 0);
+    }
+
+    #[test]
+    fn each_further_address_has_half_of_what_is_left() {
+        let places = Arc::new(Places::default());
+        let mut held = Vec::new();
+        let had = [1u8, 2, 3, 4, 5, 6, 7].map(|n| {
+            let before = held.len();
+            while let Ok(place) = places.take([192, 0, 2, n].into(), 64) {
+                held.push(place);
+            }
+            held.len() - before
+        });
+        assert_eq!(had, [32, 16, 8, 4, 2, 1, 1]);
+        held.drain(..40);
+        let first = [192, 0, 2, 1].into();
+        assert!(places.take(first, 64).is_ok(), "what is given back counts");
     }
 
     #[test]

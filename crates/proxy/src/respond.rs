@@ -262,13 +262,16 @@ fn too_often(of: RateOf) -> &'static str {
 }
 
 fn too_many(full: Full) -> String {
-    let max = full.max;
+    let requests = match full.max {
+        1 => "1 request".to_owned(),
+        max => format!("{max} requests"),
+    };
     let at = match full.of {
         RateOf::Address => " at this address",
         RateOf::Total => "",
     };
     format!(
-        "The CA works on {max} requests of clients without a certificate{at}, which is as many as it may; the rest of its \
+        "The CA works on {requests} of clients without a certificate{at}, which is as many as it may; the rest of its \
          time is for others, most of all for agents that have one. Try again later."
     )
 }
