@@ -1,11 +1,16 @@
 //! What is kept for the next start: what is in force and nothing older, and as soon as it can be written.
 
-use std::path::Path;
+#![allow(clippy::disallowed_methods, reason = "tests look at files")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use tempfile::TempDir;
-use testkit::{Ca, Client, Credential, Proxy, Reply, StandIn};
+use testkit::{Ca, Client, Credential, Proxy, Reply, StandIn, wait_until};
 
-use crate::support::{Estate, assert_refused, done, proxy};
+use crate::support::{Estate, LIMIT, assert_refused, done, proxy};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const LIST: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
@@ -54,6 +59,74 @@ fn t10_a_list_that_an_operator_has_replaced_is_neither_kept_nor_answered_with() 
     assert!(alarms.contains("an operator has replaced"), "{alarms}");
     drop(estate);
     // Nor is it what a start finds, whatever file there is.
+    let front = without_ca(&ca, &old, state.path());
+    assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
+}
+
+#[test]
+fn t09_what_could_not_be_kept_is_kept_as_soon_as_it_can_though_nobody_asks_again() {
+    let place = TempDir::new().expect("a directory");
+    let state = place.path().join("state");
+    fs::write(&state, "no directory").expect("is written");
+    let ca = Ca::new();
+    let (bad, lost, good) = (ca.agent("web01"), ca.agent("web02"), ca.agent("web01"));
+    let old = ca.crl_pem();
+    ca.revoke(&bad);
+    let first = ca.crl_pem();
+    let estate = fetching(&ca, &first, &state, WHEN_ASKED, "");
+    wait_for_answer(&estate.proxy);
+    // Each of the three things that are kept: a word, the list that it is about, a block.
+    let accepted = ca.other_crl_pem(0, &[&good]);
+    answers(&estate.ca_server, &accepted);
+    assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
+    let issuer = format!("CN={}", ca.name());
+    let verbs: [(&[&str], &[&str]); 2] = [
+        (&["crl", "accept"], &[&issuer, "--why", "restored"]),
+        (&["block"], &["web02", "--why", "stolen"]),
+    ];
+    for (words, arguments) in verbs {
+        let outcome = estate.proxy.command(words, arguments);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.stderr.contains("restart"), "{outcome:?}");
+    }
+    // The CA has nothing new from here on, and nobody blocks anybody.
+    estate.ca_server.stop();
+    fs::remove_file(&state).expect("is removed");
+    estate.proxy.wait_for_status("all is kept", |status| {
+        status["state"]["unusable"].is_null()
+    });
+    drop(estate);
+    let front = without_ca(&ca, &old, &state);
+    assert_eq!(front.client(&bad).get(CATALOG).status, 200);
+    assert_refused(&front.client(&good).get(CATALOG), 403, &["revoked"]);
+    let catalog = CATALOG.replace("web01", "web02");
+    assert_refused(&front.client(&lost).get(&catalog), 403, &["is blocked"]);
+}
+
+#[test]
+fn the_alarm_lasts_until_all_is_kept_whatever_else_is_written() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::single("alone");
+    let bad = ca.agent("web01");
+    let old = ca.crl_pem();
+    let estate = fetching(&ca, &old, state.path(), WHEN_ASKED, "");
+    wait_for_answer(&estate.proxy);
+    // Nothing takes the place of a directory.
+    let list = wait_until(LIMIT, || kept_list(state.path())).expect("is kept");
+    fs::remove_file(&list).expect("is removed");
+    fs::create_dir(&list).expect("is made");
+    ca.revoke(&bad);
+    let told = done(&estate.proxy, &["crl", "fetch"], &[]);
+    assert!(told.contains("it is not kept for the next start"), "{told}");
+    done(&estate.proxy, &["block"], &["web07", "--why", "lost"]);
+    let unusable = estate.proxy.status()["state"]["unusable"].to_string();
+    assert!(unusable.contains("/crl-"), "{unusable}");
+    estate.ca_server.stop();
+    fs::remove_dir(&list).expect("is removed");
+    estate.proxy.wait_for_status("all is kept", |status| {
+        status["state"]["unusable"].is_null()
+    });
+    drop(estate);
     let front = without_ca(&ca, &old, state.path());
     assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
 }
@@ -110,6 +183,13 @@ impl std::ops::Deref for Front {
     fn deref(&self) -> &Proxy {
         &self.proxy
     }
+}
+
+/// The list of the one CA that there is.
+fn kept_list(state: &Path) -> Option<PathBuf> {
+    let entries = fs::read_dir(state).ok()?;
+    let mut paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.find(|path| path.extension().is_some_and(|extension| extension == "der"))
 }
 
 fn state_in(directory: &Path) -> String {

@@ -48,10 +48,8 @@ impl App {
         // What the CA has is answered with from now on.
         self.fetching.reloaded.notify_one();
         let lists = refused.iter().map(|refused| refused.list.clone()).collect();
-        let not_kept = match self.keep_accepted().await {
-            None => self.keep_lists(lists).await,
-            not_kept => not_kept,
-        };
+        let word = self.keep_accepted().await;
+        let not_kept = word.or(self.keep_lists(lists).await);
         Ok(CrlAccepted {
             accepted: refused.into_iter().map(|refused| refused.told).collect(),
             not_kept,
@@ -135,7 +133,9 @@ impl App {
             }));
     }
 
+    /// Keeps what operators have accepted; why it is not kept, if so.
     pub(crate) async fn keep_accepted(&self) -> Option<String> {
+        let _one_at_a_time = self.fetching.keeping.lock().await;
         let accepted = self.fetching.standing().accepted.clone();
         let directory = Arc::clone(&self.state_directory);
         let kept = spawn_blocking(move || lists::keep_accepted(&directory, &accepted));

@@ -38,6 +38,7 @@ use crate::{
     prepare::{Foundation, Lasting, prepare},
     probes,
     state::StateDirectory,
+    unkept,
 };
 
 /// Time that a start waits for its members' first answers.
@@ -349,6 +350,7 @@ async fn serve(app: &Arc<App>, listener: UnixListener, told: Told) {
     let blocks = tokio::spawn(blocks::end_in_time(Arc::clone(app)));
     let alarms = tokio::spawn(alarms::keep(Arc::clone(app)));
     let fetching = tokio::spawn(fetching::keep(Arc::clone(app)));
+    let unkept = tokio::spawn(unkept::keep(Arc::clone(app)));
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -357,6 +359,7 @@ async fn serve(app: &Arc<App>, listener: UnixListener, told: Told) {
     freshness.abort();
     blocks.abort();
     alarms.abort();
+    unkept.abort();
     drain(app, &mut terminate, &mut interrupt).await;
     reloads.abort();
     let _ = stop_admin.send(true);

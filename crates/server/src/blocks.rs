@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use crate::{app::App, state::StateDirectory};
 
 /// Name of the deny list in the state directory.
-const FILE: &str = "blocks.json";
+pub(crate) const FILE: &str = "blocks.json";
 /// Most bytes of it: the longest list with room to spare.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Most bytes of a reason.
@@ -186,7 +186,7 @@ impl App {
     }
 
     /// Keeps the list that is in force; why it is not kept, if so. A slow disk holds up no reload.
-    async fn keep_blocks(&self) -> Option<String> {
+    pub(crate) async fn keep_blocks(&self) -> Option<String> {
         let _one_at_a_time = self.keeping_blocks.lock().await;
         // Read now: of two changes the one that is written last writes both.
         let generation = self.generation();

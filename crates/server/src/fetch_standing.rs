@@ -26,6 +26,8 @@ pub(crate) struct Fetching {
     pub(crate) turn: tokio::sync::Mutex<Validator>,
     /// Places for fetches that operators ask for.
     pub(crate) by_hand: Semaphore,
+    /// Held by who writes lists down, or what operators have accepted.
+    pub(crate) keeping: tokio::sync::Mutex<()>,
     standing: Mutex<Standing>,
     /// Told after a reload, and when the bundle has other CAs: whom to ask may be another, and so may what is in force.
     pub(crate) reloaded: Notify,
@@ -47,6 +49,8 @@ pub(crate) struct Standing {
     pub(crate) unusable: Vec<String>,
     /// The list of each issuer that the state directory has.
     pub(crate) kept: BTreeMap<Fingerprint, Fingerprint>,
+    /// The list of each issuer that it is to have and has not.
+    pub(crate) unkept: BTreeMap<Fingerprint, FetchedCrl>,
 }
 
 /// A list that takes something back, and what is told of it.
@@ -78,6 +82,7 @@ impl Fetching {
         Self {
             turn: tokio::sync::Mutex::default(),
             by_hand: Semaphore::new(ASKED_BY_HAND_MAX),
+            keeping: tokio::sync::Mutex::default(),
             standing: Mutex::new(standing),
             reloaded: Notify::new(),
         }

@@ -3,7 +3,6 @@
 //! Whatever goes wrong on the way leaves what is in force as it is, with an alarm.
 
 use std::{
-    collections::BTreeMap,
     hash::{BuildHasher, RandomState},
     sync::Arc,
     time::{Duration, Instant, SystemTime},
@@ -261,32 +260,53 @@ impl App {
         Ok((sorted, Arc::clone(&self.generation().trust)))
     }
 
-    /// Keeps lists for the next start, as far as they are not; why they are not, if so.
-    pub(crate) async fn keep_lists(&self, mut lists: Vec<FetchedCrl>) -> Option<String> {
-        let unusable = {
-            let standing = self.fetching.standing();
-            lists.retain(|list| standing.kept.get(&list.key()) != Some(&list.fingerprint()));
+    /// Keeps lists for the next start, as far as they are not, and those that could not be kept before; why one is not,
+    /// if so.
+    pub(crate) async fn keep_lists(&self, lists: Vec<FetchedCrl>) -> Option<String> {
+        let is_damaged = {
+            let mut standing = self.fetching.standing();
+            for list in lists {
+                match standing.kept.get(&list.key()) == Some(&list.fingerprint()) {
+                    true => standing.unkept.remove(&list.key()),
+                    false => standing.unkept.insert(list.key(), list),
+                };
+            }
             !standing.unusable.is_empty()
         };
-        if unusable && let Some(why) = self.keep_accepted().await {
-            return Some(why);
-        }
+        // First: without an operator's word an accepted list would not count.
+        let word = is_damaged || self.state_directory.lacks(lists::ACCEPTED_FILE);
+        let mut not_kept = match word {
+            true => self.keep_accepted().await,
+            false => None,
+        };
+        let _one_at_a_time = self.fetching.keeping.lock().await;
+        // Read now: of two that write the later one writes what is in force by then.
+        let unkept: Vec<_> = self.fetching.standing().unkept.values().cloned().collect();
         let directory = Arc::clone(&self.state_directory);
-        let kept = spawn_blocking(move || {
-            let mut kept = BTreeMap::new();
-            for list in lists {
-                if let Err(error) = lists::keep(&directory, &list) {
-                    return (kept, Some(error.to_string()));
-                }
-                kept.insert(list.key(), list.fingerprint());
-            }
-            (kept, None)
+        let written = spawn_blocking(move || {
+            let write = |list: FetchedCrl| {
+                let written = lists::keep(&directory, &list).map_err(|error| error.to_string());
+                (list.key(), list.fingerprint(), written)
+            };
+            unkept.into_iter().map(write).collect::<Vec<_>>()
         });
-        let (kept, not_kept) = kept
-            .await
-            .unwrap_or_else(|error| (BTreeMap::new(), Some(error.to_string())));
+        let written = match written.await {
+            Ok(written) => written,
+            Err(error) => return Some(error.to_string()),
+        };
         let mut standing = self.fetching.standing();
-        standing.kept.extend(kept);
+        for (key, list, written) in written {
+            if let Err(why) = written {
+                standing.kept.remove(&key);
+                not_kept.get_or_insert(why);
+                continue;
+            }
+            standing.kept.insert(key, list);
+            let latest = standing.unkept.get(&key);
+            if latest.is_some_and(|latest| latest.fingerprint() == list) {
+                standing.unkept.remove(&key);
+            }
+        }
         if not_kept.is_none() {
             standing.unusable.clear();
         }

@@ -29,6 +29,7 @@ mod probes;
 mod reload;
 mod stamps;
 mod state;
+mod unkept;
 mod validator;
 mod who;
 

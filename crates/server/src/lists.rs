@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::state::{StateDirectory, StateError};
 
 /// Name of what operators have accepted.
-const ACCEPTED_FILE: &str = "crl-accepted.json";
+pub(crate) const ACCEPTED_FILE: &str = "crl-accepted.json";
 /// Most bytes of it: an entry for each issuer, with its reason.
 const ACCEPTED_BYTES_MAX: u64 = 1 << 20;
 /// Digits of an issuer's digest in a file's name: enough that no two are alike.

@@ -4,6 +4,7 @@
 //! memory, with an alarm that says that it will not outlast a restart.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, DirBuilder, File, Metadata, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
@@ -15,8 +16,8 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct StateDirectory {
     path: PathBuf,
-    /// Why what is written now does not outlast a restart.
-    trouble: Mutex<Option<String>>,
+    /// What could not be kept as it is now, by its name, and why.
+    trouble: Mutex<BTreeMap<String, String>>,
     /// One writer at a time: two of one name would share the file that is renamed.
     writing: Mutex<()>,
 }
@@ -56,9 +57,7 @@ impl StateDirectory {
     /// The directory at `path`; made if it is not there. That it cannot be used is an alarm, no error.
     pub(crate) fn open(path: &Path) -> Self {
         let directory = Self::unopened(path);
-        // A file written now shows what a permission bit does not: a full disk, a read-only mount.
-        let outcome = directory.prepare().and_then(|()| directory.probe());
-        directory.note(&outcome);
+        directory.try_out();
         directory
     }
 
@@ -76,9 +75,21 @@ impl StateDirectory {
         &self.path
     }
 
-    /// Why what is written now does not outlast a restart, if so.
+    /// Why something does not outlast a restart, if so.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.troubled().clone()
+        self.troubled().values().next().cloned()
+    }
+
+    /// Whether what was to be kept under `name` last is not.
+    pub(crate) fn lacks(&self, name: &str) -> bool {
+        self.troubled().contains_key(name)
+    }
+
+    /// Tries the directory, where that is all that failed before.
+    pub(crate) fn try_again(&self) {
+        if self.lacks(PROBE) {
+            self.try_out();
+        }
     }
 
     /// What was written under `name`; none if nothing was.
@@ -123,10 +134,10 @@ impl StateDirectory {
     /// Keeps `bytes` under `name`, a file name of ours: whole, or what was there before stays.
     ///
     /// # Errors
-    /// It could not be kept. The alarm has been raised, and goes with the next write that succeeds.
+    /// It could not be kept. The alarm has been raised, and goes when something can be kept under this name again.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), StateError> {
         let outcome = self.prepare().and_then(|()| self.replace(name, bytes));
-        self.note(&outcome);
+        self.note(name, &outcome);
         outcome
     }
 
@@ -164,6 +175,12 @@ impl StateDirectory {
         }
     }
 
+    /// A file written now shows what a permission bit does not: a full disk, a read-only mount.
+    fn try_out(&self) {
+        let outcome = self.prepare().and_then(|()| self.probe());
+        self.note(PROBE, &outcome);
+    }
+
     fn probe(&self) -> Result<(), StateError> {
         // With something in it: an empty file is made on a full disk too.
         self.replace(PROBE, b"\n")?;
@@ -198,25 +215,32 @@ impl StateDirectory {
     }
 
     /// Raises or ends the alarm; each is told once.
-    fn note(&self, outcome: &Result<(), StateError>) {
+    fn note(&self, name: &str, outcome: &Result<(), StateError>) {
         let mut trouble = self.troubled();
-        let is = outcome.as_ref().err().map(ToString::to_string);
-        match (&*trouble, &is) {
-            (None, Some(why)) => tracing::warn!(
-                directory = %self.path.display(),
+        let was_well = trouble.is_empty();
+        match outcome {
+            Ok(()) => {
+                trouble.remove(name);
+                trouble.remove(PROBE);
+            }
+            Err(error) => {
+                trouble.insert(name.to_owned(), error.to_string());
+            }
+        }
+        let directory = self.path.display();
+        match (was_well, trouble.values().next()) {
+            (true, Some(why)) => tracing::warn!(
+                %directory,
                 why,
                 "the state directory cannot be used: what is learned or told from here on does not outlast a restart; \
                  make it for our account, or name another in [state] directory"
             ),
-            (Some(_), None) => {
-                tracing::info!(directory = %self.path.display(), "the state directory can be used again");
-            }
+            (false, None) => tracing::info!(%directory, "the state directory can be used again"),
             _ => {}
         }
-        *trouble = is;
     }
 
-    fn troubled(&self) -> MutexGuard<'_, Option<String>> {
+    fn troubled(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -301,6 +325,9 @@ mod tests {
         assert!(state.trouble().unwrap().contains("it is no directory"));
         assert!(state.write("list", b"").is_err());
         fs::remove_file(&path).unwrap();
+        state.write("other", b"").unwrap();
+        assert!(state.lacks("list") && !state.lacks("other"));
+        assert!(state.trouble().unwrap().contains("it is no directory"));
         state.write("list", b"").unwrap();
         assert_eq!(state.trouble(), None);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();
@@ -310,6 +337,11 @@ mod tests {
         let nowhere = StateDirectory::open(&place.path().join("a/b"));
         assert!(nowhere.trouble().is_some());
         assert_eq!(nowhere.read("list", 10).unwrap(), None);
+        nowhere.try_again();
+        assert!(nowhere.trouble().is_some());
+        fs::create_dir(place.path().join("a")).unwrap();
+        nowhere.try_again();
+        assert_eq!(nowhere.trouble(), None);
     }
 
     #[test]
