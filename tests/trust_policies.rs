@@ -2,7 +2,7 @@
 
 use testkit::{Ca, Credential, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, assert_told};
+use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused, assert_told};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 
@@ -179,6 +179,33 @@ fn a_policy_for_a_ca_that_is_not_there_is_an_alarm() {
 
 /// Asserts what becomes of an agent: in, and told so at the far end, or refused for this reason without anybody being
 /// asked.
+/// What cannot be used must not leave those below it trusted by themselves, where no list can revoke them.
+#[test]
+fn below_a_root_that_cannot_be_used_nobody_is_let_in_and_a_start_says_why() {
+    let (ours, theirs) = (Ca::new(), Ca::other());
+    let unable = theirs.root_pem_for_lists_alone();
+    let bundle = ours.bundle_pem() + &unable + &theirs.issuing_pem();
+    let estate = trusting(&ours, "", &bundle, &both_lists(&ours, Some(&theirs))).start();
+    assert_let_in(&estate, &ours.agent("web01"), true, "");
+    assert_let_in(&estate, &theirs.agent("web01"), false, "unknown-issuer");
+
+    let only = unable + &theirs.issuing_pem();
+    let checked = support::proxy(&theirs)
+        .file("ca.pem", &only, 0o644)
+        .with("[trust]\nca = [\"{dir}/ca.pem\"]\nunchecked = [\"*\"]")
+        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+        .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:3\"]")
+        .check();
+    assert_eq!(checked.code, Some(78), "{}", checked.stderr);
+    for words in [
+        "block 1 is not used as a CA: the key usage of",
+        "block 2 is not used as a CA: its issuer",
+        "no usable CA certificate",
+    ] {
+        assert!(checked.stderr.contains(words), "{}", checked.stderr);
+    }
+}
+
 #[track_caller]
 fn assert_let_in(estate: &Estate, agent: &Credential, is_in: bool, reason: &str) {
     estate.forget();

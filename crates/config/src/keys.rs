@@ -137,6 +137,8 @@ settings! {
     /// Whose certificates are believed, and what revokes them.
     TRUST at "trust" {
         /// PEM files with CA certificates, root and intermediates; of a directory every file counts.
+        /// An intermediate without its root is trusted by itself, and no list can revoke it: the start warns of that.
+        /// One whose root is there and cannot be used as a CA is not trusted.
         "ca": Shape::TextOrTexts(&forms::PATH), Means("`certs/ca.pem` in `ssldir`");
         /// PEM files with revocation lists; of a directory every file counts, whatever its name.
         /// The agent's own copy grows old when no agent runs on this machine; the start and `check` say how old it is.

@@ -1,11 +1,12 @@
 //! The CA bundle: which certificates are anchors, which are offered to the path builder, and their keys.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use foldhash::fast::RandomState;
-use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, TrustAnchor, UnixTime};
 use webpki::EndEntityCert;
 
 use crate::certificate::{Certificate, Subject};
@@ -42,8 +43,8 @@ impl Fingerprint {
     }
 }
 
-impl std::fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
@@ -148,18 +149,21 @@ impl Bundle {
         }
         let mut warnings = Vec::new();
         let mut cas: Vec<Ca> = Vec::new();
+        let mut unused = Vec::new();
         for block in &blocks {
             match Ca::of(block) {
                 Ok(ca) if cas.iter().any(|known| known.der == ca.der) => {}
                 Ok(ca) => cas.push(ca),
-                Err(why) => warnings.push(format!(
-                    "certificate {} is not used as a CA: {why}",
-                    block.place()
-                )),
+                Err(why) => {
+                    warnings.push(not_used(&block.place(), &why));
+                    unused.extend(NameAndKey::of(&block.der));
+                }
             }
         }
+        warnings.extend(leave_out_those_below(unused, &mut cas));
         if cas.is_empty() {
-            return Err(vec![PkiProblem::NoCa]);
+            let unusable = warnings.into_iter().map(PkiProblem::CaUnusable);
+            return Err(unusable.chain([PkiProblem::NoCa]).collect());
         }
         Ok(Arc::new(Self::sort(fingerprint, cas, warnings)))
     }
@@ -187,10 +191,7 @@ impl Bundle {
                     ca.is_anchor = true;
                 }
                 Err(error) => {
-                    warnings.push(format!(
-                        "certificate {} is not used as a CA: {error}",
-                        ca.place
-                    ));
+                    warnings.push(not_used(&ca.place, &error));
                     continue;
                 }
             }
@@ -236,6 +237,48 @@ impl Bundle {
     pub(crate) fn intermediates(&self) -> impl Iterator<Item = &Ca> {
         self.cas.iter().filter(|ca| !ca.is_anchor)
     }
+}
+
+/// Takes those out whose issuer stands in the bundle and is not used: trusted by themselves they would escape what that
+/// one restricts and its CRL revokes.
+fn leave_out_those_below(mut unused: Vec<NameAndKey>, cas: &mut Vec<Ca>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let has_to_go = |ca: &Ca, unused: &[NameAndKey], cas: &[Ca]| {
+        let mut issuers = unused.iter();
+        ca.standing(cas) == Standing::Orphan
+            && issuers.any(|issuer| ca.may_be_signed_by(&issuer.name, &issuer.spki))
+    };
+    // Each round takes one out, and may leave others below it without an issuer.
+    while let Some(index) = cas.iter().position(|ca| has_to_go(ca, &unused, cas)) {
+        let ca = cas.remove(index);
+        let why = format!(
+            "its issuer {} is in the bundle, and is not used",
+            Subject(&ca.issued_by)
+        );
+        warnings.push(not_used(&ca.place, &why));
+        unused.extend(NameAndKey::of(&ca.der));
+    }
+    warnings
+}
+
+/// What a certificate of the bundle that is not used would have issued by.
+struct NameAndKey {
+    name: Box<[u8]>,
+    spki: Box<[u8]>,
+}
+
+impl NameAndKey {
+    fn of(der: &[u8]) -> Option<Self> {
+        let certificate = Certificate::read(der).ok()?;
+        Some(Self {
+            name: certificate.subject.into(),
+            spki: certificate.spki.into(),
+        })
+    }
+}
+
+fn not_used(place: &str, why: &dyn fmt::Display) -> String {
+    format!("certificate {place} is not used as a CA: {why}")
 }
 
 /// Where a CA stands in its bundle.
@@ -290,32 +333,26 @@ impl Ca {
     }
 
     fn standing(&self, cas: &[Self]) -> Standing {
-        let Ok(certificate) = Certificate::read(&self.der) else {
-            return Standing::Orphan;
-        };
-        let signed_by = |issuer: &Issuer| {
-            signature::check_signed(
-                certificate.signed,
-                &rustls_pki_types::SubjectPublicKeyInfoDer::from(&*issuer.spki),
-            )
-        };
-        let own = certificate
-            .is_self_issued()
-            .then(|| signed_by(&self.issuer));
-        match own {
-            // A root's own signature proves nothing; an old algorithm there is no reason to refuse it.
-            Some(Ok(()) | Err(SignatureFault::Unsupported)) => return Standing::Root,
-            Some(Err(SignatureFault::Wrong)) | None => {}
+        // A root's own signature proves nothing; an old algorithm there is no reason to refuse it.
+        if self.may_be_signed_by(&self.issuer.name, &self.issuer.spki) {
+            return Standing::Root;
         }
-        let mut others = cas
-            .iter()
-            .filter(|ca| ca.issuer.id != self.issuer.id && *ca.issuer.name == *certificate.issuer);
-        // Where the algorithm is not supported, nobody can tell: not an anchor then, or the root's CRL would be
-        // without effect.
-        match others.any(|ca| signed_by(&ca.issuer) != Err(SignatureFault::Wrong)) {
+        // Where nobody can tell, it is no anchor, or the root's CRL would be without effect.
+        let mut others = cas.iter().filter(|ca| ca.issuer.id != self.issuer.id);
+        match others.any(|ca| self.may_be_signed_by(&ca.issuer.name, &ca.issuer.spki)) {
             true => Standing::Intermediate,
             false => Standing::Orphan,
         }
+    }
+
+    /// Whether a CA of this name and key has signed it, or may have: by an algorithm that is not supported.
+    fn may_be_signed_by(&self, name: &[u8], spki: &[u8]) -> bool {
+        let spki = SubjectPublicKeyInfoDer::from(spki);
+        let is_wrong = |certificate: &Certificate<'_>| {
+            signature::check_signed(certificate.signed, &spki) == Err(SignatureFault::Wrong)
+        };
+        *self.issued_by == *name
+            && Certificate::read(&self.der).is_ok_and(|certificate| !is_wrong(&certificate))
     }
 }
 

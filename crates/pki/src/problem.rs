@@ -38,6 +38,9 @@ pub enum PkiProblem {
     /// The bundle holds no certificate that may be a CA.
     #[error("the CA bundle holds no usable CA certificate: nobody could be verified")]
     NoCa,
+    /// A certificate of the bundle that cannot be used as a CA, where none can: otherwise a warning.
+    #[error("{0}")]
+    CaUnusable(String),
     /// No usable CRL, and the configuration does not say that revocation is not checked.
     #[error("no usable CRL, and `unchecked` names no issuer: revoked certificates would pass")]
     NoCrl,
@@ -75,9 +78,11 @@ impl PkiProblem {
                 *what == "CRL"
             }
             Self::NoCrl | Self::CrlUnusable(_) => true,
-            Self::NoCa | Self::UnusableKey { .. } | Self::KeyMismatch { .. } | Self::Tls(_) => {
-                false
-            }
+            Self::NoCa
+            | Self::CaUnusable(_)
+            | Self::UnusableKey { .. }
+            | Self::KeyMismatch { .. }
+            | Self::Tls(_) => false,
         }
     }
 }
@@ -111,6 +116,7 @@ mod tests {
         assert!(PkiProblem::CrlUnusable(String::new()).is_about_crls());
         let others = [
             PkiProblem::NoCa,
+            PkiProblem::CaUnusable(String::new()),
             PkiProblem::Tls(String::new()),
             PkiProblem::UnusableKey {
                 name: name(),

@@ -563,6 +563,47 @@ fn an_intermediate_alone_is_trusted_by_itself_and_the_build_says_so() {
 }
 
 #[test]
+fn an_intermediate_whose_root_cannot_be_used_is_not_trusted_by_itself() {
+    let mut odd = ca_params("odd");
+    let mut extension = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
+    extension.set_criticality(true);
+    odd.custom_extensions.push(extension);
+    let odd = Ca::root_with(odd, KeyPair::generate().unwrap());
+    let (above, other) = (odd.intermediate("above", 7), Ca::root("other"));
+    let below = above.intermediate("below", 8);
+    let agents = [&above, &below].map(|ca| ca.agent("web01", 5));
+    let crls = [&odd, &above, &below, &other].map(|ca| ca.crl(1, &[]));
+    // Below stands first: it is found to be without an issuer only once the other has gone.
+    let unusable = [&below, &above, &odd].map(|ca| ca.der.clone());
+    let bundle = [&unusable[..], std::slice::from_ref(&other.der)].concat();
+    let store_beside = store(&bundle, &crls).unwrap();
+    for agent in &agents {
+        assert_eq!(
+            verdict(&store_beside, agent),
+            Some(Reason::UnknownIssuer),
+            "{:?}",
+            store_beside.warnings()
+        );
+    }
+    let told = store_beside.warnings().join("\n");
+    for words in [
+        "block 3 is not used as a CA: ",
+        "block 2 is not used as a CA: its issuer CN=odd is in the bundle, and is not used",
+        "block 1 is not used as a CA: its issuer CN=above is in the bundle, and is not used",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    let alone = store(&unusable, &crls).unwrap_err();
+    assert_eq!(alone.len(), 4, "{alone:?}");
+    assert_eq!(alone[3], PkiProblem::NoCa);
+    // Without that root it is as an intermediate that somebody trusts by itself.
+    assert_eq!(
+        verdict(&store(&unusable[..2], &crls).unwrap(), &agents[1]),
+        None
+    );
+}
+
+#[test]
 fn a_crl_of_a_ca_that_the_client_sends_counts_from_the_first_path_on() {
     let puppet = Puppet::new();
     let sub = puppet.ca.intermediate("sub", 7);
@@ -847,9 +888,10 @@ fn there_is_no_way_to_start_open() {
         [PkiProblem::NoCrl]
     );
     let agent = puppet.ca.agent("web01", 5);
-    assert_eq!(
-        store(&[agent.der], &puppet.crls(1, &[])).unwrap_err(),
-        [PkiProblem::NoCa]
+    let no_ca = store(&[agent.der], &puppet.crls(1, &[])).unwrap_err();
+    assert!(
+        matches!(&no_ca[..], [PkiProblem::CaUnusable(_), PkiProblem::NoCa]),
+        "{no_ca:?}"
     );
     let empty = Material {
         bundle: vec![Named::new("ca.pem", Vec::new())],

@@ -328,6 +328,16 @@ impl Ca {
         self.state().authorities[0].pem.clone()
     }
 
+    /// The root, of its name and key, with a key usage that allows to sign lists alone; its own signature is wrong.
+    pub fn root_pem_for_lists_alone(&self) -> String {
+        let mut der = pem_blocks(&self.root_pem(), "CERTIFICATE").remove(0);
+        // The extension's OID, TRUE, an OCTET STRING, a BIT STRING with one unused bit: keyCertSign and cRLSign.
+        let both = [0x55, 0x1d, 0x0f, 1, 1, 0xff, 4, 4, 3, 2, 1, 0b110];
+        let at = der.windows(both.len()).position(|bytes| bytes == both);
+        der[at.expect("a key usage") + both.len() - 1] = 0b10;
+        certificate_pem(&der)
+    }
+
     /// The leaves' issuer alone.
     pub fn issuing_pem(&self) -> String {
         self.state().issuing().pem.clone()
