@@ -271,10 +271,9 @@ fn t10_an_older_list_is_refused_with_an_alarm_until_an_operator_accepts_it_for_g
     let old = ca.crl_pem();
     let old_number = ca.crl_number();
     ca.revoke(&agent);
-    let newer = ca.crl_pem();
     let issuer = format!("CN={}", ca.name());
-    let started = |answer: &str| {
-        let (file, table) = (newer.clone(), table.clone());
+    let started = |file: &str, answer: &str| {
+        let (file, table) = (file.to_owned(), table.clone());
         let estate = Estate::builder()
             .ca(&ca)
             .proxy(move |proxy| {
@@ -288,7 +287,12 @@ fn t10_an_older_list_is_refused_with_an_alarm_until_an_operator_accepts_it_for_g
         answers(&estate.ca_server, Reply::ok(answer));
         estate
     };
-    let estate = started(&old);
+    // The stand-in has signed a list of its own for the fetch of the start.
+    let estate = started(&ca.crl_pem(), &old);
+    ca.renew_crl();
+    let newer = ca.crl_pem();
+    estate.proxy.write("ssl/crl.pem", &newer, 0o644);
+    estate.proxy.reload_applied();
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
     let refused = fetch_refused(&estate.proxy);
     let words = format!(
@@ -359,9 +363,9 @@ fn t10_an_older_list_is_refused_with_an_alarm_until_an_operator_accepts_it_for_g
     let front = without_ca(&ca, &newer, &state);
     assert_eq!(front.client(&agent).get(CATALOG).status, 200);
     // What the CA says from here on counts as ever, be it of the same second: nothing is taken back again.
-    let again = ca.other_crl_pem(old_number + 1, &[&agent]);
+    let again = ca.other_crl_pem(ca.crl_number(), &[&agent]);
     drop(front);
-    let estate = started(&again);
+    let estate = started(&newer, &again);
     fetch_unchanged(&estate.proxy);
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
     answers(&estate.ca_server, Reply::ok(&old));
