@@ -519,24 +519,32 @@ fn a_certificate_renewed_under_its_name_is_served_after_a_reload() {
 
 #[test]
 fn a_crl_older_than_the_one_in_force_is_not_taken_and_raises_an_alarm() {
-    let estate = Estate::start();
-    let agent = estate.ca.agent("web01");
-    let old = estate.ca.crl_pem();
-    estate.ca.revoke(&agent);
-    estate.proxy.swap_crl();
-    let before = estate.proxy.metrics().sum("proscenium_trust_alarms", &[]);
-    estate.proxy.write("ssl/crl.pem", &old, 0o644);
-    estate.proxy.reload();
-    let number = estate.ca.crl_number().to_string();
-    assert!(
-        crl_numbers(&estate.proxy).contains(&number),
-        "the newer one stays"
-    );
-    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
-    let metrics = estate.proxy.metrics();
-    assert!(metrics.sum("proscenium_trust_alarms", &[]) > before);
-    let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
-    assert!(alarms.contains("older"), "{alarms}");
+    // Where another list comes with it, and where nothing else has changed.
+    for ca in [Ca::new(), Ca::single("alone")] {
+        let estate = Estate::builder().ca(&ca).start();
+        let agent = ca.agent("web01");
+        let old = ca.crl_pem();
+        ca.revoke(&agent);
+        estate.proxy.swap_crl();
+        let before = estate.proxy.metrics().sum("proscenium_trust_alarms", &[]);
+        estate.proxy.write("ssl/crl.pem", &old, 0o644);
+        estate.proxy.reload();
+        let number = ca.crl_number().to_string();
+        assert!(
+            crl_numbers(&estate.proxy).contains(&number),
+            "the newer one stays"
+        );
+        assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
+        let metrics = estate.proxy.metrics();
+        assert!(metrics.sum("proscenium_trust_alarms", &[]) > before);
+        let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
+        assert!(alarms.contains("older"), "{alarms}");
+        // Put right, it ends.
+        estate.proxy.write("ssl/crl.pem", &ca.crl_pem(), 0o644);
+        estate.proxy.reload();
+        let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
+        assert!(!alarms.contains("older"), "{alarms}");
+    }
 }
 
 #[test]

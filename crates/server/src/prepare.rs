@@ -104,7 +104,10 @@ pub(crate) fn prepare(
     let routes = problems.routes(&config, &names);
     let trust = trust.map(|trust| match previous {
         // The same store, so that connections need not be judged anew.
-        Some((_, generation)) if generation.trust.generation() == trust.generation() => {
+        Some((_, generation))
+            if generation.trust.generation() == trust.generation()
+                && generation.trust.warnings() == trust.warnings() =>
+        {
             Arc::clone(&generation.trust)
         }
         _ => Arc::new(trust),
