@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Ca, Client, Credential, Proxy, Reply, StandIn, wait_until};
 
@@ -129,6 +130,77 @@ fn the_alarm_lasts_until_all_is_kept_whatever_else_is_written() {
     drop(estate);
     let front = without_ca(&ca, &old, state.path());
     assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
+}
+
+#[test]
+fn t10_the_agents_copy_takes_nothing_back_of_what_was_fetched_now_and_at_the_next_start() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::single("alone");
+    let bad = ca.agent("web01");
+    let old = ca.crl_pem();
+    let estate = fetching(&ca, &old, state.path(), WHEN_ASKED, "");
+    wait_for_answer(&estate.proxy);
+    ca.revoke(&bad);
+    done(&estate.proxy, &["crl", "fetch"], &[]);
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    // What the CA answers from now on is refused; the agent on this host takes it.
+    let lacking = ca.other_crl_pem(ca.crl_number() + 10, &[]);
+    answers(&estate.ca_server, &lacking);
+    let fetch = || estate.proxy.command(&["crl", "fetch"], &[]).code;
+    assert_eq!(fetch(), Some(1));
+    estate.proxy.write("ssl/crl.pem", &lacking, 0o644);
+    let told = estate.proxy.reload_applied();
+    let words = "is not used, for it takes something back: it lacks 1 of the 1 certificates";
+    assert!(told.to_string().contains(words), "{told}");
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    assert_eq!(fetch(), Some(1));
+    let alarms = || estate.proxy.status()["trust"]["alarms"].to_string();
+    assert!(alarms().contains(words), "{}", alarms());
+
+    estate.proxy.terminate();
+    let front = without_ca(&ca, &lacking, state.path());
+    assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
+    let alarms = front.status()["trust"]["alarms"].to_string();
+    assert!(alarms.contains(words), "{alarms}");
+    assert!(front.stderr().contains(words), "{}", front.stderr());
+    front.reload();
+    assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
+    drop(front);
+
+    // An operator's word counts for both.
+    let estate = fetching(&ca, &lacking, state.path(), WHEN_ASKED, "");
+    wait_for_answer(&estate.proxy);
+    answers(&estate.ca_server, &lacking);
+    assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
+    let issuer = format!("CN={}", ca.name());
+    done(
+        &estate.proxy,
+        &["crl", "accept"],
+        &[&issuer, "--why", "pruned"],
+    );
+    assert_eq!(estate.client(&bad).get(CATALOG).status, 200);
+    let trust = estate.proxy.status()["trust"].clone();
+    assert_eq!(trust["alarms"], Value::Array(Vec::new()), "{trust:#}");
+}
+
+#[test]
+fn t09_a_start_judges_by_what_was_kept_where_the_file_is_older_whomever_it_names() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::new();
+    let (bad, other) = (ca.agent("web01"), ca.agent("web01"));
+    let old = ca.crl_pem();
+    let estate = fetching(&ca, &old, state.path(), WHEN_ASKED, "");
+    wait_for_answer(&estate.proxy);
+    ca.revoke(&bad);
+    ca.renew_crl();
+    done(&estate.proxy, &["crl", "fetch"], &[]);
+    drop(estate);
+    let file = ca.other_crl_pem(ca.crl_number() - 1, &[&other]);
+    let front = without_ca(&ca, &file, state.path());
+    assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
+    // A copy that is behind is what every start finds.
+    let alarms = front.status()["trust"]["alarms"].to_string();
+    assert!(!alarms.contains("takes something back"), "{alarms}");
 }
 
 fn fetching(ca: &Ca, file: &str, state: &Path, lines: &str, tables: &str) -> Estate {

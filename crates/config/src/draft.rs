@@ -282,7 +282,11 @@ fn trust_problems(
     if bundle.is_empty() {
         return Vec::new();
     }
-    let material = pki::Material { bundle, crls };
+    let material = pki::Material {
+        bundle,
+        crls,
+        ..pki::Material::default()
+    };
     let policy = &config.trust.settings;
     let built = pki::TrustStore::build(&material, policy, &config.identity, None);
     let mut problems = built.err().unwrap_or_default();

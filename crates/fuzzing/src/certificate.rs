@@ -134,6 +134,7 @@ static ESTATE: LazyLock<Estate> = LazyLock::new(|| {
     let material = Material {
         bundle: vec![Named::new("ca.pem", ca.bundle_pem().into_bytes())],
         crls: vec![Named::new("crl.pem", ca.crl_pem().into_bytes())],
+        ..Material::default()
     };
     let agent = ca.agent("web01").cert_pem;
     Estate {

@@ -72,6 +72,7 @@ fn our_verdict(crl: &[u8], leaf: &CertificateDer<'_>, crl_expired: CrlExpired) -
     let material = Material {
         bundle: vec![Named::new("ca", AUTHORITY.pem.clone())],
         crls: vec![Named::new("crl", der::pem("X509 CRL", crl))],
+        ..Material::default()
     };
     let settings = TrustSettings {
         crl_expired,

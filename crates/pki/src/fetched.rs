@@ -13,7 +13,7 @@ use crate::certificate::Subject;
 use crate::crl::Crl;
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
-use crate::store::{IndexedCrl, Origin, Shelf, Sorted, TrustStore};
+use crate::store::{IndexedCrl, Origin, Overruled, Shelf, Sorted, TrustStore};
 
 /// What was fetched, list by list.
 #[derive(Debug, Default)]
@@ -186,6 +186,37 @@ impl TrustStore {
         }
         next.settle();
         next
+    }
+
+    /// The same with what was in force before a start, as far as it goes before what files have now: where it is newer, and
+    /// where it names somebody whom a newer copy lacks. None: nothing of it does.
+    #[must_use]
+    pub fn restoring(&self, kept: &[FetchedCrl]) -> Option<Self> {
+        let (mut restored, mut overruled) = (Vec::new(), Vec::new());
+        for list in kept {
+            let copy = match (self.compare(list), self.index.get(&list.issuer)) {
+                (Finding::InForce | Finding::Replaced, _) => continue,
+                (Finding::TakesBack { .. }, Some(of_file))
+                    if list.crl.crl.age(&of_file.crl).is_le() =>
+                {
+                    let Some(copy) = Overruled::of(list.issuer, of_file, &list.crl) else {
+                        continue;
+                    };
+                    Some(copy)
+                }
+                // By its number, as while it was in force, whomever the file names.
+                _ => None,
+            };
+            restored.push(list.clone());
+            overruled.extend(copy);
+        }
+        if restored.is_empty() {
+            return None;
+        }
+        let mut next = self.with_lists(&restored);
+        next.overruled = overruled.into();
+        next.settle();
+        Some(next)
     }
 
     /// The same with other rules for what no longer counts; those of lists that are not there are without effect.

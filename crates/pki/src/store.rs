@@ -18,7 +18,7 @@ use crate::problem::PkiProblem;
 use crate::remembered::{ChainMemory, Remembered};
 use crate::settings::{Revocation, TrustSettings};
 
-pub(crate) use shelf::{IndexedCrl, Origin, Shelf, Sorted};
+pub(crate) use shelf::{IndexedCrl, Origin, Overruled, Shelf, Sorted};
 pub use status::{CaStatus, CrlStatus, TrustStatus};
 
 /// The bytes a trust store is made of.
@@ -28,6 +28,9 @@ pub struct Material {
     pub bundle: Vec<Named<Vec<u8>>>,
     /// PEM CRLs, each blob one or several; of a directory every file that [`crate::holds_crl`].
     pub crls: Vec<Named<Vec<u8>>>,
+    /// The same that something else fetches (an agent's own copy) while lists are fetched here: nobody means what it says,
+    /// and it may take nothing back.
+    pub copied_crls: Vec<Named<Vec<u8>>>,
 }
 
 /// CA bundle, CRLs and policy.
@@ -57,6 +60,8 @@ pub struct TrustStore {
     pub(crate) remembered: Arc<Remembered>,
     /// What is wrong with the material.
     material_warnings: Vec<String>,
+    /// Lists of copies that take something back.
+    pub(crate) overruled: Arc<[Overruled]>,
     /// That, and what the policy makes of it.
     warnings: Vec<String>,
 }
@@ -78,9 +83,11 @@ impl TrustStore {
         let mut problems = Vec::new();
         let bundle = Bundle::read(&material.bundle, previous.map(|previous| &previous.bundle));
         let mut blocks = Vec::new();
-        for crl in &material.crls {
+        let files = material.crls.iter().map(|crl| (crl, Origin::File));
+        let copies = material.copied_crls.iter().map(|crl| (crl, Origin::Copy));
+        for (crl, origin) in files.chain(copies) {
             match pem::crls(crl) {
-                Ok(found) => blocks.extend(found),
+                Ok(found) => blocks.extend(found.into_iter().map(|block| (block, origin))),
                 Err(problem) => problems.push(problem),
             }
         }
@@ -99,8 +106,8 @@ impl TrustStore {
         if let Some(previous) = previous {
             shelf.set_aside = Arc::clone(&previous.set_aside);
         }
-        for block in blocks {
-            if let Err(problem) = shelf.put(block) {
+        for (block, origin) in blocks {
+            if let Err(problem) = shelf.put(block, origin) {
                 problems.push(problem);
             }
         }
@@ -150,6 +157,7 @@ impl TrustStore {
             late: Mutex::default(),
             remembered,
             material_warnings,
+            overruled: shelf.overruled.into(),
             warnings: Vec::new(),
         };
         store.settle();
@@ -174,6 +182,12 @@ impl TrustStore {
                 .map(|fingerprint| &fingerprint.as_bytes()[..]),
         );
         self.warnings.clone_from(&self.material_warnings);
+        let still = self.overruled.iter().filter(|overruled| {
+            let in_force = self.index.get(&overruled.issuer);
+            in_force.is_some_and(|in_force| in_force.fingerprint == overruled.by)
+        });
+        self.warnings
+            .extend(still.map(|overruled| overruled.why.clone()));
         self.warn_of_policy();
     }
 
@@ -203,6 +217,7 @@ impl TrustStore {
             late: Mutex::default(),
             remembered: Arc::clone(&self.remembered),
             material_warnings: self.material_warnings.clone(),
+            overruled: Arc::clone(&self.overruled),
             warnings: self.warnings.clone(),
         }
     }

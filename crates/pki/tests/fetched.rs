@@ -212,6 +212,56 @@ fn a_missing_list_that_is_fetched_ends_the_warning_about_it() {
 }
 
 #[test]
+fn what_was_kept_goes_before_older_files_and_before_newer_copies_that_lack_some_of_it() {
+    let puppet = Puppet::new();
+    let settings = TrustSettings::default();
+    for (is_copy, (file, of_file), (kept, of_kept), in_force, is_told) in [
+        (false, (7, &[5][..]), (8, &[5, 6][..]), "8", false),
+        (false, (7, &[4]), (8, &[5]), "8", false),
+        (false, (8, &[5]), (8, &[5]), "8", false),
+        (false, (8, &[5]), (8, &[6]), "8", false),
+        (false, (9, &[]), (8, &[5]), "9", false),
+        (true, (7, &[]), (8, &[5]), "8", false),
+        (true, (9, &[5, 6]), (8, &[5]), "9", false),
+        (true, (9, &[6]), (8, &[5]), "8", true),
+    ] {
+        let case = format!("copy: {is_copy}, file: {file} {of_file:?}, kept: {kept} {of_kept:?}");
+        let mut found = material(&puppet.bundle(), &puppet.crls(file, of_file));
+        if is_copy {
+            std::mem::swap(&mut found.crls, &mut found.copied_crls);
+        }
+        let built = |previous: Option<&TrustStore>| {
+            let identity = identity::Settings::default();
+            TrustStore::build(&found, &settings, &identity, previous).unwrap()
+        };
+        let begun = built(None);
+        let list = puppet.ca.crl(kept, of_kept).to_vec();
+        let (list, _) = the_one(begun.examine_kept(Named::new("kept", list)).unwrap());
+        let restored = begun.restoring(std::slice::from_ref(&list));
+        let restored = restored.unwrap_or_else(|| built(None));
+        let again = built(Some(&restored));
+        for store in [&restored, &again] {
+            let numbers = store.status(now()).crls.into_iter().map(|crl| crl.number);
+            let numbers: Vec<_> = numbers.collect();
+            assert!(
+                numbers.contains(&in_force.to_owned()),
+                "{case}: {numbers:?}"
+            );
+            let told = store.warnings().concat();
+            assert_eq!(
+                told.contains("it lacks 1 of the 1"),
+                is_told,
+                "{case}: {told}"
+            );
+        }
+        // What takes its place ends what was said of it.
+        let (next, _) = the_one(examined(&restored, &[puppet.ca.crl(12, &[5, 6])]));
+        let next = restored.with_lists(&[next]);
+        assert_eq!(next.warnings(), [""; 0], "{case}");
+    }
+}
+
+#[test]
 fn what_an_operator_accepts_takes_the_place_of_what_is_in_force_and_of_its_copies_in_files() {
     let puppet = Puppet::new();
     let agent = puppet.ca.agent("web01", 5);

@@ -191,6 +191,7 @@ fn built(named: &str, old_crl: &str, previous: Option<&TrustStore>) -> TrustStor
             "small-ca.pem",
         ]),
         crls: bytes(&["crl-before.pem", old_crl, "small-crl.pem"]),
+        ..pki::Material::default()
     };
     let settings = TrustSettings {
         legacy_signatures: Some(named.to_owned())

@@ -447,6 +447,7 @@ fn a_sha1_ca_is_refused_with_its_reason_unless_it_is_named() {
     let material = |crl: &[u8]| Material {
         bundle: vec![Named::new("ca.pem", OLD_CA.to_vec())],
         crls: vec![Named::new("crl.pem", crl.to_vec())],
+        ..Material::default()
     };
     let judge = |crl: &[u8], settings: &TrustSettings| {
         let identity = identity::Settings::default();
@@ -896,6 +897,7 @@ fn there_is_no_way_to_start_open() {
     let empty = Material {
         bundle: vec![Named::new("ca.pem", Vec::new())],
         crls: vec![Named::new("crl.pem", b"nothing".to_vec())],
+        ..Material::default()
     };
     let problems = TrustStore::build(
         &empty,

@@ -213,6 +213,9 @@ async fn start(
     for unusable in &restored.unusable {
         tracing::error!("{unusable}");
     }
+    for overruled in &restored.overruled {
+        tracing::warn!("{overruled}");
+    }
     let fetching = Fetching::restored(&restored);
     if let Some(trust) = restored.trust {
         tracing::info!("lists that were fetched before are in force");

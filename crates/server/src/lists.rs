@@ -1,12 +1,13 @@
 //! Lists that were fetched, in the state directory: what a start finds when no CA answers.
 //!
 //! Each issuer's list is a file of its own, as its CA signed it. Nothing here is believed for where it lies: a list
-//! counts by its signature, and one with a lower number than a file of the configuration has does not count.
+//! counts by its signature, and one with a lower number than a file of the configuration has does not count, unless that
+//! file is the agent's copy and lacks some of it.
 
 use std::collections::BTreeMap;
 
 use admin::Timestamp;
-use pki::{FetchedCrl, Finding, Fingerprint, Named, SetAside, TrustStore};
+use pki::{FetchedCrl, Fingerprint, Named, SetAside, TrustStore};
 use serde::{Deserialize, Serialize};
 
 use crate::state::{StateDirectory, StateError};
@@ -41,6 +42,8 @@ pub(crate) struct Restored {
     pub(crate) kept: BTreeMap<Fingerprint, Fingerprint>,
     /// What cannot be used, and why: sentences.
     pub(crate) unusable: Vec<String>,
+    /// What of the files does not count beside what was kept, and why: sentences.
+    pub(crate) overruled: Vec<String>,
 }
 
 /// Puts what was kept into the store that the files make.
@@ -60,16 +63,13 @@ pub(crate) fn restore(
             .unusable
             .push(format!("what operators have accepted is not known: {why}")),
     }
-    let mut newer = Vec::new();
+    let mut kept = Vec::new();
     for (key, issuer) in store.issuers() {
         let base = restored.trust.as_ref().unwrap_or(store);
         match list(base, directory, key, list_bytes_max) {
-            Ok(Some((list, finding))) => {
+            Ok(Some(list)) => {
                 restored.kept.insert(key, list.fingerprint());
-                // Otherwise a file of the configuration has it too, or a newer one.
-                if finding == Finding::Newer {
-                    newer.push(list);
-                }
+                kept.push(list);
             }
             Ok(None) => {}
             Err(why) => restored.unusable.push(format!(
@@ -77,8 +77,12 @@ pub(crate) fn restore(
             )),
         }
     }
-    if !newer.is_empty() {
-        restored.trust = Some(restored.trust.as_ref().unwrap_or(store).with_lists(&newer));
+    let base = restored.trust.as_ref().unwrap_or(store);
+    if let Some(trust) = base.restoring(&kept) {
+        let told = trust.warnings().iter();
+        let new = told.filter(|warning| !store.warnings().contains(warning));
+        restored.overruled = new.cloned().collect();
+        restored.trust = Some(trust);
     }
     restored
 }
@@ -123,13 +127,13 @@ fn accepted(directory: &StateDirectory) -> Result<(Vec<Accepted>, Vec<SetAside>)
     Ok((accepted, rules))
 }
 
-/// The list of one issuer, if one was kept, and how it compares.
+/// The list of one issuer, if one was kept.
 fn list(
     store: &TrustStore,
     directory: &StateDirectory,
     key: Fingerprint,
     bytes_max: u64,
-) -> Result<Option<(FetchedCrl, Finding)>, String> {
+) -> Result<Option<FetchedCrl>, String> {
     let name = file_of(key);
     let read = directory.read(&name, bytes_max);
     let Some(bytes) = read.map_err(|error| error.to_string())? else {
@@ -140,7 +144,7 @@ fn list(
     let examined = examined.map_err(|error| error.to_string())?;
     let mut lists = examined.lists.into_iter();
     match lists.find(|(list, _)| list.key() == key) {
-        Some(found) => Ok(Some(found)),
+        Some((list, _)) => Ok(Some(list)),
         None => Err(match examined.useless.is_empty() {
             true => format!("{name} holds another CA's"),
             false => examined.useless.join("; "),

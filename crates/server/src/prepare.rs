@@ -81,10 +81,14 @@ pub(crate) fn prepare(
     let materials = Materials(&materials);
     let mut problems = Problems(&mut report);
 
+    // Where the CA is asked, what the agent has been answered is held against what is in force as our own answer is.
+    let copy = config
+        .agents_copy()
+        .filter(|_| config.trust.fetch.is_some());
     let trust = materials.trust(
         &config,
         &config.trust.ca,
-        &config.trust.crl,
+        (&config.trust.crl, copy.as_ref()),
         previous.map(|(_, g)| &*g.trust),
     );
     let trust = problems.each(config::trust_key, trust);

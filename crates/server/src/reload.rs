@@ -261,6 +261,9 @@ impl App {
         for unusable in &restored.unusable {
             tracing::error!("{unusable}");
         }
+        for overruled in &restored.overruled {
+            tracing::warn!("{overruled}");
+        }
         if let Some(trust) = restored.trust {
             prepared.generation.trust = Arc::new(trust);
         }

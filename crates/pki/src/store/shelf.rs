@@ -26,6 +26,7 @@ pub(crate) struct Shelf<'a> {
     pub(super) index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
     pub(super) strays: Vec<Arc<IndexedCrl>>,
     pub(super) warnings: Vec<String>,
+    pub(super) overruled: Vec<Overruled>,
 }
 
 /// What one CRL turned out to be.
@@ -57,6 +58,7 @@ impl<'a> Shelf<'a> {
             index: HashMap::default(),
             strays: Vec::new(),
             warnings: Vec::new(),
+            overruled: Vec::new(),
         }
     }
 
@@ -68,7 +70,7 @@ impl<'a> Shelf<'a> {
     ///
     /// # Errors
     /// Bytes that are no CRL. One that cannot be used is a warning: the others of the file are still good.
-    pub(super) fn put(&mut self, block: Block) -> Result<(), PkiProblem> {
+    pub(super) fn put(&mut self, block: Block, origin: Origin) -> Result<(), PkiProblem> {
         let fingerprint = Fingerprint::of([&*block.der]);
         if let Some((issuer, crl)) = self.known.get(&fingerprint)
             && crl.place == block.place()
@@ -78,7 +80,7 @@ impl<'a> Shelf<'a> {
             self.place(issuer, crl);
             return Ok(());
         }
-        match self.sort(&block, Origin::File)? {
+        match self.sort(&block, origin)? {
             Sorted::Known(issuer, crl) => self.place(issuer, Arc::new(crl)),
             Sorted::Stray(crl) => self.stray(crl, block),
             Sorted::Unusable(why) => self.warnings.push(why),
@@ -206,7 +208,8 @@ impl<'a> Shelf<'a> {
     }
 
     /// Where the store before held a newer CRL of an issuer, that one stays: an older list would bring back what was
-    /// revoked since (a file restored, a copy that lost the race).
+    /// revoked since (a file restored, a copy that lost the race). So it does where a copy has a newer one that lacks some
+    /// of it: the CA's answer to whoever made the copy is refused here.
     pub(super) fn keep_newer(&mut self, previous: Option<&TrustStore>) {
         let Some(previous) = previous else { return };
         let rules = &self.set_aside;
@@ -225,8 +228,45 @@ impl<'a> Shelf<'a> {
                     in_force.crl.number_text(),
                 ));
                 *crl = Arc::clone(in_force);
+            } else if let Some(overruled) = Overruled::of(*issuer, crl, in_force).filter(|_| counts)
+            {
+                self.overruled.push(overruled);
+                *crl = Arc::clone(in_force);
             }
         }
+    }
+}
+
+/// A list of a copy that is newer than the one in force and takes something back.
+#[derive(Clone, Debug)]
+pub(crate) struct Overruled {
+    pub(crate) issuer: Fingerprint,
+    /// The list in force.
+    pub(crate) by: Fingerprint,
+    pub(crate) why: String,
+}
+
+impl Overruled {
+    /// A list that a file has, if it is such a one.
+    pub(crate) fn of(issuer: Fingerprint, crl: &IndexedCrl, in_force: &IndexedCrl) -> Option<Self> {
+        if crl.origin != Origin::Copy || crl.fingerprint == in_force.fingerprint {
+            return None;
+        }
+        let lacking = in_force.crl.serials.missing_from(&crl.crl.serials);
+        (lacking > 0).then(|| Self {
+            issuer,
+            by: in_force.fingerprint,
+            why: format!(
+                "the CRL of {} in {} (number {}) is not used, for it takes something back: it lacks {lacking} of the {} \
+                 certificates that the one in force (number {}) revokes. If that is meant, accept what the CA answers \
+                 (proscenium crl accept)",
+                Subject(&crl.crl.issuer),
+                crl.place,
+                crl.crl.number_text(),
+                in_force.crl.serials.len(),
+                in_force.crl.number_text(),
+            ),
+        })
     }
 }
 
@@ -256,6 +296,8 @@ impl IndexedCrl {
 pub(crate) enum Origin {
     /// One of the materials: it is there again when they are read again.
     File,
+    /// One of them that something else has fetched.
+    Copy,
     /// Handed in: the stores built on this one have it from this one.
     Fetched,
 }

@@ -214,6 +214,7 @@ pub fn material(
             [] => Vec::new(),
             _ => vec![Named::new("crl.pem", lists.into_bytes())],
         },
+        ..Material::default()
     }
 }
 

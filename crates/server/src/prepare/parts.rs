@@ -107,7 +107,7 @@ impl Problems<'_> {
             let previous_trust = known.map(|known| &*known.trust);
             let Some(trust) = self.all(
                 &key,
-                materials.trust(config, &settings.ca, &settings.crl, previous_trust),
+                materials.trust(config, &settings.ca, (&settings.crl, None), previous_trust),
             ) else {
                 continue;
             };
@@ -296,16 +296,20 @@ impl Materials<'_> {
             .collect()
     }
 
+    /// `copy`: the path among `crl` of a list that something else fetches.
     pub(super) fn trust(
         &self,
         config: &Config,
         ca: &[std::path::PathBuf],
-        crl: &[std::path::PathBuf],
+        (crl, copy): (&[std::path::PathBuf], Option<&std::path::PathBuf>),
         previous: Option<&TrustStore>,
     ) -> Result<TrustStore, Vec<PkiProblem>> {
+        let (copied, files): (Vec<_>, Vec<_>) =
+            crl.iter().cloned().partition(|path| copy == Some(path));
         let material = pki::Material {
             bundle: self.named(ca),
-            crls: self.named(crl),
+            crls: self.named(&files),
+            copied_crls: self.named(&copied),
         };
         TrustStore::build(
             &material,
