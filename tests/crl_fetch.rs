@@ -893,6 +893,60 @@ fn where_a_member_answers_what_is_of_no_use_the_next_is_asked() {
 }
 
 #[test]
+fn t10_where_members_disagree_the_list_that_takes_nothing_back_counts_and_the_other_is_told() {
+    let ca = Ca::new();
+    let (lost, bad) = (ca.agent("web01"), ca.agent("web01"));
+    let old = ca.crl_pem();
+    ca.revoke(&lost);
+    let file = ca.crl_pem();
+    let [first, second] = ["first", "second"].map(|name| StandIn::builder(name).ca(&ca).start());
+    let compiler = StandIn::start("c1");
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [{:?}, {:?}]\n[pools.compilers]\nscheme = \"http\"\n\
+         members = [{:?}]\n[ca]\nedge_answers = true",
+        first.address(),
+        second.address(),
+        compiler.address(),
+    );
+    answers(&first, Reply::ok(&old));
+    let front = proxy(&ca)
+        .fetch(WHEN_ASKED)
+        .file("ssl/crl.pem", &file, 0o644)
+        .with(&pools)
+        .start();
+    wait_for_answer(&front);
+    ca.revoke(&bad);
+    let now = ca.crl_pem();
+    answers(&second, Reply::ok(&now));
+    for _ in 0..2 {
+        let told = fetch_refused(&front);
+        assert!(
+            told.contains("does not name 1 revoked") || told.contains("does not name 2"),
+            "{told}"
+        );
+        for agent in [&lost, &bad] {
+            let answer = front.client(Some(agent)).get(CATALOG);
+            assert_refused(&answer, 403, &["revoked"]);
+        }
+        let alarms = front.status()["trust"]["alarms"].to_string();
+        assert!(alarms.contains("crl accept"), "{alarms}");
+    }
+    let copied = front.client(None).get(LIST);
+    assert_eq!(copied.text(), now, "agents get what is in force");
+    let told = front.stderr();
+    let times = told.matches("a fetched CRL is refused").count();
+    assert!(
+        times <= 2,
+        "once, and once more with the new number: {told}"
+    );
+    // The one that had lost it has it again.
+    answers(&first, Reply::ok(&now));
+    fetch_unchanged(&front);
+    let alarms = front.status()["trust"]["alarms"].to_string();
+    assert!(!alarms.contains("crl accept"), "{alarms}");
+}
+
+#[test]
 fn t10_nothing_is_accepted_that_takes_back_more_than_was_told() {
     let ca = Ca::new();
     let (bad, worse) = (ca.agent("web01"), ca.agent("web01"));

@@ -11,6 +11,7 @@ use pki::{FetchedCrl, Finding, Fingerprint};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
+    fetching::Before,
     lists::{Accepted, Restored},
     validator::Validator,
 };
@@ -169,13 +170,17 @@ impl Fetching {
         }
     }
 
-    /// Notes what became of an answer's lists. A refusal is told once.
-    pub(crate) fn sorted(&self, member: &str, sorted: &Sorted, useless: Vec<String>) {
+    /// Notes what became of an answer's lists. A refusal is told once, and that of a member asked before stays.
+    pub(crate) fn sorted(&self, member: &str, sorted: &Sorted, before: &Before) {
         let mut standing = self.standing();
-        for why in useless.iter().filter(|why| !standing.useless.contains(why)) {
+        let useless = before.useless.iter();
+        for why in useless.filter(|why| !standing.useless.contains(why)) {
             tracing::warn!(member, "{why}");
         }
-        standing.useless = useless;
+        standing.useless.clone_from(&before.useless);
+        if before.is_refused() {
+            return;
+        }
         for list in sorted.newer.iter().chain(&sorted.in_force) {
             standing.refused.remove(&list.key());
         }

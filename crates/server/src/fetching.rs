@@ -116,7 +116,7 @@ impl App {
         Arc::clone(&self).fetch_lists(Asked::Whole).await
     }
 
-    /// What came of the first answer that is of use; otherwise what is wrong with each.
+    /// What came of the first answer that is of use and takes nothing back; otherwise what is wrong with each.
     async fn fetch_from_members(
         self: &Arc<Self>,
         fetch: Fetch,
@@ -128,32 +128,38 @@ impl App {
             fetch,
         };
         let mut members = Members::of(self)?;
-        let (mut silent, mut useless) = (Vec::new(), Vec::new());
+        let (mut silent, mut before) = (Vec::new(), Before::default());
         while let Some(answered) = members.ask_next(wanted, validator).await {
             match answered {
                 Err(why) => silent.push(why),
                 Ok(answered) => {
                     let member = Arc::clone(&answered.member);
-                    match self.judge(answered, validator, &useless).await {
-                        Ok(outcome) => return Ok(outcome),
+                    match self.judge(answered, validator, &mut before).await {
+                        // Another may know what this one has lost.
+                        Ok(outcome) if before.is_open => before.told(outcome),
+                        Ok(outcome) => return Ok(before.with(outcome)),
                         Err(why) => {
-                            useless.push(format!("what {member} answers is of no use: {why}"));
+                            let story = format!("what {member} answers is of no use: {why}");
+                            before.useless.push(story);
                         }
                     }
                 }
             }
         }
-        silent.append(&mut useless);
+        if let Some(outcome) = before.outcome {
+            return Ok(outcome);
+        }
+        silent.append(&mut before.useless);
         Err(silent.join("; "))
     }
 
-    /// Holds an answer against what is in force, and puts in force what is newer. `before`: what was wrong with answers of
-    /// other members.
+    /// Holds an answer against what is in force, and puts in force what is newer. `before`: what came of answers of other
+    /// members.
     async fn judge(
         self: &Arc<Self>,
         answered: Answered,
         validator: &mut Validator,
-        before: &[String],
+        before: &mut Before,
     ) -> Result<CrlFetchOutcome, String> {
         let Answered {
             member,
@@ -165,7 +171,9 @@ impl App {
             validator.stays(&answer, asked);
             self.shared.edge.confirm(Document::Crl, asked_at);
             self.fetching.succeeded(&member, asked);
-            return Ok(self.unchanged());
+            let outcome = self.unchanged();
+            before.is_open = outcome.result == CrlFetchResult::Refused;
+            return Ok(outcome);
         };
         let (copy, mut examined) = self.examine(&member, body).await?;
         if examined.lists.is_empty() {
@@ -183,8 +191,13 @@ impl App {
             None => self.shared.edge.outdate(Document::Crl),
         }
         self.fetching.succeeded(&member, asked);
-        examined.useless.extend_from_slice(before);
-        self.fetching.sorted(&member, &sorted, examined.useless);
+        before.is_open = !(sorted.refused.is_empty() && sorted.replaced.is_empty());
+        if !sorted.replaced.is_empty() {
+            // Nothing is known of what this member will have next.
+            validator.forget();
+        }
+        before.useless.append(&mut examined.useless);
+        self.fetching.sorted(&member, &sorted, before);
         for list in &sorted.newer {
             tracing::info!(
                 %member,
@@ -344,6 +357,42 @@ impl App {
         CrlFetchOutcome {
             result,
             report: report.join("\n"),
+        }
+    }
+}
+
+/// What came of the answers of members that were asked before another, for one of them was refused or of no use.
+#[derive(Default)]
+pub(crate) struct Before {
+    /// What is wrong with them, as sentences.
+    pub(crate) useless: Vec<String>,
+    /// What was told of the first that takes something back.
+    outcome: Option<CrlFetchOutcome>,
+    /// Whether the last answer was of use and took something back.
+    is_open: bool,
+}
+
+impl Before {
+    /// Whether a refusal stands, whatever another member says.
+    pub(crate) fn is_refused(&self) -> bool {
+        let outcome = self.outcome.as_ref();
+        outcome.is_some_and(|outcome| outcome.result == CrlFetchResult::Refused)
+    }
+
+    fn told(&mut self, outcome: CrlFetchOutcome) {
+        self.outcome.get_or_insert(outcome);
+    }
+
+    /// An answer that takes nothing back, beside what was told of one that does.
+    fn with(self, outcome: CrlFetchOutcome) -> CrlFetchOutcome {
+        match self.outcome {
+            Some(refused) if refused.result == CrlFetchResult::Refused => CrlFetchOutcome {
+                report: format!("{}\n{}", refused.report, outcome.report)
+                    .trim_end()
+                    .to_owned(),
+                ..refused
+            },
+            _ => outcome,
         }
     }
 }
