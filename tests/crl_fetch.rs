@@ -947,6 +947,35 @@ fn t10_where_members_disagree_the_list_that_takes_nothing_back_counts_and_the_ot
 }
 
 #[test]
+fn a_refusal_ends_with_the_ca_whose_list_it_was() {
+    let ca = Ca::new();
+    let old = ca.crl_pem();
+    ca.renew_crl();
+    let estate = fetching(&ca, WHEN_ASKED).start();
+    wait_for_answer(&estate.proxy);
+    answers(&estate.ca_server, Reply::ok(&old));
+    fetch_refused(&estate.proxy);
+    // It is made anew, by the same name.
+    let next = ca.namesake();
+    answers(&estate.ca_server, Reply::ok(&next.crl_pem()));
+    for (file, text) in [
+        ("ssl/certs/ca.pem", next.bundle_pem()),
+        ("ssl/crl.pem", next.crl_pem()),
+    ] {
+        estate.proxy.write(file, &text, 0o644);
+    }
+    estate.proxy.reload_applied();
+    let agent = next.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    estate
+        .proxy
+        .wait_for_status("no refusal is left", |status| {
+            status["trust"]["fetch"]["refused"] == Value::Array(Vec::new())
+        });
+    assert_eq!(estate.proxy.metrics().sum(LACKING, &[]), 0.0);
+}
+
+#[test]
 fn t10_nothing_is_accepted_that_takes_back_more_than_was_told() {
     let ca = Ca::new();
     let (bad, worse) = (ca.agent("web01"), ca.agent("web01"));

@@ -7,7 +7,7 @@ use std::{
 };
 
 use admin::{CrlFetchStatus, FailingFetch, RefusedCrl};
-use pki::{FetchedCrl, Finding, Fingerprint};
+use pki::{FetchedCrl, Finding, Fingerprint, TrustStore};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
@@ -168,6 +168,13 @@ impl Fetching {
         if standing.failing.take().is_some() {
             tracing::info!(%member, "CRLs can be fetched again");
         }
+    }
+
+    /// Forgets what was refused of CAs that have left the bundle.
+    pub(crate) fn forget_others(&self, trust: &TrustStore) {
+        let issuers = trust.issuers();
+        let is_there = |key: &Fingerprint| issuers.iter().any(|(issuer, _)| issuer == key);
+        self.standing().refused.retain(|key, _| is_there(key));
     }
 
     /// Notes what became of an answer's lists. A refusal is told once, and that of a member asked before stays.

@@ -41,6 +41,7 @@ pub(crate) async fn keep(app: Arc<App>) {
     loop {
         let fetch = app.fetch_settings();
         app.judge_copies().await;
+        app.fetching.forget_others(&app.generation().trust);
         if fetch.is_some() {
             Arc::clone(&app).fetch_lists(asked).await;
             app.fetch_cas(asked).await;
