@@ -947,6 +947,23 @@ fn t10_where_members_disagree_the_list_that_takes_nothing_back_counts_and_the_ot
 }
 
 #[test]
+fn t10_a_list_that_the_ca_answers_no_more_is_told() {
+    let ca = Ca::new();
+    let estate = fetching(&ca, WHEN_ASKED).start();
+    wait_for_answer(&estate.proxy);
+    let whole = ca.crl_pem();
+    let end = "-----END X509 CRL-----\n";
+    let root = whole.split_inclusive(end).last().expect("the root's");
+    let name = format!("answers no CRL of CN={}", ca.name());
+    let alarms = || estate.proxy.status()["trust"]["alarms"].to_string();
+    for (answer, is_told) in [(root, true), (&whole, false)] {
+        answers(&estate.ca_server, Reply::ok(answer));
+        fetch_unchanged(&estate.proxy);
+        assert_eq!(alarms().contains(&name), is_told, "{}", alarms());
+    }
+}
+
+#[test]
 fn a_refusal_ends_with_the_ca_whose_list_it_was() {
     let ca = Ca::new();
     let old = ca.crl_pem();

@@ -173,6 +173,17 @@ impl TrustStore {
         }
     }
 
+    /// Subjects of the bundle's CAs whose list in force was fetched, here or by an agent, and that are not among these.
+    #[must_use]
+    pub fn fetched_beside(&self, issuers: &[Fingerprint]) -> Vec<&str> {
+        let fetched = self.issuers().into_iter().filter(|(issuer, _)| {
+            let in_force = self.index.get(issuer);
+            in_force.is_some_and(|in_force| in_force.origin != Origin::File)
+                && !issuers.contains(issuer)
+        });
+        fetched.map(|(_, subject)| subject).collect()
+    }
+
     /// The same with these lists in force, as the next generation. Whatever is built on it keeps them while they are the
     /// newest.
     #[must_use]

@@ -180,7 +180,8 @@ impl App {
         if examined.lists.is_empty() {
             return Err(examined.useless.join("; "));
         }
-        let lists = examined.lists.into_iter().map(|(list, _)| list).collect();
+        let lists: Vec<_> = examined.lists.into_iter().map(|(list, _)| list).collect();
+        let given: Vec<_> = lists.iter().map(FetchedCrl::key).collect();
         let (sorted, trust) = self.take_newer(lists).await?;
         validator.came(&member, &answer, asked, Instant::now());
         examined
@@ -198,6 +199,10 @@ impl App {
             validator.forget();
         }
         before.useless.append(&mut examined.useless);
+        let lacking = trust.fetched_beside(&given).into_iter();
+        before
+            .useless
+            .extend(lacking.map(|issuer| not_given(&member, issuer)));
         self.fetching.sorted(&member, &sorted, before);
         for list in &sorted.newer {
             tracing::info!(
@@ -396,6 +401,13 @@ impl Before {
             _ => outcome,
         }
     }
+}
+
+fn not_given(member: &str, issuer: &str) -> String {
+    format!(
+        "{member} answers no CRL of {issuer}, a CA of the bundle: the one in force was fetched and grows old; see to the CA \
+         server, or name that list in [trust] crl"
+    )
 }
 
 fn replaced(member: &str, list: &FetchedCrl) -> String {
