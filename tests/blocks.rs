@@ -1,9 +1,12 @@
 //! The deny list: whoever the operator blocks is out at once, on every path that a revocation takes, and stays out.
 
-use std::{fs, time::Duration};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use tempfile::TempDir;
-use testkit::{Ca, Credential, Reply, StandIn, wait_until};
+use testkit::{Ca, Credential, Gate, Reply, StandIn, wait_until};
 
 use crate::support::{self, Estate, LIMIT, assert_refused, done, http1_alone};
 
@@ -217,6 +220,31 @@ fn neither_a_reload_nor_a_new_list_nor_a_restart_lifts_a_block() {
     use std::os::unix::fs::PermissionsExt;
     let mode = fs::metadata(&list).expect("is kept").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_block_waits_for_no_member_that_a_reload_asks_in_vain() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let (silent, never) = (StandIn::start("silent"), Gate::new());
+    let gate = never.clone();
+    silent.answer(move |_| Some(Reply::ok("").gate(&gate)));
+    let text = estate.proxy.config_text();
+    estate.proxy.write_config(&format!(
+        "{text}\n[pools.late]\nscheme = \"http\"\nmembers = [{:?}]\ncheck = {{ interval = \"2m\", timeout = \"1m\" }}",
+        silent.address()
+    ));
+    thread::scope(|scope| {
+        let reload = scope.spawn(|| estate.proxy.reload_applied());
+        let is_asked = || (silent.connections_accepted() > 0).then_some(());
+        assert!(wait_until(LIMIT, is_asked).is_some());
+        let asked = Instant::now();
+        done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+        assert!(asked.elapsed() < LIMIT, "{:?}", asked.elapsed());
+        assert_refused(&estate.client(&agent).get(WEB01), 403, &["is blocked"]);
+        reload.join().expect("is applied");
+    });
+    never.release();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{
     net::{SocketAddr, TcpListener},
     sync::Arc,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use admin::{ReloadOutcome, ReloadResult};
@@ -11,6 +11,7 @@ use config::{Colour, Config, Report, Watch};
 use listener::Listener;
 use pki::TrustStore;
 use proxy::{Generation, Phase};
+use tokio::time::timeout;
 
 use crate::{
     app::{App, Bound, State, adopt, is_file},
@@ -19,6 +20,10 @@ use crate::{
     probes,
     stamps::Stamps,
 };
+
+/// Time that a reload waits for first answers of members, whatever their pools allow them: blocks and fetched lists wait
+/// for it.
+const FIRST_PROBES_MAX: Duration = Duration::from_secs(5);
 
 /// What is read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -307,7 +312,9 @@ impl App {
             )
         };
         let mut answered = Vec::new();
-        probes::first(&generation, &self.generation(), &mut answered).await;
+        let before = self.generation();
+        let first = probes::first(&generation, &before, &mut answered);
+        let _ = timeout(FIRST_PROBES_MAX, first).await;
         // The stop may have come meanwhile: it closes what listens now, and nobody is to be let in after that.
         if !self.is_serving() {
             return Err(Stopped::Stopping);
