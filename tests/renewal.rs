@@ -6,7 +6,7 @@ use testkit::{
 };
 
 use crate::support::{
-    Estate, EstateBuilder, LIMIT, assert_refused, assert_told, certificate_request,
+    Estate, EstateBuilder, LIMIT, assert_refused, assert_told, certificate_request, done,
 };
 
 const RENEWAL: &str = "/puppet-ca/v1/certificate_renewal";
@@ -62,6 +62,19 @@ fn assert_on(estate: &Estate) {
         estate.proxy.status()["renewal"]["off"],
         serde_json::Value::Null
     );
+}
+
+/// What `who` says of an agent's renewal is what would become of it.
+#[track_caller]
+fn assert_who_may_renew(estate: &Estate, certname: &str, may: bool) {
+    let told = done(&estate.proxy, &["who"], &[certname, "--json"]);
+    let who: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    let mut classes = who["access"].as_array().into_iter().flatten();
+    let renewal = classes.find(|access| access["class"] == "renewal");
+    let renewal = renewal.unwrap_or_else(|| panic!("{who:#}"));
+    assert_eq!(renewal["allowed"], may, "{renewal:#}");
+    let off = renewal["by"].as_str().unwrap_or_default();
+    assert_eq!(off.contains("proscenium reload"), !may, "{renewal:#}");
 }
 
 #[test]
@@ -234,6 +247,10 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
     estate.proxy.wait_for_event("renewal is off");
     let told = estate.proxy.command(&["status"], &[]).stdout;
     assert!(told.contains("ALARM") && told.contains("web01"), "{told}");
+    assert_who_may_renew(&estate, "web01", false);
+    let proof = estate.proxy.command(&["doctor"], &[]).stdout;
+    let found = "no renewal is passed on since";
+    assert!(proof.contains(found) && proof.contains("web01"), "{proof}");
     // Off for everybody, whatever the CA would do now.
     estate.ca_server.renew(inventory());
     estate.forget();
@@ -264,6 +281,9 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
     assert_eq!(estate.proxy.reload()["result"], "unchanged");
     assert!(is_renewed(&one, &renew(&estate.client(&one))));
     assert_on(&estate);
+    assert_who_may_renew(&estate, "web01", true);
+    let proof = estate.proxy.command(&["doctor"], &[]).stdout;
+    assert!(!proof.contains(found), "{proof}");
 }
 
 #[test]

@@ -257,6 +257,15 @@ impl Asking<'_> {
                 failed_is_forwarded: false,
             });
             let (allowed, by) = match decision {
+                // Off for everybody, whatever the rules say: each gets a 404.
+                Decision::Forward(plan)
+                    if plan.is_renewal()
+                        && let Some(off) = self.app.shared.renewal.off() =>
+                {
+                    let since = admin::Timestamp::from(off.since);
+                    let by = format!("off since {since}, until `proscenium reload`: {}", off.why);
+                    (false, by)
+                }
                 Decision::Forward(plan) => (true, format!("route {}", plan.route.name)),
                 Decision::Status(_) => (true, "answered here".to_owned()),
                 Decision::Refuse(refusal) => (false, refusal.text),

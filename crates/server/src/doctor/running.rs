@@ -85,6 +85,16 @@ fn told(about: &str, status: &Status, proof: &mut Proof) {
             "give its account a directory of its own there, mode 0700",
         );
     }
+    if let Some(off) = &status.renewal.off {
+        warn(
+            format!(
+                "no renewal is passed on since {}: {}",
+                off.since,
+                off.why.trim()
+            ),
+            "mend the CA server first (docs: renewal of agents' certificates), then run `proscenium reload`",
+        );
+    }
     for pool in &status.pools {
         for member in pool
             .members
