@@ -941,6 +941,55 @@ fn what_the_running_proxy_says_is_told_too() {
 }
 
 #[test]
+fn a_file_that_is_examined_and_not_in_force_yet_is_told() {
+    let estate = Estate::start();
+    let told = |state: Option<PathBuf>| {
+        let mut doctor = std::process::Command::new(BINARY);
+        doctor.args(["doctor", "--json", "--config"]);
+        doctor.arg(estate.proxy.config_path());
+        doctor.env_remove("STATE_DIRECTORY");
+        doctor.envs(state.map(|state| ("STATE_DIRECTORY", state)));
+        let output = doctor.output().expect("it runs");
+        let proof: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let findings = proof["findings"].as_array().into_iter().flatten();
+        let running = findings.filter(|finding| finding["check"] == "running");
+        running.map(ToString::to_string).collect::<String>()
+    };
+    let state = estate.proxy.state_directory();
+    assert_eq!(told(Some(state.clone())), "", "it was started so");
+    let elsewhere = told(None);
+    assert!(elsewhere.contains("keeps its state in"), "{elsewhere}");
+    assert!(elsewhere.contains("STATE_DIRECTORY="), "{elsewhere}");
+    let more = "[csr]\nrsa_bits_min = 4096\n";
+    let text = estate.proxy.config_text();
+    estate.proxy.write_config(&format!("{text}\n{more}"));
+    let edited = told(Some(state.clone()));
+    assert!(edited.contains("goes by another configuration"), "{edited}");
+    assert!(edited.contains("\"note\""), "{edited}");
+    estate.proxy.reload_applied();
+    assert_eq!(told(Some(state)), "", "it was reloaded");
+}
+
+#[test]
+fn whoever_else_listens_on_the_admin_socket_is_told_with_what_helps() {
+    let clinic = Clinic::new();
+    let socket = clinic.path("admin.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+    let other = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut caller, _) = listener.accept().expect("a caller");
+            let _ = std::io::Write::write_all(&mut caller, b"SSH-2.0-somebody\r\n");
+        }
+    });
+    let proof = clinic.assert_found("running", "warning", &["is that proscenium"]);
+    let remedies = remedies(&proof, "running");
+    assert!(remedies.contains("ss -xlp"), "{remedies}");
+    assert!(!remedies.contains("as root"), "{remedies}");
+    drop(clinic.run(&[]));
+    other.join().expect("it was asked twice");
+}
+
+#[test]
 fn the_guide_says_what_each_check_proves() {
     let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating.md");
     let guide = std::fs::read_to_string(guide).expect("the guide is there");
@@ -966,6 +1015,15 @@ fn the_help_of_doctor_says_what_its_exit_codes_mean() {
     ] {
         assert!(help.contains(expected), "{expected} is not in {help}");
     }
+}
+
+/// What is advised by the findings of a check.
+fn remedies(proof: &Value, check: &str) -> String {
+    let findings = proof["findings"].as_array().into_iter().flatten();
+    let remedies = findings
+        .filter(|finding| finding["check"] == check)
+        .filter_map(|finding| finding["remedy"].as_str());
+    remedies.collect::<Vec<_>>().join("; ")
 }
 
 /// Asserts that this check is not among what was proved of whom these words name.

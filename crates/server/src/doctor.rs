@@ -47,7 +47,7 @@ pub async fn examine(examination: &Examination) -> Proof {
         Ok(prepared) => prepared,
         Err(report) => {
             proof.refused(&report);
-            running::examine(&examination.socket, &mut proof).await;
+            running::examine(&examination.socket, None, &mut proof).await;
             proof.sort();
             return proof;
         }
@@ -60,7 +60,7 @@ pub async fn examine(examination: &Examination) -> Proof {
     let agent = claim::ordinary_agent(examination, &prepared, now, &mut proof);
     let ourselves = ourselves(&prepared, now, &mut proof);
     members::examine(examination, &prepared, ourselves, agent, &mut proof).await;
-    running::examine(&examination.socket, &mut proof).await;
+    running::examine(&examination.socket, Some(&prepared), &mut proof).await;
     // Last: what was found here says more than what the configuration warns of.
     proof.warned(&prepared.report);
     proof.sort();

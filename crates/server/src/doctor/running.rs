@@ -5,8 +5,10 @@ use std::path::Path;
 use admin::{Client, ClientError, Health, Status};
 
 use super::{Check, Grade, Proof};
+use crate::prepare::Prepared;
 
-pub(super) async fn examine(socket: &Path, proof: &mut Proof) {
+/// `examined`: what all else here is about, where a start would take it.
+pub(super) async fn examine(socket: &Path, examined: Option<&Prepared>, proof: &mut Proof) {
     let about = socket.display().to_string();
     let status = match Client::new(socket).status().await {
         Ok(status) => status,
@@ -22,7 +24,7 @@ pub(super) async fn examine(socket: &Path, proof: &mut Proof) {
             );
         }
         Err(error) => {
-            let remedy = "run as root or as the account of the service";
+            let remedy = unasked(&error);
             return proof.found(
                 Check::Running,
                 Grade::Warning,
@@ -33,11 +35,57 @@ pub(super) async fn examine(socket: &Path, proof: &mut Proof) {
         }
     };
     clocks(&status, proof);
+    if let Some(examined) = examined {
+        in_force(&about, &status, examined, proof);
+    }
     let before = proof.findings.len();
     told(&about, &status, proof);
     if proof.findings.len() == before {
         proof.passed(Check::Running, &about);
     }
+}
+
+/// What to do where somebody is behind the socket and did not answer as a proxy does.
+fn unasked(error: &ClientError) -> &'static str {
+    match error {
+        ClientError::PermissionDenied { .. } => "run as root or as the account of the service",
+        ClientError::Late { .. } => {
+            "`ss -xlp` says who listens there: if it is the proxy, its log says what it does; a restart frees one that hangs"
+        }
+        _ => {
+            "`ss -xlp` says who listens there: name the proxy's own socket with --socket, or restart it where it is of \
+             another version than this command"
+        }
+    }
+}
+
+/// An edited file is examined as it stands, and the proxy may still run by the one before.
+fn in_force(about: &str, status: &Status, examined: &Prepared, proof: &mut Proof) {
+    let ours = examined.config.state_directory.display().to_string();
+    let theirs = &status.state.directory;
+    let (found, remedy) = if *theirs != ours {
+        (
+            format!(
+                "the running proxy keeps its state in {theirs}, and {ours} was examined: its blocks and the lists that it \
+                 has fetched are not among what was judged by here"
+            ),
+            format!(
+                "run this with STATE_DIRECTORY={theirs}, as its service does, or say so in [state] directory"
+            ),
+        )
+    } else if status.generation.fingerprint != examined.fingerprint.to_string() {
+        (
+            format!(
+                "the running proxy goes by another configuration or other files than those examined here, since {}",
+                status.generation.loaded_at
+            ),
+            "`proscenium reload` puts these in force; or name what it was started with by --config, --ssldir and --certname"
+                .to_owned(),
+        )
+    } else {
+        return;
+    };
+    proof.found(Check::Running, Grade::Note, about, found, remedy);
 }
 
 /// No agent says what time it is; one that lives in another hour calls our certificate or the CRL over, or not valid yet.
