@@ -24,6 +24,8 @@ struct Clinic {
     pool: fn(&Self) -> String,
     /// More of the configuration; `{dir}` is the directory.
     more: String,
+    /// Whether a running proxy would ask the CA for its lists.
+    fetches: bool,
 }
 
 impl Clinic {
@@ -43,6 +45,7 @@ impl Clinic {
             closed: HeldPort::take(),
             pool: Self::tls_pool,
             more: String::new(),
+            fetches: false,
             ca,
             front,
             ca_server,
@@ -109,12 +112,13 @@ impl Clinic {
         let dir = self.directory.path().display();
         let text = format!(
             "ssldir = \"{dir}/ssl\"\ncertname = \"puppet\"\n\
-             [trust]\ncrl = [\"{dir}/crl.pem\"]\n[trust.fetch]\nenabled = false\n\
+             [trust]\ncrl = [\"{dir}/crl.pem\"]\n[trust.fetch]\nenabled = {}\n\
              [state]\ndirectory = \"{dir}/state\"\n\
              [admin]\nsocket = \"{dir}/admin.sock\"\n\
              [listeners.agents]\naddress = \"127.0.0.1:8140\"\n\
              [pools.ca]\nmembers = [{:?}]\n\
              [pools.compilers]\n{}{}",
+            self.fetches,
             self.ca_server.address(),
             (self.pool)(self),
             self.more.replace("{dir}", &dir.to_string())
@@ -310,6 +314,24 @@ fn a_directory_further_up_or_behind_a_link_in_which_everyone_may_write_is_found(
     std::os::unix::fs::symlink(open.join("crl.pem"), clinic.path("crl.pem")).expect("a link");
     let open = open.display().to_string();
     clinic.assert_found("files", "failure", &["crl.pem", &open, "everyone", "0777"]);
+}
+
+#[test]
+fn what_a_start_would_find_in_the_state_directory_is_found() {
+    let clinic = Clinic::new();
+    std::fs::create_dir(clinic.path("state")).expect("a directory of the test's own");
+    clinic.chmod("state", 0o700);
+    clinic.write("state/blocks.json", "{\"version\": 1", 0o600);
+    let found = &["blocks.json", "a start would be refused"];
+    clinic.assert_found("files", "failure", found);
+    clinic.write("state/blocks.json", "{\"version\":1,\"blocks\":[]}", 0o600);
+    let (proof, code) = clinic.examined(&[]);
+    assert_eq!(code, Some(0), "{proof:#}");
+    let mut clinic = clinic;
+    clinic.fetches = true;
+    clinic.write("state/crl-accepted.json", "no JSON", 0o600);
+    let found = &["crl-accepted.json", "is not known"];
+    clinic.assert_found("files", "warning", found);
 }
 
 #[test]

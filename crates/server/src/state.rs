@@ -20,6 +20,8 @@ pub(crate) struct StateDirectory {
     trouble: Mutex<BTreeMap<String, String>>,
     /// One writer at a time: two of one name would share the file that is renamed.
     writing: Mutex<()>,
+    /// Whose files are believed beside ours and the superuser's.
+    account: Option<u32>,
 }
 
 /// Why a part of the state cannot be read or written.
@@ -56,18 +58,41 @@ pub(crate) enum StateError {
 impl StateDirectory {
     /// The directory at `path`; made if it is not there. That it cannot be used is an alarm, no error.
     pub(crate) fn open(path: &Path) -> Self {
-        let directory = Self::unopened(path);
+        let directory = Self::at(path, None);
         directory.try_out();
         directory
     }
 
-    /// The directory at `path` for who only reads: nothing is made or tried.
+    /// The directory at `path` for who only reads: nothing is made or tried. The superuser, who looks in place of the
+    /// service, reads what the directory's account has written: that is whom the service believes.
     pub(crate) fn unopened(path: &Path) -> Self {
+        let of_service = || fs::metadata(path).ok().map(|metadata| metadata.uid());
+        let us = rustix::process::geteuid();
+        Self::at(path, us.is_root().then(of_service).flatten())
+    }
+
+    fn at(path: &Path, account: Option<u32>) -> Self {
         Self {
             path: path.to_owned(),
             trouble: Mutex::default(),
             writing: Mutex::default(),
+            account,
         }
+    }
+
+    /// Whether it is there, and for another account than this one to look into.
+    pub(crate) fn is_closed(&self) -> bool {
+        match fs::metadata(&self.path) {
+            Ok(found) if found.uid() != ROOT && !self.believes(found.uid()) => true,
+            Ok(found) if found.is_dir() => fs::read_dir(&self.path).is_err_and(is_denied),
+            Ok(_) => false,
+            Err(error) => is_denied(error),
+        }
+    }
+
+    /// Whether an account's files are taken for our own.
+    fn believes(&self, account: u32) -> bool {
+        account == rustix::process::geteuid().as_raw() || Some(account) == self.account
     }
 
     /// Where it is.
@@ -103,7 +128,7 @@ impl StateDirectory {
             source,
         };
         match fs::metadata(&self.path) {
-            Ok(metadata) => is_ours(&self.path, &metadata)?,
+            Ok(metadata) => self.is_ours(&self.path, &metadata)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         }
@@ -122,7 +147,7 @@ impl StateDirectory {
         if !metadata.is_file() {
             return Err(failed(io::Error::other("it is no file")));
         }
-        is_ours(&path, &metadata)?;
+        self.is_ours(&path, &metadata)?;
         let mut bytes = Vec::new();
         file.take(max + 1).read_to_end(&mut bytes).map_err(failed)?;
         match bytes.len() as u64 > max {
@@ -170,7 +195,7 @@ impl StateDirectory {
             found => found.map_err(failed)?,
         };
         match metadata.is_dir() {
-            true => is_ours(&self.path, &metadata),
+            true => self.is_ours(&self.path, &metadata),
             false => Err(failed(io::Error::other("it is no directory"))),
         }
     }
@@ -240,28 +265,34 @@ impl StateDirectory {
         }
     }
 
+    /// Our account's or the superuser's, and nobody else's to write.
+    fn is_ours(&self, path: &Path, metadata: &Metadata) -> Result<(), StateError> {
+        let not_ours = |fault: String| StateError::NotOurs {
+            path: path.to_owned(),
+            fault,
+        };
+        let owner = metadata.uid();
+        if owner != ROOT && !self.believes(owner) {
+            return Err(not_ours(format!("belongs to uid {owner}")));
+        }
+        let mode = metadata.mode() & 0o7777;
+        match mode & 0o022 {
+            0 => Ok(()),
+            _ => Err(not_ours(format!("has mode {mode:04o}"))),
+        }
+    }
+
     fn troubled(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Our account's or the superuser's, and nobody else's to write.
-fn is_ours(path: &Path, metadata: &Metadata) -> Result<(), StateError> {
-    let not_ours = |fault: String| StateError::NotOurs {
-        path: path.to_owned(),
-        fault,
-    };
-    let (us, owner) = (rustix::process::geteuid().as_raw(), metadata.uid());
-    if owner != us && owner != 0 {
-        return Err(not_ours(format!("belongs to uid {owner}")));
-    }
-    let mode = metadata.mode() & 0o7777;
-    match mode & 0o022 {
-        0 => Ok(()),
-        _ => Err(not_ours(format!("has mode {mode:04o}"))),
-    }
+fn is_denied(error: io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }
 
+/// The superuser.
+const ROOT: u32 = 0;
 /// The file that shows at a start whether another can be written.
 const PROBE: &str = "probe";
 
@@ -342,6 +373,32 @@ mod tests {
         fs::create_dir(place.path().join("a")).unwrap();
         nowhere.try_again();
         assert_eq!(nowhere.trouble(), None);
+    }
+
+    #[test]
+    fn the_superuser_reads_what_the_service_has_written_and_starts_with_nothing_of_it() {
+        if !rustix::process::geteuid().is_root() {
+            return; // Nobody else can make another account's files.
+        }
+        let place = tempfile::tempdir().unwrap();
+        let service = Some(rustix::fs::Uid::from_raw(54_321));
+        StateDirectory::open(place.path())
+            .write("list", b"whole")
+            .unwrap();
+        for path in [place.path().to_owned(), place.path().join("list")] {
+            rustix::fs::chown(&path, service, None).unwrap();
+        }
+        let looking = StateDirectory::unopened(place.path());
+        assert_eq!(looking.read("list", 10).unwrap().unwrap(), b"whole");
+        assert!(!looking.is_closed());
+        // Anybody else's is still nobody's.
+        let other = Some(rustix::fs::Uid::from_raw(54_322));
+        rustix::fs::chown(place.path().join("list"), other, None).unwrap();
+        assert!(looking.read("list", 10).is_err());
+        // A process of the superuser's does not take another account's word.
+        let running = StateDirectory::open(place.path());
+        assert!(running.trouble().unwrap().contains("belongs to uid 54321"));
+        assert!(running.is_closed());
     }
 
     #[test]

@@ -17,13 +17,21 @@ const FUTURE_BEARABLE: u64 = 300;
 pub(super) fn restore(prepared: &mut Prepared, proof: &mut Proof) {
     let directory = StateDirectory::unopened(&prepared.config.state_directory);
     let about = directory.path().display().to_string();
-    let remedy =
-        "run as the account of the service, to whom that directory belongs, or see to the file";
+    if directory.is_closed() {
+        return proof.found(
+            Check::Files,
+            Grade::Note,
+            &about,
+            "it is closed to this account: the lists that were fetched, and the operator's blocks, are not among what is judged by here",
+            "run as the account of the service, to whom that directory belongs, or as root",
+        );
+    }
     let trust = &mut prepared.generation.trust;
     if let Some(fetch) = prepared.config.trust.fetch {
         let restored = lists::restore(trust, &directory, fetch.body_bytes_max);
         for why in restored.unusable {
-            proof.found(Check::Files, Grade::Note, &about, why, remedy);
+            let remedy = "see to that file, or take it away: the CA is asked again";
+            proof.found(Check::Files, Grade::Warning, &about, why, remedy);
         }
         if let Some(restored) = restored.trust {
             *trust = Arc::new(restored);
@@ -31,7 +39,14 @@ pub(super) fn restore(prepared: &mut Prepared, proof: &mut Proof) {
     }
     match blocks::kept(&directory) {
         Ok(deny) => *trust = Arc::new(trust.with_deny_list(deny)),
-        Err(error) => proof.found(Check::Files, Grade::Note, &about, error.to_string(), remedy),
+        // Without it, whom it blocks would come in.
+        Err(error) => proof.found(
+            Check::Files,
+            Grade::Failure,
+            &about,
+            format!("a start would be refused: {error}"),
+            "put back a copy of that file from a backup; where there is none, take it away and block anew whom it named",
+        ),
     }
 }
 
