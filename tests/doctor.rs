@@ -407,7 +407,15 @@ fn a_list_that_has_expired_and_one_that_is_about_to_are_found() {
 fn a_ca_without_a_list_is_found() {
     let clinic = Clinic::new();
     clinic.write("crl.pem", &clinic.ca.issuing_crl_pem(), 0o644);
-    clinic.assert_found("crl", "failure", &["no revocation list of this CA"]);
+    let proof = clinic.assert_found("crl", "failure", &["no revocation list of this CA"]);
+    assert!(
+        remedies(&proof, "crl").contains("`[trust] crl`"),
+        "{proof:#}"
+    );
+    // The members' certificates cannot be checked either, and another one would not help.
+    let remedies = remedies(&proof, "member-certificate");
+    assert!(remedies.contains("see to that list"), "{proof:#}");
+    assert!(!remedies.contains("give it a certificate"), "{proof:#}");
 }
 
 #[test]
@@ -444,6 +452,32 @@ fn a_member_that_is_down_is_found() {
 }
 
 #[test]
+fn t05_a_member_that_is_down_and_open_elsewhere_is_found_for_both() {
+    let clinic = Clinic::new();
+    clinic.compiler.kill();
+    let open = StandIn::start("c1");
+    open.behave(Manner::headers());
+    let port = open.socket_address().port().to_string();
+    let ports = &["--plain-port", &*port];
+    clinic.assert_found_with(ports, "member-reached", "failure", &["cannot connect"]);
+    let found = &["in plain HTTP on port", &port, "believes"];
+    clinic.assert_found_with(ports, "outside-plain", "failure", found);
+}
+
+#[test]
+fn a_member_that_speaks_another_protocol_than_its_pool_is_found_by_that() {
+    let clinic = Clinic::with_compiler(|_, _| StandIn::start("c1"));
+    let found = &["it speaks plain HTTP there, and this pool speaks TLS"];
+    clinic.assert_found("member-reached", "failure", found);
+    let mut clinic = Clinic::new();
+    clinic.pool = Clinic::plain_pool;
+    let found = &["it speaks TLS there, and this pool speaks plain HTTP"];
+    let proof = clinic.assert_found("member-reached", "failure", found);
+    let remedies = remedies(&proof, "member-reached");
+    assert!(remedies.contains("scheme = \"https\""), "{remedies}");
+}
+
+#[test]
 fn a_member_with_another_name_or_an_old_certificate_is_found() {
     let other = |ca: &Ca, front: &Ca| {
         StandIn::builder("c1")
@@ -451,11 +485,18 @@ fn a_member_with_another_name_or_an_old_certificate_is_found() {
             .start()
     };
     let clinic = Clinic::with_compiler(other);
-    clinic.assert_found(
-        "member-certificate",
-        "failure",
-        &["127.0.0.1", "c9.example.com"],
-    );
+    let found = &["127.0.0.1", "c9.example.com"];
+    let proof = clinic.assert_found("member-certificate", "failure", found);
+    let remedy = remedies(&proof, "member-certificate");
+    assert!(remedy.contains("`server_name`"), "{remedy}");
+    let ended = |ca: &Ca, front: &Ca| {
+        let ended = ca.leaf("c1").ip("127.0.0.1").valid_days(-9, -1).issue();
+        StandIn::builder("c1").tls(front, &ended).start()
+    };
+    let found = &["127.0.0.1", "expired"];
+    let proof = Clinic::with_compiler(ended).assert_found("member-certificate", "failure", found);
+    let remedy = remedies(&proof, "member-certificate");
+    assert!(remedy.contains("made anew on that server"), "{remedy}");
     let ending = |ca: &Ca, front: &Ca| {
         let ending = ca.leaf("c1").ip("127.0.0.1").valid_days(-1, 3).issue();
         StandIn::builder("c1").tls(front, &ending).start()

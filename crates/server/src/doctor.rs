@@ -16,6 +16,7 @@ mod members;
 mod outside;
 mod running;
 mod service;
+mod unreached;
 
 use std::path::PathBuf;
 
@@ -56,7 +57,7 @@ pub async fn examine(examination: &Examination) -> Proof {
     lists::restore(&mut prepared, &mut proof);
     files::examine(&prepared, &examination.options.config, &mut proof);
     dates::examine(&prepared, now, &mut proof);
-    lists::examine(&prepared.generation.trust, now, &mut proof);
+    lists::examine(&prepared, now, &mut proof);
     let agent = claim::ordinary_agent(examination, &prepared, now, &mut proof);
     let ourselves = ourselves(&prepared, now, &mut proof);
     members::examine(examination, &prepared, ourselves, agent, &mut proof).await;

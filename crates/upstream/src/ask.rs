@@ -73,7 +73,8 @@ impl AskError {
         }
     }
 
-    fn tls(&self) -> Option<&rustls::Error> {
+    /// What TLS failed of.
+    pub fn tls(&self) -> Option<&rustls::Error> {
         match self {
             Self::Dial(DialError::Handshake { source, .. }) => tls_error(source),
             Self::Broken(source) => tls_error(&**source),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use pki::{CrlStatus, Finding, Named, TrustStore};
+use pki::{CrlStatus, Finding, Named};
 use rustls_pki_types::UnixTime;
 
 use super::{Check, Grade, Proof, dates::instant, members::Member};
@@ -50,18 +50,28 @@ pub(super) fn restore(prepared: &mut Prepared, proof: &mut Proof) {
     }
 }
 
-pub(super) fn examine(trust: &TrustStore, now: UnixTime, proof: &mut Proof) {
-    let status = trust.status(now);
+pub(super) fn examine(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
+    let status = prepared.generation.trust.status(now);
+    let fetches = prepared.config.trust.fetch.is_some();
     for crl in &status.crls {
-        list(crl, now, proof);
+        list(crl, fetches, now, proof);
     }
+    // To name another file in `[trust] crl` would end the fetching.
+    let missing = match prepared.config.agents_copy() {
+        Some(copy) => format!(
+            "put the CA server's ca_crl.pem, which holds a list for each of its CAs, in the place of {}",
+            copy.display()
+        ),
+        None => "put its list beside the others in `[trust] crl`: the CA server's ca_crl.pem holds one for each of its CAs"
+            .to_owned(),
+    };
     for issuer in &status.crl_missing {
         proof.found(
             Check::Crl,
             Grade::Failure,
             issuer,
             "there is no revocation list of this CA, so every certificate below it is refused",
-            "put its list beside the others in `[trust] crl`: the CA server's ca_crl.pem holds one for each of its CAs",
+            missing.clone(),
         );
     }
     for issuer in &status.unchecked {
@@ -84,9 +94,14 @@ pub(super) fn examine(trust: &TrustStore, now: UnixTime, proof: &mut Proof) {
     }
 }
 
-fn list(crl: &CrlStatus, now: UnixTime, proof: &mut Proof) {
+fn list(crl: &CrlStatus, fetches: bool, now: UnixTime, proof: &mut Proof) {
     let (issuer, number, source) = (&crl.issuer, &crl.number, &crl.source);
-    let fetch = "fetch the list from the CA server, and see to whatever should have done so";
+    let fetch = match fetches {
+        true => {
+            "`proscenium crl fetch` asks the CA for a newer one, and `proscenium crl show` says why none came; with no proxy running, start it"
+        }
+        false => "fetch the list from the CA server, and see to whatever should have done so",
+    };
     if crl.this_update.as_secs() > now.as_secs() + FUTURE_BEARABLE {
         let made = instant(crl.this_update);
         return proof.found(
@@ -229,7 +244,7 @@ mod tests {
         ] {
             let mut proof = Proof::default();
             let now = UnixTime::since_unix_epoch(Duration::from_secs(NOW));
-            list(&crl(made, next, NOW), now, &mut proof);
+            list(&crl(made, next, NOW), false, now, &mut proof);
             assert_eq!(proof.worst(), expected, "{made} {next:?}: {proof:?}");
         }
     }

@@ -10,14 +10,14 @@ use pki::{Credential, MemberError, MemberNames, TrustStore};
 use proxy::settings::PoolRules;
 use rustls_pki_types::UnixTime;
 use tokio::{sync::Semaphore, task::JoinSet};
-use upstream::{AskError, Connector, ConnectorSpec, DialError, Question, Told};
+use upstream::{AskError, Connector, ConnectorSpec, Question, Scheme, Told};
 
 use super::{
     Check, Examination, Grade, Proof,
     claim::{self, Ourselves},
     clock, dates, forged, head_room,
     outside::{self, Door},
-    service,
+    service, unreached,
 };
 use crate::prepare::Prepared;
 
@@ -42,6 +42,8 @@ pub(super) struct Member {
     by_name: bool,
     pub(super) check: CheckKind,
     pub(super) connector: Arc<Connector>,
+    /// The same address in plain HTTP where the pool speaks TLS, and the other way round.
+    pub(super) otherwise: Option<Arc<Connector>>,
     /// How whoever is no proxy would come.
     pub(super) doors: Vec<Door>,
     pub(super) rules: PoolRules,
@@ -91,6 +93,7 @@ pub(super) async fn examine(
                 by_name: matches!(&*pool.pool.name, "ca" | "compilers"),
                 check: pool.pool.check.kind,
                 connector: Arc::clone(connector),
+                otherwise: asked.otherwise(&settings.address),
                 doors: outside::doors(&asked, connector, proof),
                 rules: pool.rules.clone(),
                 ourselves: ourselves.clone(),
@@ -130,6 +133,20 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    /// A way to the same address by the protocol that the pool does not speak, without a certificate.
+    fn otherwise(&self, address: &str) -> Option<Arc<Connector>> {
+        let trust = &self.prepared.generation.trust;
+        let names = MemberNames {
+            indicated: false,
+            from_cn: true,
+        };
+        let tls = match self.pool.upstream.scheme {
+            Scheme::Https => None,
+            Scheme::Http => Some((trust, None, names)),
+        };
+        self.connector(address, self.server_name, tls)
+    }
+
     /// A way to the same member with another credential, or none.
     pub(super) fn connector(
         &self,
@@ -189,8 +206,18 @@ impl Member {
     async fn examine(mut self) -> Proof {
         let mut proof = Proof::default();
         let now = UnixTime::now();
-        let Some(answer) = self.reach(&mut proof).await else {
-            return proof;
+        let answer = match self.reach(&mut proof).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                // At the same time: nobody waits for one that is down longer than for one that answers.
+                let mut doors = Proof::default();
+                tokio::join!(
+                    unreached::told(&self, &error, &mut proof),
+                    outside::examine_unreached(&self, &mut doors)
+                );
+                proof.append(doors);
+                return proof;
+            }
         };
         if !self.by_name && !self.has_nodes().await {
             self.role = Role::Other;
@@ -224,39 +251,15 @@ impl Member {
         answer.map_or(true, |answer| answer.status != StatusCode::NOT_FOUND)
     }
 
-    async fn reach(&self, proof: &mut Proof) -> Option<Told> {
+    async fn reach(&self, proof: &mut Proof) -> Result<Told, AskError> {
         let about = &self.about;
-        let error = match self
-            .ask(&self.connector, STATUS, claim::nobody(self.form()))
-            .await
-        {
-            Ok(answer) => {
-                proof.passed(Check::MemberReached, about);
-                if answer.certificate.is_some() {
-                    proof.passed(Check::CredentialAccepted, about);
-                }
-                return Some(answer);
-            }
-            Err(error) => error,
-        };
-        let (check, remedy) = match &error {
-            error if error.is_ours() => (
-                Check::MemberCertificate,
-                "requests would not be sent there either: give it a certificate of the CA in the pool's `[tls] ca` with that name",
-            ),
-            error if error.alert().is_some() => (Check::CredentialAccepted, REFUSED_REMEDY),
-            AskError::Broken(_) if self.is_tls() => (Check::CredentialAccepted, REFUSED_REMEDY),
-            AskError::Dial(DialError::Resolve { .. }) => (
-                Check::MemberReached,
-                "see to the name in DNS or in /etc/hosts, or to its spelling in `members`",
-            ),
-            _ => (
-                Check::MemberReached,
-                "see that it runs, listens on that address, and that no packet filter is in between",
-            ),
-        };
-        proof.found(check, Grade::Failure, about, story(&error), remedy);
-        None
+        let nobody = claim::nobody(self.form());
+        let answer = self.ask(&self.connector, STATUS, nobody).await?;
+        proof.passed(Check::MemberReached, about);
+        if answer.certificate.is_some() {
+            proof.passed(Check::CredentialAccepted, about);
+        }
+        Ok(answer)
     }
 
     fn certificate(&self, answer: &Told, now: UnixTime, proof: &mut Proof) {
@@ -321,10 +324,6 @@ impl Member {
         &self.rules.form
     }
 
-    fn is_tls(&self) -> bool {
-        self.connector.is_tls()
-    }
-
     /// The documents of a certname.
     pub(super) fn node(&self, certname: &str) -> String {
         match self.is_legacy() {
@@ -361,6 +360,10 @@ pub(super) fn is_refusal(status: StatusCode) -> bool {
 /// An error in words.
 pub(super) fn story(error: &AskError) -> String {
     match error.alert() {
+        // Alerts that end a handshake before anybody's certificate is looked at.
+        Some(alert) if unreached::NO_CERTIFICATES.contains(&&*alert) => {
+            format!("it ended the handshake with the TLS alert {alert}")
+        }
         Some(alert) => format!("it refused our certificate with the TLS alert {alert}"),
         None => error.to_string(),
     }
@@ -380,4 +383,3 @@ pub(super) const STATUS: &str = "/status/v1/simple";
 pub(super) const LEGACY_STATUS: &str = "/production/status/no_key";
 pub(super) const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
 pub(super) const LISTS: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
-const REFUSED_REMEDY: &str = "see its log: its `ssl-ca-cert` has to hold the CA of our certificate (the pool's `[tls] chain`), and its `ssl-crl-path` a list of that CA that does not name it";

@@ -6,6 +6,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use http::StatusCode;
 use pki::{MemberNames, TrustStore};
+use tokio::task::JoinSet;
 use upstream::{AskError, Connector, DialError, DialStage, Plaintext, Scheme, Target};
 
 use super::{
@@ -160,34 +161,61 @@ fn authority(host: &str, port: u16) -> String {
 
 pub(super) async fn examine(member: &Member, proof: &mut Proof) {
     for door in &member.doors {
-        match try_door(member, door).await {
-            Outcome::Closed => proof.passed(door.check, &format!("{}, {}", member.about, door.how)),
-            Outcome::Unknown(why) => proof.found(
-                door.check,
-                Grade::Note,
-                &member.about,
-                format!("not proved {}: {why}", door.how),
-                "see to that first, and look again",
-            ),
-            Outcome::Served(status) => proof.found(
-                door.check,
-                Grade::Warning,
-                &member.about,
-                format!("it answers {status} to whoever comes {}: the rules behind that door refuse, and nothing else does", door.how),
-                REMEDY,
-            ),
-            Outcome::Believed(what) if member.role == Role::Ca => {
-                let found = format!("{CA_BELIEVES}; it does so {} ({what})", door.how);
-                proof.found(door.check, Grade::Failure, &member.about, found, CA_BELIEVES_REMEDY);
-            }
-            Outcome::Believed(what) => proof.found(
-                door.check,
-                Grade::Failure,
-                &member.about,
-                format!("it believes whoever comes {} and says that it is somebody: {what}", door.how),
-                REMEDY,
-            ),
+        told(member, door, try_door(member, door).await, proof);
+    }
+}
+
+/// Other doors of a member that could not be asked by its own: what stands open there does so all the same. What they do
+/// not prove is not told beside that.
+pub(super) async fn examine_unreached(member: &Member, proof: &mut Proof) {
+    let mut tried = JoinSet::new();
+    // By its own TLS port it was asked just now.
+    let is_tried = |door: &&Door| door.is_members && member.connector.is_tls();
+    for door in member.doors.iter().filter(|door| !is_tried(door)) {
+        let (member, door) = (member.clone(), door.clone());
+        tried.spawn(async move {
+            let outcome = try_door(&member, &door).await;
+            (member, door, outcome)
+        });
+    }
+    while let Some(tried) = tried.join_next().await {
+        if let Ok((member, door, outcome)) = tried
+            && !matches!(outcome, Outcome::Unknown(_))
+        {
+            told(&member, &door, outcome, proof);
         }
+    }
+}
+
+fn told(member: &Member, door: &Door, outcome: Outcome, proof: &mut Proof) {
+    let (check, about, how) = (door.check, &member.about, &door.how);
+    match outcome {
+        Outcome::Closed => proof.passed(check, &format!("{about}, {how}")),
+        Outcome::Unknown(why) => proof.found(
+            check,
+            Grade::Note,
+            about,
+            format!("not proved {how}: {why}"),
+            "see to that first, and look again",
+        ),
+        Outcome::Served(status) => proof.found(
+            check,
+            Grade::Warning,
+            about,
+            format!("it answers {status} to whoever comes {how}: the rules behind that door refuse, and nothing else does"),
+            REMEDY,
+        ),
+        Outcome::Believed(what) if member.role == Role::Ca => {
+            let found = format!("{CA_BELIEVES}; it does so {how} ({what})");
+            proof.found(check, Grade::Failure, about, found, CA_BELIEVES_REMEDY);
+        }
+        Outcome::Believed(what) => proof.found(
+            check,
+            Grade::Failure,
+            about,
+            format!("it believes whoever comes {how} and says that it is somebody: {what}"),
+            REMEDY,
+        ),
     }
 }
 
