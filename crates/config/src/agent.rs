@@ -110,18 +110,27 @@ impl Agent {
     }
 
     /// Commands that let the service read the agent's key. An ACL, since the agent sets owner, group and mode of its
-    /// files again on each run.
+    /// files again on each run. Whoever else looks here must not be given the key for that.
     pub(crate) fn open_key(&self, credential: &Credential) -> String {
         let user = &self.user;
         let directory = credential.key.parent().unwrap_or(&credential.key).display();
         format!(
-            "run `setfacl -m u:{user}:x {directory} && setfacl -m u:{user}:r {}`",
+            "if {user} is the account of the service, run `setfacl -m u:{user}:x {directory} && setfacl -m u:{user}:r {}`; \
+             else look as that account (`sudo -u proscenium`) or as root",
             credential.key.display()
         )
     }
 
     pub(crate) fn user(&self) -> &str {
         &self.user
+    }
+
+    /// How files of the agent come back that it fetches by itself.
+    pub(crate) fn fetch_anew(&self) -> String {
+        format!(
+            "an agent fetches it where it is gone: run `{}`",
+            self.bootstrap()
+        )
     }
 
     fn bootstrap(&self) -> String {

@@ -99,7 +99,15 @@ impl Draft {
                 let problem = self.problem(wanted, format!("{user} may not read {path}"));
                 Some(problem.help(format!("run `setfacl -m u:{user}:rX {path}`")))
             }
-            _ => Some(self.problem(wanted, format!("{path} cannot be read: {}", error.message))),
+            (kind, _) => {
+                let problem =
+                    self.problem(wanted, format!("{path} cannot be read: {}", error.message));
+                let is_fetched = wanted.from_agent && matches!(wanted.kind, Kind::Ca | Kind::Crl);
+                Some(match kind {
+                    ErrorKind::NotFound if is_fetched => problem.help(self.agent.fetch_anew()),
+                    _ => problem,
+                })
+            }
         }
     }
 
@@ -153,7 +161,13 @@ impl Draft {
             | pki::PkiProblem::Empty { what: "key", .. } => &named.key,
             _ => &named.chain,
         };
-        self.mentioned(mention, Problem::error("", error.to_string()))
+        let problem = self.mentioned(mention, Problem::error("", error.to_string()));
+        match error {
+            pki::PkiProblem::KeyMismatch { .. } => problem.help(
+                "put back the key that this certificate was requested with, or the certificate of this key: they come in pairs",
+            ),
+            _ => problem,
+        }
     }
 
     /// What a member grants to our certificate it would grant to whoever comes through us.
