@@ -404,6 +404,51 @@ fn a_list_that_has_expired_and_one_that_is_about_to_are_found() {
 }
 
 #[test]
+fn a_ca_that_has_ended_is_found_and_told_by_check_and_one_that_was_renewed_harms_nobody() {
+    let clinic = Clinic::new();
+    let bundle = |cas: &[&str]| {
+        let text = clinic.ca.bundle_pem() + &cas.concat();
+        clinic.write("ssl/certs/ca.pem", &text, 0o644);
+    };
+    let ended = ca_pem("Puppet CA: old", 2001);
+    bundle(&[&ended]);
+    clinic.assert_found("ca-dates", "failure", &["CN=Puppet CA: old", "has expired"]);
+    let config = clinic.path("proscenium.toml").display().to_string();
+    let check = || command_line(&PathBuf::from(BINARY), &["check", "--config", &config]);
+    let told = "CA CN=Puppet CA: old expired on 2001";
+    assert!(check().stderr.contains(told), "{}", check().stderr);
+    bundle(&[&ended, &ca_pem("Puppet CA: old", 2999)]);
+    let found = &["CN=Puppet CA: old", "another of that name"];
+    clinic.assert_found("ca-dates", "warning", found);
+    bundle(&[]);
+    assert!(!check().stderr.contains("expired"), "{}", check().stderr);
+    // One that only members are judged by.
+    let mut clinic = clinic;
+    let members = clinic.ca.bundle_pem() + &ended;
+    clinic.write("members-ca.pem", &members, 0o644);
+    clinic.pool = |clinic| {
+        let dir = clinic.directory.path().display();
+        format!("{}ca = \"{dir}/members-ca.pem\"\n", clinic.tls_pool())
+    };
+    clinic.more = "crl = \"{dir}/crl.pem\"\n".to_owned();
+    let found = &["CN=Puppet CA: old", "members-ca.pem", "has expired"];
+    clinic.assert_found("ca-dates", "failure", found);
+    let told = "by which members are judged, is not in its time";
+    assert!(check().stderr.contains(told), "{}", check().stderr);
+}
+
+/// A CA of this name whose time ends with that year.
+fn ca_pem(name: &str, until: i32) -> String {
+    let mut ca = rcgen::CertificateParams::default();
+    ca.distinguished_name.push(DnType::CommonName, name);
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    ca.not_before = rcgen::date_time_ymd(2000, 1, 1);
+    ca.not_after = rcgen::date_time_ymd(until, 12, 31);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    ca.self_signed(&key).expect("a certificate").pem()
+}
+
+#[test]
 fn a_ca_without_a_list_is_found() {
     let clinic = Clinic::new();
     clinic.write("crl.pem", &clinic.ca.issuing_crl_pem(), 0o644);

@@ -1,13 +1,15 @@
 //! `check` and `config show`: what a start would do, short of binding.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
+use admin::Timestamp;
 use config::Report;
 use rustls_pki_types::UnixTime;
 
 use crate::{
-    Options, files,
+    Options, files, lists,
     prepare::{Lasting, Prepared, prepare},
+    state::StateDirectory,
 };
 
 /// A configuration that a start would take.
@@ -24,7 +26,9 @@ pub struct Checked {
 /// # Errors
 /// The report that a start would print.
 pub fn check(options: &Options) -> Result<Checked, Report> {
-    let prepared = prepared(options)?;
+    let mut prepared = prepared(options)?;
+    as_kept(&mut prepared);
+    alarms(&mut prepared);
     let facts = facts(&prepared);
     Ok(Checked {
         report: prepared.report,
@@ -43,6 +47,63 @@ pub fn effective(options: &Options, defaults: bool) -> Result<String, Report> {
 pub(crate) fn prepared(options: &Options) -> Result<Prepared, Report> {
     let read = files::load(options)?;
     prepare(read, 1, &Lasting::default(), None)
+}
+
+/// With the lists that a start would find in the state directory, where this account may look: they may be younger.
+fn as_kept(prepared: &mut Prepared) {
+    let Some(fetch) = prepared.config.trust.fetch else {
+        return;
+    };
+    let directory = StateDirectory::unopened(&prepared.config.state_directory);
+    let trust = &mut prepared.generation.trust;
+    if let Some(kept) = lists::restore(trust, &directory, fetch.body_bytes_max).trust {
+        *trust = Arc::new(kept);
+    }
+}
+
+/// What the dates of CAs and lists mean now: a start goes on with an alarm, and everybody may be refused.
+fn alarms(prepared: &mut Prepared) {
+    let now = UnixTime::now();
+    let trust = &prepared.generation.trust;
+    let clients = trust.status(now);
+    let of_dates = |alarm: &String| !trust.warnings().contains(alarm);
+    let mut alarms: BTreeSet<String> = clients.alarms.into_iter().filter(of_dates).collect();
+    // Lists that were fetched judge members' own certificates too, so one of theirs that is over is told where it refuses.
+    for tls in &prepared.member_tls {
+        let members = tls.trust.status(now);
+        let ended = members.cas.iter().filter(|ca| !ca.in_time);
+        let ended = ended.filter(|ca| !clients.cas.contains(ca));
+        alarms.extend(ended.map(|ca| {
+            format!(
+                "CA {} ({}), by which members are judged, is not in its time: {} to {}",
+                ca.subject,
+                ca.source,
+                instant(ca.not_before),
+                instant(ca.not_after)
+            )
+        }));
+        let refusing = members.crls.iter().filter_map(|crl| {
+            let end = crl
+                .judged_by_until
+                .filter(|end| crl.expired && now > *end)?;
+            Some((crl, end))
+        });
+        alarms.extend(refusing.map(|(crl, end)| {
+            format!(
+                "the CRL of {} ({}), by which members are judged, is over, and what it is about is refused since {}",
+                crl.issuer,
+                crl.source,
+                instant(end)
+            )
+        }));
+    }
+    for alarm in alarms {
+        prepared.report.warn("trust", &alarm);
+    }
+}
+
+fn instant(time: UnixTime) -> Timestamp {
+    Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
 }
 
 /// The names the certificates are good for, and the CRLs that clients are judged by.

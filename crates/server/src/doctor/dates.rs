@@ -1,6 +1,6 @@
 //! Our certificates and the CAs that we believe: their time, their rights, and what our own verifier says of them.
 
-use std::{path::Path, time::Duration};
+use std::{iter, path::Path, time::Duration};
 
 use admin::Timestamp;
 use identity::{ClientIdentity, Reason};
@@ -136,16 +136,43 @@ fn own(
 }
 
 fn cas(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
-    for ca in prepared.generation.trust.status(now).cas {
-        match within(ca.not_before, ca.not_after, now, CA_NOTICE) {
-            None => proof.passed(Check::CaDates, &ca.subject),
-            Some((grade, found)) => proof.found(
-                Check::CaDates,
-                grade,
-                &ca.subject,
-                format!("{found} ({})", ca.source),
-                "renew the CA's certificate with its key, and put both into the bundle until the old one has ended",
-            ),
+    let members = prepared.member_tls.iter().map(|tls| &tls.trust);
+    let mut told = Vec::new();
+    for trust in iter::once(&prepared.generation.trust).chain(members) {
+        let cas = trust.status(now).cas;
+        for ca in &cas {
+            if told.contains(ca) {
+                continue;
+            }
+            told.push(ca.clone());
+            let found = within(ca.not_before, ca.not_after, now, CA_NOTICE);
+            let Some((grade, found)) = found else {
+                proof.passed(Check::CaDates, &ca.subject);
+                continue;
+            };
+            let mut others = cas.iter().filter(|other| other.subject == ca.subject);
+            // With the same key nothing hangs on this one; which keys they have is not looked at here.
+            match others.find(|other| other.not_after > ca.not_after && other.in_time) {
+                Some(next) => proof.found(
+                    Check::CaDates,
+                    grade.min(Grade::Warning),
+                    &ca.subject,
+                    format!(
+                        "{found} ({}), and another of that name ({}) is in time until {}",
+                        ca.source,
+                        next.source,
+                        instant(next.not_after)
+                    ),
+                    "where both have one key, take the old one out of the bundle once it has ended; else what is below it enrols anew",
+                ),
+                None => proof.found(
+                    Check::CaDates,
+                    grade,
+                    &ca.subject,
+                    format!("{found} ({})", ca.source),
+                    "renew the CA's certificate with its key, and put both into the bundle until the old one has ended",
+                ),
+            }
         }
     }
 }
