@@ -541,3 +541,34 @@ fn explain_tells_which_rule_decides() {
     assert!(wrong.code != Some(0), "{}", wrong.stdout);
     assert!(wrong.stderr.contains("pp_rolle"), "{}", wrong.stderr);
 }
+
+#[test]
+fn check_says_which_rules_open_a_class_by_what_agents_write_themselves() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy.with(
+                "[[access]]\nname = \"by-role\"\naction = \"allow\"\nclass = [\"services\"]\n\
+                 extension = { pp_role = \"diff\" }\n\
+                 [[access]]\nname = \"by-right\"\naction = \"allow\"\nclass = [\"services\"]\n\
+                 extension = { pp_auth_role = \"diff\" }",
+            )
+        })
+        .start();
+    let checked = estate.proxy.command(&["check"], &[]);
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    let told = "\"by-role\" opens services by pp_role = \"diff\"";
+    assert!(checked.stdout.contains(told), "{}", checked.stdout);
+    assert!(!checked.stdout.contains("by-right"), "{}", checked.stdout);
+    assert!(!checked.stderr.contains("pp_role"), "{}", checked.stderr);
+    estate
+        .proxy
+        .edit_config("\"services\"", "\"ca-administration\"");
+    let checked = estate.proxy.command(&["check"], &[]);
+    let told = "the administration of the CA is opened by pp_role = \"diff\"";
+    assert!(checked.stderr.contains(told), "{}", checked.stderr);
+    assert!(
+        !checked.stderr.contains("pp_auth_role = \"diff\""),
+        "{}",
+        checked.stderr
+    );
+}

@@ -21,13 +21,70 @@ pub(crate) fn build<'d>(
         let problem = root.warning("access_observe", "no rule of [[access]] refuses anybody");
         problems.push(problem.help("records and metrics tell what each would refuse"));
     }
-    sections
+    let (sections, rules): (Vec<_>, Vec<_>) = sections
         .into_iter()
         .filter_map(|section| {
             let rule = rule(&section)?;
             Some((section, rule))
         })
-        .unzip()
+        .unzip();
+    never_asked(root, &sections, &rules, problems);
+    (sections, rules)
+}
+
+/// The first rule that holds decides: one behind another that holds whenever it would is a slip, and a rule that refuses
+/// and never does is taken for a guard.
+fn never_asked(
+    root: &Section<'_>,
+    sections: &[Section<'_>],
+    rules: &[AccessRuleSettings],
+    problems: &mut Vec<Problem>,
+) {
+    let own = root.table("identity").pairs("extensions");
+    let observes = |rule: &AccessRuleSettings| {
+        rule.observe || (rule.action == RuleAction::Refuse && root.switch("access_observe"))
+    };
+    for (index, (section, rule)) in sections.iter().zip(rules).enumerate() {
+        let mut earlier = rules[..index].iter().filter(|earlier| !observes(earlier));
+        let Some(earlier) = earlier.find(|earlier| holds_wherever(earlier, rule, &own)) else {
+            continue;
+        };
+        let message = format!(
+            "this rule is never asked: \"{}\" before it holds wherever it would, and the first that holds decides",
+            earlier.name
+        );
+        let problem = section.warning("name", message);
+        problems.push(problem.help("put it before that one, or take it out"));
+    }
+}
+
+/// Whether `earlier` holds for every request for which `later` does. Networks and names within others are not looked for.
+fn holds_wherever(
+    earlier: &AccessRuleSettings,
+    later: &AccessRuleSettings,
+    own: &[(String, String)],
+) -> bool {
+    fn within<T: PartialEq>(later: &[T], earlier: &[T]) -> bool {
+        earlier.is_empty() || (!later.is_empty() && later.iter().all(|one| earlier.contains(one)))
+    }
+    let any_name = earlier.certname.iter().any(|name| name == "*") && !later.certname.is_empty();
+    let has_extension = |(name, value): &(String, String)| {
+        let mut extensions = later.extension.iter();
+        extensions.any(|(other, wanted)| {
+            oid_of(other, own) == oid_of(name, own) && (value == wanted || value == "*")
+        })
+    };
+    // What cannot be read for certain meets a rule that refuses, and none that allows.
+    let reads_alike = earlier.extension.is_empty()
+        || earlier.action == RuleAction::Refuse
+        || later.action == RuleAction::Allow;
+    within(&later.class, &earlier.class)
+        && within(&later.route, &earlier.route)
+        && within(&later.source, &earlier.source)
+        && (any_name || within(&later.certname, &earlier.certname))
+        && within(&later.issuer, &earlier.issuer)
+        && earlier.extension.iter().all(has_extension)
+        && reads_alike
 }
 
 fn rule(section: &Section<'_>) -> Option<AccessRuleSettings> {

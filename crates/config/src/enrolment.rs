@@ -17,6 +17,13 @@ use crate::{
 pub(crate) fn csr(root: &Section<'_>, problems: &mut Vec<Problem>) -> CsrSettings {
     let section = root.table("csr");
     no_keys(&section, problems);
+    if section.switch("observe") {
+        let problem = section.warning(
+            "observe",
+            "no certificate request is refused for what it asks",
+        );
+        problems.push(problem.help("records and metrics tell which would be; take it out once they tell of none that should pass"));
+    }
     let words = section.texts("keys");
     let named = |key: &CsrKey| !section.is_set("keys") || words.iter().any(|w| w == key.as_str());
     let default = CsrSettings::default();

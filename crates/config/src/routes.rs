@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use routing::{ClientRule, PathPattern, RouteSettings, RouteTable, Settings};
+use routing::{
+    Chosen, Class, ClientRule, Opener, PathPattern, RouteSettings, RouteTable, Settings,
+};
 
 use crate::{access, examination::closest, report::Problem, section::Section};
 
@@ -54,6 +56,13 @@ fn table(
         edge_answers: root.table("ca").switch("edge_answers"),
         renewal: root.table("ca").switch("renewal"),
     };
+    for chosen in settings.opened_by_choice() {
+        let section = match chosen.opener {
+            Opener::Rule(index) => rules.get(index),
+            Opener::Route(index) => sections.get(index).copied(),
+        };
+        problems.extend(section.and_then(|section| ca_by_choice(section, &chosen)));
+    }
     let names: Vec<Arc<str>> = pools.iter().map(|name| name.as_str().into()).collect();
     for refused in RouteTable::new(&settings, &names).err().unwrap_or_default() {
         let section = match (refused.route, refused.rule) {
@@ -71,6 +80,26 @@ fn table(
         }
     }
     settings
+}
+
+/// Who administers the CA has all rights there are. Whether whoever signs looks at a request before, is not known here.
+fn ca_by_choice(section: &Section<'_>, chosen: &Chosen) -> Option<Problem> {
+    if !chosen.classes.contains(&Class::CaAdministration) {
+        return None;
+    }
+    let key = match chosen.opener {
+        Opener::Rule(_) => "class",
+        Opener::Route(_) => "classes",
+    };
+    let message = format!(
+        "the administration of the CA is opened by {}, which agents write into their own certificate requests",
+        chosen.by
+    );
+    let problem = section.warning(key, message);
+    Some(problem.help(
+        "where a CA signs by itself everybody could administer it so: go by pp_cli_auth or pp_auth_role, which [csr] keeps \
+         from agents, by whole certnames, or by `source` besides",
+    ))
 }
 
 fn route(section: &Section<'_>) -> Option<RouteSettings> {

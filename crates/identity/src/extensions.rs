@@ -114,6 +114,11 @@ pub fn extension_oid(name: &str) -> Option<String> {
     })
 }
 
+/// Whether an OID is one of Puppet's authorisation extensions (1.3.6.1.4.1.34380.1.3.*), which `[csr]` keeps from agents.
+pub fn is_authorization_oid(oid: &str) -> bool {
+    oid == AUTHORIZATION || below(oid, AUTHORIZATION).is_some()
+}
+
 /// Every name of Puppet's table.
 pub fn extension_names() -> impl Iterator<Item = &'static str> {
     let names = REGISTERED_NAMES.iter().chain(AUTHORIZATION_NAMES);
@@ -165,7 +170,7 @@ pub fn authorization_extensions(certificate_der: &[u8]) -> Vec<String> {
         .extensions()
         .iter()
         .map(|extension| extension.oid.to_id_string())
-        .filter(|oid| below(oid, AUTHORIZATION).is_some() || oid == AUTHORIZATION)
+        .filter(|oid| is_authorization_oid(oid))
         .map(|oid| puppet_name(&oid).unwrap_or(&oid).to_owned())
         .collect()
 }

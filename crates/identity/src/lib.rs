@@ -23,7 +23,7 @@ pub use certname::{Certname, CertnameError, CertnamePattern, PatternError};
 pub use client::{ClientIdentity, Verdict};
 pub use extensions::{
     ExtensionValue, PuppetExtensions, ValuePattern, authorization_extensions, extension_name,
-    extension_names, extension_oid, is_extension_oid,
+    extension_names, extension_oid, is_authorization_oid, is_extension_oid,
 };
 pub use form::{
     CertFormat, DnFormat, DnFormats, HeaderForm, HeaderRole, IdentityName, NameError, OwnNames,

@@ -4,6 +4,7 @@
 
 mod access;
 mod authority;
+mod chosen;
 mod class;
 mod endpoint;
 mod explain;
@@ -17,6 +18,7 @@ mod table;
 mod upgrade;
 
 pub use authority::{authority_is_host, host_name};
+pub use chosen::{Chosen, Opener};
 pub use class::{Class, UnknownClass};
 pub use endpoint::{Document, Endpoint, Methods, RetryClass, classify};
 pub use explain::{AccessStep, Explanation, Step};

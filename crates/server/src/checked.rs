@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use admin::Timestamp;
 use config::Report;
+use routing::{Class, Opener};
 use rustls_pki_types::UnixTime;
 
 use crate::{
@@ -140,6 +141,24 @@ pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
     facts.extend(prepared.legacy_cas().into_iter().map(|(ca, side)| {
         format!(
             "signatures of another time (SHA-1, RSA under 2048 bits) of {ca} are admitted {side}"
+        )
+    }));
+    // Of the CA's administration it is a warning; the rest may be meant so.
+    let chosen = prepared.config.routes.opened_by_choice();
+    let chosen = chosen
+        .iter()
+        .filter(|chosen| !chosen.classes.contains(&Class::CaAdministration));
+    facts.extend(chosen.map(|chosen| {
+        let kind = match chosen.opener {
+            Opener::Rule(_) => "access rule",
+            Opener::Route(_) => "route",
+        };
+        let classes: Vec<_> = chosen.classes.iter().map(|class| class.as_str()).collect();
+        format!(
+            "{kind} {:?} opens {} by {}, which agents write into their own certificate requests: as good as whoever signs these",
+            chosen.name,
+            classes.join(" and "),
+            chosen.by
         )
     }));
     if let Some(written) = prepared.agents_copy {

@@ -1,0 +1,199 @@
+//! Which rules and routes open a guarded class by nothing but what agents write into their own certificate requests.
+//!
+//! Whoever signs may look at that, and a CA that signs by itself does not: which of the two it is, nobody can see here. A
+//! whole certname is another matter, since a CA signs one request for it; so are authorisation extensions, which are kept
+//! from agents, and the client's address.
+
+use identity::is_authorization_oid;
+
+use crate::settings::{AccessRuleSettings, RouteSettings, RuleAction, Settings};
+use crate::{Class, oid_of};
+
+/// What opens classes by what agents choose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// What opens them.
+    pub opener: Opener,
+    /// Its name.
+    pub name: String,
+    /// What it opens, of the classes that are opened to named agents only.
+    pub classes: Vec<Class>,
+    /// What agents have to write, as in the configuration: `pp_role = "ops"`.
+    pub by: String,
+}
+
+/// A table of the configuration, by its place among its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opener {
+    /// `[[access]]`
+    Rule(usize),
+    /// `[[routes]]`
+    Route(usize),
+}
+
+impl Settings {
+    /// All that opens a guarded class so.
+    pub fn opened_by_choice(&self) -> Vec<Chosen> {
+        let rules = self.access.iter().enumerate();
+        let rules = rules.filter_map(|(index, rule)| {
+            let (classes, by) = self.chosen_by_rule(rule)?;
+            let (opener, name) = (Opener::Rule(index), rule.name.clone());
+            Some(Chosen {
+                opener,
+                name,
+                classes,
+                by,
+            })
+        });
+        let routes = self.routes.iter().enumerate();
+        let routes = routes.filter_map(|(index, route)| {
+            let (classes, by) = chosen_by_route(route)?;
+            let (opener, name) = (Opener::Route(index), route.name.clone());
+            Some(Chosen {
+                opener,
+                name,
+                classes,
+                by,
+            })
+        });
+        rules.chain(routes).collect()
+    }
+
+    fn chosen_by_rule(&self, rule: &AccessRuleSettings) -> Option<(Vec<Class>, String)> {
+        let classes = guarded(&rule.class);
+        let is_kept = |(name, _): &(String, String)| {
+            oid_of(name, &self.extension_names).is_some_and(|oid| is_authorization_oid(&oid))
+        };
+        let is_chosen = rule.action == RuleAction::Allow
+            && !classes.is_empty()
+            && rule.source.is_empty()
+            && (rule.certname.is_empty() || has_pattern(&rule.certname))
+            && !rule.extension.iter().any(is_kept);
+        let extensions = rule.extension.iter();
+        let extensions = extensions.map(|(name, value)| format!("{name} = {value:?}"));
+        let by: Vec<_> = extensions
+            .chain(names("certname", &rule.certname))
+            .collect();
+        // Without a condition on the client it is no rule at all.
+        (is_chosen && !by.is_empty()).then(|| (classes, by.join(", ")))
+    }
+}
+
+fn chosen_by_route(route: &RouteSettings) -> Option<(Vec<Class>, String)> {
+    let classes = guarded(&route.classes);
+    let is_chosen = !classes.is_empty()
+        && !route.unguarded
+        && route.source.is_empty()
+        && (route.certname.is_empty() || has_pattern(&route.certname))
+        && has_pattern(&route.allow);
+    let by = names("certname", &route.certname)
+        .into_iter()
+        .chain(names("allow", &route.allow));
+    is_chosen.then(|| (classes, by.collect::<Vec<_>>().join(", ")))
+}
+
+fn guarded(classes: &[Class]) -> Vec<Class> {
+    let opened = classes.iter().filter(|class| class.is_opened_by_rule());
+    opened.copied().collect()
+}
+
+fn has_pattern(names: &[String]) -> bool {
+    names.iter().any(|name| name.contains('*'))
+}
+
+fn names(key: &str, names: &[String]) -> Option<String> {
+    has_pattern(names).then(|| format!("{key} = {names:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(change: impl Fn(&mut AccessRuleSettings)) -> Option<Chosen> {
+        let mut rule = AccessRuleSettings {
+            name: "ops".to_owned(),
+            action: RuleAction::Allow,
+            class: vec![Class::Files, Class::CaAdministration],
+            ..AccessRuleSettings::default()
+        };
+        change(&mut rule);
+        let settings = Settings {
+            access: vec![rule],
+            extension_names: vec![
+                ("site".to_owned(), "1.3.6.1.4.1.34380.1.2.7".to_owned()),
+                ("right".to_owned(), "1.3.6.1.4.1.34380.1.3.99".to_owned()),
+            ],
+            ..Settings::default()
+        };
+        settings.opened_by_choice().pop()
+    }
+
+    fn extension(name: &str) -> Vec<(String, String)> {
+        vec![(name.to_owned(), "ops".to_owned())]
+    }
+
+    #[test]
+    fn what_agents_write_by_themselves_opens_nothing_unseen() {
+        for name in ["pp_role", "site", "1.3.6.1.4.1.34380.1.1.13"] {
+            let chosen = rule(|rule| rule.extension = extension(name)).expect(name);
+            assert_eq!(chosen.classes, [Class::CaAdministration], "{name}");
+            assert_eq!(chosen.by, format!("{name} = \"ops\""));
+        }
+        let names = vec!["ca.example.com".to_owned(), "ops*".to_owned()];
+        let chosen = rule(|rule| rule.certname = names.clone()).expect("a pattern");
+        assert!(chosen.by.contains("ops*"), "{chosen:?}");
+    }
+
+    #[test]
+    fn what_is_kept_from_agents_or_is_one_agents_alone_is_no_choice() {
+        let kept = ["pp_cli_auth", "pp_auth_role", "right"];
+        for name in kept.into_iter().chain(["1.3.6.1.4.1.34380.1.3.39"]) {
+            let chosen = rule(|rule| {
+                rule.extension = [extension("pp_role"), extension(name)].concat();
+            });
+            assert_eq!(chosen, None, "{name}");
+        }
+        let role = |rule: &mut AccessRuleSettings| rule.extension = extension("pp_role");
+        let chosen = rule(|rule| {
+            role(rule);
+            rule.certname = vec!["ca.example.com".to_owned()];
+        });
+        assert_eq!(chosen, None, "a whole name");
+        let chosen = rule(|rule| {
+            role(rule);
+            rule.source = vec!["10.0.0.0/8".to_owned()];
+        });
+        assert_eq!(chosen, None, "an address");
+        let chosen = rule(|rule| {
+            role(rule);
+            rule.class = vec![Class::Files];
+        });
+        assert_eq!(chosen, None, "what is open to every agent");
+        let chosen = rule(|rule| {
+            role(rule);
+            rule.action = RuleAction::Refuse;
+        });
+        assert_eq!(chosen, None, "it opens nothing");
+    }
+
+    #[test]
+    fn a_route_that_allows_a_pattern_of_names_is_one() {
+        let mut route = RouteSettings {
+            name: "admin".to_owned(),
+            allow: vec!["admin*.example.com".to_owned()],
+            classes: vec![Class::CaAdministration],
+            ..RouteSettings::default()
+        };
+        let by_choice = |route: &RouteSettings| {
+            let settings = Settings {
+                routes: vec![route.clone()],
+                ..Settings::default()
+            };
+            settings.opened_by_choice().pop()
+        };
+        let chosen = by_choice(&route).expect("a pattern");
+        assert_eq!(chosen.opener, Opener::Route(0));
+        route.allow = vec!["admin.example.com".to_owned()];
+        assert_eq!(by_choice(&route), None);
+    }
+}
