@@ -105,6 +105,18 @@ fn who_is_revoked_is_told_with_the_date_and_who_is_blocked_with_the_reason() {
             .is_some_and(|source| source.contains("crl.pem"))
     );
 
+    // What it asks now is told with what it asked before; what somebody asks by another certificate of that name is not.
+    let stranger = testkit::Ca::other().agent("web01");
+    for (client, count) in [(&agent, 2), (&stranger, 2)] {
+        assert_eq!(estate.client(client).get(WEB01).status, 403);
+        let who = asked(&estate.proxy, &["web01"]);
+        let requests = who["seen"]["requests"].as_array().expect("a list");
+        assert_eq!(requests.len(), count, "{who:#}");
+        assert_eq!(requests[0]["status"], 403, "{who:#}");
+        assert_eq!(requests[0]["reason"], "refused-certificate", "{who:#}");
+        assert_eq!(requests[1]["status"], 200, "{who:#}");
+    }
+
     // The same by its serial, which needs nobody to have been seen.
     let issuer = format!("CN={}", estate.ca.name());
     let stranger = estate.ca.agent("web07");
@@ -175,9 +187,10 @@ fn a_certificate_in_a_file_is_judged_as_at_a_handshake() {
 fn those_whose_certificates_end_first_come_first_and_are_counted_by_the_time_they_have_left() {
     let estate = Estate::start();
     let leaf = |name: &str, days| estate.ca.leaf(name).valid_days(-1, days).issue();
-    for agent in [leaf("web01", 400), leaf("web02", 3), leaf("web03", 20)] {
+    let web03 = leaf("web03", 20);
+    for agent in [&leaf("web01", 400), &leaf("web02", 3), &web03] {
         let target = format!("/puppet/v3/node/{}", agent.certname);
-        assert_eq!(estate.client(&agent).get(&target).status, 200);
+        assert_eq!(estate.client(agent).get(&target).status, 200);
     }
     let told = asked(&estate.proxy, &[]);
     assert_eq!(told["seen"], 3, "{told:#}");
@@ -204,6 +217,31 @@ fn those_whose_certificates_end_first_come_first_and_are_counted_by_the_time_the
     }
     let text = said(&estate.proxy, &[]);
     assert!(text.contains("3 agents seen since the start"), "{text}");
+    // Who is out by now needs no certificate: nobody is woken for that.
+    let web02 = estate.proxy.command(&["who"], &["web02", "--json"]).stdout;
+    let web02: Value = serde_json::from_str(&web02).expect("JSON");
+    let serial = web02["certificate"]["serial"].as_str().expect("a serial");
+    let issuer = format!("CN={}", estate.ca.name());
+    let by = ["--serial", serial, "--issuer", &issuer, "--why", "gone"];
+    done(&estate.proxy, &["block"], &by);
+    estate.ca.revoke(&web03);
+    estate.proxy.swap_crl();
+    let metrics = estate.proxy.metrics();
+    for (ends, count) in [("7d", 0.0), ("30d", 0.0), ("later", 1.0), ("refused", 2.0)] {
+        let told = metrics.sum("proscenium_agents", &[("ends", ends)]);
+        assert_eq!(told, count, "{ends}");
+    }
+    let told = asked(&estate.proxy, &[]);
+    let refused = |place: usize| told["agents"][place]["refused"].clone();
+    assert_eq!(
+        [refused(0), refused(1), refused(2)],
+        ["blocked".into(), "revoked".into(), Value::Null]
+    );
+    let text = said(&estate.proxy, &[]);
+    assert!(text.contains("127.0.0.1, blocked\n"), "{text}");
+    done(&estate.proxy, &["unblock"], &by[..4]);
+    let again = estate.proxy.metrics();
+    assert_eq!(again.sum("proscenium_agents", &[("ends", "7d")]), 1.0);
     // Without a certificate, or with one that is refused, nobody is seen.
     let stranger = testkit::Ca::other().agent("web04");
     assert_eq!(estate.client(&stranger).get(WEB01).status, 403);

@@ -136,6 +136,8 @@ pub struct AgentStatus {
     pub at: Timestamp,
     /// From where.
     pub client: String,
+    /// Why its certificate is refused by now, where its issuer's list or a block says so: `revoked`, `blocked`.
+    pub refused: Option<String>,
 }
 
 /// Why `who` has no answer.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use identity::{Certname, Reason};
 use rustls_pki_types::UnixTime;
 
 use crate::certificate::{Certificate, Extension, Serial};
@@ -44,6 +45,35 @@ impl TrustStore {
             }
         };
         named.map(listing).collect()
+    }
+
+    /// Why a certificate is refused by its own name, serial and digest: its issuer's list, or the operator. Made for many
+    /// at once: CAs above it are not looked at, and of CAs of one name the serial has to be on each one's list.
+    pub fn is_out(
+        &self,
+        certname: &str,
+        (issuer, serial): (&str, &SerialNumber),
+        fingerprint: &[u8; 32],
+        now: UnixTime,
+    ) -> Option<Reason> {
+        let mut named = self.bundle.issuers.values().filter(|ca| ca.text == issuer);
+        let is_listed = |ca: &Arc<crate::bundle::Issuer>| {
+            let indexed = self.crl_of(ca);
+            indexed.is_some_and(|indexed| indexed.crl.serials.contains(serial.content()))
+        };
+        if named.next().is_some_and(is_listed) && named.all(is_listed) {
+            return Some(Reason::Revoked);
+        }
+        let deny = self.deny_list();
+        if deny.is_empty() {
+            return None;
+        }
+        let by_name = || deny.of_certname(&Certname::parse(certname).ok()?, now);
+        let blocked = deny
+            .of_fingerprint(fingerprint, now)
+            .or_else(|| deny.of_serial(issuer, serial.content(), now))
+            .or_else(by_name);
+        blocked.map(|_| Reason::Blocked)
     }
 }
 

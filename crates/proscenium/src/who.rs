@@ -134,8 +134,10 @@ fn agents(agents: &AgentsStatus) -> String {
         .agents
         .iter()
         .map(|agent| {
+            let refused = agent.refused.as_ref();
+            let refused = refused.map_or_else(String::new, |reason| format!(", {reason}"));
             format!(
-                "{}  {}  serial {}, seen {} from {}",
+                "{}  {}  serial {}, seen {} from {}{refused}",
                 agent.certificate.not_after,
                 agent.certificate.certname.as_deref().unwrap_or("-"),
                 agent.certificate.serial,
@@ -144,8 +146,13 @@ fn agents(agents: &AgentsStatus) -> String {
             )
         })
         .collect();
+    let told = agents.agents.len();
     lines.push(match agents.seen {
         0 => "no agent was seen since the start".to_owned(),
+        1 => "1 agent seen since the start".to_owned(),
+        seen if seen > told => format!(
+            "{seen} agents seen since the start; these are the {told} whose certificates end first"
+        ),
         seen => format!(
             "{seen} agents seen since the start; those whose certificates end first come first"
         ),

@@ -52,6 +52,12 @@ pub(crate) struct Conn {
 
 /// Notes a verified agent; what its certificate says is read only where it was not seen before.
 fn seen(agents: &Agents, standing: &Standing, client: IpAddr) -> Option<Arc<agents::Agent>> {
+    let (client, now) = (client.to_canonical(), SystemTime::now());
+    if let Some(claimed) = standing.claimed() {
+        // Refused by now: what it asks is told with what it asked before.
+        let fingerprint = pki::fingerprint_of(standing.judgement.presented.first()?);
+        return agents.came_again(&claimed, &fingerprint, client, now);
+    }
     let chain = standing.judgement.chain.as_ref()?;
     let certname = standing.certname.as_ref()?;
     let time = |time: UnixTime| SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs());
@@ -66,14 +72,7 @@ fn seen(agents: &Agents, standing: &Standing, client: IpAddr) -> Option<Arc<agen
             not_after: time(own.not_after),
         })
     };
-    let client = client.to_canonical();
-    agents.connected(
-        certname,
-        fingerprint,
-        client,
-        SystemTime::now(),
-        certificate,
-    )
+    agents.connected(certname, fingerprint, client, now, certificate)
 }
 
 /// A clock before 1970 was never set: nothing is valid yet then.

@@ -23,6 +23,7 @@ use telemetry::{CaReading, ChainReading, CrlReading, ListenerReading, MemberRead
 use crate::{
     app::{App, State},
     prepare::Foundation,
+    who::is_out,
 };
 
 /// The operator's hold on the process.
@@ -363,7 +364,8 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
 
 fn readings(app: &App) -> Readings {
     let generation = app.generation();
-    let status = generation.trust.status(UnixTime::now());
+    let now = UnixTime::now();
+    let status = generation.trust.status(now);
     let chains = generation.trust.chain_memory();
     let time = |time: UnixTime| SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs());
     let member = |runtime: &PoolRuntime, index: usize| {
@@ -394,7 +396,12 @@ fn readings(app: &App) -> Readings {
     let crl_agent_copy_age = state.foundation.agents_copy.filter(in_force).map(age);
     drop(state);
     Readings {
-        agents: app.shared.agents.by_end(SystemTime::now()),
+        agents: app
+            .shared
+            .agents
+            .by_end(SystemTime::now(), |name, certificate| {
+                is_out(&generation.trust, name, certificate, UnixTime::now()).is_some()
+            }),
         agents_forgotten: app.shared.agents.forgotten(),
         blocks: app.blocks().len(),
         trust_alarms: status.alarms.len() + fetch_alarms.len(),

@@ -26,13 +26,16 @@ use crate::{
 impl App {
     /// Agents seen since the start, the one whose certificate ends first first.
     pub(crate) fn agents(&self) -> AgentsStatus {
-        let mut agents = self.shared.agents.all();
-        agents.sort_unstable_by(|a, b| {
-            (a.certificate.not_after, &a.certname).cmp(&(b.certificate.not_after, &b.certname))
-        });
+        let (seen, agents) = self.shared.agents.ending_first(AGENTS_TOLD_MAX);
+        let (trust, now) = (&self.generation().trust, UnixTime::now());
+        let told = |agent: &SeenAgent| AgentStatus {
+            refused: is_out(trust, &agent.certname, &agent.certificate, now)
+                .map(|reason| reason.to_string()),
+            ..told(agent)
+        };
         AgentsStatus {
-            seen: agents.len(),
-            agents: agents.iter().take(AGENTS_TOLD_MAX).map(told).collect(),
+            seen,
+            agents: agents.iter().map(told).collect(),
         }
     }
 
@@ -393,7 +396,20 @@ fn told(seen: &SeenAgent) -> AgentStatus {
         certificate: status_of(&seen.certname, &seen.certificate),
         at: seen.at.into(),
         client: seen.client.to_string(),
+        refused: None,
     }
+}
+
+/// Why an agent's certificate is on its issuer's list or blocked by now, if it is.
+pub(crate) fn is_out(
+    trust: &TrustStore,
+    certname: &str,
+    certificate: &SeenCertificate,
+    now: UnixTime,
+) -> Option<Reason> {
+    let serial = SerialNumber::parse(&certificate.serial).ok()?;
+    let named = (&*certificate.issuer, &serial);
+    trust.is_out(certname, named, &certificate.fingerprint, now)
 }
 
 fn status_of(certname: &str, certificate: &SeenCertificate) -> CertificateStatus {

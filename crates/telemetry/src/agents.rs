@@ -126,9 +126,7 @@ impl Agents {
         {
             let agent = Arc::clone(agent);
             drop(shard);
-            let mut doings = agent.doings();
-            (doings.at, doings.client) = (at, client);
-            drop(doings);
+            agent.came(client, at);
             return Some(agent);
         }
         let requests = shard.get(certname).map(|agent| {
@@ -153,6 +151,22 @@ impl Agents {
         Some(agent)
     }
 
+    /// A client has connected that shows the certificate of an agent that is known, accepted or not.
+    pub fn came_again(
+        &self,
+        certname: &str,
+        fingerprint: &[u8; 32],
+        client: IpAddr,
+        at: SystemTime,
+    ) -> Option<Arc<Agent>> {
+        let agent = self.shard(certname).get(certname).map(Arc::clone)?;
+        if agent.certificate.fingerprint != *fingerprint {
+            return None;
+        }
+        agent.came(client, at);
+        Some(agent)
+    }
+
     /// The agent of this name; letter case does not matter.
     pub fn of(&self, certname: &str) -> Option<SeenAgent> {
         // A CA may issue names in both cases; they are few, and this is asked by people.
@@ -169,29 +183,39 @@ impl Agents {
         })
     }
 
-    /// All of them, in no order.
-    pub fn all(&self) -> Vec<SeenAgent> {
-        let mut all = Vec::new();
-        for shard in &self.shards {
-            let shard = lock(shard);
-            all.extend(shard.values().map(|agent| agent.told()));
-        }
-        all
+    /// How many there are, and at most `max` of them, those whose certificates end first first.
+    pub fn ending_first(&self, max: usize) -> (usize, Vec<SeenAgent>) {
+        let mut all: Vec<_> = self.shards.iter().flat_map(Self::of_shard).collect();
+        let seen = all.len();
+        let end = |agent: &Arc<Agent>| (agent.certificate.not_after, Arc::clone(&agent.certname));
+        all.sort_unstable_by_key(end);
+        all.truncate(max);
+        (seen, all.iter().map(|agent| agent.told()).collect())
     }
 
-    /// How many there are by the time their certificates have left, in the words of [`ENDS`]: what a scrape asks.
-    pub fn by_end(&self, now: SystemTime) -> [u64; ENDS.len()] {
+    /// How many there are by the time their certificates have left, in the words of [`ENDS`]: what a scrape asks. Of those
+    /// who are refused by now, by `is_out`, when theirs would end is nobody's concern.
+    pub fn by_end(
+        &self,
+        now: SystemTime,
+        is_out: impl Fn(&str, &SeenCertificate) -> bool,
+    ) -> [u64; ENDS.len()] {
         let mut counts = [0; ENDS.len()];
-        for shard in &self.shards {
-            for agent in lock(shard).values() {
-                let left = agent.certificate.not_after.duration_since(now);
-                let place = left.map_or(0, |left| {
-                    1 + LEFT_MAX.iter().take_while(|max| left > **max).count()
-                });
-                counts[place] += 1;
-            }
+        for agent in self.shards.iter().flat_map(Self::of_shard) {
+            let left = agent.certificate.not_after.duration_since(now);
+            let place = match left {
+                _ if is_out(&agent.certname, &agent.certificate) => ENDS.len() - 1,
+                Ok(left) => 1 + LEFT_MAX.iter().take_while(|max| left > **max).count(),
+                Err(_) => 0,
+            };
+            counts[place] += 1;
         }
         counts
+    }
+
+    /// Taken out of the table first: connections do not wait until each has been looked at.
+    fn of_shard(shard: &Mutex<HashMap<Arc<str>, Arc<Agent>>>) -> Vec<Arc<Agent>> {
+        lock(shard).values().cloned().collect()
     }
 
     /// How many were forgotten to make room.
@@ -235,6 +259,11 @@ impl Agent {
         });
         doings.next = (place + 1) % REQUESTS_KEPT;
         doings.at = record.when;
+    }
+
+    fn came(&self, client: IpAddr, at: SystemTime) {
+        let mut doings = self.doings();
+        (doings.at, doings.client) = (at, client);
     }
 
     fn told(&self) -> SeenAgent {
@@ -282,10 +311,10 @@ const fn days(days: u64) -> Duration {
     Duration::from_secs(86_400 * days)
 }
 
-/// Words for the time that a certificate has left: over, at most so much, more.
-pub const ENDS: [&str; 6] = ["expired", "1d", "7d", "30d", "90d", "later"];
-/// The longest time that each word but the first and the last stands for.
-const LEFT_MAX: [Duration; ENDS.len() - 2] = [days(1), days(7), days(30), days(90)];
+/// Words for the time that a certificate has left: over, at most so much, more; and for those that are refused anyway.
+pub const ENDS: [&str; 7] = ["expired", "1d", "7d", "30d", "90d", "later", "refused"];
+/// The longest time that each word but the first and the last two stands for.
+const LEFT_MAX: [Duration; ENDS.len() - 3] = [days(1), days(7), days(30), days(90)];
 
 /// Parts of the table, so that connections of many workers do not wait for each other or for who reads it all.
 const SHARDS: usize = 64;
@@ -390,8 +419,11 @@ mod tests {
             };
             agents.connected(&name, &print("05"), CLIENT, at(1), || Some(certificate));
         }
-        assert_eq!(agents.by_end(at(1_000)), [0, 3, 1, 1, 1, 1]);
-        assert_eq!(agents.by_end(at(1_001)), [1, 3, 0, 1, 1, 1]);
+        let nobody = |_: &str, _: &SeenCertificate| false;
+        assert_eq!(agents.by_end(at(1_000), nobody), [0, 3, 1, 1, 1, 1, 0]);
+        assert_eq!(agents.by_end(at(1_001), nobody), [1, 3, 0, 1, 1, 1, 0]);
+        let one = |name: &str, _: &SeenCertificate| name == "web0";
+        assert_eq!(agents.by_end(at(1_001), one), [0, 3, 0, 1, 1, 1, 1]);
     }
 
     #[test]
@@ -402,8 +434,10 @@ mod tests {
         for n in 0..count {
             connect(&agents, &format!("web{n}"), "05", n as u64);
         }
-        let kept = agents.all().len();
+        let (kept, told) = agents.ending_first(3);
         assert!(kept <= 4 * SHARDS, "{kept}");
+        let names: Vec<_> = told.iter().map(|agent| &agent.certname).collect();
+        assert!(names.len() == 3 && names.is_sorted(), "{names:?}");
         assert_eq!(kept as u64 + agents.forgotten(), count as u64);
         assert!(agents.of(&format!("web{}", count - 1)).is_some());
         assert!(agents.of("web0").is_none());

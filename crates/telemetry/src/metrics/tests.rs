@@ -148,7 +148,7 @@ fn readings_are_told_as_gauges() {
             misses: 9,
         },
         trust_alarms: 3,
-        agents: [1, 2, 3, 4, 5, 6],
+        agents: [1, 2, 3, 4, 5, 6, 7],
         agents_forgotten: 7,
         blocks: 2,
         materials_refused: true,
