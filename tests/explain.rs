@@ -146,6 +146,31 @@ fn explain_says_what_it_was_not_told() {
     assert!(outcome(&["--source", "10.0.0.1"]).contains("route a: matches"));
 }
 
+#[test]
+fn explain_says_in_which_order_members_are_asked_that_nobody_has_probed() {
+    let ca = Ca::new();
+    let proxy = support::proxy(&ca)
+        .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+        .with(
+            "[pools.compilers]\nscheme = \"http\"\n\
+             members = [\"127.0.0.1:2\", { address = \"127.0.0.1:3\", backup = true }]",
+        )
+        .start();
+    let arguments = ["/puppet/v3/catalog/web01", "--certname", "web01"];
+    let told = proxy.command(&["explain"], &arguments).stdout;
+    let members: Vec<_> = told
+        .lines()
+        .filter(|line| line.starts_with("member"))
+        .collect();
+    assert_eq!(members.len(), 2, "{told}");
+    assert!(members[0].contains(":2: least in flight"), "{told}");
+    assert!(
+        members[1].contains(":3 (backup): least in flight"),
+        "{told}"
+    );
+    assert!(told.contains("each is taken for up"), "{told}");
+}
+
 /// What becomes of a request: the pool that gets it, or the status that we answer it with.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {

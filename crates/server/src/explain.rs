@@ -80,7 +80,20 @@ pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
         Ok(deny) => generation.trust = Arc::new(generation.trust.with_deny_list(deny)),
         Err(error) => tracing::warn!(%error, "blocks are left out"),
     }
+    suppose_up(&generation);
     Ok(Explainer(generation))
+}
+
+/// Nobody has probed here, and an order in which nobody is asked would explain nothing.
+fn suppose_up(generation: &Generation) {
+    for runtime in &*generation.pools {
+        let check = runtime.pool.check();
+        for entry in runtime.pool.entries() {
+            for _ in 0..check.rise.max(1) {
+                entry.member.probe_succeeded(check);
+            }
+        }
+    }
 }
 
 impl Explainer {
@@ -246,6 +259,9 @@ impl Explainer {
                             runtime.connectors[place.index].address, place.why
                         ));
                     }
+                    say(format_args!(
+                        "health   each is taken for up and idle: `proscenium status` says which are"
+                    ));
                 }
             }
         }
