@@ -13,7 +13,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use balancing::Change;
+use balancing::{Change, Health};
 use routing::Class;
 use telemetry::{Agents, ListenerMetrics, Metrics, RequestMetrics, SinkHandle};
 use tokio::sync::watch;
@@ -112,7 +112,14 @@ impl Shared {
 
     /// Tells of a member whose health has changed.
     pub fn health_changed(&self, pool: &str, member: &str, change: &Change) {
-        tracing::warn!(pool, member, from = ?change.from, to = ?change.to, cause = ?change.cause, "member health changed");
+        let (from, to, cause) = (change.from, change.to, change.cause);
+        // Good news wakes nobody: a start would warn of every member.
+        match to {
+            Health::Up => {
+                tracing::info!(pool, member, ?from, ?to, ?cause, "member health changed");
+            }
+            _ => tracing::warn!(pool, member, ?from, ?to, ?cause, "member health changed"),
+        }
     }
 }
 
