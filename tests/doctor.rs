@@ -1049,6 +1049,37 @@ fn what_the_running_proxy_says_is_told_too() {
 }
 
 #[test]
+fn a_pool_of_which_nobody_takes_requests_is_found_and_maintenance_is_no_fault() {
+    let estate = Estate::start();
+    let running = || {
+        let outcome = estate.proxy.command(&["doctor"], &["--json"]);
+        let proof: Value = serde_json::from_str(&outcome.stdout).expect("JSON");
+        let findings = proof["findings"].as_array().into_iter().flatten();
+        let running = findings.filter(|finding| finding["check"] == "running");
+        running
+            .filter(|finding| finding["severity"] != "note")
+            .map(ToString::to_string)
+            .collect::<String>()
+    };
+    let [one, two] = [0, 1].map(|n: usize| estate.compilers[n].address());
+    let administer = |verb: &str, member: &str| {
+        let outcome = estate.proxy.command(&[verb], &["compilers", member]);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    };
+    estate.compilers[0].kill();
+    estate.proxy.wait_for_health("compilers", &one, "down");
+    administer("maintenance", &one);
+    assert_eq!(running(), "", "it was taken out");
+    administer("drain", &two);
+    let told = running();
+    for words in ["no member of pool compilers", &two, "drain", "failure"] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    administer("ready", &two);
+    assert_eq!(running(), "", "one is enough");
+}
+
+#[test]
 fn a_file_that_is_examined_and_not_in_force_yet_is_told() {
     let estate = Estate::start();
     let told = |state: Option<PathBuf>| {
@@ -1075,7 +1106,11 @@ fn a_file_that_is_examined_and_not_in_force_yet_is_told() {
     assert!(edited.contains("goes by another configuration"), "{edited}");
     assert!(edited.contains("\"note\""), "{edited}");
     estate.proxy.reload_applied();
-    assert_eq!(told(Some(state)), "", "it was reloaded");
+    assert_eq!(told(Some(state.clone())), "", "it was reloaded");
+    // With other cores than the service's there is nothing to compare by.
+    let text = estate.proxy.config_text();
+    estate.proxy.write_config(&format!("workers = 61\n{text}"));
+    assert_eq!(told(Some(state)), "", "it has as many workers as cores");
 }
 
 #[test]

@@ -103,6 +103,7 @@ impl Control for Operator {
                     "access_log_queue_max".to_owned(),
                     state.foundation.config.access_log.settings.queue_max as u64,
                 ),
+                ("workers".to_owned(), state.foundation.config.workers as u64),
             ]),
         }
     }

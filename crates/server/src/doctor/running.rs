@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use admin::{Client, ClientError, Health, Status};
+use admin::{AdministrativeState, Client, ClientError, Health, MemberStatus, Status};
 
 use super::{Check, Grade, Proof};
 use crate::prepare::Prepared;
@@ -40,6 +40,7 @@ pub(super) async fn examine(socket: &Path, examined: Option<&Prepared>, proof: &
     }
     let before = proof.findings.len();
     told(&about, &status, proof);
+    pools(&about, &status, proof);
     if proof.findings.len() == before {
         proof.passed(Check::Running, &about);
     }
@@ -61,6 +62,10 @@ fn unasked(error: &ClientError) -> &'static str {
 
 /// An edited file is examined as it stands, and the proxy may still run by the one before.
 fn in_force(about: &str, status: &Status, examined: &Prepared, proof: &mut Proof) {
+    // A unit that gives the service fewer cores than whoever looks here has makes nothing else of the same files.
+    if status.limits.get("workers") != Some(&(examined.config.workers as u64)) {
+        return;
+    }
     let ours = examined.config.state_directory.display().to_string();
     let theirs = &status.state.directory;
     let (found, remedy) = if *theirs != ours {
@@ -143,16 +148,51 @@ fn told(about: &str, status: &Status, proof: &mut Proof) {
             "mend the CA server first (docs: renewal of agents' certificates), then run `proscenium reload`",
         );
     }
+}
+
+/// Who is down, and whether anybody is left.
+fn pools(about: &str, status: &Status, proof: &mut Proof) {
     for pool in &status.pools {
-        for member in pool
-            .members
-            .iter()
-            .filter(|member| member.health == Health::Down)
-        {
-            warn(
+        // One in maintenance is not probed: what was known of it is old.
+        let down = pool.members.iter().filter(|member| {
+            member.health == Health::Down
+                && member.administrative_state != AdministrativeState::Maintenance
+        });
+        for member in down {
+            proof.found(
+                Check::Running,
+                Grade::Warning,
+                about,
                 format!("it holds {} of pool {} for down", member.address, pool.name),
-                "its log says what the last probe found",
+                "the proxy's log says what the last probe found",
+            );
+        }
+        let is_out = |member: &MemberStatus| {
+            member.health == Health::Down
+                || member.administrative_state != AdministrativeState::Ready
+        };
+        if pool.members.iter().all(is_out) {
+            let states = pool.members.iter().map(|member| {
+                format!(
+                    "{} ({}, {})",
+                    member.address, member.health, member.administrative_state
+                )
+            });
+            let states: Vec<_> = states.take(MEMBERS_TOLD_MAX).collect();
+            proof.found(
+                Check::Running,
+                Grade::Failure,
+                about,
+                format!(
+                    "no member of pool {} takes requests, so whoever asks it gets a 503: {}",
+                    pool.name,
+                    states.join(", ")
+                ),
+                "`proscenium ready POOL MEMBER` puts back one that was taken out; the proxy's log says why others are down",
             );
         }
     }
 }
+
+/// Members that one sentence names.
+const MEMBERS_TOLD_MAX: usize = 8;
