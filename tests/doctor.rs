@@ -373,7 +373,7 @@ fn a_certificate_of_ours_that_has_ended_or_is_about_to_is_found() {
         "failure",
         &["puppet.pem", "has expired"],
     );
-    clinic.write_own(&clinic.ca.leaf("puppet").valid_days(-1, 7).issue());
+    clinic.write_own(&clinic.ca.leaf("puppet").valid_days(-60, 7).issue());
     clinic.assert_found("certificate-dates", "warning", &["puppet.pem", "days"]);
 }
 
@@ -398,7 +398,7 @@ fn a_list_that_has_expired_and_one_that_is_about_to_are_found() {
     clinic.write("crl.pem", &clinic.ca.crl_pem(), 0o644);
     let issuer = format!("CN={}", clinic.ca.name());
     clinic.assert_found("crl", "failure", &[&issuer, "has expired"]);
-    clinic.ca.crl_next_update_days(2);
+    clinic.ca.crl_next_update_seconds(6 * 3600);
     clinic.write("crl.pem", &clinic.ca.crl_pem(), 0o644);
     clinic.assert_found("crl", "warning", &[&issuer, "expires"]);
 }
@@ -543,7 +543,7 @@ fn a_member_with_another_name_or_an_old_certificate_is_found() {
     let remedy = remedies(&proof, "member-certificate");
     assert!(remedy.contains("made anew on that server"), "{remedy}");
     let ending = |ca: &Ca, front: &Ca| {
-        let ending = ca.leaf("c1").ip("127.0.0.1").valid_days(-1, 3).issue();
+        let ending = ca.leaf("c1").ip("127.0.0.1").valid_days(-30, 3).issue();
         StandIn::builder("c1").tls(front, &ending).start()
     };
     Clinic::with_compiler(ending).assert_found(

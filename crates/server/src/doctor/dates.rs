@@ -49,19 +49,34 @@ fn within(
     notice: Duration,
 ) -> Option<(Grade, String)> {
     let left = not_after.as_secs().saturating_sub(now.as_secs());
+    let life = not_after.as_secs().saturating_sub(not_before.as_secs());
     let end = instant(not_after);
     if now > not_after {
         Some((Grade::Failure, format!("it has expired on {end}")))
     } else if now < not_before {
         let begin = instant(not_before);
         Some((Grade::Failure, format!("it is not valid before {begin}")))
-    } else if left < notice.as_secs() {
+    } else if left < soon(life, notice) {
         Some((
             Grade::Warning,
-            format!("it ends on {end}, in {} days", left / 86_400),
+            format!("it ends on {end}, in {}", span(left)),
         ))
     } else {
         None
+    }
+}
+
+/// From how many seconds before its end on something is told of: what lives for a day or a month is made anew in its last
+/// quarter by whoever makes it so short, and a warning on each day of it would be read by nobody.
+pub(super) fn soon(life: u64, notice: Duration) -> u64 {
+    notice.as_secs().min(life / 4)
+}
+
+/// Seconds in the unit that matters.
+pub(super) fn span(seconds: u64) -> String {
+    match seconds {
+        ..172_800 => format!("{} hours", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
     }
 }
 
@@ -172,6 +187,37 @@ fn cas(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
                     format!("{found} ({})", ca.source),
                     "renew the CA's certificate with its key, and put both into the bundle until the old one has ended",
                 ),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_for_a_short_time_is_told_of_in_its_last_quarter() {
+        const DAY: u64 = 86_400;
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        for (life, left, expected) in [
+            (5 * 365 * DAY, 31 * DAY, None),
+            (5 * 365 * DAY, 29 * DAY, Some("in 29 days")),
+            (90 * DAY, 29 * DAY, None),
+            (90 * DAY, 20 * DAY, Some("in 20 days")),
+            (DAY, DAY / 2, None),
+            (DAY, DAY / 5, Some("in 4 hours")),
+        ] {
+            let now = 1_700_000_000;
+            let found = time(at(now + left - life), at(now + left), at(now));
+            let told = found.map(|(grade, told)| {
+                assert_eq!(grade, Grade::Warning);
+                told
+            });
+            match (expected, told) {
+                (None, None) => {}
+                (Some(words), Some(told)) => assert!(told.ends_with(words), "{told}"),
+                other => panic!("{life} {left}: {other:?}"),
             }
         }
     }

@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Duration};
 use pki::{CrlStatus, Finding, Named};
 use rustls_pki_types::UnixTime;
 
-use super::{Check, Grade, Proof, dates::instant, members::Member};
+use super::{
+    Check, Grade, Proof,
+    dates::{instant, soon, span},
+    members::Member,
+};
 use crate::{blocks, lists, prepare::Prepared, state::StateDirectory};
 
 /// A list that promises the next one within this time is told of.
@@ -116,17 +120,18 @@ fn list(crl: &CrlStatus, fetches: bool, now: UnixTime, proof: &mut Proof) {
         return proof.passed(Check::Crl, issuer);
     };
     let left = next.as_secs().saturating_sub(now.as_secs());
+    let life = next.as_secs().saturating_sub(crl.this_update.as_secs());
     if crl.expired {
         let found = format!(
             "list number {number} in {source} has expired on {}",
             instant(next)
         );
         proof.found(Check::Crl, Grade::Failure, issuer, found, fetch);
-    } else if left < NOTICE.as_secs() {
+    } else if left < soon(life, NOTICE) {
         let found = format!(
-            "list number {number} in {source} expires on {}, in {} hours",
+            "list number {number} in {source} expires on {}, in {}",
             instant(next),
-            left / 3600
+            span(left)
         );
         proof.found(Check::Crl, Grade::Warning, issuer, found, fetch);
     } else {
@@ -239,7 +244,9 @@ mod tests {
             (NOW - DAY, None, None),
             (NOW + 60, Some(NOW + 30 * DAY), None),
             (NOW + 3600, Some(NOW + 30 * DAY), Some(Grade::Failure)),
-            (NOW - DAY, Some(NOW + DAY), Some(Grade::Warning)),
+            (NOW - 30 * DAY, Some(NOW + DAY), Some(Grade::Warning)),
+            (NOW - DAY, Some(NOW + DAY), None),
+            (NOW - DAY, Some(NOW + DAY / 4), Some(Grade::Warning)),
             (NOW - 2 * DAY, Some(NOW - DAY), Some(Grade::Failure)),
         ] {
             let mut proof = Proof::default();
