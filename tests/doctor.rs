@@ -994,7 +994,19 @@ fn no_text_of_a_member_moves_the_cursor() {
     let outcome = Clinic::with_compiler(odd).run(&[]);
     assert_eq!(outcome.code, Some(2), "{}", outcome.stdout);
     assert!(outcome.stdout.contains("c9"), "{}", outcome.stdout);
-    let moves = |c: char| c.is_control() && c != '\n';
+    let moves = |c: char| !c.is_ascii() || c.is_control() && c != '\n';
+    assert!(!outcome.stdout.contains(moves), "{:?}", outcome.stdout);
+    let clinic = Clinic::new();
+    let odd = "running\u{1b}[2J\u{202e}gninnur";
+    clinic
+        .compiler
+        .answer(move |request| (request.path() == "/status/v1/simple").then(|| Reply::ok(odd)));
+    let outcome = clinic.run(&[]);
+    assert!(
+        outcome.stdout.contains("`running?[2J?"),
+        "{}",
+        outcome.stdout
+    );
     assert!(!outcome.stdout.contains(moves), "{:?}", outcome.stdout);
 }
 

@@ -44,7 +44,9 @@ pub(super) async fn status(member: &Member, simple: &Told, proof: &mut Proof) {
         status if status.is_server_error() => "it cannot work: its log says why",
         _ => "ask it with curl: it has to answer 200 and `running` to everybody",
     };
-    let text: String = text.chars().filter(|c| !c.is_control()).take(64).collect();
+    // Not all that moves a cursor is a control character, nor all that turns a line around.
+    let plain = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
+    let text: String = text.chars().map(plain).take(64).collect();
     let found = format!(
         "{path} answered {} `{text}`, wanted 200 `{wanted}`",
         answer.status
