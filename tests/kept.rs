@@ -203,6 +203,32 @@ fn t09_a_start_judges_by_what_was_kept_where_the_file_is_older_whomever_it_names
     assert!(!alarms.contains("takes something back"), "{alarms}");
 }
 
+#[test]
+fn t10_a_pruned_list_that_was_accepted_stays_so_over_a_restart() {
+    let state = TempDir::new().expect("a directory");
+    let ca = Ca::single("alone");
+    let gone = ca.agent("web01");
+    ca.revoke(&gone);
+    let file = ca.crl_pem();
+    let estate = fetching(&ca, &file, state.path(), WHEN_ASKED, "");
+    wait_for_answer(&estate.proxy);
+    let pruned = ca.other_crl_pem(ca.crl_number() + 1, &[]);
+    answers(&estate.ca_server, &pruned);
+    assert_eq!(estate.proxy.command(&["crl", "fetch"], &[]).code, Some(1));
+    let issuer = format!("CN={}", ca.name());
+    done(
+        &estate.proxy,
+        &["crl", "accept"],
+        &[&issuer, "--why", "pruned"],
+    );
+    drop(estate);
+    // The file is as it was: nobody has refreshed it.
+    let front = without_ca(&ca, &file, state.path());
+    assert_eq!(front.client(&gone).get(CATALOG).status, 200);
+    front.reload();
+    assert_eq!(front.client(&gone).get(CATALOG).status, 200);
+}
+
 fn fetching(ca: &Ca, file: &str, state: &Path, lines: &str, tables: &str) -> Estate {
     let (file, state) = (file.to_owned(), state_in(state));
     let (lines, tables) = (lines.to_owned(), tables.to_owned());
