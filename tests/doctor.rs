@@ -505,7 +505,12 @@ fn t05_a_member_that_is_down_and_open_elsewhere_is_found_for_both() {
     let port = open.socket_address().port().to_string();
     let ports = &["--plain-port", &*port];
     clinic.assert_found_with(ports, "member-reached", "failure", &["cannot connect"]);
-    let found = &["in plain HTTP on port", &port, "believes"];
+    let found = &[
+        "in pool compilers",
+        "in plain HTTP on port",
+        &port,
+        "believes",
+    ];
     clinic.assert_found_with(ports, "outside-plain", "failure", found);
 }
 
