@@ -1,8 +1,11 @@
 //! What the running proxy says of itself, where one runs.
 
-use std::path::Path;
+use std::{path::Path, time::SystemTime};
 
-use admin::{AdministrativeState, Client, ClientError, Health, MemberStatus, Status};
+use admin::{
+    AdministrativeState, Client, ClientError, Health, ListenerStatus, MemberStatus, Status,
+    Timestamp,
+};
 
 use super::{Check, Grade, Proof};
 use crate::prepare::Prepared;
@@ -34,7 +37,7 @@ pub(super) async fn examine(socket: &Path, examined: Option<&Prepared>, proof: &
             );
         }
     };
-    clocks(&status, proof);
+    clocks(&status.listeners, SystemTime::now().into(), proof);
     if let Some(examined) = examined {
         in_force(&about, &status, examined, proof);
     }
@@ -94,8 +97,8 @@ fn in_force(about: &str, status: &Status, examined: &Prepared, proof: &mut Proof
 }
 
 /// No agent says what time it is; one that lives in another hour calls our certificate or the CRL over, or not valid yet.
-fn clocks(status: &Status, proof: &mut Proof) {
-    for listener in &status.listeners {
+fn clocks(listeners: &[ListenerStatus], now: Timestamp, proof: &mut Proof) {
+    for listener in listeners {
         let about = format!("agents at listener {}", listener.name);
         let Some(told) = &listener.distrusted else {
             proof.passed(Check::AgentClocks, &about);
@@ -106,11 +109,25 @@ fn clocks(status: &Status, proof: &mut Proof) {
              clock our certificate or its CRL is over or not valid yet, or it asked for a name that we do not bear",
             told.times, told.client, told.at, told.alert
         );
-        let remedy = "compare `date -u` there and here, and set both by NTP; where they agree, `proscenium check` shows the \
-                      names of our certificates";
-        proof.found(Check::AgentClocks, Grade::Warning, &about, found, remedy);
+        let since = now.unix_seconds().zip(told.at.unix_seconds());
+        // Agents come twice an hour: one that is as wrong as then has come again, and the count ends with the process alone.
+        let (grade, remedy) = match since {
+            Some((now, last)) if now.saturating_sub(last) > DISTRUST_SECONDS_MAX => (
+                Grade::Note,
+                "nobody has said so for a day: it was set right, or has gone; a restart of the proxy forgets it",
+            ),
+            _ => (
+                Grade::Warning,
+                "compare `date -u` there and here, and set both by NTP; where they agree, `proscenium check` shows the \
+                 names of our certificates",
+            ),
+        };
+        proof.found(Check::AgentClocks, grade, &about, found, remedy);
     }
 }
+
+/// How long after the last time a client that distrusts us is still one to look for.
+const DISTRUST_SECONDS_MAX: i64 = 86_400;
 
 fn told(about: &str, status: &Status, proof: &mut Proof) {
     let mut warn = |found: String, remedy: &str| {
@@ -196,3 +213,38 @@ fn pools(about: &str, status: &Status, proof: &mut Proof) {
 
 /// Members that one sentence names.
 const MEMBERS_TOLD_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use admin::DistrustedStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_client_that_distrusted_us_long_ago_is_worth_knowing_and_no_more() {
+        const DAY: i64 = 86_400;
+        for (ago, expected) in [(60, Grade::Warning), (DAY + 1, Grade::Note)] {
+            let listener = ListenerStatus {
+                name: "agents".to_owned(),
+                address: "0.0.0.0:8140".to_owned(),
+                connections: 0,
+                connections_max: 1,
+                handshakes: 0,
+                handshakes_max: 1,
+                distrusted: Some(DistrustedStatus {
+                    times: 1,
+                    client: "192.0.2.7".to_owned(),
+                    at: Timestamp::from_unix_seconds(10 * DAY - ago),
+                    alert: "certificate_expired".to_owned(),
+                }),
+            };
+            let mut proof = Proof::default();
+            clocks(
+                &[listener],
+                Timestamp::from_unix_seconds(10 * DAY),
+                &mut proof,
+            );
+            assert_eq!(proof.worst(), Some(expected), "{ago}");
+        }
+    }
+}
