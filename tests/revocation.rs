@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use testkit::{Ca, Credential, ProxyBuilder};
 
-use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused};
+use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused, assert_told};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 
@@ -397,4 +397,44 @@ fn trusting(ca: &Ca, policy: &str, bundle: &str, crl: &str) -> EstateBuilder {
             .file("crl.pem", &crl, 0o644)
             .with(&table)
     })
+}
+
+/// Puppet Server writes the name of a CA that was imported anew, in UTF-8: agents and compilers of such a CA have an issuer
+/// that differs from their CA's subject byte by byte, and says the same.
+#[test]
+fn a_ca_that_was_imported_with_a_name_in_another_type_of_string_is_the_issuer_of_what_it_signed() {
+    let ca = Ca::imported();
+    let signed = |ca: &Ca, name| ca.leaf(name).issuer_in_utf8().issue();
+    let (agent, bad) = (signed(&ca, "web01"), signed(&ca, "web02"));
+    let issuer = |pem: &str| {
+        let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).expect("PEM");
+        let certificate = pem.parse_x509().expect("a certificate");
+        certificate.issuer().as_raw().to_vec()
+    };
+    let (_, shown) = x509_parser::pem::parse_x509_pem(ca.issuing_pem().as_bytes()).expect("PEM");
+    let shown = shown.parse_x509().expect("a certificate");
+    assert_ne!(shown.subject().as_raw(), issuer(&agent.cert_pem));
+
+    let estate = Estate::builder().ca(&ca).tls_members().start();
+    let client = estate.client(&bad);
+    let path = "/puppet/v3/catalog/web02?environment=production";
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let mut live = client.connect().expect("connects");
+    assert_eq!(live.get(path).status, 200);
+    assert_told(
+        estate.far_end().last().expect("a request"),
+        "SUCCESS",
+        Some("CN=web02"),
+    );
+    ca.revoke(&bad);
+    estate.proxy.swap_crl();
+    assert!(
+        live.is_closed_within(LIMIT),
+        "closed as one that is revoked"
+    );
+    assert_refused(&client.get(path), 403, &["is revoked"]);
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let namesake = signed(&Ca::imported(), "web01");
+    let refused = estate.client(&namesake).get(CATALOG);
+    assert_refused(&refused, 403, &["Its key did not sign this certificate"]);
 }

@@ -79,6 +79,11 @@ impl Issuer {
         }
     }
 
+    /// Whether this Name, the whole element, is its own, in whatever types of strings.
+    pub(crate) fn has_name(&self, name: &[u8]) -> bool {
+        *self.name == *name || identity::Subject::is_same(&self.name, name)
+    }
+
     /// Its digest alone.
     pub(crate) fn id(ca: &Certificate<'_>) -> Fingerprint {
         Fingerprint::of([ca.subject, ca.spki])

@@ -11,7 +11,7 @@ use x509_parser::prelude::FromDer;
 use crate::der::{self, DerError, Element, Reader};
 
 /// A certificate taken apart, borrowing its bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Certificate<'a> {
     /// 1, 2 or 3.
     pub(crate) version: u8,

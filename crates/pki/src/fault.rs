@@ -82,22 +82,23 @@ impl TrustStore {
     /// such a key has signed.
     fn issuer_is_unverifiable(&self, own: &Certificate<'_>) -> bool {
         let mut issuers = self.bundle.issuers.values();
-        issuers.any(|issuer| *issuer.name == *own.issuer && !signature::is_verifiable(&issuer.spki))
+        issuers.any(|issuer| issuer.has_name(own.issuer) && !signature::is_verifiable(&issuer.spki))
     }
 
     fn issuer_detail(&self, leaf: &Certificate<'_>) -> String {
-        let known = self
-            .bundle
-            .issuers
-            .values()
-            .any(|issuer| *issuer.name == *leaf.issuer);
-        match known {
-            true => format!(
+        let mut issuers = self.bundle.issuers.values();
+        match issuers.find(|issuer| issuer.has_name(leaf.issuer)) {
+            Some(issuer) if *issuer.name == *leaf.issuer => format!(
                 "The proxy knows a CA {}, but its key did not sign this certificate: the CA was made anew, or this is \
                  another one of the same name.",
                 Subject(leaf.issuer)
             ),
-            false => {
+            Some(_) => format!(
+                "The proxy knows a CA {}, whose own certificate has that name in other types of strings. Its key did not \
+                 sign this certificate, or it may not issue any: it has to be in its time, and a root or right below one.",
+                Subject(leaf.issuer)
+            ),
+            None => {
                 let mut names: Vec<_> = self
                     .bundle
                     .issuers

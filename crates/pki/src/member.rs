@@ -188,7 +188,8 @@ impl TrustStore {
         };
         let mut issuers = self.bundle.issuers.values();
         let number = issuers.find_map(|issuer| {
-            let indexed = (*issuer.name == *read.issuer)
+            let indexed = issuer
+                .has_name(read.issuer)
                 .then(|| self.crl_of(issuer))
                 .flatten()?;
             let is_listed = indexed.crl.serials.contains(read.serial);

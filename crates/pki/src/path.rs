@@ -95,13 +95,19 @@ impl TrustStore {
         usage: KeyUsage,
         now: UnixTime,
     ) -> Result<Path, Fault> {
-        // Where an anchor has the CA's own name, webpki tells of the signature that is not that anchor's.
-        if !matches!(fault.reason, Reason::PathConstraint | Reason::BadSignature) {
-            return Err(fault);
-        }
-        let algorithms = signature::algorithms().all;
         let intermediates = self.intermediates(sent);
-        for step in FirstStep::all(&self.bundle, &intermediates, now) {
+        let steps = match (fault.reason, Certificate::read(leaf)) {
+            // Where an anchor has the CA's own name, webpki tells of the signature that is not that anchor's.
+            (Reason::PathConstraint | Reason::BadSignature, _) => {
+                FirstStep::all(&self.bundle, &intermediates, now)
+            }
+            (Reason::UnknownIssuer, Ok(own)) => {
+                FirstStep::respelled(&self.bundle, &intermediates, own.issuer, now)
+            }
+            _ => return Err(fault),
+        };
+        let algorithms = signature::algorithms().all;
+        for step in steps {
             match self.verify_by(algorithms, Some(&step), leaf, sent, usage, now) {
                 Ok(path) => return Ok(path),
                 Err(other) => match other.reason {
@@ -141,7 +147,7 @@ impl TrustStore {
         }
         let mut intermediates = self.intermediates(sent);
         // Where the path starts, it does not pass.
-        intermediates.retain(|der| step.is_none_or(|step| step.der != der));
+        intermediates.retain(|der| step.is_none_or(|step| step.der != Some(der)));
         let accepted = RefCell::new(None);
         let refused = RefCell::new(None::<Fault>);
         let judge_path = |path: &VerifiedPath<'_>| match self.check_path(leaf, path, step, now) {
@@ -220,7 +226,7 @@ impl TrustStore {
             if !step.admits(&ders) {
                 return Err(Fault::new(Reason::PathConstraint, leaf, ""));
             }
-            ders.push(step.der.clone());
+            ders.extend(step.der.cloned());
         }
         if ders.len() > usize::from(self.settings.depth) {
             return Err(Fault::new(

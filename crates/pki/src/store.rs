@@ -318,7 +318,7 @@ impl TrustStore {
 
     /// Looks for an issuer's CRL among those that no CA of the bundle made, and remembers the outcome.
     fn stray_of(&self, issuer: &Issuer) -> Option<Arc<IndexedCrl>> {
-        let has_name = |stray: &&Arc<IndexedCrl>| stray.crl.issuer == issuer.name;
+        let has_name = |stray: &&Arc<IndexedCrl>| issuer.has_name(&stray.crl.issuer);
         if !self.strays.iter().any(|stray| has_name(&stray)) {
             return None;
         }

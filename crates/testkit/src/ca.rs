@@ -12,9 +12,9 @@ use std::{
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams,
     CrlDistributionPoint, CrlIssuingDistributionPoint, CrlScope, CustomExtension,
-    DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair,
-    KeyUsagePurpose, PublicKeyData, RevocationReason, RevokedCertParams, SanType, SerialNumber,
-    SigningKey,
+    DistinguishedName, DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod,
+    KeyPair, KeyUsagePurpose, PublicKeyData, RevocationReason, RevokedCertParams, SanType,
+    SerialNumber, SigningKey,
 };
 use time::{Duration, OffsetDateTime};
 use x509_parser::{certificate::X509Certificate, prelude::FromDer};
@@ -85,6 +85,8 @@ struct Authority {
     name: String,
     pem: String,
     issuer: Issuer<'static, KeyPair>,
+    /// The same with its name in UTF-8, where it is in something else.
+    in_utf8: Option<Issuer<'static, KeyPair>>,
     /// The issuer's key once more, since that is closed.
     key_pem: String,
     crl_number: u64,
@@ -119,6 +121,23 @@ impl Ca {
     /// One self-signed CA, as Puppet 3 to 5 make it.
     pub fn single(name: &str) -> Self {
         Self::of(vec![Authority::root(&format!("{ISSUING}{name}"))])
+    }
+
+    /// A CA that was made elsewhere, with a PrintableString for its name, and imported: what Puppet Server signs with it
+    /// is made by [`LeafBuilder::issuer_in_utf8`].
+    pub fn imported() -> Self {
+        let root = Authority::root("Puppet Root CA: imported");
+        let name = format!("{ISSUING}imported");
+        let in_utf8 = Authority::params(&name, INTERMEDIATE_SERIAL);
+        let printable = name.as_str().try_into().expect("plain letters");
+        let mut params = in_utf8.clone();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, DnValue::PrintableString(printable));
+        let mut issuing = root.certifies(&name, params);
+        let key = KeyPair::from_pem(&issuing.key_pem).expect("its own key");
+        issuing.in_utf8 = Some(Issuer::new(in_utf8, key));
+        Self::of(vec![root, issuing])
     }
 
     fn of(authorities: Vec<Authority>) -> Self {
@@ -258,6 +277,7 @@ impl Ca {
             certname: certname.to_owned(),
             params,
             san: true,
+            issuer_in_utf8: false,
         }
     }
 
@@ -413,8 +433,11 @@ impl Authority {
     }
 
     fn subordinate(&self, name: &str) -> Self {
+        self.certifies(name, Self::params(name, INTERMEDIATE_SERIAL))
+    }
+
+    fn certifies(&self, name: &str, params: CertificateParams) -> Self {
         let key = new_key();
-        let params = Self::params(name, INTERMEDIATE_SERIAL);
         let pem = params
             .signed_by(&key, &self.issuer)
             .expect("own parameters can be signed")
@@ -430,6 +453,7 @@ impl Authority {
             name: name.to_owned(),
             pem,
             issuer,
+            in_utf8: None,
             key_pem,
             crl_number: 0,
             revoked: Vec::new(),
@@ -481,6 +505,7 @@ pub struct LeafBuilder {
     certname: String,
     params: CertificateParams,
     san: bool,
+    issuer_in_utf8: bool,
 }
 
 impl LeafBuilder {
@@ -561,6 +586,12 @@ impl LeafBuilder {
         self
     }
 
+    /// Its issuer's name is written in UTF-8, whatever the CA has: so Puppet Server signs (`SSLUtils.signCertificate`).
+    pub fn issuer_in_utf8(mut self) -> Self {
+        self.issuer_in_utf8 = true;
+        self
+    }
+
     /// Signs it over a fresh key.
     pub fn issue(self) -> Credential {
         let certname = self.certname.clone();
@@ -593,9 +624,12 @@ impl LeafBuilder {
         state.serial += 1;
         let serial = state.serial + INTERMEDIATE_SERIAL;
         self.params.serial_number = Some(SerialNumber::from(serial));
+        let issuing = state.issuing();
+        let in_utf8 = issuing.in_utf8.as_ref().filter(|_| self.issuer_in_utf8);
+        let issuer = in_utf8.unwrap_or(&issuing.issuer);
         let certificate = self
             .params
-            .signed_by(key, &state.issuing().issuer)
+            .signed_by(key, issuer)
             .expect("parameters in a test can be signed");
         (certificate, serial)
     }

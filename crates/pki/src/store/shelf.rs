@@ -123,7 +123,7 @@ impl<'a> Shelf<'a> {
     /// Which issuer of the bundle made this CRL: by name, then by signature.
     fn issuer_of(&self, crl: &Crl, block: &Block) -> Maker {
         let made_it = self.bundle.issuers.values().find(|issuer| {
-            issuer.name == crl.issuer
+            issuer.has_name(&crl.issuer)
                 && Signed::read(&block.der)
                     .is_ok_and(|(_, signed)| self.legacy.check_signed(signed, issuer).is_ok())
         });
@@ -172,7 +172,7 @@ impl<'a> Shelf<'a> {
         }
         let issuers = self.bundle.issuers.values();
         let mut same_name = issuers
-            .filter(|issuer| issuer.name == crl.issuer)
+            .filter(|issuer| issuer.has_name(&crl.issuer))
             .peekable();
         let is_same_name = same_name.peek().is_some();
         let is_sha1 = Signed::read(&block.der).is_ok_and(|(_, signed)| legacy::is_sha1(signed));

@@ -1,0 +1,359 @@
+//! Names of CAs that are written in other types of strings than in the CA's own certificate: Puppet Server writes the
+//! name of an imported CA anew in all that it signs. It is the same name, and everything else is as ever.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
+
+mod support;
+
+use std::sync::Arc;
+
+use identity::Reason;
+use pki::{MemberNames, TrustSettings, TrustStore, client_config};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType, date_time_ymd,
+};
+use rustls::ServerConfig;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use support::tls::{Fixed, shake};
+use support::*;
+
+#[test]
+fn agents_of_a_ca_that_was_imported_are_verified_wherever_it_stands() {
+    for spelled in [printable, bmp] {
+        let root = Ca::root("root");
+        let above = Spelled::below(&root, spelled);
+        let alone = Spelled::root(spelled);
+        for (bundle, ca, above) in [
+            (vec![&root.der, &above.ca.der], &above, Some(&root)),
+            (vec![&above.ca.der], &above, None),
+            (vec![&alone.ca.der], &alone, None),
+        ] {
+            let lists = |serials: &[u64]| {
+                [
+                    above.map(|root| root.crl(1, &[])),
+                    Some(ca.ca.crl(1, serials)),
+                ]
+            };
+            let store = |serials: &[u64]| store_of(&bundle, &lists(serials));
+            let agent = ca.agent("web01", 5);
+            let (open, revoking) = (store(&[6]), store(&[5]));
+            let judgement = open.judge(std::slice::from_ref(&agent.der), now());
+            let name = judgement
+                .identity
+                .agent()
+                .map(|agent| agent.dn().to_owned());
+            assert_eq!(
+                name.as_deref(),
+                Some("CN=web01"),
+                "{:?}",
+                judgement.identity
+            );
+            assert_eq!(verdict(&revoking, &agent), Some(Reason::Revoked));
+            let again = revoking.rejudge(&judgement, now());
+            assert_eq!(reason(&again), Some(Reason::Revoked));
+            assert!(open.check_member(&agent.der, now()).is_ok());
+            assert!(revoking.check_member(&agent.der, now()).is_err());
+        }
+    }
+}
+
+#[test]
+fn the_ca_may_be_sent_beside_the_agents_own_certificate() {
+    let root = Ca::root("root");
+    let ca = Spelled::below(&root, printable);
+    let store = store_of(
+        &[&root.der],
+        &[Some(root.crl(1, &[])), Some(ca.ca.crl(1, &[9]))],
+    );
+    let verdict_of = |serial| {
+        let chain = [ca.agent("web01", serial).der, ca.ca.der.clone()];
+        reason(&store.judge(&chain, now()))
+    };
+    assert_eq!(
+        (verdict_of(5), verdict_of(9)),
+        (None, Some(Reason::Revoked))
+    );
+}
+
+#[test]
+fn a_revoked_ca_goes_with_its_agents() {
+    let root = Ca::root("root");
+    let ca = Spelled::below(&root, printable);
+    let store = store_of(
+        &[&root.der, &ca.ca.der],
+        &[Some(root.crl(1, &[SERIAL])), Some(ca.ca.crl(1, &[]))],
+    );
+    assert_eq!(
+        verdict(&store, &ca.agent("web01", 5)),
+        Some(Reason::Revoked)
+    );
+}
+
+#[test]
+fn members_with_certificates_of_such_a_ca_are_believed() {
+    let root = Ca::root("root");
+    let ca = Spelled::below(&root, printable);
+    let store = |serials: &[u64]| {
+        let lists = [Some(root.crl(1, &[])), Some(ca.ca.crl(1, serials))];
+        Arc::new(store_of(&[&root.der, &ca.ca.der], &lists))
+    };
+    let mut params = leaf_params("puppet", 5);
+    params.subject_alt_names = vec![SanType::DnsName("puppet".try_into().unwrap())];
+    let member = ca.sign(&name_of(NAME.into()), &params);
+    let key = PrivateKeyDer::try_from(member.key.serialize_der()).unwrap();
+    let member = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(vec![member.der], key)
+        .unwrap();
+    let member = Arc::new(member);
+    let believed = |store| {
+        let names = MemberNames {
+            indicated: true,
+            from_cn: false,
+        };
+        let mut client = (*client_config(&store, None, names).unwrap()).clone();
+        client.time_provider = Arc::new(Fixed);
+        shake(&Arc::new(client), &member).0.is_ok()
+    };
+    assert_eq!((believed(store(&[])), believed(store(&[5]))), (true, false));
+}
+
+#[test]
+fn a_list_that_spells_the_name_otherwise_is_that_cas() {
+    let root = Ca::root("root");
+    let ca = Spelled::below(&root, printable);
+    let in_utf8 = ca.calling_itself(&name_of(NAME.into()));
+    let list = crl_params(1, &[5], 2040).signed_by(&in_utf8).unwrap();
+    let lists = [Some(root.crl(1, &[])), Some(list.der().clone())];
+    let agents = [4, 5].map(|serial| ca.agent("web01", serial));
+    let known = store_of(&[&root.der, &ca.ca.der], &lists);
+    assert!(known.warnings().is_empty(), "{:?}", known.warnings());
+    let told = agents.each_ref().map(|agent| verdict(&known, agent));
+    assert_eq!(told, [None, Some(Reason::Revoked)]);
+    let sent = store_of(&[&root.der], &lists);
+    let told = agents.map(|agent| reason(&sent.judge(&[agent.der, ca.ca.der.clone()], now())));
+    assert_eq!(told, [None, Some(Reason::Revoked)]);
+}
+
+#[test]
+fn another_key_or_another_name_is_another_ca() {
+    let ca = Spelled::root(printable);
+    let store = store_of(&[&ca.ca.der], &[Some(ca.ca.crl(1, &[]))]);
+    let forged = Spelled::root(printable).agent("web01", 5);
+    let judgement = store.judge(std::slice::from_ref(&forged.der), now());
+    assert_eq!(reason(&judgement), Some(Reason::UnknownIssuer));
+    let told = format!("{:?}", judgement.identity);
+    assert!(
+        told.contains("Its key did not sign this certificate"),
+        "{told}"
+    );
+    // The same key under names that read otherwise.
+    for name in [
+        "puppet ca: x",
+        "Puppet CA: y",
+        "Puppet CA:  x",
+        "Puppet CA: x ",
+    ] {
+        let agent = ca.agent_of(&[(DnType::CommonName, name.into())], "web01");
+        assert_eq!(
+            verdict(&store, &agent),
+            Some(Reason::UnknownIssuer),
+            "{name:?}"
+        );
+    }
+    let more = [
+        (DnType::OrganizationName, "o".into()),
+        (DnType::CommonName, NAME.into()),
+    ];
+    let agent = ca.agent_of(&more, "web01");
+    assert_eq!(verdict(&store, &agent), Some(Reason::UnknownIssuer));
+}
+
+#[test]
+fn such_a_ca_is_held_to_what_every_ca_is_held_to() {
+    type Change = fn(&mut CertificateParams);
+    let cases: &[(Change, Option<Reason>)] = &[
+        (|_| {}, None),
+        (
+            |p| p.is_ca = IsCa::Ca(BasicConstraints::Constrained(0)),
+            None,
+        ),
+        (
+            |p| p.is_ca = IsCa::ExplicitNoCa,
+            Some(Reason::UnknownIssuer),
+        ),
+        (
+            |p| p.key_usages = vec![KeyUsagePurpose::CrlSign],
+            Some(Reason::PathConstraint),
+        ),
+        (
+            |p| p.not_after = date_time_ymd(2029, 12, 31),
+            Some(Reason::UnknownIssuer),
+        ),
+        (
+            |p| p.not_before = date_time_ymd(2030, 1, 2),
+            Some(Reason::UnknownIssuer),
+        ),
+        (
+            |p| {
+                p.name_constraints = Some(rcgen::NameConstraints {
+                    permitted_subtrees: vec![rcgen::GeneralSubtree::DnsName("example.com".into())],
+                    excluded_subtrees: Vec::new(),
+                });
+            },
+            Some(Reason::UnknownIssuer),
+        ),
+    ];
+    for (index, (change, expected)) in cases.iter().enumerate() {
+        let root = Ca::root("root");
+        let ca = Spelled::below_with(&root, printable, change);
+        let lists = [Some(root.crl(1, &[]))];
+        let settings = unchecked(&["CN=Puppet CA: x"]);
+        let lists: Vec<_> = lists.into_iter().flatten().collect();
+        // Sent beside, so that the bundle has no say in whether it is a CA.
+        let store = store_with(std::slice::from_ref(&root.der), &lists, &settings, None).unwrap();
+        let chain = [ca.agent("web01", 5).der, ca.ca.der.clone()];
+        assert_eq!(
+            reason(&store.judge(&chain, now())),
+            *expected,
+            "case {index}"
+        );
+    }
+}
+
+#[test]
+fn constraints_of_the_root_hold_below_such_a_ca() {
+    let mut params = ca_params("root");
+    params.name_constraints = Some(rcgen::NameConstraints {
+        permitted_subtrees: vec![rcgen::GeneralSubtree::DnsName("example.com".into())],
+        excluded_subtrees: Vec::new(),
+    });
+    params.distinguished_name = name_of(printable(NAME));
+    let ca = Spelled::of(Ca::root_with, params);
+    let store = store_of(&[&ca.ca.der], &[Some(ca.ca.crl(1, &[]))]);
+    for (name, expected) in [
+        ("web01.example.com", None),
+        ("web01.example.org", Some(Reason::PathConstraint)),
+    ] {
+        let mut params = leaf_params("web01", 5);
+        params.subject_alt_names = vec![SanType::DnsName(name.try_into().unwrap())];
+        let agent = ca.sign(&name_of(NAME.into()), &params);
+        assert_eq!(verdict(&store, &agent), expected, "{name}");
+    }
+}
+
+#[test]
+fn further_from_a_root_names_have_to_be_the_same_byte_for_byte() {
+    let root = Ca::root("root");
+    let policy = root.intermediate("policy", 3);
+    let ca = Spelled::below(&policy, printable);
+    let store = store_of(
+        &[&root.der, &policy.der, &ca.ca.der],
+        &[
+            Some(root.crl(1, &[])),
+            Some(policy.crl(1, &[])),
+            Some(ca.ca.crl(1, &[])),
+        ],
+    );
+    let agent = ca.agent("web01", 5);
+    let judgement = store.judge(std::slice::from_ref(&agent.der), now());
+    assert_eq!(reason(&judgement), Some(Reason::UnknownIssuer));
+    let told = format!("{:?}", judgement.identity);
+    assert!(told.contains("right below one"), "{told}");
+    let same = ca.agent_of(&[(DnType::CommonName, printable(NAME))], "web01");
+    assert_eq!(verdict(&store, &same), None);
+}
+
+const NAME: &str = "Puppet CA: x";
+const SERIAL: u64 = 7;
+
+fn printable(name: &str) -> DnValue {
+    DnValue::PrintableString(name.try_into().unwrap())
+}
+
+fn bmp(name: &str) -> DnValue {
+    DnValue::BmpString(name.try_into().unwrap())
+}
+
+fn name_of(value: DnValue) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, value);
+    name
+}
+
+/// A CA, and its key once more to sign with under other spellings of its name.
+struct Spelled {
+    ca: Ca,
+    key_der: Vec<u8>,
+}
+
+impl Spelled {
+    fn of(make: impl FnOnce(CertificateParams, KeyPair) -> Ca, params: CertificateParams) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let key_der = key.serialize_der();
+        Self {
+            ca: make(params, key),
+            key_der,
+        }
+    }
+
+    fn root(spelled: fn(&str) -> DnValue) -> Self {
+        let mut params = ca_params(NAME);
+        params.distinguished_name = name_of(spelled(NAME));
+        Self::of(Ca::root_with, params)
+    }
+
+    fn below(above: &Ca, spelled: fn(&str) -> DnValue) -> Self {
+        Self::below_with(above, spelled, &|_| {})
+    }
+
+    fn below_with(
+        above: &Ca,
+        spelled: fn(&str) -> DnValue,
+        change: &dyn Fn(&mut CertificateParams),
+    ) -> Self {
+        let mut params = ca_params(NAME);
+        params.distinguished_name = name_of(spelled(NAME));
+        change(&mut params);
+        Self::of(
+            |params, key| above.intermediate_with(params, key, SERIAL),
+            params,
+        )
+    }
+
+    /// As Puppet Server signs.
+    fn agent(&self, name: &str, serial: u64) -> Leaf {
+        self.sign(&name_of(NAME.into()), &leaf_params(name, serial))
+    }
+
+    fn agent_of(&self, issuer: &[(DnType, DnValue)], name: &str) -> Leaf {
+        let mut spelled = DistinguishedName::new();
+        for (kind, value) in issuer {
+            spelled.push(kind.clone(), value.clone());
+        }
+        self.sign(&spelled, &leaf_params(name, 5))
+    }
+
+    fn sign(&self, issuer: &DistinguishedName, params: &CertificateParams) -> Leaf {
+        let key = KeyPair::generate().unwrap();
+        let signed = params.signed_by(&key, &self.calling_itself(issuer));
+        let der = signed.unwrap().der().clone();
+        Leaf { der, key }
+    }
+
+    fn calling_itself(&self, name: &DistinguishedName) -> Issuer<'static, KeyPair> {
+        let mut params = ca_params(NAME);
+        params.distinguished_name = name.clone();
+        let key = KeyPair::try_from(self.key_der.as_slice()).unwrap();
+        Issuer::new(params, key)
+    }
+}
+
+fn store_of(
+    bundle: &[&CertificateDer<'static>],
+    lists: &[Option<rustls_pki_types::CertificateRevocationListDer<'static>>],
+) -> TrustStore {
+    let bundle: Vec<_> = bundle.iter().map(|der| (*der).clone()).collect();
+    let lists: Vec<_> = lists.iter().flatten().cloned().collect();
+    store_with(&bundle, &lists, &TrustSettings::default(), None).unwrap()
+}
