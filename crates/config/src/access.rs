@@ -3,7 +3,12 @@
 use ::identity::extension_names;
 use routing::{AccessRuleSettings, RuleAction, oid_of};
 
-use crate::{examination::closest, report::Problem, routes::repeated_names, section::Section};
+use crate::{
+    examination::closest,
+    report::{Problem, Severity},
+    routes::repeated_names,
+    section::Section,
+};
 
 /// The rules with their tables; what only a look at the file can tell has been reported.
 pub(crate) fn build<'d>(
@@ -28,8 +33,16 @@ pub(crate) fn build<'d>(
             Some((section, rule))
         })
         .unzip();
-    never_asked(root, &sections, &rules, problems);
+    // What is no condition yet, for a slip in it, is not one that holds for everybody.
+    if !has_errors(problems) {
+        never_asked(root, &sections, &rules, problems);
+    }
     (sections, rules)
+}
+
+pub(crate) fn has_errors(problems: &[Problem]) -> bool {
+    let mut problems = problems.iter();
+    problems.any(|problem| problem.severity == Severity::Error)
 }
 
 /// The first rule that holds decides: one behind another that holds whenever it would is a slip, and a rule that refuses
@@ -64,10 +77,6 @@ fn holds_wherever(
     later: &AccessRuleSettings,
     own: &[(String, String)],
 ) -> bool {
-    fn within<T: PartialEq>(later: &[T], earlier: &[T]) -> bool {
-        earlier.is_empty() || (!later.is_empty() && later.iter().all(|one| earlier.contains(one)))
-    }
-    let any_name = earlier.certname.iter().any(|name| name == "*") && !later.certname.is_empty();
     let has_extension = |(name, value): &(String, String)| {
         let mut extensions = later.extension.iter();
         extensions.any(|(other, wanted)| {
@@ -81,7 +90,7 @@ fn holds_wherever(
     within(&later.class, &earlier.class)
         && within(&later.route, &earlier.route)
         && within(&later.source, &earlier.source)
-        && (any_name || within(&later.certname, &earlier.certname))
+        && names_within(&later.certname, &earlier.certname)
         && within(&later.issuer, &earlier.issuer)
         && earlier.extension.iter().all(has_extension)
         && reads_alike
@@ -106,6 +115,17 @@ fn rule(section: &Section<'_>) -> Option<AccessRuleSettings> {
         extension: section.pairs("extension"),
         observe: section.switch("observe"),
     })
+}
+
+/// Whether one of the alternatives of `earlier` holds wherever one of `later` does; none at all is no condition.
+pub(crate) fn within<T: PartialEq>(later: &[T], earlier: &[T]) -> bool {
+    earlier.is_empty() || (!later.is_empty() && later.iter().all(|one| earlier.contains(one)))
+}
+
+/// The same of certnames, where `*` is everybody who has one.
+pub(crate) fn names_within(later: &[String], earlier: &[String]) -> bool {
+    let any_name = earlier.iter().any(|name| name == "*") && !later.is_empty();
+    any_name || within(later, earlier)
 }
 
 /// A list or a table without an element would hold for every client.

@@ -9,7 +9,13 @@ use routing::{
     Chosen, Class, ClientRule, Opener, PathPattern, RouteSettings, RouteTable, Settings,
 };
 
-use crate::{access, examination::closest, report::Problem, section::Section};
+use crate::{
+    access,
+    access::{names_within, within},
+    examination::closest,
+    report::Problem,
+    section::Section,
+};
 
 pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Settings {
     let sections = root.tables("routes");
@@ -46,6 +52,9 @@ fn table(
         .iter()
         .filter_map(|section| Some((section, route(section)?)))
         .unzip();
+    if !access::has_errors(problems) {
+        never_taken(&sections, &routes, problems);
+    }
     let (rules, access) = access::build(root, problems);
     let settings = Settings {
         routes,
@@ -80,6 +89,53 @@ fn table(
         }
     }
     settings
+}
+
+/// The first route whose conditions hold takes the request: what one behind it would open, or guard by `allow`, it does not.
+fn never_taken(sections: &[&Section<'_>], routes: &[RouteSettings], problems: &mut Vec<Problem>) {
+    for (index, (section, route)) in sections.iter().zip(routes).enumerate() {
+        let mut earlier = routes[..index].iter();
+        if let Some(earlier) = earlier.find(|earlier| takes_whatever(earlier, route)) {
+            let message = format!(
+                "no request takes this route: \"{}\" before it takes whatever it would",
+                earlier.name
+            );
+            let problem = section.warning("name", message);
+            problems.push(problem.help("put it before that one, or take it out"));
+        }
+    }
+}
+
+/// Whether `earlier` takes every request that `later` would. Networks, names and expressions within others are not looked
+/// for.
+fn takes_whatever(earlier: &RouteSettings, later: &RouteSettings) -> bool {
+    let all_of = |later: &[(String, String)], earlier: &[(String, String)]| {
+        earlier.iter().all(|one| later.contains(one))
+    };
+    is_below(later.path.as_ref(), earlier.path.as_ref())
+        && within(&later.host, &earlier.host)
+        && within(&later.method, &earlier.method)
+        && within(&later.source, &earlier.source)
+        && within(&later.sni, &earlier.sni)
+        && names_within(&later.certname, &earlier.certname)
+        && all_of(&later.header, &earlier.header)
+        && all_of(&later.query, &earlier.query)
+        && all_of(&later.cookie, &earlier.cookie)
+}
+
+fn is_below(later: Option<&PathPattern>, earlier: Option<&PathPattern>) -> bool {
+    let Some(earlier) = earlier else { return true };
+    let PathPattern::Prefix(prefix) = earlier else {
+        return later == Some(earlier);
+    };
+    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+    match later {
+        Some(PathPattern::Prefix(path) | PathPattern::Exact(path)) => path
+            .strip_prefix(prefix)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+        // Every path begins with a slash.
+        Some(PathPattern::Regex(_)) | None => prefix.is_empty(),
+    }
 }
 
 /// Who administers the CA has all rights there are. Whether whoever signs looks at a request before, is not known here.
