@@ -1,6 +1,7 @@
 //! A change of configuration or materials is applied whole while requests run, or not at all.
 
 use std::{
+    fs,
     net::{TcpListener, TcpStream},
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
@@ -9,7 +10,7 @@ use std::{
 use serde_json::Value;
 use testkit::{Ca, Client, Connection, HeldPort, Proxy, wait_until};
 
-use crate::support::{Estate, LIMIT, assert_refused};
+use crate::support::{Estate, LIMIT, assert_refused, done};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -175,11 +176,11 @@ fn whatever_is_wrong_keeps_the_old_one_serving_and_is_told_everywhere() {
     let agent = estate.ca.agent("web01");
     let taking = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let taken = taking.local_addr().expect("is bound");
-    let key = std::fs::read_to_string(estate.proxy.ssldir().join("private_keys/puppet.pem"))
-        .expect("a key");
-    let chain = std::fs::read_to_string(estate.proxy.ssldir().join("certs/puppet.pem"))
-        .expect("a certificate");
-    let crl = std::fs::read_to_string(estate.proxy.ssldir().join("crl.pem")).expect("a CRL");
+    let key =
+        fs::read_to_string(estate.proxy.ssldir().join("private_keys/puppet.pem")).expect("a key");
+    let chain =
+        fs::read_to_string(estate.proxy.ssldir().join("certs/puppet.pem")).expect("a certificate");
+    let crl = fs::read_to_string(estate.proxy.ssldir().join("crl.pem")).expect("a CRL");
     let ca = estate.ca.bundle_pem();
     let config = estate.proxy.config_text();
     let stranger = estate.ca.server("puppet");
@@ -545,6 +546,30 @@ fn a_crl_older_than_the_one_in_force_is_not_taken_and_raises_an_alarm() {
         let alarms = estate.proxy.status()["trust"]["alarms"].to_string();
         assert!(!alarms.contains("older"), "{alarms}");
     }
+}
+
+#[test]
+fn a_configuration_that_is_a_pipe_by_now_is_refused_and_nothing_waits_for_its_writer() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let (path, text) = (estate.proxy.config_path(), estate.proxy.config_text());
+    fs::remove_file(&path).expect("is removed");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &path,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .expect("is made");
+    let told = estate.proxy.reload();
+    assert_eq!(told["result"], "refused", "{told}");
+    assert!(told.to_string().contains("it is no file"), "{told}");
+    // The verb reads it too.
+    fs::remove_file(&path).expect("is removed");
+    estate.proxy.write_config(&text);
+    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["is blocked"]);
 }
 
 #[test]

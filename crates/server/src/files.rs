@@ -49,6 +49,21 @@ pub(crate) fn load(options: &Options) -> Result<Read, Report> {
     read_materials(Draft::read(&source, &overrides, &environment(), &Disk))
 }
 
+/// As [`load`], for a process that has been started. A pipe, which a start may read, has been read; opening it would wait
+/// for another writer, and blocks and fetched lists wait for a reload.
+///
+/// # Errors
+/// As [`load`]'s, and a configuration that is no file.
+pub(crate) fn load_again(options: &Options) -> Result<Read, Report> {
+    match fs::metadata(&options.config) {
+        Ok(metadata) if !metadata.is_file() => Err(Report::unreadable(
+            &options.config.display().to_string(),
+            &io::Error::other("it is no file, which alone can be read again"),
+        )),
+        _ => load(options),
+    }
+}
+
 /// Reads the materials that a text names, and judges both: the text may have changed on disk, and is not looked at.
 ///
 /// # Errors

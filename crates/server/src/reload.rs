@@ -219,7 +219,7 @@ impl App {
         let foundation = self.state().foundation.clone();
         let before = Stamps::of(&foundation.draft);
         let read = match input {
-            Input::Everything => files::load(&self.options),
+            Input::Everything => files::load_again(&self.options),
             Input::Materials => files::load_materials(&foundation.draft),
         };
         // Before anything is said of them: what is wrong may be that they were half there.
