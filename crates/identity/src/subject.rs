@@ -56,17 +56,24 @@ impl Subject {
     }
 
     /// Whether two Names, the whole DER elements, say the same: the same attributes in the same order, whatever string
-    /// type each writes its characters in. What cannot be decoded is the same only byte for byte.
+    /// type each writes its characters in. What cannot be read to its last byte is the same only byte for byte.
     pub fn is_same(name_der: &[u8], other_der: &[u8]) -> bool {
-        let read = |der| X509Name::from_der(der).ok();
-        let (Some((_, one)), Some((_, other))) = (read(name_der), read(other_der)) else {
-            return false;
-        };
-        let (one, other) = (Self::of(&one).rdns, Self::of(&other).rdns);
-        let same_rdn = |(one, other): (&Vec<Attribute>, &Vec<Attribute>)| {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.says(other))
-        };
-        one.len() == other.len() && one.iter().zip(&other).all(same_rdn)
+        let (one, other) = (name_der.len(), other_der.len());
+        // Peers send long names, and they are held against each CA's.
+        let may_be = one.max(other) <= one.min(other).saturating_mul(SPELLED_LONGER_MAX);
+        name_der == other_der
+            || may_be
+                && Self::in_utf8(name_der)
+                    .is_some_and(|name| Self::in_utf8(other_der).is_some_and(|other| name == other))
+    }
+
+    /// A Name, the whole DER element, with all characters in UTF-8: names that say the same are the same bytes then. None
+    /// of what cannot be read to its last byte.
+    pub fn in_utf8(name_der: &[u8]) -> Option<Vec<u8>> {
+        let (_, name) = X509Name::from_der(name_der).ok()?;
+        // The parser passes over what it does not understand at the end of a name or a part of it.
+        let is_whole = encoded(&name, |attribute| attribute.der) == name_der;
+        is_whole.then(|| encoded(&name, Attribute::in_utf8))
     }
 
     pub(crate) fn of(name: &X509Name<'_>) -> Self {
@@ -131,18 +138,44 @@ impl Attribute {
         }
     }
 
-    fn says(&self, other: &Self) -> bool {
-        let same_value = match (&self.text, &other.text) {
-            (Some(one), Some(other)) => one == other,
-            (None, None) => !self.der.is_empty() && self.der == other.der,
-            _ => false,
-        };
-        self.oid == other.oid && same_value
+    fn in_utf8(self) -> Vec<u8> {
+        match self.text {
+            Some(text) => element(UTF8_STRING as u8, text.as_bytes()),
+            None => self.der,
+        }
     }
 
     pub(crate) fn is_cn(&self) -> bool {
         self.oid == COMMON_NAME
     }
+}
+
+/// The DER of a Name whose values are encoded so.
+fn encoded(name: &X509Name<'_>, value: impl Fn(Attribute) -> Vec<u8>) -> Vec<u8> {
+    let rdns = name.iter().flat_map(|rdn| {
+        let attributes = rdn.iter().flat_map(|attribute| {
+            let oid = element(OID, attribute.attr_type().as_bytes());
+            element(SEQUENCE, &[oid, value(Attribute::of(attribute))].concat())
+        });
+        element(SET, &attributes.collect::<Vec<_>>())
+    });
+    element(SEQUENCE, &rdns.collect::<Vec<_>>())
+}
+
+fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+    let digits = content.len().to_be_bytes();
+    let zeros = digits.iter().take_while(|digit| **digit == 0).count();
+    let digits = &digits[zeros..];
+    let mut out = vec![tag];
+    match content.len() {
+        length @ 0..0x80 => out.push(length as u8),
+        _ => {
+            out.push(0x80 | digits.len() as u8);
+            out.extend(digits);
+        }
+    }
+    out.extend(content);
+    out
 }
 
 /// A serial number in hexadecimal, as `openssl x509 -serial` and Puppet print it.
@@ -177,6 +210,13 @@ fn decoded(tag: u32, data: &[u8]) -> Option<String> {
         _ => None,
     }
 }
+
+const OID: u8 = 0x06;
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+
+/// How much longer one spelling can be than another: UTF-8 takes three bytes for what others have in one or two.
+const SPELLED_LONGER_MAX: usize = 3;
 
 const UTF8_STRING: u32 = 12;
 const NUMERIC_STRING: u32 = 18;

@@ -88,6 +88,7 @@ pub(crate) fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     match content.len() {
         short @ ..0x80 => out.push(short as u8),
+        byte @ ..0x100 => out.extend([0x81, byte as u8]),
         long => out.extend([0x82, (long >> 8) as u8, long as u8]),
     }
     out.extend_from_slice(content);

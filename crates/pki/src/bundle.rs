@@ -52,10 +52,11 @@ impl fmt::Display for Fingerprint {
 /// Who issues certificates and CRLs: a name *and* a key.
 ///
 /// The key, because a CA made anew has the old one's name. The name, because a CA that was renamed may have kept its
-/// key, and then the CRL of one name says nothing of the serials of the other.
+/// key, and then the CRL of one name says nothing of the serials of the other. In whatever types of strings a name is
+/// written, it is the same.
 #[derive(Debug)]
 pub(crate) struct Issuer {
-    /// Digest of name and key.
+    /// Digest of key and name, the name in UTF-8.
     pub(crate) id: Fingerprint,
     /// The Name, the whole element.
     pub(crate) name: Box<[u8]>,
@@ -81,12 +82,13 @@ impl Issuer {
 
     /// Whether this Name, the whole element, is its own, in whatever types of strings.
     pub(crate) fn has_name(&self, name: &[u8]) -> bool {
-        *self.name == *name || identity::Subject::is_same(&self.name, name)
+        identity::Subject::is_same(&self.name, name)
     }
 
     /// Its digest alone.
     pub(crate) fn id(ca: &Certificate<'_>) -> Fingerprint {
-        Fingerprint::of([ca.subject, ca.spki])
+        let name = identity::Subject::in_utf8(ca.subject);
+        Fingerprint::of([name.as_deref().unwrap_or(ca.subject), ca.spki])
     }
 }
 
@@ -235,7 +237,7 @@ impl Bundle {
     /// Whether an issuer is above another CA of the bundle.
     pub(crate) fn is_above_others(&self, issuer: &Issuer) -> bool {
         let mut below = self.intermediates();
-        below.any(|ca| ca.issued_by == issuer.name && ca.issuer.id != issuer.id)
+        below.any(|ca| issuer.has_name(&ca.issued_by) && ca.issuer.id != issuer.id)
     }
 
     /// The certificates that are offered to the path builder together with what the client sent.
@@ -343,8 +345,10 @@ impl Ca {
             return Standing::Root;
         }
         // Where nobody can tell, it is no anchor, or the root's CRL would be without effect.
-        let mut others = cas.iter().filter(|ca| ca.issuer.id != self.issuer.id);
-        match others.any(|ca| self.may_be_signed_by(&ca.issuer.name, &ca.issuer.spki)) {
+        match cas
+            .iter()
+            .any(|ca| self.may_be_signed_by(&ca.issuer.name, &ca.issuer.spki))
+        {
             true => Standing::Intermediate,
             false => Standing::Orphan,
         }

@@ -75,7 +75,7 @@ impl Legacy {
     /// the certificate can say so: the verdict on the chain tells.
     pub(crate) fn may_admit_key_of(&self, certificate: &Certificate<'_>) -> bool {
         let mut named = self.issuers.iter();
-        is_small_rsa(certificate.spki) && named.any(|issuer| *issuer.name == *certificate.issuer)
+        is_small_rsa(certificate.spki) && named.any(|issuer| issuer.has_name(certificate.issuer))
     }
 
     /// What paths are built with: the algorithms of today, and before them ours.

@@ -279,12 +279,7 @@ impl TrustStore {
 
     /// The Names of the bundle's CAs, as hints for clients that hold several certificates.
     pub(crate) fn subjects(&self) -> impl Iterator<Item = &[u8]> {
-        let mut names: Vec<&[u8]> = self
-            .bundle
-            .issuers
-            .values()
-            .map(|issuer| &*issuer.name)
-            .collect();
+        let mut names: Vec<&[u8]> = self.bundle.cas.iter().map(|ca| &*ca.issuer.name).collect();
         names.sort_unstable();
         names.dedup();
         names.into_iter()

@@ -321,6 +321,17 @@ impl Spelled {
         )
     }
 
+    /// A root of the same key that spells its name so.
+    fn once_more(&self, name: DistinguishedName) -> Self {
+        let mut params = ca_params(NAME);
+        params.distinguished_name = name;
+        let key = KeyPair::try_from(self.key_der.as_slice()).unwrap();
+        Self {
+            ca: Ca::root_with(params, key),
+            key_der: self.key_der.clone(),
+        }
+    }
+
     /// As Puppet Server signs.
     fn agent(&self, name: &str, serial: u64) -> Leaf {
         self.sign(&name_of(NAME.into()), &leaf_params(name, serial))
@@ -356,4 +367,74 @@ fn store_of(
     let bundle: Vec<_> = bundle.iter().map(|der| (*der).clone()).collect();
     let lists: Vec<_> = lists.iter().flatten().cloned().collect();
     store_with(&bundle, &lists, &TrustSettings::default(), None).unwrap()
+}
+
+#[test]
+fn a_ca_with_two_certificates_that_spell_its_name_otherwise_has_one_list() {
+    let old = Spelled::root(printable);
+    let renewed = old.once_more(name_of(NAME.into()));
+    for bundle in [[&old.ca, &renewed.ca], [&renewed.ca, &old.ca]] {
+        let bundle = bundle.map(|ca| &ca.der);
+        for (first, second) in [(&old, &renewed), (&renewed, &old)] {
+            // One of them has no list of its own, or an old one.
+            for stale in [None, Some(first.ca.crl(1, &[]))] {
+                let list = second.ca.crl(2, &[5]);
+                let lists = [stale, Some(list)];
+                let settings = unchecked(&["*"]);
+                let ders: Vec<_> = bundle.iter().map(|der| (*der).clone()).collect();
+                let lists: Vec<_> = lists.into_iter().flatten().collect();
+                let strict = store_with(&ders, &lists, &TrustSettings::default(), None).unwrap();
+                let lenient = store_with(&ders, &lists, &settings, None).unwrap();
+                for store in [&strict, &lenient] {
+                    for spelled in [NAME.into(), printable(NAME)] {
+                        let told = [4, 5].map(|serial| {
+                            let params = leaf_params("web01", serial);
+                            verdict(store, &old.sign(&name_of(spelled.clone()), &params))
+                        });
+                        assert_eq!(told, [None, Some(Reason::Revoked)], "{spelled:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_escapes_a_list_by_sending_his_ca_under_another_spelling() {
+    let root = Ca::root("root");
+    let ca = Spelled::below(&root, printable);
+    let mut params = ca_params(NAME);
+    params.distinguished_name = name_of(NAME.into());
+    let key = KeyPair::try_from(ca.key_der.as_slice()).unwrap();
+    let again = root.intermediate_with(params, key, 8);
+    let lists = [root.crl(1, &[]), ca.ca.crl(1, &[5])];
+    for settings in [TrustSettings::default(), unchecked(&["*"])] {
+        for bundle in [vec![&root.der], vec![&root.der, &ca.ca.der]] {
+            let bundle: Vec<_> = bundle.into_iter().cloned().collect();
+            let store = store_with(&bundle, &lists, &settings, None).unwrap();
+            let told = [4, 5].map(|serial| {
+                let chain = [ca.agent("web01", serial).der, again.der.clone()];
+                reason(&store.judge(&chain, now()))
+            });
+            assert_eq!(told, [None, Some(Reason::Revoked)], "{bundle:?}");
+        }
+    }
+}
+
+#[test]
+fn nobody_escapes_a_list_by_a_certificate_that_his_root_made_for_itself() {
+    let root = Spelled::root(printable);
+    let mut params = ca_params(NAME);
+    params.distinguished_name = name_of(NAME.into());
+    let again = root.sign(&name_of(NAME.into()), &params);
+    let twin = root.once_more(name_of(NAME.into()));
+    for settings in [TrustSettings::default(), unchecked(&["*"])] {
+        let bundle = [root.ca.der.clone()];
+        let store = store_with(&bundle, &[root.ca.crl(1, &[5])], &settings, None).unwrap();
+        for beside in [&again.der, &twin.ca.der] {
+            let chain = [root.agent("web01", 5).der, beside.clone()];
+            let told = reason(&store.judge(&chain, now()));
+            assert_eq!(told, Some(Reason::Revoked));
+        }
+    }
 }

@@ -271,6 +271,65 @@ fn a_constructed_string_is_no_text() {
 }
 
 #[test]
+fn names_say_the_same_in_whatever_strings_and_nothing_may_stand_behind_them() {
+    let of = |rdns: &[&[Ava<'_>]]| {
+        let certificate = with_subject(rdns);
+        let (_, read) = X509Certificate::from_der(&certificate).expect("a certificate");
+        read.subject().as_raw().to_vec()
+    };
+    let utf8 = of(&[&[(O, UTF8, b"x")], &[(CN, UTF8, b"Puppet CA")]]);
+    let printable = of(&[&[(O, IA5, b"x")], &[(CN, PRINTABLE, b"Puppet CA")]]);
+    assert!(Subject::is_same(&utf8, &printable));
+    assert_eq!(Subject::in_utf8(&printable).as_ref(), Some(&utf8));
+    assert_eq!(Subject::in_utf8(&utf8).as_ref(), Some(&utf8));
+    // 128 bytes and more have a longer length, and so have 256.
+    for count in [42, 43, 90, 200] {
+        let (text, wide) = ("\u{20ac}".repeat(count), [0x20, 0xac].repeat(count));
+        let (one, other) = (
+            of(&[&[(CN, UTF8, text.as_bytes())]]),
+            of(&[&[(CN, BMP, &wide)]]),
+        );
+        assert!(Subject::is_same(&one, &other), "{count}");
+    }
+    for (rdns, why) in [
+        (&[&[(O, UTF8, &b"x"[..])][..]][..], "a part of it"),
+        (&[&[(O, UTF8, b"x"), (CN, UTF8, b"Puppet CA")]], "one RDN"),
+        (&[&[(CN, UTF8, b"Puppet CA")], &[(O, UTF8, b"x")]], "order"),
+        (&[&[(O, UTF8, b"x")], &[(O, UTF8, b"Puppet CA")]], "types"),
+        (&[&[(O, UTF8, b"x")], &[(CN, UTF8, b"Puppet CA\0")]], "NUL"),
+        (&[&[(O, UTF8, b"x")], &[(CN, T61, b"Puppet CA")]], "T61"),
+        (
+            &[&[(O, UTF8, b"x")], &[(CN, 0x2c, b"Puppet CA")]],
+            "constructed",
+        ),
+    ] {
+        assert!(!Subject::is_same(&utf8, &of(rdns)), "{why}");
+    }
+    // What no reader understands, at the end of the name, of its last RDN and of its last attribute.
+    let with_tail = |depth: usize| {
+        let attribute = [b"\x06\x03\x55\x04\x03".to_vec(), tlv(UTF8, b"a")].concat();
+        let mut der = attribute;
+        for (level, tag) in [0x30, 0x31, 0x30].into_iter().enumerate() {
+            if level == depth {
+                der.extend(b"\x0c\x01b");
+            }
+            der = tlv(tag, &der);
+        }
+        der
+    };
+    let plain = with_tail(3);
+    assert!(Subject::is_same(&plain, &of(&[&[(CN, PRINTABLE, b"a")]])));
+    for depth in 0..3 {
+        let tailed = with_tail(depth);
+        assert!(!Subject::is_same(&plain, &tailed), "{depth}");
+        assert!(Subject::is_same(&tailed, &tailed), "{depth}");
+        assert_eq!(Subject::in_utf8(&tailed), None, "{depth}");
+    }
+    assert!(!Subject::is_same(b"\x30\x01a", b"\x30\x01b"));
+    assert!(!Subject::is_same(b"", b"\x30\0"));
+}
+
+#[test]
 fn serials_lose_the_sign_byte_and_nothing_else() {
     for (raw, shown) in [
         (&[0x00, 0x9a][..], "9A"),
