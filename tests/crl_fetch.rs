@@ -15,12 +15,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Ca, Gate, Outcome, Proxy, Recorded, Reply, StandIn, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, done, proxy};
+use crate::support::{
+    Estate, EstateBuilder, LIMIT, assert_refused, done,
+    lists::{WHEN_ASKED, state_in, without_ca},
+    proxy,
+};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const LIST: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
-/// Nothing is fetched but at the start and when somebody asks.
-const WHEN_ASKED: &str = "interval = \"24h\"\njitter = \"0s\"";
 const EACH_SECOND: &str = "interval = \"1s\"\njitter = \"0s\"";
 const FAILING: &str = "proscenium_crl_fetch_failing";
 const LACKING: &str = "proscenium_crl_refused_lacking";
@@ -266,7 +268,7 @@ fn a_list_is_asked_for_by_its_date_only_while_that_can_hide_no_change() {
 #[test]
 fn t10_an_older_list_is_refused_with_an_alarm_until_an_operator_accepts_it_for_good() {
     let state = TempDir::new().expect("a directory");
-    let (ca, table) = (Ca::new(), state_in(&state));
+    let (ca, table) = (Ca::new(), state_in(state.path()));
     let agent = ca.agent("web01");
     let old = ca.crl_pem();
     let old_number = ca.crl_number();
@@ -360,7 +362,7 @@ fn t10_an_older_list_is_refused_with_an_alarm_until_an_operator_accepts_it_for_g
     estate.proxy.reload();
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     drop(estate);
-    let front = without_ca(&ca, &newer, &state);
+    let front = without_ca(&ca, &newer, state.path());
     assert_eq!(front.client(&agent).get(CATALOG).status, 200);
     // What the CA says from here on counts as ever, be it of the same second: nothing is taken back again.
     let again = ca.other_crl_pem(ca.crl_number(), &[&agent]);
@@ -559,7 +561,7 @@ fn t09_a_start_without_the_ca_judges_by_the_list_that_was_kept_and_never_by_an_o
     let ca = Ca::new();
     let (bad, late) = (ca.agent("web01"), ca.agent("web01"));
     let first = ca.crl_pem();
-    let (file, table) = (first.clone(), state_in(&state));
+    let (file, table) = (first.clone(), state_in(state.path()));
     let estate = Estate::builder()
         .ca(&ca)
         .proxy(move |proxy| {
@@ -578,7 +580,7 @@ fn t09_a_start_without_the_ca_judges_by_the_list_that_was_kept_and_never_by_an_o
         assert_eq!(mode & 0o777, 0o600, "{}", file.display());
     }
 
-    let front = without_ca(&ca, &first, &state);
+    let front = without_ca(&ca, &first, state.path());
     assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
     assert_eq!(front.client(&late).get(CATALOG).status, 200);
     front.wait_for_metric(FAILING, &[], 1.0);
@@ -593,7 +595,7 @@ fn t09_a_start_without_the_ca_judges_by_the_list_that_was_kept_and_never_by_an_o
 
     // A file that is ahead of what was kept counts, and whatever it says.
     ca.revoke(&late);
-    let front = without_ca(&ca, &ca.crl_pem(), &state);
+    let front = without_ca(&ca, &ca.crl_pem(), state.path());
     for agent in [&bad, &late] {
         assert_refused(&front.client(agent).get(CATALOG), 403, &["revoked"]);
     }
@@ -606,7 +608,7 @@ fn t09_what_was_kept_and_is_not_ours_or_not_whole_is_not_used_with_an_alarm() {
     ca.revoke(&bad);
     let file = ca.crl_pem();
     let state = TempDir::new().expect("a directory");
-    let table = state_in(&state);
+    let table = state_in(state.path());
     ca.revoke(&other);
     let estate = fetching(&ca, WHEN_ASKED)
         .proxy(move |proxy| proxy.with(&table))
@@ -643,7 +645,7 @@ fn t09_what_was_kept_and_is_not_ours_or_not_whole_is_not_used_with_an_alarm() {
             fs::write(file, bytes).expect("is written");
             fs::set_permissions(file, fs::Permissions::from_mode(mode)).expect("is ours");
         }
-        let front = without_ca(&ca, &file, &state);
+        let front = without_ca(&ca, &file, state.path());
         // By the file, as if nothing had been kept.
         assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
         assert_eq!(front.client(&other).get(CATALOG).status, 200, "{what}");
@@ -658,7 +660,7 @@ fn t09_what_was_kept_and_is_not_ours_or_not_whole_is_not_used_with_an_alarm() {
         );
     }
     // The next fetch mends it.
-    let table = state_in(&state);
+    let table = state_in(state.path());
     let estate = fetching(&ca, WHEN_ASKED)
         .proxy(move |proxy| proxy.with(&table))
         .start();
@@ -666,7 +668,7 @@ fn t09_what_was_kept_and_is_not_ours_or_not_whole_is_not_used_with_an_alarm() {
         status["trust"]["alarms"] == Value::Array(Vec::new())
     });
     drop(estate);
-    let front = without_ca(&ca, &file, &state);
+    let front = without_ca(&ca, &file, state.path());
     assert_refused(&front.client(&other).get(CATALOG), 403, &["revoked"]);
 }
 
@@ -1117,50 +1119,6 @@ fn fetching(ca: &Ca, lines: &str) -> EstateBuilder {
     Estate::builder()
         .ca(ca)
         .proxy(move |proxy| proxy.fetch(&lines))
-}
-
-/// A front whose CA server nobody reaches, with this list in the agent's files.
-fn without_ca(ca: &Ca, file: &str, state: &TempDir) -> Front {
-    let compiler = StandIn::start("c1");
-    let pools = format!(
-        "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
-         [pools.compilers]\nscheme = \"http\"\nmembers = [{:?}]",
-        compiler.address()
-    );
-    let proxy = proxy(ca)
-        .fetch(WHEN_ASKED)
-        .file("ssl/crl.pem", file, 0o644)
-        .with(&state_in(state))
-        .with(&pools)
-        .start();
-    proxy.wait_for_members(&["compilers"]);
-    Front {
-        proxy,
-        _compiler: compiler,
-    }
-}
-
-struct Front {
-    proxy: Proxy,
-    _compiler: StandIn,
-}
-
-impl Front {
-    fn client(&self, agent: &testkit::Credential) -> testkit::Client {
-        self.proxy.client(Some(agent))
-    }
-}
-
-impl std::ops::Deref for Front {
-    type Target = Proxy;
-
-    fn deref(&self) -> &Proxy {
-        &self.proxy
-    }
-}
-
-fn state_in(directory: &TempDir) -> String {
-    format!("[state]\ndirectory = {:?}", directory.path())
 }
 
 fn kept_lists(state: &TempDir) -> Vec<PathBuf> {

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use testkit::{Ca, Client, Outcome, Recorded, Reply, Response, StandIn, wait_until};
 
-use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused};
+use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused, lists::WHEN_ASKED};
 
 const CA: &str = "/puppet-ca/v1/certificate/ca";
 const CRL: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
@@ -12,8 +12,6 @@ const LEGACY_CA: &str = "/production/certificate/ca";
 const LEGACY_CRL: &str = "/production/certificate_revocation_list/ca";
 const MODIFIED: &str = "Sat, 21 Nov 2020 10:00:00 GMT";
 const ANSWERS: &str = "proscenium_edge_answers_total";
-/// Nothing is fetched but at the start, after a reload, and when somebody asks.
-const WHEN_ASKED: &str = "interval = \"24h\"\njitter = \"0s\"";
 const EACH_SECOND: &str = "interval = \"1s\"\njitter = \"0s\"";
 
 fn edge(fetch: &'static str, ca: &'static str) -> EstateBuilder {

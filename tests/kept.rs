@@ -9,13 +9,15 @@ use std::{
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Ca, Client, Credential, Proxy, Reply, StandIn, wait_until};
+use testkit::{Ca, Proxy, Reply, StandIn, wait_until};
 
-use crate::support::{Estate, LIMIT, assert_refused, done, proxy};
+use crate::support::{
+    Estate, LIMIT, assert_refused, done,
+    lists::{WHEN_ASKED, state_in, without_ca},
+};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const LIST: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
-const WHEN_ASKED: &str = "interval = \"24h\"\njitter = \"0s\"";
 
 #[test]
 fn t10_a_list_that_an_operator_has_replaced_is_neither_kept_nor_answered_with() {
@@ -244,54 +246,11 @@ fn fetching(ca: &Ca, file: &str, state: &Path, lines: &str, tables: &str) -> Est
         .start()
 }
 
-fn without_ca(ca: &Ca, file: &str, state: &Path) -> Front {
-    let compiler = StandIn::start("c1");
-    let pools = format!(
-        "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
-         [pools.compilers]\nscheme = \"http\"\nmembers = [{:?}]",
-        compiler.address()
-    );
-    let proxy = proxy(ca)
-        .fetch(WHEN_ASKED)
-        .file("ssl/crl.pem", file, 0o644)
-        .with(&state_in(state))
-        .with(&pools)
-        .start();
-    proxy.wait_for_members(&["compilers"]);
-    Front {
-        proxy,
-        _compiler: compiler,
-    }
-}
-
-struct Front {
-    proxy: Proxy,
-    _compiler: StandIn,
-}
-
-impl Front {
-    fn client(&self, agent: &Credential) -> Client {
-        self.proxy.client(Some(agent))
-    }
-}
-
-impl std::ops::Deref for Front {
-    type Target = Proxy;
-
-    fn deref(&self) -> &Proxy {
-        &self.proxy
-    }
-}
-
 /// The list of the one CA that there is.
 fn kept_list(state: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(state).ok()?;
     let mut paths = entries.map(|entry| entry.expect("an entry").path());
     paths.find(|path| path.extension().is_some_and(|extension| extension == "der"))
-}
-
-fn state_in(directory: &Path) -> String {
-    format!("[state]\ndirectory = {directory:?}")
 }
 
 fn answers(ca_server: &StandIn, text: &str) {
