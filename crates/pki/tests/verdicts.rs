@@ -605,6 +605,23 @@ fn an_intermediate_whose_root_cannot_be_used_is_not_trusted_by_itself() {
 }
 
 #[test]
+fn an_intermediate_stays_where_one_certificate_of_its_root_can_be_used() {
+    let key = KeyPair::generate().unwrap();
+    let again = KeyPair::try_from(key.serialize_der().as_slice()).unwrap();
+    let root = Ca::root_with(ca_params("root"), key);
+    let mut unable = ca_params("root");
+    unable.key_usages = vec![KeyUsagePurpose::CrlSign];
+    let unable = Ca::root_with(unable, again);
+    let sub = root.intermediate("sub", 7);
+    let agent = sub.agent("web01", 5);
+    let lists = [root.crl(1, &[]), sub.crl(1, &[])];
+    for bundle in [[&unable, &root, &sub], [&sub, &root, &unable]] {
+        let store = store(&bundle.map(|ca| ca.der.clone()), &lists).unwrap();
+        assert_eq!(verdict(&store, &agent), None, "{:?}", store.warnings());
+    }
+}
+
+#[test]
 fn a_crl_of_a_ca_that_the_client_sends_counts_from_the_first_path_on() {
     let puppet = Puppet::new();
     let sub = puppet.ca.intermediate("sub", 7);
