@@ -1,9 +1,10 @@
 //! The first step of a path: the CA right below an anchor, verified here where webpki refuses too much.
 //!
 //! webpki reads no name constraints on e-mail addresses, knows no exception for CAs that certify another key of their
-//! own (self-issued), and compares names byte by byte. By RFC 5280 a path may go on from its first certificate as it went on from the anchor, by
-//! what 6.1.4 keeps of it: name, key, constraints, and how many CAs may follow. So these are taken here, and webpki
-//! builds and verifies the rest as ever; dates, lists and addresses are judged with the whole path (`path`).
+//! own (self-issued), and compares names byte by byte. By RFC 5280 a path may go on from its first certificate as it went
+//! on from the anchor, by what 6.1.4 keeps of it: name, key, constraints, and how many CAs may follow. So these are taken
+//! here, and webpki builds and verifies the rest as ever; dates, lists and addresses are judged with the whole path
+//! (`path`).
 //!
 //! Everything else about such a CA has to be plain, or no step is taken and webpki's refusal stands.
 
