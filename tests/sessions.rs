@@ -100,11 +100,18 @@ fn early_data_is_never_offered() {
 fn who_ends_its_session_is_answered_unless_it_has_left() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");
-    for way in [Client::tls12, Client::tls13] {
+    // In TLS 1.3 who asks nothing finds a ticket on its way before the end.
+    for (way, asks) in [
+        (Client::tls12 as fn(Client) -> Client, true),
+        (Client::tls12, false),
+        (Client::tls13, true),
+    ] {
         let client = way(estate.client(&agent)).protocol(Protocol::Http1);
         let ended = |leaves| {
             let mut connection = client.connect().expect("connects");
-            assert_eq!(connection.get(CATALOG).status, 200);
+            if asks {
+                assert_eq!(connection.get(CATALOG).status, 200);
+            }
             connection.last_words(leaves).expect("an end in order")
         };
         assert_ne!(
@@ -113,6 +120,28 @@ fn who_ends_its_session_is_answered_unless_it_has_left() {
             "no end of the session to who waits for it"
         );
         assert_eq!(ended(true), b"", "a word to nobody, which would be a reset");
+    }
+}
+
+#[test]
+fn who_breaks_its_session_has_no_connection_any_more() {
+    const NO_RECORD_OF_THIS_SESSION: &[u8] = b"\x17\x03\x03\x00\x18from some other session!";
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    for way in [Client::tls12, Client::tls13] {
+        let client = way(estate.client(&agent)).protocol(Protocol::Http1);
+        for asks in [true, false] {
+            let mut connection = client.connect().expect("connects");
+            if asks {
+                assert_eq!(connection.get(CATALOG).status, 200);
+            }
+            let broken = connection.send_below_tls(NO_RECORD_OF_THIS_SESSION);
+            broken.expect("is taken");
+            assert!(connection.is_closed_within(LIMIT), "asks: {asks}");
+            estate
+                .proxy
+                .wait_for_metric("proscenium_connections_open", &[], 0.0);
+        }
     }
 }
 

@@ -11,13 +11,13 @@ use std::{
         Arc,
         atomic::{AtomicU8, AtomicU64, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
     time::{Duration, Instant},
 };
 
 use socket2::SockRef;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    io::{AsyncBufRead, AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::TcpStream,
 };
 use tokio_rustls::server::TlsStream;
@@ -165,6 +165,21 @@ impl TlsIo {
             activity,
             end: End::NotYet,
         }
+    }
+
+    /// Waits until the client says something, and leaves it to be read; `false`: it has said that nothing comes.
+    ///
+    /// # Errors
+    /// What it sent is no TLS, or the connection broke. Not to be asked again then.
+    pub fn poll_spoken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let has_bytes = match ready!(Pin::new(&mut self.inner).poll_fill_buf(cx)) {
+            Ok(bytes) => !bytes.is_empty(),
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        if !has_bytes {
+            self.ended();
+        }
+        Poll::Ready(Ok(has_bytes))
     }
 
     /// Whether the client has closed the connection after its last answer. Then nobody is left to be told of our end

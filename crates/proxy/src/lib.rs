@@ -33,6 +33,7 @@ mod rules;
 mod sanitize;
 mod serve;
 pub mod settings;
+mod spoken;
 mod stream;
 mod streams;
 mod tunnel;

@@ -3,7 +3,6 @@
 use std::{
     cell::RefCell,
     convert::Infallible,
-    fmt::Display,
     pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
@@ -33,6 +32,7 @@ use crate::{
     live::LiveWorker,
     no_request,
     response_body::ResponseBody,
+    spoken::{FromFirstByte, Spoken},
     streams::Streams,
     tunnel,
     worker::{Phase, Worker},
@@ -88,17 +88,6 @@ async fn serve(worker: Rc<Worker>, connection: Connection) {
     conn.metrics.connections_open.dec();
 }
 
-/// What a protocol makes of a connection: a future that ends with it.
-trait Spoken: Future<Output = Result<(), Self::Error>> {
-    type Error: Display;
-
-    /// Takes no more requests and ends once those that run are answered.
-    fn graceful_shutdown(self: Pin<&mut Self>);
-
-    /// Tells of a client that broke the protocol's rules.
-    fn tell(worker: &Worker, conn: &Conn, error: &Self::Error);
-}
-
 async fn serve_http1(
     worker: &Rc<Worker>,
     conn: &Rc<Conn>,
@@ -111,11 +100,13 @@ async fn serve_http1(
     });
     // Head and idle time have timers of their own below; hyper has one for both. Its limit of 100 fields stays as it is:
     // with any that is set, every head costs two large allocations.
-    let http = http1::Builder::new()
-        .header_read_timeout(None)
-        .max_header_size(settings.head_bytes_max)
-        .serve_connection(TokioIo::new(io), service)
-        .with_upgrades();
+    let http = FromFirstByte::new(io, |io| {
+        http1::Builder::new()
+            .header_read_timeout(None)
+            .max_header_size(settings.head_bytes_max)
+            .serve_connection(TokioIo::new(io), service)
+            .with_upgrades()
+    });
     drive(worker, conn, settings, pin!(http)).await;
     if conn.upgrade.borrow().is_some() {
         // Boxed: connections that never become tunnels, which is nearly all, hold no room for one.

@@ -1004,6 +1004,17 @@ impl Connection {
         self.io.socket().finish();
     }
 
+    /// Sends these bytes below TLS, where the peer expects its records.
+    ///
+    /// # Errors
+    /// If the peer does not take them.
+    pub fn send_below_tls(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+        let Io::Tls(tls) = &mut self.io else {
+            panic!("a plain connection has nothing below it");
+        };
+        tls.sock.write_all(bytes).map_err(ClientError::of)
+    }
+
     /// Ends TLS in our direction and, where `leaves`, the connection in the same segment; gives what the peer sends
     /// after that until it closes, as it is on the wire.
     ///
