@@ -6,6 +6,8 @@ use crate::support::{self, Estate, LIMIT, assert_refused};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
+/// A record of TLS 1.2 that is an alert (RFC 5246, 6.2.1).
+const ALERT: u8 = 21;
 
 /// Each way in which a session is resumed.
 const WAYS: [fn(Client) -> Client; 3] = [Client::tls12, Client::tls13, Client::without_tickets];
@@ -120,6 +122,25 @@ fn who_ends_its_session_is_answered_unless_it_has_left() {
             "no end of the session to who waits for it"
         );
         assert_eq!(ended(true), b"", "a word to nobody, which would be a reset");
+    }
+}
+
+#[test]
+fn who_ends_its_direction_without_a_word_is_told_of_our_end() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent).tls12().protocol(Protocol::Http1);
+    for asks in [true, false] {
+        let mut connection = client.connect().expect("connects");
+        if asks {
+            assert_eq!(connection.get(CATALOG).status, 200);
+        }
+        let words = connection.words_to_who_ends_without();
+        assert_eq!(
+            words.expect("an end in order").first(),
+            Some(&ALERT),
+            "asks: {asks}"
+        );
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
         Arc,
         atomic::{AtomicU8, AtomicU64, Ordering},
     },
-    task::{Context, Poll, Waker, ready},
+    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -170,11 +170,19 @@ impl TlsIo {
     /// Waits until the client says something, and leaves it to be read; `false`: it has said that nothing comes.
     ///
     /// # Errors
-    /// What it sent is no TLS, or the connection broke. Not to be asked again then.
+    /// What it sent is no TLS, or the connection broke (not to be asked again then), or ended without the word that TLS
+    /// has for it ([`io::ErrorKind::UnexpectedEof`]).
     pub fn poll_spoken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        let has_bytes = match ready!(Pin::new(&mut self.inner).poll_fill_buf(cx)) {
-            Ok(bytes) => !bytes.is_empty(),
-            Err(error) => return Poll::Ready(Err(error)),
+        let has_bytes = match Pin::new(&mut self.inner).poll_fill_buf(cx) {
+            Poll::Ready(Ok(bytes)) => !bytes.is_empty(),
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => {
+                // TLS itself may have an answer: no to a renegotiation.
+                if self.inner.get_ref().1.wants_write() {
+                    let _ = Pin::new(self).poll_flush(cx);
+                }
+                return Poll::Pending;
+            }
         };
         if !has_bytes {
             self.ended();

@@ -100,7 +100,7 @@ async fn serve_http1(
     });
     // Head and idle time have timers of their own below; hyper has one for both. Its limit of 100 fields stays as it is:
     // with any that is set, every head costs two large allocations.
-    let http = FromFirstByte::new(io, |io| {
+    let http = FromFirstByte::new(conn.downstream.client, io, |io| {
         http1::Builder::new()
             .header_read_timeout(None)
             .max_header_size(settings.head_bytes_max)

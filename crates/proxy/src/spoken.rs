@@ -2,6 +2,8 @@
 
 use std::{
     fmt::Display,
+    io,
+    net::SocketAddr,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -29,17 +31,19 @@ pub(crate) struct FromFirstByte<B, H> {
     speaking: Option<H>,
     /// One of the two wants to end.
     leaving: bool,
+    client: SocketAddr,
 }
 
 impl<B, H> FromFirstByte<B, H>
 where
     B: FnOnce(TlsIo) -> H,
 {
-    pub(crate) fn new(io: TlsIo, begin: B) -> Self {
+    pub(crate) fn new(client: SocketAddr, io: TlsIo, begin: B) -> Self {
         Self {
             silent: Some((io, begin)),
             speaking: None,
             leaving: false,
+            client,
         }
     }
 }
@@ -57,9 +61,12 @@ where
             if !this.leaving {
                 match ready!(io.poll_spoken(cx)) {
                     Ok(spoken) => this.leaving = !spoken,
+                    Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        this.leaving = true;
+                    }
                     // What is broken stays so: there is nothing that HTTP could begin on.
                     Err(error) => {
-                        tracing::debug!(%error, "a connection broke before its first request");
+                        tracing::debug!(client = %this.client, %error, "a connection ended with an error");
                         return Poll::Ready(Ok(()));
                     }
                 }

@@ -1032,6 +1032,23 @@ impl Connection {
         if leaves {
             tls.sock.0.finish();
         }
+        self.as_on_the_wire()
+    }
+
+    /// Ends the connection in our direction without a word of TLS; gives what the peer sends after that until it
+    /// closes, as it is on the wire.
+    ///
+    /// # Errors
+    /// The peer does not close in time, or not in order.
+    pub fn words_to_who_ends_without(mut self) -> Result<Vec<u8>, ClientError> {
+        self.io.socket().finish();
+        self.as_on_the_wire()
+    }
+
+    fn as_on_the_wire(&mut self) -> Result<Vec<u8>, ClientError> {
+        let Io::Tls(tls) = &mut self.io else {
+            panic!("a plain connection has no end of TLS");
+        };
         let mut words = Vec::new();
         tls.sock.read_to_end(&mut words).map_err(ClientError::of)?;
         Ok(words)
