@@ -389,9 +389,10 @@ fn tell_of_connection(
     if let Some(host) = scrubbed.headers().get(HOST).cloned() {
         scrubbed.set(X_FORWARDED_HOST, host);
     }
-    scrubbed.set(X_FORWARDED_FOR, conn.forwarded.client.clone());
-    scrubbed.set(X_REAL_IP, conn.forwarded.client.clone());
-    scrubbed.set(X_FORWARDED_PORT, conn.forwarded.port.clone());
+    let forwarded = conn.forwarded();
+    scrubbed.set(X_FORWARDED_FOR, forwarded.client.clone());
+    scrubbed.set(X_REAL_IP, forwarded.client.clone());
+    scrubbed.set(X_FORWARDED_PORT, forwarded.port.clone());
     scrubbed.set(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
     scrubbed.set(
         X_REQUEST_ID,

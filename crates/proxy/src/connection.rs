@@ -1,7 +1,7 @@
 //! One connection as its requests see it: who the client is now, and what is said of it upstream.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::{Cell, OnceCell, RefCell},
     net::IpAddr,
     rc::Rc,
     sync::Arc,
@@ -27,7 +27,7 @@ pub(crate) struct Conn {
     pub(crate) activity: Arc<Activity>,
     pub(crate) metrics: ListenerMetrics,
     pub(crate) tls: Arc<TlsFacts>,
-    pub(crate) forwarded: Forwarded,
+    forwarded: OnceCell<Forwarded>,
     standing: RefCell<Rc<Standing>>,
     /// The verified agent, as others can ask for it.
     pub(crate) seen: Option<Arc<agents::Agent>>,
@@ -108,13 +108,6 @@ impl Conn {
             resumed: downstream.tls.resumed,
             sni: downstream.tls.server_name.as_deref().map(Into::into),
         });
-        let text = |text: String| {
-            HeaderValue::try_from(text).expect("addresses and ports are plain ASCII")
-        };
-        let forwarded = Forwarded {
-            client: text(downstream.client.ip().to_canonical().to_string()),
-            port: text(downstream.port.to_string()),
-        };
         let conn = Self {
             seen: seen(agents, &standing, downstream.client.ip()),
             streams: downstream.tls.http2.then(|| Streams::new(settings)),
@@ -122,7 +115,7 @@ impl Conn {
             activity,
             metrics,
             tls,
-            forwarded,
+            forwarded: OnceCell::new(),
             standing: RefCell::new(Rc::new(standing)),
             turned: Cell::new(false),
             requests: Cell::new(0),
@@ -134,6 +127,17 @@ impl Conn {
             _permit: permit,
         };
         (conn, io)
+    }
+
+    /// What is told of it, made with the first request that is passed on.
+    pub(crate) fn forwarded(&self) -> &Forwarded {
+        let text = |text: String| {
+            HeaderValue::try_from(text).expect("addresses and ports are plain ASCII")
+        };
+        self.forwarded.get_or_init(|| Forwarded {
+            client: text(self.downstream.client.ip().to_canonical().to_string()),
+            port: text(self.downstream.port.to_string()),
+        })
     }
 
     /// Who the client is by the trust store in force: judged anew where that has changed or something on the chain

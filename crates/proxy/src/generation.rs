@@ -1,6 +1,6 @@
 //! One applied configuration with its materials, as requests see it: whole, and the same from start to end.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use balancing::Pool;
 use identity::OwnNames;
@@ -35,7 +35,7 @@ pub struct Generation {
     /// Who is trusted.
     pub trust: Arc<TrustStore>,
     /// What each listener obeys.
-    pub listeners: HashMap<Arc<str>, Arc<ListenerTls>>,
+    pub listeners: foldhash::HashMap<Arc<str>, Arc<ListenerTls>>,
     /// Limits of an exchange.
     pub settings: Settings,
     /// Which certificate requests are passed on.

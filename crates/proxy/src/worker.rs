@@ -2,7 +2,6 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
     hash::{BuildHasher, Hasher},
     rc::Rc,
     sync::{
@@ -127,7 +126,7 @@ impl Shared {
 #[derive(Debug, Default)]
 struct GenerationMetrics {
     generation: u64,
-    counters: HashMap<(usize, Class), RequestMetrics>,
+    counters: foldhash::HashMap<(usize, Class), RequestMetrics>,
 }
 
 /// One thread's proxy.
@@ -135,7 +134,7 @@ struct GenerationMetrics {
 pub struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) connections: Rc<Connections<RequestBody>>,
-    listener_metrics: RefCell<HashMap<Arc<str>, ListenerMetrics>>,
+    listener_metrics: RefCell<foldhash::HashMap<Arc<str>, ListenerMetrics>>,
     request_metrics: RefCell<GenerationMetrics>,
     pub(crate) sink: SinkHandle,
     random: Cell<u64>,
@@ -186,7 +185,7 @@ impl Worker {
         if cache.generation != generation {
             *cache = GenerationMetrics {
                 generation,
-                counters: HashMap::new(),
+                counters: foldhash::HashMap::default(),
             };
         }
         cache

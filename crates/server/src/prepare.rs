@@ -3,10 +3,7 @@
 mod lasting;
 mod parts;
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use config::{Config, Draft, Loaded, Report};
 use pki::Fingerprint;
@@ -118,7 +115,7 @@ pub(crate) fn prepare(
     });
     let listeners = match &trust {
         Some(trust) => problems.listeners(&config, &credentials, trust, lasting),
-        None => HashMap::new(),
+        None => foldhash::HashMap::default(),
     };
     let (Some(trust), Some(routes), false) = (trust, routes, report.has_errors()) else {
         return Err(report);

@@ -1,9 +1,6 @@
 //! The parts of a generation, each built of a configuration and its materials; all problems are gathered in one report.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use balancing::Pool;
 use config::{Config, Credential, MemberTls, Report};
@@ -217,8 +214,8 @@ impl Problems<'_> {
         credentials: &Credentials,
         trust: &Arc<TrustStore>,
         lasting: &Lasting,
-    ) -> HashMap<Arc<str>, Arc<ListenerTls>> {
-        let mut listeners = HashMap::new();
+    ) -> foldhash::HashMap<Arc<str>, Arc<ListenerTls>> {
+        let mut listeners = foldhash::HashMap::default();
         for settings in &config.listeners {
             let policy = ListenerPolicy {
                 client_cert: match settings.client_cert {
