@@ -171,15 +171,24 @@ fn unchecked_of_an_issuer_goes_before_the_list_of_all() {
 }
 
 #[test]
-fn with_leaf_the_ca_of_the_clients_needs_its_list_and_the_root_none() {
+fn with_leaf_the_cas_of_clients_need_their_lists_and_the_root_none() {
     let puppet = Puppet::new();
+    // Beside the other one, and above nobody.
+    let second = puppet.root.intermediate("Puppet CA: second", 3);
+    let bundle = [puppet.bundle(), vec![second.der.clone()]].concat();
+    let crls = [puppet.crls(1, &[]), vec![second.crl(1, &[])]].concat();
     for (revocation, of_root) in [(Revocation::Leaf, false), (Revocation::Chain, true)] {
         let settings = TrustSettings {
             revocation,
             ..TrustSettings::default()
         };
-        let store = store_with(&puppet.bundle(), &puppet.crls(1, &[]), &settings, None).unwrap();
-        assert!(store.needs_crl(ISSUING), "{revocation:?}");
-        assert_eq!(store.needs_crl(ROOT), of_root, "{revocation:?}");
+        let store = store_with(&bundle, &crls, &settings, None).unwrap();
+        for (name, expected) in [
+            (ISSUING, true),
+            ("CN=Puppet CA: second", true),
+            (ROOT, of_root),
+        ] {
+            assert_eq!(store.needs_crl(name), expected, "{revocation:?}: {name}");
+        }
     }
 }
