@@ -160,7 +160,10 @@ impl<'a> Subject<'a> {
         let Some(cn) = self.only_cn() else {
             return false;
         };
-        let literal = format == DnFormat::Rfc2253 || !cn.contains(['<', '>', ';', '=', '#']);
+        let literal = match format {
+            DnFormat::Rfc2253 => !cn.starts_with("# "),
+            _ => !cn.contains(['<', '>', ';', '=', '#']),
+        };
         literal && readers::is_possible(&cn) && !self.all().filter_map(Attribute::text).any(control)
     }
 

@@ -25,6 +25,10 @@ impl Subject {
             return Err(SubjectError::StringType);
         }
         match format {
+            // Puppet Server's reader (Bouncy Castle's `IETFUtils`) loses spaces after a `#` that a value begins with.
+            DnFormat::Rfc2253 if self.single_cn().is_ok_and(|cn| cn.starts_with("# ")) => {
+                Err(SubjectError::Untellable('#', format))
+            }
             DnFormat::Rfc2253 => Ok(self.rfc2253()),
             DnFormat::OpenSsl => self.literal_cn(format).map(|cn| self.openssl(cn)),
             DnFormat::CnLast => self.literal_cn(format).map(|cn| self.cn_last(cn)),

@@ -63,6 +63,23 @@ fn what_separates_is_escaped_where_no_reader_looks_for_the_name() {
     );
 }
 
+/// Bouncy Castle, by which Puppet Server reads it, takes `\#  a` for `#a`.
+#[test]
+fn a_cn_of_a_number_sign_and_a_space_is_refused_by_rfc_2253() {
+    for (cn, expected) in [
+        ("# a", Err(SubjectError::Untellable('#', DnFormat::Rfc2253))),
+        (
+            "#   a",
+            Err(SubjectError::Untellable('#', DnFormat::Rfc2253)),
+        ),
+        ("#a", Ok(())),
+        ("a # b", Ok(())),
+    ] {
+        let told = agent(&[&[(CN, UTF8, cn.as_bytes())]], DnFormat::Rfc2253).map(|_| ());
+        assert_eq!(told, expected, "{cn}");
+    }
+}
+
 #[test]
 fn a_cn_that_would_need_an_escape_is_refused_in_both() {
     for format in [DnFormat::OpenSsl, DnFormat::CnLast] {
