@@ -66,9 +66,20 @@ pub enum SubjectError {
     /// Some servers take the RDN's other attribute for the name.
     #[error("the CN shares an RDN with another attribute, which some servers take for the name")]
     MultiValued,
-    /// T61String, UniversalString, or bytes that the type does not allow.
-    #[error("the subject has a value in a string type that servers decode differently")]
+    /// T61String or UniversalString for a CN, bytes that the type does not allow, or anywhere a type at which some server
+    /// takes the whole name for one of another form.
+    #[error("the subject has a value in a type that servers decode differently")]
     StringType,
+    /// An attribute whose type is no OID, or not in its shortest form: some server takes the whole name for one of another
+    /// form, or the attribute for another one.
+    #[error("the subject has an attribute whose type is no object identifier")]
+    AttributeType,
+    /// More than X.520 allows (64 characters in a CN, two letters in a C) where the subject is more than one plain CN: newer
+    /// servers take the whole name for one of another form.
+    #[error(
+        "the CN has more than 64 characters, or the C is not two letters, which is read alike only in a subject of one plain CN"
+    )]
+    Bounds,
     /// A control character in some value.
     #[error("the subject contains a control character")]
     Control,

@@ -4,6 +4,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
 use crate::certname::run_matches;
+use crate::oid::in_dots;
 use crate::refusal::printable;
 
 /// The extensions of one certificate that are not X.509's own, in the certificate's order. How many there are is bounded
@@ -38,7 +39,7 @@ impl PuppetExtensions {
 
     pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {
         let ours = certificate.extensions().iter().filter_map(|extension| {
-            let oid = extension.oid.to_id_string();
+            let oid = in_dots(&extension.oid);
             (!is_of_x509(&oid)).then(|| Extension::of(oid, extension.value))
         });
         Self(ours.collect())
@@ -169,7 +170,7 @@ pub fn authorization_extensions(certificate_der: &[u8]) -> Vec<String> {
     certificate
         .extensions()
         .iter()
-        .map(|extension| extension.oid.to_id_string())
+        .map(|extension| in_dots(&extension.oid))
         .filter(|oid| is_authorization_oid(oid))
         .map(|oid| puppet_name(&oid).unwrap_or(&oid).to_owned())
         .collect()

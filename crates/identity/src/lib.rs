@@ -10,6 +10,7 @@ mod client;
 mod extensions;
 mod form;
 mod headers;
+mod oid;
 mod refusal;
 mod scrub;
 pub mod settings;
@@ -29,6 +30,7 @@ pub use form::{
     CertFormat, DnFormat, DnFormats, HeaderForm, HeaderRole, IdentityName, NameError, OwnNames,
 };
 pub use headers::{IdentityHeaders, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
+pub use oid::dotted_oid;
 pub use refusal::{Reason, Refusal};
 pub use scrub::{Scrubbing, is_removed, scrub};
 pub use settings::{Settings, SubjectRule};

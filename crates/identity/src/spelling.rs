@@ -20,10 +20,7 @@ impl Subject {
         if attributes.any(|attribute| attribute.text.as_deref().is_some_and(control)) {
             return Err(SubjectError::Control);
         }
-        let mut attributes = self.rdns.iter().flatten();
-        if attributes.any(|attribute| attribute.der.is_empty()) {
-            return Err(SubjectError::StringType);
-        }
+        self.check_attributes()?;
         match format {
             // Puppet Server's reader (Bouncy Castle's `IETFUtils`) loses spaces after a `#` that a value begins with.
             DnFormat::Rfc2253 if self.single_cn().is_ok_and(|cn| cn.starts_with("# ")) => {
@@ -32,6 +29,25 @@ impl Subject {
             DnFormat::Rfc2253 => Ok(self.rfc2253()),
             DnFormat::OpenSsl => self.literal_cn(format).map(|cn| self.openssl(cn)),
             DnFormat::CnLast => self.literal_cn(format).map(|cn| self.cn_last(cn)),
+        }
+    }
+
+    /// Puppet Server's parser (Bouncy Castle) throws at what it cannot make an attribute of, whatever is told in the CN,
+    /// and the server then cuts the same text at slashes: everything behind the first `CN=` is the name.
+    fn check_attributes(&self) -> Result<(), SubjectError> {
+        let mut attributes = self.rdns.iter().flatten();
+        if !attributes.clone().all(|attribute| attribute.is_oid) {
+            return Err(SubjectError::AttributeType);
+        }
+        if !attributes.clone().all(Attribute::is_decoded) {
+            return Err(SubjectError::StringType);
+        }
+        // Cut at slashes or not, a CN that stands alone and needs no escape is read as it is.
+        let is_plain = attributes.clone().count() == 1
+            && self.single_cn().is_ok_and(|cn| cn.chars().all(is_literal));
+        match is_plain || attributes.all(Attribute::is_in_bounds) {
+            true => Ok(()),
+            false => Err(SubjectError::Bounds),
         }
     }
 
@@ -83,6 +99,28 @@ impl Subject {
 }
 
 impl Attribute {
+    /// Whether the value, given as text or by its encoding, is one to every reader, whatever its bytes are.
+    fn is_decoded(&self) -> bool {
+        let is_told_whole = || match *self.der {
+            [OCTET_STRING | UTF8_STRING, ..] => true,
+            [NUMERIC_STRING..=IA5_STRING, ..] | [GRAPHIC_STRING..=UNIVERSAL_STRING, ..] => true,
+            // X.520's unique identifier.
+            [BIT_STRING, _, unused, ..] => unused == 0,
+            _ => false,
+        };
+        self.text.is_some() || is_told_whole()
+    }
+
+    /// X.520's bounds, as far as servers insist on them. They count bytes of UTF-8, and escapes in their own way: a C is
+    /// what it has to be, ISO 3166's two letters.
+    fn is_in_bounds(&self) -> bool {
+        match (self.oid.as_str(), &self.text) {
+            (COMMON_NAME, Some(cn)) => cn.len() <= CN_BYTES_MAX,
+            (COUNTRY, Some(c)) => c.len() == 2 && c.bytes().all(|byte| byte.is_ascii_alphabetic()),
+            _ => true,
+        }
+    }
+
     fn spell(&self, out: &mut String, escape: fn(&str, &mut String)) {
         let name = self.name(NAMES);
         out.push_str(name.unwrap_or(&self.oid));
@@ -120,11 +158,9 @@ fn escape(text: &str, out: &mut String) {
                 out.push('\\');
                 out.push(char::from(byte));
             }
-            b'#' | b' ' if index == 0 => {
-                out.push('\\');
-                out.push(char::from(byte));
-            }
-            b' ' if index == last => out.push_str("\\ "),
+            b'#' if index == 0 => out.push_str("\\#"),
+            // By its digits: a blank at the end of a header's value is no part of it (RFC 9110, 5.5), escaped or not.
+            b' ' if index == 0 || index == last => escape_byte("\\", byte, out),
             0x20..=0x7e => out.push(char::from(byte)),
             _ => escape_byte("\\", byte, out),
         }
@@ -170,6 +206,19 @@ fn is_literal(c: char) -> bool {
     matches!(c, ' '..='~') && !",/+\"'\\<>;=#".contains(c)
 }
 
+const COUNTRY: &str = "2.5.4.6";
+/// ub-common-name.
+const CN_BYTES_MAX: usize = 64;
+
+// Universal tags.
+const BIT_STRING: u8 = 0x03;
+const OCTET_STRING: u8 = 0x04;
+const UTF8_STRING: u8 = 0x0c;
+const NUMERIC_STRING: u8 = 0x12;
+const IA5_STRING: u8 = 0x16;
+const GRAPHIC_STRING: u8 = 0x19;
+const UNIVERSAL_STRING: u8 = 0x1c;
+
 /// The table of RFC 2253 §2.3 and RFC 4514 §3: the names that every implementation knows.
 const NAMES: &[(&str, &str)] = &[
     (COMMON_NAME, "CN"),
@@ -177,7 +226,7 @@ const NAMES: &[(&str, &str)] = &[
     ("2.5.4.8", "ST"),
     ("2.5.4.10", "O"),
     ("2.5.4.11", "OU"),
-    ("2.5.4.6", "C"),
+    (COUNTRY, "C"),
     ("2.5.4.9", "STREET"),
     ("0.9.2342.19200300.100.1.25", "DC"),
     ("0.9.2342.19200300.100.1.1", "UID"),

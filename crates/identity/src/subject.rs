@@ -9,6 +9,7 @@ use x509_parser::prelude::FromDer;
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 use crate::agent::SubjectError;
+use crate::oid::{dotted_oid, in_dots};
 use crate::refusal::{printable, push_hex};
 
 /// A distinguished name: its RDNs in the certificate's order, each of one or more attributes.
@@ -19,7 +20,10 @@ pub struct Subject {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attribute {
+    /// In dots, also where it is spelled in a way that only some take for an OID.
     pub(crate) oid: String,
+    /// Whether all take it for one.
+    pub(crate) is_oid: bool,
     /// The characters, where the type is a string type that all readers decode alike.
     pub(crate) text: Option<String>,
     /// The whole encoding of the value.
@@ -131,8 +135,10 @@ impl Attribute {
         } else {
             None
         };
+        let kind = attribute.attr_type();
         Self {
-            oid: attribute.attr_type().to_id_string(),
+            oid: in_dots(kind),
+            is_oid: dotted_oid(kind.as_bytes()).is_some(),
             text,
             der: value.to_der_vec().unwrap_or_default(),
         }

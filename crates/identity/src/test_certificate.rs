@@ -9,6 +9,7 @@ pub(crate) const BMP: u8 = 0x1e;
 
 pub(crate) const CN: &str = "2.5.4.3";
 pub(crate) const O: &str = "2.5.4.10";
+pub(crate) const C: &str = "2.5.4.6";
 
 /// An attribute: type, string tag, bytes.
 pub(crate) type Ava<'a> = (&'a str, u8, &'a [u8]);
@@ -24,6 +25,15 @@ pub(crate) fn puppet(certname: &str) -> Vec<u8> {
 }
 
 pub(crate) fn certificate(rdns: &[&[Ava<'_>]], extensions: &[(&str, &[u8])]) -> Vec<u8> {
+    made(&name(rdns), extensions)
+}
+
+/// A certificate whose subject is this Name, the whole DER element.
+pub(crate) fn with_name(subject: &[u8]) -> Vec<u8> {
+    made(subject, &[])
+}
+
+fn made(subject: &[u8], extensions: &[(&str, &[u8])]) -> Vec<u8> {
     let algorithm = tlv(0x30, &oid("1.2.840.10045.4.3.2"));
     let validity = tlv(
         0x30,
@@ -43,7 +53,7 @@ pub(crate) fn certificate(rdns: &[&[Ava<'_>]], extensions: &[(&str, &[u8])]) -> 
         algorithm.clone(),
         name(&[&[(CN, UTF8, b"Puppet CA: test")]]),
         validity,
-        name(rdns),
+        subject.to_vec(),
         key,
     ]
     .concat();

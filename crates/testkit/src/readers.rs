@@ -31,11 +31,8 @@ pub fn puppet_server(headers: &Headers) -> Result<Reading, Broken> {
     let dn = joined(headers, "x-client-dn").filter(|dn| !dn.is_empty());
     let name = match &dn {
         None => None,
-        Some(dn) => match bouncy_castle_cn(dn) {
-            Ok(name) => name,
-            Err(NoName::Malformed) => slashed_cn(dn),
-            Err(NoName::Broken(broken)) => return Err(broken),
-        },
+        // Whatever the parser throws at: `valid-x500-name?` catches all.
+        Some(dn) => bouncy_castle_cn(dn, BouncyCastle::Newest).unwrap_or_else(|_| slashed_cn(dn)),
     };
     let name = name.filter(|name| !name.is_empty());
     let verified = joined(headers, "x-client-verify").as_deref() == Some("SUCCESS");
@@ -56,11 +53,8 @@ pub fn puppet_server_legacy(
         let words = setting.split_once('_').map_or("", |(_, words)| words);
         joined(headers, &words.to_ascii_lowercase().replace('_', "-"))
     };
-    let name = match read(client_header).map(|dn| bouncy_castle_cn(&dn)) {
-        None | Some(Err(NoName::Malformed)) => None,
-        Some(Ok(name)) => name,
-        Some(Err(NoName::Broken(broken))) => return Err(broken),
-    };
+    let dn = read(client_header);
+    let name = dn.and_then(|dn| bouncy_castle_cn(&dn, BouncyCastle::Old).ok().flatten());
     Ok(Reading {
         authenticated: name.is_some() && read(verify_header).as_deref() == Some("SUCCESS"),
         name,
@@ -166,7 +160,13 @@ fn one_certificate(pem: &str) -> Result<Vec<u8>, Broken> {
 /// Ring hands on lines of one name as one, with commas.
 fn joined(headers: &Headers, name: &str) -> Option<String> {
     let lines = headers.all(name);
-    (!lines.is_empty()).then(|| lines.join(","))
+    let value = lines.join(",");
+    (!lines.is_empty()).then(|| in_http(&value))
+}
+
+/// What an HTTP parser leaves of a value: nothing of the blanks around it (RFC 9110, 5.5).
+fn in_http(value: &str) -> String {
+    value.trim_matches([' ', '\t']).to_owned()
 }
 
 /// A variable of CGI's kind: every header that folds to it counts.
@@ -178,7 +178,8 @@ fn cgi(headers: &Headers, variable: &str) -> Option<String> {
         .filter(|(name, _)| folded(name) == variable)
         .map(|(_, value)| value.as_str())
         .collect();
-    (!lines.is_empty()).then(|| lines.join(", "))
+    let value = lines.join(", ");
+    (!lines.is_empty()).then(|| in_http(&value))
 }
 
 /// `/^.*?CN\s*=\s*(.*)/`
@@ -196,20 +197,25 @@ fn slashed_cn(dn: &str) -> Option<String> {
         .map(|(_, value)| value.to_owned())
 }
 
-enum NoName {
-    /// Another form is tried.
-    Malformed,
-    /// Nothing is tried any more.
-    Broken(Broken),
+/// The parser throws.
+struct Malformed;
+
+/// Which parser. What any version of a time throws at, all do here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BouncyCastle {
+    /// Of Puppet Server's time up to 8: 1.70 to 1.78.
+    Old,
+    /// 1.85, which insists on X.520's bounds as well.
+    Newest,
 }
 
 /// `new X500Name(BCStyle.INSTANCE, dn)`, then the first value of the first RDN that has a CN.
-fn bouncy_castle_cn(dn: &str) -> Result<Option<String>, NoName> {
+fn bouncy_castle_cn(dn: &str, version: BouncyCastle) -> Result<Option<String>, Malformed> {
     let mut name = None;
     for token in tokens(dn, ',') {
         let attributes = tokens(&token, '+')
             .into_iter()
-            .map(|one| bouncy_castle_attribute(&one));
+            .map(|one| bouncy_castle_attribute(&one, version));
         let rdn: Vec<(String, String)> = attributes.collect::<Result<_, _>>()?;
         if name.is_none() && rdn.iter().any(|(kind, _)| kind == CN) {
             name = rdn.first().map(|(_, value)| value.clone());
@@ -218,18 +224,47 @@ fn bouncy_castle_cn(dn: &str) -> Result<Option<String>, NoName> {
     Ok(name)
 }
 
-fn bouncy_castle_attribute(token: &str) -> Result<(String, String), NoName> {
+fn bouncy_castle_attribute(
+    token: &str,
+    version: BouncyCastle,
+) -> Result<(String, String), Malformed> {
     let mut parts = tokens(token, '=').into_iter();
     let (Some(kind), Some(value)) = (parts.next(), parts.next()) else {
-        return Err(NoName::Malformed);
+        return Err(Malformed);
     };
-    let kind = bouncy_castle_type(kind.trim()).ok_or(NoName::Malformed)?;
-    let value = unescaped(&value);
+    let kind = bouncy_castle_type(kind.trim()).ok_or(Malformed)?;
+    let value = unescaped(&value).ok_or(Malformed)?;
     let value = match value.strip_prefix('#') {
-        Some(digits) => decoded(digits).ok_or(NoName::Broken(Broken("value cannot be recoded")))?,
-        None => value.strip_prefix('\\').unwrap_or(&value).to_owned(),
+        Some(digits) if is_sure(digits) => decoded(digits).ok_or(Malformed)?,
+        Some(_) => return Err(Malformed),
+        None => {
+            let text = value.strip_prefix('\\').unwrap_or(&value).to_owned();
+            let in_bounds = match kind.as_str() {
+                CN => text.chars().count() <= 64,
+                COUNTRY => text.chars().count() == 2,
+                _ => true,
+            };
+            match in_bounds || version == BouncyCastle::Old {
+                true => text,
+                false => return Err(Malformed),
+            }
+        }
     };
     Ok((kind, value))
+}
+
+/// Whether a value in digits is of a kind that no content was seen to make it throw at.
+fn is_sure(digits: &str) -> bool {
+    let tag = digits
+        .get(..2)
+        .and_then(|tag| u8::from_str_radix(tag, 16).ok());
+    match tag {
+        Some(0x04 | 0x0c | 0x12..=0x16 | 0x19..=0x1c) => true,
+        Some(0x03) => digits.get(4..6) == Some("00"),
+        // Two bytes a character, behind a head of two bytes or four.
+        Some(0x1e) => digits.get(2..4) != Some("81") && digits.len().is_multiple_of(4),
+        _ => false,
+    }
 }
 
 /// `X500NameTokenizer`: cuts at separators that are neither escaped nor quoted.
@@ -253,9 +288,9 @@ fn tokens(text: &str, separator: char) -> Vec<String> {
 }
 
 /// `IETFUtils.unescape`: digits become characters one by one, so that bytes of UTF-8 become Latin-1.
-fn unescaped(text: &str) -> String {
+fn unescaped(text: &str) -> Option<String> {
     if !text.contains(['\\', '"']) {
-        return text.trim().to_owned();
+        return Some(text.trim().to_owned());
     }
     let (mut out, mut rest) = (String::new(), text);
     if let Some(after) = text.strip_prefix("\\#") {
@@ -294,7 +329,7 @@ fn unescaped(text: &str) -> String {
     while out.ends_with(' ') && last_escaped + 1 != out.chars().count() {
         out.pop();
     }
-    out
+    (!escaped).then_some(out)
 }
 
 fn bouncy_castle_type(name: &str) -> Option<String> {
@@ -307,10 +342,13 @@ fn bouncy_castle_type(name: &str) -> Option<String> {
 }
 
 fn is_dotted(text: &str) -> bool {
-    text.contains('.')
-        && text
-            .split('.')
-            .all(|arc| !arc.is_empty() && arc.bytes().all(|byte| byte.is_ascii_digit()))
+    let arcs: Vec<Option<u128>> = text.split('.').map(|arc| arc.parse().ok()).collect();
+    let begins = match arcs.as_slice() {
+        [Some(0 | 1), Some(second), ..] => *second < 40,
+        [Some(2), Some(_), ..] => true,
+        _ => false,
+    };
+    begins && arcs.iter().all(Option::is_some)
 }
 
 /// The text of a value that is given as the digits of its DER.
@@ -432,6 +470,7 @@ fn ruby_type(kind: &str) -> Option<&'static str> {
 type Pattern = LazyLock<Regex>;
 
 const CN: &str = "2.5.4.3";
+const COUNTRY: &str = "2.5.4.6";
 
 const TYPES: &[(&str, &str)] = &[
     ("cn", CN),

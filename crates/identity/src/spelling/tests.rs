@@ -80,6 +80,100 @@ fn a_cn_of_a_number_sign_and_a_space_is_refused_by_rfc_2253() {
     }
 }
 
+/// Each was read as `web01,O=.example.com` or the like by some Bouncy Castle from 1.70 to 1.85: it throws, and Puppet
+/// Server cuts the text at slashes then.
+#[test]
+fn a_subject_at_which_a_parser_throws_is_refused() {
+    let refused = |beside: &[Ava<'_>]| {
+        let rdns: Vec<_> = [(O, UTF8, &b".example.com"[..])]
+            .into_iter()
+            .chain(beside.iter().copied())
+            .chain([(CN, UTF8, &b"web01"[..])])
+            .map(|ava| vec![ava])
+            .collect();
+        let rdns: Vec<&[Ava<'_>]> = rdns.iter().map(Vec::as_slice).collect();
+        agent(&rdns, DnFormat::Rfc2253).err()
+    };
+    for tag in [
+        0x01, 0x02, 0x05, 0x06, 0x09, 0x0a, 0x0d, 0x17, 0x18, 0x1d, 0x1e, 0x24, 0x30, 0x80,
+    ] {
+        let found = refused(&[(O, tag, b"abc")]);
+        assert_eq!(found, Some(SubjectError::StringType), "{tag:02x}");
+    }
+    assert_eq!(
+        refused(&[(O, 0x03, b"\x01a")]),
+        Some(SubjectError::StringType)
+    );
+    assert_eq!(refused(&[(O, 0x03, b"")]), Some(SubjectError::StringType));
+    assert_eq!(refused(&[(O, 0x03, b"\0a")]), None);
+    for tag in [
+        0x04, 0x0c, 0x12, 0x13, 0x14, 0x15, 0x16, 0x19, 0x1a, 0x1b, 0x1c,
+    ] {
+        assert_eq!(refused(&[(O, tag, b"a\xff")]), None, "{tag:02x}");
+    }
+    let (long, fits) = ([b'a'; 65], [b'a'; 64]);
+    for country in [&b""[..], b"D", b"GER", b"\\\\", b"D9"] {
+        let found = refused(&[(C, PRINTABLE, country)]);
+        assert_eq!(found, Some(SubjectError::Bounds), "{country:?}");
+    }
+    assert_eq!(refused(&[(C, PRINTABLE, b"DE")]), None);
+    let named = |cn, beside: &[Ava<'_>]| {
+        let rdns: [&[Ava<'_>]; 2] = [beside, &[(CN, UTF8, cn)]];
+        let rdns = &rdns[usize::from(beside.is_empty())..];
+        agent(rdns, DnFormat::Rfc2253).err()
+    };
+    let beside = &[(O, UTF8, &b"x"[..])][..];
+    assert_eq!(named(&long, beside), Some(SubjectError::Bounds));
+    assert_eq!(named(&fits, beside), None);
+    assert_eq!(named(&[b'a'; 255], &[]), None);
+    let escaped = [&b";"[..], &fits].concat();
+    assert_eq!(named(&escaped, &[]), Some(SubjectError::Bounds));
+    assert_eq!(named(&escaped[1..], &[]), None);
+}
+
+#[test]
+fn a_type_that_is_no_oid_to_all_is_refused() {
+    let name = |oid: &[u8]| {
+        let ava = |oid: &[u8], value: &[u8]| {
+            let ava = tlv(0x30, &[tlv(0x06, oid), tlv(UTF8, value)].concat());
+            tlv(0x31, &ava)
+        };
+        tlv(
+            0x30,
+            &[ava(oid, b"x"), ava(&[0x55, 4, 3], b"web01")].concat(),
+        )
+    };
+    let told = |oid: &[u8]| {
+        let settings = Settings {
+            subject: SubjectRule::SingleCn,
+            ..Settings::default()
+        };
+        let agent = Agent::from_leaf(
+            &with_name(&name(oid)),
+            &settings,
+            ChainVerified::assertion(),
+        );
+        agent.map(|agent| agent.dn().to_owned())
+    };
+    for oid in [
+        &[][..],
+        &[0x2b, 0x80, 0x01],
+        &[0x2b, 0x86],
+        // More than any reader has room for.
+        &[&[0x2b][..], &[0xff; 30], &[0x7f]].concat(),
+    ] {
+        assert_eq!(told(oid), Err(SubjectError::AttributeType), "{oid:02x?}");
+    }
+    assert_eq!(
+        told(&[0x88, 0x37, 1]).as_deref(),
+        Ok("CN=web01,2.999.1=#0C0178")
+    );
+    // What only some take for a second CN is one.
+    for padded in [&[0x55, 4, 0x80, 3][..], &[0x55, 4, 0x83]] {
+        assert!(told(padded).is_err(), "{padded:02x?}");
+    }
+}
+
 #[test]
 fn a_cn_that_would_need_an_escape_is_refused_in_both() {
     for format in [DnFormat::OpenSsl, DnFormat::CnLast] {

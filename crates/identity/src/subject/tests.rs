@@ -132,8 +132,8 @@ fn values_beside_the_cn_cannot_end_the_name_or_begin_another() {
     let cases: [(Ava<'_>, &str); 9] = [
         ((O, UTF8, b"x,CN=victim"), "CN=a,O=x\\,CN\\=victim"),
         ((O, UTF8, b"x+CN=victim"), "CN=a,O=x\\+CN\\=victim"),
-        ((O, UTF8, b" \"x\\y\" "), "CN=a,O=\\ \\\"x\\\\y\\\"\\ "),
-        ((O, UTF8, b" "), "CN=a,O=\\ "),
+        ((O, UTF8, b" \"x\\y\" "), "CN=a,O=\\20\\\"x\\\\y\\\"\\20"),
+        ((O, UTF8, b" "), "CN=a,O=\\20"),
         ((O, UTF8, b""), "CN=a,O="),
         ((O, T61, b"M\xfcller"), "CN=a,O=#14064DFC6C6C6572"),
         (

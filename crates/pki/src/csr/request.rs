@@ -210,43 +210,13 @@ fn only(value: &[u8]) -> Result<Element<'_>, DerError> {
     Ok(element)
 }
 
-/// An OID's content in dots. Only the shortest form is one: another spelling would slip past who compares bytes.
+/// Only the shortest form is an OID: another spelling would slip past who compares bytes.
 fn dotted(oid: &[u8]) -> Result<String, RequestError> {
-    if oid.is_empty() || oid.len() > OID_BYTES_MAX {
-        return Err(RequestError::Oid);
-    }
-    let mut text = String::new();
-    let mut arc: u128 = 0;
-    let mut begins = true;
-    for byte in oid {
-        if begins && *byte == 0x80 {
-            return Err(RequestError::Oid);
-        }
-        arc = arc
-            .checked_mul(128)
-            .map(|arc| arc | u128::from(byte & 0x7f))
-            .ok_or(RequestError::Oid)?;
-        begins = byte & 0x80 == 0;
-        if begins {
-            match text.is_empty() {
-                true => {
-                    let first = (arc / 40).min(2);
-                    text = format!("{first}.{}", arc - first * 40);
-                }
-                false => text.push_str(&format!(".{arc}")),
-            }
-            arc = 0;
-        }
-    }
-    match begins {
-        true => Ok(text),
-        false => Err(RequestError::Oid),
-    }
+    identity::dotted_oid(oid).ok_or(RequestError::Oid)
 }
 
 /// Most extensions of a request; Puppet has 30 names for them, and 16 KiB have room for hundreds.
 const EXTENSIONS_MAX: usize = 256;
-const OID_BYTES_MAX: usize = 128;
 
 const SET: u8 = 0x31;
 /// `[2] IMPLICIT IA5String`

@@ -34,6 +34,16 @@ fn puppet_server_reads_what_it_was_seen_to_read() {
         ("/CN=agent", Some("agent")),
         ("/O=Org/CN=agent", Some("agent")),
         ("/CN=tester/ inc.", Some("tester")),
+        // At these it throws, some versions of it: a blank that HTTP has taken off, values and types that are none, and
+        // what is too long.
+        (r"CN=foo,O=.example.com/x\ ", Some("foo,O=.example.com")),
+        (r"CN=foo,OU=.example.com/,O=\ ", Some("foo,OU=.example.com")),
+        ("CN=a,O=#1E03616263", Some("a,O=#1E03616263")),
+        ("CN=a,1.2.3.4=#01020000", Some("a,1.2.3.4=#01020000")),
+        ("CN=a,3.16.55.1=#0C0178", Some("a,3.16.55.1=#0C0178")),
+        ("CN=a,=#0C0178,O=x", Some("a,=#0C0178,O=x")),
+        ("CN=a,C=GER", Some("a,C=GER")),
+        (r"CN=a,O=\20x\20", Some("a")),
     ] {
         let read = puppet_server(&told(dn)).expect("served");
         assert_eq!(read.name.as_deref(), name, "{dn}");

@@ -1,0 +1,70 @@
+//! Object identifiers as text.
+
+use x509_parser::asn1_rs::Oid;
+
+/// An OID's content in dots; nothing where it is none. Only the shortest form is one: another spelling would slip past who
+/// compares bytes.
+#[must_use]
+pub fn dotted_oid(content: &[u8]) -> Option<String> {
+    if content.is_empty() || content.len() > OID_BYTES_MAX {
+        return None;
+    }
+    let mut text = String::new();
+    let mut arc: u128 = 0;
+    let mut begins = true;
+    for byte in content {
+        if begins && *byte == 0x80 {
+            return None;
+        }
+        arc = arc.checked_mul(128)? | u128::from(byte & 0x7f);
+        begins = byte & 0x80 == 0;
+        if begins {
+            match text.is_empty() {
+                // The first two arcs are one number: the first is 2 at most, and what is below 0 and 1 less than 40.
+                true => {
+                    let first = (arc / 40).min(2);
+                    text = format!("{first}.{}", arc - first * 40);
+                }
+                false => text.push_str(&format!(".{arc}")),
+            }
+            arc = 0;
+        }
+    }
+    begins.then_some(text)
+}
+
+/// As [`dotted_oid`], and what a tolerant reader makes of what is none.
+pub(crate) fn in_dots(oid: &Oid<'_>) -> String {
+    dotted_oid(oid.as_bytes()).unwrap_or_else(|| oid.to_id_string())
+}
+
+/// Longer ones are nobody's.
+const OID_BYTES_MAX: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::dotted_oid;
+
+    #[test]
+    fn an_oid_is_one_in_its_shortest_form_alone() {
+        for (content, expected) in [
+            (&[0x55, 4, 3][..], Some("2.5.4.3")),
+            (
+                &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d],
+                Some("1.2.840.113549"),
+            ),
+            (&[0x88, 0x37, 1], Some("2.999.1")),
+            (&[0x78], Some("2.40")),
+            (&[0x27, 1], Some("0.39.1")),
+            (&[0], Some("0.0")),
+            (&[], None),
+            (&[0x55, 4, 0x80, 3], None),
+            (&[0x55, 4, 0x83], None),
+            (&[0x80, 0x55, 4, 3], None),
+            (&[0xff; 128], None),
+            (&[1; 129], None),
+        ] {
+            assert_eq!(dotted_oid(content).as_deref(), expected, "{content:02x?}");
+        }
+    }
+}
