@@ -1,6 +1,7 @@
 //! From a loaded configuration to everything a generation is made of; nothing in force is touched.
 
 mod lasting;
+mod materials;
 mod parts;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -13,8 +14,9 @@ use rustls_pki_types::UnixTime;
 use crate::{files::Read, stamps::Stamps};
 
 pub(crate) use lasting::Lasting;
+use materials::{Materials, Whose};
 pub(crate) use parts::{Credentials, PreparedTls};
-use parts::{Materials, Problems, indicates_name};
+use parts::{Problems, indicates_name};
 
 /// A generation ready to be committed.
 pub(crate) struct Prepared {
@@ -68,6 +70,7 @@ pub(crate) fn prepare(
         loaded,
         draft,
         stamps,
+        kept,
     } = read;
     let fingerprint = fingerprint(&loaded);
     let Loaded {
@@ -75,17 +78,14 @@ pub(crate) fn prepare(
         materials,
         mut report,
     } = loaded;
-    let materials = Materials(&materials);
+    let by_path = &materials;
+    let materials = Materials { by_path, kept };
     let mut problems = Problems(&mut report);
 
-    // Where the CA is asked, what the agent has been answered is held against what is in force as our own answer is.
-    let copy = config
-        .agents_copy()
-        .filter(|_| config.trust.fetch.is_some());
     let trust = materials.trust(
         &config,
-        &config.trust.ca,
-        (&config.trust.crl, copy.as_ref()),
+        (&config.trust.ca, &config.trust.crl),
+        Whose::Clients,
         previous.map(|(_, g)| &*g.trust),
     );
     let trust = problems.each(config::trust_key, trust);
@@ -127,7 +127,7 @@ pub(crate) fn prepare(
     {
         report.warn("trust", warning);
     }
-    let agents_copy = agents_copy(&config, materials.0);
+    let agents_copy = agents_copy(&config, by_path);
     let generation = Generation {
         number,
         status_pool: names.iter().position(|name| &**name == "compilers"),

@@ -82,6 +82,7 @@ impl Files for Machine {
             uid: 0,
             gid: 0,
             modified: Some(SystemTime::UNIX_EPOCH + 20_000 * DAY),
+            unusable: None,
         })
     }
 }
