@@ -14,7 +14,6 @@ use testkit::{Ca, Proxy, Reply, StandIn, wait_until};
 use crate::support::{
     Estate, LIMIT, assert_refused, done,
     lists::{WHEN_ASKED, state_in, without_ca},
-    proxy,
 };
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
@@ -230,64 +229,6 @@ fn t10_a_pruned_list_that_was_accepted_stays_so_over_a_restart() {
     assert_eq!(front.client(&gone).get(CATALOG).status, 200);
     front.reload();
     assert_eq!(front.client(&gone).get(CATALOG).status, 200);
-}
-
-#[test]
-fn t09_a_start_judges_by_what_was_kept_where_the_agents_copy_cannot_be_used() {
-    let state = TempDir::new().expect("a directory");
-    let ca = Ca::new();
-    let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
-    let whole = ca.crl_pem();
-    let estate = fetching(&ca, &whole, state.path(), WHEN_ASKED, "");
-    wait_for_answer(&estate.proxy);
-    ca.revoke(&bad);
-    done(&estate.proxy, &["crl", "fetch"], &[]);
-    drop(estate);
-
-    let zeros = "\0".repeat(whole.len());
-    let stands_in = "which was fetched before, stands in";
-    for damaged in ["", &whole[..whole.len() / 2], &zeros, "garbage"] {
-        // Members are judged by that file too.
-        let front = without_ca(&ca, damaged, state.path());
-        assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
-        assert_eq!(front.client(&good).get(CATALOG).status, 200);
-        let alarms = || front.status()["trust"]["alarms"].to_string();
-        assert!(alarms().contains(stands_in), "{}", alarms());
-        assert!(front.stderr().contains(stands_in), "{}", front.stderr());
-        // As good as new, and gone.
-        front.write("ssl/crl.pem", &whole, 0o644);
-        front.reload_applied();
-        assert!(!alarms().contains(stands_in), "{}", alarms());
-        fs::remove_file(front.ssldir().join("crl.pem")).expect("is removed");
-        front.reload_applied();
-        assert!(alarms().contains(stands_in), "{}", alarms());
-        assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
-        assert_eq!(front.client(&good).get(CATALOG).status, 200);
-        let checked = front.command(&["check"], &[]);
-        assert_eq!(checked.code, Some(0), "{checked:?}");
-        assert!(checked.stderr.contains(stands_in), "{checked:?}");
-    }
-}
-
-#[test]
-fn without_anything_kept_that_is_of_use_a_start_needs_the_agents_copy() {
-    let ca = Ca::new();
-    for kept in [None, Some("garbage")] {
-        let state = TempDir::new().expect("a directory");
-        if let Some(kept) = kept {
-            let list = state.path().join(format!("crl-{}.der", "0".repeat(32)));
-            fs::write(list, kept).expect("is written");
-        }
-        let pools = "[pools.ca]\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nmembers = [\"127.0.0.1:1\"]\n";
-        let started = proxy(&ca)
-            .fetch(WHEN_ASKED)
-            .file("ssl/crl.pem", "", 0o644)
-            .with(&state_in(state.path()))
-            .with(pools)
-            .try_start();
-        let refused = started.err().expect("nobody can be judged");
-        assert!(refused.stderr.contains("crl.pem"), "{refused:?}");
-    }
 }
 
 fn fetching(ca: &Ca, file: &str, state: &Path, lines: &str, tables: &str) -> Estate {

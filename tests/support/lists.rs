@@ -16,10 +16,10 @@ pub(crate) fn state_in(directory: &Path) -> String {
 
 /// A front whose CA server nobody reaches, with this list in the agent's files.
 pub(crate) fn without_ca(ca: &Ca, file: &str, state: &Path) -> Front {
-    let compiler = StandIn::builder("c1").tls(ca, &ca.server("c1")).start();
+    let compiler = StandIn::start("c1");
     let pools = format!(
         "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
-         [pools.compilers]\nmembers = [{:?}]",
+         [pools.compilers]\nscheme = \"http\"\nmembers = [{:?}]",
         compiler.address()
     );
     let proxy = proxy(ca)

@@ -228,13 +228,6 @@ impl Draft {
         enrolment::check_renewal(root, &config, &mut problems);
         problems.append(&mut naming.problems);
         (self.wanted, self.credentials) = (naming.wanted, naming.credentials);
-        let copy = config
-            .agents_copy()
-            .filter(|_| config.trust.fetch.is_some());
-        let mut wanted = self.wanted.iter_mut();
-        if let Some(wanted) = wanted.find(|wanted| Some(&wanted.path) == copy.as_ref()) {
-            wanted.kept_in = Some(config.state_directory.clone());
-        }
         self.problems = problems;
         self.config = Some(config);
     }

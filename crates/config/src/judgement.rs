@@ -45,7 +45,7 @@ impl Draft {
 
     fn judge_mode(&self, wanted: &Wanted, material: &Material) -> Option<Problem> {
         let path = wanted.path.display();
-        if material.blobs.is_empty() && material.unusable.is_none() {
+        if material.blobs.is_empty() {
             return Some(self.problem(wanted, format!("{path} is an empty directory")));
         }
         if wanted.kind != Kind::Key || material.mode & OTHERS == 0 {

@@ -143,8 +143,7 @@ settings! {
         /// PEM files with revocation lists; of a directory every file counts, whatever its name.
         /// The agent's own copy grows old when no agent runs on this machine; the start and `check` say how old it is.
         /// Where `ca` is set, this one or `unchecked` has to be set too: a list belongs to its CA.
-        /// Where this is not set, the agent's copy is only what is begun with, and need not be whole once lists were kept:
-        /// `[trust.fetch]` asks the CA.
+        /// Where this is not set, the agent's copy is only what is begun with: `[trust.fetch]` asks the CA.
         "crl": Shape::TextOrTexts(&forms::PATH), Means("`crl.pem` in `ssldir`");
         /// Most intermediate certificates between a client's certificate and a root. Puppet's own CA has one.
         /// Six is what the path building library follows.

@@ -36,9 +36,6 @@ pub struct Wanted {
     pub from_agent: bool,
     /// Whether the configuration holds without it.
     pub optional: bool,
-    /// The state directory, where what was fetched is kept and stands in for a file that cannot be used: of the agent's
-    /// copy of the CRL, while the CA is asked.
-    pub kept_in: Option<PathBuf>,
     /// Where the file names it.
     pub(crate) span: Option<Range<usize>>,
 }
@@ -56,8 +53,6 @@ pub struct Material {
     pub gid: u32,
     /// Time of the last change, the newest one of a directory's files.
     pub modified: Option<SystemTime>,
-    /// Why the file cannot be used, as a sentence, where what was kept stands in for it; then there are no `blobs`.
-    pub unusable: Option<String>,
 }
 
 /// The contents of one file.

@@ -288,7 +288,6 @@ impl Naming<'_> {
             key_path: mention.key_path,
             from_agent: mention.from_agent,
             optional,
-            kept_in: None,
             span: mention.span,
         });
     }

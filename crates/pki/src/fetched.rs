@@ -93,7 +93,11 @@ impl TrustStore {
     /// # Errors
     /// Bytes that are no list.
     pub fn examine_kept(&self, kept: Named<Vec<u8>>) -> Result<Examined, PkiProblem> {
-        self.examine_blocks(vec![Block::alone(kept)])
+        self.examine_blocks(vec![Block {
+            name: kept.name,
+            number: 1,
+            der: kept.value,
+        }])
     }
 
     fn examine_blocks(&self, blocks: Vec<Block>) -> Result<Examined, PkiProblem> {

@@ -44,7 +44,7 @@ pub use fetched::{Examined, FetchedCrl, Finding, NotSetAside, SetAside};
 pub use judge::{Judgement, Recalled, VerifiedChain};
 pub use lookup::{CertificateFacts, CrlEntry, Listing, entry_in, entry_in_list, facts_of};
 pub use member::MemberError;
-pub use pem::{Named, are_crls, holds_crl};
+pub use pem::{Named, holds_crl};
 pub use problem::PkiProblem;
 pub use remembered::ChainMemory;
 pub use renewed::{NotRenewed, check_renewed};

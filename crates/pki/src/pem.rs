@@ -36,15 +36,6 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// DER that stands in no text.
-    pub(crate) fn alone(der: Named<Vec<u8>>) -> Self {
-        Self {
-            name: der.name,
-            number: 1,
-            der: der.value,
-        }
-    }
-
     /// The problem that says this block is not what it says it is.
     pub(crate) fn malformed(&self, what: &'static str, why: impl ToString) -> PkiProblem {
         PkiProblem::Malformed {
@@ -105,14 +96,6 @@ pub(crate) fn private_key(material: &Named<Vec<u8>>) -> Result<PrivateKeyDer<'st
 #[must_use]
 pub fn holds_crl(bytes: &[u8]) -> bool {
     contains(bytes, b"-----BEGIN X509 CRL-----")
-}
-
-/// Whether a text holds lists and is whole as a text; what they say is not looked at.
-///
-/// # Errors
-/// Text that is not PEM, is cut short, or holds no CRL.
-pub fn are_crls(material: &Named<Vec<u8>>) -> Result<(), PkiProblem> {
-    crls(material).map(drop)
 }
 
 /// A certificate's DER as rustls names it.

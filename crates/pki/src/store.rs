@@ -31,10 +31,6 @@ pub struct Material {
     /// The same that something else fetches (an agent's own copy) while lists are fetched here: nobody means what it says,
     /// and it may take nothing back.
     pub copied_crls: Vec<Named<Vec<u8>>>,
-    /// Lists that were fetched before, DER, one each: for CAs of which nothing else here has a list.
-    pub kept_crls: Vec<Named<Vec<u8>>>,
-    /// What else is wrong with where all this was found: sentences.
-    pub warnings: Vec<String>,
 }
 
 /// CA bundle, CRLs and policy.
@@ -115,11 +111,7 @@ impl TrustStore {
                 problems.push(problem);
             }
         }
-        shelf.warnings.extend(material.warnings.iter().cloned());
         shelf.keep_fetched(previous);
-        for kept in &material.kept_crls {
-            shelf.stand_in(kept.clone());
-        }
         if shelf.is_empty() && !settings.leaves_unchecked() && problems.is_empty() {
             problems.extend(shelf.warnings.iter().cloned().map(PkiProblem::CrlUnusable));
             problems.push(PkiProblem::NoCrl);
@@ -270,13 +262,6 @@ impl TrustStore {
             .collect();
         lost.sort();
         lost
-    }
-
-    /// Digests of names and keys of the bundle's CAs that have no CRL.
-    pub fn cas_without_crl(&self) -> Vec<Fingerprint> {
-        let issuers = self.bundle.issuers.keys();
-        let lacking = issuers.filter(|issuer| !self.index.contains_key(*issuer));
-        lacking.copied().collect()
     }
 
     /// Whether all that this CA of the bundle issued is refused while it has no CRL.

@@ -189,7 +189,7 @@ async fn start(
     events: &Arc<Events>,
 ) -> Result<(Arc<App>, UnixListener, Told), StartError> {
     let lasting = Lasting::default();
-    let read = files::load(options, StateDirectory::of_ours).map_err(StartError::Config)?;
+    let read = files::load(options).map_err(StartError::Config)?;
     let prepared = prepare(read, 1, &lasting, None).map_err(StartError::Config)?;
     let facts = crate::checked::facts(&prepared);
     let (mut generation, foundation, report) = prepared.split();

@@ -46,7 +46,7 @@ pub fn effective(options: &Options, defaults: bool) -> Result<String, Report> {
 }
 
 pub(crate) fn prepared(options: &Options) -> Result<Prepared, Report> {
-    let read = files::load(options, StateDirectory::unopened)?;
+    let read = files::load(options)?;
     prepare(read, 1, &Lasting::default(), None)
 }
 

@@ -12,7 +12,7 @@ use config::{
     Wanted,
 };
 
-use crate::{Options, lists, stamps::Stamps, state::StateDirectory};
+use crate::{Options, stamps::Stamps};
 
 /// Largest configuration file.
 const CONFIG_BYTES_MAX: u64 = 4 << 20;
@@ -28,15 +28,13 @@ pub(crate) struct Read {
     pub(crate) draft: Draft,
     /// Of the materials, just before they were read.
     pub(crate) stamps: Stamps,
-    /// How the state directory is looked into.
-    pub(crate) kept: KeptIn,
 }
 
 /// Reads text and materials and judges them: the same for start, reload and `check`.
 ///
 /// # Errors
 /// Everything that is wrong, a configuration file that cannot be read among it.
-pub(crate) fn load(options: &Options, kept: KeptIn) -> Result<Read, Report> {
+pub(crate) fn load(options: &Options) -> Result<Read, Report> {
     let name = options.config.display().to_string();
     let text = read_limited(&options.config, CONFIG_BYTES_MAX)
         .and_then(|bytes| {
@@ -48,11 +46,7 @@ pub(crate) fn load(options: &Options, kept: KeptIn) -> Result<Read, Report> {
         certname: options.certname.clone(),
     };
     let source = Source { name, text };
-    let disk = Disk { kept };
-    read_materials(
-        Draft::read(&source, &overrides, &environment(), &disk),
-        &disk,
-    )
+    read_materials(Draft::read(&source, &overrides, &environment(), &Disk))
 }
 
 /// As [`load`], for a process that has been started. A pipe, which a start may read, has been read; opening it would wait
@@ -66,7 +60,7 @@ pub(crate) fn load_again(options: &Options) -> Result<Read, Report> {
             &options.config.display().to_string(),
             &io::Error::other("it is no file, which alone can be read again"),
         )),
-        _ => load(options, StateDirectory::of_ours),
+        _ => load(options),
     }
 }
 
@@ -75,30 +69,21 @@ pub(crate) fn load_again(options: &Options) -> Result<Read, Report> {
 /// # Errors
 /// Everything that is wrong with them.
 pub(crate) fn load_materials(draft: &Draft) -> Result<Read, Report> {
-    let disk = Disk {
-        kept: StateDirectory::of_ours,
-    };
-    read_materials(draft.at(SystemTime::now()), &disk)
+    read_materials(draft.at(SystemTime::now()))
 }
 
-fn read_materials(draft: Draft, disk: &Disk) -> Result<Read, Report> {
+fn read_materials(draft: Draft) -> Result<Read, Report> {
     let stamps = Stamps::of(&draft);
-    let loaded = draft.clone().load(disk)?;
+    let loaded = draft.clone().load(&Disk)?;
     Ok(Read {
         loaded,
         draft,
         stamps,
-        kept: disk.kept,
     })
 }
 
 /// The file system as it is.
-struct Disk {
-    kept: KeptIn,
-}
-
-/// How the state directory is looked into: by a process that runs, or by one that looks in its place.
-pub(crate) type KeptIn = fn(&Path) -> StateDirectory;
+struct Disk;
 
 impl Files for Disk {
     fn certnames(&self, ssldir: &Path) -> Vec<String> {
@@ -116,43 +101,7 @@ impl Files for Disk {
     }
 
     fn read(&self, wanted: &Wanted) -> Result<Material, ReadError> {
-        let found = read(wanted);
-        let is_kept = |path: &Path| lists::are_kept(&(self.kept)(path));
-        let fault = wanted.kept_in.as_deref().zip(fault_of_lists(&found));
-        match fault.filter(|(kept_in, _)| is_kept(kept_in)) {
-            Some((_, why)) => Ok(unusable(wanted, &why)),
-            None => found.map_err(|error| ReadError::from(&error)),
-        }
-    }
-}
-
-/// Why a file is of no use as revocation lists, as far as can be said without the CAs that sign them.
-fn fault_of_lists(found: &io::Result<Material>) -> Option<String> {
-    let material = match found {
-        Ok(material) if material.blobs.is_empty() => return Some("it is empty".to_owned()),
-        Ok(material) => material,
-        Err(error) => return Some(error.to_string()),
-    };
-    let fault = |blob: &Blob| {
-        let list = pki::Named::new(&blob.name, blob.bytes.clone());
-        pki::are_crls(&list).err().map(|fault| fault.to_string())
-    };
-    material.blobs.iter().find_map(fault)
-}
-
-/// A file that what was kept stands in for: a crash that left it empty, of all things, does not keep us from starting.
-fn unusable(wanted: &Wanted, why: &str) -> Material {
-    Material {
-        blobs: Vec::new(),
-        mode: 0,
-        uid: 0,
-        gid: 0,
-        modified: None,
-        unusable: Some(format!(
-            "{} cannot be used: {why}. Put the CA server's ca_crl.pem in its place, or take it away, and an agent's next \
-             run fetches it",
-            wanted.path.display()
-        )),
+        read(wanted).map_err(|error| ReadError::from(&error))
     }
 }
 
@@ -181,7 +130,6 @@ fn read(wanted: &Wanted) -> io::Result<Material> {
         uid: metadata.uid(),
         gid: metadata.gid(),
         modified: metadata.modified().ok(),
-        unusable: None,
     };
     if metadata.is_file() {
         material.blobs.push(blob(&wanted.path)?);

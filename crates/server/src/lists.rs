@@ -4,7 +4,7 @@
 //! counts by its signature, and one with a lower number than a file of the configuration has does not count, unless that
 //! file is the agent's copy and lacks some of it.
 
-use std::{collections::BTreeMap, fs};
+use std::collections::BTreeMap;
 
 use admin::Timestamp;
 use pki::{FetchedCrl, Fingerprint, Named, SetAside, TrustStore};
@@ -18,8 +18,6 @@ pub(crate) const ACCEPTED_FILE: &str = "crl-accepted.json";
 const ACCEPTED_BYTES_MAX: u64 = 1 << 20;
 /// Digits of an issuer's digest in a file's name: enough that no two are alike.
 const DIGITS: usize = 32;
-/// Most kept lists that stand in for a file: one for each CA that ever was in the bundle.
-const KEPT_MAX: usize = 64;
 
 /// A list that takes something back, accepted by an operator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -107,39 +105,6 @@ pub(crate) fn kept_of(
     named.filter_map(read).collect()
 }
 
-/// The DER of the lists that were kept: of these CAs, or of whichever there are. What of it cannot be read or used is told
-/// by [`restore`].
-pub(crate) fn kept(
-    directory: &StateDirectory,
-    of: Option<&[Fingerprint]>,
-    bytes_max: u64,
-) -> Vec<Named<Vec<u8>>> {
-    let names = match of {
-        Some(keys) => keys.iter().copied().map(file_of).collect(),
-        None => names_of_kept(directory),
-    };
-    let read = |name: String| {
-        let der = directory.read(&name, bytes_max).ok().flatten()?;
-        let path = directory.path().join(name).display().to_string();
-        Some(Named::new(path, der))
-    };
-    names.into_iter().filter_map(read).collect()
-}
-
-/// Whether any list was kept.
-pub(crate) fn are_kept(directory: &StateDirectory) -> bool {
-    !names_of_kept(directory).is_empty()
-}
-
-fn names_of_kept(directory: &StateDirectory) -> Vec<String> {
-    let entries = fs::read_dir(directory.path()).into_iter().flatten();
-    let names = entries.flatten().map(|entry| entry.file_name());
-    let names = names.filter_map(|name| name.into_string().ok());
-    let mut names: Vec<_> = names.filter(|name| is_list(name)).take(KEPT_MAX).collect();
-    names.sort();
-    names
-}
-
 /// Keeps what operators have accepted.
 pub(crate) fn keep_accepted(
     directory: &StateDirectory,
@@ -190,11 +155,4 @@ fn list(
 fn file_of(key: Fingerprint) -> String {
     let key = key.to_string();
     format!("crl-{}.der", &key[..DIGITS])
-}
-
-/// Whether [`file_of`] makes such names.
-fn is_list(name: &str) -> bool {
-    let key = name.strip_prefix("crl-");
-    key.and_then(|key| key.strip_suffix(".der"))
-        .is_some_and(|key| key.len() == DIGITS)
 }

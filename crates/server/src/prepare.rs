@@ -1,7 +1,6 @@
 //! From a loaded configuration to everything a generation is made of; nothing in force is touched.
 
 mod lasting;
-mod materials;
 mod parts;
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -14,9 +13,8 @@ use rustls_pki_types::UnixTime;
 use crate::{files::Read, stamps::Stamps};
 
 pub(crate) use lasting::Lasting;
-use materials::{Materials, Whose};
 pub(crate) use parts::{Credentials, PreparedTls};
-use parts::{Problems, indicates_name};
+use parts::{Materials, Problems, indicates_name};
 
 /// A generation ready to be committed.
 pub(crate) struct Prepared {
@@ -70,7 +68,6 @@ pub(crate) fn prepare(
         loaded,
         draft,
         stamps,
-        kept,
     } = read;
     let fingerprint = fingerprint(&loaded);
     let Loaded {
@@ -78,14 +75,17 @@ pub(crate) fn prepare(
         materials,
         mut report,
     } = loaded;
-    let by_path = &materials;
-    let materials = Materials { by_path, kept };
+    let materials = Materials(&materials);
     let mut problems = Problems(&mut report);
 
+    // Where the CA is asked, what the agent has been answered is held against what is in force as our own answer is.
+    let copy = config
+        .agents_copy()
+        .filter(|_| config.trust.fetch.is_some());
     let trust = materials.trust(
         &config,
-        (&config.trust.ca, &config.trust.crl),
-        Whose::Clients,
+        &config.trust.ca,
+        (&config.trust.crl, copy.as_ref()),
         previous.map(|(_, g)| &*g.trust),
     );
     let trust = problems.each(config::trust_key, trust);
@@ -127,7 +127,7 @@ pub(crate) fn prepare(
     {
         report.warn("trust", warning);
     }
-    let agents_copy = agents_copy(&config, by_path);
+    let agents_copy = agents_copy(&config, materials.0);
     let generation = Generation {
         number,
         status_pool: names.iter().position(|name| &**name == "compilers"),

@@ -63,11 +63,6 @@ impl StateDirectory {
         directory
     }
 
-    /// The directory at `path` as the process that runs believes it; nothing is made or tried.
-    pub(crate) fn of_ours(path: &Path) -> Self {
-        Self::at(path, None)
-    }
-
     /// The directory at `path` for who only reads: nothing is made or tried. The superuser, who looks in place of the
     /// service, reads what the directory's account has written: that is whom the service believes.
     pub(crate) fn unopened(path: &Path) -> Self {

@@ -82,7 +82,6 @@ impl Files for Machine {
             uid: 0,
             gid: 0,
             modified: Some(SystemTime::UNIX_EPOCH + 20_000 * DAY),
-            unusable: None,
         })
     }
 }

@@ -12,7 +12,7 @@ use crate::certificate::{Signed, Subject};
 use crate::crl::{Crl, CrlError};
 use crate::fetched::SetAside;
 use crate::legacy::{self, Legacy};
-use crate::pem::{Block, Named};
+use crate::pem::Block;
 use crate::problem::PkiProblem;
 use crate::signature;
 
@@ -194,21 +194,6 @@ impl<'a> Shelf<'a> {
             unverified: block.der.into_boxed_slice(),
             ..indexed
         }));
-    }
-
-    /// Takes a list that was fetched before where there is none of its CA.
-    pub(super) fn stand_in(&mut self, kept: Named<Vec<u8>>) {
-        let Ok(Sorted::Known(issuer, crl)) = self.sort(&Block::alone(kept), Origin::File) else {
-            return;
-        };
-        if !self.index.contains_key(&issuer) {
-            self.warnings.push(format!(
-                "no file has a usable CRL of {}: the one in {}, which was fetched before, stands in",
-                Subject(&crl.crl.issuer),
-                crl.place
-            ));
-            self.place(issuer, Arc::new(crl));
-        }
     }
 
     /// What was fetched stays while no file has a newer one: files know nothing of it. It stays by whatever rule it was

@@ -6,16 +6,13 @@ use balancing::Pool;
 use config::{Config, Credential, MemberTls, Report};
 use listener::ListenerTls;
 use pki::{
-    ClientVerifier, Fingerprint, ListenerPolicy, MemberNames, PkiProblem, Protocols,
+    ClientVerifier, Fingerprint, ListenerPolicy, MemberNames, Named, PkiProblem, Protocols,
     ShownCredentials, TrustStore,
 };
 use proxy::{Generation, PoolRuntime};
 use upstream::{Connector, ConnectorSpec, Scheme};
 
-use super::{
-    lasting::Lasting,
-    materials::{Materials, Whose},
-};
+use super::lasting::Lasting;
 
 /// Where problems of building are gathered.
 pub(super) struct Problems<'a>(pub(super) &'a mut Report);
@@ -107,12 +104,7 @@ impl Problems<'_> {
             let previous_trust = known.map(|known| &*known.trust);
             let Some(trust) = self.all(
                 &key,
-                materials.trust(
-                    config,
-                    (&settings.ca, &settings.crl),
-                    Whose::Members,
-                    previous_trust,
-                ),
+                materials.trust(config, &settings.ca, (&settings.crl, None), previous_trust),
             ) else {
                 continue;
             };
@@ -283,6 +275,59 @@ pub(crate) struct PreparedTls {
     pub(crate) credential: pki::Credential,
     pub(crate) trust: Arc<TrustStore>,
     config: Arc<pki::MemberTlsConfig>,
+}
+
+/// The bytes of all materials by path.
+pub(super) struct Materials<'a>(pub(super) &'a config::Materials);
+
+impl Materials<'_> {
+    fn named(&self, paths: &[std::path::PathBuf]) -> Vec<Named<Vec<u8>>> {
+        paths
+            .iter()
+            .filter_map(|path| self.0.get(path)?.as_ref().ok())
+            .flat_map(|material| &material.blobs)
+            .map(|blob| Named {
+                name: blob.name.clone(),
+                value: blob.bytes.clone(),
+            })
+            .collect()
+    }
+
+    /// `copy`: the path among `crl` of a list that something else fetches.
+    pub(super) fn trust(
+        &self,
+        config: &Config,
+        ca: &[std::path::PathBuf],
+        (crl, copy): (&[std::path::PathBuf], Option<&std::path::PathBuf>),
+        previous: Option<&TrustStore>,
+    ) -> Result<TrustStore, Vec<PkiProblem>> {
+        let (copied, files): (Vec<_>, Vec<_>) =
+            crl.iter().cloned().partition(|path| copy == Some(path));
+        let material = pki::Material {
+            bundle: self.named(ca),
+            crls: self.named(&files),
+            copied_crls: self.named(&copied),
+        };
+        TrustStore::build(
+            &material,
+            &config.trust.settings,
+            &config.identity,
+            previous,
+        )
+    }
+
+    fn credential(&self, files: &Credential) -> Result<pki::Credential, PkiProblem> {
+        let one = |path: &std::path::PathBuf| {
+            let name = path.display().to_string();
+            self.named(std::slice::from_ref(path))
+                .pop()
+                .unwrap_or(Named {
+                    name,
+                    value: Vec::new(),
+                })
+        };
+        pki::Credential::parse(&one(&files.chain), &one(&files.key))
+    }
 }
 
 /// Credentials by the files that they were read from.
