@@ -692,6 +692,28 @@ fn a_fetched_list_that_cannot_be_kept_is_in_force_and_says_so() {
     assert!(state["unusable"].is_string(), "{state}");
 }
 
+/// Longer than what may come ahead of an answer's head, as lists of 20,000 entries are.
+#[test]
+fn a_list_of_some_megabytes_is_fetched_and_kept() {
+    let ca = Ca::new();
+    let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
+    let (state, small) = (TempDir::new().expect("a directory"), ca.crl_pem());
+    let table = state_in(state.path());
+    let estate = fetching(&ca, WHEN_ASKED)
+        .proxy(move |proxy| proxy.with(&table))
+        .start();
+    wait_for_answer(&estate.proxy);
+    ca.revoke_strangers(60_000);
+    ca.revoke(&bad);
+    assert!(ca.crl_pem().len() > 2 << 20);
+    fetch(&estate.proxy);
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    assert_eq!(estate.client(&good).get(CATALOG).status, 200);
+    drop(estate);
+    let front = without_ca(&ca, &small, state.path());
+    assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
+}
+
 #[test]
 fn a_reload_while_a_list_is_on_its_way_loses_neither() {
     let ca = Ca::new();

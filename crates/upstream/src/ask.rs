@@ -98,13 +98,14 @@ async fn exchange(connector: &Connector, question: &Question<'_>) -> Result<Told
     intake.expect_head();
     let io = dial(connector).await?;
     let certificate = io.shown();
-    let io = TokioIo::new(Counted::new(io, intake, None));
+    let io = TokioIo::new(Counted::new(io, Arc::clone(&intake), None));
     let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(io)
         .await
         .map_err(broken)?;
     let request = request(connector, question)?;
     let answer = async {
         let answer = sender.send_request(request).await.map_err(broken)?;
+        intake.head_came();
         Ok(Told {
             status: answer.status(),
             headers: answer.headers().clone(),
