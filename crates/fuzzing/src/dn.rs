@@ -257,8 +257,12 @@ impl Attribute<'_> {
     /// Whether no parser can fail at the value.
     fn is_decoded(&self) -> bool {
         let whole = match self.tag {
-            0x04 | 0x0c | 0x12..=0x16 | 0x19..=0x1c => true,
-            0x03 => self.value.first() == Some(&0),
+            0x04 | 0x0c | 0x12..=0x14 | 0x16 | 0x1a..=0x1c => true,
+            0x03 => match self.value.first() {
+                Some(0) => true,
+                Some(unused) => *unused < 8 && self.value.len() > 1,
+                None => false,
+            },
             _ => false,
         };
         whole || self.text().is_some()

@@ -8,9 +8,10 @@ use crate::certificate_value::CertificateValues;
 use crate::certname::{Certname, CertnameError};
 use crate::extensions::PuppetExtensions;
 use crate::form::{CertFormat, DnFormat};
+use crate::oid::dotted_oid;
 use crate::refusal::printable;
 use crate::settings::{Settings, SubjectRule};
-use crate::subject::{Subject, serial};
+use crate::subject::{Subject, is_whole, serial};
 
 /// Proof that a chain was verified, revocation included. Costs nothing to carry.
 ///
@@ -57,6 +58,12 @@ pub enum SubjectError {
     /// Not DER, or not a certificate.
     #[error("the certificate cannot be read")]
     Unreadable,
+    /// Something in the subject is not as it is in every certificate: an empty RDN, a tag that is none of its place.
+    #[error("the subject cannot be read to its end")]
+    Partial,
+    /// An extension whose type is no OID, or not in its shortest form.
+    #[error("the certificate has an extension whose type is no object identifier")]
+    ExtensionType,
     /// No CN.
     #[error("the subject has no CN")]
     NoCn,
@@ -109,6 +116,14 @@ impl Agent {
     ) -> Result<Self, SubjectError> {
         let (_, certificate) =
             X509Certificate::from_der(leaf_der).map_err(|_| SubjectError::Unreadable)?;
+        if !is_whole(certificate.subject()) {
+            return Err(SubjectError::Partial);
+        }
+        // By whatever OID another reader takes it for, it would have a value there that rules here have not seen.
+        let mut extensions = certificate.extensions().iter();
+        if extensions.any(|extension| dotted_oid(extension.oid.as_bytes()).is_none()) {
+            return Err(SubjectError::ExtensionType);
+        }
         let subject = Subject::of(certificate.subject());
         let certname = certname(&subject, settings.subject)?;
         let dn = subject.told(DnFormat::Rfc2253)?;

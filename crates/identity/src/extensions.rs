@@ -129,15 +129,16 @@ pub fn extension_names() -> impl Iterator<Item = &'static str> {
 /// Whether a text is an OID in dotted form whose value could be compared: those of X.509 itself are no texts.
 pub fn is_extension_oid(text: &str) -> bool {
     let number = |part: &str| {
-        (1..=39).contains(&part.len())
-            && part.bytes().all(|byte| byte.is_ascii_digit())
-            && (part == "0" || !part.starts_with('0'))
+        let is_shortest = part == "0" || part.starts_with(|first| matches!(first, '1'..='9'));
+        part.parse::<u128>().ok().filter(|_| is_shortest)
     };
-    let parts = text.split('.').count();
-    (2..=64).contains(&parts)
-        && text.split('.').all(number)
-        && matches!(text.as_bytes(), [b'0'..=b'2', b'.', ..])
-        && !is_of_x509(text)
+    let arcs: Option<Vec<u128>> = text.split('.').map(number).collect();
+    let begins = match arcs.as_deref() {
+        Some([0 | 1, second, ..]) => *second < 40,
+        Some([2, _, ..]) => true,
+        _ => false,
+    };
+    begins && text.split('.').count() <= ARCS_MAX && !is_of_x509(text)
 }
 
 /// A pattern over values of extensions: `*` matches any run of characters, all else itself, with its case; anchored at
@@ -193,6 +194,9 @@ fn puppet_name(oid: &str) -> Option<&str> {
     }
     below(oid, PUPPET).map(|_| oid)
 }
+
+/// Most parts of an OID in a rule.
+const ARCS_MAX: usize = 64;
 
 /// Whether an OID is of X.509 itself, or Netscape's comment, which Puppet puts into every certificate.
 fn is_of_x509(oid: &str) -> bool {

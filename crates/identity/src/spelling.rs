@@ -39,7 +39,7 @@ impl Subject {
         if !attributes.clone().all(|attribute| attribute.is_oid) {
             return Err(SubjectError::AttributeType);
         }
-        if !attributes.clone().all(Attribute::is_decoded) {
+        if !attributes.clone().all(|attribute| attribute.is_decoded) {
             return Err(SubjectError::StringType);
         }
         // Cut at slashes or not, a CN that stands alone and needs no escape is read as it is.
@@ -99,18 +99,6 @@ impl Subject {
 }
 
 impl Attribute {
-    /// Whether the value, given as text or by its encoding, is one to every reader, whatever its bytes are.
-    fn is_decoded(&self) -> bool {
-        let is_told_whole = || match *self.der {
-            [OCTET_STRING | UTF8_STRING, ..] => true,
-            [NUMERIC_STRING..=IA5_STRING, ..] | [GRAPHIC_STRING..=UNIVERSAL_STRING, ..] => true,
-            // X.520's unique identifier.
-            [BIT_STRING, _, unused, ..] => unused == 0,
-            _ => false,
-        };
-        self.text.is_some() || is_told_whole()
-    }
-
     /// X.520's bounds, as far as servers insist on them. They count bytes of UTF-8, and escapes in their own way: a C is
     /// what it has to be, ISO 3166's two letters.
     fn is_in_bounds(&self) -> bool {
@@ -209,15 +197,6 @@ fn is_literal(c: char) -> bool {
 const COUNTRY: &str = "2.5.4.6";
 /// ub-common-name.
 const CN_BYTES_MAX: usize = 64;
-
-// Universal tags.
-const BIT_STRING: u8 = 0x03;
-const OCTET_STRING: u8 = 0x04;
-const UTF8_STRING: u8 = 0x0c;
-const NUMERIC_STRING: u8 = 0x12;
-const IA5_STRING: u8 = 0x16;
-const GRAPHIC_STRING: u8 = 0x19;
-const UNIVERSAL_STRING: u8 = 0x1c;
 
 /// The table of RFC 2253 §2.3 and RFC 4514 §3: the names that every implementation knows.
 const NAMES: &[(&str, &str)] = &[

@@ -28,6 +28,8 @@ pub(crate) struct Attribute {
     pub(crate) text: Option<String>,
     /// The whole encoding of the value.
     pub(crate) der: Vec<u8>,
+    /// Whether every reader can make a value of it, given as text or by its encoding.
+    pub(crate) is_decoded: bool,
 }
 
 impl Subject {
@@ -75,9 +77,7 @@ impl Subject {
     /// of what cannot be read to its last byte.
     pub fn in_utf8(name_der: &[u8]) -> Option<Vec<u8>> {
         let (_, name) = X509Name::from_der(name_der).ok()?;
-        // The parser passes over what it does not understand at the end of a name or a part of it.
-        let is_whole = encoded(&name, |attribute| attribute.der) == name_der;
-        is_whole.then(|| encoded(&name, Attribute::in_utf8))
+        (is_whole(&name) && name.as_raw() == name_der).then(|| encoded(&name, Attribute::in_utf8))
     }
 
     pub(crate) fn of(name: &X509Name<'_>) -> Self {
@@ -137,6 +137,7 @@ impl Attribute {
         };
         let kind = attribute.attr_type();
         Self {
+            is_decoded: text.is_some() || primitive && is_value(value.tag().0, value.data),
             oid: in_dots(kind),
             is_oid: dotted_oid(kind.as_bytes()).is_some(),
             text,
@@ -154,6 +155,12 @@ impl Attribute {
     pub(crate) fn is_cn(&self) -> bool {
         self.oid == COMMON_NAME
     }
+}
+
+/// Whether a name has been read to its last byte: the parser passes over what it does not understand at the end of a name
+/// or of a part of it.
+pub(crate) fn is_whole(name: &X509Name<'_>) -> bool {
+    encoded(name, |attribute| attribute.der) == name.as_raw()
 }
 
 /// The DER of a Name whose values are encoded so.
@@ -217,6 +224,17 @@ fn decoded(tag: u32, data: &[u8]) -> Option<String> {
     }
 }
 
+/// Whether no server's parser throws at such a value that is no text to us.
+fn is_value(tag: u32, data: &[u8]) -> bool {
+    match tag {
+        // X.520's unique identifier: how many bits of the last byte are none of it, and the bytes.
+        BIT_STRING => matches!(data, [0, ..] | [1..=7, _, ..]),
+        OCTET_STRING | UTF8_STRING | NUMERIC_STRING | PRINTABLE_STRING | T61_STRING
+        | IA5_STRING | VISIBLE_STRING | GENERAL_STRING | UNIVERSAL_STRING => true,
+        _ => false,
+    }
+}
+
 const OID: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
@@ -224,11 +242,16 @@ const SET: u8 = 0x31;
 /// How much longer one spelling can be than another: UTF-8 takes three bytes for what others have in one or two.
 const SPELLED_LONGER_MAX: usize = 3;
 
+const BIT_STRING: u32 = 3;
+const OCTET_STRING: u32 = 4;
 const UTF8_STRING: u32 = 12;
 const NUMERIC_STRING: u32 = 18;
 const PRINTABLE_STRING: u32 = 19;
+const T61_STRING: u32 = 20;
 const IA5_STRING: u32 = 22;
 const VISIBLE_STRING: u32 = 26;
+const GENERAL_STRING: u32 = 27;
+const UNIVERSAL_STRING: u32 = 28;
 const BMP_STRING: u32 = 30;
 
 pub(crate) const COMMON_NAME: &str = "2.5.4.3";

@@ -25,7 +25,15 @@ pub(crate) fn puppet(certname: &str) -> Vec<u8> {
 }
 
 pub(crate) fn certificate(rdns: &[&[Ava<'_>]], extensions: &[(&str, &[u8])]) -> Vec<u8> {
-    made(&name(rdns), extensions)
+    let listed = extensions
+        .iter()
+        .flat_map(|(name, value)| tlv(0x30, &[oid(name), tlv(0x04, value)].concat()));
+    made(&name(rdns), &listed.collect::<Vec<u8>>())
+}
+
+/// A certificate of the Puppet CA's shape with this extension, the whole DER element.
+pub(crate) fn with_extension(extension: &[u8]) -> Vec<u8> {
+    made(&name(&[&[(CN, UTF8, b"web01")]]), extension)
 }
 
 /// A certificate whose subject is this Name, the whole DER element.
@@ -33,7 +41,7 @@ pub(crate) fn with_name(subject: &[u8]) -> Vec<u8> {
     made(subject, &[])
 }
 
-fn made(subject: &[u8], extensions: &[(&str, &[u8])]) -> Vec<u8> {
+fn made(subject: &[u8], extensions: &[u8]) -> Vec<u8> {
     let algorithm = tlv(0x30, &oid("1.2.840.10045.4.3.2"));
     let validity = tlv(
         0x30,
@@ -43,10 +51,6 @@ fn made(subject: &[u8], extensions: &[(&str, &[u8])]) -> Vec<u8> {
         0x30,
         &[tlv(0x30, &oid("1.3.101.112")), tlv(0x03, &[0; 33])].concat(),
     );
-    let listed: Vec<u8> = extensions
-        .iter()
-        .flat_map(|(name, value)| tlv(0x30, &[oid(name), tlv(0x04, value)].concat()))
-        .collect();
     let mut to_be_signed = [
         tlv(0xa0, &tlv(0x02, &[2])),
         tlv(0x02, &[0x00, 0x9a, 0x05]),
@@ -58,7 +62,7 @@ fn made(subject: &[u8], extensions: &[(&str, &[u8])]) -> Vec<u8> {
     ]
     .concat();
     if !extensions.is_empty() {
-        to_be_signed.extend(tlv(0xa3, &tlv(0x30, &listed)));
+        to_be_signed.extend(tlv(0xa3, &tlv(0x30, extensions)));
     }
     tlv(
         0x30,

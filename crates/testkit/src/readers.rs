@@ -255,14 +255,17 @@ fn bouncy_castle_attribute(
 
 /// Whether a value in digits is of a kind that no content was seen to make it throw at.
 fn is_sure(digits: &str) -> bool {
-    let tag = digits
-        .get(..2)
-        .and_then(|tag| u8::from_str_radix(tag, 16).ok());
+    let Some((tag, content)) = split(digits) else {
+        return false;
+    };
     match tag {
-        Some(0x04 | 0x0c | 0x12..=0x16 | 0x19..=0x1c) => true,
-        Some(0x03) => digits.get(4..6) == Some("00"),
-        // Two bytes a character, behind a head of two bytes or four.
-        Some(0x1e) => digits.get(2..4) != Some("81") && digits.len().is_multiple_of(4),
+        0x04 | 0x0c | 0x12..=0x14 | 0x16 | 0x1a..=0x1c => true,
+        0x03 => match content.as_slice() {
+            [0, ..] => true,
+            [unused, _, ..] => *unused < 8,
+            _ => false,
+        },
+        0x1e => content.len().is_multiple_of(2),
         _ => false,
     }
 }
@@ -353,6 +356,16 @@ fn is_dotted(text: &str) -> bool {
 
 /// The text of a value that is given as the digits of its DER.
 fn decoded(digits: &str) -> Option<String> {
+    let (tag, value) = split(digits)?;
+    // Kinds that are no text have one all the same, and no Puppet server looks at it.
+    Some(match tag {
+        0x0c | 0x13 | 0x14 | 0x16 | 0x1a => String::from_utf8_lossy(&value).into_owned(),
+        _ => format!("#{digits}"),
+    })
+}
+
+/// Tag and content of DER that is given as its digits.
+fn split(digits: &str) -> Option<(u8, Vec<u8>)> {
     let pairs: Option<Vec<u8>> = (0..digits.len())
         .step_by(2)
         .map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok())
@@ -366,11 +379,7 @@ fn decoded(digits: &str) -> Option<String> {
         }
         _ => return None,
     };
-    // Kinds that are no text have one all the same, and no Puppet server looks at it.
-    (length == value.len()).then(|| match tag {
-        0x0c | 0x13 | 0x14 | 0x16 | 0x1a => String::from_utf8_lossy(value).into_owned(),
-        _ => format!("#{digits}"),
-    })
+    (length == value.len()).then(|| (tag, value.to_vec()))
 }
 
 /// `parse_rfc2253`, and `parse_openssl` where that raises; then `to_a.assoc("CN")`.

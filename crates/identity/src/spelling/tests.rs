@@ -95,20 +95,20 @@ fn a_subject_at_which_a_parser_throws_is_refused() {
         agent(&rdns, DnFormat::Rfc2253).err()
     };
     for tag in [
-        0x01, 0x02, 0x05, 0x06, 0x09, 0x0a, 0x0d, 0x17, 0x18, 0x1d, 0x1e, 0x24, 0x30, 0x80,
+        0x01, 0x02, 0x05, 0x06, 0x09, 0x0a, 0x0d, 0x15, 0x17, 0x18, 0x19, 0x1d, 0x1e, 0x24, 0x30,
+        0x80,
     ] {
         let found = refused(&[(O, tag, b"abc")]);
         assert_eq!(found, Some(SubjectError::StringType), "{tag:02x}");
     }
-    assert_eq!(
-        refused(&[(O, 0x03, b"\x01a")]),
-        Some(SubjectError::StringType)
-    );
-    assert_eq!(refused(&[(O, 0x03, b"")]), Some(SubjectError::StringType));
-    assert_eq!(refused(&[(O, 0x03, b"\0a")]), None);
-    for tag in [
-        0x04, 0x0c, 0x12, 0x13, 0x14, 0x15, 0x16, 0x19, 0x1a, 0x1b, 0x1c,
-    ] {
+    for bits in [&b""[..], b"\x01", b"\x08a"] {
+        let found = refused(&[(O, 0x03, bits)]);
+        assert_eq!(found, Some(SubjectError::StringType), "{bits:?}");
+    }
+    for bits in [&b"\0"[..], b"\0a", b"\x07a", &[0; 200]] {
+        assert_eq!(refused(&[(O, 0x03, bits)]), None, "{bits:?}");
+    }
+    for tag in [0x04, 0x0c, 0x12, 0x13, 0x14, 0x16, 0x1a, 0x1b, 0x1c] {
         assert_eq!(refused(&[(O, tag, b"a\xff")]), None, "{tag:02x}");
     }
     let (long, fits) = ([b'a'; 65], [b'a'; 64]);
@@ -171,6 +171,58 @@ fn a_type_that_is_no_oid_to_all_is_refused() {
     // What only some take for a second CN is one.
     for padded in [&[0x55, 4, 0x80, 3][..], &[0x55, 4, 0x83]] {
         assert!(told(padded).is_err(), "{padded:02x?}");
+    }
+}
+
+/// What a parser passes over another may read.
+#[test]
+fn a_subject_that_is_not_read_to_its_end_is_refused_by_both_rules() {
+    let rdn = |value: &[u8]| {
+        let kind = tlv(0x06, &[0x55, 4, 3]);
+        tlv(0x31, &tlv(0x30, &[&kind, value].concat()))
+    };
+    let (first, victim) = (rdn(&tlv(UTF8, b"web01")), rdn(&tlv(UTF8, b"victim")));
+    let read = |rdns: &[&[u8]], subject| {
+        let settings = Settings {
+            subject,
+            ..Settings::default()
+        };
+        let leaf = with_name(&tlv(0x30, &rdns.concat()));
+        Agent::from_leaf(&leaf, &settings, ChainVerified::assertion())
+            .map(|agent| agent.dn().to_owned())
+    };
+    let tagged = rdn(&[&[0x1f, UTF8, 5][..], b"web01"].concat());
+    for subject in [SubjectRule::Puppet, SubjectRule::SingleCn] {
+        assert_eq!(read(&[&first], subject).as_deref(), Ok("CN=web01"));
+        for rdns in [
+            &[&first[..], &[0x31, 0], &victim][..],
+            &[&first, &[5, 0]],
+            &[&tagged],
+        ] {
+            assert!(read(rdns, subject).is_err(), "{subject:?}: {rdns:02x?}");
+        }
+        let with_more = read(&[&first, &[0x31, 0], &victim], subject);
+        assert_eq!(with_more, Err(SubjectError::Partial));
+    }
+}
+
+#[test]
+fn an_extension_whose_type_is_no_oid_is_refused() {
+    // pp_role, whole and with an arc padded; pp_cli_auth with padding in front.
+    const ROLE: &[u8] = &[0x2b, 6, 1, 4, 1, 0x82, 0x8c, 0x4c, 1, 1, 0x0d];
+    let padded = [&ROLE[..10], &[0x80, 0x0d]].concat();
+    let in_front = [&[0x80], &ROLE[..9], &[3, 0x27]].concat();
+    let read = |oid: &[u8]| {
+        let extension = tlv(
+            0x30,
+            &[tlv(0x06, oid), tlv(0x04, &tlv(UTF8, b"x"))].concat(),
+        );
+        let leaf = with_extension(&extension);
+        Agent::from_leaf(&leaf, &Settings::default(), ChainVerified::assertion()).map(|_| ())
+    };
+    assert_eq!(read(ROLE), Ok(()));
+    for oid in [&padded[..], &in_front, &[&ROLE[..10], &[0x8d]].concat()] {
+        assert_eq!(read(oid), Err(SubjectError::ExtensionType), "{oid:02x?}");
     }
 }
 
