@@ -438,6 +438,7 @@ fn t09_whatever_else_comes_keeps_the_last_good_list_with_an_alarm_until_it_is_ri
     let elsewhere = format!("http://{}{LIST}", estate.compilers[0].address());
     let never = Gate::new();
     let half = &whole[..whole.len() - 60];
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let cases = [
         (
             "of another key",
@@ -467,6 +468,11 @@ fn t09_whatever_else_comes_keeps_the_last_good_list_with_an_alarm_until_it_is_ri
             "larger than 65536 bytes",
         ),
         ("endless", Reply::stream(1 << 40), "larger than 65536 bytes"),
+        (
+            "nothing without end",
+            Reply::raw([chunked.as_bytes(), &[b'0'; 4 << 20]].concat()).gate_after(4 << 20, &never),
+            "interim answers or a body without end",
+        ),
         (
             "no head",
             Reply::ok(&whole).gate(&never),

@@ -54,7 +54,8 @@ fn check_agent(input: &[u8], agent: &Agent, carried: &[Vec<u8>], granted: &[Stri
             .filter(|oid| oid.len() > arc.len() && oid.starts_with(arc))
             .count()
     };
-    assert_eq!(granted.len(), below(&authorization), "{granted:?}");
+    let itself = carried.iter().filter(|oid| **oid == authorization).count();
+    assert_eq!(granted.len(), below(&authorization) + itself, "{granted:?}");
     let puppets: &PuppetExtensions = agent.extensions();
     assert_eq!(
         puppets.iter().count(),

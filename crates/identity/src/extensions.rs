@@ -78,7 +78,8 @@ impl PuppetExtensions {
 
     /// Whether one of them grants rights at a Puppet server (1.3.6.1.4.1.34380.1.3.*).
     pub fn has_authorization(&self) -> bool {
-        self.iter().any(|(name, _)| is_authorization_name(name))
+        let mut all = self.0.iter();
+        all.any(|extension| is_authorization_oid(&extension.oid))
     }
 
     /// Those that `explain` takes for granted: OIDs and texts.
@@ -214,11 +215,6 @@ fn named<'a>(names: &[(&str, &'a str)], leaf: &str) -> Option<&'a str> {
 /// The rest of `oid` below `arc`, if it is below.
 fn below<'a>(oid: &'a str, arc: &str) -> Option<&'a str> {
     oid.strip_prefix(arc)?.strip_prefix('.')
-}
-
-fn is_authorization_name(name: &str) -> bool {
-    AUTHORIZATION_NAMES.iter().any(|(_, known)| *known == name)
-        || below(name, AUTHORIZATION).is_some()
 }
 
 /// The text of a DER string, the whole of the value, in a type that all readers decode alike: Ruby and Java differ in

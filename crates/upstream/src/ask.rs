@@ -99,13 +99,15 @@ async fn exchange(connector: &Connector, question: &Question<'_>) -> Result<Told
     let io = dial(connector).await?;
     let certificate = io.shown();
     let io = TokioIo::new(Counted::new(io, Arc::clone(&intake), None));
-    let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(io)
+    let (mut sender, connection) = http1::Builder::new()
+        .max_buf_size(READ_BYTES_MAX)
+        .handshake::<_, Empty<Bytes>>(io)
         .await
         .map_err(broken)?;
     let request = request(connector, question)?;
     let answer = async {
         let answer = sender.send_request(request).await.map_err(broken)?;
-        intake.head_came();
+        intake.expect_body(question.body_bytes_max);
         Ok(Told {
             status: answer.status(),
             headers: answer.headers().clone(),
@@ -151,6 +153,9 @@ async fn beginning(mut body: Incoming, bytes_max: usize) -> Result<Bytes, AskErr
     }
     Ok(read.into())
 }
+
+/// Most bytes read at once, and of a head: what is read and is nothing (blanks in a chunk's size) holds the thread so long.
+const READ_BYTES_MAX: usize = 64 << 10;
 
 fn broken(error: hyper::Error) -> AskError {
     AskError::Broken(Box::new(error))

@@ -109,6 +109,9 @@ impl AsyncWrite for MemberIo {
 /// keep their reader, and with it the thread, as busy as they come. More than hyper reads ahead of a body.
 const AHEAD_BYTES_MAX: u64 = 1 << 20;
 
+/// Most bytes that a byte of a body takes in a chunk of its own: its size in a digit, two ends of lines, itself, and room.
+const CHUNKED_BYTES_MAX: u64 = 8;
+
 /// How much has come on a connection, and how much may.
 #[derive(Debug)]
 pub(crate) struct Intake {
@@ -133,6 +136,15 @@ impl Intake {
     pub(crate) fn expect_head(&self) {
         self.allowed
             .store(self.received() + AHEAD_BYTES_MAX, Ordering::Relaxed);
+    }
+
+    /// It has come, and a body follows of which so many bytes are read: in chunks of one byte at worst.
+    pub(crate) fn expect_body(&self, bytes_max: usize) {
+        let bytes_max = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+        let body = bytes_max.saturating_mul(CHUNKED_BYTES_MAX);
+        let allowed = self.received().saturating_add(AHEAD_BYTES_MAX);
+        self.allowed
+            .store(allowed.saturating_add(body), Ordering::Relaxed);
     }
 
     /// It has come; what follows may be of any length.
@@ -170,7 +182,7 @@ impl AsyncRead for Counted {
         if self.intake.received() > self.intake.allowed.load(Ordering::Relaxed) {
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "interim answers without end",
+                "more than any answer takes: interim answers or a body without end",
             )));
         }
         let before = buffer.filled().len();
