@@ -66,5 +66,7 @@ mod tests {
         ] {
             assert_eq!(dotted_oid(content).as_deref(), expected, "{content:02x?}");
         }
+        let longest = dotted_oid(&[1; 128]).expect("no longer than any");
+        assert_eq!(longest, format!("0{}", ".1".repeat(128)));
     }
 }

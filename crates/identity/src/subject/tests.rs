@@ -122,6 +122,7 @@ fn other_rdns_upper_case_and_signs_are_for_external_cas() {
         alphabet('#'),
         Ok("CN=\\#0c0561646d696e"),
     );
+    check(&[&[(CN, UTF8, b"a#b")]], alphabet('#'), Ok("CN=a#b"));
 }
 
 #[test]
