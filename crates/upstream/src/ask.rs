@@ -154,7 +154,8 @@ async fn beginning(mut body: Incoming, bytes_max: usize) -> Result<Bytes, AskErr
     Ok(read.into())
 }
 
-/// Most bytes read at once, and of a head: what is read and is nothing (blanks in a chunk's size) holds the thread so long.
+/// About the most that is read at once, and most of a head: what is read and is nothing (blanks in a chunk's size) is gone
+/// through before anything else has its turn, as often as the runtime lets one connection read.
 const READ_BYTES_MAX: usize = 64 << 10;
 
 fn broken(error: hyper::Error) -> AskError {
