@@ -395,6 +395,13 @@ fn a_subject_that_a_server_would_read_in_another_form_is_told_so_that_it_cannot_
         assert_refused(&response, 403, &[why]);
         assert!(estate.far_end().is_empty());
     }
+    // Some parsers stop at an RDN without an attribute, and others read on.
+    let hidden = name_der(&[vec![utf8(CN, "foo")], vec![], vec![utf8(CN, "victim")]]);
+    let hidden = estate.ca.leaf("any").issue_as(&hidden);
+    estate.forget();
+    let response = estate.client(&hidden).get(FILES);
+    assert_refused(&response, 403, &["cannot be read to its end"]);
+    assert!(estate.far_end().is_empty());
     let alone = estate
         .ca
         .leaf("any")
