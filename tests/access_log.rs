@@ -10,6 +10,7 @@ use std::{
 };
 
 use rcgen::DnType;
+use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Ca, Proxy, Reply, wait_until};
 
@@ -156,7 +157,7 @@ fn a_refused_handshake_is_told_with_its_reason_and_no_status() {
     }
     let mut plain = TcpStream::connect(estate.proxy.address()).expect("connects");
     plain
-        .write_all(b"GET / HTTP/1.1\r\nHost: puppet\r\n\r\n")
+        .write_all(b"\0 / HTTP/1.1\r\nHost: puppet\r\n\r\n")
         .expect("is taken");
     let _ = plain.read_to_end(&mut Vec::new());
     let mut silent = TcpStream::connect(estate.proxy.address()).expect("connects");
@@ -321,6 +322,80 @@ fn a_log_renamed_and_reloaded_goes_on_in_a_new_file() {
     let mut both = OpenOptions::new().append(true).open(&log).expect("opens");
     both.write_all(old.as_bytes()).expect("writes");
     assert!(!new.is_empty());
+}
+
+#[test]
+fn logs_are_opened_again_without_reading_the_configuration() {
+    let estate = Estate::start();
+    let proxy = &estate.proxy;
+    let log = proxy.directory().join("access.json");
+    let client = estate.client(&estate.ca.agent("web01"));
+    let generation = proxy.generation();
+    let rotate = |name: &str| {
+        fs::rename(&log, proxy.directory().join(name)).expect("renames");
+        assert!(!log.exists());
+    };
+    // A valid edit that nobody has asked for.
+    proxy.edit_config(
+        "[pools.ca]",
+        "[pools.other]\nscheme = \"http\"\nmembers = [\"127.0.0.1:3\"]\n[pools.ca]",
+    );
+    rotate("access.json.1");
+    proxy.signal(Signal::USR1);
+    assert!(wait_until(LIMIT, || log.exists().then_some(())).is_some());
+    // A broken one.
+    proxy.write_config("nonsense = [");
+    rotate("access.json.2");
+    let socket = proxy.admin_socket();
+    let socket = socket.to_str().expect("a path");
+    let outcome = proxy.command(&["reopen-logs"], &["--socket", socket]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert_eq!(outcome.stdout, format!("opened again: {}\n", log.display()));
+    assert_eq!(client.get(CATALOG).status, 200);
+    proxy.wait_for_record(|record| record["target"] == CATALOG);
+    let status = proxy.status();
+    assert_eq!(proxy.generation(), generation);
+    assert_eq!(status["last_reload"], Value::Null, "nothing was reloaded");
+    // A file that cannot be opened: the proxy says so and goes on.
+    fs::rename(&log, proxy.directory().join("access.json.3")).expect("renames");
+    fs::create_dir(&log).expect("a directory in its place");
+    let outcome = proxy.command(&["reopen-logs"], &["--socket", socket]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stdout);
+    assert!(
+        outcome
+            .stderr
+            .contains("goes on writing to the file it has open"),
+        "{}",
+        outcome.stderr
+    );
+    fs::remove_dir(&log).expect("goes");
+    fs::rename(proxy.directory().join("access.json.3"), &log).expect("comes back");
+}
+
+#[test]
+fn signals_that_ask_for_nothing_do_nothing() {
+    let estate = Estate::start();
+    let proxy = &estate.proxy;
+    for signal in [
+        Signal::USR1,
+        Signal::USR2,
+        Signal::PIPE,
+        Signal::ALARM,
+        Signal::VTALARM,
+        Signal::PROF,
+        Signal::WINCH,
+        Signal::IO,
+        Signal::POWER,
+    ] {
+        proxy.signal(signal);
+        // The kernel delivers a signal before the process answers what is asked after it.
+        assert_eq!(proxy.status()["phase"], "serving", "{signal:?}");
+    }
+    let client = estate.client(&estate.ca.agent("web01"));
+    assert_eq!(client.get(CATALOG).status, 200);
+    drop(client);
+    proxy.signal(Signal::QUIT);
+    assert_eq!(proxy.wait_for_end(LIMIT).code, Some(0));
 }
 
 #[test]

@@ -432,7 +432,11 @@ fn a_lower_connections_max_leaves_nobody_waiting_beside_idle_connections() {
         .compilers(1)
         .compiler_pool("connections_max = 3")
         .compiler_pool("check = { interval = \"1h\" }")
-        .proxy(|proxy| proxy.top("workers = 1"))
+        .proxy(|proxy| {
+            proxy
+                .top("workers = 1")
+                .with("[upstream]\nclient_share_percent = 100")
+        })
         .start();
     estate.compilers[0].hold();
     let mut three: Vec<_> = (0..3).map(|_| connection(&estate)).collect();

@@ -11,6 +11,7 @@ use std::{
 };
 
 use rcgen::DnType;
+use serde_json::Value;
 use testkit::{Ca, Client, Connection, Credential, Reply, Response, StandIn, wait_until};
 
 use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused, certificate_request};
@@ -270,6 +271,7 @@ fn a_member_gets_no_more_than_its_max_and_then_all_are_full() {
     let estate = Estate::builder()
         .compiler(1, "max = 1")
         .compiler(2, "max = 2")
+        .proxy(|proxy| proxy.with("[upstream]\nclient_share_percent = 100"))
         .start();
     estate.compilers.iter().for_each(StandIn::hold);
     let connections = pending(&estate, 3);
@@ -423,6 +425,7 @@ fn a_backup_takes_what_the_others_have_no_place_for() {
     let estate = Estate::builder()
         .compiler(1, "max = 2")
         .compiler(2, "backup = true")
+        .proxy(|proxy| proxy.with("[upstream]\nclient_share_percent = 100"))
         .start();
     estate.compilers.iter().for_each(StandIn::hold);
     let connections = pending(&estate, 4);
@@ -438,7 +441,7 @@ fn a_member_that_broke_off_is_still_there_and_its_backup_is_not_asked() {
     estate.compilers[0].answer(|request| (!request.is_probe()).then(Reply::reset));
     let mut connection = connection(&estate);
     for _ in 0..3 {
-        assert_refused(&connection.get(FILE), 502, &["broke off"]);
+        assert_refused(&connection.get(FILE), 502, &["closed the connection"]);
     }
     assert_eq!(shares(&estate)[1], 0);
 }
@@ -570,6 +573,7 @@ fn a_ca_server_taken_out_by_the_operator_leaves_the_writes_to_its_backup() {
         assert_eq!(write_to_ca(&estate, n).status, 200);
         assert_eq!(second.requests().len(), 1, "{verb}");
         administer("ready");
+        estate.proxy.wait_for_health("ca", &first, "up");
         assert_eq!(write_to_ca(&estate, n + 1).status, 200);
         assert_eq!(second.requests().len(), 1);
     }
@@ -812,7 +816,7 @@ fn a_legacy_check_asks_as_masters_of_old_are_asked() {
         );
         estate
             .proxy
-            .wait_for_event("wanted 200 `\"is_alive\":true`");
+            .wait_for_event(r#"wanted 200 `\"is_alive\":true`"#);
     }
 }
 
@@ -1104,7 +1108,11 @@ fn a_get_does_not_go_again_once_a_byte_of_an_answer_has_come() {
         for compiler in &estate.compilers {
             compiler.answer(move |request| (!request.is_probe()).then(|| Reply::raw(answer)));
         }
-        assert_refused(&connection(&estate).get(FILE), 502, &["broke off"]);
+        assert_refused(
+            &connection(&estate).get(FILE),
+            502,
+            &["closed the connection"],
+        );
         assert_eq!(estate.far_end().len(), 1, "{answer:?}");
     }
 }
@@ -1189,7 +1197,7 @@ fn a_compiler_killed_during_a_catalog_is_a_clear_502_and_no_other_sees_it() {
     assert_refused(
         &response,
         502,
-        &[&estate.compilers[busy].address(), "broke off"],
+        &[&estate.compilers[busy].address(), "closed the connection"],
     );
     assert!(estate.compilers[1 - busy].requests().is_empty());
     estate.compilers[1 - busy].release();
@@ -1320,9 +1328,9 @@ fn no_more_connections_than_connections_max_over_all_workers() {
             .compiler_pool("connect_timeout = \"1h\"")
             .compiler_pool("check = { interval = \"1h\" }")
             .proxy(move |proxy| {
-                proxy
-                    .top("workers = 4")
-                    .with(&format!("[upstream]\n{upstream}"))
+                proxy.top("workers = 4").with(&format!(
+                    "[upstream]\nclient_share_percent = 100\n{upstream}"
+                ))
             })
             .start();
         let probe = estate.compilers[0].connections_accepted();
@@ -1485,7 +1493,7 @@ fn answer_once(socket: &mut TcpStream) {
 }
 
 /// The answer and the record of a request for a file that comes from one TLS member, and nobody else.
-fn tls_member_of(ca: &Ca, member: &StandIn, lines: &str) -> (Response, serde_json::Value) {
+fn tls_member_of(ca: &Ca, member: &StandIn, lines: &str) -> (Response, Value) {
     let port = member.socket_address().port();
     let lines = lines.replace("{port}", &port.to_string());
     let estate = odd(&format!("{lines}\n{UNPROBED}")).ca(ca).start();
@@ -1501,7 +1509,7 @@ fn tls(ca: &Ca, credential: &Credential) -> StandIn {
 }
 
 #[track_caller]
-fn assert_untrusted(answer: &(Response, serde_json::Value), words: &[&str]) {
+fn assert_untrusted(answer: &(Response, Value), words: &[&str]) {
     let (response, record) = answer;
     assert_refused(response, 502, &["nothing was sent"]);
     assert_eq!(
@@ -1753,4 +1761,71 @@ fn status_is_answered_by_us_as_compilers_are_available() {
         );
     }
     assert!(estate.far_end().is_empty());
+}
+
+#[test]
+fn a_member_in_maintenance_is_probed_and_comes_back_after_rise_good_probes() {
+    let estate = probed("rise = 40, fall = 1");
+    wait_for(&estate, "up");
+    let compiler = &estate.compilers[0];
+    let set = |verb: &str| {
+        let outcome = estate
+            .proxy
+            .command(&[verb, "compilers", &compiler.address()], &[]);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    };
+    set("maintenance");
+    let good = answer_probes(compiler, Reply::status(200).body(b"running"));
+    let probed_on = wait_until(LIMIT, || (good.load(Ordering::SeqCst) > 2).then_some(()));
+    assert!(probed_on.is_some(), "probes go on in maintenance");
+    let before = good.load(Ordering::SeqCst);
+    set("ready");
+    wait_for(&estate, "up");
+    let since = good.load(Ordering::SeqCst) - before;
+    assert!(since >= 40, "up after {since} good probes, rise = 40");
+}
+
+#[test]
+fn a_pool_without_an_available_member_is_an_alarm_until_one_is_available() {
+    let estate = probed("rise = 1, fall = 1");
+    wait_for(&estate, "up");
+    let labels = [("alarm", "pool-unavailable")];
+    let alarms = || estate.proxy.metrics().sum("proscenium_alarms", &labels);
+    let available = || {
+        let pool = [("pool", "compilers")];
+        let metrics = estate.proxy.metrics();
+        metrics.sum("proscenium_pool_members_available", &pool)
+    };
+    assert_eq!((alarms(), available()), (0.0, 1.0));
+    let compiler = &estate.compilers[0];
+    answer_probes(compiler, Reply::status(503));
+    wait_for(&estate, "down");
+    estate
+        .proxy
+        .wait_for_event("no member of pool compilers is available");
+    assert_eq!((alarms(), available()), (1.0, 0.0));
+    let status = estate.proxy.status();
+    let alarm = &status["alarms"][0];
+    assert_eq!(alarm["key"], "pool-unavailable:compilers", "{status:#}");
+    assert!(alarm["since"].is_string(), "{status:#}");
+    let pools = status["pools"].as_array().expect("pools");
+    let pool = pools.iter().find(|pool| pool["name"] == "compilers");
+    let pool = pool.expect("the pool of compilers");
+    assert_eq!(pool["available"], 0);
+    let member = &pool["members"][0];
+    assert_eq!(member["why"], "probes-failed", "{member:#}");
+    assert!(member["since"].is_string(), "{member:#}");
+    let failure = member["last_probe"]["failure"].as_str().unwrap_or_default();
+    assert!(failure.contains("503"), "{member:#}");
+    let told = estate.proxy.command(&["status"], &[]).stdout;
+    assert!(
+        told.contains("ALARM since") && told.contains("503"),
+        "{told}"
+    );
+    answer_probes(compiler, Reply::status(200).body(b"running"));
+    estate
+        .proxy
+        .wait_for_event("cleared: no member of pool compilers is available");
+    assert_eq!((alarms(), available()), (0.0, 1.0));
+    assert_eq!(estate.proxy.status()["alarms"], Value::Array(Vec::new()));
 }

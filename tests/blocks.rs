@@ -37,6 +37,8 @@ fn a_blocked_agent_is_out_on_new_resumed_and_live_connections_and_in_again_once_
         blocked.starts_with("blocked: certname web01, since 20") && blocked.contains("stolen"),
         "{blocked}"
     );
+    let effect = " from 127.0.0.1; closing its 2 open connections\n";
+    assert!(blocked.ends_with(effect), "{blocked}");
     assert!(idle.is_closed_within(LIMIT), "closed without an answer");
     estate.compilers.iter().for_each(StandIn::release);
     assert_eq!(live.read_response().expect("is answered").status, 200);
@@ -69,6 +71,10 @@ fn a_blocked_agent_is_out_on_new_resumed_and_live_connections_and_in_again_once_
         let line = line.unwrap_or_else(|| panic!("{event} is not in {told}"));
         assert!(line.contains("uid ") && line.contains("stolen"), "{line}");
     }
+
+    let unknown = done(&estate.proxy, &["block"], &["web09", "--why", "a typo"]);
+    let effect = "no agent web09 has connected since the start of the proxy: check the spelling";
+    assert!(unknown.contains(effect), "{unknown}");
 }
 
 #[test]
@@ -296,7 +302,7 @@ fn a_deny_list_that_cannot_be_read_keeps_the_proxy_from_starting() {
             .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
             .try_start();
         let outcome = refused.err().expect("does not start");
-        assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+        assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
         for expected in ["blocks.json", "remove it to start with nobody blocked"] {
             assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
         }
@@ -408,7 +414,7 @@ fn a_member_whose_certificate_is_blocked_is_spoken_to_no_more_until_it_is_lifted
     }
     let events = front.stderr();
     assert!(
-        events.contains("the member's certificate \"CN=c1\""),
+        events.contains(r#"the member's certificate \"CN=c1\""#),
         "{events}"
     );
 }

@@ -3,7 +3,7 @@
 
 use rustls::{AlertDescription, SignatureScheme};
 use serde_json::Value;
-use testkit::{Ca, Client, Credential, HeldPort, ProxyBuilder};
+use testkit::{Ca, Client, Credential, HeldPort, Proxy, ProxyBuilder};
 
 use crate::support::{self, Estate, fixtures};
 
@@ -113,7 +113,7 @@ fn a_strict_listener_refuses_names_that_it_does_not_know() {
     );
     // What is no TLS is told as before.
     let mut noise = Client::plain(proxy.address()).connect().expect("connects");
-    noise.send_raw(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
+    noise.send_raw(b"\0 / HTTP/1.1\r\n\r\n").expect("sent");
     noise.read_to_close();
     proxy.wait_for_record(|record| record["reason"] == "not-tls");
     // A reload relaxes it.
@@ -155,11 +155,19 @@ fn check_tells_each_certificate_with_its_names_and_its_kind_of_key() {
         .with(&own)
         .files(&[("ecdsa", &ecdsa), ("rsa", &rsa), ("nameless", &nameless)])
         .check();
-    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    // Agents that come to the other listener are locked out.
+    assert_eq!(checked.code, Some(78), "{}", checked.stderr);
+    assert!(
+        checked
+            .stderr
+            .contains("nameless.pem: it has no subjectAltName"),
+        "{}",
+        checked.stderr
+    );
     for words in [
-        "ecdsa.pem (CN=a.example.com, ECDSA P-256) is good for a.example.com, b.example.com\n",
-        "rsa.pem (CN=puppet.lab.test, RSA 4096) is good for puppet, puppet.lab.test\n",
-        "nameless.pem (CN=old, ECDSA P-256) is good for no name at all on listener others\n",
+        "ecdsa.pem (CN=a.example.com, ECDSA P-256) is good for a.example.com, b.example.com, valid from ",
+        "rsa.pem (CN=puppet.lab.test, RSA 4096) is good for puppet, puppet.lab.test, valid from ",
+        "nameless.pem (CN=old, ECDSA P-256) is good for no name at all on listener others, valid from ",
     ] {
         assert!(checked.stdout.contains(words), "{words}{}", checked.stdout);
     }
@@ -248,6 +256,142 @@ fn no_session_of_one_listener_is_resumed_on_another() {
 }
 
 /// The fixtures' RSA certificate of `puppet` and `puppet.lab.test`.
+const NOT_AFTER: &str = "proscenium_certificate_not_after_timestamp_seconds";
+const SOON: &str = "certificate-expiring";
+const INVALID: &str = "certificate-invalid";
+
+/// The message of the one alarm that is active, if it is of this kind.
+fn alarm(status: &Value, kind: &str) -> Option<String> {
+    let alarms = status["alarms"].as_array().expect("a list");
+    assert!(alarms.len() < 2, "one for each file: {alarms:?}");
+    let is_of_kind = |alarm: &&Value| {
+        alarm["key"]
+            .as_str()
+            .is_some_and(|key| key.starts_with(kind))
+    };
+    let alarm = alarms.iter().find(is_of_kind)?;
+    alarm["message"].as_str().map(str::to_owned)
+}
+
+fn write_own(proxy: &Proxy, credential: &Credential) {
+    proxy.write("ssl/private_keys/puppet.pem", &credential.key_pem, 0o640);
+    proxy.write("ssl/certs/puppet.pem", &credential.chain_pem(), 0o644);
+}
+
+#[test]
+fn a_certificate_that_expires_soon_is_an_alarm_until_it_is_renewed() {
+    let ca = Ca::new();
+    let ending = ca.leaf("puppet").valid_days(-400, 20).issue();
+    let estate = Estate::builder().ca(&ca).tls_members();
+    let estate = estate.proxy(move |p| p.credential(&ending)).start();
+    let proxy = &estate.proxy;
+    let message = alarm(&proxy.status(), SOON).expect("an alarm");
+    for words in [
+        "certs/puppet.pem (CN=puppet) of listener agents, pool ca, pool compilers expires on",
+        "in less than 30 days",
+    ] {
+        assert!(message.contains(words), "{words}: {message}");
+    }
+    proxy.wait_for_event("in less than 30 days");
+    assert_eq!(
+        proxy.metrics().sum("proscenium_alarms", &[("alarm", SOON)]),
+        1.0
+    );
+    let days_left = |role, name| {
+        let labels = [("role", role), ("name", name), ("subject", "CN=puppet")];
+        let now = std::time::SystemTime::UNIX_EPOCH
+            .elapsed()
+            .expect("after 1970");
+        (proxy.metrics().sum(NOT_AFTER, &labels) - now.as_secs_f64()) / 86_400.0
+    };
+    for (role, name) in [
+        ("listener", "agents"),
+        ("pool", "ca"),
+        ("pool", "compilers"),
+    ] {
+        let days = days_left(role, name);
+        assert!((19.0..21.0).contains(&days), "{role} {name}: {days}");
+    }
+    let checked = proxy.command(&["check"], &[]);
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    let printed = checked.stdout + &checked.stderr;
+    for words in [
+        "in less than 30 days",
+        "is good for puppet, valid from ",
+        "(CN=puppet, ECDSA P-256) for members, valid from ",
+    ] {
+        assert!(printed.contains(words), "{words}: {printed}");
+    }
+    write_own(proxy, &ca.server("puppet"));
+    proxy.reload_applied();
+    assert_eq!(proxy.status()["alarms"], Value::Array(Vec::new()));
+    proxy.wait_for_event("cleared: certificate ");
+    assert!(days_left("listener", "agents") > 1000.0);
+}
+
+#[test]
+fn a_certificate_that_expires_is_an_alarm_at_once_and_a_valid_one_takes_its_place() {
+    let ca = Ca::new();
+    let ending = ca.leaf("puppet").valid_seconds(-60, 3).issue();
+    let watching = "watch = \"notify\"\ninterval = \"1h\"\nsettle = \"20ms\"\nsettle_max = \"1h\"";
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |p| p.credential(&ending).materials(watching));
+    let estate = estate.start();
+    let proxy = &estate.proxy;
+    let status = proxy.wait_for_status("expiry", |status| alarm(status, INVALID).is_some());
+    let message = alarm(&status, INVALID).expect("an alarm");
+    assert!(message.contains("so agents refuse it"), "{message}");
+    assert!(
+        !proxy.stderr().contains("cleared: certificate"),
+        "it is no all-clear"
+    );
+    let request = estate
+        .anonymous()
+        .try_request("GET", "/puppet-ca/v1/certificate/ca", &[], b"");
+    assert!(request.is_err(), "agents refuse it");
+    write_own(proxy, &ca.server("puppet"));
+    proxy.wait_for_status("no alarm", |status| alarm(status, INVALID).is_none());
+    let agent = ca.agent("web01");
+    assert_eq!(
+        estate.client(&agent).get("/puppet/v3/catalog/web01").status,
+        200
+    );
+}
+
+#[test]
+fn a_reload_onto_a_certificate_that_agents_refuse_is_refused_while_a_valid_one_is_active() {
+    let estate = Estate::start();
+    let (proxy, ca) = (&estate.proxy, &estate.ca);
+    let agent = ca.agent("web01");
+    for (credential, reason) in [
+        (ca.leaf("puppet").expired().issue(), "expired on"),
+        (
+            ca.leaf("puppet").valid_days(1, 30).issue(),
+            "is not valid before",
+        ),
+        (
+            ca.leaf("puppet").without_san().issue(),
+            "has no subjectAltName",
+        ),
+    ] {
+        write_own(proxy, &credential);
+        let refused = proxy.reload();
+        let report = refused["report"].as_str().unwrap_or_default();
+        assert_eq!(refused["result"], "refused", "{report}");
+        assert!(report.contains(reason), "{reason}: {report}");
+        assert_eq!(proxy.generation(), 1);
+        assert_eq!(
+            estate.client(&agent).get("/puppet/v3/catalog/web01").status,
+            200
+        );
+        let command = proxy.command(&["reload"], &[]);
+        assert_ne!(command.code, Some(0), "{}", command.stdout);
+    }
+    write_own(proxy, &ca.server("puppet"));
+    proxy.reload_applied();
+}
+
 fn rsa() -> Credential {
     Credential::from_pem(
         "puppet.lab.test",

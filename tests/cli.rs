@@ -2,8 +2,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests write files")]
 
-use std::{fs, path::Path};
+use std::{fs, net::TcpListener, path::Path};
 
+use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Ca, Outcome, command_line};
 
@@ -21,6 +22,8 @@ fn help_shows_every_verb_and_the_exit_codes() {
         "explain",
         "config",
         "reload",
+        "reopen-logs",
+        "log-level",
         "status",
         "ready",
         "drain",
@@ -28,6 +31,7 @@ fn help_shows_every_verb_and_the_exit_codes() {
         "block",
         "unblock",
         "who",
+        "refusals",
         "doctor",
         "blocks",
         "version",
@@ -180,6 +184,223 @@ fn check_tells_the_certificate_names_and_the_crls_in_force() {
 }
 
 #[test]
+fn check_and_run_report_everything_that_the_host_lacks_at_once() {
+    let ca = Ca::new();
+    let lacking = || {
+        configured(&ca, "127.0.0.1:1")
+            .file("file", "", 0o644)
+            .whole(LACKING)
+    };
+    let checked = lacking().check();
+    let started = lacking().try_start().map(drop).unwrap_err();
+    for outcome in [&checked, &started] {
+        assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
+        assert!(!outcome.stdout.contains("good\n"), "{}", outcome.stdout);
+        for expected in [
+            "listeners.foreign.address: cannot listen on 192.0.2.1:8140",
+            "no interface of this host has that address",
+            "access_log.path: cannot write the access log",
+            "/none does not exist",
+            "admin.socket: cannot create the admin socket",
+            "proscenium.toml: 3 errors",
+        ] {
+            assert!(
+                outcome.stderr.contains(expected),
+                "{expected} is not in {}",
+                outcome.stderr
+            );
+        }
+    }
+    let files = lacking().argument("--files-only").check();
+    assert_eq!(files.code, Some(0), "{}", files.stderr);
+}
+
+#[test]
+fn an_address_in_use_exits_75_since_a_restart_may_help() {
+    let ca = Ca::new();
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap();
+    let taken = || {
+        configured(&ca, "127.0.0.1:1").with(&format!("[listeners.taken]\naddress = \"{address}\""))
+    };
+    for outcome in [taken().check(), taken().try_start().map(drop).unwrap_err()] {
+        assert_eq!(outcome.code, Some(75), "{}", outcome.stderr);
+        let expected = format!("listeners.taken.address: cannot listen on {address}");
+        assert!(outcome.stderr.contains(&expected), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn check_accepts_what_the_running_proxy_holds_and_creates_nothing() {
+    let ca = Ca::new();
+    let proxy = configured(&ca, "127.0.0.1:1").start();
+    let good = proxy.command(&["check"], &[]);
+    assert_eq!(good.code, Some(0), "{}", good.stderr);
+    let names = || {
+        let entries = fs::read_dir(proxy.directory()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    proxy.edit_config("/access.json", "/other.json");
+    let before = names();
+    let good = proxy.command(&["check"], &[]);
+    assert_eq!(good.code, Some(0), "{}", good.stderr);
+    assert_eq!(names(), before);
+}
+
+#[test]
+fn check_is_strict_about_warnings_where_asked_and_prints_json() {
+    let ca = Ca::new();
+    // A start goes on without a state directory, with an alarm.
+    let warned = || {
+        configured(&ca, "127.0.0.1:1")
+            .file("occupied", "a file", 0o600)
+            .with("[state]\ndirectory = \"{dir}/occupied\"")
+    };
+    let lenient = warned().argument("--json").check();
+    let strict = warned().argument("--json").argument("--strict").check();
+    for (outcome, code, result) in [(&lenient, 0, "good"), (&strict, 78, "refused")] {
+        assert_eq!(outcome.code, Some(code), "{}", outcome.stderr);
+        let json: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(json["result"], result);
+        assert!(json["facts"][0].is_string(), "{json}");
+        let problems = json["problems"].as_array().unwrap();
+        let of_state = problems
+            .iter()
+            .find(|problem| problem["key"] == "state.directory")
+            .unwrap();
+        assert_eq!(of_state["severity"], "warning");
+        assert_eq!(of_state["file"], json["file"]);
+        assert!(of_state["line"].as_u64() > Some(1), "{of_state}");
+        assert!(of_state["help"].is_array(), "{of_state}");
+        let message = of_state["message"].as_str().unwrap();
+        assert!(message.contains("it is not a directory"), "{message}");
+    }
+    let refused = configured(&ca, "127.0.0.1:1")
+        .with("[pols]")
+        .argument("--json")
+        .check();
+    assert_eq!(refused.code, Some(78));
+    let json: Value = serde_json::from_str(&refused.stdout).unwrap();
+    assert_eq!(json["result"], "refused");
+    assert_eq!(json["problems"][0]["key"], "pols");
+}
+
+#[test]
+fn check_refuses_what_would_serve_and_lock_agents_out() {
+    let ca = Ca::new();
+    for (credential, expected) in [
+        (
+            ca.leaf("puppet").dns("puppet").expired().issue(),
+            "agents refuse the certificate",
+        ),
+        (
+            ca.leaf("puppet").dns("puppet").valid_days(1, 9).issue(),
+            "compare this host's clock",
+        ),
+        (
+            ca.leaf("puppet").without_san().issue(),
+            "it has no subjectAltName",
+        ),
+    ] {
+        let checked = configured(&ca, "127.0.0.1:1")
+            .credential(&credential)
+            .check();
+        assert_eq!(checked.code, Some(78), "{}", checked.stderr);
+        assert!(checked.stderr.contains(expected), "{}", checked.stderr);
+    }
+    for fetch in ["enabled = false", "enabled = true"] {
+        let checked = configured(&ca, "127.0.0.1:1")
+            .fetch(fetch)
+            .file("other-crl.pem", &Ca::other().crl_pem(), 0o644)
+            .with("[trust]\ncrl = \"{dir}/other-crl.pem\"")
+            .check();
+        assert_eq!(checked.code, Some(78), "{fetch}: {}", checked.stderr);
+        assert!(checked.stderr.contains("CRL"), "{}", checked.stderr);
+    }
+}
+
+#[test]
+fn check_tests_the_rights_of_another_account() {
+    let ca = Ca::new();
+    // The key of the test belongs to the account that runs it.
+    let asked = configured(&ca, "127.0.0.1:1")
+        .argument("--user")
+        .argument("nobody")
+        .check();
+    match rustix::process::geteuid().is_root() {
+        true => {
+            assert_eq!(asked.code, Some(78), "{}", asked.stderr);
+            let expected = "nobody may not read the private key";
+            assert!(asked.stderr.contains(expected), "{}", asked.stderr);
+        }
+        false => {
+            assert_eq!(asked.code, Some(1), "{}", asked.stderr);
+            assert!(asked.stderr.contains("only root"), "{}", asked.stderr);
+        }
+    }
+    let unknown = configured(&ca, "127.0.0.1:1")
+        .argument("--user")
+        .argument("no-such-account")
+        .check();
+    assert_eq!(unknown.code, Some(1), "{}", unknown.stderr);
+    assert!(
+        unknown.stderr.contains("knows no account"),
+        "{}",
+        unknown.stderr
+    );
+}
+
+#[test]
+fn the_help_fits_the_mistake_in_a_file() {
+    let ca = Ca::new();
+    let own = ca.server("puppet");
+    let place = TempDir::new().unwrap();
+    let der = place.path().join("der.crt");
+    fs::write(&der, &own.cert_der).unwrap();
+    let pair = |chain: &str, key: &str| {
+        configured(&ca, "127.0.0.1:1")
+            .file("own.pem", &own.cert_pem, 0o644)
+            .file("own.key", &own.key_pem, 0o640)
+            .with(&format!(
+                "[[tls.certificates]]\nchain = {chain:?}\nkey = {key:?}"
+            ))
+            .check()
+    };
+    let der = der.to_str().unwrap();
+    for (outcome, expected, misleading) in [
+        (
+            pair("{dir}/own.pem", "{dir}/ssl"),
+            "name one of the files in this directory",
+            "chmod",
+        ),
+        (
+            pair("{dir}/own.key", "{dir}/own.pem"),
+            "`chain` and `key` may be swapped",
+            "chmod",
+        ),
+        (
+            pair(der, "{dir}/own.key"),
+            "it is DER; convert it with `openssl x509 -inform der",
+            "holds no certificate",
+        ),
+        (
+            configured(&ca, "127.0.0.1:1")
+                .argument("--ssldir")
+                .argument("{dir}/sll")
+                .check(),
+            "/sll does not exist",
+            "puppet ssl bootstrap",
+        ),
+    ] {
+        assert_eq!(outcome.code, Some(78), "{expected}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
+        assert!(!outcome.stderr.contains(misleading), "{}", outcome.stderr);
+    }
+}
+
+#[test]
 fn reload_waits_and_exits_by_the_outcome() {
     let ca = Ca::new();
     let proxy = configured(&ca, "127.0.0.1:1").start();
@@ -249,7 +470,9 @@ fn explain_tells_pool_and_access_without_a_running_proxy() {
         ),
     ] {
         let outcome = proxy.command(&["explain"], arguments);
-        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        let is_refused = ["400", "403", "404"].contains(&expected);
+        let code = Some(i32::from(is_refused));
+        assert_eq!(outcome.code, code, "{}", outcome.stderr);
         assert!(
             outcome.stdout.contains(expected),
             "{arguments:?}: {}",
@@ -270,6 +493,26 @@ fn config_show_prints_what_the_parser_reads_back() {
         assert_eq!(again.stdout, shown.stdout);
     }
 }
+
+/// Files that are right, for a host that has neither the address nor the directories.
+const LACKING: &str = r#"
+ssldir = "{dir}/ssl"
+certname = "puppet"
+[listeners.agents]
+address = "127.0.0.1:{port}"
+[listeners.foreign]
+address = "192.0.2.1:8140"
+[access_log]
+path = "{dir}/none/access.log"
+[admin]
+socket = "{dir}/file/admin.sock"
+[pools.ca]
+scheme = "http"
+members = ["127.0.0.1:2"]
+[pools.compilers]
+scheme = "http"
+members = ["127.0.0.1:1"]
+"#;
 
 /// A CA and one compiler over plain HTTP.
 fn configured(ca: &Ca, compiler: &str) -> testkit::ProxyBuilder {

@@ -515,6 +515,16 @@ fn t05_a_member_that_is_down_and_open_elsewhere_is_found_for_both() {
 }
 
 #[test]
+fn the_ports_of_a_member_that_is_down_are_not_called_closed() {
+    let clinic = Clinic::new();
+    clinic.compiler.kill();
+    let proof = clinic.assert_found("member-reached", "failure", &["cannot connect"]);
+    for check in ["outside-plain", "outside-anonymous", "outside-agent"] {
+        assert_not_passed(&proof, check, "in pool compilers");
+    }
+}
+
+#[test]
 fn a_member_that_speaks_another_protocol_than_its_pool_is_found_by_that() {
     let clinic = Clinic::with_compiler(|_, _| StandIn::start("c1"));
     let found = &["it speaks plain HTTP there, and this pool speaks TLS"];

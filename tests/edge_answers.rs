@@ -105,7 +105,7 @@ fn both_documents_are_the_cas_own_bytes_whoever_asks_and_in_either_layout() {
     }
     assert!(estate.far_end().is_empty(), "{:#?}", estate.far_end());
     let metrics = estate.proxy.metrics();
-    assert!(metrics.sum(ANSWERS, &[("document", "ca"), ("result", "whole")]) >= 12.0);
+    assert!(metrics.sum(ANSWERS, &[("document", "ca"), ("result", "full")]) >= 12.0);
     assert!(metrics.has("proscenium_edge_copy_age_seconds", &[("document", "crl")]));
     let record = estate
         .proxy
@@ -403,7 +403,7 @@ fn certificates_that_are_not_trusted_here_are_never_answered_with() {
         let config = format!("{config}\n[ca]\nedge_answers = true\n");
         estate.proxy.write_config(&config);
         estate.proxy.reload_applied();
-        estate.proxy.wait_for_event("not answered from a new copy");
+        estate.proxy.wait_for_event("no current copy of the CA");
         // The CA says it itself, to whoever asks.
         let response = estate.anonymous().get(CA);
         assert_eq!((response.text(), is_copy(&response)), (strange, false));
@@ -414,7 +414,9 @@ fn certificates_that_are_not_trusted_here_are_never_answered_with() {
         assert!(copied.is_some());
         answer(&estate.ca_server, CA, move || Reply::ok("not yet"));
         estate.proxy.reload();
-        estate.proxy.wait_for_event("a copy again");
+        estate
+            .proxy
+            .wait_for_event("cleared: no current copy of the CA");
         assert_eq!(estate.anonymous().get(CA).text(), own);
     }
 }

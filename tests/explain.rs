@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use testkit::{Ca, Credential, Outcome, Proxy, Reply, Seed, StandIn};
 
-use crate::support::{self, certificate_request};
+use crate::support::{self, Estate, certificate_request, done};
 
 /// Requests compared.
 const REQUESTS: usize = 500;
@@ -111,8 +111,46 @@ fn explain_says_where_a_client_without_a_certificate_comes_no_further() {
         .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
         .start()
         .command(&["explain"], &["/puppet-ca/v1/certificate/ca"]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stdout);
     let told = "listener agents: the handshake ends with an alert (client_cert = \"required\")";
     assert!(outcome.stdout.contains(told), "{}", outcome.stdout);
+}
+
+#[test]
+fn explain_obeys_the_blocks_by_name_of_the_running_proxy() {
+    let estate = Estate::start();
+    let explain = |name: &str| {
+        let own = format!("/puppet/v3/catalog/{name}");
+        let arguments = [own.as_str(), "--certname", name];
+        estate.proxy.command(&["explain"], &arguments)
+    };
+    assert_eq!(explain("web01").code, Some(0));
+    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+    let told = explain("web01");
+    assert_eq!(told.code, Some(1), "{told:?}");
+    for line in [
+        "client   refused: The certificate of web01 is blocked by the operator of this proxy",
+        "answer   403 (refused-certificate): ",
+    ] {
+        assert!(told.stdout.contains(line), "{line}\n{}", told.stdout);
+    }
+    assert_eq!(explain("web02").code, Some(0));
+    done(&estate.proxy, &["unblock"], &["web01"]);
+    assert_eq!(explain("web01").code, Some(0));
+}
+
+#[test]
+fn explain_of_a_question_that_makes_no_sense_exits_64() {
+    let estate = Estate::start();
+    for arguments in [
+        ["/x", "--method", "A B"],
+        ["/x", "--certname", "a/b"],
+        ["/x", "--cert", "/nonexistent.pem"],
+    ] {
+        let told = estate.proxy.command(&["explain"], &arguments);
+        assert_eq!((told.code, &*told.stdout), (Some(64), ""), "{told:?}");
+        assert!(told.stderr.starts_with("error: "), "{told:?}");
+    }
 }
 
 #[test]
@@ -130,7 +168,8 @@ fn explain_says_what_it_was_not_told() {
             &["explain"],
             &[&["/x", "--certname", "web01"], arguments].concat(),
         );
-        assert_eq!(told.code, Some(0), "{told:?}");
+        let is_refused = told.stdout.contains("answer   404 (no-route)");
+        assert_eq!(told.code, Some(i32::from(is_refused)), "{told:?}");
         told.stdout
     };
     let told = outcome(&[]);
@@ -182,7 +221,6 @@ impl Fate {
     /// As the lines `pool NAME`, `answer STATUS …` and `path refused with STATUS` tell it.
     #[track_caller]
     fn told(outcome: &Outcome) -> Self {
-        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         let fate = outcome.stdout.lines().find_map(|line| {
             let words: Vec<&str> = line
                 .split([' ', ':'])
@@ -196,7 +234,11 @@ impl Fate {
                 _ => None,
             }
         });
-        fate.unwrap_or_else(|| panic!("neither pool nor answer in {}", outcome.stdout))
+        let fate = fate.unwrap_or_else(|| panic!("neither pool nor answer in {}", outcome.stdout));
+        let is_refused = matches!(fate, Self::Answer(400..));
+        let expected = Some(i32::from(is_refused));
+        assert_eq!(outcome.code, expected, "{} {fate:?}", outcome.stderr);
+        fate
     }
 }
 

@@ -247,7 +247,7 @@ fn a_head_that_http2_refuses_leaves_a_record_too() {
     assert_refused(
         &connection.request("GET", FILE, &many, b""),
         431,
-        &["100 fields"],
+        &["100 headers"],
     );
     wait_for_limit(&estate, "head", 3.0);
     assert_eq!(estate.far_end().len(), 0);
@@ -302,6 +302,44 @@ fn cookies_are_one_line_and_trailers_and_connection_fields_stay_where_they_are()
     assert_eq!(request.text(), "body");
     assert_told(&request, "SUCCESS", Some("CN=web01"));
     assert!(request.headers.get("te").is_none() && request.body.trailers.0.is_empty());
+}
+
+#[test]
+fn pseudo_fields_in_trailers_end_their_stream_and_no_member_gets_the_request() {
+    let estate = Estate::start();
+    let mut connection = connect(&estate, &estate.ca.agent("web01"));
+    let flags = flag::END_HEADERS | flag::END_STREAM;
+    let trailers: [&[u8]; 4] = [
+        // `:method: GET` of the static table, `:path` in words, and one after another field.
+        &[0x82],
+        b"\x00\x05:path\x01/",
+        b"\x00\x01x\x01y\x82",
+        // Inserted into the table of the connection, where the next block could take it from.
+        b"\x40\x05:path\x01/",
+    ];
+    for trailers in trailers.into_iter().chain([&[0xbe][..]]) {
+        let stream = connection.open(&put(REPORT), false).expect("opens");
+        connection
+            .send_frame(kind::DATA, 0, stream, b"body")
+            .expect("sends");
+        connection
+            .send_frame(kind::HEADERS, flags, stream, trailers)
+            .expect("sends");
+        let outcome = connection.outcome(stream);
+        assert_eq!(outcome, Outcome::Reset(PROTOCOL_ERROR), "{trailers:x?}");
+    }
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "body-broken");
+    assert_eq!(record["status"], 400, "{record}");
+    assert_eq!(
+        connection.get(CATALOG).status,
+        200,
+        "the connection goes on"
+    );
+    let mut puts = estate.far_end();
+    puts.retain(|request| request.method == "PUT");
+    assert!(puts.iter().all(|request| !request.complete), "{puts:#?}");
 }
 
 #[test]

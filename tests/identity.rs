@@ -49,6 +49,40 @@ const IDENTITY_HEADERS: &[&str] = &[
 const MARK: &str = "forged";
 
 #[test]
+fn forged_identity_headers_are_logged_once_a_minute_for_each_client() {
+    let estate = Estate::start();
+    let [web01, web02] = ["web01", "web02"].map(|name| estate.ca.agent(name));
+    let forged = [("X-Client-DN", "CN=forged"), ("X-SSL-Subject", "forged")];
+    for _ in 0..3 {
+        let client = estate.client(&web01);
+        assert_eq!(client.request("GET", CATALOG, &forged, b"").status, 200);
+    }
+    // The event of the second client comes after any of the first.
+    let catalog = CATALOG.replace("web01", "web02");
+    let client = estate.client(&web02);
+    assert_eq!(
+        client.request("GET", &catalog, &forged[..1], b"").status,
+        200
+    );
+    let words = "removed identity headers that the client sent";
+    estate.proxy.wait_for_event("certname=web02");
+    let stderr = estate.proxy.stderr();
+    let events: Vec<_> = stderr.lines().filter(|line| line.contains(words)).collect();
+    let [first, second] = events[..] else {
+        panic!("{events:#?}");
+    };
+    for (event, name, headers) in [
+        (first, "web01", "headers=\"x-client-dn, x-ssl-subject\""),
+        (second, "web02", "headers=x-client-dn"),
+    ] {
+        assert!(event.contains(" WARN "), "{event}");
+        for part in [&format!("certname={name} address=127.0.0.1"), headers] {
+            assert!(event.contains(part), "{part} is not in {event}");
+        }
+    }
+}
+
+#[test]
 fn an_agent_is_told_by_its_certificate() {
     let estate = Estate::start();
     let agent = estate.ca.agent("web01");

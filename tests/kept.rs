@@ -202,7 +202,7 @@ fn t09_a_start_judges_by_what_was_kept_where_the_file_is_older_whomever_it_names
     assert_refused(&front.client(&bad).get(CATALOG), 403, &["revoked"]);
     // A copy that is behind is what every start finds.
     let alarms = front.status()["trust"]["alarms"].to_string();
-    assert!(!alarms.contains("takes something back"), "{alarms}");
+    assert!(!alarms.contains("drops revocations"), "{alarms}");
 }
 
 #[test]

@@ -375,6 +375,36 @@ fn bytes_that_are_no_tls_end_their_own_connection_alone() {
 }
 
 #[test]
+fn plain_http_on_the_tls_port_gets_a_readable_400() {
+    let estate = Estate::start();
+    for (request, close) in [
+        ("GET / HTTP/1.1\r\nHost: puppet\r\n\r\n", false),
+        ("PUT /puppet/v3/report/web01 HTTP/1.1\r\n", true),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", false),
+    ] {
+        let mut stream = connected(&estate.proxy);
+        stream.write_all(request.as_bytes()).expect("sends");
+        if close {
+            stream.shutdown(Shutdown::Write).expect("closes");
+        }
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("a whole answer");
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        assert!(answer.contains("https://"), "{answer}");
+    }
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "plain-http");
+    assert_eq!(record["status"], 400, "{record}");
+    let plain = [("listener", "agents"), ("result", "plain-http")];
+    estate.proxy.wait_for_metric(HANDSHAKES, &plain, 3.0);
+    assert!(estate.far_end().is_empty());
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+}
+
+#[test]
 fn bytes_that_are_no_request_end_their_own_connection_alone() {
     http1_alone!("spoiled bytes; of frames see http2.rs");
     let estate = Estate::start();
@@ -506,4 +536,51 @@ fn heads(estate: &Estate, n: usize) {
         "{} heads",
         seen()
     );
+}
+
+#[test]
+fn one_address_has_its_connections_and_others_have_theirs() {
+    let estate = with_listener("connections_max_per_address = 1");
+    let agent = estate.ca.agent("web01");
+    let mut first = estate.client(&agent).connect().expect("connects");
+    assert_eq!(first.get(CATALOG).status, 200);
+    let mut second = connected(&estate.proxy);
+    read_to_end(&mut second);
+    assert_limit(&estate, "connections_max_per_address");
+    let elsewhere = estate.client(&agent).source([127, 0, 0, 2].into());
+    assert_eq!(elsewhere.get(CATALOG).status, 200);
+    drop(first);
+    let freed = wait_until(LIMIT, || estate.client(&agent).connect().ok());
+    assert_eq!(freed.expect("a place").get(CATALOG).status, 200);
+}
+
+#[test]
+fn an_exempt_network_has_no_limit_per_address() {
+    let estate = with_listener(
+        "connections_max_per_address = 1\nhandshakes_max_per_address = 1\n\
+         per_address_exempt = [\"127.0.0.0/8\"]",
+    );
+    let _begun: Vec<_> = (0..3).map(|_| begun(&estate.proxy)).collect();
+    assert_eq!(estate.anonymous().get(CA_CERTIFICATE).status, 200);
+    assert_eq!(limit(&estate, "connections_max_per_address"), 0.0);
+    assert_eq!(limit(&estate, "handshakes_max_per_address"), 0.0);
+}
+
+#[test]
+fn handshakes_of_one_address_wait_for_each_other_and_for_no_other_address() {
+    let estate = with_listener("handshakes_max_per_address = 1\nhandshake_timeout = \"10m\"");
+    let agent = estate.ca.agent("web01");
+    let slow = begun(&estate.proxy);
+    let gauge = "proscenium_handshakes_in_flight";
+    estate
+        .proxy
+        .wait_for_metric(gauge, &[("listener", "agents")], 1.0);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| estate.client(&agent).get(CATALOG).status);
+        assert_limit(&estate, "handshakes_max_per_address");
+        let elsewhere = estate.client(&agent).source([127, 0, 0, 2].into());
+        assert_eq!(elsewhere.get(CATALOG).status, 200);
+        slow.shutdown(Shutdown::Both).expect("is open");
+        assert_eq!(waiting.join().expect("asks"), 200);
+    });
 }

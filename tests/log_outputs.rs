@@ -85,13 +85,15 @@ fn events_go_to_syslog_by_their_severity() {
         down.starts_with(&head(4)) && down.contains(&address),
         "{down}"
     );
-    // A report of many lines is one record of one line.
+    // A report of many lines is one short record.
     estate.proxy.edit_config("[events]", "[evnts]");
     assert_eq!(estate.proxy.reload()["result"], "refused");
     let refused = syslog.wait_for_text("reload refused");
     assert!(refused.starts_with(&head(3)), "{refused}");
     assert!(
-        refused.contains(r"\x0a") && !refused.contains(char::is_control),
+        refused.contains("evnts")
+            && !refused.contains(r"\x0a")
+            && !refused.contains(char::is_control),
         "{refused}"
     );
     assert!(!estate.proxy.stderr().contains("reload refused"));
@@ -106,16 +108,93 @@ fn events_go_to_the_journal_with_their_lines_and_fields() {
     assert_eq!(serving["PRIORITY"], "6");
     assert_eq!(serving["PROSCENIUM_GENERATION"], "1");
     assert_eq!(serving["PROSCENIUM_PART"], "server::app");
-    // The report shows the lines of the file: they stay one value.
+    // The event is one line; the answer to the reload shows the lines of the file.
     estate
         .proxy
         .edit_config("[events]", "_PID=1\nPRIORITY=0\n[events]");
-    assert_eq!(estate.proxy.reload()["result"], "refused");
+    let outcome = estate.proxy.reload();
+    assert_eq!(outcome["result"], "refused");
+    assert!(
+        outcome["report"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("PRIORITY=0")
+    );
     let refused = journal.wait_for_entry("reload refused");
     assert_eq!(refused["PRIORITY"], "3");
     assert_eq!(refused["PROSCENIUM_ASKED_BY"], "admin");
-    assert!(refused["MESSAGE"].contains("\n") && refused["MESSAGE"].contains("PRIORITY=0"));
+    let message = &refused["MESSAGE"];
+    assert!(
+        !message.contains('\n') && message.contains("_PID"),
+        "{message}"
+    );
+    assert!(
+        message.contains("2 errors") && message.contains("`proscenium check`"),
+        "{message}"
+    );
     assert!(!estate.proxy.stderr().contains("serving"));
+}
+
+#[test]
+fn events_on_standard_error_are_lines_with_a_priority_where_the_journal_reads_it() {
+    for (to_journal, head) in [
+        (true, ["<6> INFO ", "<3>ERROR "]),
+        (false, ["Z  INFO ", "Z ERROR "]),
+    ] {
+        let estate = estate(move |proxy| match to_journal {
+            true => proxy.stderr_to_journal(),
+            false => proxy.env("JOURNAL_STREAM", "1:1"),
+        });
+        estate
+            .proxy
+            .edit_config("[admin]", "[evnts]\n[events2]\n[admin]");
+        assert_eq!(estate.proxy.reload()["result"], "refused");
+        estate.proxy.wait_for_event("reload refused");
+        let stderr = estate.proxy.stderr();
+        for line in stderr.lines() {
+            assert_eq!(line.starts_with('<'), to_journal, "{line}");
+            assert!(line.contains(": "), "not the rest of a line before: {line}");
+        }
+        let line = |words: &str| stderr.lines().find(|line| line.contains(words));
+        for (head, words) in head
+            .into_iter()
+            .zip(["serving generation=1 ", "reload refused"])
+        {
+            let line = line(words).unwrap_or_else(|| panic!("{words} is not in {stderr}"));
+            assert!(line.contains(head), "{line}");
+        }
+    }
+}
+
+#[test]
+fn the_log_level_changes_while_the_proxy_runs() {
+    let estate = estate(|proxy| proxy);
+    let ask = |arguments: &[&str]| estate.proxy.command(&["log-level"], arguments);
+    let shown = |arguments: &[&str]| {
+        let answer = ask(arguments);
+        assert_eq!(answer.code, Some(0), "{}", answer.stderr);
+        answer.stdout
+    };
+    assert_eq!(shown(&[]), "info\n");
+    let refused = ask(&["verbose"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("\"verbose\" is not a level"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(shown(&["error"]), "error (was info)\n");
+    // At this level the reload logs nothing.
+    assert_eq!(estate.proxy.reload()["result"], "unchanged");
+    assert_eq!(
+        shown(&["info,proxy=debug"]),
+        "info,proxy=debug (was error)\n"
+    );
+    assert_eq!(shown(&[]), "info,proxy=debug\n");
+    estate.proxy.wait_for_event("log level changed from=error");
+    assert!(!estate.proxy.stderr().contains("nothing has changed"));
+    assert_eq!(estate.proxy.reload()["result"], "unchanged");
+    estate.proxy.wait_for_event("nothing has changed");
 }
 
 #[test]
@@ -283,7 +362,7 @@ fn a_reload_changes_where_records_and_events_go() {
     assert!(
         outcome["report"]
             .as_str()
-            .is_some_and(|text| text.contains("access log, events")),
+            .is_some_and(|text| text.contains("access_log.path, events.path")),
         "{outcome}"
     );
     assert_eq!(

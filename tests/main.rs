@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests work with files")]
 
+mod abuse;
 mod access;
 mod access_log;
 mod admin;
@@ -21,6 +22,8 @@ mod edge_answers;
 mod examples;
 mod exchange;
 mod explain;
+mod failed_members;
+mod filebucket;
 mod header_forms;
 mod http2;
 mod http2_floods;

@@ -14,7 +14,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testkit::{Ca, Client, Proxy, wait_until};
+use testkit::{Ca, Client, Credential, Proxy, wait_until};
 
 use crate::support::{Estate, EstateBuilder, LIMIT, assert_refused};
 
@@ -28,7 +28,7 @@ const IMPATIENT: &str = "settle_max = \"20ms\"";
 const NOT_RIGHT_YET: &str = "not right yet";
 const REFUSED: &str = "proscenium_materials_refused";
 const SWAPS: usize = 20;
-const LOOKS: &str = "proscenium_materials_looks_total";
+const LOOKS: &str = "proscenium_materials_checks_total";
 /// What is left between two of them at least.
 const LOOKS_APART: Duration = Duration::from_millis(50);
 /// So much is written beside a list before it changes, and at most.
@@ -106,7 +106,7 @@ fn a_list_written_just_now_ends_the_connections_of_whom_it_revokes() {
         assert_eq!(stays.get(CATALOG).status, 200);
         let last = estate.proxy.status()["last_reload"].clone();
         assert_eq!(last["result"], "applied", "{last}");
-        assert!(estate.proxy.stderr().contains("asked_by=\"materials\""));
+        assert!(estate.proxy.stderr().contains("asked_by=materials"));
     }
 }
 
@@ -238,12 +238,12 @@ fn what_is_not_right_keeps_the_last_good_with_an_alarm_until_it_is() {
         assert!(estate.proxy.metrics().sum(REFUSED, &[]) == 1.0);
         assert!(refusals(&estate.proxy) > before);
         let status = estate.proxy.command(&["status"], &[]);
-        assert!(status.stdout.contains("ALARM: since"), "{}", status.stdout);
+        assert!(status.stdout.contains("ALARM since"), "{}", status.stdout);
         assert!(
             estate
                 .proxy
                 .stderr()
-                .contains("materials have changed on disk and are refused")
+                .contains("changed materials are refused")
         );
         assert_eq!(estate.client(&agent).get(CATALOG).status, 200, "{name}");
         assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
@@ -258,6 +258,249 @@ fn what_is_not_right_keeps_the_last_good_with_an_alarm_until_it_is() {
     estate.proxy.write_crl();
     wait_for_crl(&estate.proxy, number);
     assert_eq!(estate.proxy.metrics().sum(REFUSED, &[]), 0.0);
+}
+
+#[test]
+fn a_certificate_that_agents_refuse_does_not_take_the_place_of_a_valid_one() {
+    let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();
+    let old = served(&estate.anonymous());
+    let expired = estate.ca.leaf("puppet").expired().issue();
+    let write = |credential: &Credential| {
+        let proxy = &estate.proxy;
+        proxy.write("ssl/private_keys/puppet.pem", &credential.key_pem, 0o640);
+        proxy.write("ssl/certs/puppet.pem", &credential.chain_pem(), 0o644);
+    };
+    write(&expired);
+    wait_for_report(&estate.proxy, |report| report.contains("expired on"));
+    assert_eq!(served(&estate.anonymous()), old);
+    assert_eq!(estate.proxy.generation(), 1);
+    let valid = estate.ca.server("puppet");
+    write(&valid);
+    wait_for_certificate(&estate.anonymous(), &valid.cert_der);
+    wait_for_end_of_alarm(&estate.proxy);
+}
+
+/// Also before the wait for the rest of the change is over.
+#[test]
+fn a_revocation_is_active_whatever_other_file_of_the_same_change_is_refused() {
+    for waiting in [IMPATIENT, PATIENT] {
+        let estate = estate(&[NOTIFY, waiting].join("\n")).start();
+        let agent = estate.ca.agent("web01");
+        for (name, text) in [
+            ("ssl/certs/puppet.pem", "garbage"),
+            ("ssl/certs/ca.pem", "garbage"),
+            ("ssl/private_keys/puppet.pem", "garbage"),
+        ] {
+            let bad = estate.ca.agent("web01");
+            assert_eq!(estate.client(&bad).get(CATALOG).status, 200);
+            estate.proxy.write(name, text, 0o640);
+            estate.ca.revoke(&bad);
+            estate.proxy.write_crl();
+            wait_for_crl(&estate.proxy, estate.ca.crl_number());
+            assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+            assert_eq!(estate.client(&agent).get(CATALOG).status, 200, "{name}");
+        }
+        if waiting == IMPATIENT {
+            let told = |report: &str| {
+                ["puppet.pem", "ca.pem"]
+                    .iter()
+                    .all(|name| report.contains(name))
+            };
+            wait_for_report(&estate.proxy, told);
+            assert_eq!(estate.proxy.metrics().sum(REFUSED, &[]), 1.0);
+        }
+        assert_eq!(estate.proxy.generation(), 4);
+    }
+}
+
+/// One CRL of a directory that cannot be read keeps no other one from being active.
+#[test]
+fn each_file_of_a_directory_is_accepted_or_refused_by_itself() {
+    let ca = Ca::new();
+    let list = ca.crl_pem();
+    let estate = Estate::builder()
+        .ca(&ca)
+        .proxy(move |proxy| {
+            proxy
+                .materials(&[NOTIFY, IMPATIENT].join("\n"))
+                .file("crls/all", &list, 0o644)
+                .with("[trust]\ncrl = \"{dir}/crls\"")
+        })
+        .start();
+    let bad = estate.ca.agent("web01");
+    let cut = &estate.ca.crl_pem()[..200];
+    estate.proxy.write("crls/cut", cut, 0o644);
+    estate.ca.revoke(&bad);
+    estate
+        .proxy
+        .write("crls/newer", &estate.ca.crl_pem(), 0o644);
+    wait_for_crl(&estate.proxy, estate.ca.crl_number());
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    wait_for_report(&estate.proxy, |report| report.contains("crls/cut"));
+    fs::remove_file(estate.proxy.directory().join("crls/cut")).expect("is there");
+    wait_for_end_of_alarm(&estate.proxy);
+}
+
+#[test]
+fn a_key_pair_for_another_name_is_not_active_until_a_reload_accepts_it() {
+    let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();
+    let (other, bad) = (
+        estate.ca.leaf("elsewhere").issue(),
+        estate.ca.agent("web01"),
+    );
+    let before = served(&estate.anonymous());
+    estate.ca.revoke(&bad);
+    for (name, text, mode) in [
+        ("ssl/private_keys/puppet.pem", &other.key_pem, 0o640),
+        ("ssl/certs/puppet.pem", &other.cert_pem, 0o644),
+        ("ssl/crl.pem", &estate.ca.crl_pem(), 0o644),
+    ] {
+        estate.proxy.write(name, text, mode);
+    }
+    let report = wait_for_report(&estate.proxy, |report| report.contains("proscenium reload"));
+    assert!(report.contains("puppet.pem\" is not valid for"), "{report}");
+    assert_eq!(served(&estate.anonymous()), before);
+    wait_for_crl(&estate.proxy, estate.ca.crl_number());
+    assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
+    estate.proxy.reload_applied();
+    assert!(estate.proxy.status()["materials"]["refused"].is_null());
+    assert_eq!(
+        served(&estate.anonymous().server_name("elsewhere")),
+        other.cert_der
+    );
+}
+
+/// Nobody has connected yet: the proxy's own certificate is reason enough.
+#[test]
+fn an_unrelated_ca_bundle_is_not_active_until_a_reload_accepts_it() {
+    let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();
+    let (agent, strange) = (estate.ca.agent("web01"), Ca::other());
+    let (ours, issuing) = (estate.ca.bundle_pem(), estate.ca.issuing_pem());
+    for (bundle, lacks) in [
+        (strange.bundle_pem(), "own certificate"),
+        // Cut exactly between its two blocks.
+        (issuing, "CN=Puppet Root CA: test"),
+    ] {
+        estate.proxy.write("ssl/certs/ca.pem", &bundle, 0o644);
+        let report = wait_for_alarm(&estate.proxy);
+        for words in ["proscenium reload", lacks] {
+            assert!(report.contains(words), "{words:?} is not in {report}");
+        }
+        assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+        estate.proxy.write("ssl/certs/ca.pem", &ours, 0o644);
+        wait_for_end_of_alarm(&estate.proxy);
+    }
+    // Together with their CRL, and meant.
+    let next = estate.ca.server("puppet");
+    for (name, text, mode) in [
+        ("ssl/crl.pem", strange.crl_pem(), 0o644),
+        ("ssl/certs/ca.pem", strange.bundle_pem(), 0o644),
+        ("ssl/private_keys/puppet.pem", next.key_pem.clone(), 0o640),
+        ("ssl/certs/puppet.pem", next.cert_pem.clone(), 0o644),
+    ] {
+        estate.proxy.write(name, &text, mode);
+    }
+    // The renewed certificate below the active CAs is not refused with them.
+    wait_for_certificate(&estate.anonymous(), &next.cert_der);
+    wait_for_report(&estate.proxy, |report| report.contains("proscenium reload"));
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    estate.proxy.reload_applied();
+    assert_refused(&estate.client(&agent).get(CATALOG), 403, &["CA"]);
+    assert!(estate.proxy.status()["materials"]["refused"].is_null());
+}
+
+#[test]
+fn a_ca_whose_agents_were_seen_in_the_last_day_stays_in_the_bundle_over_a_restart() {
+    let state = tempfile::TempDir::new().expect("a directory");
+    let table = format!("[state]\ndirectory = {:?}", state.path());
+    let (ours, theirs, third) = (Ca::new(), Ca::other(), Ca::named("third"));
+    let (agent, other) = (theirs.agent("web01"), third.agent("web01"));
+    let both = ours.bundle_pem() + &theirs.bundle_pem();
+    let crls = ours.crl_pem() + &theirs.crl_pem() + &third.crl_pem();
+    let start = |ca: &Ca| {
+        let (table, both, crls) = (table.clone(), both.clone(), crls.clone());
+        let builder = Estate::builder().ca(ca).proxy(move |proxy| {
+            proxy
+                .materials(&[NOTIFY, IMPATIENT].join("\n"))
+                .file("ca.pem", &both, 0o644)
+                .file("crl.pem", &crls, 0o644)
+                .with("[trust]\nca = \"{dir}/ca.pem\"\ncrl = \"{dir}/crl.pem\"")
+                .with(&table)
+        });
+        builder.start()
+    };
+    let cut_is_refused = |estate: &Estate| {
+        estate.proxy.write("ca.pem", &ours.bundle_pem(), 0o644);
+        let report = wait_for_alarm(&estate.proxy);
+        for words in [
+            "proscenium reload",
+            "CN=Puppet CA: elsewhere",
+            "the last day",
+        ] {
+            assert!(report.contains(words), "{words:?} is not in {report}");
+        }
+        assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    };
+    let estate = start(&ours);
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    cut_is_refused(&estate);
+    // One CA more is active at once.
+    assert_eq!(estate.client(&other).get(CATALOG).status, 403);
+    let more = both.clone() + &third.bundle_pem();
+    estate.proxy.write("ca.pem", &more, 0o644);
+    let accepted = wait_until(LIMIT, || {
+        (estate.client(&other).get(CATALOG).status == 200).then_some(())
+    });
+    assert!(accepted.is_some(), "{}", estate.proxy.stderr());
+    estate.proxy.terminate();
+    estate.proxy.wait_for_end(LIMIT);
+
+    // No agent has connected to this process.
+    let estate = start(&ours);
+    cut_is_refused(&estate);
+    drop(estate);
+    // Without what was stored no agent of that CA is known.
+    fs::remove_file(state.path().join("cas-seen")).expect("is stored");
+    let estate = start(&ours);
+    estate.proxy.write("ca.pem", &ours.bundle_pem(), 0o644);
+    let dropped = wait_until(LIMIT, || (estate.proxy.generation() == 2).then_some(()));
+    assert!(dropped.is_some(), "{}", estate.proxy.stderr());
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 403);
+}
+
+#[test]
+fn a_bundle_that_does_not_verify_the_members_is_not_active_until_a_reload_accepts_it() {
+    let (ca, strange) = (Ca::new(), Ca::other());
+    let (credential, bundle) = (ca.agent("front"), ca.bundle_pem());
+    let list = ca.crl_pem() + &strange.crl_pem();
+    let estate = Estate::builder()
+        .ca(&ca)
+        .tls_members()
+        .proxy(move |proxy| {
+            proxy
+                .materials(&[NOTIFY, IMPATIENT].join("\n"))
+                .file("members/chain.pem", &credential.cert_pem, 0o644)
+                .file("members/key.pem", &credential.key_pem, 0o600)
+                .file("members/ca.pem", &bundle, 0o644)
+                .file("members/crl.pem", &list, 0o644)
+                .with(MEMBER_TLS)
+        })
+        .start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    estate
+        .proxy
+        .write("members/ca.pem", &strange.bundle_pem(), 0o644);
+    let report = wait_for_alarm(&estate.proxy);
+    for words in ["proscenium reload", "members"] {
+        assert!(report.contains(words), "{words:?} is not in {report}");
+    }
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    estate.proxy.reload_applied();
+    let refused = wait_until(LIMIT, || {
+        (estate.client(&agent).get(CATALOG).status >= 500).then_some(())
+    });
+    assert!(refused.is_some(), "members are not verified any more");
 }
 
 /// Reading a pipe would wait for a writer, with every reload behind it.
@@ -423,7 +666,11 @@ fn what_is_more_than_the_kernel_watches_is_seen_by_looking_and_said_so() {
         .proxy
         .edit_config("[pools.ca]", "[trust]\ncrl = \"{dir}/lists\"\n[pools.ca]");
     estate.proxy.reload_applied();
-    wait_for_words(&estate.proxy, "seen by looking from time to time", 1);
+    wait_for_words(
+        &estate.proxy,
+        "does not report every change of materials",
+        1,
+    );
     let number = estate.ca.renew_crl();
     fs::write(root.join("ways/0/text"), estate.ca.crl_pem()).expect("is written");
     wait_for_crl(&estate.proxy, number);

@@ -1,6 +1,11 @@
 //! Every metric family changes with what it tells of, and no client can make more series.
 
-use std::{collections::BTreeSet, io::Write, net::TcpStream};
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    net::TcpStream,
+    process::{Command, Stdio},
+};
 
 use testkit::{Ca, Gate, Metrics, Proxy, Reply, Seed};
 
@@ -11,13 +16,24 @@ const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
 
 /// Every family by its samples. One that is missing here is one that no test drives.
 const FAMILIES: &[&str] = &[
+    "process_cpu_seconds_total",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+    "process_virtual_memory_bytes",
     "proscenium_access_log_errors_total",
     "proscenium_access_records_dropped_total",
     "proscenium_agents",
-    "proscenium_agents_forgotten",
+    "proscenium_agents_forgotten_total",
+    "proscenium_alarms",
     "proscenium_attempts_total",
     "proscenium_blocks",
-    "proscenium_ca_not_after_seconds",
+    "proscenium_build_info",
+    "proscenium_ca_not_after_timestamp_seconds",
+    "proscenium_certificate_not_after_timestamp_seconds",
+    "proscenium_certificate_refusals_total",
+    "proscenium_certificate_requests_observed_total",
     "proscenium_certificates_omitted_total",
     "proscenium_chain_lookups_total",
     "proscenium_chains_remembered",
@@ -27,28 +43,34 @@ const FAMILIES: &[&str] = &[
     "proscenium_crl_agent_copy_age_seconds",
     "proscenium_crl_entries",
     "proscenium_crl_expired",
-    "proscenium_crl_next_update_seconds",
+    "proscenium_crl_fetches_total",
+    "proscenium_crl_next_update_timestamp_seconds",
     "proscenium_crl_number",
+    "proscenium_edge_answers_total",
     "proscenium_events_dropped_total",
     "proscenium_generation",
     "proscenium_handshakes_in_flight",
     "proscenium_handshakes_total",
     "proscenium_identity_headers_scrubbed_total",
+    "proscenium_last_reload_success",
+    "proscenium_last_reload_timestamp_seconds",
     "proscenium_limits_hit_total",
-    "proscenium_materials_looks_total",
+    "proscenium_materials_checks_total",
     "proscenium_materials_refused",
+    "proscenium_member_administrative_state",
     "proscenium_member_connections",
     "proscenium_member_in_flight",
     "proscenium_member_up",
+    "proscenium_pool_members_available",
     "proscenium_refusals_total",
     "proscenium_reloads_total",
-    "proscenium_renewal_off",
+    "proscenium_renewal_disabled",
     "proscenium_request_duration_seconds_bucket",
     "proscenium_request_duration_seconds_count",
     "proscenium_request_duration_seconds_sum",
     "proscenium_requests_total",
     "proscenium_retries_total",
-    "proscenium_state_unusable",
+    "proscenium_state_directory_unusable",
     "proscenium_trust_alarms",
     "proscenium_tunnels_open",
 ];
@@ -61,6 +83,64 @@ fn there_are_these_families_and_no_others() {
     estate.anonymous().get("/nowhere");
     estate.proxy.reload();
     assert_eq!(estate.proxy.metrics().names(), FAMILIES);
+}
+
+#[test]
+fn promtool_finds_nothing_to_complain_about() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    let promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut promtool = match promtool {
+        Ok(promtool) => promtool,
+        // Where the lab is required, so is this.
+        Err(error) if std::env::var("PROSCENIUM_LAB").as_deref() != Ok("required") => {
+            eprintln!("skipped: promtool (Debian's prometheus) does not start: {error}");
+            return;
+        }
+        Err(error) => panic!("promtool (Debian's prometheus) does not start: {error}"),
+    };
+    let text = estate.proxy.admin("GET", "/metrics").text();
+    let mut input = promtool.stdin.take().expect("is piped");
+    input.write_all(text.as_bytes()).expect("is read");
+    drop(input);
+    let output = promtool.wait_with_output().expect("ends");
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
+
+#[test]
+fn known_series_start_at_zero_and_a_refused_certificate_counts_by_its_verdict() {
+    let estate = Estate::start();
+    let start = estate.proxy.metrics();
+    for (name, label, value) in [
+        ("reloads", "result", "refused"),
+        ("crl_fetches", "result", "failed"),
+        ("certificate_refusals", "reason", "revoked"),
+        ("certificate_requests_observed", "reason", "csr-altnames"),
+        ("refusals", "reason", "csr-name"),
+        ("refusals", "reason", "refused-certificate"),
+        ("edge_answers", "document", "crl"),
+    ] {
+        let name = format!("proscenium_{name}_total");
+        assert!(start.has(&name, &[(label, value)]), "{name} {value}");
+        assert_eq!(start.sum(&name, &[]), 0.0, "{name}");
+    }
+    let stranger = Ca::other().agent("web01");
+    assert_eq!(estate.client(&stranger).get(CATALOG).status, 403);
+    let refused = "proscenium_certificate_refusals_total";
+    let reason = [("reason", "unknown-issuer")];
+    estate.proxy.wait_for_metric(refused, &reason, 1.0);
+    assert_eq!(estate.proxy.metrics().sum(refused, &[]), 1.0);
 }
 
 #[test]
@@ -84,7 +164,7 @@ fn connections_and_handshakes_are_counted_as_they_come_and_go() {
         .wait_for_metric(HANDSHAKES, &[("result", "closed")], 1.0);
     let mut garbage = TcpStream::connect(estate.proxy.address()).expect("connects");
     garbage
-        .write_all(b"GET / HTTP/1.0\r\n\r\n")
+        .write_all(b"\0GET / HTTP/1.0\r\n\r\n")
         .expect("is taken");
     estate
         .proxy
@@ -331,8 +411,8 @@ fn trust_and_generation_are_told_as_they_stand() {
     assert_eq!(idle.get(CATALOG).status, 200);
     let before = estate.proxy.metrics();
     assert_eq!(before.sum("proscenium_generation", &[]), 1.0);
-    assert!(before.sum("proscenium_ca_not_after_seconds", &[]) > 0.0);
-    assert!(before.sum("proscenium_crl_next_update_seconds", &[]) > 0.0);
+    assert!(before.sum("proscenium_ca_not_after_timestamp_seconds", &[]) > 0.0);
+    assert!(before.sum("proscenium_crl_next_update_timestamp_seconds", &[]) > 0.0);
     assert!(before.sum("proscenium_crl_age_seconds", &[]) > 0.0);
     assert!(before.has("proscenium_crl_agent_copy_age_seconds", &[]));
     estate.ca.crl_next_update_days(-1);
@@ -348,7 +428,7 @@ fn trust_and_generation_are_told_as_they_stand() {
     assert_eq!(rose("proscenium_crl_entries"), 1.0);
     assert_eq!(rose("proscenium_crl_number"), 2.0);
     assert_eq!(rose("proscenium_trust_alarms"), 1.0);
-    assert!(rose("proscenium_crl_next_update_seconds") < 0.0);
+    assert!(rose("proscenium_crl_next_update_timestamp_seconds") < 0.0);
     assert_eq!(
         after.sum("proscenium_reloads_total", &[("result", "applied")]),
         1.0

@@ -1,46 +1,84 @@
-//! The end-to-end tests that speak to the front, once more, with clients that speak HTTP/2.
+//! The end-to-end tests that speak to the proxy, repeated with clients that use HTTP/2.
 //!
-//! What can be said in HTTP/1.1 alone says so (`http1_alone!`); its counterpart is in `http2.rs`.
-//! Not here, since nothing in them would differ: `admin`, `cli` and `configuration`, which speak to the admin socket, the
-//! command line and files (`configuration` shakes hands once to see a certificate); `tidy`, which reads the tree;
-//! `tunnels`, since HTTP/2 has no Upgrade (what asks for one there is refused, in `http2`); and `http2` itself.
+//! `cargo xtask test` repeats the modules whose promises depend on the protocol. `cargo xtask test --all` repeats every
+//! module that can be; a reason stands beside each module that only `--all` repeats.
+//! A test that needs HTTP/1.1 begins with `http1_alone!`; its counterpart is in `http2.rs`.
+//! `tests/tidy.rs` lists the modules that are never repeated, with the reason.
 
 #![allow(clippy::disallowed_methods, reason = "tests work with files")]
 #![allow(dead_code, reason = "support serves modules that are not here")]
 
-mod access;
+mod abuse;
 mod access_log;
 mod adversary;
 mod advisories;
 mod balancing;
 mod blocks;
 mod ca_protection;
-mod certificate_forms;
-mod certificates;
-mod crl_fetch;
 mod drain;
 mod edge_answers;
-mod examples;
 mod exchange;
-mod explain;
 mod header_forms;
 mod identity;
-mod kept;
-mod legacy;
 mod limits;
-mod log_outputs;
-mod materials;
-mod metrics;
 mod reload;
-mod remembered;
 mod renewal;
 mod revocation;
 mod routes;
 mod sessions;
-mod state;
 mod support;
+
+// The same decision on the same parsed head; `identity` and `routes` show that the head is the same.
+#[cfg(feature = "every-module-over-http2")]
+mod access;
+// The verdict is reached from the certificate, before a protocol is used.
+#[cfg(feature = "every-module-over-http2")]
+mod certificate_forms;
+// The certificate is chosen during the handshake.
+#[cfg(feature = "every-module-over-http2")]
+mod certificates;
+// The CA is asked over HTTP/1.1 in both cases; `revocation` shows what a new CRL does to open connections.
+#[cfg(feature = "every-module-over-http2")]
+mod crl_fetch;
+// One request per file in `conf/` shows that it starts.
+#[cfg(feature = "every-module-over-http2")]
+mod examples;
+// `explain` opens no connection; the requests beside it are those of `access` and `routes`.
+#[cfg(feature = "every-module-over-http2")]
+mod explain;
+// A request waits for its member's first byte in one function for both protocols.
+#[cfg(feature = "every-module-over-http2")]
+mod failed_members;
+// What decides is the parsed request and the member's answer, which comes over HTTP/1.1 in both cases.
+#[cfg(feature = "every-module-over-http2")]
+mod filebucket;
+// The state directory does not depend on how a request arrived.
+#[cfg(feature = "every-module-over-http2")]
+mod kept;
+// Signatures are checked during the handshake.
+#[cfg(feature = "every-module-over-http2")]
+mod legacy;
+// One record has one form, whatever protocol it names; `access_log` shows that.
+#[cfg(feature = "every-module-over-http2")]
+mod log_outputs;
+// Files are watched and loaded without regard to connections; `reload` shows what happens to those.
+#[cfg(feature = "every-module-over-http2")]
+mod materials;
+// The counters are the same; `limits` and `exchange` read them over both protocols.
+#[cfg(feature = "every-module-over-http2")]
+mod metrics;
+// Chains are remembered during the handshake.
+#[cfg(feature = "every-module-over-http2")]
+mod remembered;
+// The state directory does not depend on how a request arrived.
+#[cfg(feature = "every-module-over-http2")]
+mod state;
+// The verdict is reached from the certificate, before a protocol is used.
+#[cfg(feature = "every-module-over-http2")]
 mod trust_policies;
+// Agents are noted by one function for both protocols.
+#[cfg(feature = "every-module-over-http2")]
 mod who;
 
-/// What clients speak to the proxy under test.
+/// The protocol that clients use with the proxy under test.
 pub(crate) const SPOKEN: testkit::Protocol = testkit::Protocol::Http2;

@@ -697,6 +697,24 @@ fn one_of_two_has_a_head(estate: &Estate) {
     assert!(head.is_some(), "no compiler has seen a head");
 }
 
+#[test]
+fn a_reload_names_each_setting_that_changed() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.with("[csr]\nobserve = false\n[tls]\nsession_lifetime = \"2h\""))
+        .start();
+    for (from, to, key) in [
+        ("observe = false", "observe = true", "csr.observe"),
+        ("\"2h\"", "\"3h\"", "tls.session_lifetime"),
+    ] {
+        estate.proxy.edit_config(from, to);
+        let outcome = estate.proxy.reload();
+        assert_eq!(outcome["result"], "applied", "{outcome:#}");
+        let report = outcome["report"].as_str().unwrap_or_default();
+        let first = report.lines().next().unwrap_or_default();
+        assert_eq!(first, format!("changed: {key}"), "{report}");
+    }
+}
+
 const LIMITS_HIT: &str = "proscenium_limits_hit_total";
 
 #[test]

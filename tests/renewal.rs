@@ -10,7 +10,7 @@ use crate::support::{
 };
 
 const RENEWAL: &str = "/puppet-ca/v1/certificate_renewal";
-const OFF: &str = "proscenium_renewal_off";
+const OFF: &str = "proscenium_renewal_disabled";
 const REFUSALS: &str = "proscenium_refusals_total";
 /// The proxy's own name, as its certificate towards members has it.
 const PROXY: &str = "puppet";
@@ -227,7 +227,7 @@ fn t07_a_ca_that_renews_the_proxys_own_certificate_is_a_502_an_alarm_and_the_end
     assert_refused(
         &response,
         502,
-        &["CN=puppet", "infra_inventory.txt", "proscenium reload"],
+        &["CN=puppet", "infra_inventory.txt", "keeps its certificate"],
     );
     assert!(!response.text().contains("BEGIN"), "{}", response.text());
     let record = estate
@@ -456,7 +456,7 @@ fn a_renewal_goes_to_no_backup_and_is_never_sent_again() {
     estate.forget();
     for _ in 0..3 {
         answer_renewals(&estate.ca_server, Reply::hang_up());
-        assert_refused(&renew(&client), 502, &["broke off"]);
+        assert_refused(&renew(&client), 502, &["closed the connection"]);
     }
     let seen = estate.ca_server.requests();
     assert_eq!(seen.len(), 3);

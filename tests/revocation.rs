@@ -336,7 +336,7 @@ fn the_refusal_says_what_is_wrong_with_which_certificate_and_what_to_run() {
     let expired = text(&over);
     for words in [
         "\"CN=web02\"",
-        ") has expired. ",
+        ") has expired. First, check the clocks of the agent and of the proxy. ",
         "ca clean --certname web02, ",
     ] {
         assert!(expired.contains(words), "{words:?} is not in {expired}");
@@ -346,7 +346,7 @@ fn the_refusal_says_what_is_wrong_with_which_certificate_and_what_to_run() {
     let lacking = trusting(ca, "", &ca.bundle_pem(), &root_alone(&ca.crl_pem())).start();
     let unchecked = lacking.client(&ca.agent("web03")).get(CATALOG).text();
     for words in [
-        "no revocation list of its issuer",
+        "the proxy has no CRL of its issuer",
         "[trust] crl",
         "proscenium reload",
     ] {
@@ -360,11 +360,11 @@ fn there_is_no_start_without_a_crl() {
     let outcome = configured(&ca).with("[trust]\ncrl = []").check();
     assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("crl"), "{}", outcome.stderr);
-    // A bundle of one's own has no list that lies beside it, and there is nothing to hold a fetched one against.
+    // A CA bundle of its own has no CRL beside it, so there is nothing to compare a fetched CRL with.
     let own = "[trust]\nca = \"{dir}/ssl/certs/ca.pem\"\n";
     let outcome = configured(&ca).with(own).fetch("enabled = true").check();
     assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
-    for word in ["need one to begin with", "ca_crl.pem", "[trust.fetch]"] {
+    for word in ["the proxy needs a first one", "ca_crl.pem", "[trust.fetch]"] {
         assert!(outcome.stderr.contains(word), "{}", outcome.stderr);
     }
     let outcome = configured(&ca)

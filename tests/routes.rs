@@ -609,7 +609,10 @@ fn an_unguarded_route_knows_no_classes() {
         "the path rule holds everywhere"
     );
     let check = site.proxy.command(&["check"], &[]);
-    assert!((check.stdout + &check.stderr).contains("ignores what Puppet's endpoints demand"));
+    assert!(
+        (check.stdout + &check.stderr)
+            .contains("ignores what Puppet's endpoints require of a client")
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use crate::support::Estate;
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
-const UNUSABLE: &str = "proscenium_state_unusable";
+const UNUSABLE: &str = "proscenium_state_directory_unusable";
 
 #[test]
 fn the_state_directory_is_made_where_the_service_manager_says_for_its_owner_alone() {
@@ -40,6 +40,6 @@ fn a_state_directory_that_cannot_be_used_is_an_alarm_and_stops_nothing() {
     assert!(why.contains("it is no directory"), "{why}");
     assert_eq!(estate.proxy.metrics().sum(UNUSABLE, &[]), 1.0);
     let told = estate.proxy.stderr();
-    assert!(told.contains("does not outlast a restart"), "{told}");
+    assert!(told.contains("lost at the next restart"), "{told}");
     assert!(!estate.proxy.state_directory().exists());
 }

@@ -38,7 +38,7 @@ fn t09_each_issuer_has_its_own_policy_for_an_expired_list() {
             assert_refused(&estate.client(agent).get(CATALOG), 403, &["is revoked"]);
         }
         let metrics = estate.proxy.metrics();
-        let now = metrics.sum("proscenium_crl_next_update_seconds", &[]);
+        let now = metrics.sum("proscenium_crl_next_update_timestamp_seconds", &[]);
         for ca in [&ours, &theirs] {
             let issuer = format!("CN={}", ca.name());
             let labels = [("issuer", issuer.as_str())];
@@ -46,7 +46,7 @@ fn t09_each_issuer_has_its_own_policy_for_an_expired_list() {
             assert_eq!(metrics.sum("proscenium_crl_entries", &labels), 1.0);
             assert_eq!(metrics.sum("proscenium_crl_number", &labels), 2.0);
             assert!(metrics.sum("proscenium_crl_age_seconds", &labels) > 86_400.0);
-            assert!(metrics.sum("proscenium_crl_next_update_seconds", &labels) < now);
+            assert!(metrics.sum("proscenium_crl_next_update_timestamp_seconds", &labels) < now);
         }
         let root = format!("CN={}", ours.name().replace("CA:", "Root CA:"));
         assert_eq!(
@@ -69,8 +69,8 @@ fn after_the_grace_an_expired_list_refuses_on_a_live_connection_too_and_each_ste
     let issuer = format!("CN={}", ca.name());
     let metrics = estate.proxy.metrics();
     let until = |name| metrics.sum(name, &[("issuer", &issuer)]);
-    let grace = until("proscenium_crl_judged_by_until_seconds")
-        - until("proscenium_crl_next_update_seconds");
+    let grace = until("proscenium_crl_accepted_until_timestamp_seconds")
+        - until("proscenium_crl_next_update_timestamp_seconds");
     assert_eq!(grace, 8.0);
     for words in [
         "Z: it is judged by until",
@@ -99,7 +99,7 @@ fn after_the_grace_an_expired_list_refuses_on_a_live_connection_too_and_each_ste
     assert_let_in(&estate, &ca.agent("web01"), true, "");
     let said = wait_until(LIMIT, || {
         let stderr = estate.proxy.stderr();
-        stderr.contains("no longer so: the CRL of").then_some(())
+        stderr.contains("cleared: the CRL of").then_some(())
     });
     assert!(said.is_some(), "{}", estate.proxy.stderr());
 }

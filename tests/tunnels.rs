@@ -51,6 +51,10 @@ fn bytes_go_both_ways_after_a_101_and_one_record_says_how_many() {
     assert_told(&asked, "SUCCESS", Some("CN=web01"));
     assert_eq!(asked.only("connection"), "upgrade");
     assert_eq!(asked.only("upgrade"), "WebSocket");
+    assert_eq!(
+        answer.headers.only("x-request-id"),
+        asked.only("x-request-id")
+    );
     assert_eq!(asked.only("sec-websocket-key"), "MDEyMzQ1Njc4OWFiY2RlZg==");
     assert!(asked.headers.get("x-mine").is_none(), "it was nominated");
 
@@ -382,7 +386,7 @@ fn an_upgrade_is_never_sent_twice() {
     }
     let agent = estate.ca.agent("web01");
     let answer = estate.client(&agent).request("GET", CHAT, &WEBSOCKET, b"");
-    assert_refused(&answer, 502, &["broke off"]);
+    assert_refused(&answer, 502, &["closed the connection"]);
     assert_eq!(estate.far_end().len(), 1);
 }
 

@@ -133,6 +133,73 @@ fn who_is_revoked_is_told_with_the_date_and_who_is_blocked_with_the_reason() {
 }
 
 #[test]
+fn a_refused_client_is_known_by_the_name_that_its_certificate_says() {
+    let estate = Estate::start();
+    let none = done(&estate.proxy, &["refusals"], &[]);
+    assert_eq!(none, "no client was refused since the start\n");
+    let foreign = testkit::Ca::other().agent("web03");
+    for _ in 0..2 {
+        assert_eq!(estate.client(&foreign).get(WEB01).status, 403);
+    }
+    let who = asked(&estate.proxy, &["WEB03"]);
+    assert_eq!(who["seen"], Value::Null, "{who:#}");
+    let refusal = &who["refusals"][0];
+    for (field, expected) in [
+        ("certname", Value::from("web03")),
+        ("verified", false.into()),
+        ("reason", "unknown-issuer".into()),
+        ("client", "127.0.0.1".into()),
+        ("listener", "agents".into()),
+        ("count", 2.into()),
+    ] {
+        assert_eq!(refusal[field], expected, "{field}: {who:#}");
+    }
+    let text = said(&estate.proxy, &["web03"]);
+    let expected = "127.0.0.1  web03 (unverified)  at listener agents: unknown-issuer, 2 times";
+    assert!(text.contains(expected), "{text}");
+
+    // A name that a trusted certificate proves is not marked.
+    let agent = estate.ca.agent("web01");
+    assert_refused(&estate.client(&agent).get(OTHERS), 403, &[]);
+    let all = done(&estate.proxy, &["refusals"], &["--since", "1h"]);
+    let lines: Vec<_> = all.lines().collect();
+    assert_eq!(lines.len(), 2, "{all}");
+    assert!(
+        all.contains("  web01  at listener agents: not-own\n"),
+        "{all}"
+    );
+    assert!(all.contains(expected), "{all}");
+    let who = asked(&estate.proxy, &["web01"]);
+    assert_eq!(who["refusals"][0]["verified"], true, "{who:#}");
+    let json = done(&estate.proxy, &["refusals"], &["--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(
+        json["refusals"].as_array().map(Vec::len),
+        Some(2),
+        "{json:#}"
+    );
+    assert_eq!(json["forgotten"], 0);
+}
+
+#[test]
+fn a_handshake_that_was_refused_is_listed_without_a_name() {
+    let estate = Estate::builder()
+        .proxy(|proxy| proxy.listener("on_invalid = \"abort\""))
+        .start();
+    let foreign = testkit::Ca::other().agent("web03");
+    let answer = estate.client(&foreign).try_request("GET", WEB01, &[], b"");
+    assert!(answer.is_err());
+    estate.proxy.wait_for_records(1);
+    let listed = || {
+        let all = done(&estate.proxy, &["refusals"], &[]);
+        all.contains("  127.0.0.1  no name  at listener agents: ")
+            .then_some(all)
+    };
+    let all = testkit::wait_until(support::LIMIT, listed).expect("it is listed");
+    assert!(all.contains("unknown-issuer"), "{all}");
+}
+
+#[test]
 fn the_date_of_a_revocation_that_only_a_fetched_list_has_is_told() {
     let ca = testkit::Ca::new();
     let (agent, file) = (ca.agent("web01"), ca.crl_pem());
@@ -210,7 +277,7 @@ fn those_whose_certificates_end_first_come_first_and_are_counted_by_the_time_the
         ("later", 1.0),
     ] {
         assert_eq!(
-            metrics.sum("proscenium_agents", &[("ends", ends)]),
+            metrics.sum("proscenium_agents", &[("expires", ends)]),
             count,
             "{ends}"
         );
@@ -228,7 +295,7 @@ fn those_whose_certificates_end_first_come_first_and_are_counted_by_the_time_the
     estate.proxy.swap_crl();
     let metrics = estate.proxy.metrics();
     for (ends, count) in [("7d", 0.0), ("30d", 0.0), ("later", 1.0), ("refused", 2.0)] {
-        let told = metrics.sum("proscenium_agents", &[("ends", ends)]);
+        let told = metrics.sum("proscenium_agents", &[("expires", ends)]);
         assert_eq!(told, count, "{ends}");
     }
     let told = asked(&estate.proxy, &[]);
@@ -241,7 +308,7 @@ fn those_whose_certificates_end_first_come_first_and_are_counted_by_the_time_the
     assert!(text.contains("127.0.0.1, blocked\n"), "{text}");
     done(&estate.proxy, &["unblock"], &by[..4]);
     let again = estate.proxy.metrics();
-    assert_eq!(again.sum("proscenium_agents", &[("ends", "7d")]), 1.0);
+    assert_eq!(again.sum("proscenium_agents", &[("expires", "7d")]), 1.0);
     // Without a certificate, or with one that is refused, nobody is seen.
     let stranger = testkit::Ca::other().agent("web04");
     assert_eq!(estate.client(&stranger).get(WEB01).status, 403);

@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use telemetry::Exposition;
 use tokio::time::timeout;
 
 use crate::{
@@ -28,11 +29,19 @@ pub(crate) async fn answer(
     }
     match endpoint {
         Endpoint::Status => json(StatusCode::OK, &control.status()),
-        Endpoint::Metrics => respond(StatusCode::OK, OPENMETRICS, control.metrics()),
+        Endpoint::Metrics => metrics(control, &request),
         Endpoint::Reload => {
             let outcome = control.reload().await;
             json(reload_status(outcome.result), &outcome)
         }
+        Endpoint::ReopenLogs => match control.reopen_logs().await {
+            Ok(reopened) => json(StatusCode::OK, &reopened),
+            Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        },
+        Endpoint::LogLevel if request.method() != Method::POST => {
+            json(StatusCode::OK, &control.log_level())
+        }
+        Endpoint::LogLevel => set_log_level(control, request).await,
         Endpoint::Member { pool, member } => set_state(control, &pool, &member, request).await,
         Endpoint::Blocks if request.method() != Method::POST => {
             json(StatusCode::OK, &control.blocks())
@@ -45,6 +54,7 @@ pub(crate) async fn answer(
             }
         }
         Endpoint::Agents => json(StatusCode::OK, &control.agents()),
+        Endpoint::Refusals => json(StatusCode::OK, &control.refusals()),
         Endpoint::Who => match body(request, WHO_WANTED, CERTIFICATES_BYTES_MAX).await {
             Ok(request) => match control.who(request).await {
                 Ok(told) => json(StatusCode::OK, &told),
@@ -71,6 +81,18 @@ pub(crate) async fn answer(
             }
         }
     }
+}
+
+/// All metrics, in the format that the scraper asks for.
+fn metrics(control: &dyn Control, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let accept = request.headers().get_all(header::ACCEPT).iter();
+    let accept: Vec<_> = accept.filter_map(|value| value.to_str().ok()).collect();
+    let format = Exposition::negotiated(Some(&accept.join(",")));
+    respond(
+        StatusCode::OK,
+        format.content_type(),
+        control.metrics(format),
+    )
 }
 
 fn caller(request: &Request<Incoming>) -> Caller {
@@ -146,6 +168,13 @@ pub(crate) struct StateRequest {
     pub(crate) state: AdministrativeState,
 }
 
+/// Body of `POST /v1/log-level`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogLevelRequest {
+    pub(crate) level: String,
+}
+
 /// Body of every answer that is a refusal, but for reloads.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Problem {
@@ -157,9 +186,12 @@ enum Endpoint {
     Status,
     Metrics,
     Reload,
+    ReopenLogs,
+    LogLevel,
     Blocks,
     Lift,
     Agents,
+    Refusals,
     Who,
     FetchCrls,
     AcceptCrl,
@@ -172,9 +204,12 @@ impl Endpoint {
             "/v1/status" => Self::Status,
             "/metrics" => Self::Metrics,
             "/v1/reload" => Self::Reload,
+            "/v1/reopen-logs" => Self::ReopenLogs,
+            "/v1/log-level" => Self::LogLevel,
             "/v1/blocks" => Self::Blocks,
             "/v1/blocks/lift" => Self::Lift,
             "/v1/agents" => Self::Agents,
+            "/v1/refusals" => Self::Refusals,
             "/v1/who" => Self::Who,
             "/v1/crl/fetch" => Self::FetchCrls,
             "/v1/crl/accept" => Self::AcceptCrl,
@@ -195,11 +230,14 @@ impl Endpoint {
     fn allows(&self, method: &Method) -> bool {
         match self {
             // hyper leaves the body out of answers to HEAD.
-            Self::Status | Self::Metrics | Self::Agents => {
+            Self::Status | Self::Metrics | Self::Agents | Self::Refusals => {
                 method == Method::GET || method == Method::HEAD
             }
-            Self::Blocks => [Method::GET, Method::HEAD, Method::POST].contains(method),
+            Self::Blocks | Self::LogLevel => {
+                [Method::GET, Method::HEAD, Method::POST].contains(method)
+            }
             Self::Reload
+            | Self::ReopenLogs
             | Self::Lift
             | Self::Who
             | Self::FetchCrls
@@ -210,9 +248,10 @@ impl Endpoint {
 
     fn allow(&self) -> &'static str {
         match self {
-            Self::Status | Self::Metrics | Self::Agents => "GET, HEAD",
-            Self::Blocks => "GET, HEAD, POST",
+            Self::Status | Self::Metrics | Self::Agents | Self::Refusals => "GET, HEAD",
+            Self::Blocks | Self::LogLevel => "GET, HEAD, POST",
             Self::Reload
+            | Self::ReopenLogs
             | Self::Lift
             | Self::Who
             | Self::FetchCrls
@@ -222,17 +261,30 @@ impl Endpoint {
     }
 }
 
+async fn set_log_level(control: &dyn Control, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let by = caller(&request);
+    let LogLevelRequest { level } = match body(request, LEVEL_WANTED, BODY_BYTES_MAX).await {
+        Ok(request) => request,
+        Err(problem) => return problem,
+    };
+    match control.set_log_level(&level, by) {
+        Ok(status) => json(StatusCode::OK, &status),
+        Err(error) => problem(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
+    }
+}
+
 async fn set_state(
     control: &dyn Control,
     pool: &str,
     member: &str,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
+    let by = caller(&request);
     let StateRequest { state } = match body(request, STATE_WANTED, BODY_BYTES_MAX).await {
         Ok(request) => request,
         Err(problem) => return problem,
     };
-    match control.set_member_state(pool, member, state) {
+    match control.set_member_state(pool, member, state, by) {
         Ok(member) => json(StatusCode::OK, &member),
         Err(
             error @ (MemberStateError::UnknownPool { .. } | MemberStateError::UnknownMember { .. }),
@@ -306,8 +358,8 @@ const CERTIFICATES_BYTES_MAX: usize = 64 << 10;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 const JSON: &str = "application/json";
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const STATE_WANTED: &str = "the body must be {\"state\": \"ready\" | \"drain\" | \"maintenance\"}";
+const LEVEL_WANTED: &str = "the body must be {\"level\": LEVEL}";
 const BLOCK_WANTED: &str = "the body must be {\"blocked\": {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | \
      {\"fingerprint\": HEX}, \"why\": TEXT, \"until\": TIME or nothing}";
 const WHO_WANTED: &str = "the body must be {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | \
@@ -315,7 +367,7 @@ const WHO_WANTED: &str = "the body must be {\"certname\": NAME} | {\"serial\": H
 const BLOCKED_WANTED: &str = "the body must be {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | {\"fingerprint\": HEX}";
 const ACCEPT_WANTED: &str = "the body must be {\"issuer\": DN, \"why\": TEXT}";
 const NOT_FOUND: &str = "no such endpoint: there are GET /v1/status, GET /metrics, \
-     POST /v1/reload, GET and POST /v1/blocks, POST /v1/blocks/lift, GET /v1/agents, POST /v1/who, POST /v1/crl/fetch, \
+     POST /v1/reload, POST /v1/reopen-logs, GET and POST /v1/log-level, GET and POST /v1/blocks, POST /v1/blocks/lift, GET /v1/agents, GET /v1/refusals, POST /v1/who, POST /v1/crl/fetch, \
      POST /v1/crl/accept and POST /v1/pools/{pool}/members/{member} (percent-encode / in names)";
 
 #[cfg(test)]
@@ -334,7 +386,10 @@ mod tests {
             ("/v1/status", Some(Endpoint::Status)),
             ("/metrics", Some(Endpoint::Metrics)),
             ("/v1/reload", Some(Endpoint::Reload)),
+            ("/v1/reopen-logs", Some(Endpoint::ReopenLogs)),
+            ("/v1/log-level", Some(Endpoint::LogLevel)),
             ("/v1/agents", Some(Endpoint::Agents)),
+            ("/v1/refusals", Some(Endpoint::Refusals)),
             ("/v1/who", Some(Endpoint::Who)),
             ("/v1/blocks", Some(Endpoint::Blocks)),
             ("/v1/blocks/lift", Some(Endpoint::Lift)),

@@ -58,6 +58,19 @@ pub struct BlockOutcome {
     pub block: BlockStatus,
     /// Why a restart would undo this; none: it would not.
     pub not_kept: Option<String>,
+    /// The agent with this name, if a block by name was set and the agent connected since the start.
+    pub agent: Option<BlockedAgentStatus>,
+}
+
+/// The agent that a block by name closes out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockedAgentStatus {
+    /// When it connected or sent a request last.
+    pub last_seen: Timestamp,
+    /// From which address.
+    pub client: String,
+    /// Its connections that were open when the block became active; the proxy closes them.
+    pub connections: usize,
 }
 
 /// Why the deny list was not changed.

@@ -18,9 +18,9 @@ use tokio::{net::UnixStream, time::timeout};
 
 use crate::{
     AdministrativeState, AgentsStatus, BlockOutcome, BlockRequest, BlockStatus, Blocked,
-    CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, MemberStatus, ReloadOutcome, Status,
-    WhoRequest, WhoStatus,
-    api::{Problem, StateRequest},
+    CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, LogLevelStatus, LogsReopened, MemberStatus,
+    RefusalsStatus, ReloadOutcome, Status, WhoRequest, WhoStatus,
+    api::{LogLevelRequest, Problem, StateRequest},
 };
 
 /// Asks a running proxy over its admin socket. Wants a tokio runtime with IO and time.
@@ -65,6 +65,40 @@ impl Client {
             }
             _ => Err(self.refused(&answer)),
         }
+    }
+
+    /// Has the proxy open its log files again.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or cannot open a file: the error names it.
+    pub async fn reopen_logs(&self) -> Result<LogsReopened, ClientError> {
+        // A reload that is running ends first.
+        let answer = self
+            .exchange(Method::POST, "/v1/reopen-logs", None, self.reload_timeout)
+            .await?;
+        self.expect_ok(&answer)?;
+        self.parse(&answer)
+    }
+
+    /// Which events the proxy logs.
+    ///
+    /// # Errors
+    /// The proxy does not answer.
+    pub async fn log_level(&self) -> Result<LogLevelStatus, ClientError> {
+        let answer = self
+            .exchange(Method::GET, "/v1/log-level", None, READ_TIMEOUT)
+            .await?;
+        self.expect_ok(&answer)?;
+        self.parse(&answer)
+    }
+
+    /// Changes which events the proxy logs.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or it is not a level.
+    pub async fn set_log_level(&self, level: &str) -> Result<LogLevelStatus, ClientError> {
+        let level = level.to_owned();
+        self.post("/v1/log-level", &LogLevelRequest { level }).await
     }
 
     /// Sets what the operator wants of a member, and says how it stands then.
@@ -118,6 +152,18 @@ impl Client {
     pub async fn agents(&self) -> Result<AgentsStatus, ClientError> {
         let answer = self
             .exchange(Method::GET, "/v1/agents", None, READ_TIMEOUT)
+            .await?;
+        self.expect_ok(&answer)?;
+        self.parse(&answer)
+    }
+
+    /// Clients that were refused since the start, the latest refusal first.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or the answer cannot be read.
+    pub async fn refusals(&self) -> Result<RefusalsStatus, ClientError> {
+        let answer = self
+            .exchange(Method::GET, "/v1/refusals", None, READ_TIMEOUT)
             .await?;
         self.expect_ok(&answer)?;
         self.parse(&answer)

@@ -3,12 +3,13 @@
 use std::{fmt, pin::Pin};
 
 use serde::{Deserialize, Serialize};
+use telemetry::Exposition;
 use thiserror::Error;
 
 use crate::{
     AdministrativeState, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus,
-    Blocked, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, MemberStatus, Status,
-    WhoError, WhoRequest, WhoStatus,
+    Blocked, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, MemberStatus,
+    RefusalsStatus, Status, WhoError, WhoRequest, WhoStatus,
 };
 
 /// The running proxy, seen by its operator.
@@ -16,13 +17,30 @@ pub trait Control: Send + Sync + 'static {
     /// Everything `GET /v1/status` says. Must not block: the admin runtime has one thread.
     fn status(&self) -> Status;
 
-    /// All metrics as OpenMetrics text. Must not block.
-    fn metrics(&self) -> String;
+    /// All metrics in this format. Must not block.
+    fn metrics(&self, format: Exposition) -> String;
 
     /// Reads configuration and materials again and applies them, or says why not.
     ///
     /// Dropping the future (the caller hung up) gives up the waiting, not the reload: that ends whole or not at all.
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
+
+    /// Opens the log files again and changes nothing else.
+    ///
+    /// # Errors
+    /// A file cannot be opened; the proxy goes on writing to the file it has open.
+    fn reopen_logs(
+        &self,
+    ) -> Pin<Box<dyn Future<Output = Result<LogsReopened, ReopenLogsError>> + Send + '_>>;
+
+    /// Which events are logged.
+    fn log_level(&self) -> LogLevelStatus;
+
+    /// Changes which events are logged, until the process ends.
+    ///
+    /// # Errors
+    /// It is not a level; the previous one stays active.
+    fn set_log_level(&self, level: &str, by: Caller) -> Result<LogLevelStatus, LogLevelError>;
 
     /// Sets what the operator wants of a member; it survives reloads.
     ///
@@ -33,6 +51,7 @@ pub trait Control: Send + Sync + 'static {
         pool: &str,
         member: &str,
         state: AdministrativeState,
+        by: Caller,
     ) -> Result<MemberStatus, MemberStateError>;
 
     /// Everybody who is blocked, the oldest block first.
@@ -47,6 +66,9 @@ pub trait Control: Send + Sync + 'static {
 
     /// Agents seen since the start, the one whose certificate ends first first.
     fn agents(&self) -> AgentsStatus;
+
+    /// Clients that were refused since the start, the latest refusal first. Must not block.
+    fn refusals(&self) -> RefusalsStatus;
 
     /// What is known of somebody, and what would be decided now. May read lists again: not on the admin thread.
     fn who(
@@ -125,6 +147,33 @@ impl fmt::Display for ReloadResult {
         })
     }
 }
+
+/// The log files that were opened again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogsReopened {
+    /// Their paths; empty where the proxy writes no log file.
+    pub reopened: Vec<String>,
+}
+
+/// Which events are logged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLevelStatus {
+    /// `error`, `warn`, `info`, `debug` or `trace`, or a list by part (`info,proxy=debug`).
+    pub level: String,
+    /// The level before a change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
+}
+
+/// Why the log level was not changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct LogLevelError(pub String);
+
+/// Why a log file was not opened again.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}; the proxy goes on writing to the file it has open")]
+pub struct ReopenLogsError(pub String);
 
 /// Why a member's state could not be set.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

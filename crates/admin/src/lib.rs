@@ -6,12 +6,16 @@
 //! | request | answer |
 //! | --- | --- |
 //! | `GET /v1/status` | [`Status`] |
-//! | `GET /metrics` | OpenMetrics text |
+//! | `GET /metrics` | Prometheus text 0.0.4, or OpenMetrics where `Accept` prefers it |
 //! | `POST /v1/reload` | [`ReloadOutcome`]: 200, 409 (stopping) or 422 (refused, with the report) |
+//! | `POST /v1/reopen-logs` | [`LogsReopened`], or 500 where a file cannot be opened |
+//! | `GET /v1/log-level` | [`LogLevelStatus`] |
+//! | `POST /v1/log-level` with `{"level": "debug"}` | [`LogLevelStatus`] with the previous level, or 422 |
 //! | `GET /v1/blocks` | the deny list: [`BlockStatus`] of each |
 //! | `POST /v1/blocks` with [`BlockRequest`] | [`BlockOutcome`] |
 //! | `POST /v1/blocks/lift` with [`Blocked`] | [`BlockOutcome`] |
 //! | `GET /v1/agents` | [`AgentsStatus`]: agents seen, whose certificate ends first first |
+//! | `GET /v1/refusals` | [`RefusalsStatus`]: clients that were refused, the latest first |
 //! | `POST /v1/who` with [`WhoRequest`] | [`WhoStatus`] |
 //! | `POST /v1/crl/fetch` | [`CrlFetchOutcome`]: 200, 409 (off), 422 (a list is refused) or 502 (failed) |
 //! | `POST /v1/crl/accept` with `{"issuer": DN, "why": TEXT}` | [`CrlAccepted`] |
@@ -28,22 +32,28 @@ mod serve;
 mod status;
 mod who;
 
-pub use blocks::{BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked};
+pub use blocks::{
+    BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, BlockedAgentStatus,
+};
 pub use client::{Client, ClientError};
-pub use control::{Caller, Control, MemberStateError, ReloadOutcome, ReloadResult};
+pub use control::{
+    Caller, Control, LogLevelError, LogLevelStatus, LogsReopened, MemberStateError, ReloadOutcome,
+    ReloadResult, ReopenLogsError,
+};
 pub use crl::{
     CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult, CrlFetchStatus,
     FailingFetch, RefusedCrl,
 };
 pub use serve::serve;
 pub use status::{
-    AdministrativeState, CaStatus, CrlStatus, DistrustedStatus, GenerationStatus, Health,
-    LastReload, ListenerStatus, MaterialsStatus, MemberStatus, Phase, PoolStatus, RefusedMaterials,
-    RenewalOff, RenewalStatus, StateStatus, Status, Timestamp, TrustStatus, Watch,
+    AdministrativeState, AlarmStatus, CaStatus, CrlStatus, DistrustedStatus, GenerationStatus,
+    Health, LastReload, ListenerStatus, MaterialsStatus, MemberStatus, Phase, PoolStatus,
+    ProbeStatus, RefusedMaterials, RenewalOff, RenewalStatus, StateStatus, Status, Timestamp,
+    TrustStatus, Watch,
 };
 pub use who::{
     AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, ListStatus,
-    RequestStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
+    RefusalStatus, RefusalsStatus, RequestStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
 };
 
 #[cfg(test)]

@@ -28,8 +28,21 @@ pub struct Status {
     pub state: StateStatus,
     /// Whether agents renew their certificates through here.
     pub renewal: RenewalStatus,
+    /// Active alarms: what needs an operator.
+    pub alarms: Vec<AlarmStatus>,
     /// Limits in force, by the names that metrics and settings give them (`discard_bytes_max`).
     pub limits: BTreeMap<String, u64>,
+}
+
+/// A condition that needs an operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlarmStatus {
+    /// The kind of alarm, as in `proscenium_alarms`, and which of several: `pool-unavailable:compilers`.
+    pub key: String,
+    /// When it was raised.
+    pub since: Timestamp,
+    /// One sentence.
+    pub message: String,
 }
 
 /// Where the process is in its life.
@@ -104,6 +117,8 @@ pub struct PoolStatus {
     pub name: String,
     /// How a member is picked.
     pub algorithm: String,
+    /// Members that are up, ready and so may get requests.
+    pub available: u64,
     /// Its members in the order of the configuration.
     pub members: Vec<MemberStatus>,
 }
@@ -115,6 +130,12 @@ pub struct MemberStatus {
     pub address: String,
     /// What probes and connects found.
     pub health: Health,
+    /// Since when it has that health; none before the first change.
+    pub since: Option<Timestamp>,
+    /// What made it so: `probes-failed`, say.
+    pub why: Option<String>,
+    /// The last probe; none before the first, or where none are made.
+    pub last_probe: Option<ProbeStatus>,
     /// What the operator wants.
     pub administrative_state: AdministrativeState,
     /// Attempts leased and not finished.
@@ -126,6 +147,15 @@ pub struct MemberStatus {
     /// Whether it is asked only while no other member is available.
     #[serde(default)]
     pub backup: bool,
+}
+
+/// The last probe of a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProbeStatus {
+    /// When it ended.
+    pub at: Timestamp,
+    /// Why it failed; none if it succeeded.
+    pub failure: Option<String>,
 }
 
 /// What probes and connects found of a member.
@@ -148,7 +178,7 @@ pub enum AdministrativeState {
     Ready,
     /// Finishes what it has and gets no more.
     Drain,
-    /// Gets nothing and is not probed.
+    /// Gets no requests; after it, `rise` good probes bring the member back.
     Maintenance,
 }
 

@@ -47,15 +47,24 @@ async fn the_json_uses_the_words_of_the_vocabulary() {
 }
 
 #[tokio::test]
-async fn metrics_are_open_metrics_text() {
+async fn metrics_are_in_the_format_that_the_scraper_prefers() {
     let admin = Admin::start(Fake::default());
-    let answer = admin.raw("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert!(
-        answer.contains(
-            "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n"
-        )
-    );
-    assert!(answer.ends_with("\r\n\r\n# EOF\n"));
+    for (accept, content_type, format) in [
+        ("", "text/plain; version=0.0.4; charset=utf-8", "Text"),
+        (
+            "Accept: text/plain;q=0.5\r\nAccept: application/openmetrics-text; version=1.0.0\r\n",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            "OpenMetrics",
+        ),
+    ] {
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{accept}\r\n");
+        let answer = admin.raw(&request).await;
+        assert!(
+            answer.contains(&format!("content-type: {content_type}\r\n")),
+            "{answer}"
+        );
+        assert!(answer.contains(&format!("\r\n\r\n{format}")), "{answer}");
+    }
     let head = admin.raw("HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"));
 }
@@ -398,8 +407,8 @@ impl Control for Fake {
         status()
     }
 
-    fn metrics(&self) -> String {
-        self.metrics.clone()
+    fn metrics(&self, format: telemetry::Exposition) -> String {
+        format!("{format:?}{}", self.metrics)
     }
 
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
@@ -419,6 +428,7 @@ impl Control for Fake {
         pool: &str,
         member: &str,
         state: AdministrativeState,
+        _by: Caller,
     ) -> Result<MemberStatus, MemberStateError> {
         if member == "nobody" {
             return Err(MemberStateError::UnknownMember {
@@ -441,6 +451,13 @@ impl Control for Fake {
         AgentsStatus {
             seen: 0,
             agents: Vec::new(),
+        }
+    }
+
+    fn refusals(&self) -> RefusalsStatus {
+        RefusalsStatus {
+            refusals: Vec::new(),
+            forgotten: 0,
         }
     }
 
@@ -472,7 +489,11 @@ impl Control for Fake {
                 ..block("")
             };
             let not_kept = Some("no space left".to_owned());
-            Ok(BlockOutcome { block, not_kept })
+            Ok(BlockOutcome {
+                block,
+                not_kept,
+                agent: None,
+            })
         })
     }
 
@@ -483,6 +504,27 @@ impl Control for Fake {
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         let name = blocked.certname.unwrap_or_default();
         Box::pin(async move { Err(BlockError::NotBlocked(format!("certname {name}"))) })
+    }
+
+    fn log_level(&self) -> LogLevelStatus {
+        LogLevelStatus {
+            level: "info".to_owned(),
+            previous: None,
+        }
+    }
+
+    fn set_log_level(&self, level: &str, by: Caller) -> Result<LogLevelStatus, LogLevelError> {
+        Err(LogLevelError(format!("{level:?} is not a level ({by})")))
+    }
+
+    fn reopen_logs(
+        &self,
+    ) -> Pin<Box<dyn Future<Output = Result<LogsReopened, ReopenLogsError>> + Send + '_>> {
+        Box::pin(async {
+            Err(ReopenLogsError(
+                "access log /var/log/x: no such file".to_owned(),
+            ))
+        })
     }
 
     fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>> {
@@ -602,6 +644,7 @@ fn status() -> Status {
         pools: vec![PoolStatus {
             name: "compilers".to_owned(),
             algorithm: "least-connections".to_owned(),
+            available: 1,
             members: vec![member()],
         }],
         trust: TrustStatus {
@@ -644,6 +687,7 @@ fn status() -> Status {
                 why: "the CA answered with another's".to_owned(),
             }),
         },
+        alarms: Vec::new(),
         limits: [("discard_bytes_max".to_owned(), 4 << 20)].into(),
     }
 }
@@ -652,6 +696,12 @@ fn member() -> MemberStatus {
     MemberStatus {
         address: "c1:8140".to_owned(),
         health: Health::Up,
+        since: Some(SystemTime::UNIX_EPOCH.into()),
+        why: Some("probes-succeeded".to_owned()),
+        last_probe: Some(ProbeStatus {
+            at: SystemTime::UNIX_EPOCH.into(),
+            failure: None,
+        }),
         administrative_state: AdministrativeState::Ready,
         in_flight: 3,
         connections: 4,

@@ -43,6 +43,38 @@ pub struct WhoStatus {
     pub access: Vec<AccessStatus>,
     /// The agent as it was seen last.
     pub seen: Option<SeenStatus>,
+    /// Recent refusals of clients with this name, the latest first; a name that is not verified may be anybody's.
+    pub refusals: Vec<RefusalStatus>,
+}
+
+/// Body of `GET /v1/refusals`: clients that were refused since the start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusalsStatus {
+    /// The latest refusal first.
+    pub refusals: Vec<RefusalStatus>,
+    /// How many entries were removed to make room for later ones.
+    pub forgotten: u64,
+}
+
+/// A refused client. Repeated refusals for one reason are one entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusalStatus {
+    /// The first of these refusals.
+    pub first_at: Timestamp,
+    /// The latest of them.
+    pub last_at: Timestamp,
+    /// How many there were.
+    pub count: u64,
+    /// Address of the client.
+    pub client: String,
+    /// The listener that it connected to.
+    pub listener: String,
+    /// The name in its certificate, if it is known.
+    pub certname: Option<String>,
+    /// Whether a trusted certificate proves that name.
+    pub verified: bool,
+    /// Why: the reason of the verdict on its certificate (`revoked`), or that of the access record (`not-own`).
+    pub reason: String,
 }
 
 /// What routes and rules say of one endpoint.

@@ -41,6 +41,8 @@ pub enum Cause {
     Answered,
     /// Nothing was asked: the check says that it counts as up.
     Assumed,
+    /// The operator ended its maintenance: what was known before may no longer be true.
+    MaintenanceEnded,
     /// A pool's check changed, and what the old one had found no longer counts.
     CheckChanged,
 }
@@ -137,12 +139,28 @@ impl Evidence {
 
     /// Nobody listened: down until the next good probe.
     pub(crate) fn connect_refused(&mut self) -> Option<Change> {
-        self.good_needed = 1;
-        self.streak = 0;
         match self.health {
-            Health::Up => self.turn(Health::Down, Cause::ConnectRefused),
-            Health::Unknown | Health::Down => None,
+            Health::Up => {
+                self.good_needed = 1;
+                self.turn(Health::Down, Cause::ConnectRefused)
+            }
+            // What it takes to come up stays: the end of a maintenance asks for more than one good probe.
+            Health::Unknown | Health::Down => {
+                self.streak = 0;
+                None
+            }
         }
+    }
+
+    /// Maintenance ended: a probed member is down until `rise` probes in a row were good, whatever was known before. Down
+    /// and not unknown, so that a backup keeps its writes until then.
+    pub(crate) fn end_maintenance(&mut self) -> Option<Change> {
+        let check = self.check.as_ref()?;
+        if check.kind == CheckKind::None {
+            return None;
+        }
+        self.good_needed = check.rise.max(1);
+        self.turn(Health::Down, Cause::MaintenanceEnded)
     }
 
     /// It answered a request; only where no probes are made does that bring a member up.
@@ -200,6 +218,7 @@ impl Cause {
             Self::ConnectRefused => "connect-refused",
             Self::Answered => "answered",
             Self::Assumed => "assumed",
+            Self::MaintenanceEnded => "maintenance-ended",
             Self::CheckChanged => "check-changed",
         }
     }

@@ -4,23 +4,29 @@
 //! A [`Member`] lives in a [`Registry`] that outlasts configurations; a [`Pool`] belongs to one generation and holds
 //! what its configuration says about the members. [`Pool::pick`] is where every request meets its member.
 
+pub mod budget;
 pub mod health;
 pub mod member;
+pub mod moves;
 pub mod pool;
 pub mod rate;
 pub mod registry;
 pub mod retry;
 pub mod settings;
+pub mod share;
 
 mod choice;
 mod rendezvous;
 mod rotation;
 
+pub use crate::budget::{BodyBudget, BodyCharge};
 pub use crate::choice::Lead;
 pub use crate::health::{Cause, Change, Health};
 pub use crate::member::{Administrative, Member};
+pub use crate::moves::MoveLimiter;
 pub use crate::pool::{Entry, Lease, PickError, Place, Pool, Why};
 pub use crate::rate::{Rate, RateLimiter, RateOf, Rates, TooSoon, counted_as};
 pub use crate::registry::Registry;
 pub use crate::rendezvous::{key_hash, source_hash};
 pub use crate::retry::{Failure, Progress, RetryPolicy, RetryVerdict, Stage};
+pub use crate::share::{ClientKey, ClientShare, Held, Holding, Holdings};

@@ -32,7 +32,7 @@ pub enum Administrative {
     Ready,
     /// Finishes what it has and takes no more; probes go on.
     Drain,
-    /// Out of use.
+    /// Takes no requests; probes go on, and `rise` good ones after it bring the member back.
     Maintenance,
 }
 
@@ -82,9 +82,19 @@ impl Member {
         }
     }
 
-    /// Says what the operator wants; requests in flight are left to finish.
-    pub fn administer(&self, state: Administrative) {
-        self.administrative.store(state as u8, Ordering::Release);
+    /// Sets what the operator wants; requests in flight are left to finish. A probed member that leaves maintenance is
+    /// down until `rise` good probes in a row.
+    pub fn administer(&self, state: Administrative) -> Option<Change> {
+        // Under the lock, and health before the state: no request may find it ready with the old health.
+        self.note(|evidence| {
+            let ends = self.administrative() == Administrative::Maintenance
+                && state != Administrative::Maintenance;
+            let change = ends.then(|| evidence.end_maintenance()).flatten();
+            self.health
+                .store(evidence.health() as u8, Ordering::Release);
+            self.administrative.store(state as u8, Ordering::Release);
+            change
+        })
     }
 
     /// Notes a good probe made by `check`; one made by a check no longer in force is ignored.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use crate::choice::{Lead, Load, drawn, least_loaded, most_wanted};
 use crate::health::{Change, Health};
 use crate::member::{Administrative, Member};
+use crate::moves::MoveLimiter;
 use crate::registry::Registry;
 use crate::rendezvous::key_hash;
 use crate::rotation::{Ties, Wheel, turn};
-use crate::settings::{Algorithm, CheckSettings, MemberSettings, PoolSettings, Role};
+use crate::settings::{Algorithm, CheckKind, CheckSettings, MemberSettings, PoolSettings, Role};
 
 /// One generation's view of a pool.
 #[derive(Debug)]
@@ -22,6 +23,7 @@ pub struct Pool {
     check: CheckSettings,
     ties: Ties,
     wheel: Wheel,
+    moves: MoveLimiter,
 }
 
 /// A member, and what this generation's configuration says about it.
@@ -129,6 +131,7 @@ impl Pool {
             check: settings.check.clone(),
             ties: Ties::default(),
             wheel: Wheel::new(entries.len()),
+            moves: MoveLimiter::default(),
             has_backup: entries.iter().any(|entry| entry.role == Role::Backup),
             entries,
         }
@@ -207,6 +210,30 @@ impl Pool {
         }
     }
 
+    /// Picks another member for a safe request that waits at the member `from`, if that member has failed: its probes have
+    /// taken it down, or the operator has put it into maintenance. None: the request waits on, because the member has
+    /// not failed, no other member is available, or the pool's limit on moves is reached ([`MOVE_RATE`]).
+    ///
+    /// A member without probes that is down is tried with single requests. Such a request is the trial and stays.
+    ///
+    /// [`MOVE_RATE`]: crate::moves::MOVE_RATE
+    pub fn pick_elsewhere(
+        &self,
+        from: usize,
+        tried: &[usize],
+        lead: Lead,
+        now: Duration,
+    ) -> Option<Lease> {
+        let member = &self.entries[from].member;
+        let down = self.check.kind != CheckKind::None && member.health() == Health::Down;
+        if !down && member.administrative() != Administrative::Maintenance {
+            return None;
+        }
+        let tried: Vec<_> = tried.iter().copied().chain([from]).collect();
+        let lease = self.pick(&tried, lead, now).ok()?;
+        self.moves.admit(now).then_some(lease)
+    }
+
     /// The member that gets the writes while it can: the first ordinary one.
     pub fn writer(&self) -> Option<usize> {
         self.entries
@@ -250,7 +277,19 @@ impl Pool {
         places
     }
 
-    /// Whether any member is up and ready, at its limit or not.
+    /// How many members are available: up and ready, at their limit or not.
+    pub fn available(&self) -> usize {
+        let entries = self.entries.iter();
+        entries
+            .filter(|entry| {
+                entry.member.health() == Health::Up
+                    && entry.member.administrative() == Administrative::Ready
+            })
+            .count()
+    }
+
+    /// Whether a request may be sent now: as [`available`](Self::available), or a member without probes is due to be
+    /// tried again.
     pub fn is_available(&self, now: Duration) -> bool {
         self.entries.iter().any(|entry| entry.is_up_and_ready(now))
     }
@@ -283,6 +322,26 @@ impl Pool {
         match self.has_backup && !self.entries.iter().any(available) {
             true => Role::Backup,
             false => Role::Ordinary,
+        }
+    }
+
+    /// Connections that requests may use now, where each member has at most `each_max`: those of the members in turn that
+    /// are up and ready, or of all members while none is.
+    pub fn connections(&self, each_max: u32, now: Duration) -> u32 {
+        let role = self.role_in_turn(now);
+        let sum = |in_turn: &dyn Fn(&Entry) -> bool| {
+            let entries = self.entries.iter().filter(|entry| in_turn(entry));
+            entries.fold(0u32, |sum, entry| {
+                sum.saturating_add(
+                    entry
+                        .in_flight_max
+                        .map_or(each_max, |max| max.min(each_max)),
+                )
+            })
+        };
+        match sum(&|entry| entry.role == role && entry.is_up_and_ready(now)) {
+            0 => sum(&|_| true),
+            available => available,
         }
     }
 

@@ -85,7 +85,7 @@ struct Source {
 
 /// The generic cell rate algorithm, in microseconds since start: full while `due` is not in the future.
 #[derive(Clone, Copy, Debug, Default)]
-struct Bucket {
+pub(crate) struct Bucket {
     /// When it would be full again.
     due: u64,
     /// The last turn that was given to somebody who came too soon.
@@ -151,13 +151,13 @@ impl Rate {
 impl Bucket {
     /// What a slower rate or a deeper burst of an earlier configuration has left behind counts as no more than empty: a
     /// rate that is raised would else hold only once the old one has been paid.
-    fn has_room(&mut self, rate: Rate, now: u64) -> bool {
+    pub(crate) fn has_room(&mut self, rate: Rate, now: u64) -> bool {
         let depth = rate.gap() * u64::from(rate.burst.max(1));
         self.due = self.due.min(now + depth);
         self.due.max(now) + rate.gap() <= now + depth
     }
 
-    fn take(&mut self, rate: Rate, now: u64) {
+    pub(crate) fn take(&mut self, rate: Rate, now: u64) {
         self.due = self.due.max(now) + rate.gap();
     }
 

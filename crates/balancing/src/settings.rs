@@ -90,6 +90,19 @@ pub struct MemberSettings {
     pub role: Role,
 }
 
+impl MemberSettings {
+    /// A member with the default of every other setting.
+    pub fn new(address: &str) -> Self {
+        Self {
+            address: address.to_owned(),
+            weight: 1,
+            in_flight_max: None,
+            server_name: None,
+            role: Role::Ordinary,
+        }
+    }
+}
+
 /// What a member is there for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {

@@ -4,27 +4,33 @@ use ::identity::extension_names;
 use routing::{AccessRuleSettings, RuleAction, oid_of};
 
 use crate::{
-    examination::closest,
+    binding::{Base, Bound},
+    closest::closest,
+    config::Config,
+    keys::{Access, Root},
     report::{Problem, Severity},
-    routes::repeated_names,
-    section::Section,
+    section::{Section, repeated_names},
 };
 
 /// The rules with their tables; what only a look at the file can tell has been reported.
 pub(crate) fn build<'d>(
     root: &Section<'d>,
+    config: &Config,
     problems: &mut Vec<Problem>,
 ) -> (Vec<Section<'d>>, Vec<AccessRuleSettings>) {
-    let sections = root.tables("access");
-    let own = root.table("identity").pairs("extensions");
+    let sections = root.tables(Root::access);
+    let own = &config.routes.extension_names;
     for section in &sections {
         empty_conditions(section, problems);
-        known_extensions(section, &own, problems);
+        known_extensions(section, own, problems);
     }
-    repeated_names("access", &sections, problems);
-    if root.switch("access_observe") && !sections.is_empty() {
-        let problem = root.warning("access_observe", "no rule of [[access]] refuses anybody");
-        problems.push(problem.help("records and metrics tell what each would refuse"));
+    repeated_names("access", Access::name, &sections, problems);
+    if config.routes.access_observe && !sections.is_empty() {
+        let problem = root.warning(
+            Root::access_observe,
+            "all rules of [[access]] only log what they would refuse",
+        );
+        problems.push(problem.help("access records and metrics show what each rule would refuse; set it to false to enforce them"));
     }
     let (sections, rules): (Vec<_>, Vec<_>) = sections
         .into_iter()
@@ -35,7 +41,7 @@ pub(crate) fn build<'d>(
         .unzip();
     // What is no condition yet, for a slip in it, is not one that holds for everybody.
     if !has_errors(problems) {
-        never_asked(root, &sections, &rules, problems);
+        never_asked(config, &sections, &rules, problems);
     }
     (sections, rules)
 }
@@ -48,26 +54,26 @@ pub(crate) fn has_errors(problems: &[Problem]) -> bool {
 /// The first rule that holds decides: one behind another that holds whenever it would is a slip, and a rule that refuses
 /// and never does is taken for a guard.
 fn never_asked(
-    root: &Section<'_>,
+    config: &Config,
     sections: &[Section<'_>],
     rules: &[AccessRuleSettings],
     problems: &mut Vec<Problem>,
 ) {
-    let own = root.table("identity").pairs("extensions");
+    let own = &config.routes.extension_names;
     let observes = |rule: &AccessRuleSettings| {
-        rule.observe || (rule.action == RuleAction::Refuse && root.switch("access_observe"))
+        rule.observe || (rule.action == RuleAction::Refuse && config.routes.access_observe)
     };
     for (index, (section, rule)) in sections.iter().zip(rules).enumerate() {
         let mut earlier = rules[..index].iter().filter(|earlier| !observes(earlier));
-        let Some(earlier) = earlier.find(|earlier| holds_wherever(earlier, rule, &own)) else {
+        let Some(earlier) = earlier.find(|earlier| holds_wherever(earlier, rule, own)) else {
             continue;
         };
         let message = format!(
-            "this rule is never asked: \"{}\" before it holds wherever it would, and the first that holds decides",
+            "this rule never applies: the earlier rule \"{}\" matches every request that it would match",
             earlier.name
         );
-        let problem = section.warning("name", message);
-        problems.push(problem.help("put it before that one, or take it out"));
+        let problem = section.warning(Access::name, message);
+        problems.push(problem.help("move it before that rule, or remove it"));
     }
 }
 
@@ -97,24 +103,11 @@ fn holds_wherever(
 }
 
 fn rule(section: &Section<'_>) -> Option<AccessRuleSettings> {
-    Some(AccessRuleSettings {
-        name: section.text("name")?,
-        action: match section.text("action")?.as_str() {
-            "allow" => RuleAction::Allow,
-            _ => RuleAction::Refuse,
-        },
-        class: section
-            .texts("class")
-            .iter()
-            .filter_map(|word| word.parse().ok())
-            .collect(),
-        route: section.texts("route"),
-        source: section.texts("source"),
-        certname: section.texts("certname"),
-        issuer: section.texts("issuer"),
-        extension: section.pairs("extension"),
-        observe: section.switch("observe"),
-    })
+    let mut rule = AccessRuleSettings::base();
+    Access::read(section, &mut rule);
+    let is_complete =
+        section.text(Access::name).is_some() && section.text(Access::action).is_some();
+    is_complete.then_some(rule)
 }
 
 /// Whether one of the alternatives of `earlier` holds wherever one of `later` does; none at all is no condition.
@@ -130,32 +123,38 @@ pub(crate) fn names_within(later: &[String], earlier: &[String]) -> bool {
 
 /// A list or a table without an element would hold for every client.
 fn empty_conditions(section: &Section<'_>, problems: &mut Vec<Problem>) {
-    for key in ["certname", "issuer", "source", "route", "class"] {
+    for key in [
+        Access::certname,
+        Access::issuer,
+        Access::source,
+        Access::route,
+        Access::class,
+    ] {
         if section.is_empty_list(key) {
-            let problem = section.error(
-                key,
-                "an empty list, which reads as nobody and means anybody",
-            );
-            problems.push(problem.expected("at least one element, or no such key"));
+            let problem = section.error(key, "an empty list, which would match every client");
+            problems.push(problem.expected("at least one element, or leave the key out"));
         }
     }
-    if section.is_empty_table("extension") {
-        let problem = section.error("extension", "an empty table, which is no condition");
-        problems.push(problem.expected("at least one name with its value, or no such key"));
+    if section.is_empty_table(Access::extension) {
+        let problem = section.error(
+            Access::extension,
+            "an empty table, which would match every client",
+        );
+        problems.push(problem.expected("at least one name with its value, or leave the key out"));
     }
 }
 
 fn known_extensions(section: &Section<'_>, own: &[(String, String)], problems: &mut Vec<Problem>) {
-    for (name, _) in section.pairs("extension") {
+    for (name, _) in section.pairs(Access::extension) {
         if oid_of(&name, own).is_some() {
             continue;
         }
         let mut known: Vec<&str> = extension_names().collect();
         known.extend(own.iter().map(|(name, _)| name.as_str()));
-        let problem = section.error("extension", format!("no extension is called \"{name}\""));
+        let problem = section.error(Access::extension, format!("unknown extension \"{name}\""));
         problems.push(match closest(&name, known.into_iter()) {
             Some(close) => problem.help(format!("did you mean \"{close}\"?")),
-            None => problem.help("names beside Puppet's own stand in [identity.extensions]"),
+            None => problem.help("define names other than Puppet's in [identity.extensions]"),
         });
     }
 }

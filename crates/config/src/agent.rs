@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use crate::{
     config::Credential,
-    draft::{Environment, Overrides},
+    environment::{Environment, Overrides},
+    keys,
     materials::Files,
     report::Problem,
     section::Section,
@@ -15,6 +16,8 @@ use crate::{
 pub(crate) struct Agent {
     pub(crate) ssldir: Option<PathBuf>,
     pub(crate) certname: Option<String>,
+    /// Whether `ssldir` is a directory.
+    exists: bool,
     /// Names that have a certificate and a key there.
     candidates: Vec<String>,
     /// The account that has to read the key.
@@ -33,7 +36,7 @@ impl Agent {
         let ssldir = overrides
             .ssldir
             .clone()
-            .or_else(|| root.path("ssldir"))
+            .or_else(|| root.path(keys::Root::ssldir))
             .or_else(first_default);
         let candidates = ssldir
             .as_ref()
@@ -47,10 +50,13 @@ impl Agent {
                 .map(|hostname| hostname.to_lowercase()),
         };
         Self {
+            exists: ssldir
+                .as_ref()
+                .is_some_and(|ssldir| files.is_directory(ssldir)),
             certname: overrides
                 .certname
                 .clone()
-                .or_else(|| root.text("certname"))
+                .or_else(|| root.text(keys::Root::certname))
                 .or_else(only),
             ssldir,
             candidates,
@@ -80,8 +86,8 @@ impl Agent {
             None => Problem::error("ssldir", "this machine has no Puppet agent's ssldir")
                 .expected(format!("{} to exist, or `ssldir` to name it", Environment::SSLDIRS.join(" or ")))
                 .help(format!("for a certificate of the Puppet CA run `{}`", self.bootstrap()))
-                .help("or name other files: `[tls] certificates`, `[trust] ca` and `crl`, `[upstream.tls]`"),
-            Some(_) => Problem::error("certname", "it is not known which certificate to use")
+                .help("or configure other files: `[tls] certificates`, `[trust] ca` and `crl`, `[upstream.tls]`"),
+            Some(_) => Problem::error("certname", "no certificate selected")
                 .expected("`certname`, or one certificate with a key in `ssldir`"),
         }
     }
@@ -89,10 +95,16 @@ impl Agent {
     /// What to say when the agent has no certificate of that name.
     pub(crate) fn without_certificate(&self, credential: &Credential) -> Problem {
         let certname = self.certname.as_deref().unwrap_or_default();
+        if let Some(ssldir) = self.ssldir.as_ref().filter(|_| !self.exists) {
+            let message = format!("the ssldir {} does not exist", ssldir.display());
+            return Problem::error("ssldir", message)
+                .expected("the Puppet agent's ssldir")
+                .help("`puppet config print ssldir`, run as root, prints it");
+        }
         let problem = Problem::error(
             "certname",
             format!(
-                "no certificate yet for {certname}: {} does not exist",
+                "no certificate for {certname}: {} does not exist",
                 credential.chain.display()
             ),
         )
@@ -103,7 +115,7 @@ impl Agent {
         match self.candidates.as_slice() {
             [] => problem,
             names => problem.help(format!(
-                "`certname` may name one that is there: {}",
+                "or set `certname` to one that exists: {}",
                 names.join(", ")
             )),
         }
@@ -128,7 +140,7 @@ impl Agent {
     /// How files of the agent come back that it fetches by itself.
     pub(crate) fn fetch_anew(&self) -> String {
         format!(
-            "an agent fetches it where it is gone: run `{}`",
+            "an agent fetches it again if it is missing: run `{}`",
             self.bootstrap()
         )
     }

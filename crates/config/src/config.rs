@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use crate::section::join;
+use crate::schema::join;
 
 /// A configuration that has no errors. Equal values serve alike: a reload to an equal one changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,52 +4,22 @@ use std::{path::PathBuf, time::SystemTime};
 
 use crate::{
     agent::Agent,
-    config::{AccessLog, Config, EventOutput, MemberTls, Output, Watch, Watching},
+    binding::{Base, Bound},
+    config::{Config, EventOutput, MemberTls, Output},
     enrolment,
+    environment::{Environment, Overrides},
     examination::{Examination, parse},
-    forms, identity, keys, listeners,
+    forms, identity,
+    keys::{self, Root},
+    listeners,
     materials::{Files, Loaded, Materials, Wanted},
     pools,
-    report::{Problem, Report},
+    report::{Problem, Report, Source},
     routes,
     section::Section,
     trust::{Named, Naming},
+    values::word,
 };
-
-/// The text of a configuration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Source {
-    /// The file's path, as shown to people.
-    pub name: String,
-    /// Its contents.
-    pub text: String,
-}
-
-/// What the command line says over the file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overrides {
-    /// `--ssldir`.
-    pub ssldir: Option<PathBuf>,
-    /// `--certname`.
-    pub certname: Option<String>,
-}
-
-/// What the machine says where file and command line are silent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Environment {
-    /// Those of [`Environment::SSLDIRS`] that exist, in that order.
-    pub ssldirs: Vec<PathBuf>,
-    /// The machine's full name.
-    pub hostname: Option<String>,
-    /// Cores this process may use: the default of `workers`.
-    pub cores: usize,
-    /// The account this process runs as, for the commands in reports.
-    pub user: String,
-    /// The directory that a service manager has made for what outlasts a restart.
-    pub state_directory: Option<PathBuf>,
-    /// The time, for the age of the agent's own CRL.
-    pub now: Option<SystemTime>,
-}
 
 /// A configuration whose text is read and judged.
 #[derive(Clone, Debug)]
@@ -62,26 +32,6 @@ pub struct Draft {
     pub(crate) now: Option<SystemTime>,
     /// Whole only while there is no error.
     pub(crate) config: Option<Config>,
-}
-
-impl Environment {
-    /// Where a Puppet agent keeps its certificates: Puppet's own packages, then Debian's.
-    pub const SSLDIRS: [&str; 2] = ["/etc/puppetlabs/puppet/ssl", "/var/lib/puppet/ssl"];
-    /// Where what outlasts a restart is kept if nobody says otherwise.
-    pub const STATE_DIRECTORY: &str = "/var/lib/proscenium";
-}
-
-impl Default for Environment {
-    fn default() -> Self {
-        Self {
-            ssldirs: Vec::new(),
-            hostname: None,
-            cores: 1,
-            user: "proscenium".into(),
-            state_directory: None,
-            now: None,
-        }
-    }
 }
 
 impl Draft {
@@ -104,12 +54,12 @@ impl Draft {
         };
         let text = source.text.as_str();
         let mut parsed = parse(text);
-        draft.problems = Examination::run(text, &parsed, &keys::ROOT);
+        draft.problems = Examination::run(text, &parsed, Root::TABLE);
         if !parsed.faults.is_empty() {
             draft.problems.append(&mut parsed.faults);
             return draft;
         }
-        let root = Section::root(text, parsed.table.get_ref(), &keys::ROOT);
+        let root = Section::root(text, parsed.table.get_ref(), Root::TABLE);
         draft.agent = Agent::find(&root, overrides, environment, files);
         if let Some(Err(fault)) = overrides.certname.as_deref().map(forms::CERTNAME.check) {
             let problem = Problem::error("--certname", fault.message);
@@ -180,50 +130,35 @@ impl Draft {
             wanted: Vec::new(),
             credentials: Vec::new(),
         };
-        let certificates = naming.certificates(root);
-        let trust = naming.trust(root);
-        let towards_clients = certificates.first().map(|credential| MemberTls {
+        let mut config = Config::base();
+        read_tables(root, &mut config);
+        config.ssldir.clone_from(&self.agent.ssldir);
+        config.certname.clone_from(&self.agent.certname);
+        if !root.is_set(Root::workers) {
+            config.workers = environment.cores.max(1);
+        }
+        if let Some(made) = environment.state_directory.as_ref().filter(|_| {
+            let section = root.table(Root::state);
+            !section.is_set(keys::State::directory)
+        }) {
+            config.state_directory.clone_from(made);
+        }
+        identity::complete(root, &mut config.form);
+        naming.trust(root, &mut config.trust);
+        config.certificates = naming.certificates(root);
+        config.listeners = listeners::build(root, &mut problems);
+        config.listener_certificates = listeners::certificates(root, &mut naming);
+        let towards_clients = config.certificates.first().map(|credential| MemberTls {
             credential: credential.clone(),
-            ca: trust.ca.clone(),
-            crl: trust.crl.clone(),
+            ca: config.trust.ca.clone(),
+            crl: config.trust.crl.clone(),
             name_from_cn: false,
         });
-        let upstream = pools::upstream(root, &mut naming.problems);
-        identity::check(root, &mut problems);
-        let config = Config {
-            ssldir: self.agent.ssldir.clone(),
-            certname: self.agent.certname.clone(),
-            workers: root
-                .count("workers")
-                .map_or_else(|| environment.cores.max(1), |workers| workers as usize),
-            drain_grace: root.duration("drain_grace").unwrap_or_default(),
-            listeners: listeners::build(root, &mut problems),
-            pools: pools::build(root, &upstream, towards_clients.as_ref(), &mut naming),
-            listener_certificates: listeners::certificates(root, &mut naming),
-            certificates,
-            session_lifetime: root
-                .table("tls")
-                .duration("session_lifetime")
-                .unwrap_or_default(),
-            trust,
-            materials: watching(&root.table("materials")),
-            identity: identity::settings(root),
-            form: identity::form(root),
-            upstream,
-            routes: routes::build(root, &mut problems),
-            csr: enrolment::csr(root, &mut problems),
-            ca: enrolment::ca(root),
-            exchange: pools::exchange(root),
-            access_log: access_log(&root.table("access_log")),
-            events: match log_daemon(&root.table("events")) {
-                Some(daemon) => EventOutput::Daemon(daemon),
-                None => EventOutput::Stderr,
-            },
-            admin: admin::settings::Settings {
-                socket: root.table("admin").path("socket").unwrap_or_default(),
-            },
-            state_directory: state_directory(root, environment),
-        };
+        pools::upstream(root, &config, &mut naming.problems);
+        config.pools = pools::build(root, &config, towards_clients.as_ref(), &mut naming);
+        identity::check(root, &mut config, &mut problems);
+        config.csr.allow = enrolment::lifted_rules(root, &config.csr, &mut problems);
+        routes::build(root, &mut config, &mut problems);
         enrolment::check_edge(root, &config, &mut problems);
         enrolment::check_renewal(root, &config, &mut problems);
         problems.append(&mut naming.problems);
@@ -304,62 +239,32 @@ pub fn trust_key(problem: &pki::PkiProblem) -> &'static str {
     }
 }
 
-fn watching(section: &Section<'_>) -> Watching {
-    Watching {
-        watch: match section.text("watch").as_deref() {
-            Some("poll") => Watch::Poll,
-            Some("off") => Watch::Off,
-            _ => Watch::Notify,
-        },
-        interval: section.duration("interval").unwrap_or_default(),
-        settle: section.duration("settle").unwrap_or_default(),
-        settle_max: section.duration("settle_max").unwrap_or_default(),
+/// Sets what the tables of the top level say, each by the keys that it declares.
+fn read_tables(root: &Section<'_>, config: &mut Config) {
+    Root::read(root, config);
+    keys::Tls::read(&root.table(Root::tls), config);
+    keys::Trust::read(&root.table(Root::trust), config);
+    keys::Materials::read(&root.table(Root::materials), config);
+    keys::Identity::read(&root.table(Root::identity), config);
+    keys::Upstream::read(&root.table(Root::upstream), config);
+    keys::Csr::read(&root.table(Root::csr), config);
+    keys::Ca::read(&root.table(Root::ca), config);
+    keys::Admin::read(&root.table(Root::admin), config);
+    keys::State::read(&root.table(Root::state), config);
+    let (access_log, events) = (root.table(Root::access_log), root.table(Root::events));
+    keys::AccessLog::read(&access_log, config);
+    keys::Events::read(&events, config);
+    if let Output::Daemon(daemon) = &mut config.access_log.output {
+        set_facility(daemon, access_log.value(keys::AccessLog::facility, &word()));
+    }
+    if let EventOutput::Daemon(daemon) = &mut config.events {
+        set_facility(daemon, events.value(keys::Events::facility, &word()));
     }
 }
 
-fn state_directory(root: &Section<'_>, environment: &Environment) -> PathBuf {
-    let named = root.table("state").path("directory");
-    let made = || environment.state_directory.clone();
-    named
-        .or_else(made)
-        .unwrap_or_else(|| Environment::STATE_DIRECTORY.into())
-}
-
-fn access_log(section: &Section<'_>) -> AccessLog {
-    let default = telemetry::settings::AccessLogSettings::default();
-    AccessLog {
-        output: match (section.text("path").as_deref(), log_daemon(section)) {
-            (None | Some("stdout"), _) => Output::Stdout,
-            (_, Some(daemon)) => Output::Daemon(daemon),
-            (Some(path), None) => Output::File(path.into()),
-        },
-        settings: telemetry::settings::AccessLogSettings {
-            format: match section.text("format").as_deref() {
-                Some("json") => telemetry::settings::Format::Json,
-                _ => telemetry::settings::Format::Combined,
-            },
-            queue_max: section
-                .count("queue_max")
-                .map_or(default.queue_max, |count| count as usize),
-        },
+fn set_facility(daemon: &mut telemetry::DaemonSettings, written: Option<telemetry::Facility>) {
+    if let (telemetry::Protocol::Syslog(facility), Some(written)) = (&mut daemon.protocol, written)
+    {
+        *facility = written;
     }
-}
-
-/// The log daemon that `path` names, if it names one.
-fn log_daemon(section: &Section<'_>) -> Option<telemetry::DaemonSettings> {
-    let path = section.text("path")?;
-    let (kind, socket) = forms::log_daemon(&path)?;
-    let facility = section.text("facility");
-    let protocol = match kind {
-        "journal" => telemetry::Protocol::Journal,
-        _ => telemetry::Protocol::Syslog(
-            facility
-                .and_then(|word| telemetry::Facility::parse(&word))
-                .unwrap_or_default(),
-        ),
-    };
-    Some(telemetry::DaemonSettings {
-        protocol,
-        socket: socket.unwrap_or_else(|| protocol.usual_socket()).into(),
-    })
 }

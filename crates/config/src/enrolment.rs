@@ -1,85 +1,50 @@
 //! `[csr]` and `[ca]`: what agents, and clients without a verified certificate, may ask of the CA.
 
-use ::identity::CertnamePattern;
-use balancing::{Rate, Rates};
-use pki::{CsrAllow, CsrKey, CsrRule, CsrSettings};
-use proxy::CaSettings;
+use pki::{CsrAllow, CsrRule, CsrSettings};
 use routing::Class;
 use upstream::settings::{Plaintext, Scheme};
 
 use crate::{
+    binding::{Base, Bound},
     config::{Config, PoolConfig},
+    keys::{self, Ca, Csr, Identity, Pool, Root},
     report::Problem,
     section::Section,
 };
 
-/// `[csr]`.
-pub(crate) fn csr(root: &Section<'_>, problems: &mut Vec<Problem>) -> CsrSettings {
-    let section = root.table("csr");
+/// The rules of `[csr]` that are lifted, and what is wrong with that table.
+pub(crate) fn lifted_rules(
+    root: &Section<'_>,
+    csr: &CsrSettings,
+    problems: &mut Vec<Problem>,
+) -> Vec<CsrAllow> {
+    let section = root.table(Root::csr);
     no_keys(&section, problems);
-    if section.switch("observe") {
+    if csr.observe {
         let problem = section.warning(
-            "observe",
-            "no certificate request is refused for what it asks",
+            Csr::observe,
+            "certificate requests that break a rule are forwarded to the CA",
         );
-        problems.push(problem.help("records and metrics tell which would be; take it out once they tell of none that should pass"));
+        problems.push(problem.help("access records and metrics show which requests break a rule; set it to false once they show only requests that you want to refuse"));
     }
-    let words = section.texts("keys");
-    let named = |key: &CsrKey| !section.is_set("keys") || words.iter().any(|w| w == key.as_str());
-    let default = CsrSettings::default();
-    CsrSettings {
-        observe: section.switch("observe"),
-        keys: CsrKey::ALL.into_iter().filter(named).collect(),
-        rsa_bits_min: section
-            .count("rsa_bits_min")
-            .map_or(default.rsa_bits_min, |bits| bits as usize),
-        allow: section
-            .tables("allow")
-            .iter()
-            .map(|allow| lifted(allow, problems))
-            .collect(),
-    }
-}
-
-/// `[ca]`.
-pub(crate) fn ca(root: &Section<'_>) -> CaSettings {
-    let section = root.table("ca");
-    let default = CaSettings::default();
-    let count = |key, default| section.count(key).unwrap_or(default);
-    let (address, total) = (default.rates.address, default.rates.total);
-    CaSettings {
-        rates: Rates {
-            address: Rate {
-                per_second: count("anonymous_rate_per_address", address.per_second),
-                burst: count("anonymous_burst_per_address", address.burst),
-            },
-            total: Rate {
-                per_second: count("anonymous_rate", total.per_second),
-                burst: count("anonymous_burst", total.burst),
-            },
-        },
-        anonymous_in_flight_max: count("anonymous_in_flight_max", default.anonymous_in_flight_max),
-        edge_answers: section
-            .switch("edge_answers")
-            .then(|| section.duration("edge_answers_age_max").unwrap_or_default()),
-        renewal: section.switch("renewal"),
-    }
+    let tables = section.tables(Csr::allow);
+    tables.iter().map(|allow| lifted(allow, problems)).collect()
 }
 
 /// What is answered with has to come from somewhere.
 pub(crate) fn check_edge(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
-    let section = root.table("ca");
-    if config.ca.edge_answers.is_none() {
-        if section.is_set("edge_answers_age_max") {
-            let message = "no effect beside edge_answers = false";
-            problems.push(section.warning("edge_answers_age_max", message));
+    let section = root.table(Root::ca);
+    if !config.ca.edge_answers {
+        if section.is_set(Ca::edge_answers_age_max) {
+            let message = "no effect with edge_answers = false";
+            problems.push(section.warning(Ca::edge_answers_age_max, message));
         }
         return;
     }
     if config.trust.fetch.is_none() {
-        let message = "nothing fetches what would be answered: [trust.fetch] is off";
-        let problem = section.error("edge_answers", message);
-        problems.push(problem.expected("[trust.fetch] enabled = true beside it, and a pool `ca`"));
+        let message = "the proxy has no copies to serve: [trust.fetch] is off";
+        let problem = section.error(Ca::edge_answers, message);
+        problems.push(problem.expected("[trust.fetch] enabled = true, and a pool `ca`"));
     }
 }
 
@@ -88,7 +53,7 @@ pub(crate) fn check_renewal(root: &Section<'_>, config: &Config, problems: &mut 
     if !config.ca.renewal {
         return;
     }
-    for (name, section) in root.named("pools") {
+    for (name, section) in root.named(Root::pools) {
         let of_name = |pool: &&PoolConfig| *pool.pool.name == *name;
         if !renews(config, &name) {
             continue;
@@ -105,7 +70,8 @@ fn renews(config: &Config, pool: &str) -> bool {
     let opens = |route: &routing::RouteSettings| {
         route.pool == pool && route.classes.contains(&Class::Renewal) && !route.unguarded
     };
-    config.routes.builtin_routes && pool == "ca" || config.routes.routes.iter().any(opens)
+    config.routes.builtin_routes && pool == routing::pool_names::CA
+        || config.routes.routes.iter().any(opens)
 }
 
 /// Without TLS the CA has nothing to know us by. It renews only if it believes the header of whoever reaches its port,
@@ -122,23 +88,23 @@ fn plain_renewal(
     let name = &pool.pool.name;
     if pool.upstream.plaintext == Plaintext::TrustedNetwork {
         let message = format!(
-            "renewals go to the pool `{name}`, whose CA would have to believe the certificate in a header that anybody \
-             on this network can write"
+            "renewals go to the pool `{name}` in plain HTTP: its CA would trust the certificate in a header that any host on \
+             this network can send"
         );
-        let problem = section.error("plaintext", message);
+        let problem = section.error(Pool::plaintext, message);
         problems.push(
             problem
                 .expected("scheme = \"https\", or members on this machine alone")
-                .help("whoever reaches that CA gets a certificate of any name, with any right"),
+                .help("a client that can connect to that CA gets a certificate with any name and any rights"),
         );
         return;
     }
     let message = format!(
-        "renewals go to the pool `{name}` in plain HTTP, which a CA answers only if it believes the certificate in a header"
+        "renewals go to the pool `{name}` in plain HTTP, which works only if its CA trusts the certificate in a header"
     );
-    let problem = root.table("ca").warning("renewal", message);
+    let problem = root.table(Root::ca).warning(Ca::renewal, message);
     problems.push(problem.help(
-        "then everybody on this machine who reaches its port gets a certificate of any name: use scheme = \"https\" and \
+        "every process on this machine can then get a certificate with any name from it: use scheme = \"https\" and \
          infra_inventory.txt",
     ));
 }
@@ -153,59 +119,49 @@ fn told_renewal(
     if pool.rules.form.tells_a_ca() {
         return;
     }
-    let own = section.table("identity");
-    let key = ["cert_header", "cert_format"];
+    let own = section.table(Pool::identity);
+    let key = [Identity::cert_header, Identity::cert_format];
     let (table, key) = match key.into_iter().find(|key| own.is_set(key)) {
         Some(key) => (own, key),
         None => {
-            let above = root.table("identity");
+            let above = root.table(Root::identity);
             let key = key.into_iter().find(|key| above.is_set(key));
-            (above, key.unwrap_or("cert_header"))
+            (above, key.unwrap_or(Identity::cert_header))
         }
     };
     let message = format!(
-        "renewals go to the pool `{}`, whose CA reads the certificate in X-Client-Cert, percent-escaped, alone",
+        "renewals go to the pool `{}`, but its CA reads only X-Client-Cert with a percent-encoded certificate",
         pool.pool.name
     );
     problems.push(
         table
             .error(key, message)
             .expected("cert_header = \"X-Client-Cert\" and cert_format = \"escaped\" for this pool")
-            .help("a CA that reads no certificate renews the one it sees, which is the proxy's"),
+            .help("without the agent's certificate, the CA renews the certificate of the proxy"),
     );
 }
 
 fn lifted(section: &Section<'_>, problems: &mut Vec<Problem>) -> CsrAllow {
-    for key in ["certname", "lifts"] {
+    for key in [keys::CsrAllow::certname, keys::CsrAllow::lifts] {
         if section.is_empty_list(key) {
-            let problem = section.error(key, "an empty list, which lifts nothing for anybody");
+            let problem = section.error(key, "an empty list, which exempts nothing");
             problems.push(problem.expected("at least one element"));
         }
     }
-    let patterns = section.texts("certname");
-    let words = section.texts("lifts");
-    let lifts: Vec<_> = CsrRule::LIFTABLE
-        .into_iter()
-        .filter(|rule| words.iter().any(|word| word == rule.as_str()))
-        .collect();
-    let anybody = patterns.iter().any(|pattern| pattern == "*");
-    if anybody && lifts.contains(&CsrRule::Authorization) {
-        let message = "anybody may ask the CA for rights on the servers, and a CA that signs by itself grants them";
-        let problem = section.warning("lifts", message);
-        problems.push(problem.help("name those few who need it in `certname`"));
+    let mut allow = CsrAllow::base();
+    keys::CsrAllow::read(section, &mut allow);
+    let anybody = allow.certname.iter().any(|pattern| pattern.as_str() == "*");
+    if anybody && allow.lifts.contains(&CsrRule::Authorization) {
+        let message = "every client may request rights on the servers from the CA, and a CA that signs automatically grants them";
+        let problem = section.warning(keys::CsrAllow::lifts, message);
+        problems.push(problem.help("list the names that need it in `certname`"));
     }
-    CsrAllow {
-        certname: patterns
-            .iter()
-            .filter_map(|pattern| CertnamePattern::parse(pattern).ok())
-            .collect(),
-        lifts,
-    }
+    allow
 }
 
 fn no_keys(section: &Section<'_>, problems: &mut Vec<Problem>) {
-    if section.is_empty_list("keys") {
-        let problem = section.error("keys", "an empty list: nobody could enrol");
-        problems.push(problem.expected("at least one kind of key, or no such key"));
+    if section.is_empty_list(Csr::keys) {
+        let problem = section.error(Csr::keys, "an empty list: no agent could enroll");
+        problems.push(problem.expected("at least one kind of key, or leave the key out"));
     }
 }

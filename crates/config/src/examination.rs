@@ -8,22 +8,13 @@ use toml::{
 };
 
 use crate::{
+    closest::closest,
     forms::{self, Fault, Form},
     quantity,
     report::Problem,
-    schema::{Absent, Key, Shape, Table},
-    section::{Section, integer, join},
+    schema::{Absent, Key, Shape, Table, join},
+    values::integer,
 };
-
-/// An element of a list of texts and tables.
-pub(crate) enum MemberEntry<'d> {
-    Text {
-        text: String,
-        span: Range<usize>,
-        path: String,
-    },
-    Table(Section<'d>),
-}
 
 /// What could be read of a text, and every fault of its syntax.
 pub(crate) struct Parsed<'t> {
@@ -51,7 +42,7 @@ pub(crate) fn parse(text: &str) -> Parsed<'_> {
         .filter(|_| list_is_open);
     if let Some(first) = swallowed {
         faults.truncate(first + 1);
-        let help = "the `]` of a list is missing above; what follows is not read";
+        let help = "the `]` of a list is missing above; the rest of the file is ignored";
         faults
             .last_mut()
             .into_iter()
@@ -80,12 +71,12 @@ fn fault_of_syntax(text: &str, error: &toml::de::Error) -> Problem {
             ("no value", None)
         }
         Some(("string values must be quoted", _)) => (
-            "a text without quotes",
-            Some("a value: a text stands in quotes"),
+            "a string without quotes",
+            Some("a value: a string needs quotes"),
         ),
         // A name, an address or a duration without its quotes.
         Some((message, _)) if message.starts_with("invalid") => {
-            (message, Some("a value: a text stands in quotes"))
+            (message, Some("a value: a string needs quotes"))
         }
         Some((message, expected)) => (message, Some(expected)),
         None => (error.message(), None),
@@ -128,14 +119,14 @@ impl<'t> Examination<'t> {
     ) {
         for (name, value) in table {
             let key_path = join(path, name.get_ref());
-            match schema.keys.iter().find(|key| key.name == name.get_ref()) {
+            match schema.key(name.get_ref()) {
                 Some(key) => self.value(value, &key.shape, &key_path),
                 None => self.unknown(name, schema, &key_path),
             }
         }
         let missing =
-            |key: &&Key| matches!(key.absent, Absent::Refused) && !table.contains_key(key.name);
-        for key in schema.keys.iter().filter(missing) {
+            |key: &&Key| matches!(key.absent, Absent::Required) && !table.contains_key(key.name);
+        for key in schema.keys.iter().copied().filter(missing) {
             self.missing(key, path, span);
         }
     }
@@ -231,10 +222,8 @@ impl<'t> Examination<'t> {
         match value.get_ref() {
             DeValue::Table(table) => self.table(table, schema, path, Some(&value.span())),
             found => {
-                let problem = Problem::error(
-                    path,
-                    format!("{} where a table belongs", with_article(found)),
-                );
+                let problem =
+                    Problem::error(path, format!("{} in place of a table", with_article(found)));
                 let known = format!("a table with {}", list_of_keys(schema));
                 self.problems
                     .push(problem.expected(known).at(self.text, value.span()));
@@ -252,7 +241,7 @@ impl<'t> Examination<'t> {
         let message = match table.len() {
             1 => return,
             0 => "an empty table",
-            _ => "more than one condition on the path",
+            _ => "more than one path condition",
         };
         let problem = Problem::error(path, message).expected(shape.expected());
         self.problems.push(problem.at(self.text, value.span()));
@@ -269,25 +258,18 @@ impl<'t> Examination<'t> {
     }
 }
 
-/// Whether a value is right for a shape without parts; whether a text has its form.
+/// Whether a value is valid for its shape; of a list or table, whether it is one: invalid elements are left out. A string
+/// in place of a list has been reported, and reads as a list of one, so that nothing is said to be missing.
 pub(crate) fn fits(value: &DeValue<'_>, shape: &Shape) -> bool {
     match (shape, value) {
         (Shape::Text(form) | Shape::TextOrTexts(form), DeValue::String(text)) => {
             (form.check)(text).is_ok()
         }
+        (Shape::Texts(_) | Shape::TextOrTexts(_) | Shape::Words(_), DeValue::Array(_))
+        | (Shape::Texts(_), DeValue::String(_))
+        | (Shape::Pairs(..), DeValue::Table(_)) => true,
         (shape, value) => simple(value, shape, "").is_none(),
     }
-}
-
-/// The known word that a mistaken one is closest to, if it is close at all.
-pub(crate) fn closest<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let plain = |word: &str| word.to_lowercase().replace('_', "-");
-    let word = plain(word);
-    known
-        .map(|known| (strsim::jaro_winkler(&word, &plain(known)), known))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))
-        .map(|(_, known)| known)
 }
 
 /// What is wrong with a value that has no parts.
@@ -297,7 +279,7 @@ fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
     match (shape, value) {
         (Shape::Switch, DeValue::Boolean(_)) => None,
         (Shape::Switch, DeValue::String(text)) if text == "true" || text == "false" => {
-            let problem = wrong(format!("\"{text}\" is a text"));
+            let problem = wrong(format!("\"{text}\" is a string"));
             problem.map(|problem| problem.help(format!("write {text} without quotes")))
         }
         (Shape::Count { min, max }, DeValue::Integer(number)) => match integer(value) {
@@ -308,8 +290,8 @@ fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
             Some(duration) if (*min..=*max).contains(&duration) => None,
             Some(duration) if duration < *min => wrong(format!("\"{text}\" is too short")),
             Some(_) => wrong(format!("\"{text}\" is too long")),
-            None => wrong(format!("\"{text}\" is no duration"))
-                .map(|problem| problem.help("a whole number and one of the units ms, s, m, h, d")),
+            None => wrong(format!("\"{text}\" is not a duration"))
+                .map(|problem| problem.help("write an integer and a unit: ms, s, m, h or d")),
         },
         (Shape::Duration { .. }, DeValue::Integer(number)) => {
             wrong("a number without a unit".into())
@@ -319,16 +301,15 @@ fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
             Some(size) if (*min..=*max).contains(&size) => None,
             Some(size) if size < *min => wrong(format!("\"{text}\" is too small")),
             Some(_) => wrong(format!("\"{text}\" is too large")),
-            None => wrong(format!("\"{text}\" is no size")).map(|problem| {
-                problem.help("a whole number and one of the units B, KiB, MiB, GiB")
-            }),
+            None => wrong(format!("\"{text}\" is not a size"))
+                .map(|problem| problem.help("write an integer and a unit: B, KiB, MiB or GiB")),
         },
         (Shape::Size { .. }, DeValue::Integer(number)) => wrong("a number without a unit".into())
             .map(|problem| problem.help(format!("for bytes write \"{number}B\""))),
         (Shape::Word(words), DeValue::String(text)) => match words.contains(&text.as_ref()) {
             true => None,
             false => {
-                let problem = wrong(format!("\"{text}\" is not known here"));
+                let problem = wrong(format!("\"{text}\" is not a valid value"));
                 let close = closest(text, words.iter().copied());
                 problem.map(|problem| match close {
                     Some(close) => problem.help(format!("did you mean \"{close}\"?")),
@@ -337,15 +318,15 @@ fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
             }
         },
         (Shape::Texts(_) | Shape::Words(_) | Shape::TextsOrTables(..), DeValue::String(text)) => {
-            wrong("a text where a list belongs".into())
+            wrong("a string in place of a list".into())
                 .map(|problem| problem.help(format!("write [\"{text}\"]")))
         }
         (Shape::Tables(_), DeValue::Table(_)) => {
             let key = path.rsplit('.').next().unwrap_or(path);
-            wrong("a table where a list of tables belongs".into())
+            wrong("a table in place of a list of tables".into())
                 .map(|problem| problem.help(format!("write [[{path}]], or {key} = [{{ … }}]")))
         }
-        (Shape::OneOf(_), DeValue::String(text)) => wrong("a text where a table belongs".into())
+        (Shape::OneOf(_), DeValue::String(text)) => wrong("a string in place of a table".into())
             .map(|problem| problem.help(format!("write {{ prefix = \"{text}\" }}"))),
         _ => wrong_type(),
     }
@@ -382,7 +363,7 @@ fn list_of_keys(schema: &Table) -> String {
 
 fn with_article(value: &DeValue<'_>) -> &'static str {
     match value {
-        DeValue::String(_) => "a text",
+        DeValue::String(_) => "a string",
         DeValue::Integer(_) => "a number",
         DeValue::Float(_) => "a number with a fraction",
         DeValue::Boolean(_) => "a switch (true or false)",

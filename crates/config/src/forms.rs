@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::{examination::closest, policies};
+use crate::{closest::closest, crl_expired};
 
 /// A form of text.
 pub(crate) struct Form {
@@ -38,7 +38,9 @@ pub(crate) static EVENT_OUTPUT: Form = Form {
         ("stderr", _) => Ok(()),
         (_, Some((_, Some(socket)))) => (SOCKET.check)(socket),
         (_, Some((_, None))) => Ok(()),
-        _ => Err(Fault::new(format!("\"{text}\" is no place for events"))),
+        _ => Err(Fault::new(format!(
+            "\"{text}\" is not a destination for events"
+        ))),
     },
 };
 pub(crate) static SOCKET: Form = Form {
@@ -63,7 +65,7 @@ pub(crate) static SERVER_NAME: Form = Form {
     what: "a host name or an IP address",
     check: |text| match is_host(text) {
         true => Ok(()),
-        false => Err(Fault::new(format!("\"{text}\" is no host name"))),
+        false => Err(Fault::new(format!("\"{text}\" is not a host name"))),
     },
 };
 pub(crate) static NAME: Form = Form {
@@ -83,7 +85,7 @@ pub(crate) static IDENTITY_HEADER: Form = Form {
     check: identity_header,
 };
 pub(crate) static CERTNAME_PATTERN: Form = Form {
-    what: "a certname, in which `*` stands for any run of characters",
+    what: "a certname, in which `*` matches any run of characters",
     check: certname_pattern,
 };
 pub(crate) static HOST: Form = Form {
@@ -107,7 +109,7 @@ pub(crate) static REGEX: Form = Form {
     check: regular_expression,
 };
 pub(crate) static ISSUER: Form = Form {
-    what: "a distinguished name by RFC 2253, as \"CN=Puppet CA: puppet.example.com\", or \"*\"",
+    what: "a distinguished name (RFC 2253), as \"CN=Puppet CA: puppet.example.com\", or \"*\"",
     check: |text| match text {
         "*" => Ok(()),
         text => distinguished_name(text),
@@ -115,10 +117,10 @@ pub(crate) static ISSUER: Form = Form {
 };
 pub(crate) static CRL_EXPIRED: Form = Form {
     what: "\"warn\", \"reject\", or \"grace:\" and a duration of at most 366d, as \"grace:72h\"",
-    check: |text| match policies::read_crl_expired(text) {
+    check: |text| match crl_expired::parse(text) {
         Some(_) => Ok(()),
         None => Err(Fault {
-            message: format!("\"{text}\" is none of these"),
+            message: format!("\"{text}\" is not a valid value"),
             help: closest(text, ["warn", "reject"].into_iter())
                 .map(|close| format!("did you mean \"{close}\"?")),
         }),
@@ -133,11 +135,11 @@ pub(crate) static EXTENSION: Form = Form {
     check: |_| Ok(()),
 };
 pub(crate) static EXTENSION_VALUE: Form = Form {
-    what: "a value, in which `*` stands for any run of characters",
+    what: "a value, in which `*` matches any run of characters",
     check: |text| match identity::ValuePattern::parse(text) {
         Some(_) => Ok(()),
         None => Err(Fault::new(
-            "no value with a control character or of more than 1024 bytes is compared",
+            "a value may not contain a control character or exceed 1024 bytes",
         )),
     },
 };
@@ -155,7 +157,7 @@ pub(crate) static OID: Form = Form {
     check: |text| match identity::is_extension_oid(text) {
         true => Ok(()),
         false => Err(Fault::new(format!(
-            "\"{text}\" is no OID of an extension with a text"
+            "\"{text}\" is not the OID of an extension with a string value"
         ))),
     },
 };
@@ -167,16 +169,16 @@ pub(crate) static NETWORK: Form = Form {
     },
 };
 pub(crate) static SNI: Form = Form {
-    what: "a host name, as clients ask for it in the TLS handshake",
+    what: "a host name, as clients send it in the TLS handshake",
     check: |text| match text.parse::<IpAddr>() {
         Ok(_) => Err(Fault::new(
-            "a client that connects by address asks for no name",
+            "an IP address: a client that connects by address sends no server name",
         )),
-        Err(_) if text.ends_with('.') => {
-            Err(Fault::new("clients leave the dot at the end of a name out"))
-        }
+        Err(_) if text.ends_with('.') => Err(Fault::new(
+            "a trailing dot: clients send server names without it",
+        )),
         Err(_) if is_name(text) => Ok(()),
-        Err(_) => Err(Fault::new(format!("\"{text}\" is no host name"))),
+        Err(_) => Err(Fault::new(format!("\"{text}\" is not a host name"))),
     },
 };
 pub(crate) static PARAMETER: Form = Form {
@@ -184,14 +186,14 @@ pub(crate) static PARAMETER: Form = Form {
     check: not_empty,
 };
 pub(crate) static ANY_TEXT: Form = Form {
-    what: "a text",
+    what: "a string",
     check: |_| Ok(()),
 };
 pub(crate) static COOKIE_NAME: Form = Form {
     what: "the name of a cookie",
     check: |text| match !text.is_empty() && text.bytes().all(is_token) {
         true => Ok(()),
-        false => Err(Fault::new(format!("\"{text}\" is no name of a cookie"))),
+        false => Err(Fault::new(format!("\"{text}\" is not a cookie name"))),
     },
 };
 pub(crate) static COOKIE_TEXT: Form = Form {
@@ -214,14 +216,14 @@ pub(crate) static HEADER_NAME: Form = Form {
             help: Some(format!("write {}", text.replace('_', "-"))),
         }),
         false => Err(Fault {
-            message: format!("\"{text}\" is no name of a header field"),
+            message: format!("\"{text}\" is not a header name"),
             help: None,
         }),
     },
 };
 
 pub(crate) static HEADER_TEXT: Form = Form {
-    what: "a text of visible characters",
+    what: "a string of visible characters",
     check: |text| match text.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) {
         true => Ok(()),
         false => Err(Fault {
@@ -232,7 +234,7 @@ pub(crate) static HEADER_TEXT: Form = Form {
 };
 
 pub(crate) static CA: Form = Form {
-    what: "a distinguished name by RFC 2253, as \"CN=Puppet CA: puppet.example.com\"",
+    what: "a distinguished name (RFC 2253), as \"CN=Puppet CA: puppet.example.com\"",
     check: distinguished_name,
 };
 
@@ -263,17 +265,17 @@ impl Address {
         }
         if text.contains("://") {
             return Err(Fault::new(format!("\"{text}\" is a URL"))
-                .help("say the protocol with the pool's `scheme`"));
+                .help("set the protocol with the pool's `scheme`"));
         }
         match text.rsplit_once(':') {
             Some((host, port)) if is_name(host) => {
                 port_of_member(port)?;
                 Ok(Self::Name(host.into()))
             }
-            Some((host, _)) => Err(Fault::new(format!("\"{host}\" is no host name"))),
+            Some((host, _)) => Err(Fault::new(format!("\"{host}\" is not a host name"))),
             None if is_host(text) => Err(Fault::new("the port is missing")
                 .help(format!("write \"{text}:8140\" for a Puppet server"))),
-            None => Err(Fault::new(format!("\"{text}\" is no address"))),
+            None => Err(Fault::new(format!("\"{text}\" is not an address"))),
         }
     }
 
@@ -318,7 +320,7 @@ fn absolute_path(text: &str) -> Result<(), Fault> {
     match text.starts_with('/') {
         true if text.contains('\0') => Err(Fault::new("a path cannot hold a NUL")),
         true => Ok(()),
-        false => Err(Fault::new(format!("\"{text}\" is no absolute path"))
+        false => Err(Fault::new(format!("\"{text}\" is not an absolute path"))
             .help("a service has no directory of its own to start from")),
     }
 }
@@ -327,7 +329,7 @@ fn listen_address(text: &str) -> Result<(), Fault> {
     if text.parse::<SocketAddr>().is_ok() {
         return Ok(());
     }
-    let fault = Fault::new(format!("\"{text}\" is no address to listen on"));
+    let fault = Fault::new(format!("\"{text}\" is not an address to listen on"));
     if text.parse::<IpAddr>().is_ok() {
         return Err(fault.help("the port is missing; agents use 8140"));
     }
@@ -345,7 +347,9 @@ fn listen_address(text: &str) -> Result<(), Fault> {
 fn port_of_member(text: &str) -> Result<(), Fault> {
     match text.parse::<u16>() {
         Ok(1..) => Ok(()),
-        _ => Err(Fault::new(format!("\"{text}\" is no port from 1 to 65535"))),
+        _ => Err(Fault::new(format!(
+            "\"{text}\" is not a port from 1 to 65535"
+        ))),
     }
 }
 
@@ -353,10 +357,8 @@ fn name(text: &str) -> Result<(), Fault> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     match text.len() {
         1..=64 if text.bytes().all(plain) => Ok(()),
-        1..=64 => {
-            Err(Fault::new(format!("\"{text}\" is no name"))
-                .help("it stands in records and metrics"))
-        }
+        1..=64 => Err(Fault::new(format!("\"{text}\" is not a valid name"))
+            .help("it stands in records and metrics")),
         _ => Err(Fault::new("a name has 1 to 64 characters")),
     }
 }
@@ -366,7 +368,7 @@ fn certname(text: &str) -> Result<(), Fault> {
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
     match text.len() {
         1..=255 if text.bytes().all(plain) => Ok(()),
-        _ => Err(Fault::new(format!("\"{text}\" is no certname"))),
+        _ => Err(Fault::new(format!("\"{text}\" is not a certname"))),
     }
 }
 
@@ -375,7 +377,7 @@ fn certname_pattern(text: &str) -> Result<(), Fault> {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b",/+\"\\".contains(&byte);
     match text.len() {
         1..=255 if text.bytes().all(plain) => Ok(()),
-        _ => Err(Fault::new(format!("\"{text}\" can match no certname"))),
+        _ => Err(Fault::new(format!("\"{text}\" cannot match any certname"))),
     }
 }
 
@@ -384,7 +386,7 @@ fn identity_header(text: &str) -> Result<(), Fault> {
     let Err(error) = identity::IdentityName::parse(text) else {
         return Ok(());
     };
-    let fault = Fault::new(format!("\"{text}\" cannot tell who the client is: {error}"));
+    let fault = Fault::new(format!("\"{text}\" cannot carry the identity: {error}"));
     let plain = text.strip_prefix("HTTP_").unwrap_or(text).replace('_', "-");
     match identity::IdentityName::parse(&plain) {
         Ok(name) if text.contains('_') => Err(fault.help(format!(
@@ -401,7 +403,7 @@ fn host_condition(text: &str) -> Result<(), Fault> {
         Some((host, port)) if is_host(host) && port.parse::<u16>().is_ok() => {
             Err(Fault::new("a host is compared without its port").help(format!("write \"{host}\"")))
         }
-        _ => Err(Fault::new(format!("\"{text}\" is no host name"))),
+        _ => Err(Fault::new(format!("\"{text}\" is not a host name"))),
     }
 }
 
@@ -418,7 +420,7 @@ fn method(text: &str) -> Result<(), Fault> {
             Err(Fault::new("methods are compared with their case")
                 .help(format!("write \"{}\"", text.to_uppercase())))
         }
-        false => Err(Fault::new(format!("\"{text}\" is no method"))),
+        false => Err(Fault::new(format!("\"{text}\" is not a method"))),
     }
 }
 
@@ -462,7 +464,7 @@ fn regular_expression(text: &str) -> Result<(), Fault> {
 
 /// Attribute type, `=`, value; separated by commas or plus signs that no backslash precedes (RFC 2253 §2).
 fn distinguished_name(text: &str) -> Result<(), Fault> {
-    let no_name = || Fault::new(format!("\"{text}\" is no distinguished name by RFC 2253"));
+    let no_name = || Fault::new(format!("\"{text}\" is not a distinguished name (RFC 2253)"));
     if text.starts_with('/') {
         return Err(no_name().help(rfc2253_of_slashes(text)));
     }

@@ -15,6 +15,9 @@ use crate::{
     trust::{Mention, Named},
 };
 
+const SWAPPED: &str =
+    "`chain` and `key` may be swapped: `chain` names the certificate, `key` its private key";
+
 /// Any right of others than owner and group.
 const OTHERS: u32 = 0o007;
 
@@ -45,6 +48,10 @@ impl Draft {
 
     fn judge_mode(&self, wanted: &Wanted, material: &Material) -> Option<Problem> {
         let path = wanted.path.display();
+        if wanted.kind == Kind::Key && holds_certificate_alone(material) {
+            let message = format!("{path} holds a certificate and no private key");
+            return Some(self.problem(wanted, message).help(SWAPPED));
+        }
         if material.blobs.is_empty() {
             return Some(self.problem(wanted, format!("{path} is an empty directory")));
         }
@@ -105,6 +112,9 @@ impl Draft {
                 let is_fetched = wanted.from_agent && matches!(wanted.kind, Kind::Ca | Kind::Crl);
                 Some(match kind {
                     ErrorKind::NotFound if is_fetched => problem.help(self.agent.fetch_anew()),
+                    ErrorKind::IsADirectory => {
+                        problem.help("name one of the files in this directory")
+                    }
                     _ => problem,
                 })
             }
@@ -122,8 +132,12 @@ impl Draft {
         };
         let chain = pki::Named::new(&chain.name, chain.bytes.clone());
         let key = pki::Named::new(&key.name, key.bytes.clone());
+        let swapped = pki::holds_key(&chain.value) && !pki::holds_certificate(&chain.value);
         let credential = match pki::Credential::parse(&chain, &key) {
             Ok(credential) => credential,
+            Err(error @ pki::PkiProblem::Empty { .. }) if swapped => {
+                return vec![self.unusable(named, &error).help(SWAPPED)];
+            }
             Err(error) => return vec![self.unusable(named, &error)],
         };
         let mut found = Vec::new();
@@ -164,7 +178,7 @@ impl Draft {
         let problem = self.mentioned(mention, Problem::error("", error.to_string()));
         match error {
             pki::PkiProblem::KeyMismatch { .. } => problem.help(
-                "put back the key that this certificate was requested with, or the certificate of this key: they come in pairs",
+                "restore the key that this certificate was requested with, or the certificate of this key",
             ),
             _ => problem,
         }
@@ -178,18 +192,18 @@ impl Draft {
         if !named.seen_by_members {
             return self
                 .mentioned(&named.chain, Problem::warning("", message))
-                .help("clients see it, and no member does");
+                .help("only clients see it; no member does");
         }
         let own = format!(
             "proscenium.{}",
             self.agent.certname.as_deref().unwrap_or("example.com")
         );
         self.mentioned(&named.chain, Problem::error("", message))
-            .expected("a certificate of the proxy's own, without any right on the members that see it")
-            .help("whoever comes through this proxy could be granted what the members grant to this certificate")
+            .expected("a certificate for the proxy alone, without rights on the members that see it")
+            .help("the members could grant the rights of this certificate to every client of this proxy")
             .help(format!("run `puppet ssl bootstrap --certname {own} --ssldir /etc/proscenium/ssl --waitforcert 60`"))
             .help(format!(
-                "and say [upstream.tls] chain = \"/etc/proscenium/ssl/certs/{own}.pem\", \
+                "and set [upstream.tls] chain = \"/etc/proscenium/ssl/certs/{own}.pem\", \
                  key = \"/etc/proscenium/ssl/private_keys/{own}.pem\""
             ))
     }
@@ -217,11 +231,11 @@ impl Draft {
         let problem = Problem::warning(
             "trust.crl",
             format!(
-                "the revocation list in force, {}, is the agent's own copy{age}",
+                "the active CRL, {}, is the agent's own copy{age}",
                 copy.display()
             ),
         );
-        Some(problem.help("it ages silently: name a list that something refreshes, or see to it that an agent runs here"))
+        Some(problem.help("it goes stale without an agent on this machine: name a CRL that is refreshed, enable [trust.fetch], or run an agent here"))
     }
 
     fn problem(&self, wanted: &Wanted, message: String) -> Problem {
@@ -231,6 +245,14 @@ impl Draft {
             None => problem,
         }
     }
+}
+
+/// A key file that is a certificate: the mode of a certificate is right for it.
+fn holds_certificate_alone(material: &Material) -> bool {
+    let Some(blob) = material.blobs.first() else {
+        return false;
+    };
+    pki::holds_certificate(&blob.bytes) && !pki::holds_key(&blob.bytes)
 }
 
 /// Takes out what is absent and need not be there.

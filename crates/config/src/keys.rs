@@ -2,9 +2,31 @@
 
 use std::time::Duration;
 
+use balancing::settings::{Algorithm, CheckKind, CheckSettings, MemberSettings};
+use identity::{CertFormat, DnFormat, HeaderForm, settings::SubjectRule};
+use listener::settings::{ClientCert, OnInvalid};
+use pki::{
+    CsrKey, CsrRule,
+    settings::{IssuerSettings, Revocation},
+};
+use proxy::settings::{HostRule, OverlongCert};
+use routing::{
+    Class,
+    settings::{AccessRuleSettings, ClientRule, RouteSettings, RuleAction},
+};
+use telemetry::{Facility, settings::Format};
+use upstream::settings::{Plaintext, Scheme};
+
 use crate::{
+    binding::{Base, Bound, settings},
+    config::{self, Config, PoolConfig, Watch},
     forms,
-    schema::{Absent, Key, Shape, Table, settings},
+    schema::{Absent, Key, Table},
+    section::Section,
+    values::{
+        Reads, condition_words, conditions, count, duration, named, one_of, pairs, size, switch,
+        table, tables, text, text_or_texts, texts, texts_or_tables, word, words,
+    },
 };
 
 const fn milliseconds(milliseconds: u64) -> Duration {
@@ -25,611 +47,686 @@ const EDGE_AGE_MAX: Duration = seconds(7 * 86_400);
 const SESSION_LIFETIME_MAX: Duration = seconds(6 * 3600);
 
 settings! {
-    /// One TOML file, `/etc/proscenium/proscenium.toml` or the one named by `--config`.
-    /// Only a listener and the pools have to be written; everything else has a default that is safe.
-    ROOT at "" {
-        /// Directory of the Puppet agent whose certificate, key, CA bundle and CRL are used where `[tls]`, `[trust]`,
-        /// `[upstream.tls]` and `[pools.NAME.tls]` name none. `--ssldir` overrides it.
-        /// The two places tried are those of Puppet's own packages and of Debian's.
-        "ssldir": Shape::Text(&forms::PATH),
-            Means("`/etc/puppetlabs/puppet/ssl` if it exists, else `/var/lib/puppet/ssl`");
-        /// Name of the certificate in `ssldir`: `certs/NAME.pem` with `private_keys/NAME.pem`. `--certname` overrides it.
-        "certname": Shape::Text(&forms::CERTNAME),
-            Means("the only certificate in `ssldir` that has a key, else the machine's full name");
-        /// Worker threads, each with a runtime and upstream connections of its own.
-        /// One to a core is what measured best; more only take turns.
-        "workers": Shape::Count { min: 1, max: 1024 }, Means("one to a core");
-        /// Whether the routes of a Puppet estate follow the configured ones: `/puppet-ca` to the pool `ca`, `/puppet` to
-        /// `compilers`, files of the filebucket to `filebucket` if there is such a pool.
-        /// With them, pools named `ca` and `compilers` must exist.
-        "builtin_routes": Shape::Switch, Value("true");
-        /// Time that running exchanges have to finish after SIGTERM; what runs then is cut and counted.
-        /// Catalogs of most estates compile well within a minute, and service managers wait 90 s before they kill.
-        "drain_grace": Shape::Duration { min: seconds(0), max: DAY }, Value("\"60s\"");
-        "listeners": Shape::Named(&LISTENER), Means("nothing to listen on, which is an error");
-        "tls": Shape::Table(&TLS), Means("the agent's own certificate");
-        "trust": Shape::Table(&TRUST), Means("the agent's own CA bundle and CRL");
-        "materials": Shape::Table(&MATERIALS), Means("the defaults below");
-        "identity": Shape::Table(&IDENTITY), Means("the defaults below");
-        "upstream": Shape::Table(&UPSTREAM), Means("the defaults below");
-        "pools": Shape::Named(&POOL), Means("no pools");
-        "routes": Shape::Tables(&ROUTE), Means("the built-in routes alone");
-        "csr": Shape::Table(&CSR), Means("the defaults below");
-        "ca": Shape::Table(&CA), Means("the defaults below");
-        "access": Shape::Tables(&ACCESS), Means("what the classes of endpoints and the routes say, alone");
-        /// Whether all rules of `[[access]]` only tell what they would refuse: `observe = true` for each of them. What a rule
-        /// allows is allowed all the same, and what classes of endpoints and routes refuse stays refused.
-        "access_observe": Shape::Switch, Value("false");
-        "access_log": Shape::Table(&ACCESS_LOG), Means("the defaults below");
-        "events": Shape::Table(&EVENTS), Means("the defaults below");
-        "admin": Shape::Table(&ADMIN), Means("the defaults below");
-        "state": Shape::Table(&STATE), Means("the defaults below");
+    /// The proxy reads one TOML file: `/etc/proscenium/proscenium.toml`, or the file that `--config` names. Only a
+    /// listener and the pools are required. Every other setting has a safe default.
+    Root at "" for Config {
+        /// Directory of the Puppet agent on this machine. The proxy uses the agent's certificate, key, CA bundle
+        /// and CRL wherever `[tls]`, `[trust]`, `[upstream.tls]` and `[pools.NAME.tls]` name no files. `--ssldir`
+        /// overrides it. The defaults are the directories of Puppet's own packages and of Debian's.
+        ssldir: text(&forms::PATH) => ssldir, else "`/etc/puppetlabs/puppet/ssl` if it exists, else `/var/lib/puppet/ssl`";
+        /// Name of the certificate in `ssldir`: the proxy uses `certs/NAME.pem` and `private_keys/NAME.pem`.
+        /// `--certname` overrides it.
+        certname: text(&forms::CERTNAME) => certname, else "the only certificate in `ssldir` that has a key, else the fully qualified name of this machine";
+        /// Number of worker threads. Each has its own runtime and its own connections to members. One per core
+        /// measured best; more threads do not add throughput.
+        workers: count(1..=1024) => workers, else "one per core";
+        /// Whether the built-in routes of a Puppet estate follow the configured routes. They send `/puppet-ca` to
+        /// the pool `ca`, files of the filebucket to the pool `filebucket` if that pool exists, and all other
+        /// Puppet requests to the pool `compilers`. The pools `ca` and `compilers` must exist while this is `true`.
+        builtin_routes: switch() => routes.builtin_routes;
+        /// How long running requests may take to finish after SIGTERM. The proxy then closes and counts those that
+        /// are left. Most catalogs compile within a minute, and service managers wait 90 s before they kill a
+        /// process.
+        drain_grace: duration(seconds(0)..=DAY) => drain_grace;
+        listeners: named(Listener::TABLE), else "none; at least one listener is required";
+        tls: table(Tls::TABLE), else "the agent's own certificate";
+        trust: table(Trust::TABLE), else "the agent's own CA bundle and CRL";
+        materials: table(Materials::TABLE), else "the defaults below";
+        identity: table(Identity::TABLE), else "the defaults below";
+        upstream: table(Upstream::TABLE), else "the defaults below";
+        pools: named(Pool::TABLE), else "no pools";
+        routes: tables(Route::TABLE), else "only the built-in routes";
+        csr: table(Csr::TABLE), else "the defaults below";
+        ca: table(Ca::TABLE), else "the defaults below";
+        access: tables(Access::TABLE), else "no rules; the classes of endpoints and the routes decide";
+        /// Whether every rule of `[[access]]` with `action = "refuse"` only logs what it would refuse, as if each
+        /// had `observe = true`. Rules with `action = "allow"` still apply, and so do the classes of endpoints and
+        /// the routes.
+        access_observe: switch() => routes.access_observe;
+        access_log: table(AccessLog::TABLE), else "the defaults below";
+        events: table(Events::TABLE), else "the defaults below";
+        admin: table(Admin::TABLE), else "the defaults below";
+        state: table(State::TABLE), else "the defaults below";
     }
 
-    /// An address where agents are accepted. NAME stands in records and metrics.
-    LISTENER at "listeners.NAME" {
-        /// Address and port to bind. Agents use port 8140. No two listeners may share one.
-        "address": Shape::Text(&forms::LISTEN), Refused;
-        /// Whether a client must show a certificate. `optional` asks for one and serves enrolment to those that have none
-        /// yet; `required` ends the handshake with an alert.
-        "client_cert": Shape::Word(&["optional", "required"]), Value("\"optional\"");
-        /// What becomes of a client whose certificate is refused. `explain` answers every request with a 403 that says what
-        /// is wrong with which certificate and what to run; `abort` ends the handshake with a TLS alert, which an agent
-        /// shows without a reason; `forward` sends `X-Client-Verify: FAILED:reason` upstream on enrolment and on routes
-        /// with `client = "any"`, and answers 403 elsewhere.
-        "on_invalid": Shape::Word(&["explain", "abort", "forward"]), Value("\"explain\"");
-        /// Whether a client has to ask for a name (SNI) that one of the certificates is good for. One that asks for another
-        /// name gets the alert `unrecognized_name` in place of a certificate, one that asks for none `missing_extension`.
-        /// Otherwise both are shown the first certificate whose signature they can check. Agents that know their server by
-        /// an address alone ask for no name.
-        "sni_strict": Shape::Switch, Value("false");
-        /// Certificates with their keys for this listener alone, in place of those of `[tls]`.
-        "certificates": Shape::Tables(&CREDENTIAL), Means("those of `[tls]`");
-        /// Most connections at once, over all workers. At about 30 KiB each the default takes 600 MB.
-        "connections_max": Shape::Count { min: 1, max: 1_000_000 }, Value("20000");
-        /// Most handshakes in flight at once, over all workers. They cost most of the processor time; more at once only
-        /// makes each of them later.
-        "handshakes_max": Shape::Count { min: 1, max: 100_000 }, Value("512");
-        /// Time allowed for a TLS handshake. It takes two round trips and a few milliseconds of an agent's processor; 10 s is
-        /// enough for the slowest of them and ends a client that only holds the place.
-        "handshake_timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"10s\"");
-        /// Time from the first byte of a request to the end of its head, and of what HTTP/2 begins with. A head fits one packet or two; who takes longer
-        /// than 30 s sends it slowly on purpose.
-        "head_timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"30s\"");
-        /// Time that a connection may stand without a request. An agent uses a connection again for 4 s after an answer
-        /// (`http_keepalive_timeout` in Puppet's defaults.rb) and never repeats a request that a closing connection lost:
-        /// never under 5 s. 15 s spares the next handshake of a run that pauses between requests.
-        "idle_timeout": Shape::Duration { min: seconds(5), max: DAY }, Value("\"15s\"");
-        /// Time that a client may take no byte of an answer that waits for it. An agent that works on what it has got does
-        /// not read for seconds, not for a minute.
-        "write_timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"60s\"");
-        /// Most bytes of a request's head: request line and header fields.
-        /// Agents send under 2 KiB; a Puppet server takes 8 KiB.
-        "head_max": Shape::Size { min: 8 << 10, max: 1 << 20 }, Value("\"64KiB\"");
-        /// Whether HTTP/2 is offered (ALPN `h2`). Members are spoken to in HTTP/1.1 either way. Agents ask for no protocol
-        /// and speak HTTP/1.1; other clients send several requests at once on one connection.
-        "http2": Shape::Switch, Value("true");
-        /// Most requests at once on one HTTP/2 connection. 100 is the least that RFC 9113 (6.5.2) recommends.
-        "streams_max": Shape::Count { min: 1, max: 10_000 }, Value("100");
+    /// An address where the proxy accepts agents. NAME appears in access records and metrics.
+    Listener at "listeners.NAME" for listener::Settings {
+        /// IP address and port to bind. Agents use port 8140. Each listener needs an address of its own.
+        address: text(&forms::LISTEN) => address, required;
+        /// Whether a client must present a certificate. With `optional`, the proxy requests one, and clients
+        /// without a certificate can enroll. With `required`, the proxy rejects the handshake of a client that
+        /// presents none.
+        client_cert: word::<ClientCert>() => client_cert;
+        /// How the proxy treats a client whose certificate it refuses. `explain` answers every request with 403 and
+        /// a message that names the certificate, the reason and the command to run. `abort` rejects the handshake
+        /// with a TLS alert; an agent shows that without a reason. `forward` sends `X-Client-Verify: FAILED:reason`
+        /// to the member on enrolment and on routes with `client = "any"`, and answers 403 elsewhere.
+        on_invalid: word::<OnInvalid>() => on_invalid;
+        /// Whether a client must send a server name (SNI) that one of the certificates covers. A client that sends
+        /// another name gets the alert `unrecognized_name`; one that sends none gets `missing_extension`. With
+        /// `false`, both get the first certificate whose signature algorithm they support. Agents that are
+        /// configured with an IP address as their server send no name.
+        sni_strict: switch() => sni_strict;
+        /// Certificates and keys of this listener. They replace those of `[tls]`.
+        certificates: tables(Credential::TABLE), else "those of `[tls]`";
+        /// Maximum number of open connections, over all workers. Each takes about 30 KiB, so the default takes up
+        /// to 600 MB.
+        connections_max: count(1..=1_000_000) => connections_max;
+        /// Maximum number of TLS handshakes in progress, over all workers. Handshakes take most of the processor
+        /// time. A higher limit makes each of them slower.
+        handshakes_max: count(1..=100_000) => handshakes_max;
+        /// Maximum connections of one client address; of IPv6, of one /64 network. A further connection is closed at once.
+        /// Thousands of agents may share one address behind NAT, and each has one or two connections for the length of a
+        /// run: half of what the listener has leaves room for them and for all other addresses.
+        connections_max_per_address: count(1..=1_000_000) => connections_max_per_address;
+        /// Maximum TLS handshakes in flight of one client address; of IPv6, of one /64 network. A further handshake waits for
+        /// one of the same address to end, within `handshake_timeout`. Half of what the listener has delays no agent behind
+        /// NAT: 256 handshakes at once are more than the processor can work on.
+        handshakes_max_per_address: count(1..=100_000) => handshakes_max_per_address;
+        /// Networks of clients without the two limits per address, such as a load balancer that hides the addresses of
+        /// all agents.
+        per_address_exempt: texts(&forms::NETWORK) => per_address_exempt;
+        /// How long a TLS handshake may take. It needs two round trips and a few milliseconds of the agent's
+        /// processor, so 10 s is enough for slow agents and still frees the slot of a client that stalls.
+        handshake_timeout: duration(milliseconds(100)..=DAY) => handshake_timeout;
+        /// How long a client may take to send the head of a request, from its first byte, or the preface of HTTP/2.
+        /// A head fits into one or two packets. A client that needs more than 30 s sends it slowly on purpose.
+        head_timeout: duration(milliseconds(100)..=DAY) => head_timeout;
+        /// How long a connection may stay open without a request. An agent reuses a connection for 4 s after a
+        /// response (`http_keepalive_timeout` in Puppet's defaults.rb) and never repeats a request that was lost on
+        /// a closing connection, so the minimum is 5 s. The default of 15 s avoids a new handshake for agents that
+        /// pause during a run.
+        idle_timeout: duration(seconds(5)..=DAY) => idle_timeout;
+        /// How long a client may stall without reading any of its response. An agent that processes what it has
+        /// received stalls for seconds, not for a minute.
+        write_timeout: duration(milliseconds(100)..=DAY) => write_timeout;
+        /// Minimum rate, in bytes per second, at which a client must send a request body. Only time in which the proxy waits
+        /// for the client counts. A client that is slower for longer than `rate_grace` gets a 408. A modem of the 1990s
+        /// sends five times as fast.
+        body_rate_min: size(1..=1 << 30) => body_rate_min;
+        /// Minimum rate, in bytes per second, at which a client must read a response that a member is still sending. A client
+        /// that is slower for longer than `rate_grace` loses its connection (HTTP/1.1) or its stream (HTTP/2), because it
+        /// holds a connection to a member meanwhile.
+        read_rate_min: size(1..=1 << 30) => read_rate_min;
+        /// How long a client may be slower than `body_rate_min` or `read_rate_min`. Time is earned back by every byte, up to
+        /// this value. An agent on a busy machine or a bad network pauses for seconds.
+        rate_grace: duration(milliseconds(100)..=DAY) => rate_grace;
+        /// Maximum size of a request's head: the request line and the header fields. Agents send less than 2 KiB,
+        /// and a Puppet server accepts 8 KiB.
+        head_max: size(8 << 10..=1 << 20) => head_bytes_max;
+        /// Whether the proxy offers HTTP/2 to clients (ALPN `h2`). Connections to members use HTTP/1.1 in either
+        /// case. Agents use HTTP/1.1; other clients can send several requests at once over one HTTP/2 connection.
+        http2: switch() => http2;
+        /// Maximum number of concurrent requests on one HTTP/2 connection. RFC 9113 (6.5.2) recommends at least
+        /// 100.
+        streams_max: count(1..=10_000) => streams_max;
     }
 
-    /// What we show to clients.
-    TLS at "tls" {
-        /// Certificates with their keys. Of several, those come first that are good for the name the client asks for (SNI),
-        /// by their subjectAltName alone: the name itself, then a wildcard. Of these the first is shown whose signature the
-        /// client can check: an ECDSA certificate before an RSA one for the same name makes a handshake five times cheaper.
-        /// Where none is good for the name, all are looked at in order.
-        "certificates": Shape::Tables(&CREDENTIAL), Means("that of `certname` in `ssldir`");
-        /// Time after a full handshake in which a client may resume its session, however often it does. The keys of tickets
-        /// are made anew as often, in memory alone, and gone after twice that time. Who resumes is judged anew each time:
-        /// this bounds how long nobody asks for another proof of the key. Sessions outlast reloads, never a restart.
-        "session_lifetime": Shape::Duration { min: seconds(1), max: SESSION_LIFETIME_MAX }, Value("\"6h\"");
+    /// Certificates that the proxy presents to clients, and TLS sessions.
+    Tls at "tls" for Config {
+        /// Certificates and keys. If there are several, the proxy prefers those whose subjectAltName covers the
+        /// server name (SNI) that the client sends: first an exact match, then a wildcard. Among these it presents
+        /// the first whose signature algorithm the client supports, so list an ECDSA certificate before an RSA
+        /// certificate for the same name: its handshake costs a fifth. If no certificate covers the name, the proxy
+        /// considers all of them in order.
+        certificates: tables(Credential::TABLE), else "that of `certname` in `ssldir`";
+        /// How long after its full handshake a client may resume a TLS session, however often it does so. The proxy
+        /// replaces the keys of session tickets at the same interval, holds them in memory only and discards them
+        /// after twice that time. It verifies the client's certificate again on every resumption; this setting
+        /// limits how long a client need not prove that it holds the private key. Sessions survive a reload but not
+        /// a restart.
+        session_lifetime: duration(seconds(1)..=SESSION_LIFETIME_MAX) => session_lifetime;
     }
 
-    /// A certificate and its key; `[[listeners.NAME.certificates]]` has the same keys.
-    CREDENTIAL at "tls.certificates[]" {
-        /// PEM file with the certificate and the intermediate certificates that clients do not have.
-        "chain": Shape::Text(&forms::PATH), Refused;
-        /// PEM file with the private key. Others than its owner and group may not have any right on it; nothing relaxes that.
-        "key": Shape::Text(&forms::PATH), Refused;
+    /// A certificate and its key. `[[listeners.NAME.certificates]]` has the same keys.
+    Credential at "tls.certificates[]" for () {
+        /// PEM file with the certificate, followed by the intermediate certificates that clients do not have.
+        chain: text(&forms::PATH), required;
+        /// PEM file with the private key. Only its owner and group may have access to it; no setting relaxes that.
+        key: text(&forms::PATH), required;
     }
 
-    /// Whose certificates are believed, and what revokes them.
-    TRUST at "trust" {
-        /// PEM files with CA certificates, root and intermediates; of a directory every file counts.
-        /// An intermediate without its root is trusted by itself, and no list can revoke it: the start warns of that.
-        /// One whose root is there and cannot be used as a CA is not trusted.
-        "ca": Shape::TextOrTexts(&forms::PATH), Means("`certs/ca.pem` in `ssldir`");
-        /// PEM files with revocation lists; of a directory every file counts, whatever its name.
-        /// The agent's own copy grows old when no agent runs on this machine; the start and `check` say how old it is.
-        /// Where `ca` is set, this one or `unchecked` has to be set too: a list belongs to its CA.
-        /// Where this is not set, the agent's copy is only what is begun with: `[trust.fetch]` asks the CA.
-        "crl": Shape::TextOrTexts(&forms::PATH), Means("`crl.pem` in `ssldir`");
-        /// Most intermediate certificates between a client's certificate and a root. Puppet's own CA has one.
-        /// Six is what the path building library follows.
-        "depth": Shape::Count { min: 0, max: 6 }, Value("6");
-        "fetch": Shape::Table(&FETCH), Means("the defaults below");
-        /// Issuers whose certificates are accepted although no revocation list of theirs is there, each by its
-        /// distinguished name (RFC 2253); `["*"]` is all of them. A list that is there is used all the same.
-        "unchecked": Shape::Texts(&forms::ISSUER), Value("[]");
-        /// CAs whose signatures of another time are admitted, of clients and of members, each by its distinguished name
-        /// (RFC 2253): RSA with SHA-1, and RSA keys of 1024 to 2047 bits, its own and those that it has certified. Such
-        /// signatures can be forged by who spends enough on it: name a CA here only until it is replaced. Others' are refused
-        /// as ever, also on the same path.
-        "legacy_signatures": Shape::Texts(&forms::CA), Value("[]");
-        /// What a revocation list past its next update (RFC 5280, 5.1.2.5) does. `warn` judges by it and raises an alarm; `reject` refuses
-        /// clients of its issuer. An expired list still names everyone it named; refusing all would stop the estate.
-        /// `grace:DURATION` does the one for so long after the next update, `grace:72h` say, then the other.
-        "crl_expired": Shape::Text(&forms::CRL_EXPIRED), Value("\"warn\"");
-        /// Which certificates of a path are looked up in the list of whoever issued them: all, or with `leaf` the client's own
-        /// alone, as Puppet's `certificate_revocation` has it. With `leaf` no list of a root is needed, and nobody notices when
-        /// it revokes the CA below.
-        "revocation": Shape::Word(&["chain", "leaf"]), Value("\"chain\"");
-        /// Most connections of revoked clients closed in one second after the trust has changed, so that thousands do not
-        /// come back at once.
-        "revoked_close_rate": Shape::Count { min: 1, max: 1_000_000 }, Value("1000");
-        /// Most chains of certificates that are remembered once their signatures have been checked, about 3 kB each, so that
-        /// the next connection of the same agent does not have them checked again. Dates and lists are looked up each time;
-        /// a change of `ca` or of a policy forgets all. 0 remembers none.
-        "remembered_max": Shape::Count { min: 0, max: 10_000_000 }, Value("16384");
-        "issuers": Shape::Tables(&TRUST_ISSUER), Means("the policies above for every issuer");
+    /// Which CAs the proxy trusts, and how it checks for revocation.
+    Trust at "trust" for Config {
+        /// PEM files with CA certificates, root and intermediate. The proxy loads every file of a directory. It
+        /// trusts an intermediate certificate without its root, but then no CRL can revoke that intermediate, and
+        /// the start logs a warning. It does not trust an intermediate certificate whose root is there but is not a
+        /// valid CA.
+        ca: text_or_texts(&forms::PATH), else "`certs/ca.pem` in `ssldir`";
+        /// PEM files with CRLs. The proxy loads every file of a directory, whatever its name. If you set `ca`, set
+        /// this or `unchecked` too, because a CRL belongs to its CA. If you do not set this, the proxy starts with
+        /// the agent's CRL, and `[trust.fetch]` fetches new ones from the CA. The agent's CRL does not change while
+        /// no agent runs on this machine; the start and `check` print its age.
+        crl: text_or_texts(&forms::PATH), else "`crl.pem` in `ssldir`";
+        /// Maximum number of intermediate certificates between a client's certificate and a root. Puppet's own CA
+        /// has one. Six is the limit of the library that builds the paths.
+        depth: count(0..=6) => trust.settings.depth;
+        fetch: table(Fetch::TABLE), else "the defaults below";
+        /// Issuers whose certificates the proxy accepts without a CRL, by distinguished name (RFC 2253). `["*"]`
+        /// means every issuer. If a CRL of such an issuer is loaded, it still applies.
+        unchecked: texts(&forms::ISSUER) => trust.settings.unchecked;
+        /// CAs whose outdated signatures the proxy accepts, by distinguished name (RFC 2253): RSA with SHA-1, and
+        /// RSA keys of 1024 to 2047 bits, of the CA and of the certificates that it issued to clients and members.
+        /// An attacker with enough resources can forge such signatures, so name a CA here only until you have
+        /// replaced it. Outdated signatures of other CAs are refused, also on the same path.
+        legacy_signatures: texts(&forms::CA) => trust.settings.legacy_signatures;
+        /// What the proxy does when a CRL is past its next update (RFC 5280, 5.1.2.5). `warn` continues to use the
+        /// CRL and raises an alarm. `reject` refuses the clients of its issuer. `grace:DURATION`, as `grace:72h`,
+        /// warns for that long after the next update, and then rejects. The default is `warn`, because an expired
+        /// CRL still lists every certificate that was revoked before, while refusing all clients stops the estate.
+        crl_expired: text(&forms::CRL_EXPIRED) => trust.settings.crl_expired;
+        /// Which certificates of a path the proxy looks up in the CRL of their issuer. `chain` checks all of them.
+        /// `leaf` checks the client's certificate only, as `certificate_revocation` of Puppet does: it needs no CRL
+        /// of the root, but the proxy does not notice when the root revokes the CA below it.
+        revocation: word::<Revocation>() => trust.settings.revocation;
+        /// Maximum number of connections of revoked clients that the proxy closes per second after the trust store
+        /// has changed. It prevents thousands of clients from reconnecting at once.
+        revoked_close_rate: count(1..=1_000_000) => trust.revoked_close_rate;
+        /// Maximum number of verified certificate chains in the cache, about 3 kB each. The proxy does not verify
+        /// the signatures of a cached chain again on the next connection of the same agent. It still checks dates
+        /// and CRLs every time, and empties the cache when `ca` or a policy changes. 0 disables the cache.
+        remembered_max: count(0..=10_000_000) => trust.settings.remembered_max;
+        issuers: tables(TrustIssuer::TABLE), else "the policies above for every issuer";
     }
 
-    /// The policy for what one issuer has signed; what is left out here is as in `[trust]`. A name that no CA of the bundle
-    /// has is an alarm.
-    TRUST_ISSUER at "trust.issuers[]" {
-        /// The issuer, by its distinguished name (RFC 2253) as `proscenium status` prints it.
-        "name": Shape::Text(&forms::CA), Refused;
-        /// What its revocation list does past its next update.
-        "crl_expired": Shape::Text(&forms::CRL_EXPIRED), Means("`[trust] crl_expired`");
-        /// Whether its certificates are accepted while no revocation list of its is there. With `false` one is needed,
-        /// whatever `[trust] unchecked` says.
-        "unchecked": Shape::Switch, Means("whether `[trust] unchecked` names it");
-        /// With `leaf` its list is asked for clients' certificates alone, not for those of CAs below it.
-        "revocation": Shape::Word(&["chain", "leaf"]), Means("`[trust] revocation`");
+    /// The policy for certificates of one issuer. Keys that are left out inherit from `[trust]`. A name that no CA
+    /// of the bundle has raises an alarm.
+    TrustIssuer at "trust.issuers[]" for IssuerSettings {
+        /// The issuer's distinguished name (RFC 2253), as `proscenium status` prints it.
+        name: text(&forms::CA) => name, required;
+        /// What the proxy does when this issuer's CRL is past its next update.
+        crl_expired: text(&forms::CRL_EXPIRED) => crl_expired, else "`[trust] crl_expired`";
+        /// Whether the proxy accepts this issuer's certificates without a CRL. `false` requires a CRL even if
+        /// `[trust] unchecked` names the issuer.
+        unchecked: switch() => unchecked, else "`true` if `[trust] unchecked` names the issuer, else `false`";
+        /// With `leaf`, the proxy checks clients' certificates against this issuer's CRL, but not the certificates
+        /// of CAs below it.
+        revocation: word::<Revocation>() => revocation, else "`[trust] revocation`";
     }
 
-    /// Revocation lists from the CA itself: `GET /puppet-ca/v1/certificate_revocation_list/ca` to the members of the pool
-    /// `ca`, in order. A list is put in force if a CA of the bundle has signed it and it takes nothing back: its number is
-    /// no lower than that of the list in force, and it names all that this one names. Otherwise the one in force stays,
-    /// with an alarm, until `proscenium crl accept`. What is in force is kept in the state directory for the next start.
-    FETCH at "trust.fetch" {
-        /// Whether lists are fetched, beside those in `crl`; of each CA the newest counts.
-        "enabled": Shape::Switch, Means("`true` where `[trust] crl` is not set and there is a pool `ca`, else `false`");
-        /// Longest time between two fetches; `proscenium crl fetch` asks at once. A CA that has nothing new answers in a few bytes
-        /// (304), so a minute costs nothing and is how long a revoked agent may go on.
-        "interval": Shape::Duration { min: seconds(1), max: DAY }, Value("\"60s\"");
-        /// Time by which the interval is cut short at random, so that a fleet of proxies does not ask in step; half of
-        /// the interval at most.
-        "jitter": Shape::Duration { min: seconds(0), max: DAY }, Value("\"6s\"");
-        /// Time for one fetch from one member: connecting, head and body.
-        "timeout": Shape::Duration { min: milliseconds(100), max: DAY }, Value("\"30s\"");
-        /// Time after which the list is asked for whole although nothing seems to have changed. Dates in HTTP have whole
-        /// seconds, and a file that was put back may have an old one.
-        "whole_interval": Shape::Duration { min: seconds(1), max: DAY }, Value("\"1h\"");
-        /// Most bytes of an answer. A list with a million entries has 55 MB.
-        "body_max": Shape::Size { min: 1 << 10, max: 1 << 30 }, Value("\"64MiB\"");
+    /// The proxy fetches CRLs with `GET /puppet-ca/v1/certificate_revocation_list/ca` from the members of the pool
+    /// `ca`, in order. It activates a CRL if a CA of the bundle signed it and it drops no revocation: its number is
+    /// not lower than that of the active CRL, and it lists every certificate that the active one lists. Otherwise
+    /// the active CRL stays in use, with an alarm, until you run `proscenium crl accept`. The proxy stores the
+    /// active CRLs in the state directory and loads them at the next start.
+    Fetch at "trust.fetch" for config::Fetch {
+        /// Whether the proxy fetches CRLs in addition to those in `crl`. It uses the newest CRL of each CA.
+        enabled: switch(), else "`true` if `[trust] crl` is not set and the pool `ca` exists, else `false`";
+        /// Maximum time between two fetches. It limits how long a revoked agent can still connect. A CA without a
+        /// new CRL answers in a few bytes (304), so 60 s costs little. `proscenium crl fetch` fetches immediately.
+        interval: duration(seconds(1)..=DAY) => interval;
+        /// Maximum random reduction of the interval, at most half of it. It keeps several proxies from fetching at
+        /// the same moment.
+        jitter: duration(seconds(0)..=DAY) => jitter;
+        /// How long one fetch from one member may take: the connection, the head and the body.
+        timeout: duration(milliseconds(100)..=DAY) => timeout;
+        /// Maximum time between two unconditional fetches. Dates in HTTP have whole seconds, and a restored file
+        /// can have an old date, so a conditional fetch can miss a change.
+        whole_interval: duration(seconds(1)..=DAY) => whole_interval;
+        /// Maximum size of a response. A CRL with a million entries has 55 MB.
+        body_max: size(1 << 10..=1 << 30) => body_bytes_max;
     }
 
-    /// Files that this one names (certificates, keys, CA bundles, revocation lists) are taken by themselves when they
-    /// change on disk. Those that are not right are not taken: the last good ones stay in force, with an alarm.
-    /// The configuration's own text is read on a reload only.
-    MATERIALS at "materials" {
-        /// How a change is noticed. `notify`: the kernel tells (inotify), and every `interval` the files are looked at
-        /// besides, for what it cannot tell: network file systems, directories that this process may not list. `poll`: they
-        /// are looked at every `interval` alone. `off`: only a reload reads them.
-        "watch": Shape::Word(&["notify", "poll", "off"]), Value("\"notify\"");
-        /// Time between two looks at the files. A look opens none of them; it costs microseconds.
-        "interval": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"10s\"");
-        /// Time that changed files have to stand still before they are read: whoever writes one in place takes less.
-        "settle": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"1s\"");
-        /// Most time that a change is waited for. A file that never stands still is read then, and what is not right by then
-        /// is an alarm: a half-written list, a key whose certificate has not come. Tools that renew both take seconds.
-        "settle_max": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"30s\"");
+    /// The proxy reloads the files that this configuration names (certificates, keys, CA bundles, CRLs) when they
+    /// change on disk. If a new file is invalid, the last valid one stays active, with an alarm. The configuration
+    /// file itself is read only on a reload.
+    Materials at "materials" for Config {
+        /// How the proxy notices a change. `notify` uses inotify, and also checks the files every `interval`,
+        /// because inotify does not report changes on network file systems or in directories that the proxy may not
+        /// list. `poll` only checks every `interval`. `off` reads the files on a reload only.
+        watch: word::<Watch>() => materials.watch;
+        /// Time between two checks of the files. A check does not open them and takes microseconds.
+        interval: duration(milliseconds(10)..=DAY) => materials.interval;
+        /// How long changed files must stay unchanged before the proxy reads them. Writing a file in place takes
+        /// less than the default of 1 s.
+        settle: duration(milliseconds(10)..=DAY) => materials.settle;
+        /// Maximum time that the proxy waits for changed files to settle. It then reads them, and raises an alarm
+        /// if they are invalid, as a truncated CRL or a key without its certificate. Tools that renew a key and its
+        /// certificate take seconds.
+        settle_max: duration(milliseconds(10)..=DAY) => materials.settle_max;
     }
 
-    /// How a certificate's subject becomes an identity.
-    IDENTITY at "identity" {
-        /// Which subjects are accepted. `puppet`: exactly one CN, in the Puppet CA's alphabet. `single-cn`, for external
-        /// CAs: other attributes and upper case may stand beside the one CN.
-        "subject": Shape::Word(&["puppet", "single-cn"]), Value("\"puppet\"");
-        /// How the subject is spelled. `rfc2253`: `CN=web01,O=Example`, which every Puppet server since 3 reads. `cn-last`:
-        /// `O=Example,CN=web01`, for Mongrel and Rack of Puppet 0.23 to 2.7, which take all that follows `CN=` for the
-        /// name. `openssl`: `/O=Example/CN=web01`, for what reads nothing else. For a subject that is one CN in the
-        /// Puppet CA's alphabet they differ in one slash. With the last two a CN that has a `;`, `=`, `<`, `>` or `#` is
-        /// refused, on every pool: their readers undo escapes differently.
-        "dn_format": Shape::Word(DN_FORMATS), Value("\"rfc2253\"");
-        /// Name of the header that tells the subject, or a list of names that all tell it, as `["X-Client-DN",
-        /// "X-SSL-Subject"]`. Puppet's `ssl_client_header = HTTP_X_SSL_SUBJECT` reads `X-SSL-Subject`.
-        /// Whatever a client sends under this or any other of these names, in any spelling, is removed on every route.
-        "dn_header": Shape::TextOrTexts(&forms::IDENTITY_HEADER), Value("\"X-Client-DN\"");
-        /// Name of the header that tells the verdict. Puppet's `ssl_client_verify_header` reads it; Puppet Server with
-        /// `allow-header-cert-info` reads the default name and no other.
-        "verify_header": Shape::Text(&forms::IDENTITY_HEADER), Value("\"X-Client-Verify\"");
-        /// Name of the header that tells the certificate, for pools with `forward_cert = true`.
-        "cert_header": Shape::Text(&forms::IDENTITY_HEADER),
-            Means("`X-Client-Cert`, with `cert_format = \"one-line\"` `X-SSL-Client-Cert`: where Puppet reads each");
-        /// How the certificate is written into a header. `escaped`: percent-escaped PEM, for Puppet Server. `one-line`: PEM
-        /// with blanks for newlines, for Rack (Passenger, Unicorn) of Puppet 4.6 to 5.
-        "cert_format": Shape::Word(CERT_FORMATS), Value("\"escaped\"");
-        /// Names for extensions that Puppet has none for, with their OIDs, as `{ site = "1.3.6.1.4.1.34380.1.2.7" }`: for
-        /// `extension` in `[[access]]`. Those of `custom_trusted_oid_mapping.yaml` belong here.
-        "extensions": Shape::Pairs(&forms::EXTENSION_NAME, &forms::OID), Means("Puppet's own names alone");
+    /// How the proxy turns a certificate's subject into an identity and passes it to members.
+    Identity at "identity" for Config {
+        /// Which subjects the proxy accepts. `puppet` requires exactly one CN that uses the alphabet of the Puppet
+        /// CA. `single-cn`, for external CAs, also accepts other attributes and upper case.
+        subject: word::<SubjectRule>() => identity.subject;
+        /// How the proxy writes the subject. `rfc2253` writes `CN=web01,O=Example`, which every Puppet server since
+        /// version 3 reads. `cn-last` writes `O=Example,CN=web01` for Mongrel and Rack with Puppet 0.23 to 2.7,
+        /// which take everything after `CN=` as the name. `openssl` writes `/O=Example/CN=web01` for software that
+        /// reads nothing else. With `cn-last` and `openssl`, every pool refuses a CN that contains `;`, `=`, `<`,
+        /// `>` or `#`, because servers decode their escapes differently.
+        dn_format: word::<DnFormat>() => form.dn_format;
+        /// Name of the header for the subject, or a list of names that all carry it, as `["X-Client-DN",
+        /// "X-SSL-Subject"]`. Puppet with `ssl_client_header = HTTP_X_SSL_SUBJECT` reads `X-SSL-Subject`. On every
+        /// route, the proxy removes headers of these names from clients' requests, in every spelling.
+        dn_header: text_or_texts(&forms::IDENTITY_HEADER) => form.dn;
+        /// Name of the header for the verdict. Puppet reads it by `ssl_client_verify_header`. Puppet Server with
+        /// `allow-header-cert-info` reads the default name only.
+        verify_header: text(&forms::IDENTITY_HEADER) => form.verify;
+        /// Name of the header for the certificate, for pools with `forward_cert = true`.
+        cert_header: text(&forms::IDENTITY_HEADER) => form.cert, else "`X-Client-Cert`, or `X-SSL-Client-Cert` with `cert_format = \"one-line\"`: the names that Puppet reads";
+        /// How the proxy writes the certificate into a header. `escaped` writes percent-encoded PEM for Puppet
+        /// Server. `one-line` writes PEM with spaces in place of newlines for Rack (Passenger, Unicorn) with Puppet
+        /// 4.6 to 5.
+        cert_format: word::<CertFormat>() => form.cert_format;
+        /// Names for certificate extensions that Puppet does not name, with their OIDs, as `{ site =
+        /// "1.3.6.1.4.1.34380.1.2.7" }`. Use them in `extension` of `[[access]]`. Copy the names of
+        /// `custom_trusted_oid_mapping.yaml` here.
+        extensions: pairs(&forms::EXTENSION_NAME, &forms::OID) => routes.extension_names, else "only Puppet's own names";
     }
 
-    /// How this pool's servers are told who the client is, where they are older than the others or set up otherwise.
-    POOL_IDENTITY at "pools.NAME.identity" {
-        /// As in `[identity]`.
-        "dn_format": Shape::Word(DN_FORMATS), Means("that of `[identity]`");
-        /// As in `[identity]`.
-        "dn_header": Shape::TextOrTexts(&forms::IDENTITY_HEADER), Means("that of `[identity]`");
-        /// As in `[identity]`.
-        "verify_header": Shape::Text(&forms::IDENTITY_HEADER), Means("that of `[identity]`");
-        /// As in `[identity]`.
-        "cert_header": Shape::Text(&forms::IDENTITY_HEADER),
-            Means("that of `[identity]`, which follows this pool's `cert_format` if it is not set");
-        /// As in `[identity]`.
-        "cert_format": Shape::Word(CERT_FORMATS), Means("that of `[identity]`");
+    /// How the proxy passes the identity to the members of this pool, if they differ from the others.
+    PoolIdentity at "pools.NAME.identity" for HeaderForm {
+        /// See `[identity]`.
+        dn_format: word::<DnFormat>() => dn_format, else "that of `[identity]`";
+        /// See `[identity]`.
+        dn_header: text_or_texts(&forms::IDENTITY_HEADER) => dn, else "that of `[identity]`";
+        /// See `[identity]`.
+        verify_header: text(&forms::IDENTITY_HEADER) => verify, else "that of `[identity]`";
+        /// See `[identity]`.
+        cert_header: text(&forms::IDENTITY_HEADER) => cert, else "that of `[identity]`; if that is not set either, it follows this pool's `cert_format`";
+        /// See `[identity]`.
+        cert_format: word::<CertFormat>() => cert_format, else "that of `[identity]`";
     }
 
-    /// Connections to members. What a pool says itself goes before it.
-    UPSTREAM at "upstream" {
-        /// Time allowed for finding the name, connecting and shaking hands. An agent waits 2 min for a connection
-        /// (`http_connect_timeout`); with 5 s there is time to try the other members.
-        "connect_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"5s\"");
-        /// Time from the last byte of a request to the first of its answer, anew for each attempt. An agent waits 10 min
-        /// for a catalog (`http_read_timeout` in Puppet's defaults.rb): with more than that it is the agent that gives up first, and its error is the true one.
-        "first_byte_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"11m\"");
-        /// Time without a byte of a body, in either direction. Bodies come from a disk or from memory: a minute of silence
-        /// is a peer that has gone.
-        "idle_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"60s\"");
-        /// Time without a byte in either direction of a tunnel, which is what a connection becomes after an upgrade.
-        /// Websockets are pinged every minute or two where they have to live; a quarter of an hour of silence is a peer that
+    /// Connections to members. Settings in a pool override them.
+    Upstream at "upstream" for Config {
+        /// How long name resolution, the connection and the TLS handshake may take together. An agent waits 2 min
+        /// for a connection (`http_connect_timeout`), so 5 s leaves time to try the other members.
+        connect_timeout: duration(milliseconds(10)..=DAY) => upstream.connect_timeout;
+        /// Time from the last byte of a request to the first byte of its answer. Waiting for a connection and all attempts
+        /// share it. An agent waits 10 min for an answer (`http_read_timeout` in Puppet's defaults.rb); with less than that
+        /// here, the agent gets a 504 that names the member. With more, the agent reports only that it timed out.
+        first_byte_timeout: duration(milliseconds(10)..=DAY) => upstream.first_byte_timeout;
+        /// How long a body may stall, in either direction. Bodies come from a disk or from memory, so a peer that
+        /// is silent for a minute has gone.
+        idle_timeout: duration(milliseconds(10)..=DAY) => upstream.idle_timeout;
+        /// How long a tunnel may stay open without a byte in either direction. A connection becomes a tunnel by an
+        /// upgrade. Long-lived WebSockets send a ping every minute or two, so a peer that is silent for 15 minutes
         /// has gone.
-        "tunnel_idle_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"15m\"");
-        /// Time that an unused connection is kept. Jetty closes one after 30 s (`idle-timeout-milliseconds` in
-        /// webserver.conf); ours has to be shorter, or requests are
-        /// lost on connections that are just closing.
-        "keepalive": Shape::Duration { min: seconds(0), max: DAY }, Value("\"20s\"");
-        /// Most connections to one member, over all workers. A Puppet server has 200 threads
-        /// (`max-threads` in webserver.conf), and a request that waits for a JRuby instance holds one.
-        "connections_max": Shape::Count { min: 1, max: 100_000 }, Value("128");
-        /// Most attempts of one request, each at another member where there is one. A catalog, a report or a write to the CA is never sent twice, whatever this says.
-        "attempts_max": Shape::Count { min: 1, max: 10 }, Value("3");
-        /// Most bytes of a request body that are read and dropped after an early answer, before the connection is closed:
-        /// a client that is still sending would otherwise not see the answer.
-        "discard_max": Shape::Size { min: 0, max: 1 << 30 }, Value("\"4MiB\"");
-        /// Time allowed for that.
-        "discard_timeout": Shape::Duration { min: milliseconds(10), max: seconds(300) }, Value("\"5s\"");
-        "tls": Shape::Table(&MEMBER_TLS), Means("what is used towards clients");
+        tunnel_idle_timeout: duration(milliseconds(10)..=DAY) => upstream.tunnel_idle_timeout;
+        /// How long the proxy keeps an unused connection open. Jetty closes one after 30 s
+        /// (`idle-timeout-milliseconds` in webserver.conf). Stay below that, or requests are lost on connections
+        /// that are closing.
+        keepalive: duration(seconds(0)..=DAY) => upstream.keepalive;
+        /// Maximum number of connections to one member, over all workers. A Puppet server has 200 threads
+        /// (`max-threads` in webserver.conf), and a request that waits for a JRuby instance occupies one.
+        connections_max: count(1..=100_000) => upstream.connections_max;
+        /// Maximum number of attempts of one request, each on another member if there is one. The proxy never
+        /// repeats a catalog, a report or a write to the CA, whatever this setting is.
+        attempts_max: count(1..=10) => exchange.attempts_max;
+        /// Maximum share of a pool's connections, in percent, that one client may hold: an agent by its certname, or a client
+        /// without a verified certificate by its address (IPv6: by its /64 network). The share is at least one connection.
+        /// A further request of this client waits for one of its own to end; no other client waits. An agent sends one
+        /// request at a time, so a quarter restricts only clients that send many at once.
+        client_share_percent: count(1..=100) => exchange.client_share.percent;
+        /// Maximum bytes of one request body that the proxy buffers. A request gets a connection to a member only when its
+        /// body is complete or larger than this, so that a client that sends slowly holds none. Facts and most reports of
+        /// agents fit. With `"0B"` every body is streamed.
+        body_buffer_max: size(0..=64 << 20) => exchange.body_buffer_bytes_max;
+        /// Maximum bytes of all buffered request bodies together. One client (as in `client_share_percent`) may use an eighth.
+        /// Memory is taken for bytes that have arrived, never for a declared length. Without room a body is streamed to
+        /// its member as it arrives.
+        body_buffers_max: size(0..=64 << 30) => exchange.body_buffers_bytes_max;
+        /// Maximum size of the rest of a request body that the proxy reads and discards after an early response,
+        /// before it closes the connection. A client that is still sending would otherwise not see the response.
+        discard_max: size(0..=1 << 30) => exchange.discard_bytes_max;
+        /// How long the proxy reads such a rest.
+        discard_timeout: duration(milliseconds(10)..=seconds(300)) => exchange.discard_timeout;
+        tls: table(MemberTls::TABLE), else "what is used towards clients";
     }
 
-    /// TLS to members; `[pools.NAME.tls]` has the same keys and goes before `[upstream.tls]`.
-    MEMBER_TLS at "upstream.tls" {
-        /// PEM file with the certificate that members see. Set together with `key`.
-        "chain": Shape::Text(&forms::PATH), Means("that of the first of `[tls] certificates`, which is the agent's own if not set");
-        /// PEM file with its key.
-        "key": Shape::Text(&forms::PATH), Means("the key of that certificate");
-        /// PEM files or directories with the CA certificates that members are verified against.
-        "ca": Shape::TextOrTexts(&forms::PATH), Means("`[trust] ca`");
-        /// PEM files or directories with the revocation lists for members' certificates. Where `ca` is another one than
-        /// that of the agents, name its list here, or that CA in `[trust] unchecked`.
-        "crl": Shape::TextOrTexts(&forms::PATH), Means("`[trust] crl`");
-        /// Whether a member's certificate without any subjectAltName, as Puppet 3 to 5 sign them, is good for the one CN of its
-        /// subject: the whole of it, no wildcard, no address. Otherwise such a member is refused, and the error says so.
-        /// The chain is verified all the same.
-        "name_from_cn": Shape::Switch, Means("`false`");
+    /// TLS to members. `[pools.NAME.tls]` has the same keys and overrides `[upstream.tls]`.
+    MemberTls at "upstream.tls" for config::MemberTls {
+        /// PEM file with the certificate that the proxy presents to members. Set it together with `key`.
+        chain: text(&forms::PATH), else "that of the first of `[tls] certificates`, which is the agent's if not set";
+        /// PEM file with the key of that certificate.
+        key: text(&forms::PATH), else "the key of that certificate";
+        /// PEM files or directories with the CA certificates that the proxy verifies members against.
+        ca: text_or_texts(&forms::PATH), else "`[trust] ca`";
+        /// PEM files or directories with the CRLs for members' certificates. If `ca` is not the CA of the agents,
+        /// name its CRL here, or name that CA in `[trust] unchecked`.
+        crl: text_or_texts(&forms::PATH), else "`[trust] crl`";
+        /// Whether the proxy accepts a member's certificate without a subjectAltName, as Puppet 3 to 5 sign them,
+        /// for the one CN of its subject. The CN must match completely; wildcards and addresses do not. The proxy
+        /// still verifies the chain. With `false` it refuses such a member, and the error says so.
+        name_from_cn: switch() => name_from_cn, else "`false`";
     }
 
-    /// Members that do the same work. The built-in routes use the pools `ca`, `compilers` and, if there is one,
-    /// `filebucket`. NAME stands in records, metrics and routes.
-    POOL at "pools.NAME" {
-        /// Servers: `"host:port"`, `"unix:/path"`, or a table. At least one.
-        /// A name that cannot be resolved is no error: that member is down, and is asked for again.
-        "members": Shape::TextsOrTables(&forms::MEMBER, &MEMBER), Refused;
-        /// Protocol to the members. `https` shows our certificate and verifies theirs. `http` is for loopback and Unix
-        /// sockets: whoever can reach such a server writes identities at will.
-        "scheme": Shape::Word(&["https", "http"]), Value("\"https\"");
-        /// How far plain HTTP may reach: with `"trusted-network"` to any address. Only where nobody else can put a byte on
-        /// the path, a WireGuard link between two machines for instance. A name other than `localhost` counts as
-        /// another machine, since what it stands for can change. Held by address at each dial.
-        "plaintext": Shape::Word(&["trusted-network"]), Means("loopback addresses and Unix sockets only");
-        /// How a member is picked. `least-connections`: the fewest requests in flight by weight, over all workers; requests
-        /// differ a hundredfold in length. `round-robin`: in turn, by weight. `random`: of two members drawn by weight the
-        /// less busy one, where several proxies share the members and do not know of each other's requests. `source-hash`: by
-        /// the client's address, so that a client comes back to its member; one that leaves moves its own clients alone, and
-        /// all behind one address are one client.
-        "algorithm": Shape::Word(&["least-connections", "round-robin", "random", "source-hash"]), Value("\"least-connections\"");
-        /// Whether `X-Client-Cert` goes with the request, beside `X-Client-Verify: SUCCESS` only. It goes to the CA with
-        /// renewals (`[ca] renewal`), whatever this says, and never otherwise.
-        /// Without it trusted facts (`$trusted['extensions']`) are empty, and the agents' runs succeed all the same.
-        "forward_cert": Shape::Switch, Value("true");
-        /// Most bytes of the value of `X-Client-Cert`. Jetty reads heads of 8 KiB, and all else of an agent's takes less than
-        /// one; a certificate with 200 alternative names takes ten. Where `request-header-max-size` of the servers is larger,
-        /// this one may be too.
-        "forward_cert_max": Shape::Size { min: 1 << 10, max: 64 << 10 }, Value("\"7KiB\"");
-        /// What becomes of a request whose `X-Client-Cert` would be larger. `refuse`: it is answered 431 with the reason, and
-        /// no server sees it. `omit`: it goes without, as with `forward_cert = false`, and is counted in
-        /// `proscenium_certificates_omitted_total`; then trusted facts of these agents are empty.
-        "forward_cert_over": Shape::Word(&["refuse", "omit"]), Value("\"refuse\"");
-        /// What the Host field says, and with it the server name (SNI) in the TLS handshake. `keep`: what the client said, and
-        /// no server name, since Jetty answers 400 where the two disagree. `member`: both name the member, for members
-        /// behind something that routes by server name. The member's certificate is verified either way.
-        "host": Shape::Word(&["keep", "member"]), Value("\"keep\"");
-        /// As in `[upstream]`.
-        "connect_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Means("that of `[upstream]`");
-        /// As in `[upstream]`.
-        "first_byte_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Means("that of `[upstream]`");
-        /// As in `[upstream]`.
-        "idle_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Means("that of `[upstream]`");
-        /// As in `[upstream]`.
-        "tunnel_idle_timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Means("that of `[upstream]`");
-        /// As in `[upstream]`.
-        "keepalive": Shape::Duration { min: seconds(0), max: DAY }, Means("that of `[upstream]`");
-        /// As in `[upstream]`.
-        "connections_max": Shape::Count { min: 1, max: 100_000 }, Means("that of `[upstream]`");
-        "tls": Shape::Table(&MEMBER_TLS), Means("`[upstream.tls]`");
-        "check": Shape::Table(&CHECK), Means("the defaults below");
-        "identity": Shape::Table(&POOL_IDENTITY), Means("`[identity]`");
+    /// Members that do the same work. The built-in routes use the pools `ca`, `compilers` and, if it exists,
+    /// `filebucket`. NAME appears in access records, metrics and routes.
+    Pool at "pools.NAME" for PoolConfig {
+        /// Servers: `"host:port"`, `"unix:/path"` or a table, at least one. A name that does not resolve is not an
+        /// error: that member is down, and the proxy resolves its name again.
+        members: texts_or_tables(&forms::MEMBER, Member::TABLE), required;
+        /// Protocol to the members. With `https`, the proxy presents its certificate and verifies those of the
+        /// members. Use `http` only for loopback addresses and Unix sockets: every client that can connect to such
+        /// a server can send it any identity.
+        scheme: word::<Scheme>() => upstream.scheme;
+        /// Which addresses plain HTTP may use. `"trusted-network"` permits any address. Set it only if nothing else
+        /// can send on that path, as on a WireGuard link between two machines. A host name other than `localhost`
+        /// counts as another machine, because its address can change. The proxy checks the resolved address on
+        /// every connect.
+        plaintext: word::<Plaintext>() => upstream.plaintext, else "loopback addresses and Unix sockets only";
+        /// How the proxy picks a member. `least-connections` picks the member with the fewest requests in flight by
+        /// weight, over all workers; it is the default because the durations of requests differ by a factor of a
+        /// hundred. `round-robin` picks members in turn, by weight. `random` draws two members by weight and picks
+        /// the less busy one; use it if several proxies share the members. `source-hash` picks by the client's
+        /// address, so that a client stays on its member; if a member goes, only its own clients move. All clients
+        /// behind one address count as one.
+        algorithm: word::<Algorithm>() => pool.algorithm;
+        /// Whether the proxy sends `X-Client-Cert` to the members, together with `X-Client-Verify: SUCCESS` only.
+        /// Without it, trusted facts (`$trusted['extensions']`) are empty, and agents' runs succeed all the same.
+        /// The CA gets the header with renewals (`[ca] renewal`) and never otherwise, whatever this setting is.
+        forward_cert: switch() => rules.forward_cert;
+        /// Maximum size of the value of `X-Client-Cert`. Jetty accepts heads of 8 KiB, and the rest of an agent's
+        /// head takes less than 1 KiB. A certificate with 200 alternative names takes 10 KiB. Raise this if
+        /// `request-header-max-size` of the servers is larger.
+        forward_cert_max: size(1 << 10..=64 << 10) => rules.forward_cert_bytes_max;
+        /// What the proxy does if `X-Client-Cert` would be larger. `refuse` answers 431 with the reason. `omit`
+        /// sends the request without the header, as with `forward_cert = false`, and counts it in
+        /// `proscenium_certificates_omitted_total`; the trusted facts of these agents are then empty.
+        forward_cert_over: word::<OverlongCert>() => rules.overlong_cert;
+        /// What the proxy sends in the Host header and as the server name (SNI) in the TLS handshake. `keep` sends
+        /// the client's Host and no server name, because Jetty answers 400 if the two differ. `member` sends the
+        /// member's name in both, for members behind a router that uses the server name. The proxy verifies the
+        /// member's certificate in both cases.
+        host: word::<HostRule>() => rules.host;
+        /// See `[upstream]`.
+        connect_timeout: duration(milliseconds(10)..=DAY) => upstream.connect_timeout, else "that of `[upstream]`";
+        /// See `[upstream]`.
+        first_byte_timeout: duration(milliseconds(10)..=DAY) => upstream.first_byte_timeout, else "that of `[upstream]`";
+        /// See `[upstream]`.
+        idle_timeout: duration(milliseconds(10)..=DAY) => upstream.idle_timeout, else "that of `[upstream]`";
+        /// See `[upstream]`.
+        tunnel_idle_timeout: duration(milliseconds(10)..=DAY) => upstream.tunnel_idle_timeout, else "that of `[upstream]`";
+        /// See `[upstream]`.
+        keepalive: duration(seconds(0)..=DAY) => upstream.keepalive, else "that of `[upstream]`";
+        /// See `[upstream]`.
+        connections_max: count(1..=100_000) => upstream.connections_max, else "that of `[upstream]`";
+        tls: table(MemberTls::TABLE), else "`[upstream.tls]`";
+        check: table(Check::TABLE), else "the defaults below";
+        identity: table(PoolIdentity::TABLE), else "`[identity]`";
     }
 
     /// A member that needs more than an address.
-    MEMBER at "pools.NAME.members[]" {
+    Member at "pools.NAME.members[]" for MemberSettings {
         /// `"host:port"` or `"unix:/path"`.
-        "address": Shape::Text(&forms::MEMBER), Refused;
+        address: text(&forms::MEMBER) => address, required;
         /// Share of the load within the pool: a member of weight 2 gets twice as much as one of weight 1.
-        "weight": Shape::Count { min: 1, max: 1000 }, Value("1");
-        /// Most requests in flight at once; what is too much goes to other members. A Puppet server works on as many
-        /// catalogs as it has JRuby instances.
-        "max": Shape::Count { min: 1, max: 100_000 }, Means("no limit of its own");
+        weight: count(1..=1000) => weight;
+        /// Maximum number of requests in flight. Requests above it go to other members. If every member of the pool is at its
+        /// maximum, the proxy answers 503 with a `Retry-After`. Agents 6.14 to 7.25 and 8.0 to 8.1 fail on it, other
+        /// agents send the request again. A Puppet server compiles as many catalogs at once as it has JRuby instances.
+        max: count(1..=100_000) => in_flight_max, else "no limit";
         /// Name that the member's certificate must carry.
-        "server_name": Shape::Text(&forms::SERVER_NAME), Means("the host of `address`");
-        /// Whether the member is a backup: asked only while no other member of the pool is available, which is up, ready and
-        /// not at its `max`. A second CA server is one. A write to the CA goes to a backup only while the first member is
-        /// known to be down or is taken out by the operator, and never where any of it can have reached the first: that
-        /// is answered 502, and the agent comes again.
-        "backup": Shape::Switch, Value("false");
+        server_name: text(&forms::SERVER_NAME) => server_name, else "the host of `address`";
+        /// Whether the member is a backup. The proxy uses it only while no other member of the pool is available:
+        /// up, ready and below its `max`. Use it for a second CA server. A write to the CA goes to a backup only
+        /// while the first member is known to be down or in maintenance. If any part of the write can have reached
+        /// the first member, the proxy answers 502, and the agent tries again at its next run.
+        backup: switch() => role;
     }
 
-    /// How members are probed.
-    CHECK at "pools.NAME.check" {
-        /// What a probe asks. `http`: GET `/status/v1/simple`, wanting 200 and `running`, which a Puppet server says only
-        /// when it can work; with `port` see there. `legacy`, for masters of Puppet 0.25 to 3: GET
-        /// `/production/status/no_key` with `Accept: pson`, wanting 200 and `"is_alive":true`; a probe claims to be nobody, so
-        /// their auth.conf has to let everybody ask. `tcp`: a connection that opens. `none`: no probes; a member is up
-        /// until it refuses a connection.
-        "type": Shape::Word(&["http", "legacy", "tcp", "none"]), Value("\"http\"");
-        /// Port of the member's host (for a Unix socket, of this machine) where something else answers for it, a script below
-        /// inetd for instance. With
-        /// `type = "http"` it is asked GET `/` in plain HTTP and says 200 for up, 503 or anything else for down, whatever the
-        /// body; with `tcp` it has to take a connection. Stopping it takes the member out while it stays in use by hand.
-        /// Nothing secret goes there, and whoever is on the way can say up or down.
-        "port": Shape::Count { min: 1, max: 65_535 }, Means("the member's own, over the pool's `scheme`");
-        /// Time between two probes of a member. With `fall` it says how long a member that hangs still gets requests: 15 s.
-        "interval": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"5s\"");
-        /// Time allowed for one probe. A Puppet server answers in 2 to 4 ms, and late when it is busy: late is not down.
-        "timeout": Shape::Duration { min: milliseconds(10), max: DAY }, Value("\"3s\"");
-        /// Good probes in a row that bring a member up again. One that was never probed comes up on its first.
-        "rise": Shape::Count { min: 1, max: 100 }, Value("2");
-        /// Bad probes in a row that take a member down. A refused connection takes it down at once.
-        "fall": Shape::Count { min: 1, max: 100 }, Value("3");
-        /// Whether a member counts as up before its first probe has come back.
-        "assume_up": Shape::Switch, Value("false");
+    /// How the proxy probes members.
+    Check at "pools.NAME.check" for CheckSettings {
+        /// What a probe tests. `http` sends GET `/status/v1/simple` and expects 200 and `running`, which a Puppet
+        /// server answers only when it can work; see `port` for another service. `legacy`, for Puppet 0.25 to 3,
+        /// sends GET `/production/status/no_key` with `Accept: pson` and expects 200 and `"is_alive":true`; the
+        /// probe has no identity, so auth.conf of the server must allow every client to read it. `tcp` opens a
+        /// connection. `none` disables probes: a member is up until it refuses a connection.
+        kind as "type": word::<CheckKind>() => kind;
+        /// Port on the member's host (for a Unix socket, on this machine) where another service answers probes, as
+        /// a script below inetd. With `type = "http"`, the proxy sends GET `/` in plain HTTP: 200 means up, any
+        /// other status means down. With `tcp`, the port must accept a connection. Stop that service to take the
+        /// member out of use. Probes carry nothing secret, but anything on the network path can forge their answer.
+        port: count(1..=65_535) => port, else "the member's own port, with the pool's `scheme`";
+        /// Time between two probes of a member. Together with `fall` it limits how long a member that hangs still
+        /// gets requests: 15 s by default.
+        interval: duration(milliseconds(10)..=DAY) => interval;
+        /// How long one probe may take. A Puppet server answers in 2 to 4 ms, but later when it is busy, and a busy
+        /// server is not down.
+        timeout: duration(milliseconds(10)..=DAY) => timeout;
+        /// Number of successful probes in a row after which a member is up again. A member that was never probed is
+        /// up after its first.
+        rise: count(1..=100) => rise;
+        /// Number of failed probes in a row after which a member is down. A refused connection takes it down at
+        /// once.
+        fall: count(1..=100) => fall;
+        /// Whether a member counts as up before the result of its first probe.
+        assume_up: switch() => assume_up;
     }
 
-    /// A route: conditions, who may use it, and a pool. All conditions must hold; the first route that matches wins; the
-    /// built-in routes follow. A condition that does not hold leads to the next route and never to a refusal: who may do what
-    /// is said by `client` and `allow`. What an endpoint of a Puppet server demands of the client holds on every route.
-    ROUTE at "routes[]" {
-        /// Name in records, metrics and `explain`.
-        "name": Shape::Text(&forms::NAME), Refused;
+    /// A route: conditions, access and a pool. All conditions must match. The first route that matches applies, and
+    /// the built-in routes follow. If a condition does not match, the proxy tries the next route; conditions never
+    /// refuse a request, `client` and `allow` do. What an endpoint of a Puppet server requires of its client
+    /// applies on every route.
+    Route at "routes[]" for RouteSettings {
+        /// Name in access records, metrics and `explain`.
+        name: text(&forms::NAME) => name, required;
         /// Pool that requests go to.
-        "pool": Shape::Text(&forms::POOL), Refused;
+        pool: text(&forms::POOL) => pool, required;
         /// Condition: host names, compared without case and port.
-        "host": Shape::Texts(&forms::HOST), Means("any host");
+        host: conditions(&forms::HOST) => host, else "any host";
         /// Condition: the path, as `{ prefix = "/a" }`, `{ exact = "/a/b" }` or `{ regex = "/a/[0-9]+" }`.
-        "path": Shape::OneOf(&PATH), Means("any path");
-        /// Condition: methods. The next route is tried for others.
-        "method": Shape::Texts(&forms::METHOD), Means("any method");
-        /// Condition: header fields and their exact values, as `{ X-Site = "north" }`; all must hold.
-        "header": Shape::Pairs(&forms::HEADER_NAME, &forms::HEADER_TEXT), Means("any header");
-        /// Condition: query parameters and their values, as `{ environment = "production" }`; all must hold. Both are compared
-        /// decoded, as a server reads them (`+` is a blank, `%xx` a byte), with their case; a parameter without `=` has the
-        /// empty value. One that is given twice, or stands in a query with a raw `;`, which servers read in different ways,
-        /// is no match. Whoever sends a request writes its query: this chooses between pools that may serve the same
-        /// clients, and guards nothing.
-        "query": Shape::Pairs(&forms::PARAMETER, &forms::ANY_TEXT), Means("any query");
-        /// Condition: cookies and their values, as `{ site = "north" }`; all must hold. They are compared byte for byte,
-        /// quotes and escapes included; a cookie that is given twice is no match. Whoever sends a request writes its cookies:
-        /// as with `query`, this guards nothing.
-        "cookie": Shape::Pairs(&forms::COOKIE_NAME, &forms::COOKIE_TEXT), Means("any cookie");
-        /// Condition: networks that the client's address is in, as `["10.0.0.0/8", "2001:db8::/32"]`. The address is that of
-        /// the connection's other end, whatever a request says in `X-Forwarded-For`; an IPv4 client counts as one on an
-        /// IPv6 socket too. Behind something that hides addresses every client has the same one.
-        "source": Shape::Texts(&forms::NETWORK), Means("any address");
-        /// Condition: names that the client asked for in the TLS handshake (SNI), compared without case. A client that asked
-        /// for none, as one that connects by address, meets no such condition. It need not be the name in Host, and the client
-        /// chooses it: what a client may do is for `client` and `allow` to say.
-        "sni": Shape::Texts(&forms::SNI), Means("any name, or none");
-        /// Condition: certnames of verified clients; `*` stands for any run of characters. The next route is tried for others.
-        "certname": Shape::Texts(&forms::CERTNAME_PATTERN), Means("any client");
-        /// Access: `verified` clients only, or `any`, where the endpoint's class allows it.
-        "client": Shape::Word(&["verified", "any"]), Value("\"verified\"");
-        /// Access: certnames that may use the route; `*` stands for any run of characters. Who matches the conditions and is
-        /// not named here gets a 403.
-        "allow": Shape::Texts(&forms::CERTNAME_PATTERN), Means("all that `client` admits");
-        /// Guarded classes of endpoints that this route opens: the administration of the CA or compilation for services,
-        /// to those whom `allow` names; `renewal`, beside `[ca] renewal = true`, where renewals go by this route.
-        "classes": Shape::Words(CLASSES), Value("[]");
-        /// Ignore the classes of endpoints: for members that are no Puppet servers. A Puppet server behind such a route is
-        /// open to all whom the route admits.
-        "unguarded": Shape::Switch, Value("false");
-        /// Protocols that a request may switch to (RFC 9110, 7.8), as `["websocket"]`: after the member's 101 the
-        /// connection is a tunnel, and what is said in it is neither read nor judged. Others that a client asks for are
-        /// not passed on; versions of HTTP and TLS cannot be named. Endpoints of a Puppet server never switch, unless the
-        /// route is `unguarded`.
-        "upgrade": Shape::Texts(&forms::PROTOCOL), Value("[]");
-        /// Largest request body; more is answered 413.
-        "body_max": Shape::Size { min: 0, max: 1 << 40 }, Means("16 KiB on enrolment, else none; a certificate request never has more");
+        path: one_of(RoutePath::TABLE), else "any path";
+        /// Condition: methods. For other methods the proxy tries the next route.
+        method: conditions(&forms::METHOD) => method, else "any method";
+        /// Condition: header fields and their exact values, as `{ X-Site = "north" }`. All must match.
+        header: pairs(&forms::HEADER_NAME, &forms::HEADER_TEXT) => header, else "any header";
+        /// Condition: query parameters and their values, as `{ environment = "production" }`. All must match. The
+        /// proxy compares decoded names and values (`+` is a space, `%xx` a byte) with their case. A parameter
+        /// without `=` has an empty value. A parameter that appears twice, or in a query with a raw `;`, does not
+        /// match, because servers read those differently. The client chooses its query, so use this to select a
+        /// pool, not to restrict access.
+        query: pairs(&forms::PARAMETER, &forms::ANY_TEXT) => query, else "any query";
+        /// Condition: cookies and their values, as `{ site = "north" }`. All must match. The proxy compares them
+        /// byte for byte, with quotes and escapes. A cookie that appears twice does not match. The client chooses
+        /// its cookies, so use this to select a pool, not to restrict access.
+        cookie: pairs(&forms::COOKIE_NAME, &forms::COOKIE_TEXT) => cookie, else "any cookie";
+        /// Condition: networks that contain the client's address, as `["10.0.0.0/8", "2001:db8::/32"]`. The address
+        /// is that of the other end of the connection; the proxy ignores `X-Forwarded-For`. An IPv4 client also
+        /// matches as IPv4 on an IPv6 socket. Behind address translation, all clients share one address.
+        source: conditions(&forms::NETWORK) => source, else "any address";
+        /// Condition: server names that the client sent in the TLS handshake (SNI), compared without case. A client
+        /// without a server name, as one that connects by address, does not match. The name can differ from the
+        /// Host header, and the client chooses it, so restrict access by `client` and `allow`.
+        sni: conditions(&forms::SNI) => sni, else "any name, or none";
+        /// Condition: certnames of verified clients. `*` matches any run of characters. For other clients the proxy
+        /// tries the next route.
+        certname: conditions(&forms::CERTNAME_PATTERN) => certname, else "any client";
+        /// Access: `verified` clients only, or `any` client if the endpoint's class allows it.
+        client: word::<ClientRule>() => client;
+        /// Access: certnames that may use the route. `*` matches any run of characters. A client that matches the
+        /// conditions but is not listed here gets 403.
+        allow: conditions(&forms::CERTNAME_PATTERN) => allow, else "every client that `client` allows";
+        /// Guarded classes of endpoints that this route opens: the administration of the CA and compilation for
+        /// services, to the clients that `allow` names; `renewal`, together with `[ca] renewal = true`, if renewals
+        /// use this route.
+        classes: words::<Class>(CLASSES) => classes;
+        /// Whether the route ignores the classes of endpoints. Use it only for members that are not Puppet servers:
+        /// a Puppet server behind such a route is open to every client that the route allows.
+        unguarded: switch() => unguarded;
+        /// Protocols that a request may upgrade to (RFC 9110, 7.8), as `["websocket"]`. After the member's 101, the
+        /// connection is a tunnel, and the proxy does not inspect what it carries. The proxy does not forward other
+        /// protocols that a client asks for; versions of HTTP and TLS are not allowed here. Requests to endpoints
+        /// of a Puppet server never upgrade, except on an `unguarded` route.
+        upgrade: texts(&forms::PROTOCOL) => upgrade;
+        /// Maximum size of a request body. The proxy answers 413 to a larger one.
+        body_max: size(0..=1 << 40) => body_bytes_max, else "16 KiB on enrolment, else no limit; a certificate request is never larger";
     }
 
-    /// A path condition: exactly one of these.
-    PATH at "routes[].path" {
-        /// This path and everything below it, by whole segments: `/a` is not `/ab`.
-        "prefix": Shape::Text(&forms::PATH_SEGMENTS), Means("no such condition");
-        /// This path alone.
-        "exact": Shape::Text(&forms::PATH_SEGMENTS), Means("no such condition");
-        /// A regular expression that the whole path must match.
-        "regex": Shape::Text(&forms::REGEX), Means("no such condition");
+    /// A path condition. Set exactly one of these keys.
+    RoutePath at "routes[].path" for () {
+        /// This path and everything below it, by whole segments: `/a` does not match `/ab`.
+        prefix: text(&forms::PATH_SEGMENTS), else "not set";
+        /// This path only.
+        exact: text(&forms::PATH_SEGMENTS), else "not set";
+        /// A regular expression that must match the whole path.
+        regex: text(&forms::REGEX), else "not set";
     }
 
-    /// Which certificate requests are passed on to the CA: the bodies of `PUT certificate_request/NAME`, whoever sends them
-    /// and on every route that is not `unguarded`. Each is read whole, 16 KiB at most, and judged before a CA is asked. What
-    /// breaks a rule is answered 403 with the reason, since an agent takes a 400 for "already submitted". Whatever is set
-    /// here, a request has to be one PEM block, of one CN that is NAME, with one attribute that asks for extensions at most.
-    CSR at "csr" {
-        /// Whether what breaks a rule is passed on all the same and only told of, in the access log (`cause`) and in
-        /// `proscenium_certificate_requests_observed_total`: for finding out what a site sends before it is refused.
-        "observe": Shape::Switch, Value("false");
-        /// Kinds of keys.
-        "keys": Shape::Words(CSR_KEYS), Means("all of them");
-        /// Least bits of an RSA key. Puppet's agents make 4096, and 2048 is the least that is verified at all.
-        "rsa_bits_min": Shape::Count { min: 2048, max: 8192 }, Value("2048");
-        "allow": Shape::Tables(&CSR_ALLOW), Means("every rule holds for everybody");
+    /// Which certificate requests the proxy forwards to the CA: the bodies of `PUT certificate_request/NAME`, from
+    /// every client and on every route that is not `unguarded`. The proxy reads each request completely, at most 16
+    /// KiB, and checks it before it contacts a CA. It answers 403 with the reason to a request that breaks a rule,
+    /// because an agent takes 400 for "already submitted". Whatever you set here, a request must be one PEM block
+    /// with a single CN that equals NAME, and at most one attribute that requests extensions.
+    Csr at "csr" for Config {
+        /// Whether the proxy forwards requests that break a rule and only records them, in the access log (`cause`)
+        /// and in `proscenium_certificate_requests_observed_total`. Use it to find out what your agents send before
+        /// you refuse it.
+        observe: switch() => csr.observe;
+        /// Accepted kinds of keys.
+        keys: words::<CsrKey>(CSR_KEYS) => csr.keys, else "all of them";
+        /// Minimum size of an RSA key in bits. Puppet's agents create keys of 4096 bits. The proxy never accepts a
+        /// key below 2048 bits.
+        rsa_bits_min: count(2048..=8192) => csr.rsa_bits_min;
+        allow: tables(CsrAllow::TABLE), else "the rules apply to every client";
     }
 
-    /// Rules that do not hold for some names.
-    CSR_ALLOW at "csr.allow[]" {
-        /// Names that requests are sent for; `*` stands for any run of characters. Whoever sends one chooses its name: a
-        /// pattern is a promise to look at these before the CA signs them.
-        "certname": Shape::Texts(&forms::CERTNAME_PATTERN), Refused;
-        /// Which rules. `key`: the key is of a kind and size that is admitted. `signature`: it was signed with its own key, by
-        /// SHA-256 or better. `authorization`: it asks for no extension below 1.3.6.1.4.1.34380.1.3, as `pp_cli_auth`
-        /// and `pp_auth_role`, which grant rights on the servers. `altnames`: it asks for no other name than its own
-        /// (`dns_alt_names`). `extensions`: it asks for nothing else that is a CA's or that is critical and unknown.
-        "lifts": Shape::Words(CSR_RULES), Refused;
+    /// Exemptions from the rules for some names.
+    CsrAllow at "csr.allow[]" for pki::CsrAllow {
+        /// Names in the path of the requests. `*` matches any run of characters. The client chooses this name, so
+        /// review the requests that a pattern matches before the CA signs them.
+        certname: texts(&forms::CERTNAME_PATTERN) => certname, required;
+        /// Rules that do not apply. `key`: the kind and size of the key is accepted. `signature`: the request is
+        /// signed with its own key, by SHA-256 or better. `authorization`: it requests no extension below
+        /// 1.3.6.1.4.1.34380.1.3, as `pp_cli_auth` and `pp_auth_role`, which grant rights on the servers.
+        /// `altnames`: it requests no name other than its own (`dns_alt_names`). `extensions`: it requests nothing
+        /// else that is reserved for a CA, and no unknown critical extension.
+        lifts: words::<CsrRule>(CSR_RULES) => lifts, required;
     }
 
-    /// What agents may ask of the CA through here beside enrolling, and what of it is for clients without a verified
-    /// certificate (`anonymous_...`): agents that enrol, those that fetch the CA's certificate and list anew each day, and
-    /// everybody else. Agents with a verified certificate have none of these limits.
-    /// An agent that enrols asks four times, then twice every two minutes until it is signed: the defaults let 500 behind one
-    /// address do so within ten minutes.
-    CA at "ca" {
-        /// Whether the CA's certificate and revocation lists (`certificate/ca`, `certificate_revocation_list/ca`, in the layout
-        /// of Puppet 0.25 to 3 too) are answered here, from copies of what the CA has said, also while it is down. Agents
-        /// ask for both each day; so the CA is asked once an interval of `[trust.fetch]`, which has to be on. Lists are those
-        /// that were taken from the CA, certificates have to be of `[trust] ca`; what is neither is answered by the CA.
-        "edge_answers": Shape::Switch, Value("false");
-        /// How old a copy may be, from when the CA last said that this is what it has; `Age` tells each client. An older
-        /// one is not answered with: the request goes to the CA. With a day, an agent's daily refresh does not fail for a
-        /// night in which the CA is down.
-        "edge_answers_age_max": Shape::Duration { min: seconds(1), max: EDGE_AGE_MAX }, Value("\"24h\"");
-        /// Whether verified agents may renew their certificates through here (`POST certificate_renewal`, which agents of
-        /// Puppet 8 ask for); a 404 otherwise. The CA has to be Puppet Server 8.2.1 or later with this proxy's certname in
-        /// its `infra_inventory.txt`: others renew the certificate of the proxy. What the CA answers goes on only if it is
-        /// a certificate of the agent's subject and key; the first other answer is a 502 and an alarm, and renewals end
-        /// until the next `proscenium reload`.
-        "renewal": Shape::Switch, Value("false");
-        /// Requests a second, over all addresses. More are answered 429 with a `Retry-After` that spreads them. Agents sleep
-        /// that long; those of Puppet 7 then end the attempt with an error, and make the next one after `waitforcert`.
-        "anonymous_rate": Shape::Count { min: 1, max: 100_000 }, Value("100");
-        /// Requests at once, after a quiet time.
-        "anonymous_burst": Shape::Count { min: 1, max: 1_000_000 }, Value("1000");
-        /// Requests a second of one address; of IPv6, of one /64. Behind something that hides addresses all share this one.
-        "anonymous_rate_per_address": Shape::Count { min: 1, max: 100_000 }, Value("20");
-        /// Requests at once of one address, after a quiet time.
-        "anonymous_burst_per_address": Shape::Count { min: 1, max: 1_000_000 }, Value("500");
-        /// Requests that the CA works on at once, slow downloads among them. More are answered 503 with a `Retry-After`,
-        /// which agents take as they take that of a 429.
-        /// One address (of IPv6, one /64) gets no more than are still free: half of them by itself, a second half of the rest.
-        /// Never more than three quarters of what a member of the pool takes (`max`, `connections_max`): the rest is for
-        /// requests with a certificate, so that no flood keeps agents from renewals; where a member takes one at a time, nothing is.
-        /// Agents refresh the CA's certificate and list without showing theirs: what no flood keeps them from is `edge_answers`.
-        "anonymous_in_flight_max": Shape::Count { min: 1, max: 100_000 }, Value("64");
+    /// Requests to the CA other than enrolment, and limits for clients without a verified certificate
+    /// (`anonymous_...`): agents that enroll, agents that refresh the CA's certificate and CRL each day, and
+    /// unknown clients. The limits do not apply to agents with a verified certificate. An agent that enrolls sends
+    /// four requests, and then two every two minutes until its certificate is signed. The defaults let 500 agents
+    /// behind one address enroll within ten minutes.
+    Ca at "ca" for Config {
+        /// Whether the proxy answers requests for the CA's certificate and CRL (`certificate/ca`,
+        /// `certificate_revocation_list/ca`, also in the layout of Puppet 0.25 to 3) from copies of the CA's
+        /// responses, also while the CA is down. Agents request both each day; with this, the CA gets one request
+        /// per interval of `[trust.fetch]`, which must be enabled. The proxy serves only CRLs that it fetched from
+        /// the CA, and certificates of `[trust] ca`. The CA answers everything else.
+        edge_answers: switch() => ca.edge_answers;
+        /// Maximum age of a copy, from when the CA last confirmed it. `Age` tells it to the client. The proxy
+        /// forwards the request to the CA if the copy is older. With 24 h, an agent's daily refresh succeeds even
+        /// if the CA is down for a night.
+        edge_answers_age_max: duration(seconds(1)..=EDGE_AGE_MAX) => ca.edge_answers_age_max;
+        /// Whether verified agents may renew their certificates through the proxy (`POST certificate_renewal`,
+        /// which agents of Puppet 8 send). With `false` the answer is 404. The CA must be Puppet Server 8.2.1 or
+        /// later with this proxy's certname in `infra_inventory.txt`; other versions renew the proxy's own
+        /// certificate. The proxy forwards a response only if it is a certificate with the agent's subject and key.
+        /// At the first other response it answers 502, raises an alarm and stops renewals until the next
+        /// `proscenium reload`.
+        renewal: switch() => ca.renewal;
+        /// Maximum number of requests per second, over all addresses. The proxy answers more with 429 and a
+        /// `Retry-After` that spreads them. Agents wait that long. Agents 5.3.1 to 6.13, 7.26 and later, and 8.2 and
+        /// later then send the request again. Agents 6.14 to 7.25 and 8.0 to 8.1 end the run with `attempt to read
+        /// body out of block`; while they have no certificate, they start again after `waitforcert`.
+        anonymous_rate: count(1..=100_000) => ca.rates.total.per_second;
+        /// Maximum number of requests at once, after a quiet period.
+        anonymous_burst: count(1..=1_000_000) => ca.rates.total.burst;
+        /// Maximum number of requests per second from one IPv4 address or one IPv6 /64. Behind address translation,
+        /// all agents share this limit.
+        anonymous_rate_per_address: count(1..=100_000) => ca.rates.address.per_second;
+        /// Maximum number of requests at once from one address, after a quiet period.
+        anonymous_burst_per_address: count(1..=1_000_000) => ca.rates.address.burst;
+        /// Maximum number of requests that the CA handles at once, slow downloads included. The proxy answers more
+        /// with 503 and a `Retry-After`, which agents treat as with 429. One address (one IPv6 /64) gets at most as
+        /// many as are still free: half of them alone, a second address half of the rest. The proxy never uses more
+        /// than three quarters of what a member of the pool accepts (`max`, `connections_max`); the rest is
+        /// reserved for requests with a certificate, so that a flood cannot block renewals. Nothing is reserved if
+        /// a member accepts one request at a time. Agents refresh the CA's certificate and CRL without a
+        /// certificate of their own; enable `edge_answers` to serve them during a flood.
+        anonymous_in_flight_max: count(1..=100_000) => ca.anonymous_in_flight_max;
     }
 
-    /// A rule beside what the classes of endpoints and the routes say: whom it is about, and what becomes of them. All
-    /// conditions must hold; the first rule whose conditions hold decides, once a route has matched. Where none does, all is
-    /// as it is without rules. Certname, issuer and extensions are those of a verified certificate: a client without one
-    /// meets no such condition. An extension's value that cannot be read for certain (no string of UTF-8 or ASCII, bad DER,
-    /// the same extension twice, more than 1024 bytes) meets no condition of a rule that allows, and any of one that refuses.
-    ACCESS at "access[]" {
-        /// Name in records, metrics, refusals and `explain`.
-        "name": Shape::Text(&forms::NAME), Refused;
-        /// `refuse`: a 403 that names the rule. `allow`: no later rule is asked, and of the classes `own-documents`,
-        /// `services` and `ca-administration` those that `class` names are open to whom the rule is about, whom `certname` or
-        /// `extension` has to tell. What a route's `client` and `allow` demand holds all the same; no rule opens what is never
-        /// passed on, nor anything to a client without a verified certificate.
-        "action": Shape::Word(&["allow", "refuse"]), Refused;
-        /// Condition: certnames; `*` stands for any run of characters.
-        "certname": Shape::Texts(&forms::CERTNAME_PATTERN), Means("any client");
-        /// Condition: extensions of the certificate by Puppet's names, by those of `[identity.extensions]` or by OID, and
-        /// their values, as `{ pp_role = "database", pp_environment = "prod*" }`; all must hold. Values are compared with
-        /// their case; `*` stands for any run of characters.
-        /// An agent writes them into its certificate request by itself, and `[csr]` passes them, but for those below
-        /// 1.3.6.1.4.1.34380.1.3 (`pp_auth_role`, `pp_cli_auth`): where a CA signs by itself, open a class by these alone.
-        "extension": Shape::Pairs(&forms::EXTENSION, &forms::EXTENSION_VALUE), Means("any certificate, or none");
-        /// Condition: who signed the certificate, by distinguished name (RFC 2253), the intermediate CA where there is one.
-        "issuer": Shape::Texts(&forms::CA), Means("any issuer");
-        /// Condition: networks that the client's address is in. The address is that of the connection's other end.
-        "source": Shape::Texts(&forms::NETWORK), Means("any address");
-        /// Condition: names of routes; those of built-in ones are `builtin:` with a class, as `"builtin:files"`.
-        "route": Shape::Texts(&forms::ROUTE), Means("any route");
+    /// A rule in addition to the classes of endpoints and the routes. All conditions must match. After a route has
+    /// matched, the first rule that matches decides. If none matches, the request is treated as without rules.
+    /// Certname, issuer and extensions come from a verified certificate; a client without one never matches such a
+    /// condition. An extension whose value is ambiguous (not a string of UTF-8 or ASCII, invalid DER, the same
+    /// extension twice, or more than 1024 bytes) matches no condition of a rule that allows, and every condition of
+    /// a rule that refuses.
+    Access at "access[]" for AccessRuleSettings {
+        /// Name in access records, metrics, refusals and `explain`.
+        name: text(&forms::NAME) => name, required;
+        /// `refuse` answers 403 and names the rule. `allow` skips the later rules, and opens the classes
+        /// `own-documents`, `services` and `ca-administration` that `class` names to the clients of the rule; such
+        /// a rule must have `certname` or `extension`. What `client` and `allow` of the route require still
+        /// applies. No rule opens an endpoint that the proxy never forwards, and none opens anything to a client
+        /// without a verified certificate.
+        action: word::<RuleAction>() => action, required;
+        /// Condition: certnames. `*` matches any run of characters.
+        certname: conditions(&forms::CERTNAME_PATTERN) => certname, else "any client";
+        /// Condition: extensions of the certificate and their values, as `{ pp_role = "database", pp_environment =
+        /// "prod*" }`. Name an extension as Puppet does, as in `[identity.extensions]`, or by its OID. All must
+        /// match. Values are compared with their case; `*` matches any run of characters. An agent chooses the
+        /// extensions of its certificate request, and `[csr]` accepts all except those below 1.3.6.1.4.1.34380.1.3
+        /// (`pp_auth_role`, `pp_cli_auth`). If your CA signs automatically, open a class by these two only.
+        extension: pairs(&forms::EXTENSION, &forms::EXTENSION_VALUE) => extension, else "any certificate, or none";
+        /// Condition: the CA that signed the certificate, by distinguished name (RFC 2253). It is the intermediate
+        /// CA if there is one.
+        issuer: conditions(&forms::CA) => issuer, else "any issuer";
+        /// Condition: networks that contain the client's address, which is that of the other end of the connection.
+        source: conditions(&forms::NETWORK) => source, else "any address";
+        /// Condition: names of routes. A built-in route is named `builtin:` and its class, as `"builtin:files"`.
+        route: conditions(&forms::ROUTE) => route, else "any route";
         /// Condition: classes of endpoints.
-        "class": Shape::Words(ACCESS_CLASSES), Means("any class; none is opened");
-        /// Whether the rule only tells what it would refuse, in records, metrics and events; it is as though it were not there
-        /// otherwise, and rules after it are asked. Beside `refuse` alone.
-        "observe": Shape::Switch, Value("false");
+        class: condition_words::<Class>(ACCESS_CLASSES) => class, else "any class; none is opened";
+        /// Whether the rule only logs what it would refuse, in access records, metrics and events, and the later
+        /// rules apply. Use it with `refuse` only.
+        observe: switch() => observe;
     }
 
-    /// One line for each exchange and each refused handshake.
-    ACCESS_LOG at "access_log" {
-        /// `"stdout"`; or a file, which is opened again on each reload; or this machine's log daemon: `"syslog"` (at `/dev/log`)
-        /// or `"journal"` (at `/run/systemd/journal/socket`), and at another socket `"syslog:/path"` or `"journal:/path"`.
-        /// A daemon gets each line as a record of its own, at `info`; the journal gets each field by its name too, as
-        /// `PROSCENIUM_CERTNAME`. What it does not take within moments is dropped and counted.
-        "path": Shape::Text(&forms::OUTPUT), Value("\"stdout\"");
-        /// Under what a syslog daemon sorts the lines.
-        "facility": Shape::Word(FACILITIES), Value("\"daemon\"");
-        /// `combined`: Apache's form with the certname as user, and more fields after it; `json`: one object a line.
-        "format": Shape::Word(&["combined", "json"]), Value("\"combined\"");
-        /// Most lines that wait to be written, about 4 MB of them; more are dropped and counted, since no request waits for a disk.
-        "queue_max": Shape::Count { min: 1, max: 10_000_000 }, Value("8192");
+    /// One line for each request and for each refused handshake.
+    AccessLog at "access_log" for Config {
+        /// `"stdout"`, a file, or a log daemon of this machine: `"syslog"` (at `/dev/log`), `"journal"` (at
+        /// `/run/systemd/journal/socket`), or at another socket `"syslog:/path"` or `"journal:/path"`. A reload and
+        /// `proscenium reopen-logs` open a file again. A daemon gets each line as a record of priority `info`; the
+        /// journal also gets each field by its name, as `PROSCENIUM_CERTNAME`. The proxy drops and counts lines
+        /// that the daemon does not accept within moments.
+        path: text(&forms::OUTPUT) => access_log.output;
+        /// Facility of the lines at a syslog daemon.
+        facility: word::<Facility>(), default Facility::default();
+        /// `combined` writes Apache's combined format with the certname as user, and more fields after it. `json`
+        /// writes one object per line.
+        format: word::<Format>() => access_log.settings.format;
+        /// Maximum number of lines that wait to be written, about 4 MB by default. The proxy drops and counts more,
+        /// so that no request waits for a disk.
+        queue_max: count(1..=10_000_000) => access_log.settings.queue_max;
     }
 
-    /// What the program says of itself: starts, reloads, members that come and go. `run --log` says how much of it.
-    EVENTS at "events" {
-        /// `"stderr"`, or this machine's log daemon, as for the access log: `"syslog"`, `"journal"`, or either with a socket.
-        /// The severity is that of the event. While the daemon is not there, events go to standard error; while it is full,
-        /// they are dropped and counted. What keeps the program from starting always stands on standard error.
-        "path": Shape::Text(&forms::EVENT_OUTPUT), Value("\"stderr\"");
-        /// Under what a syslog daemon sorts them.
-        "facility": Shape::Word(FACILITIES), Value("\"daemon\"");
+    /// What the proxy logs about itself: starts, reloads, members that go up and down. `run --log` sets how much.
+    Events at "events" for Config {
+        /// `"stderr"` or a log daemon of this machine, as for the access log: `"syslog"`, `"journal"`, or either
+        /// with a socket. The priority is that of the event. While the daemon is unavailable, events go to standard
+        /// error. While it is full, the proxy drops and counts them. Errors that prevent a start always go to
+        /// standard error.
+        path: text(&forms::EVENT_OUTPUT) => events;
+        /// Facility of the events at a syslog daemon.
+        facility: word::<Facility>(), default Facility::default();
     }
 
-    /// The socket that `reload` and other commands talk to.
-    ADMIN at "admin" {
-        /// Unix socket, with mode 0600.
-        "socket": Shape::Text(&forms::SOCKET), Value("\"/run/proscenium/admin.sock\"");
+    /// The socket that `reload` and other commands use.
+    Admin at "admin" for Config {
+        /// Path of the Unix socket, which has mode 0600.
+        socket: text(&forms::SOCKET) => admin.socket;
     }
 
-    /// What outlasts a restart.
-    STATE at "state" {
-        /// Directory for what the program learns or is told while it runs. It is made, mode 0700, if its parent is
-        /// there; nobody but its owner may write into it. While it cannot be used everything works, but does not outlast
-        /// a restart: an alarm says so. Another directory is in force after a restart.
-        /// A service manager that makes one (systemd's `StateDirectory=`) says where in the environment.
-        "directory": Shape::Text(&forms::PATH),
-            Means("the first directory of `$STATE_DIRECTORY` if that is set, else `/var/lib/proscenium`");
+    /// State that survives a restart.
+    State at "state" for Config {
+        /// Directory for state that survives a restart, as blocks and fetched CRLs. The proxy creates it with mode
+        /// 0700 if its parent exists. Only its owner may have write access. If the directory is unusable, the proxy
+        /// works, raises an alarm, and loses this state at a restart. A change applies after a restart. A service
+        /// manager that creates the directory (systemd's `StateDirectory=`) passes it in the environment.
+        directory: text(&forms::PATH) => state_directory, else "the first directory of `$STATE_DIRECTORY` if that is set, else `/var/lib/proscenium`";
     }
 }
 
-const DN_FORMATS: &[&str] = &["rfc2253", "openssl", "cn-last"];
-const CERT_FORMATS: &[&str] = &["escaped", "one-line"];
-
 /// Words of the classes that a route can open; nothing opens what is never passed on.
-pub(crate) const CLASSES: &[&str] = &[
+const CLASSES: &[&str] = &[
     "enrolment",
     "renewal",
     "ca-administration",
@@ -665,21 +762,9 @@ const ACCESS_CLASSES: &[&str] = &[
     "unknown",
 ];
 
-/// Words of syslog's facilities.
-const FACILITIES: &[&str] = &[
-    "user", "daemon", "auth", "authpriv", "local0", "local1", "local2", "local3", "local4",
-    "local5", "local6", "local7",
-];
-
 #[cfg(test)]
 mod tests {
     use routing::Class;
-
-    #[test]
-    fn the_words_of_facilities_are_those_of_syslog() {
-        let words = telemetry::Facility::ALL.map(telemetry::Facility::as_str);
-        assert_eq!(words, super::FACILITIES);
-    }
 
     #[test]
     fn the_words_of_certificate_requests_are_those_of_their_rules() {

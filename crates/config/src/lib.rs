@@ -7,9 +7,15 @@
 
 mod access;
 mod agent;
+mod bases;
+mod binding;
+mod changes;
+mod closest;
 mod config;
+mod crl_expired;
 mod draft;
 mod enrolment;
+mod environment;
 mod examination;
 mod forms;
 mod identity;
@@ -28,17 +34,21 @@ mod section;
 mod show;
 mod socket;
 mod trust;
+mod values;
+mod words;
 
 pub use crate::{
+    changes::{Change, ChangeKind},
     config::{
         AccessLog, Config, Credential, EventOutput, Fetch, MemberTls, Output, PoolConfig, Trust,
         Watch, Watching,
     },
-    draft::{Draft, Environment, Overrides, Source, trust_key},
+    draft::{Draft, trust_key},
+    environment::{Environment, Overrides},
     materials::{Blob, Files, Kind, Loaded, Material, Materials, ReadError, Wanted},
     quantity::duration,
     reference::{defaults, reference},
-    report::{Colour, Place, Problem, Report, Severity},
+    report::{Colour, Place, Problem, Report, Severity, Source},
     socket::admin_socket,
 };
 

@@ -2,15 +2,22 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
-use listener::settings::{ClientCert, OnInvalid, Settings};
+use listener::Settings;
 
-use crate::{config::Credential, report::Problem, section::Section, trust::Naming};
+use crate::{
+    binding::Bound,
+    config::Credential,
+    keys::{Listener, Root},
+    report::Problem,
+    section::Section,
+    trust::Naming,
+};
 
 pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<Settings> {
-    let sections = root.named("listeners");
-    if sections.is_empty() && !root.is_no_table("listeners") {
+    let sections = root.named(Root::listeners);
+    if sections.is_empty() && !root.is_no_table(Root::listeners) {
         problems.push(
-            root.error("listeners", "nothing to listen on")
+            root.error(Root::listeners, "no listener")
                 .expected("at least one listener")
                 .help("write [listeners.agents] with address = \"0.0.0.0:8140\""),
         );
@@ -31,36 +38,21 @@ pub(crate) fn certificates(
     root: &Section<'_>,
     naming: &mut Naming<'_>,
 ) -> BTreeMap<String, Vec<Credential>> {
-    let named = root.named("listeners").into_iter();
+    let named = root.named(Root::listeners).into_iter();
     named
-        .filter_map(|(name, section)| Some((name, naming.written_credentials(&section)?)))
+        .filter_map(|(name, section)| {
+            Some((
+                name,
+                naming.written_credentials(&section, Listener::certificates)?,
+            ))
+        })
         .collect()
 }
 
 fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
-    Some(Settings {
-        name: name.into(),
-        address: section.text("address")?.parse().ok()?,
-        client_cert: match section.text("client_cert")?.as_str() {
-            "required" => ClientCert::Required,
-            _ => ClientCert::Optional,
-        },
-        on_invalid: match section.text("on_invalid")?.as_str() {
-            "abort" => OnInvalid::Abort,
-            "forward" => OnInvalid::Forward,
-            _ => OnInvalid::Explain,
-        },
-        sni_strict: section.switch("sni_strict"),
-        connections_max: section.count("connections_max")?,
-        handshakes_max: section.count("handshakes_max")?,
-        handshake_timeout: section.duration("handshake_timeout")?,
-        head_timeout: section.duration("head_timeout")?,
-        idle_timeout: section.duration("idle_timeout")?,
-        write_timeout: section.duration("write_timeout")?,
-        head_bytes_max: section.size("head_max")?.try_into().ok()?,
-        http2: section.switch("http2"),
-        streams_max: section.count("streams_max")?,
-    })
+    let mut settings = Settings::new(name, section.text(Listener::address)?.parse().ok()?);
+    Listener::read(section, &mut settings);
+    Some(settings)
 }
 
 /// Port 0 is a different port each time.
@@ -74,14 +66,14 @@ fn shared_addresses(listeners: &[(Settings, &Section<'_>)], problems: &mut Vec<P
             continue;
         };
         let message = match other.address == settings.address {
-            true => format!("listener `{}` has this address too", other.name),
+            true => format!("listener `{}` has the same address", other.name),
             false => format!(
-                "listener `{}` on {} takes connections of this address too",
+                "listener `{}` on {} also accepts connections for this address",
                 other.name, other.address
             ),
         };
-        let problem = section.error("address", message);
-        problems.push(problem.expected("an address of its own"));
+        let problem = section.error(Listener::address, message);
+        problems.push(problem.expected("another address"));
     }
 }
 

@@ -81,6 +81,11 @@ pub trait Files {
     /// Certnames that have a certificate, and as far as can be seen a key, in an agent's ssldir; `ca` is none.
     fn certnames(&self, ssldir: &Path) -> Vec<String>;
 
+    /// Whether a directory is at `path`, as far as can be seen.
+    fn is_directory(&self, _path: &Path) -> bool {
+        true
+    }
+
     /// Reads a material whole.
     ///
     /// # Errors

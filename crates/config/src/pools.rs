@@ -2,24 +2,24 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use balancing::settings::{
-    Algorithm, CheckKind, CheckSettings, MemberSettings, PoolSettings, Role,
-};
-use proxy::settings::{HostRule, OverlongCert, PoolRules};
-use upstream::settings::{Plaintext, Scheme, Settings};
+use balancing::settings::{CheckKind, CheckSettings, MemberSettings, Role};
+use routing::pool_names;
+use upstream::settings::{Plaintext, Scheme};
 
 use crate::{
-    config::{MemberTls, PoolConfig},
-    examination::{MemberEntry, closest},
+    binding::Bound,
+    closest::closest,
+    config::{Config, MemberTls, PoolConfig},
     forms::Address,
     identity,
+    keys::{self, Check, Member, Pool, Root},
     report::Problem,
-    section::Section,
+    section::{Entry, Section},
     trust::Naming,
 };
 
 /// A member with where it stands in the file.
-struct Entry<'d> {
+struct Placed<'d> {
     settings: MemberSettings,
     /// The pool's section, or the member's own.
     section: Section<'d>,
@@ -30,278 +30,173 @@ struct Entry<'d> {
 /// Jetty, in a Puppet server, closes a connection that is idle for so long.
 const JETTY_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// `[upstream]`: the part that pools take over.
-pub(crate) fn upstream(root: &Section<'_>, problems: &mut Vec<Problem>) -> Settings {
-    let section = root.table("upstream");
-    long_keepalive(&section, problems);
-    overridden(&section, &Settings::default())
-}
-
-/// The part of `[upstream]` that belongs to the exchange.
-pub(crate) fn exchange(root: &Section<'_>) -> proxy::settings::Settings {
-    let section = root.table("upstream");
-    let default = proxy::settings::Settings::default();
-    proxy::settings::Settings {
-        discard_bytes_max: section
-            .size("discard_max")
-            .unwrap_or(default.discard_bytes_max),
-        discard_timeout: section
-            .duration("discard_timeout")
-            .unwrap_or(default.discard_timeout),
-        attempts_max: section
-            .count("attempts_max")
-            .unwrap_or(default.attempts_max),
-    }
+/// What is wrong with `[upstream]`.
+pub(crate) fn upstream(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
+    long_keepalive(
+        &root.table(Root::upstream),
+        config.upstream.keepalive,
+        problems,
+    );
 }
 
 pub(crate) fn build(
     root: &Section<'_>,
-    upstream: &Settings,
+    config: &Config,
     towards_clients: Option<&MemberTls>,
     naming: &mut Naming<'_>,
 ) -> Vec<PoolConfig> {
-    let sections = root.named("pools");
-    let default =
-        towards_clients.map(|above| naming.member_tls(&root.table("upstream").table("tls"), above));
-    let above = root.table("identity");
+    let sections = root.named(Root::pools);
+    let above = root.table(Root::upstream).table(keys::Upstream::tls);
+    let default = towards_clients.map(|towards| naming.member_tls(&above, towards));
     let pools = sections
         .iter()
         .map(|(name, section)| {
-            let form = identity::pool_form(&section.table("identity"), &above);
-            pool(name, section, form, (upstream, default.as_ref()), naming)
+            let mut pool = PoolConfig::new(name, config);
+            pool.rules.form = identity::pool_form(root, section, &config.form);
+            fill(&mut pool, section, default.as_ref(), naming);
+            pool
         })
         .collect();
-    builtin_pools(root, &sections, &mut naming.problems);
+    builtin_pools(root, config, &sections, &mut naming.problems);
     pools
 }
 
-fn pool(
-    name: &str,
+fn fill(
+    pool: &mut PoolConfig,
     section: &Section<'_>,
-    form: ::identity::HeaderForm,
-    (upstream, default): (&Settings, Option<&MemberTls>),
+    default: Option<&MemberTls>,
     naming: &mut Naming<'_>,
-) -> PoolConfig {
-    let settings = Settings {
-        scheme: match section.text("scheme").as_deref() {
-            Some("http") => Scheme::Http,
-            _ => Scheme::Https,
-        },
-        plaintext: match section.text("plaintext").as_deref() {
-            Some("trusted-network") => Plaintext::TrustedNetwork,
-            _ => Plaintext::Loopback,
-        },
-        ..overridden(section, upstream)
-    };
-    let members = members(section);
-    let tls = match settings.scheme {
-        Scheme::Https => default.map(|default| naming.member_tls(&section.table("tls"), default)),
+) {
+    Pool::read(section, pool);
+    pool.tls = match pool.upstream.scheme {
+        Scheme::Https => {
+            default.map(|default| naming.member_tls(&section.table(Pool::tls), default))
+        }
         Scheme::Http => None,
     };
-    if let Some(tls) = &tls {
+    if let Some(tls) = &pool.tls {
         naming.seen_by_members(&tls.credential);
     }
+    let members = members(section);
     let problems = &mut naming.problems;
-    long_keepalive(section, problems);
+    long_keepalive(section, pool.upstream.keepalive, problems);
     count_members(section, &members, problems);
-    match settings.scheme {
+    match pool.upstream.scheme {
         Scheme::Https => names_for_tls(&members, section, problems),
-        Scheme::Http => plain_members(&members, section, settings.plaintext, problems),
+        Scheme::Http => plain_members(&members, section, pool.upstream.plaintext, problems),
     }
-    PoolConfig {
-        pool: PoolSettings {
-            name: name.into(),
-            members: members.into_iter().map(|entry| entry.settings).collect(),
-            algorithm: match section.text("algorithm").as_deref() {
-                Some("round-robin") => Algorithm::RoundRobin,
-                Some("random") => Algorithm::Random,
-                Some("source-hash") => Algorithm::SourceHash,
-                _ => Algorithm::LeastConnections,
-            },
-            check: check(&section.table("check"), problems),
-        },
-        upstream: settings,
-        rules: PoolRules {
-            forward_cert: section.switch("forward_cert"),
-            forward_cert_bytes_max: section
-                .size("forward_cert_max")
-                .and_then(|bytes| bytes.try_into().ok())
-                .unwrap_or_else(|| PoolRules::default().forward_cert_bytes_max),
-            overlong_cert: match section.text("forward_cert_over").as_deref() {
-                Some("omit") => OverlongCert::Omit,
-                _ => OverlongCert::Refuse,
-            },
-            host: match section.text("host").as_deref() {
-                Some("member") => HostRule::Member,
-                _ => HostRule::Keep,
-            },
-            form,
-        },
-        tls,
-    }
+    pool.pool.members = members.into_iter().map(|entry| entry.settings).collect();
+    check(&section.table(Pool::check), &mut pool.pool.check, problems);
 }
 
-fn overridden(section: &Section<'_>, above: &Settings) -> Settings {
-    Settings {
-        connect_timeout: section
-            .duration("connect_timeout")
-            .unwrap_or(above.connect_timeout),
-        first_byte_timeout: section
-            .duration("first_byte_timeout")
-            .unwrap_or(above.first_byte_timeout),
-        idle_timeout: section
-            .duration("idle_timeout")
-            .unwrap_or(above.idle_timeout),
-        tunnel_idle_timeout: section
-            .duration("tunnel_idle_timeout")
-            .unwrap_or(above.tunnel_idle_timeout),
-        keepalive: section.duration("keepalive").unwrap_or(above.keepalive),
-        connections_max: section
-            .count("connections_max")
-            .unwrap_or(above.connections_max),
-        ..*above
-    }
-}
-
-fn check(section: &Section<'_>, problems: &mut Vec<Problem>) -> CheckSettings {
-    let default = CheckSettings::default();
-    let settings = CheckSettings {
-        kind: match section.text("type").as_deref() {
-            Some("tcp") => CheckKind::Tcp,
-            Some("none") => CheckKind::None,
-            Some("legacy") => CheckKind::Legacy,
-            _ => CheckKind::Http,
-        },
-        port: section.count("port").and_then(|port| port.try_into().ok()),
-        interval: section.duration("interval").unwrap_or(default.interval),
-        timeout: section.duration("timeout").unwrap_or(default.timeout),
-        rise: section.count("rise").unwrap_or(default.rise),
-        fall: section.count("fall").unwrap_or(default.fall),
-        assume_up: section.switch("assume_up"),
-    };
+fn check(section: &Section<'_>, settings: &mut CheckSettings, problems: &mut Vec<Problem>) {
+    Check::read(section, settings);
     if settings.port.is_some() && matches!(settings.kind, CheckKind::Legacy | CheckKind::None) {
-        let problem = section.error("port", "no check of this type goes to a port of its own");
-        problems.push(problem.expected("type = \"http\" or type = \"tcp\" beside it"));
+        let problem = section.error(Check::port, "this type of check cannot use another port");
+        problems.push(problem.expected("type = \"http\" or type = \"tcp\""));
     }
-    settings
 }
 
-fn members<'d>(pool: &Section<'d>) -> Vec<Entry<'d>> {
-    let entries = pool.entries("members").into_iter();
+fn members<'d>(pool: &Section<'d>) -> Vec<Placed<'d>> {
+    let entries = pool.entries(Pool::members).into_iter();
     entries.filter_map(|entry| member(pool, entry)).collect()
 }
 
-fn member<'d>(pool: &Section<'d>, entry: MemberEntry<'d>) -> Option<Entry<'d>> {
+fn member<'d>(pool: &Section<'d>, entry: Entry<'d>) -> Option<Placed<'d>> {
     match entry {
-        MemberEntry::Text { text, span, path } => Some(Entry {
-            settings: MemberSettings {
-                address: text,
-                weight: 1,
-                in_flight_max: None,
-                server_name: None,
-                role: Role::Ordinary,
-            },
+        Entry::Text { text, span, path } => Some(Placed {
+            settings: MemberSettings::new(&text),
             section: pool.clone(),
             key_path: path,
             span: Some(span),
         }),
-        MemberEntry::Table(section) => Some(Entry {
-            settings: MemberSettings {
-                address: section.text("address")?,
-                weight: section.count("weight")?,
-                in_flight_max: section.count("max"),
-                server_name: section.text("server_name"),
-                role: match section.switch("backup") {
-                    true => Role::Backup,
-                    false => Role::Ordinary,
-                },
-            },
-            key_path: section.key_path("address"),
-            span: section.span("address"),
-            section,
-        }),
+        Entry::Table(section) => {
+            let mut settings = MemberSettings::new(&section.text(Member::address)?);
+            Member::read(&section, &mut settings);
+            Some(Placed {
+                settings,
+                key_path: section.key_path(Member::address),
+                span: section.span(Member::address),
+                section,
+            })
+        }
     }
 }
 
-fn count_members(section: &Section<'_>, members: &[Entry<'_>], problems: &mut Vec<Problem>) {
-    if section.is_empty_list("members") {
+fn count_members(section: &Section<'_>, members: &[Placed<'_>], problems: &mut Vec<Problem>) {
+    if section.is_empty_list(Pool::members) {
         problems.push(
             section
-                .error("members", "an empty pool")
+                .error(Pool::members, "an empty pool")
                 .expected("at least one member"),
         );
     }
     let mut roles = members.iter().map(|entry| entry.settings.role);
     if !members.is_empty() && roles.all(|role| role == Role::Backup) {
-        let problem = section.error("members", "every member is a backup");
-        problems.push(problem.expected("at least one member that is none"));
+        let problem = section.error(Pool::members, "every member is a backup");
+        problems.push(problem.expected("at least one member that is not a backup"));
     }
     let mut seen = HashSet::new();
     for entry in members
         .iter()
         .filter(|entry| !seen.insert(entry.settings.address.to_lowercase()))
     {
-        let message = format!("\"{}\" is in this pool already", entry.settings.address);
+        let message = format!("\"{}\" is already in this pool", entry.settings.address);
         let problem = Problem::error(&entry.key_path, message)
-            .help("for a larger share give one entry a `weight`");
+            .help("to give it a larger share, set `weight`");
         problems.push(entry.section.place(problem, entry.span.clone()));
     }
 }
 
-fn long_keepalive(section: &Section<'_>, problems: &mut Vec<Problem>) {
-    if section.is_set("keepalive")
-        && section
-            .duration("keepalive")
-            .is_some_and(|kept| kept >= JETTY_IDLE_TIMEOUT)
-    {
+fn long_keepalive(section: &Section<'_>, kept: Duration, problems: &mut Vec<Problem>) {
+    if section.is_set(Pool::keepalive) && kept >= JETTY_IDLE_TIMEOUT {
         let problem = section.warning(
-            "keepalive",
+            Pool::keepalive,
             "a Puppet server closes an unused connection after 30 s",
         );
-        problems
-            .push(problem.help(
-                "requests are lost on connections that are just closing: keep them for less",
-            ));
+        problems.push(
+            problem.help("set it below 30 s, or requests are lost on connections that are closing"),
+        );
     }
 }
 
 /// A certificate is held against a name, and a Unix socket has none.
-fn names_for_tls(members: &[Entry<'_>], pool: &Section<'_>, problems: &mut Vec<Problem>) {
-    let nameless = |entry: &&Entry<'_>| {
+fn names_for_tls(members: &[Placed<'_>], pool: &Section<'_>, problems: &mut Vec<Problem>) {
+    let nameless = |entry: &&Placed<'_>| {
         entry.settings.server_name.is_none()
             && matches!(Address::parse(&entry.settings.address), Ok(Address::Unix))
     };
     for entry in members.iter().filter(nameless) {
         let problem = Problem::error(
             &entry.key_path,
-            "a Unix socket has no name to hold a certificate against",
+            "a Unix socket has no name to verify a certificate against",
         )
         .expected("`server_name`, or scheme = \"http\" for the pool");
         problems.push(entry.section.place(problem, entry.span.clone()));
     }
-    if pool.text("plaintext").is_some() {
-        problems.push(pool.warning("plaintext", "no effect beside scheme = \"https\""));
+    if pool.text(Pool::plaintext).is_some() {
+        problems.push(pool.warning(Pool::plaintext, "no effect with scheme = \"https\""));
     }
 }
 
 fn plain_members(
-    members: &[Entry<'_>],
+    members: &[Placed<'_>],
     pool: &Section<'_>,
     plaintext: Plaintext,
     problems: &mut Vec<Problem>,
 ) {
-    if pool.is_set("tls") {
-        problems.push(pool.warning("tls", "no effect beside scheme = \"http\""));
+    if pool.is_set(Pool::tls) {
+        problems.push(pool.warning(Pool::tls, "no effect with scheme = \"http\""));
     }
-    let remote = |entry: &&Entry<'_>| {
+    let remote = |entry: &&Placed<'_>| {
         Address::parse(&entry.settings.address).is_ok_and(|address| !address.is_local())
     };
     let remote: Vec<_> = members.iter().filter(remote).collect();
     if plaintext == Plaintext::TrustedNetwork {
         if !remote.is_empty() {
             problems.push(pool.warning(
-                "plaintext",
-                "whoever is on the way to these members can write any identity",
+                Pool::plaintext,
+                "every host on the path to these members can send them any identity",
             ));
         }
         return;
@@ -310,8 +205,8 @@ fn plain_members(
         let address = &entry.settings.address;
         let problem = Problem::error(&entry.key_path, format!("plain HTTP to \"{address}\" would leave this machine"))
             .expected("a loopback address, `localhost` or a Unix socket")
-            .help("whoever is on the way could write any identity: use scheme = \"https\"")
-            .help("or, if nobody else can be on the way, say plaintext = \"trusted-network\" in this pool");
+            .help("a host on the path could send any identity: use scheme = \"https\"")
+            .help("or, if no other host can send on that path, set plaintext = \"trusted-network\" in this pool");
         problems.push(entry.section.place(problem, entry.span.clone()));
     }
 }
@@ -319,30 +214,34 @@ fn plain_members(
 /// The built-in routes lead to `ca` and to `compilers`: without either they are a 404 that agents read as "not yet".
 fn builtin_pools(
     root: &Section<'_>,
+    config: &Config,
     sections: &[(String, Section<'_>)],
     problems: &mut Vec<Problem>,
 ) {
-    if !root.switch("builtin_routes") || root.is_no_table("pools") {
+    if !config.routes.builtin_routes || root.is_no_table(Root::pools) {
         return;
     }
     let names = || sections.iter().map(|(name, _)| name.as_str());
-    for (wanted, work) in [("ca", "/puppet-ca"), ("compilers", "everything else")] {
+    for (wanted, work) in [
+        (pool_names::CA, "/puppet-ca"),
+        (pool_names::COMPILERS, "everything else"),
+    ] {
         if names().any(|name| name == wanted) {
             continue;
         }
         let problem = root
             .error(
-                "pools",
-                format!("no pool `{wanted}`, where the built-in routes send {work}"),
+                Root::pools,
+                format!("no pool `{wanted}`, to which the built-in routes send {work}"),
             )
             .expected(format!("[pools.{wanted}] with its `members`"));
-        let others = names().filter(|name| !["ca", "compilers", "filebucket"].contains(name));
+        let others = names().filter(|name| !pool_names::ALL.contains(name));
         let problem = match closest(wanted, others) {
             Some(close) => problem.help(format!(
-                "is it the pool `{close}`? Then it has to be named `{wanted}`"
+                "if it is the pool `{close}`, rename that to `{wanted}`"
             )),
             None => problem,
         };
-        problems.push(problem.help("or write routes of your own and say builtin_routes = false"));
+        problems.push(problem.help("or configure your own routes and set builtin_routes = false"));
     }
 }

@@ -29,17 +29,17 @@ pub(crate) fn size(text: &str) -> Option<u64> {
     number.checked_mul(bytes)
 }
 
-/// Writes a duration in the largest unit that holds it whole, one alone in the next smaller: `60s`, `24h`.
+/// Writes a duration in the largest unit that holds it whole; one minute as `60s`.
 pub(crate) fn show_duration(duration: Duration) -> String {
     let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let units = [(3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
-    match units
-        .iter()
-        .find(|(unit, _)| milliseconds > *unit && milliseconds.is_multiple_of(*unit))
-    {
-        Some((unit, name)) => format!("{}{name}", milliseconds / unit),
-        None if milliseconds == 0 => "0s".into(),
-        None => "1ms".into(),
+    match milliseconds {
+        0 => "0s".into(),
+        // As operators write it.
+        60_000 => "60s".into(),
+        hours if hours.is_multiple_of(3_600_000) => format!("{}h", hours / 3_600_000),
+        minutes if minutes.is_multiple_of(60_000) => format!("{}m", minutes / 60_000),
+        seconds if seconds.is_multiple_of(1_000) => format!("{}s", seconds / 1_000),
+        milliseconds => format!("{milliseconds}ms"),
     }
 }
 

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::{
-    keys,
-    schema::{Absent, Key, Shape, Table},
+    binding::Bound,
+    keys::{MemberTls, Root},
+    schema::{Absent, Key, Table},
 };
 
 /// The reference page, docs/configuration.md. `cargo xtask reference` writes it; a test holds it fresh.
@@ -14,15 +15,16 @@ pub fn reference() -> String {
         "# Configuration reference\n\n\
          <!-- Generated from crates/config/src/keys.rs by `cargo xtask reference`: edit there, not here. -->\n\n",
     );
-    let _ = writeln!(page, "{}\n", paragraph(keys::ROOT.docs));
+    let _ = writeln!(page, "{}\n", paragraph(Root::TABLE.docs));
     page.push_str(
-        "Durations are texts with one of the units `ms`, `s`, `m`, `h`, `d`; sizes have `B`, `KiB`, `MiB`, `GiB`.\n\
+        "A duration is a string of an integer and one of the units `ms`, `s`, `m`, `h`, `d`, as `\"60s\"`. A size has one of the \
+         units `B`, `KiB`, `MiB`, `GiB`, as `\"64KiB\"`.\n\
          Paths are absolute.\n\
-         Reading is strict: an unknown key, a wrong type or a value out of range is an error, and all errors are \
-         reported at once, with exit code 78.\n\
-         `proscenium check` reads a file and its materials as a start does, and starts nothing.\n\n",
+         An unknown key, a wrong type or a value out of range is an error. The proxy reports all errors at once and \
+         exits with code 78.\n\
+         `proscenium check` checks a file as a start does, with the files that it names, and starts nothing.\n\n",
     );
-    table(&mut page, &keys::ROOT);
+    table(&mut page, Root::TABLE);
     page
 }
 
@@ -30,7 +32,7 @@ pub fn reference() -> String {
 #[must_use]
 pub fn defaults() -> String {
     let mut file = String::new();
-    default_table(&mut file, &keys::ROOT, "");
+    default_table(&mut file, Root::TABLE, "");
     file
 }
 
@@ -41,16 +43,13 @@ fn table(page: &mut String, schema: &Table) {
             let _ = writeln!(page, "## {}\n\n{}\n", header(path), paragraph(schema.docs));
         }
     }
-    for declared in schema
-        .keys
-        .iter()
-        .filter(|key| below(key).is_none() || !key.docs.is_empty())
-    {
+    let documented = |key: &&&Key| key.shape.table().is_none() || !key.docs.is_empty();
+    for declared in schema.keys.iter().filter(documented) {
         key(page, declared);
     }
-    for below in schema.keys.iter().filter_map(below) {
+    for below in schema.keys.iter().filter_map(|key| key.shape.table()) {
         // `[pools.NAME.tls]` is `[upstream.tls]` over again.
-        if !(schema.path == "pools.NAME" && below.path == keys::MEMBER_TLS.path) {
+        if !(schema.path == "pools.NAME" && below.path == MemberTls::TABLE.path) {
             table(page, below);
         }
     }
@@ -60,8 +59,8 @@ fn key(page: &mut String, key: &Key) {
     let _ = writeln!(page, "### `{}`\n\n{}\n", key.name, paragraph(key.docs));
     let _ = writeln!(page, "- Value: {}.", key.shape.expected());
     let default = match key.absent {
-        Absent::Refused => "none; it must be set".into(),
-        Absent::Value(value) => format!("`{value}`"),
+        Absent::Required => "none; this key is required".into(),
+        Absent::Default(show) => format!("`{}`", show().unwrap_or_default()),
         Absent::Means(words) => words.to_owned(),
     };
     let _ = writeln!(page, "- Default: {default}.\n");
@@ -71,24 +70,18 @@ fn default_table(file: &mut String, schema: &Table, indent: &str) {
     if !schema.path.is_empty() {
         let _ = writeln!(file, "\n# {}", commented(schema.path));
     }
-    for key in schema.keys.iter().filter(|key| below(key).is_none()) {
+    for key in schema.keys.iter().filter(|key| key.shape.table().is_none()) {
         let line = match key.absent {
-            Absent::Value(value) => format!("{} = {value}", key.name),
-            Absent::Refused => format!("{} = …  # must be set: {}", key.name, key.shape.expected()),
+            Absent::Default(show) => format!("{} = {}", key.name, show().unwrap_or_default()),
+            Absent::Required => {
+                format!("{} = …  # must be set: {}", key.name, key.shape.expected())
+            }
             Absent::Means(words) => format!("{} = …  # default: {words}", key.name),
         };
         let _ = writeln!(file, "{indent}# {line}");
     }
-    for below in schema.keys.iter().filter_map(below) {
+    for below in schema.keys.iter().filter_map(|key| key.shape.table()) {
         default_table(file, below, indent);
-    }
-}
-
-fn below(key: &Key) -> Option<&'static Table> {
-    match key.shape {
-        Shape::Table(schema) | Shape::Named(schema) | Shape::Tables(schema) => Some(schema),
-        Shape::OneOf(schema) | Shape::TextsOrTables(_, schema) => Some(schema),
-        _ => None,
     }
 }
 

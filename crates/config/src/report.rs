@@ -9,7 +9,14 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use crate::draft::Source;
+/// The text of a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// The file's path, as shown to people.
+    pub name: String,
+    /// Its contents.
+    pub text: String,
+}
 
 /// Everything found in one reading of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

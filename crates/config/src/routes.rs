@@ -1,33 +1,32 @@
 //! `[[routes]]`, and the table that is made of them with `[[access]]`.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
-use routing::{
-    Chosen, Class, ClientRule, Opener, PathPattern, RouteSettings, RouteTable, Settings,
-};
+use routing::{Chosen, Class, Opener, PathPattern, RouteSettings, RouteTable};
 
 use crate::{
     access,
     access::{names_within, within},
-    examination::closest,
+    binding::{Base, Bound},
+    closest::closest,
+    config::Config,
+    keys::{Access, Root, Route, RoutePath},
     report::Problem,
-    section::Section,
+    section::{Section, repeated_names},
+    values::switch,
 };
 
-pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Settings {
-    let sections = root.tables("routes");
-    let builtin_routes = root.switch("builtin_routes");
+pub(crate) fn build(root: &Section<'_>, config: &mut Config, problems: &mut Vec<Problem>) {
+    let sections = root.tables(Root::routes);
+    let builtin_routes = config.routes.builtin_routes;
     if sections.is_empty() && !builtin_routes {
         problems.push(
-            root.error("builtin_routes", "no routes at all")
-                .expected("true, or [[routes]] of your own"),
+            root.error(Root::builtin_routes, "no routes")
+                .expected("true, or your own [[routes]]"),
         );
     }
     let pools: Vec<_> = root
-        .named("pools")
+        .named(Root::pools)
         .into_iter()
         .map(|(name, _)| name)
         .collect();
@@ -36,18 +35,19 @@ pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Settings
         guards(section, problems);
         empty_conditions(section, problems);
     }
-    repeated_names("routes", &sections, problems);
+    repeated_names("routes", Route::name, &sections, problems);
     idle_pools(root, &sections, builtin_routes, problems);
-    table(root, &sections, &pools, problems)
+    table(root, config, &sections, &pools, problems);
 }
 
-/// The settings, after the table that is made of them has been tried: what it refuses and nothing above has said yet.
+/// Completes the settings, and tries the table that is made of them: what it refuses and nothing above has said yet.
 fn table(
     root: &Section<'_>,
+    config: &mut Config,
     sections: &[Section<'_>],
     pools: &[String],
     problems: &mut Vec<Problem>,
-) -> Settings {
+) {
     let (sections, routes): (Vec<_>, Vec<_>) = sections
         .iter()
         .filter_map(|section| Some((section, route(section)?)))
@@ -55,16 +55,12 @@ fn table(
     if !access::has_errors(problems) {
         never_taken(&sections, &routes, problems);
     }
-    let (rules, access) = access::build(root, problems);
-    let settings = Settings {
-        routes,
-        builtin_routes: root.switch("builtin_routes"),
-        access,
-        access_observe: root.switch("access_observe"),
-        extension_names: root.table("identity").pairs("extensions"),
-        edge_answers: root.table("ca").switch("edge_answers"),
-        renewal: root.table("ca").switch("renewal"),
-    };
+    let (rules, access) = access::build(root, config, problems);
+    let settings = &mut config.routes;
+    settings.routes = routes;
+    settings.access = access;
+    settings.edge_answers = config.ca.edge_answers;
+    settings.renewal = config.ca.renewal;
     for chosen in settings.opened_by_choice() {
         let section = match chosen.opener {
             Opener::Rule(index) => rules.get(index),
@@ -73,7 +69,7 @@ fn table(
         problems.extend(section.and_then(|section| ca_by_choice(section, &chosen)));
     }
     let names: Vec<Arc<str>> = pools.iter().map(|name| name.as_str().into()).collect();
-    for refused in RouteTable::new(&settings, &names).err().unwrap_or_default() {
+    for refused in RouteTable::new(settings, &names).err().unwrap_or_default() {
         let section = match (refused.route, refused.rule) {
             (Some(index), _) => sections.get(index).copied(),
             (None, Some(index)) => rules.get(index),
@@ -83,12 +79,17 @@ fn table(
             // Pools of the built-in routes, and names of extensions: reported already.
             continue;
         };
-        let key = section.key_path(refused.key);
-        if !problems.iter().any(|problem| problem.key.starts_with(&key)) {
-            problems.push(section.error(refused.key, refused.message));
+        let Some(key) = section.key(refused.key) else {
+            continue;
+        };
+        let path = section.key_path(key);
+        if !problems
+            .iter()
+            .any(|problem| problem.key.starts_with(&path))
+        {
+            problems.push(section.error(key, refused.message));
         }
     }
-    settings
 }
 
 /// The first route whose conditions hold takes the request: what one behind it would open, or guard by `allow`, it does not.
@@ -97,11 +98,11 @@ fn never_taken(sections: &[&Section<'_>], routes: &[RouteSettings], problems: &m
         let mut earlier = routes[..index].iter();
         if let Some(earlier) = earlier.find(|earlier| takes_whatever(earlier, route)) {
             let message = format!(
-                "no request takes this route: \"{}\" before it takes whatever it would",
+                "this route never applies: the earlier route \"{}\" matches every request that it would match",
                 earlier.name
             );
-            let problem = section.warning("name", message);
-            problems.push(problem.help("put it before that one, or take it out"));
+            let problem = section.warning(Route::name, message);
+            problems.push(problem.help("move it before that route, or remove it"));
         }
     }
 }
@@ -144,63 +145,45 @@ fn ca_by_choice(section: &Section<'_>, chosen: &Chosen) -> Option<Problem> {
         return None;
     }
     let key = match chosen.opener {
-        Opener::Rule(_) => "class",
-        Opener::Route(_) => "classes",
+        Opener::Rule(_) => Access::class,
+        Opener::Route(_) => Route::classes,
     };
     let message = format!(
-        "the administration of the CA is opened by {}, which agents write into their own certificate requests",
+        "the administration of the CA is opened by {}, which agents choose in their certificate requests",
         chosen.by
     );
     let problem = section.warning(key, message);
     Some(problem.help(
-        "where a CA signs by itself everybody could administer it so: go by pp_cli_auth or pp_auth_role, which [csr] keeps \
-         from agents, by whole certnames, or by `source` besides",
+        "if the CA signs automatically, every client could administer it: use pp_cli_auth or pp_auth_role, which [csr] refuses \
+         to agents, complete certnames, or an additional `source`",
     ))
 }
 
 fn route(section: &Section<'_>) -> Option<RouteSettings> {
-    Some(RouteSettings {
-        name: section.text("name")?,
-        host: section.texts("host"),
-        path: path(&section.table("path")),
-        method: section.texts("method"),
-        header: section.pairs("header"),
-        query: section.pairs("query"),
-        cookie: section.pairs("cookie"),
-        source: section.texts("source"),
-        sni: section.texts("sni"),
-        certname: section.texts("certname"),
-        pool: section.text("pool")?,
-        client: match section.text("client")?.as_str() {
-            "any" => ClientRule::Any,
-            _ => ClientRule::Verified,
-        },
-        allow: section.texts("allow"),
-        classes: section
-            .texts("classes")
-            .iter()
-            .filter_map(|word| word.parse().ok())
-            .collect(),
-        unguarded: section.switch("unguarded"),
-        upgrade: section.texts("upgrade"),
-        body_bytes_max: section.size("body_max"),
-    })
+    let mut route = RouteSettings::base();
+    Route::read(section, &mut route);
+    route.path = path(&section.table(Route::path));
+    let is_complete = section.text(Route::name).is_some() && section.text(Route::pool).is_some();
+    is_complete.then_some(route)
 }
 
 fn path(section: &Section<'_>) -> Option<PathPattern> {
-    let prefix = || section.text("prefix").map(PathPattern::Prefix);
-    let exact = || section.text("exact").map(PathPattern::Exact);
-    let regex = || section.text("regex").map(PathPattern::Regex);
+    let prefix = || section.text(RoutePath::prefix).map(PathPattern::Prefix);
+    let exact = || section.text(RoutePath::exact).map(PathPattern::Exact);
+    let regex = || section.text(RoutePath::regex).map(PathPattern::Regex);
     prefix().or_else(exact).or_else(regex)
 }
 
 fn known_pool(section: &Section<'_>, pools: &[String], problems: &mut Vec<Problem>) {
-    let Some(pool) = section.text("pool").filter(|pool| !pools.contains(pool)) else {
+    let Some(pool) = section
+        .text(Route::pool)
+        .filter(|pool| !pools.contains(pool))
+    else {
         return;
     };
     let known = || pools.iter().map(String::as_str);
     let problem = section
-        .error("pool", format!("no pool `{pool}`"))
+        .error(Route::pool, format!("no pool `{pool}`"))
         .expected("the name of a pool");
     problems.push(match closest(&pool, known()) {
         Some(close) => problem.help(format!("did you mean \"{close}\"?")),
@@ -208,7 +191,7 @@ fn known_pool(section: &Section<'_>, pools: &[String], problems: &mut Vec<Proble
             problem.help(format!("write [pools.{pool}] with its `members`"))
         }
         None => problem.help(format!(
-            "pools here: {}",
+            "known pools: {}",
             known().collect::<Vec<_>>().join(", ")
         )),
     });
@@ -216,24 +199,30 @@ fn known_pool(section: &Section<'_>, pools: &[String], problems: &mut Vec<Proble
 
 /// What a route leaves unguarded, or says without an effect.
 fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
-    if section.switch("unguarded") {
+    if section.value(Route::unguarded, &switch()) == Some(true) {
         let problem = section.warning(
-            "unguarded",
-            "this route ignores what Puppet's endpoints demand of a client",
+            Route::unguarded,
+            "this route ignores what Puppet's endpoints require of a client",
         );
-        problems
-            .push(problem.help("right for members that are no Puppet servers, and for no others"));
-        if section.is_set("classes") {
-            problems.push(section.warning("classes", "no effect beside unguarded = true"));
+        problems.push(problem.help("use it only for members that are not Puppet servers"));
+        if section.is_set(Route::classes) {
+            problems.push(section.warning(Route::classes, "no effect with unguarded = true"));
         }
     }
-    for key in ["allow", "certname", "host", "method", "source", "sni"] {
+    for key in [
+        Route::allow,
+        Route::certname,
+        Route::host,
+        Route::method,
+        Route::source,
+        Route::sni,
+    ] {
         if section.is_empty_list(key) {
-            let message = "an empty list, which reads as nobody and means anybody";
+            let message = "an empty list, which would match every client";
             problems.push(
                 section
                     .error(key, message)
-                    .expected("at least one element, or no such key"),
+                    .expected("at least one element, or leave the key out"),
             );
         }
     }
@@ -241,24 +230,11 @@ fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
 
 /// Conditions without a word in them: they would hold for every request.
 fn empty_conditions(section: &Section<'_>, problems: &mut Vec<Problem>) {
-    for key in ["header", "query", "cookie"] {
+    for key in [Route::header, Route::query, Route::cookie] {
         if section.is_empty_table(key) {
-            let problem = section.error(key, "an empty table, which is no condition");
-            problems.push(problem.expected("at least one name with its text, or no such key"));
-        }
-    }
-}
-
-pub(crate) fn repeated_names(key: &str, sections: &[Section<'_>], problems: &mut Vec<Problem>) {
-    let mut seen: HashMap<String, usize> = HashMap::new();
-    for (index, section) in sections.iter().enumerate() {
-        let Some(name) = section.text("name") else {
-            continue;
-        };
-        if let Some(other) = seen.insert(name.clone(), index) {
-            let problem =
-                section.error("name", format!("`{key}[{other}]` is named \"{name}\" too"));
-            problems.push(problem.expected("a name of its own"));
+            let problem = section.error(key, "an empty table, which would match every request");
+            problems
+                .push(problem.expected("at least one name with its value, or leave the key out"));
         }
     }
 }
@@ -270,23 +246,23 @@ fn idle_pools(
     builtin_routes: bool,
     problems: &mut Vec<Problem>,
 ) {
-    let builtin = ["ca", "compilers", "filebucket"]
+    let builtin = routing::pool_names::ALL
         .into_iter()
         .filter(|_| builtin_routes)
         .map(ToOwned::to_owned);
     let used: HashSet<_> = sections
         .iter()
-        .filter_map(|section| section.text("pool"))
+        .filter_map(|section| section.text(Route::pool))
         .chain(builtin)
         .collect();
     for (name, section) in root
-        .named("pools")
+        .named(Root::pools)
         .iter()
         .filter(|(name, _)| !used.contains(name))
     {
         let problem = Problem::warning(
-            root.key_path("pools") + "." + name,
-            "no route leads to this pool",
+            root.key_path(Root::pools) + "." + name,
+            "no route uses this pool",
         );
         problems.push(section.place(problem, section.own_span()));
     }

@@ -1,21 +1,24 @@
-//! What a configuration may say: tables, keys, the shape of their values, and their defaults, as data.
+//! What a configuration may contain: tables, keys, the shape of their values and their defaults, as data.
 //!
-//! One declaration serves all: the examination of a file, "did you mean", the values of keys that a file leaves out,
-//! `config show` and the reference page. So none of them can say something else than the others.
+//! `keys` declares them. One declaration serves the examination of a file, "did you mean", reading, `config show` and
+//! the reference page, so these cannot contradict one another.
 
 use std::time::Duration;
 
-use crate::forms::Form;
+use crate::{
+    forms::Form,
+    quantity::{show_duration, show_size},
+};
 
 /// A table of the file.
 pub(crate) struct Table {
-    /// Where it stands, as `pools.NAME.check`; empty for the top level.
+    /// Its path, as `pools.NAME.check`; empty for the top level.
     pub(crate) path: &'static str,
     pub(crate) docs: &'static [&'static str],
-    pub(crate) keys: &'static [Key],
+    pub(crate) keys: &'static [&'static Key],
 }
 
-/// One setting.
+/// One setting. `keys` declares each as a constant, so that a misspelt key does not compile.
 pub(crate) struct Key {
     pub(crate) name: &'static str,
     pub(crate) docs: &'static [&'static str],
@@ -23,14 +26,14 @@ pub(crate) struct Key {
     pub(crate) absent: Absent,
 }
 
-/// What becomes of a key that the file leaves out.
+/// What applies when the file leaves a key out.
 #[derive(Clone, Copy)]
 pub(crate) enum Absent {
-    /// The table is not complete without it.
-    Refused,
-    /// This value, as TOML.
-    Value(&'static str),
-    /// No value; these words say what happens then.
+    /// The table is incomplete.
+    Required,
+    /// The default of the field that the key sets, as TOML.
+    Default(fn() -> Option<String>),
+    /// A value that depends on something else; the words describe it.
     Means(&'static str),
 }
 
@@ -63,46 +66,61 @@ pub(crate) enum Shape {
     Named(&'static Table),
     /// A list of tables of this kind.
     Tables(&'static Table),
-    /// A list whose elements are texts or tables of this kind.
+    /// A list whose elements are strings or tables of this kind.
     TextsOrTables(&'static Form, &'static Table),
-    /// A table of names and texts that the file chooses: the form of a name, then that of a text.
+    /// A table of names and strings that the file chooses: the form of a name, then that of a string.
     Pairs(&'static Form, &'static Form),
 }
 
 impl Table {
-    /// The declaration of a key.
-    ///
-    /// # Panics
-    /// If no such key is declared: code that reads an undeclared key cannot have been run once.
-    pub(crate) fn key(&self, name: &str) -> &'static Key {
-        self.keys
-            .iter()
-            .find(|key| key.name == name)
-            .unwrap_or_else(|| panic!("key {name} is not declared in table \"{}\"", self.path))
+    /// The declared key of this name.
+    pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().copied().find(|key| key.name == name)
+    }
+}
+
+impl Key {
+    /// The default as TOML, if the key has one that does not depend on something else.
+    pub(crate) fn default(&self) -> Option<String> {
+        match self.absent {
+            Absent::Default(show) => show(),
+            Absent::Required | Absent::Means(_) => None,
+        }
     }
 }
 
 impl Shape {
-    /// What a right value is, for a report and for the reference page.
+    /// The table that the value is, or that its elements are.
+    pub(crate) const fn table(&self) -> Option<&'static Table> {
+        match self {
+            Self::Table(table) | Self::Named(table) | Self::Tables(table) => Some(table),
+            Self::OneOf(table) | Self::TextsOrTables(_, table) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// What a valid value is, for a report and for the reference page.
     pub(crate) fn expected(&self) -> String {
         match self {
             Self::Text(form) => form.what.into(),
             Self::Texts(form) => format!("a list, each element {}", form.what),
-            Self::TextOrTexts(form) => format!("{}, or a list of such", form.what),
+            Self::TextOrTexts(form) => format!("{}, or a list of these", form.what),
             Self::Word(words) => alternatives(words),
             Self::Words(words) => format!("a list of {}", alternatives(words)),
-            Self::Switch => "true or false".into(),
-            Self::Count { min, max } => format!("a whole number from {min} to {max}"),
+            Self::Switch => "a boolean: true or false".into(),
+            Self::Count { min, max } => format!("an integer from {min} to {max}"),
             Self::Duration { min, max } => format!(
                 "a duration from \"{}\" to \"{}\"",
-                crate::quantity::show_duration(*min),
-                crate::quantity::show_duration(*max)
+                show_duration(*min),
+                show_duration(*max)
             ),
-            Self::Size { min, max } => format!(
-                "a size from \"{}\" to \"{}\"",
-                crate::quantity::show_size(*min),
-                crate::quantity::show_size(*max)
-            ),
+            Self::Size { min, max } => {
+                format!(
+                    "a size from \"{}\" to \"{}\"",
+                    show_size(*min),
+                    show_size(*max)
+                )
+            }
             Self::Table(_) | Self::Named(_) => "a table".into(),
             Self::OneOf(table) => {
                 let forms: Vec<_> = table
@@ -116,8 +134,21 @@ impl Shape {
             Self::TextsOrTables(form, _) => {
                 format!("a list, each element {} or a table", form.what)
             }
-            Self::Pairs(..) => "a table of names and texts".into(),
+            Self::Pairs(..) => "a table of names and strings".into(),
         }
+    }
+}
+
+/// A key below a path; quoted if it is not a bare key.
+pub(crate) fn join(path: &str, key: &str) -> String {
+    let bare = !key.is_empty()
+        && key
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    let key = if bare { key.into() } else { format!("{key:?}") };
+    match path {
+        "" => key,
+        path => format!("{path}.{key}"),
     }
 }
 
@@ -130,32 +161,3 @@ fn alternatives(words: &[&str]) -> String {
         None => String::new(),
     }
 }
-
-/// Declares tables: each key with its documentation, its shape, and what happens without it.
-macro_rules! settings {
-    ($(
-        $(#[doc = $table_doc:literal])*
-        $table:ident at $path:literal {
-            $(
-                $(#[doc = $doc:literal])*
-                $key:literal: $shape:expr, $absent:ident $(($value:expr))?;
-            )*
-        }
-    )*) => {
-        $(
-            pub(crate) static $table: Table = Table {
-                path: $path,
-                docs: &[$($table_doc),*],
-                keys: &[$(
-                    Key {
-                        name: $key,
-                        docs: &[$($doc),*],
-                        shape: $shape,
-                        absent: Absent::$absent $(($value))?,
-                    },
-                )*],
-            };
-        )*
-    };
-}
-pub(crate) use settings;

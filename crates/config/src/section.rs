@@ -1,9 +1,9 @@
-//! One table of the file with its declaration: values by key, defaults filled in.
+//! One table of the file with its declaration: values by key.
 //!
-//! It is lenient where the examination was strict: a value that is not right has been reported, and reads as its
-//! default here, so that what follows can look for more.
+//! It is lenient where the examination was strict: an invalid value has been reported, and reads as if it were absent,
+//! so that the checks that follow can find more.
 
-use std::{ops::Range, path::PathBuf, time::Duration};
+use std::{collections::HashMap, ops::Range, path::PathBuf};
 
 use toml::{
     Spanned,
@@ -11,11 +11,21 @@ use toml::{
 };
 
 use crate::{
-    examination::{MemberEntry, fits},
-    quantity,
+    examination::fits,
     report::Problem,
-    schema::{Absent, Key, Shape, Table},
+    schema::{Key, Table, join},
+    values::{Reads, pairs_of},
 };
+
+/// An element of a list of strings and tables.
+pub(crate) enum Entry<'d> {
+    Text {
+        text: String,
+        span: Range<usize>,
+        path: String,
+    },
+    Table(Section<'d>),
+}
 
 /// A table of the file, or one that the file leaves out.
 #[derive(Clone)]
@@ -38,35 +48,40 @@ impl<'d> Section<'d> {
         }
     }
 
-    pub(crate) fn is_set(&self, key: &str) -> bool {
+    pub(crate) fn is_set(&self, key: &Key) -> bool {
         self.raw(key).is_some()
     }
 
     /// Whether a key that should hold tables holds something else, which the examination has reported.
-    pub(crate) fn is_no_table(&self, key: &str) -> bool {
+    pub(crate) fn is_no_table(&self, key: &Key) -> bool {
         self.raw(key)
             .is_some_and(|value| !value.get_ref().is_table())
     }
 
     /// Whether the file gives a list without elements.
-    pub(crate) fn is_empty_list(&self, key: &str) -> bool {
+    pub(crate) fn is_empty_list(&self, key: &Key) -> bool {
         let array = self.raw(key).and_then(|value| value.get_ref().as_array());
         array.is_some_and(|array| array.is_empty())
     }
 
     /// Whether the file gives a table without keys.
-    pub(crate) fn is_empty_table(&self, key: &str) -> bool {
+    pub(crate) fn is_empty_table(&self, key: &Key) -> bool {
         let table = self.raw(key).and_then(|value| value.get_ref().as_table());
         table.is_some_and(|table| table.is_empty())
     }
 
+    /// The declaration of a key by its name, for names that another crate reports.
+    pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
+        self.schema.key(name)
+    }
+
     /// The key path of a key in this table.
-    pub(crate) fn key_path(&self, key: &str) -> String {
-        join(&self.path, key)
+    pub(crate) fn key_path(&self, key: &Key) -> String {
+        join(&self.path, key.name)
     }
 
     /// Where a key's value stands, else the table.
-    pub(crate) fn span(&self, key: &str) -> Option<Range<usize>> {
+    pub(crate) fn span(&self, key: &Key) -> Option<Range<usize>> {
         self.raw(key)
             .map(Spanned::span)
             .or_else(|| self.span.clone())
@@ -77,11 +92,11 @@ impl<'d> Section<'d> {
         self.span.clone()
     }
 
-    pub(crate) fn error(&self, key: &str, message: impl Into<String>) -> Problem {
+    pub(crate) fn error(&self, key: &Key, message: impl Into<String>) -> Problem {
         self.place(Problem::error(self.key_path(key), message), self.span(key))
     }
 
-    pub(crate) fn warning(&self, key: &str, message: impl Into<String>) -> Problem {
+    pub(crate) fn warning(&self, key: &Key, message: impl Into<String>) -> Problem {
         self.place(
             Problem::warning(self.key_path(key), message),
             self.span(key),
@@ -95,23 +110,26 @@ impl<'d> Section<'d> {
         }
     }
 
-    pub(crate) fn text(&self, key: &str) -> Option<String> {
-        self.read(key, |value| value.as_str().map(ToOwned::to_owned))
+    /// A valid value of a key, by the type of what it sets.
+    pub(crate) fn value<V>(&self, key: &Key, kind: &impl Reads<V>) -> Option<V> {
+        let written = self.raw(key)?.get_ref();
+        fits(written, &key.shape)
+            .then(|| kind.read(written))
+            .flatten()
     }
 
-    pub(crate) fn path(&self, key: &str) -> Option<PathBuf> {
+    pub(crate) fn text(&self, key: &Key) -> Option<String> {
+        let written = self.raw(key)?.get_ref();
+        let text = written.as_str().filter(|_| fits(written, &key.shape))?;
+        Some(text.to_owned())
+    }
+
+    pub(crate) fn path(&self, key: &Key) -> Option<PathBuf> {
         self.text(key).map(PathBuf::from)
     }
 
-    /// The texts of a list, or the one text in the place of a list.
-    pub(crate) fn texts(&self, key: &str) -> Vec<String> {
-        self.spanned_texts(key)
-            .into_iter()
-            .map(|(text, _)| text)
-            .collect()
-    }
-
-    pub(crate) fn spanned_texts(&self, key: &str) -> Vec<(String, Range<usize>)> {
+    /// The strings of a list, or the one string in its place, each with where it stands.
+    pub(crate) fn spanned_texts(&self, key: &Key) -> Vec<(String, Range<usize>)> {
         let Some(value) = self.raw(key) else {
             return Vec::new();
         };
@@ -121,28 +139,9 @@ impl<'d> Section<'d> {
         array.iter().filter_map(text_of).collect()
     }
 
-    pub(crate) fn switch(&self, key: &str) -> bool {
-        self.read(key, |value| value.as_bool()).unwrap_or_default()
-    }
-
-    pub(crate) fn count(&self, key: &str) -> Option<u32> {
-        self.read(key, |value| integer(value)?.try_into().ok())
-    }
-
-    pub(crate) fn duration(&self, key: &str) -> Option<Duration> {
-        self.read(key, |value| quantity::duration(value.as_str()?))
-    }
-
-    pub(crate) fn size(&self, key: &str) -> Option<u64> {
-        self.read(key, |value| quantity::size(value.as_str()?))
-    }
-
     /// The table under a key, an absent one where there is none.
-    pub(crate) fn table(&self, key: &str) -> Self {
-        let schema = match self.schema.key(key).shape {
-            Shape::Table(schema) | Shape::OneOf(schema) => schema,
-            _ => panic!("{key} of \"{}\" is no table", self.schema.path),
-        };
+    pub(crate) fn table(&self, key: &Key) -> Self {
+        let schema = self.declared_table(key);
         let value = self.raw(key);
         Self {
             text: self.text,
@@ -154,10 +153,8 @@ impl<'d> Section<'d> {
     }
 
     /// Tables that the file names, in its order.
-    pub(crate) fn named(&self, key: &str) -> Vec<(String, Self)> {
-        let Shape::Named(schema) = self.schema.key(key).shape else {
-            panic!("{key} of \"{}\" holds no named tables", self.schema.path);
-        };
+    pub(crate) fn named(&self, key: &Key) -> Vec<(String, Self)> {
+        let schema = self.declared_table(key);
         let tables = self.raw(key).and_then(|value| value.get_ref().as_table());
         let mut named: Vec<_> = tables
             .into_iter()
@@ -172,10 +169,8 @@ impl<'d> Section<'d> {
     }
 
     /// Tables of a list, in order.
-    pub(crate) fn tables(&self, key: &str) -> Vec<Self> {
-        let Shape::Tables(schema) = self.schema.key(key).shape else {
-            panic!("{key} of \"{}\" is no list of tables", self.schema.path);
-        };
+    pub(crate) fn tables(&self, key: &Key) -> Vec<Self> {
+        let schema = self.declared_table(key);
         let array = self.raw(key).and_then(|value| value.get_ref().as_array());
         let numbered = array.into_iter().flat_map(|array| array.iter()).enumerate();
         numbered
@@ -186,41 +181,26 @@ impl<'d> Section<'d> {
     }
 
     /// Elements of a list of texts and tables, in order.
-    pub(crate) fn entries(&self, key: &str) -> Vec<MemberEntry<'d>> {
-        let Shape::TextsOrTables(_, schema) = self.schema.key(key).shape else {
-            panic!(
-                "{key} of \"{}\" is no list of texts and tables",
-                self.schema.path
-            );
-        };
+    pub(crate) fn entries(&self, key: &Key) -> Vec<Entry<'d>> {
+        let schema = self.declared_table(key);
         let array = self.raw(key).and_then(|value| value.get_ref().as_array());
         let numbered = array.into_iter().flat_map(|array| array.iter()).enumerate();
         numbered
             .filter_map(|(index, value)| {
                 let path = format!("{}[{index}]", self.key_path(key));
                 match text_of(value) {
-                    Some((text, span)) => Some(MemberEntry::Text { text, span, path }),
-                    None => self.below(value, schema, path).map(MemberEntry::Table),
+                    Some((text, span)) => Some(Entry::Text { text, span, path }),
+                    None => self.below(value, schema, path).map(Entry::Table),
                 }
             })
             .collect()
     }
 
-    /// Names and texts that the file chooses, in its order.
-    pub(crate) fn pairs(&self, key: &str) -> Vec<(String, String)> {
-        let table = self.raw(key).and_then(|value| value.get_ref().as_table());
-        let mut pairs: Vec<_> = table
-            .into_iter()
-            .flatten()
-            .filter_map(|(name, value)| {
-                Some((name.span().start, name.get_ref(), value.get_ref().as_str()?))
-            })
-            .collect();
-        pairs.sort_by_key(|(start, ..)| *start);
-        pairs
-            .into_iter()
-            .map(|(_, name, value)| (name.to_string(), value.to_owned()))
-            .collect()
+    /// Names and strings that the file chooses, in its order.
+    pub(crate) fn pairs(&self, key: &Key) -> Vec<(String, String)> {
+        self.raw(key)
+            .and_then(|value| pairs_of(value.get_ref()))
+            .unwrap_or_default()
     }
 
     fn below(
@@ -238,38 +218,19 @@ impl<'d> Section<'d> {
         })
     }
 
-    fn read<T>(&self, key: &str, convert: impl Fn(&DeValue<'_>) -> Option<T>) -> Option<T> {
-        let declared = self.schema.key(key);
-        let written = self
-            .raw(key)
-            .filter(|value| fits(value.get_ref(), &declared.shape));
-        written
-            .and_then(|value| convert(value.get_ref()))
-            .or_else(|| default_of(declared, convert))
+    /// The declaration of a key that holds tables.
+    ///
+    /// # Panics
+    /// If it holds none: code that asks for them cannot have been run once.
+    fn declared_table(&self, key: &Key) -> &'static Table {
+        key.shape
+            .table()
+            .unwrap_or_else(|| panic!("{} of \"{}\" holds no table", key.name, self.schema.path))
     }
 
-    fn raw(&self, key: &str) -> Option<&'d Spanned<DeValue<'d>>> {
-        debug_assert!(self.schema.key(key).name == key);
-        self.table?.get(key)
-    }
-}
-
-/// The number of an integer, if it is one that fits.
-pub(crate) fn integer(value: &DeValue<'_>) -> Option<u64> {
-    let integer = value.as_integer()?;
-    u64::from_str_radix(integer.as_str(), integer.radix()).ok()
-}
-
-/// A key below a path; quoted where it is no bare key.
-pub(crate) fn join(path: &str, key: &str) -> String {
-    let bare = !key.is_empty()
-        && key
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
-    let key = if bare { key.into() } else { format!("{key:?}") };
-    match path {
-        "" => key,
-        path => format!("{path}.{key}"),
+    fn raw(&self, key: &Key) -> Option<&'d Spanned<DeValue<'d>>> {
+        debug_assert!(self.schema.key(key.name).is_some(), "{}", key.name);
+        self.table?.get(key.name)
     }
 }
 
@@ -277,10 +238,24 @@ fn text_of(value: &Spanned<DeValue<'_>>) -> Option<(String, Range<usize>)> {
     Some((value.get_ref().as_str()?.to_owned(), value.span()))
 }
 
-fn default_of<T>(key: &Key, convert: impl Fn(&DeValue<'_>) -> Option<T>) -> Option<T> {
-    let Absent::Value(text) = key.absent else {
-        return None;
-    };
-    let value = DeValue::parse(text).expect("a test parses every default");
-    convert(value.get_ref())
+/// Reports tables of a list that have the name of an earlier one.
+pub(crate) fn repeated_names(
+    list: &str,
+    key: &Key,
+    sections: &[Section<'_>],
+    problems: &mut Vec<Problem>,
+) {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for (index, section) in sections.iter().enumerate() {
+        let Some(name) = section.text(key) else {
+            continue;
+        };
+        if let Some(other) = seen.insert(name.clone(), index) {
+            let problem = section.error(
+                key,
+                format!("`{list}[{other}]` has the same name, \"{name}\""),
+            );
+            problems.push(problem.expected("another name"));
+        }
+    }
 }

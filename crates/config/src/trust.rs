@@ -6,11 +6,15 @@ use pki::settings::TrustSettings;
 
 use crate::{
     agent::Agent,
+    binding::{Base, Bound},
     config::{Credential, Fetch, MemberTls, Trust},
+    keys::{self, Root},
     materials::{Kind, Wanted},
     policies,
     report::Problem,
+    schema::Key,
     section::Section,
+    values::switch,
 };
 
 /// What the configuration names, and what is wrong with the naming.
@@ -42,23 +46,25 @@ pub(crate) struct Mention {
 impl Naming<'_> {
     /// `[tls] certificates`, else the agent's.
     pub(crate) fn certificates(&mut self, root: &Section<'_>) -> Vec<Credential> {
-        self.written_credentials(&root.table("tls"))
+        self.written_credentials(&root.table(Root::tls), keys::Tls::certificates)
             .unwrap_or_else(|| self.agents_credential().into_iter().collect())
     }
 
     /// `certificates` of a table, if it has any.
-    pub(crate) fn written_credentials(&mut self, table: &Section<'_>) -> Option<Vec<Credential>> {
-        if !table.is_set("certificates") {
+    pub(crate) fn written_credentials(
+        &mut self,
+        table: &Section<'_>,
+        key: &Key,
+    ) -> Option<Vec<Credential>> {
+        if !table.is_set(key) {
             return None;
         }
-        if table.is_empty_list("certificates") {
-            self.problems.push(
-                table
-                    .error("certificates", "an empty list")
-                    .expected("at least one certificate"),
-            );
+        if table.is_empty_list(key) {
+            let problem = table.error(key, "an empty list");
+            self.problems
+                .push(problem.expected("at least one certificate"));
         }
-        let sections = table.tables("certificates");
+        let sections = table.tables(key);
         let credentials = sections
             .iter()
             .filter_map(|section| self.written_credential(section));
@@ -66,77 +72,70 @@ impl Naming<'_> {
     }
 
     /// `[trust]`, with the agent's bundle and list as defaults.
-    pub(crate) fn trust(&mut self, root: &Section<'_>) -> Trust {
-        let section = root.table("trust");
-        let settings = policies::trust(&section, &mut self.problems);
-        let ca = self
-            .bundle(&section, "ca", Kind::Ca, false)
+    pub(crate) fn trust(&mut self, root: &Section<'_>, trust: &mut Trust) {
+        let section = root.table(Root::trust);
+        policies::trust(&section, &mut trust.settings, &mut self.problems);
+        trust.ca = self
+            .bundle(&section, keys::Trust::ca, Kind::Ca, false)
             .unwrap_or_else(|| self.agents_file(Kind::Ca, false));
-        let crl = self.lists(&section, &settings);
+        trust.crl = self.lists(&section, &trust.settings);
         let agents_copy = self.agent.crl();
-        Trust {
-            crl_is_agents_copy: agents_copy.is_some_and(|copy| crl.contains(&copy)),
-            revoked_close_rate: section.count("revoked_close_rate").unwrap_or_default(),
-            settings,
-            ca,
-            crl,
-            fetch: self.fetch(root, &section),
-        }
+        trust.crl_is_agents_copy = agents_copy.is_some_and(|copy| trust.crl.contains(&copy));
+        trust.fetch = self.fetch(root, &section);
     }
 
     /// `[trust.fetch]`: without lists by name, the CA is asked for its own.
     fn fetch(&mut self, root: &Section<'_>, trust: &Section<'_>) -> Option<Fetch> {
-        let section = trust.table("fetch");
-        let is_written = section.is_set("enabled");
-        let has_pool = root.named("pools").iter().any(|(name, _)| *name == CA_POOL);
-        if section.switch("enabled") && !has_pool {
-            let problem = section.error("enabled", format!("there is no pool `{CA_POOL}` to ask"));
+        let section = trust.table(keys::Trust::fetch);
+        let written: Option<bool> = section.value(keys::Fetch::enabled, &switch());
+        let pools = root.named(Root::pools);
+        let has_pool = pools.iter().any(|(name, _)| *name == CA_POOL);
+        if written == Some(true) && !has_pool {
+            let problem = section.error(
+                keys::Fetch::enabled,
+                format!("there is no pool `{CA_POOL}` to fetch from"),
+            );
             self.problems
                 .push(problem.help(format!("define [pools.{CA_POOL}]")));
         }
-        let enabled = match is_written {
-            true => section.switch("enabled"),
-            false => !trust.is_set("crl"),
-        };
-        (enabled && has_pool).then(|| Fetch {
-            interval: section.duration("interval").unwrap_or_default(),
-            jitter: section.duration("jitter").unwrap_or_default(),
-            timeout: section.duration("timeout").unwrap_or_default(),
-            whole_interval: section.duration("whole_interval").unwrap_or_default(),
-            body_bytes_max: section.size("body_max").unwrap_or_default(),
+        let enabled = written.unwrap_or_else(|| !trust.is_set(keys::Trust::crl));
+        (enabled && has_pool).then(|| {
+            let mut fetch = Fetch::base();
+            keys::Fetch::read(&section, &mut fetch);
+            fetch
         })
     }
 
     /// `[upstream.tls]` or `[pools.NAME.tls]`, the rest from what stands above it.
     pub(crate) fn member_tls(&mut self, section: &Section<'_>, above: &MemberTls) -> MemberTls {
-        let credential = match (section.is_set("chain"), section.is_set("key")) {
+        let (chain, key) = (keys::MemberTls::chain, keys::MemberTls::key);
+        let credential = match (section.is_set(chain), section.is_set(key)) {
             (false, false) => None,
             (true, true) => self.written_credential(section),
-            (chain, _) => {
-                let (there, lacking) = if chain {
-                    ("chain", "key")
-                } else {
-                    ("key", "chain")
+            (has_chain, _) => {
+                let (there, lacking) = match has_chain {
+                    true => (chain, key),
+                    false => (key, chain),
                 };
-                let problem = section.error(there, format!("`{lacking}` is missing beside it"));
+                let message = format!("`{}` is missing", lacking.name);
+                let problem = section.error(there, message);
                 self.problems
                     .push(problem.expected("`chain` and `key` together"));
                 None
             }
         };
-        MemberTls {
-            credential: credential.unwrap_or_else(|| above.credential.clone()),
-            ca: self
-                .bundle(section, "ca", Kind::Ca, false)
-                .unwrap_or_else(|| above.ca.clone()),
-            crl: self
-                .bundle(section, "crl", Kind::Crl, false)
-                .unwrap_or_else(|| above.crl.clone()),
-            name_from_cn: match section.is_set("name_from_cn") {
-                true => section.switch("name_from_cn"),
-                false => above.name_from_cn,
-            },
+        let mut tls = above.clone();
+        keys::MemberTls::read(section, &mut tls);
+        if let Some(credential) = credential {
+            tls.credential = credential;
         }
+        if let Some(ca) = self.bundle(section, keys::MemberTls::ca, Kind::Ca, false) {
+            tls.ca = ca;
+        }
+        if let Some(crl) = self.bundle(section, keys::MemberTls::crl, Kind::Crl, false) {
+            tls.crl = crl;
+        }
+        tls
     }
 
     /// Notes that a pool shows a credential to its members.
@@ -151,21 +150,22 @@ impl Naming<'_> {
     /// The lists in `[trust]`, else the agent's where the bundle is the agent's too: a list belongs to its CA.
     fn lists(&mut self, section: &Section<'_>, settings: &TrustSettings) -> Vec<PathBuf> {
         let unchecked = settings.leaves_unchecked();
-        if let Some(crl) = self.bundle(section, "crl", Kind::Crl, false) {
-            if section.is_empty_list("crl") && !unchecked {
-                self.problems
-                    .push(without_lists(section.error("crl", "an empty list")));
+        if let Some(crl) = self.bundle(section, keys::Trust::crl, Kind::Crl, false) {
+            if section.is_empty_list(keys::Trust::crl) && !unchecked {
+                self.problems.push(without_lists(
+                    section.error(keys::Trust::crl, "an empty list"),
+                ));
             }
             return crl;
         }
-        if !section.is_set("ca") {
+        if !section.is_set(keys::Trust::ca) {
             return self.agents_file(Kind::Crl, unchecked);
         }
         if !unchecked {
-            let problem = section.error("ca", "no revocation list belongs to this bundle");
+            let problem = section.error(keys::Trust::ca, "no CRL is configured for this bundle");
             self.problems.push(without_lists(problem).help(
-                "lists that are fetched need one to begin with: name a copy of the CA server's ca_crl.pem in `crl`, and \
-                 say `enabled = true` in [trust.fetch] beside it",
+                "to fetch CRLs, the proxy needs a first one: name a copy of the CA server's ca_crl.pem in `crl`, and \
+                 set `enabled = true` in [trust.fetch]",
             ));
         }
         Vec::new()
@@ -174,7 +174,7 @@ impl Naming<'_> {
     fn bundle(
         &mut self,
         section: &Section<'_>,
-        key: &str,
+        key: &Key,
         kind: Kind,
         optional: bool,
     ) -> Option<Vec<PathBuf>> {
@@ -241,15 +241,19 @@ impl Naming<'_> {
 
     fn written_credential(&mut self, section: &Section<'_>) -> Option<Credential> {
         let credential = Credential {
-            chain: section.path("chain")?,
-            key: section.path("key")?,
+            chain: section.path(keys::Credential::chain)?,
+            key: section.path(keys::Credential::key)?,
         };
-        let mention = |key: &str| Mention {
+        let mention = |key: &Key| Mention {
             key_path: section.key_path(key),
             span: section.span(key),
             from_agent: false,
         };
-        self.want_credential(credential.clone(), mention("chain"), mention("key"));
+        self.want_credential(
+            credential.clone(),
+            mention(keys::Credential::chain),
+            mention(keys::Credential::key),
+        );
         Some(credential)
     }
 
@@ -302,9 +306,9 @@ impl Naming<'_> {
 
 fn without_lists(problem: Problem) -> Problem {
     problem
-        .expected("`crl`, or `unchecked` to say whose certificates are accepted without a list")
-        .help("a revoked certificate would be accepted; to have that say unchecked = [\"*\"]")
+        .expected("`crl`, or `unchecked` to accept certificates without a CRL")
+        .help("to accept revoked certificates too, set unchecked = [\"*\"]")
 }
 
 /// The pool of the CA server, by the name that the built-in routes know it by.
-const CA_POOL: &str = "ca";
+const CA_POOL: &str = routing::pool_names::CA;

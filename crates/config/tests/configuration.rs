@@ -362,10 +362,126 @@ fn the_reference_page_is_fresh() {
     );
 }
 
+/// A reader can start at modules that import no other, and a change of one reaches those that import it, and no more.
+#[test]
+fn the_modules_of_this_crate_import_each_other_in_one_direction() {
+    let sources = files("crates/config/src", "rs");
+    let module = |path: &str| {
+        Path::new(path)
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+    };
+    let names: Vec<_> = sources
+        .iter()
+        .filter_map(|(path, _)| module(path))
+        .collect();
+    let imports = |text: &str, own: &str| -> Vec<String> {
+        let statements = text.split("use crate::").skip(1);
+        let imported: Vec<_> = statements
+            .filter_map(|rest| rest.split(';').next())
+            .collect();
+        let words = imported
+            .iter()
+            .flat_map(|it| it.split(|c: char| !(c.is_alphanumeric() || c == '_')));
+        let inline = text
+            .split("crate::")
+            .skip(1)
+            .filter_map(|rest| rest.split("::").next());
+        let mentioned: Vec<_> = words.chain(inline).collect();
+        names
+            .iter()
+            .filter(|name| **name != own && mentioned.contains(&name.as_str()))
+            .cloned()
+            .collect()
+    };
+    let mut left: Vec<_> = sources
+        .iter()
+        .filter_map(|(path, text)| Some((module(path)?, text)))
+        .filter(|(name, _)| name != "lib")
+        .map(|(name, text)| (imports(text, &name), name))
+        .collect();
+    assert!(
+        left.iter()
+            .any(|(imports, name)| name == "draft" && imports.contains(&"keys".into()))
+    );
+    loop {
+        let standing: Vec<_> = left.iter().map(|(_, name)| name.clone()).collect();
+        let before = left.len();
+        left.retain(|(imports, _)| imports.iter().any(|name| standing.contains(name)));
+        if left.len() == before {
+            break;
+        }
+    }
+    let circle: Vec<_> = left.iter().map(|(_, name)| name).collect();
+    assert!(circle.is_empty(), "a circle of imports is among {circle:?}");
+}
+
 #[test]
 fn equal_text_gives_an_equal_configuration() {
     assert_eq!(load(EVERYTHING).config, load(EVERYTHING).config);
     assert_ne!(load(EVERYTHING).config, load(SIX_LINES).config);
+}
+
+fn changes(old: &str, new: &str) -> Vec<String> {
+    let changes = load(old).config.changes(&load(new).config);
+    changes.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn changes_are_named_by_the_keys_of_the_settings() {
+    for (lines, expected) in [
+        ("[csr]\nobserve = true", "csr.observe"),
+        ("[ca]\nanonymous_rate = 7", "ca.anonymous_rate"),
+        (
+            "[ca]\nedge_answers_age_max = \"1h\"\nedge_answers = true",
+            "ca.edge_answers",
+        ),
+        ("[tls]\nsession_lifetime = \"1h\"", "tls.session_lifetime"),
+        ("[trust.fetch]\ninterval = \"5s\"", "trust.fetch.interval"),
+        ("[upstream]\nkeepalive = \"5s\"", "upstream.keepalive"),
+        ("[pools.ca.check]\nrise = 7", "pools.ca.check.rise"),
+        ("[[routes]]\nname = \"a\"\npool = \"ca\"", "routes"),
+        ("[pools.more]\nmembers = [\"m:1\"]", "pools.more (added)"),
+        (
+            "[state]\ndirectory = \"/x\"",
+            "state.directory (applies after a restart)",
+        ),
+    ] {
+        let text = format!("{SIX_LINES}\n{lines}\n");
+        let found = changes(SIX_LINES, &text);
+        assert!(found.contains(&expected.to_owned()), "{lines}: {found:?}");
+        assert!(found.len() <= 2, "{lines}: {found:?}");
+        assert!(!changes(&text, SIX_LINES).is_empty(), "{lines}");
+    }
+    let gone = format!("{SIX_LINES}\n[pools.more]\nmembers = [\"m:1\"]\n");
+    assert_eq!(changes(&gone, SIX_LINES), ["pools.more (removed)"]);
+    assert!(changes(EVERYTHING, EVERYTHING).is_empty());
+}
+
+/// Two configurations that serve differently differ in a setting that the report of a reload names.
+#[test]
+fn no_setting_is_left_out_of_the_changes() {
+    let machine = Machine::with_agent();
+    let everything = load(EVERYTHING).config;
+    let mut compared = 0;
+    for (number, line) in EVERYTHING.lines().enumerate() {
+        if line.starts_with(['#', '[']) || line.is_empty() {
+            continue;
+        }
+        let without: Vec<_> = EVERYTHING
+            .lines()
+            .enumerate()
+            .filter(|(other, _)| *other != number)
+            .map(|(_, line)| line)
+            .collect();
+        let Ok(loaded) = machine.load("x", &without.join("\n"), &Overrides::default()) else {
+            continue;
+        };
+        let changes = everything.changes(&loaded.config);
+        assert_eq!(changes.is_empty(), everything == loaded.config, "{line}");
+        compared += 1;
+    }
+    assert!(compared > 80, "{compared} lines can be left out");
 }
 
 #[test]

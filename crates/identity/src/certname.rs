@@ -77,9 +77,11 @@ impl Certname {
         &self.0
     }
 
-    /// Whether `other` names the same agent: Puppet's names are lower case, and servers compare without case.
-    pub fn is(&self, other: &str) -> bool {
-        self.0.eq_ignore_ascii_case(other)
+    /// Whether `name`, from a request path, is this certname in lower case, byte for byte. Agents send lower case only, and
+    /// a server stores the documents of `WEB01` and `web01` in two files.
+    pub fn is_path_name(&self, name: &str) -> bool {
+        let lower = self.0.bytes().map(|byte| byte.to_ascii_lowercase());
+        lower.eq(name.bytes())
     }
 }
 

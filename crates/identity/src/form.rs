@@ -111,10 +111,12 @@ pub enum NameError {
     #[error("the name contains {0:?}, and servers differ in how they read that")]
     Character(char),
     /// HTTP or a Puppet agent uses it for something else.
-    #[error("the header {0} has a work of its own, and every request would lose it")]
+    #[error("the header {0} has another purpose, and the proxy would remove it from every request")]
     Taken(String),
     /// It tells of the connection, never of the client's identity.
-    #[error("the header {0} tells how a request was forwarded, and other software believes it")]
+    #[error(
+        "the header {0} describes how a request was forwarded, and other software relies on it"
+    )]
     Forwarding(String),
 }
 

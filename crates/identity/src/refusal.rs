@@ -102,28 +102,26 @@ impl Reason {
             Self::Revoked => "is revoked",
             Self::Blocked => "is blocked by the operator of this proxy",
             Self::Expired => "has expired",
-            Self::NotYetValid => "is not valid yet (check the clocks)",
-            Self::UnknownIssuer => "was not issued by a CA that is trusted here",
+            Self::NotYetValid => "is not valid yet",
+            Self::UnknownIssuer => "was not issued by a CA that this proxy trusts",
             Self::BadSignature => {
-                "carries a signature that its issuer did not make (a CA of the same name with another key?)"
+                "has a signature that does not match the key of its issuer (another CA with the same name?)"
             }
-            Self::CrlMissing => "cannot be checked: no revocation list of its issuer is at hand",
-            Self::CrlExpired => {
-                "cannot be checked: the revocation list of its issuer is out of date"
-            }
+            Self::CrlMissing => "cannot be verified: the proxy has no CRL of its issuer",
+            Self::CrlExpired => "cannot be verified: the CRL of its issuer is past its next update",
             Self::CaExpired => "was issued by a CA that has expired",
-            Self::CaNotYetValid => "was issued by a CA that is not valid yet (check the clocks)",
-            Self::WrongPurpose => "is not meant for client authentication",
-            Self::Depth => "has more CAs above it than are allowed here",
-            Self::CriticalExtension => "has a critical extension that is not understood here",
-            Self::Malformed => "is not well formed",
-            Self::Subject => "has a subject that cannot be told to a Puppet server",
+            Self::CaNotYetValid => "was issued by a CA that is not valid yet",
+            Self::WrongPurpose => "is not valid for client authentication",
+            Self::Depth => "has more CAs above it than this proxy allows",
+            Self::CriticalExtension => "has a critical extension that this proxy does not support",
+            Self::Malformed => "is not a well-formed certificate",
+            Self::Subject => "has a subject that Puppet servers do not all read in the same way",
             Self::UnsupportedAlgorithm => {
-                "uses a key or signature algorithm that is not supported here"
+                "uses a key or signature algorithm that this proxy does not support"
             }
             Self::CertificateVersion => "is not an X.509 version 3 certificate",
-            Self::NotAnEndEntity => "is a CA's, not an agent's",
-            Self::PathConstraint => "was issued by a certificate that may not issue it",
+            Self::NotAnEndEntity => "is a CA certificate, not an agent certificate",
+            Self::PathConstraint => "was issued by a CA that is not allowed to issue it",
         }
     }
 }

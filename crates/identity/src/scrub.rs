@@ -4,11 +4,13 @@ use http::header::{HeaderMap, HeaderName};
 
 use crate::OwnNames;
 
-/// How many header lines were removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The header lines that were removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbing {
     /// Lines that some reader takes for an identity or forwarding header: an attack or a mistake in front of us.
     pub removed_identity: u32,
+    /// The names of these lines, each once.
+    pub identity_names: Vec<HeaderName>,
     /// Other lines whose name has a `_`, which CGI-style readers cannot tell from `-`.
     pub removed_underscore: u32,
 }
@@ -31,7 +33,10 @@ pub fn scrub(headers: &mut HeaderMap, own: &OwnNames) -> Scrubbing {
         let lines = u32::try_from(headers.get_all(&name).iter().count()).unwrap_or(u32::MAX);
         headers.remove(&name);
         match finding {
-            Finding::Identity => scrubbing.removed_identity += lines,
+            Finding::Identity => {
+                scrubbing.removed_identity += lines;
+                scrubbing.identity_names.push(name);
+            }
             Finding::Underscore => scrubbing.removed_underscore += lines,
         }
     }

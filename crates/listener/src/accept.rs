@@ -2,18 +2,18 @@
 
 use std::{
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::pin,
     rc::Rc,
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use pki::{ServerTls, ShownCredentials, TrustStore};
 use rustls::pki_types::UnixTime;
 use tokio::{
     net::{TcpListener, TcpStream},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
@@ -22,8 +22,11 @@ use crate::{
     connection::{Connection, Downstream, Standing, TlsFacts},
     distrust::Distrust,
     gate::{Gate, Permit},
+    handshake_failure::{HandshakeFailure, NoBytes},
+    per_address::{AddressGate, AddressPermit},
+    plain_http::{self, PlainHttp},
     settings::Settings,
-    sni::{self, UnknownName},
+    sni,
 };
 
 /// First and longest wait after the system refused to hand over a connection (out of descriptors, mostly).
@@ -44,10 +47,23 @@ pub struct ListenerTls {
 pub trait Live: 'static {
     /// The configuration in force; `None`: the listener was removed.
     fn current(&self, listener: &str) -> Option<(Arc<ListenerTls>, Arc<TrustStore>)>;
-    /// A limit was reached and somebody waits.
-    fn limit_reached(&self, listener: &str, limit: &'static str);
+    /// A limit was reached: a client waits, or was closed.
+    fn limit_reached(&self, listener: &str, limit: ReachedLimit);
     /// A handshake ended: well, or with a reason and what the system said.
     fn handshake_ended(&self, listener: &str, ended: HandshakeEnd<'_>);
+}
+
+/// A limit of a listener that was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReachedLimit {
+    /// `connections_max`.
+    Connections,
+    /// `connections_max_per_address`.
+    ConnectionsPerAddress,
+    /// `handshakes_max`.
+    Handshakes,
+    /// `handshakes_max_per_address`.
+    HandshakesPerAddress,
 }
 
 /// How a handshake ended.
@@ -57,8 +73,8 @@ pub struct HandshakeEnd<'a> {
     pub client: SocketAddr,
     /// How long it took, waiting for a place included.
     pub took: Duration,
-    /// `None`: well. Otherwise a short reason and the whole story.
-    pub failure: Option<(&'static str, &'a str)>,
+    /// `None`: the handshake succeeded. Otherwise the reason and the text of the error.
+    pub failure: Option<(HandshakeFailure, &'a str)>,
 }
 
 /// The counts of one listener over all workers; they outlive configurations.
@@ -70,6 +86,10 @@ pub struct Listener {
     pub connections: Arc<Gate>,
     /// Handshakes in flight.
     pub handshakes: Arc<Gate>,
+    /// Connections open of each address.
+    pub address_connections: Arc<AddressGate>,
+    /// Handshakes in flight of each address.
+    pub address_handshakes: Arc<AddressGate>,
     /// Clients that did not believe us.
     pub distrust: Distrust,
 }
@@ -81,6 +101,8 @@ impl Listener {
             name: Arc::from(name),
             connections: Arc::default(),
             handshakes: Arc::default(),
+            address_connections: Arc::default(),
+            address_handshakes: Arc::default(),
             distrust: Distrust::default(),
         }
     }
@@ -121,11 +143,15 @@ pub async fn accept_loop<L, S, F>(
         match accepted {
             Ok((stream, client)) => {
                 back_off = BACK_OFF.0;
+                // A connection too many is closed: the accept loop must not wait for one address.
+                let Ok(address) = place_of_address(&listener, &*live, client.ip()) else {
+                    continue;
+                };
                 // Only now: a place held by a thread to which nobody connects would be lost to all the others.
                 tokio::select! {
                     biased;
                     permit = place(&listener, &*live) => match permit {
-                        Some(permit) => start(stream, client, permit),
+                        Some(permit) => start(stream, client, permit.at(address)),
                         None => break,
                     },
                     () = closed.as_mut() => {
@@ -162,6 +188,51 @@ pub async fn accept_loop<L, S, F>(
     }
 }
 
+/// A place among the connections of its address, if that has a limit.
+fn place_of_address<L: Live>(
+    listener: &Listener,
+    live: &L,
+    client: IpAddr,
+) -> Result<Option<AddressPermit>, TooMany> {
+    let Some((current, _)) = live.current(&listener.name) else {
+        return Ok(None);
+    };
+    let settings = &current.settings;
+    if !settings.limits_address(client) {
+        return Ok(None);
+    }
+    let max = settings.connections_max_per_address;
+    match listener.address_connections.try_enter(client, max) {
+        Some(permit) => Ok(Some(permit)),
+        None => {
+            live.limit_reached(&listener.name, ReachedLimit::ConnectionsPerAddress);
+            Err(TooMany)
+        }
+    }
+}
+
+/// An address has as many connections as it may.
+struct TooMany;
+
+/// A place among the handshakes of its address, if that has a limit; waits behind its own.
+async fn handshake_of_address<L: Live>(
+    listener: &Listener,
+    live: &L,
+    current: &ListenerTls,
+    client: IpAddr,
+) -> Option<AddressPermit> {
+    if !current.settings.limits_address(client) {
+        return None;
+    }
+    let gate = &listener.address_handshakes;
+    let max = current.settings.handshakes_max_per_address;
+    if let Some(permit) = gate.try_enter(client, max) {
+        return Some(permit);
+    }
+    live.limit_reached(&listener.name, ReachedLimit::HandshakesPerAddress);
+    Some(gate.enter(client, || max).await)
+}
+
 /// A place among the listener's connections; `None`: the listener was removed.
 async fn place<L: Live>(listener: &Listener, live: &L) -> Option<Permit> {
     let limit = || {
@@ -171,7 +242,7 @@ async fn place<L: Live>(listener: &Listener, live: &L) -> Option<Permit> {
     if let Some(permit) = listener.connections.try_enter(limit()) {
         return Some(permit);
     }
-    live.limit_reached(&listener.name, "connections_max");
+    live.limit_reached(&listener.name, ReachedLimit::Connections);
     let permit = listener.connections.enter(limit).await;
     live.current(&listener.name).map(|_| permit)
 }
@@ -186,7 +257,7 @@ async fn handshake<L: Live>(
 ) -> Option<Connection> {
     let began = Instant::now();
     let (current, _) = live.current(&listener.name)?;
-    let ended = |failure: Option<(&'static str, &str)>| {
+    let ended = |failure: Option<(HandshakeFailure, &str)>| {
         live.handshake_ended(
             &listener.name,
             HandshakeEnd {
@@ -198,7 +269,7 @@ async fn handshake<L: Live>(
     };
     match timeout(
         current.settings.handshake_timeout,
-        agree(listener, live, &current, stream),
+        agree(listener, live, &current, (stream, client.ip())),
     )
     .await
     {
@@ -227,13 +298,12 @@ async fn handshake<L: Live>(
         }
         Ok(Err(error)) => {
             listener.distrust.note(client.ip().to_canonical(), &error);
-            let (reason, story) = reason_of(&error);
-            ended(Some((reason, &story)));
+            ended(Some((HandshakeFailure::of(&error), &error.to_string())));
             None
         }
         Err(_) => {
             ended(Some((
-                "handshake-timeout",
+                HandshakeFailure::Timeout,
                 "the client did not finish its handshake in time",
             )));
             None
@@ -245,13 +315,20 @@ async fn agree<L: Live>(
     listener: &Listener,
     live: &L,
     current: &ListenerTls,
-    stream: TcpStream,
+    (stream, client): (TcpStream, IpAddr),
 ) -> io::Result<Box<TlsStream<TcpStream>>> {
     // A probe that only connects, as agents do before their first request and load balancers do with a reset, is no
     // handshake; and who says nothing takes no place from those who do.
-    if !matches!(stream.peek(&mut [0]).await, Ok(1)) {
-        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, Unspoken));
+    let mut first = [0];
+    if !matches!(stream.peek(&mut first).await, Ok(1)) {
+        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, NoBytes));
     }
+    if plain_http::is_http(first[0]) {
+        // Boxed: every handshake's task would have to have room for it.
+        Box::pin(plain_http::answer(stream)).await;
+        return Err(io::Error::other(PlainHttp));
+    }
+    let _address = handshake_of_address(listener, live, current, client).await;
     let limit = || {
         live.current(&listener.name)
             .map_or(u32::MAX, |(current, _)| current.settings.handshakes_max)
@@ -259,7 +336,7 @@ async fn agree<L: Live>(
     let _permit = match listener.handshakes.try_enter(limit()) {
         Some(permit) => permit,
         None => {
-            live.limit_reached(&listener.name, "handshakes_max");
+            live.limit_reached(&listener.name, ReachedLimit::Handshakes);
             listener.handshakes.enter(limit).await
         }
     };
@@ -269,39 +346,6 @@ async fn agree<L: Live>(
         return accepted.map(Box::new);
     }
     TlsAcceptor::from(tls).accept(stream).await.map(Box::new)
-}
-
-/// A peer that connected and went away without a byte, in order or with a reset.
-#[derive(Debug, thiserror::Error)]
-#[error("the client connected and closed without a byte")]
-struct Unspoken;
-
-/// A short reason for metrics and records, and the whole story.
-fn reason_of(error: &io::Error) -> (&'static str, String) {
-    let story = error.to_string();
-    let Some(source) = error.get_ref() else {
-        return ("connection-lost", story);
-    };
-    if source.is::<Unspoken>() {
-        return ("unspoken", story);
-    }
-    if let Some(refused) = source.downcast_ref::<UnknownName>() {
-        return (refused.reason(), story);
-    }
-    let reason = match source.downcast_ref::<rustls::Error>() {
-        None => "connection-lost",
-        Some(rustls::Error::NoCertificatesPresented) => "no-certificate",
-        Some(error @ rustls::Error::InvalidCertificate(_)) => {
-            pki::handshake_reason(error).map_or("bad-certificate", |reason| reason.as_str())
-        }
-        Some(rustls::Error::AlertReceived(_)) => "client-alert",
-        Some(rustls::Error::PeerIncompatible(_)) => "nothing-in-common",
-        Some(rustls::Error::InvalidMessage(_) | rustls::Error::InappropriateMessage { .. }) => {
-            "not-tls"
-        }
-        Some(_) => "handshake-failed",
-    };
-    (reason, story)
 }
 
 /// The peer went away while it waited in the queue.
@@ -332,7 +376,7 @@ mod tests {
             None
         }
 
-        fn limit_reached(&self, _: &str, _: &'static str) {}
+        fn limit_reached(&self, _: &str, _: ReachedLimit) {}
 
         fn handshake_ended(&self, _: &str, _: HandshakeEnd<'_>) {}
     }

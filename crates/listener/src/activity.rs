@@ -4,7 +4,7 @@
 //! the last byte. The transport notes times; whoever drives the connection reads them.
 
 use std::{
-    io,
+    fmt, io,
     mem::MaybeUninit,
     pin::{Pin, pin},
     sync::{
@@ -12,12 +12,13 @@ use std::{
         atomic::{AtomicU8, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use socket2::SockRef;
+use tokio::time::Instant;
 use tokio::{
-    io::{AsyncBufRead, AsyncRead, AsyncWrite, Interest, ReadBuf},
+    io::{AsyncBufRead, AsyncRead, AsyncWrite, BufReader, Interest, ReadBuf},
     net::TcpStream,
 };
 use tokio_rustls::server::TlsStream;
@@ -139,11 +140,40 @@ impl Default for Activity {
     }
 }
 
+/// A byte stream in place of TLS on a socket: what a test gives to stand for a client's connection.
+pub trait Transport: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Transport for T {}
+
+#[derive(Debug)]
+enum Inner {
+    /// Boxed: more than a kilobyte, which is handed on a dozen times until it is at its place.
+    Tls(Box<TlsStream<TcpStream>>),
+    /// In tests: no socket and no TLS.
+    Memory(BufReader<Box<dyn Transport>>),
+}
+
+impl Inner {
+    /// Whether TLS has something to write of its own.
+    fn wants_write(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.get_ref().1.wants_write())
+    }
+}
+
+/// Calls a method of whichever transport it is.
+macro_rules! each {
+    ($io:expr, $inner:ident => $call:expr) => {
+        match $io {
+            Inner::Tls($inner) => $call,
+            Inner::Memory($inner) => $call,
+        }
+    };
+}
+
 /// The transport of a connection, which notes its activity.
 #[derive(Debug)]
 pub struct TlsIo {
-    /// Boxed: more than a kilobyte, which is handed on a dozen times until it is at its place.
-    inner: Box<TlsStream<TcpStream>>,
+    inner: Inner,
     activity: Arc<Activity>,
     end: End,
 }
@@ -161,7 +191,16 @@ enum End {
 impl TlsIo {
     pub(crate) fn new(inner: Box<TlsStream<TcpStream>>, activity: Arc<Activity>) -> Self {
         Self {
-            inner,
+            inner: Inner::Tls(inner),
+            activity,
+            end: End::NotYet,
+        }
+    }
+
+    /// For tests: a connection without a socket, whose bytes are what TLS would have carried.
+    pub fn in_memory(transport: Box<dyn Transport>, activity: Arc<Activity>) -> Self {
+        Self {
+            inner: Inner::Memory(BufReader::new(transport)),
             activity,
             end: End::NotYet,
         }
@@ -173,12 +212,13 @@ impl TlsIo {
     /// What it sent is no TLS, or the connection broke (not to be asked again then), or ended without the word that TLS
     /// has for it ([`io::ErrorKind::UnexpectedEof`]).
     pub fn poll_spoken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        let has_bytes = match Pin::new(&mut self.inner).poll_fill_buf(cx) {
+        let polled = each!(&mut self.inner, inner => Pin::new(inner).poll_fill_buf(cx));
+        let has_bytes = match polled {
             Poll::Ready(Ok(bytes)) => !bytes.is_empty(),
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => {
                 // TLS itself may have an answer: no to a renegotiation.
-                if self.inner.get_ref().1.wants_write() {
+                if self.inner.wants_write() {
                     let _ = Pin::new(self).poll_flush(cx);
                 }
                 return Poll::Pending;
@@ -193,7 +233,10 @@ impl TlsIo {
     /// Whether the client has closed the connection after its last answer. Then nobody is left to be told of our end
     /// of it: the system would answer the word with a reset.
     fn is_left(&self) -> bool {
-        let socket = self.inner.get_ref().0;
+        let Inner::Tls(stream) = &self.inner else {
+            return self.end == End::Idle;
+        };
+        let socket = stream.get_ref().0;
         // Asked of the system itself where the runtime knows of no end: it may have come just after the last bytes.
         self.end == End::Idle
             && (is_ended(socket)
@@ -205,8 +248,7 @@ impl TlsIo {
 
     fn ended(&mut self) {
         if self.end == End::NotYet {
-            let owed =
-                self.activity.stage().0 != Stage::Idle || self.inner.get_ref().1.wants_write();
+            let owed = self.activity.stage().0 != Stage::Idle || self.inner.wants_write();
             self.end = if owed { End::Owed } else { End::Idle };
         }
     }
@@ -225,7 +267,7 @@ impl AsyncRead for TlsIo {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        let polled = each!(&mut self.inner, inner => Pin::new(inner).poll_read(cx, buffer));
         if let Poll::Ready(Ok(())) = polled {
             match buffer.filled().len() > before {
                 true => self.activity.read_some(),
@@ -244,13 +286,13 @@ impl AsyncWrite for TlsIo {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.writes();
-        let polled = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        let polled = each!(&mut self.inner, inner => Pin::new(inner).poll_write(cx, bytes));
         self.activity.wrote(polled.is_pending());
         polled
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.inner).poll_flush(cx);
+        let polled = each!(&mut self.inner, inner => Pin::new(inner).poll_flush(cx));
         self.activity.wrote(polled.is_pending());
         polled
     }
@@ -259,7 +301,7 @@ impl AsyncWrite for TlsIo {
         if self.is_left() {
             return Poll::Ready(Ok(()));
         }
-        let polled = Pin::new(&mut self.inner).poll_shutdown(cx);
+        let polled = each!(&mut self.inner, inner => Pin::new(inner).poll_shutdown(cx));
         self.activity.wrote(polled.is_pending());
         polled
     }
@@ -270,13 +312,14 @@ impl AsyncWrite for TlsIo {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.writes();
-        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, slices);
+        let polled =
+            each!(&mut self.inner, inner => Pin::new(inner).poll_write_vectored(cx, slices));
         self.activity.wrote(polled.is_pending());
         polled
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        each!(&self.inner, inner => inner.is_write_vectored())
     }
 }
 

@@ -10,6 +10,8 @@ use std::{
 
 use tokio::sync::Notify;
 
+use crate::per_address::AddressPermit;
+
 /// Counts what is inside; `enter` waits while the count is at the limit.
 #[derive(Debug, Default)]
 pub struct Gate {
@@ -27,6 +29,7 @@ impl Gate {
             .ok()
             .map(|_| Permit {
                 gate: Arc::clone(self),
+                address: None,
             })
     }
 
@@ -59,6 +62,16 @@ impl Gate {
 #[derive(Debug)]
 pub struct Permit {
     gate: Arc<Gate>,
+    /// Held, never read.
+    address: Option<AddressPermit>,
+}
+
+impl Permit {
+    /// The same with the place that the client's address has, to be given back with it.
+    pub(crate) fn at(mut self, address: Option<AddressPermit>) -> Self {
+        self.address = address;
+        self
+    }
 }
 
 impl Drop for Permit {

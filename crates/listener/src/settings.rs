@@ -1,6 +1,11 @@
 //! What a configuration says about a listener.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use routing::Network;
 
 /// Whether a client must show a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +46,12 @@ pub struct Settings {
     pub connections_max: u32,
     /// Most handshakes in flight at once, over all workers. Default 512.
     pub handshakes_max: u32,
+    /// Maximum connections of one address (IPv6: of one /64 network). Default 10000.
+    pub connections_max_per_address: u32,
+    /// Maximum handshakes in flight of one address (IPv6: of one /64 network). Default 256.
+    pub handshakes_max_per_address: u32,
+    /// Networks without the two limits per address. Default none.
+    pub per_address_exempt: Vec<Network>,
     /// Time allowed for a handshake. Default 10 s.
     pub handshake_timeout: Duration,
     /// Time from a request's first byte to the end of its head. Default 30 s.
@@ -49,10 +60,52 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// Time a client may take no byte of an answer that waits for it. Default 60 s.
     pub write_timeout: Duration,
+    /// Bytes per second that a client must send of a request body. Default 1 KiB.
+    pub body_rate_min: u64,
+    /// Bytes per second that a client must read of a response. Default 1 KiB.
+    pub read_rate_min: u64,
+    /// How long a client may be slower than these rates. Default 30 s.
+    pub rate_grace: Duration,
     /// Most bytes of a request head. Default 64 KiB.
     pub head_bytes_max: usize,
     /// Whether HTTP/2 is offered to clients that ask for it (ALPN). Default true.
     pub http2: bool,
     /// Most requests at once on one HTTP/2 connection. Default 100, the least that RFC 9113 recommends.
     pub streams_max: u32,
+}
+
+impl Settings {
+    /// A listener with the default of every other setting.
+    pub fn new(name: &str, address: SocketAddr) -> Self {
+        Self {
+            name: name.to_owned(),
+            address,
+            client_cert: ClientCert::default(),
+            on_invalid: OnInvalid::default(),
+            sni_strict: false,
+            connections_max: 20_000,
+            handshakes_max: 512,
+            handshake_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(15),
+            write_timeout: Duration::from_secs(60),
+            head_bytes_max: 64 << 10,
+            http2: true,
+            streams_max: 100,
+            connections_max_per_address: 10_000,
+            handshakes_max_per_address: 256,
+            per_address_exempt: Vec::new(),
+            body_rate_min: 1 << 10,
+            read_rate_min: 1 << 10,
+            rate_grace: Duration::from_secs(30),
+        }
+    }
+
+    /// Whether the limits per address hold for this client.
+    pub(crate) fn limits_address(&self, client: IpAddr) -> bool {
+        !self
+            .per_address_exempt
+            .iter()
+            .any(|network| network.contains(client))
+    }
 }

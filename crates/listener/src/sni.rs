@@ -19,14 +19,6 @@ pub(crate) enum UnknownName {
 }
 
 impl UnknownName {
-    /// The word in records.
-    pub(crate) fn reason(&self) -> &'static str {
-        match self {
-            Self::Unrecognized(_) => "unrecognized-name",
-            Self::Missing => "no-server-name",
-        }
-    }
-
     /// The alerts of RFC 6066, 3 and RFC 8446, 9.2.
     fn alert(&self) -> u8 {
         match self {

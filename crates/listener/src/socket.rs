@@ -9,13 +9,46 @@ const BACKLOG: i32 = 1024;
 
 /// An address that could not be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {}", explain(.source))]
+#[error("cannot listen on {address}: {source}{}", hint(.source))]
 pub struct BindError {
     /// The address.
     pub address: SocketAddr,
     /// What the system said.
     #[source]
     pub source: io::Error,
+}
+
+impl BindError {
+    /// What to do, where the cause is a known one.
+    pub fn help(&self) -> Option<&'static str> {
+        help(&self.source)
+    }
+}
+
+fn help(source: &io::Error) -> Option<&'static str> {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => Some("another program listens there (`ss -ltnp` shows which)"),
+        io::ErrorKind::PermissionDenied => Some(
+            "ports below 1024 need CAP_NET_BIND_SERVICE (`AmbientCapabilities=` in the service unit) or root",
+        ),
+        io::ErrorKind::AddrNotAvailable => Some("no interface of this host has that address"),
+        _ => None,
+    }
+}
+
+fn hint(source: &io::Error) -> String {
+    help(source).map_or_else(String::new, |help| format!("; {help}"))
+}
+
+/// Tests whether a start could bind `address`: binds it without listening, and closes it again.
+///
+/// # Errors
+/// [`BindError`], as [`bind`] would return it. An address on which this or another process listens is in use.
+pub fn try_bind(address: SocketAddr) -> Result<(), BindError> {
+    match open(address, false) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(BindError { address, source }),
+    }
 }
 
 /// Binds `count` sockets to one address; the kernel spreads new connections over them.
@@ -66,23 +99,6 @@ fn open(address: SocketAddr, share: bool) -> io::Result<std::net::TcpListener> {
         socket.listen(BACKLOG)?;
     }
     Ok(socket.into())
-}
-
-fn explain(source: &io::Error) -> String {
-    match source.kind() {
-        io::ErrorKind::AddrInUse => {
-            format!("{source}; another program listens there (`ss -ltnp` shows which)")
-        }
-        io::ErrorKind::PermissionDenied => {
-            format!(
-                "{source}; ports below 1024 need CAP_NET_BIND_SERVICE (in the service unit) or root"
-            )
-        }
-        io::ErrorKind::AddrNotAvailable => {
-            format!("{source}; no interface of this host has that address")
-        }
-        _ => source.to_string(),
-    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use webpki::EndEntityCert;
 
 use crate::certificate::{Certificate, Subject};
 use crate::email_constraint;
+use crate::kept::LastSeen;
 use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
 use crate::signature::{self, SignatureFault};
@@ -66,6 +67,8 @@ pub(crate) struct Issuer {
     pub(crate) text: String,
     /// Whether the certificate at hand lets the key sign CRLs.
     pub(crate) signs_crls: bool,
+    /// When a verified certificate below it was seen last; counts in `Bundle::issuers` alone.
+    pub(crate) seen: LastSeen,
 }
 
 impl Issuer {
@@ -77,6 +80,7 @@ impl Issuer {
             spki: ca.spki.into(),
             text: Subject(ca.subject).to_string(),
             signs_crls: ca.extensions.signs_crls(),
+            seen: LastSeen::default(),
         }
     }
 
@@ -172,7 +176,16 @@ impl Bundle {
             let unusable = warnings.into_iter().map(PkiProblem::CaUnusable);
             return Err(unusable.chain([PkiProblem::NoCa]).collect());
         }
-        Ok(Arc::new(Self::sort(fingerprint, cas, warnings)))
+        let sorted = Self::sort(fingerprint, cas, warnings);
+        for before in previous
+            .iter()
+            .flat_map(|previous| previous.issuers.values())
+        {
+            if let Some(ca) = sorted.issuers.get(&before.id) {
+                ca.seen.inherit(&before.seen);
+            }
+        }
+        Ok(Arc::new(sorted))
     }
 
     fn sort(fingerprint: Fingerprint, mut cas: Vec<Ca>, mut warnings: Vec<String>) -> Self {

@@ -104,13 +104,13 @@ impl CsrPolicy {
         };
         if !self.settings.keys.contains(&word) {
             return refused(format!(
-                "its key ({kind}) is of a kind that `keys` does not name"
+                "its key ({kind}) is of a type that is not accepted"
             ));
         }
         let (min, max) = (self.settings.rsa_bits_min, RSA_BITS_MAX);
         match kind {
             KeyKind::Rsa(bits) if !(min..=max).contains(&bits) => refused(format!(
-                "its key has {bits} bits, and an RSA key has {min} to {max} here"
+                "its RSA key has {bits} bits, and only {min} to {max} bits are accepted"
             )),
             _ => Ok(()),
         }
@@ -157,16 +157,16 @@ impl CsrRule {
     fn remedy(self) -> &'static str {
         match self {
             Self::Unreadable | Self::Name | Self::Signature => {
-                "Run \"puppet ssl clean\" on the agent and let it make another request."
+                "Run \"puppet ssl clean\" on the agent, then \"puppet agent -t\"."
             }
             Self::Key => {
-                "Mend key_type and keylength in the agent's puppet.conf, then run \"puppet ssl clean\" there."
+                "Correct key_type and keylength in the agent's puppet.conf, then run \"puppet ssl clean\" on the agent."
             }
             Self::Authorization | Self::Extensions => {
-                "Take it out of the agent's csr_attributes.yaml, then run \"puppet ssl clean\" there."
+                "Remove it from the agent's csr_attributes.yaml, then run \"puppet ssl clean\" on the agent."
             }
             Self::Altnames => {
-                "Take dns_alt_names out of the agent's puppet.conf, then run \"puppet ssl clean\" there."
+                "Remove the name from dns_alt_names in the agent's puppet.conf, then run \"puppet ssl clean\" on the agent."
             }
         }
     }
@@ -183,16 +183,13 @@ impl CsrRefusal {
 
 impl fmt::Display for CsrRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, rule, remedy) = (&self.what, self.rule.as_str(), self.rule.remedy());
+        let (what, remedy) = (&self.what, self.rule.remedy());
         write!(
             f,
-            "This certificate request is not passed on: {what}. {remedy}"
+            "This certificate request was not passed on to the CA: {what}. {remedy}"
         )?;
         if CsrRule::LIFTABLE.contains(&self.rule) {
-            write!(
-                f,
-                " A [[csr.allow]] of this proxy can lift the rule \"{rule}\"."
-            )?;
+            f.write_str(" If the agent needs it, contact the operator of this proxy.")?;
         }
         Ok(())
     }
@@ -254,11 +251,11 @@ fn check_name(request: &Request<'_>, certname: &str) -> Result<(), CsrRefusal> {
     match Subject::only_cn(request.subject) {
         Some(cn) if cn == certname => Ok(()),
         Some(cn) => refused(format!(
-            "it is of {}, and was sent for {shown}",
+            "it names {}, and was sent for {shown}",
             cn.escape_default()
         )),
         None => refused(format!(
-            "its subject ({}) has not one CN that all servers read alike, and was sent for {shown}",
+            "its subject ({}) does not have exactly one CN that all servers read in the same way, and it was sent for {shown}",
             Subject::name_text(request.subject)
         )),
     }
@@ -270,7 +267,7 @@ fn check_signature(request: &Request<'_>) -> Result<(), CsrRefusal> {
         Ok(()) => return Ok(()),
         Err(SignatureFault::Wrong) => "it was not signed with its own key",
         Err(SignatureFault::Unsupported) => {
-            "its signature is of an algorithm that cannot be checked, as SHA-1 or MD5"
+            "its signature algorithm is not supported, as with SHA-1 or MD5"
         }
     };
     Err(CsrRefusal::new(CsrRule::Signature, what))
@@ -282,8 +279,8 @@ fn check_authorization(request: &Request<'_>) -> Result<(), CsrRefusal> {
     };
     let name = identity::extension_name(oid).filter(|name| name != oid);
     let what = match name {
-        Some(name) => format!("it asks for {name} ({oid}), which grants rights on the servers"),
-        None => format!("it asks for {oid}, which may grant rights on the servers"),
+        Some(name) => format!("it requests {name} ({oid}), which grants rights on the servers"),
+        None => format!("it requests {oid}, which may grant rights on the servers"),
     };
     Err(CsrRefusal::new(CsrRule::Authorization, what))
 }
@@ -296,9 +293,12 @@ fn check_altnames(request: &Request<'_>, certname: &str) -> Result<(), CsrRefusa
         return Ok(());
     };
     let what = match other {
-        Altname::Dns(dns) => format!("it asks for the name {} beside its own", dns.escape_ascii()),
+        Altname::Dns(dns) => format!(
+            "it requests the name {}, which is not its certname",
+            dns.escape_ascii()
+        ),
         Altname::Other(tag) => format!(
-            "it asks for another name than a host's (subjectAltName of kind {})",
+            "it requests a name that is not a host name (subjectAltName of type {})",
             tag & 0x1f
         ),
     };
@@ -310,10 +310,10 @@ fn check_extensions(request: &Request<'_>) -> Result<(), CsrRefusal> {
         return Ok(());
     };
     let what = match asked {
-        Asked::ToBeCa => "it asks to be a CA (basicConstraints)".to_owned(),
-        Asked::ToSign => "it asks to sign certificates or lists (keyUsage)".to_owned(),
-        Asked::ForACa(oid) => format!("it asks for {oid}, which is a CA's to say"),
-        Asked::Critical(oid) => format!("it asks for the critical extension {oid}"),
+        Asked::ToBeCa => "it requests a CA certificate (basicConstraints)".to_owned(),
+        Asked::ToSign => "it requests the right to sign certificates or CRLs (keyUsage)".to_owned(),
+        Asked::ForACa(oid) => format!("it requests {oid}, which only the CA may set"),
+        Asked::Critical(oid) => format!("it requests the critical extension {oid}"),
     };
     Err(CsrRefusal::new(CsrRule::Extensions, what))
 }

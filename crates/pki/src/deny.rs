@@ -124,7 +124,7 @@ impl DenyList {
     }
 
     /// The block that whoever has this name meets.
-    pub(crate) fn of_certname(&self, certname: &Certname, now: UnixTime) -> Option<&Block> {
+    pub fn of_certname(&self, certname: &Certname, now: UnixTime) -> Option<&Block> {
         if self.certnames.is_empty() {
             return None;
         }

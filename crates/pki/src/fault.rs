@@ -138,21 +138,27 @@ pub(crate) fn refusal(fault: Fault, leaf: &[u8]) -> Refusal {
         // Another certificate of the agent's would be of no use.
         Reason::Revoked if fault.certificate != described(leaf) => CA_REVOKED.to_owned(),
         Reason::UnknownIssuer | Reason::BadSignature => {
-            "Compare the agent's CA with the server's (puppet ssl verify). If the agent belongs to this server: \
-             on the agent run puppet ssl clean, then puppet agent -t."
+            "On the agent, run puppet ssl verify to compare its CA with the server's. If the agent belongs to this server, \
+             run puppet ssl clean, then puppet agent -t."
                 .to_owned()
         }
         Reason::NotYetValid | Reason::CaNotYetValid => {
-            "Compare the clocks of agent, CA and proxy.".to_owned()
+            format!("{CLOCKS} If both are correct, check the clock of the CA server.")
         }
         Reason::Blocked => {
-            "Ask its operator; proscenium blocks lists whom it blocks and why.".to_owned()
+            "Contact the operator of this proxy: proscenium blocks shows why.".to_owned()
         }
         Reason::CaExpired => {
-            "The operator has to renew the CA certificate and give it to agents and proxy.".to_owned()
+            format!(
+                "{CLOCKS} If both are correct, the CA certificate must be renewed, and distributed to the agents and to \
+                 the proxy."
+            )
         }
+        Reason::Expired => format!(
+            "{CLOCKS} If both are correct, the agent needs a new certificate. {}",
+            renewal(leaf)
+        ),
         Reason::Revoked
-        | Reason::Expired
         | Reason::Subject
         | Reason::WrongPurpose
         | Reason::CriticalExtension
@@ -206,8 +212,11 @@ pub(crate) fn described(der: &[u8]) -> String {
     }
 }
 
-const CA_REVOKED: &str = "Every certificate that this CA issued is refused: the operator has to set up another \
-                          (puppetserver ca setup), and agents enrol with it (puppet ssl clean, then puppet agent -t).";
+/// Comes first where a date is at fault: with a wrong clock, cleaning certificates destroys valid ones.
+const CLOCKS: &str = "First, check the clocks of the agent and of the proxy.";
+
+const CA_REVOKED: &str = "Every certificate from this CA is refused. Set up a new CA (puppetserver ca setup), then enrol the \
+                          agents with it (puppet ssl clean, then puppet agent -t).";
 
 /// CA subjects in a refusal: enough to see that it is another estate, not a list.
 const SUBJECTS_SHOWN_MAX: usize = 4;

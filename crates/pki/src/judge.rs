@@ -141,10 +141,15 @@ impl TrustStore {
         let (identity, chain) = match presented.split_first() {
             None => (ClientIdentity::Anonymous, None),
             Some((leaf, _)) => match self.admitted(&presented, now) {
-                Ok(chain) => (
-                    ClientIdentity::Verified(Arc::clone(&chain.agent)),
-                    Some(chain),
-                ),
+                Ok(chain) => {
+                    let links = chain.links.iter().map(|link| link.issuer.id);
+                    let cas = links.chain([chain.anchor.issuer.id]);
+                    self.bundle.note_seen(cas, now);
+                    (
+                        ClientIdentity::Verified(Arc::clone(&chain.agent)),
+                        Some(chain),
+                    )
+                }
                 Err(fault) => (ClientIdentity::Refused(refusal(fault, leaf)), None),
             },
         };

@@ -139,6 +139,10 @@ impl ServerCertVerifier for MemberVerifier {
             .verify(end_entity, intermediates, KeyUsage::server_auth(), now)
             .map_err(MemberError::from)?;
         check_name(end_entity, server_name, self.name_from_cn)?;
+        let name = server_name.to_str().into_owned();
+        self.trust
+            .members_seen
+            .note(name, end_entity, intermediates);
         Ok(ServerCertVerified::assertion())
     }
 

@@ -80,10 +80,7 @@ pub(crate) fn private_key(material: &Named<Vec<u8>>) -> Result<PrivateKeyDer<'st
                 why: "it is encrypted; write it without a password (openssl pkey)".into(),
             }
         }
-        Error::NoItemsFound => PkiProblem::Empty {
-            what: "key",
-            name: material.name.clone(),
-        },
+        Error::NoItemsFound => empty("key", material),
         error => PkiProblem::NotPem {
             what: "key",
             name: material.name.clone(),
@@ -96,6 +93,39 @@ pub(crate) fn private_key(material: &Named<Vec<u8>>) -> Result<PrivateKeyDer<'st
 #[must_use]
 pub fn holds_crl(bytes: &[u8]) -> bool {
     contains(bytes, b"-----BEGIN X509 CRL-----")
+}
+
+/// Whether a material holds a PEM certificate.
+#[must_use]
+pub fn holds_certificate(bytes: &[u8]) -> bool {
+    contains(bytes, b"-----BEGIN CERTIFICATE-----")
+}
+
+/// Whether a material holds a PEM private key of any kind.
+#[must_use]
+pub fn holds_key(bytes: &[u8]) -> bool {
+    contains(bytes, b"PRIVATE KEY-----")
+}
+
+/// What to say of a material in which no PEM block was found.
+fn empty(what: &'static str, material: &Named<Vec<u8>>) -> PkiProblem {
+    let name = material.name.clone();
+    // A DER SEQUENCE whose length takes two octets or more: nothing that is text begins so.
+    match material.value.as_slice() {
+        [0x30, 0x81..=0x84, ..] => PkiProblem::NotPem {
+            what,
+            why: format!(
+                "it is DER; convert it with `openssl {} -inform der -in {name} -out FILE.pem`",
+                match what {
+                    "key" => "pkey",
+                    "CRL" => "crl",
+                    _ => "x509",
+                }
+            ),
+            name,
+        },
+        _ => PkiProblem::Empty { what, name },
+    }
 }
 
 /// A certificate's DER as rustls names it.
@@ -124,10 +154,7 @@ fn blocks(
         }
     }
     if found.is_empty() {
-        return Err(PkiProblem::Empty {
-            what,
-            name: material.name.clone(),
-        });
+        return Err(empty(what, material));
     }
     Ok(found)
 }

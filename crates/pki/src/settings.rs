@@ -48,7 +48,7 @@ pub struct TrustSettings {
 }
 
 /// One of `[[trust.issuers]]`: the policy for what one issuer has signed. What it leaves out is as in [`TrustSettings`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IssuerSettings {
     /// The issuer (RFC 2253).
     pub name: String,
@@ -145,7 +145,7 @@ pub struct CsrSettings {
 }
 
 /// `[[csr.allow]]`: rules that do not hold for some names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CsrAllow {
     /// Whom for.
     pub certname: Vec<CertnamePattern>,
@@ -165,4 +165,4 @@ impl Default for CsrSettings {
 }
 
 /// The entry of `unchecked` that names every issuer.
-const UNCHECKED_ALL: &str = "*";
+pub(crate) const UNCHECKED_ALL: &str = "*";

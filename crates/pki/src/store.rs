@@ -12,6 +12,7 @@ use rustls_pki_types::SubjectPublicKeyInfoDer;
 use crate::bundle::{Bundle, Fingerprint, Issuer};
 use crate::deny::DenyList;
 use crate::fetched::SetAside;
+use crate::kept::MembersSeen;
 use crate::legacy::Legacy;
 use crate::pem::{self, Named};
 use crate::problem::PkiProblem;
@@ -53,11 +54,13 @@ pub struct TrustStore {
     pub(crate) set_aside: Arc<[SetAside]>,
     /// The newest CRL of each issuer of the bundle.
     pub(crate) index: HashMap<Fingerprint, Arc<IndexedCrl>, RandomState>,
-    strays: Vec<Arc<IndexedCrl>>,
+    pub(crate) strays: Vec<Arc<IndexedCrl>>,
     /// What became of the strays at issuers that clients sent: a CRL, or none.
     late: Mutex<HashMap<Fingerprint, Option<Arc<IndexedCrl>>, RandomState>>,
     /// Shared with every store of the same bundle and policy.
     pub(crate) remembered: Arc<Remembered>,
+    /// Of stores towards members, shared with every later one.
+    pub(crate) members_seen: Arc<MembersSeen>,
     /// What is wrong with the material.
     material_warnings: Vec<String>,
     /// Lists of copies that take something back.
@@ -70,7 +73,7 @@ impl TrustStore {
     /// Builds a store, reusing what has not changed since `previous`.
     ///
     /// The generation is `previous`'s when nothing at all has changed, else one more, beginning with 1. A CRL older
-    /// than the one in force is not taken: the newer stays, with a warning, until the process starts anew.
+    /// than the active one is not loaded: the newer one stays active, with a warning, until the process restarts.
     ///
     /// # Errors
     /// Every problem at once: material that cannot be read, no CA, or no CRL where `unchecked` names no issuer.
@@ -156,6 +159,8 @@ impl TrustStore {
             strays: shelf.strays,
             late: Mutex::default(),
             remembered,
+            members_seen: previous
+                .map_or_else(Arc::default, |previous| Arc::clone(&previous.members_seen)),
             material_warnings,
             overruled: shelf.overruled.into(),
             warnings: Vec::new(),
@@ -216,6 +221,7 @@ impl TrustStore {
             strays: self.strays.clone(),
             late: Mutex::default(),
             remembered: Arc::clone(&self.remembered),
+            members_seen: Arc::clone(&self.members_seen),
             material_warnings: self.material_warnings.clone(),
             overruled: Arc::clone(&self.overruled),
             warnings: self.warnings.clone(),

@@ -982,11 +982,11 @@ fn a_refusal_names_what_was_asked_for_in_words_and_dots() {
     };
     assert_eq!(
         text_of(puppet_extension(&[3, 39])),
-        "it asks for pp_cli_auth (1.3.6.1.4.1.34380.1.3.39), which grants rights on the servers"
+        "it requests pp_cli_auth (1.3.6.1.4.1.34380.1.3.39), which grants rights on the servers"
     );
     assert_eq!(
         text_of(puppet_extension(&[3, 0x81, 0x48])),
-        "it asks for 1.3.6.1.4.1.34380.1.3.200, which may grant rights on the servers"
+        "it requests 1.3.6.1.4.1.34380.1.3.200, which may grant rights on the servers"
     );
     let unknown = text_of(extension(&[0x2a, 0x03, 0x84, 0x80, 0x05], true, b"x"));
     assert!(unknown.contains("1.2.3.65541"), "{unknown}");
@@ -1011,12 +1011,14 @@ fn a_refusal_says_the_rule_what_helps_and_whether_it_can_be_lifted() {
         };
         let text = refusal.to_string();
         assert!(
-            text.starts_with("This certificate request is not passed on: it is so. "),
+            text.starts_with("This certificate request was not passed on to the CA: it is so. "),
             "{text}"
         );
         assert!(text.contains("puppet ssl clean"), "{text}");
-        let liftable = text.contains(&format!("can lift the rule \"{}\"", rule.as_str()));
+        let liftable = text.contains("contact the operator of this proxy");
         assert_eq!(liftable, CsrRule::LIFTABLE.contains(&rule), "{text}");
+        // A stranger reads this: it never says how to relax the rules of the proxy.
+        assert!(!text.contains("[["), "{text}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The command line, as typed.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
@@ -8,7 +8,8 @@ use crate::{failure::Failure, output};
 
 /// A TLS-terminating reverse proxy in front of Puppet servers.
 ///
-/// Exit codes: 0 done, 1 failed, 64 the command line makes no sense, 78 the configuration is refused.
+/// Exit codes: 0 done, 1 failed, 64 the command line makes no sense, 75 a start failed for a cause that may pass (an
+/// address is in use), 78 the configuration or the host must be changed first.
 #[derive(Debug, Parser)]
 #[command(
     name = "proscenium",
@@ -34,9 +35,15 @@ pub(crate) struct Arguments {
 pub(crate) enum Verb {
     /// Serve until SIGTERM; SIGHUP reads configuration, certificates and CRLs again
     Run(Run),
-    /// Read configuration, certificates and CRLs as a start would, and tell every problem
-    Check(Agent),
-    /// Tell where a request would go, and why: path rule, class, route, access, pool, members
+    /// Test configuration, certificates, CRLs and host as a start would, and print every problem
+    ///
+    /// Addresses are bound without listening, and nothing is created. What the running proxy holds is accepted.
+    /// Exit codes: 0 good, 75 an address or the admin socket is not available now, 78 refused.
+    Check(Check),
+    /// Show where a request would go, and why: path rule, class, route, access, pool, members
+    ///
+    /// No proxy has to run; blocks are read from the state directory. Exit codes: 0 the request would be forwarded or
+    /// answered, 1 it would be refused; 64 and 78 as for every verb.
     Explain(Explain),
     /// Prove the deployment: files, certificates, lists, every member, and what members do with forged identities
     ///
@@ -48,6 +55,16 @@ pub(crate) enum Verb {
     Config(ConfigVerb),
     /// Have the running proxy read configuration, certificates and CRLs again, and wait for the outcome
     Reload(Socket),
+    /// Have the running proxy open its log files again, after a rotation has renamed them
+    ///
+    /// Nothing else is read or changed. SIGUSR1 does the same.
+    #[command(name = "reopen-logs")]
+    ReopenLogs(Socket),
+    /// Show which events the running proxy logs, or change it until the proxy ends
+    ///
+    /// A restart goes back to `run --log`.
+    #[command(name = "log-level")]
+    LogLevel(LogLevel),
     /// Tell how the running proxy does: generation, listeners, pools, CRLs
     Status(Status),
     /// Look at the CRLs in force, fetch them from the CA, or accept one that was refused
@@ -67,6 +84,11 @@ pub(crate) enum Verb {
     Blocks(Blocks),
     /// Tell what is known of an agent or a certificate and what would be decided now; of nobody in particular: who was seen
     Who(Who),
+    /// List the clients that the proxy refused recently: when, from where, under which name, and why
+    ///
+    /// Handshakes that the proxy refused, and requests that it answered with 403. A name marked as unverified is the one
+    /// that the refused certificate says; no trusted CA vouches for it.
+    Refusals(Refusals),
     /// Tell the version
     Version,
 }
@@ -108,6 +130,26 @@ pub(crate) struct Run {
     pub(crate) log: String,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// Leave out the tests of the host: addresses, log files, admin socket, state directory
+    #[arg(long)]
+    pub(crate) files_only: bool,
+    /// Test with the rights of this account, that of the service; needs root
+    ///
+    /// Capabilities of the service unit (`AmbientCapabilities=`) are not part of an account's rights.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
+    /// Fail on warnings too, with exit code 78
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Print the result, problems and facts as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) agent: Agent,
+}
+
 /// The Puppet agent whose certificate is used; over what the file says.
 #[derive(Debug, Args)]
 pub(crate) struct Agent {
@@ -130,7 +172,8 @@ pub(crate) struct Explain {
     /// The client shows this certificate (PEM), judged as at a handshake
     #[arg(long, value_name = "FILE", conflicts_with = "certname")]
     pub(crate) cert: Option<PathBuf>,
-    /// The client is verified under this certname; without --cert and --certname it shows no certificate
+    /// The client is verified under this certname, unless that is blocked; without --cert and --certname it shows no
+    /// certificate
     #[arg(long, value_name = "NAME")]
     pub(crate) certname: Option<String>,
     /// Who signed that certname's certificate (RFC 2253), for access rules on `issuer`
@@ -203,6 +246,15 @@ pub(crate) struct Socket {
     /// Admin socket of the running proxy, in place of the one that the configuration file names
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogLevel {
+    /// error, warn, info, debug, trace, or levels by part (`info,proxy=debug`); without it, show the active level
+    #[arg(value_name = "LEVEL")]
+    pub(crate) level: Option<String>,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
 }
 
 #[derive(Debug, Args)]
@@ -287,6 +339,18 @@ pub(crate) struct Who {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Refusals {
+    /// Only clients that were refused within this time: 30m, 12h or 7d
+    #[arg(long, value_name = "DURATION", value_parser = length)]
+    pub(crate) since: Option<Duration>,
+    /// The answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) socket: Socket,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Member {
     /// Name of the pool
     #[arg(value_name = "POOL")]
@@ -321,6 +385,10 @@ fn header(text: &str) -> Result<(String, String), String> {
         }
         _ => Err("a header field is spelled NAME: VALUE".to_owned()),
     }
+}
+
+fn length(text: &str) -> Result<Duration, String> {
+    config::duration(text).ok_or_else(|| "a duration is spelled 30m, 12h or 7d".to_owned())
 }
 
 fn extension(text: &str) -> Result<(String, String), String> {

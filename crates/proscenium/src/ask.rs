@@ -1,4 +1,4 @@
-//! The verbs that ask a running proxy over its admin socket: `reload`, `status`, `ready`, `drain`, `maintenance`.
+//! The verbs that ask a running proxy over its admin socket: `reload`, `reopen-logs`, `log-level`, `status`, `ready`, `drain`, `maintenance`.
 
 use std::{fs, future::Future, io::ErrorKind, path::PathBuf};
 
@@ -6,7 +6,7 @@ use admin::{AdministrativeState, Client, ClientError, ReloadResult};
 use anyhow::Context;
 
 use crate::{
-    arguments::{Arguments, Member, Socket, Status},
+    arguments::{Arguments, LogLevel, Member, Socket, Status},
     failure::Failure,
     output,
     status::table,
@@ -33,6 +33,29 @@ pub(crate) fn reload(arguments: &Arguments, socket: &Socket) -> Result<(), Failu
         ReloadResult::Stopping => Err(Failure::because(
             "the proxy is stopping and reloads no more",
         )),
+    }
+}
+
+/// Has the log files opened again, and prints which.
+pub(crate) fn reopen_logs(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
+    let client = client(arguments, socket)?;
+    let outcome = wait(client.reopen_logs())?;
+    match outcome.reopened.is_empty() {
+        true => output::say("no log file to open again: the logs do not go to files"),
+        false => output::say(&format!("opened again: {}", outcome.reopened.join(", "))),
+    }
+}
+
+/// Prints the log level, or changes it and prints both.
+pub(crate) fn log_level(arguments: &Arguments, wanted: &LogLevel) -> Result<(), Failure> {
+    let client = client(arguments, &wanted.socket)?;
+    let status = match &wanted.level {
+        None => wait(client.log_level())?,
+        Some(level) => wait(client.set_log_level(level))?,
+    };
+    match status.previous {
+        None => output::say(&status.level),
+        Some(previous) => output::say(&format!("{} (was {previous})", status.level)),
     }
 }
 

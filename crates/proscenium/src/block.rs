@@ -21,7 +21,29 @@ pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure>
     };
     let client = client(arguments, &block.socket)?;
     let outcome = wait(client.block(&request))?;
-    told("blocked", &outcome)
+    told("blocked", &outcome)?;
+    match &block.whom.certname {
+        Some(name) => output::say(&effect(name, &outcome)),
+        None => Ok(()),
+    }
+}
+
+/// What a block by name does to the agent.
+fn effect(name: &str, outcome: &BlockOutcome) -> String {
+    let Some(agent) = &outcome.agent else {
+        return format!(
+            "no agent {name} has connected since the start of the proxy: check the spelling"
+        );
+    };
+    let connections = match agent.connections {
+        0 => "it has no open connection".to_owned(),
+        1 => "closing its open connection".to_owned(),
+        count => format!("closing its {count} open connections"),
+    };
+    format!(
+        "last seen {} from {}; {connections}",
+        agent.last_seen, agent.client
+    )
 }
 
 /// Lifts a block.

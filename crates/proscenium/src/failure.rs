@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     Failed(anyhow::Error),
     /// The command line makes no sense: 64.
     Usage(String),
+    /// The host lacks something now, and may have it later: 75. The text is the report.
+    Unavailable(String),
     /// The configuration or its materials are refused: 78. The text is the report.
     Configuration(String),
 }
@@ -33,6 +35,10 @@ impl Failure {
             Self::Usage(text) => {
                 output::complain(text.trim_end());
                 ExitCode::from(USAGE)
+            }
+            Self::Unavailable(report) => {
+                output::complain(report.trim_end());
+                ExitCode::from(UNAVAILABLE)
             }
             Self::Configuration(report) => {
                 output::complain(report.trim_end());
@@ -61,5 +67,7 @@ impl From<config::Report> for Failure {
 
 /// EX_USAGE.
 const USAGE: u8 = 64;
+/// EX_TEMPFAIL: a restart may help.
+pub(crate) const UNAVAILABLE: u8 = 75;
 /// EX_CONFIG; systemd units name it in `RestartPreventExitStatus`.
-const CONFIGURATION: u8 = 78;
+pub(crate) const CONFIGURATION: u8 = 78;

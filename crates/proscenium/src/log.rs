@@ -2,10 +2,20 @@
 
 use std::{env, fmt, fs, io, os::unix::fs::MetadataExt, sync::Arc};
 
-use server::{Events, Severity, Told};
+use server::{Events, LogLevel, Severity, Told};
 use tracing::{Level, Subscriber, field::Field};
 use tracing_subscriber::{
-    EnvFilter, Layer, layer::Context, layer::SubscriberExt, registry::LookupSpan,
+    EnvFilter, Layer, Registry,
+    filter::LevelFilter,
+    fmt::{
+        FmtContext, FormatEvent, FormatFields,
+        format::Writer,
+        time::{FormatTime, SystemTime},
+    },
+    layer::Context,
+    layer::SubscriberExt,
+    registry::LookupSpan,
+    reload,
     util::SubscriberInitExt,
 };
 
@@ -15,20 +25,15 @@ use crate::{failure::Failure, output};
 ///
 /// `level` is a level or a list of `part=level`; what it says nothing of is at `error`.
 pub(crate) fn start(level: &str) -> Result<Arc<Events>, Failure> {
-    let filter = EnvFilter::try_new(level).map_err(|error| {
-        Failure::Usage(format!(
-            "error: --log {level:?}: {error}; it takes error, warn, info, debug or trace, or a list like info,proxy=debug"
-        ))
-    })?;
+    let filter = filter(level).map_err(|error| Failure::Usage(format!("error: --log {error}")))?;
+    let (filter, handle) = reload::Layer::new(filter);
+    let for_journal = journal_reads_stderr();
     let stderr = tracing_subscriber::fmt::layer()
-        .with_ansi(output::colour() == config::Colour::Always)
-        .with_writer(io::stderr);
-    // The journal has its own clock.
-    let stderr = match journal_reads_stderr() {
-        true => stderr.without_time().boxed(),
-        false => stderr.boxed(),
-    };
-    let events = Arc::new(Events::default());
+        .with_ansi(!for_journal && output::colour() == config::Colour::Always)
+        .with_writer(io::stderr)
+        .event_format(OneLine { for_journal });
+    let level = LogLevel::new(level, Box::new(Filter(handle)));
+    let events = Arc::new(Events::new(level));
     let teller = Teller {
         events: Arc::clone(&events),
         stderr,
@@ -38,6 +43,33 @@ pub(crate) fn start(level: &str) -> Result<Arc<Events>, Failure> {
         .with(teller)
         .init();
     Ok(events)
+}
+
+/// The filter of a level or a list of `part=level`.
+fn filter(level: &str) -> Result<EnvFilter, String> {
+    let wrong = |why: &str| {
+        format!(
+            "{level:?}: {why}; it takes error, warn, info, debug or trace, or a list like info,proxy=debug"
+        )
+    };
+    // A word alone that is not a level would be read as the name of a part, at the level trace.
+    for part in level.split(',').filter(|part| !part.contains('=')) {
+        if part.parse::<LevelFilter>().is_err() {
+            return Err(wrong(&format!("{part:?} is not a level")));
+        }
+    }
+    EnvFilter::try_new(level).map_err(|error| wrong(&error.to_string()))
+}
+
+/// The filter of the running process, which `proscenium log-level` replaces.
+#[derive(Debug)]
+struct Filter(reload::Handle<EnvFilter, Registry>);
+
+impl server::LevelFilter for Filter {
+    fn apply(&self, level: &str) -> Result<(), String> {
+        let filter = filter(level)?;
+        self.0.reload(filter).map_err(|error| error.to_string())
+    }
 }
 
 /// Tells each event to the daemon, or where there is none to standard error. The program has no spans.
@@ -64,14 +96,50 @@ where
 }
 
 fn tell(events: &Events, event: &tracing::Event<'_>) -> Told {
-    let mut said = Said::default();
-    event.record(&mut said);
-    events.tell(&server::Event {
-        severity: severity(*event.metadata().level()),
-        part: event.metadata().target(),
-        message: &said.message,
-        fields: &said.fields,
-    })
+    Said::of(event).with(event, |event| events.tell(event))
+}
+
+/// Writes each event on standard error as one line, whatever its message and its values hold.
+struct OneLine {
+    /// The journal reads standard error: it has its own clock, and takes the priority from `<N>` (sd-daemon(3)).
+    for_journal: bool,
+}
+
+impl<S, N> FormatEvent<S, N> for OneLine
+where
+    S: Subscriber + for<'l> LookupSpan<'l>,
+    N: for<'w> FormatFields<'w> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &tracing::Event<'_>,
+    ) -> fmt::Result {
+        let level = *event.metadata().level();
+        if self.for_journal {
+            write!(writer, "<{}>", severity(level) as u8)?;
+        } else {
+            SystemTime.format_time(&mut writer)?;
+            writer.write_char(' ')?;
+        }
+        match writer.has_ansi_escapes() {
+            true => write!(writer, "\x1b[{}m{level:>5}\x1b[0m ", colour(level))?,
+            false => write!(writer, "{level:>5} ")?,
+        }
+        let line = Said::of(event).with(event, |event| event.line());
+        writeln!(writer, "{}: {line}", event.metadata().target())
+    }
+}
+
+/// The ANSI colour of a level: red, yellow, green, blue.
+fn colour(level: Level) -> u8 {
+    match severity(level) {
+        Severity::Error => 31,
+        Severity::Warning => 33,
+        Severity::Info => 32,
+        Severity::Debug => 34,
+    }
 }
 
 fn severity(level: Level) -> Severity {
@@ -101,6 +169,25 @@ impl tracing::field::Visit for Said {
 }
 
 impl Said {
+    fn of(event: &tracing::Event<'_>) -> Self {
+        let mut said = Self::default();
+        event.record(&mut said);
+        said
+    }
+
+    fn with<R>(
+        &self,
+        event: &tracing::Event<'_>,
+        use_event: impl FnOnce(&server::Event<'_>) -> R,
+    ) -> R {
+        use_event(&server::Event {
+            severity: severity(*event.metadata().level()),
+            part: event.metadata().target(),
+            message: &self.message,
+            fields: &self.fields,
+        })
+    }
+
     fn note(&mut self, field: &Field, value: String) {
         match field.name() {
             "message" => self.message = value,

@@ -3,14 +3,17 @@
 // Files, the environment and the command line are this crate's business, and that of no crate below `server`.
 #![allow(clippy::disallowed_methods)]
 
+mod account;
 mod arguments;
 mod ask;
 mod block;
+mod check;
 mod crl;
 mod doctor;
 mod failure;
 mod log;
 mod output;
+mod refusals;
 mod status;
 mod verbs;
 mod who;
@@ -32,10 +35,12 @@ fn main() -> ExitCode {
 fn perform(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.verb {
         Verb::Run(run) => verbs::run(arguments, run),
-        Verb::Check(agent) => verbs::check(arguments, agent),
+        Verb::Check(wanted) => check::check(arguments, wanted),
         Verb::Explain(explain) => verbs::explain(arguments, explain),
         Verb::Config(ConfigVerb::Show(show)) => verbs::config_show(arguments, show),
         Verb::Reload(socket) => ask::reload(arguments, socket),
+        Verb::ReopenLogs(socket) => ask::reopen_logs(arguments, socket),
+        Verb::LogLevel(level) => ask::log_level(arguments, level),
         Verb::Status(status) => ask::status(arguments, status),
         Verb::Crl(verb) => crl::crl(arguments, verb),
         Verb::Ready(member) => ask::set_state(arguments, member, admin::AdministrativeState::Ready),
@@ -48,6 +53,7 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::Blocks(blocks) => block::blocks(arguments, blocks),
         Verb::Doctor(wanted) => doctor::doctor(arguments, wanted),
         Verb::Who(whom) => who::who(arguments, whom),
+        Verb::Refusals(wanted) => refusals::refusals(arguments, wanted),
         Verb::Version => output::say(concat!("proscenium ", env!("CARGO_PKG_VERSION"))),
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use admin::{
-    CrlStatus, ListenerStatus, MaterialsStatus, MemberStatus, RenewalStatus, Status, TrustStatus,
+    CrlStatus, Health, ListenerStatus, MaterialsStatus, MemberStatus, Status, TrustStatus,
 };
 
 /// Everything an operator looks for first, in lines.
@@ -35,30 +35,37 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
             writeln!(text, "    {line}")?;
         }
     }
+    for alarm in &status.alarms {
+        writeln!(text, "ALARM since {}: {}", alarm.since, alarm.message)?;
+    }
     writeln!(text, "\nlisteners")?;
     rows(text, status.listeners.iter().map(listener).collect())?;
     for pool in &status.pools {
-        writeln!(text, "\npool {}, {}", pool.name, pool.algorithm)?;
+        writeln!(
+            text,
+            "\npool {}, {}, {} of {} members available",
+            pool.name,
+            pool.algorithm,
+            pool.available,
+            pool.members.len()
+        )?;
         rows(text, pool.members.iter().map(member).collect())?;
+        for member in pool.members.iter().filter(|m| m.health != Health::Up) {
+            write_down(text, member)?;
+        }
     }
     writeln!(text)?;
     write_crls(text, &status.trust)?;
-    write_materials(text, &status.materials)?;
-    write_renewal(text, &status.renewal)?;
-    match &status.state.unusable {
-        None => Ok(()),
-        Some(why) => writeln!(
-            text,
-            "\nstate in {}\n  ALARM: what is learned or told now does not outlast a restart: {why}",
-            status.state.directory
-        ),
-    }
+    write_materials(text, &status.materials)
 }
 
 /// The CRLs alone.
 pub(crate) fn crl_table(trust: &TrustStatus) -> String {
     let mut text = String::new();
     let _ = write_crls(&mut text, trust);
+    for alarm in &trust.alarms {
+        let _ = writeln!(text, "  ALARM: {alarm}");
+    }
     text
 }
 
@@ -81,8 +88,7 @@ fn write_crls(text: &mut String, trust: &TrustStatus) -> std::fmt::Result {
         };
         writeln!(text, "  fetched from the pool ca: {answered}")?;
     }
-    let mut alarms = trust.alarms.iter();
-    alarms.try_for_each(|alarm| writeln!(text, "  ALARM: {alarm}"))
+    Ok(())
 }
 
 fn write_materials(text: &mut String, materials: &MaterialsStatus) -> std::fmt::Result {
@@ -92,21 +98,25 @@ fn write_materials(text: &mut String, materials: &MaterialsStatus) -> std::fmt::
     };
     writeln!(
         text,
-        "  ALARM: since {} those on disk are refused, and the ones before stay in force:",
+        "  refused since {}, and the previous ones stay active:",
         refused.since
     )?;
     let mut lines = refused.report.trim_end().lines();
     lines.try_for_each(|line| writeln!(text, "    {line}"))
 }
 
-fn write_renewal(text: &mut String, renewal: &RenewalStatus) -> std::fmt::Result {
-    match &renewal.off {
-        None => Ok(()),
-        Some(off) => writeln!(
-            text,
-            "\nrenewal of agents' certificates\n  ALARM: since {} none is passed on, until `proscenium reload`: {}",
-            off.since, off.why
-        ),
+/// Why a member is not up.
+fn write_down(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
+    write!(text, "    {}: {}", member.address, member.health)?;
+    if let (Some(since), Some(why)) = (&member.since, &member.why) {
+        write!(text, " since {since} ({why})")?;
+    }
+    match member.last_probe.as_ref() {
+        None => writeln!(text, ", not probed yet"),
+        Some(probe) => match &probe.failure {
+            Some(failure) => writeln!(text, ", last probe {}: {failure}", probe.at),
+            None => writeln!(text, ", last probe {}: succeeded", probe.at),
+        },
     }
 }
 
@@ -203,8 +213,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use admin::{
-        AdministrativeState, GenerationStatus, Health, LastReload, Phase, PoolStatus,
-        RefusedMaterials, ReloadOutcome, ReloadResult, RenewalOff, StateStatus, Timestamp, Watch,
+        AdministrativeState, AlarmStatus, GenerationStatus, LastReload, Phase, PoolStatus,
+        ProbeStatus, RefusedMaterials, ReloadOutcome, ReloadResult, RenewalOff, RenewalStatus,
+        StateStatus, Timestamp, Watch,
     };
 
     use super::*;
@@ -216,30 +227,25 @@ proscenium 0.1.0: serving, generation 3 since 1970-01-01T00:00:00Z, fingerprint 
 last reload: refused at 1970-01-01T00:01:00Z
     proscenium.toml: 1 error
     and its help
+ALARM since 1970-01-01T00:05:00Z: no member of pool compilers is available
 
 listeners
   agents  0.0.0.0:8140  12 of 20000 connections  1 of 512 handshakes
 
-pool compilers, least-connections
+pool compilers, least-connections, 1 of 2 members available
   c1:8140              up    ready  3 in flight  4 connections  weight 1
   c2.example.com:8140  down  drain  0 in flight  0 connections  weight 2  backup
+    c2.example.com:8140: down since 1970-01-01T00:00:00Z (probes-failed), last probe 1970-01-01T00:00:01Z: connection refused
 
 CRLs, trust generation 2
   CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z                                    /ssl/crl.pem  the agent's own copy, 3 days old
   CN=Other      number none  0 entries  EXPIRED 1970-01-01T00:00:00Z, judged by until 1970-01-01T00:01:00Z  other.pem
   CN=Third: no CRL, its certificates are refused
   fetched from the pool ca: last answer 1970-01-01T00:04:00Z from ca:8140
-  ALARM: the CRL of CN=Other has expired
 
 materials, watch = notify
-  ALARM: since 1970-01-01T00:03:00Z those on disk are refused, and the ones before stay in force:
+  refused since 1970-01-01T00:03:00Z, and the previous ones stay active:
     crl.pem: not a CRL
-
-renewal of agents' certificates
-  ALARM: since 1970-01-01T00:04:00Z none is passed on, until `proscenium reload`: the CA answered with a certificate of CN=proxy
-
-state in /var/lib/p
-  ALARM: what is learned or told now does not outlast a restart: it is no directory
 ";
         assert_eq!(table(&status()), expected);
     }
@@ -264,6 +270,12 @@ state in /var/lib/p
             |address: &str, health, administrative_state, in_flight, weight| MemberStatus {
                 address: address.to_owned(),
                 health,
+                since: Some(Timestamp::from_unix_seconds(0)),
+                why: Some("probes-failed".to_owned()),
+                last_probe: Some(ProbeStatus {
+                    at: Timestamp::from_unix_seconds(1),
+                    failure: Some("connection refused".to_owned()),
+                }),
                 administrative_state,
                 in_flight,
                 connections: in_flight + u64::from(in_flight > 0),
@@ -308,6 +320,7 @@ state in /var/lib/p
             pools: vec![PoolStatus {
                 name: "compilers".to_owned(),
                 algorithm: "least-connections".to_owned(),
+                available: 1,
                 members: vec![
                     member("c1:8140", Health::Up, AdministrativeState::Ready, 3, 1),
                     member(
@@ -352,6 +365,11 @@ state in /var/lib/p
                     why: "the CA answered with a certificate of CN=proxy".to_owned(),
                 }),
             },
+            alarms: vec![AlarmStatus {
+                key: "pool-unavailable:compilers".to_owned(),
+                since: Timestamp::from_unix_seconds(300),
+                message: "no member of pool compilers is available".to_owned(),
+            }],
             limits: BTreeMap::new(),
         }
     }

@@ -1,4 +1,4 @@
-//! The verbs that read the configuration themselves: `run`, `check`, `explain`, `config show`.
+//! The verbs that read the configuration themselves: `run`, `explain`, `config show`.
 
 use server::{Asked, ExplainAs, Options, StartError};
 
@@ -14,20 +14,15 @@ pub(crate) fn run(arguments: &Arguments, run: &Run) -> Result<(), Failure> {
     match server::run(&options(arguments, &run.agent), &events) {
         Ok(()) => Ok(()),
         Err(StartError::Config(report)) => Err(report.into()),
+        Err(StartError::Host { report, may_pass }) => {
+            let text = report.render(output::colour());
+            Err(match may_pass {
+                true => Failure::Unavailable(text),
+                false => Failure::Configuration(text),
+            })
+        }
         Err(error) => Err(Failure::Failed(error.into())),
     }
-}
-
-/// Does what a start does, short of binding, and says what it found.
-pub(crate) fn check(arguments: &Arguments, agent: &Agent) -> Result<(), Failure> {
-    let checked = server::check(&options(arguments, agent))?;
-    if !checked.report.problems.is_empty() {
-        output::complain(checked.report.render(output::colour()).trim_end());
-    }
-    for fact in &checked.facts {
-        output::say(fact)?;
-    }
-    output::say(&format!("{}: good", arguments.config.display()))
 }
 
 /// Says where a request would go, by the request path's own functions.
@@ -55,9 +50,16 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
             source: explain.source,
             sni: explain.sni.clone(),
         })
-        .map_err(Failure::because)?;
-    output::say(explanation.trim_end())
+        .map_err(|error| Failure::Usage(format!("error: {error}")))?;
+    output::say(explanation.text.trim_end())?;
+    match explanation.is_refused {
+        true => Err(Failure::Found(REFUSED)),
+        false => Ok(()),
+    }
 }
+
+/// Exit code of `explain` for a request that would be refused.
+const REFUSED: u8 = 1;
 
 /// Prints the configuration in effect.
 pub(crate) fn config_show(arguments: &Arguments, show: &ConfigShow) -> Result<(), Failure> {

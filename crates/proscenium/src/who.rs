@@ -10,7 +10,7 @@ use crate::{
     ask::{client, wait},
     block,
     failure::Failure,
-    output,
+    output, refusals,
 };
 
 /// Tells what is known of somebody, or who was seen at all.
@@ -24,7 +24,7 @@ pub(crate) fn who(arguments: &Arguments, who: &Who) -> Result<(), Failure> {
     said(who.json, &told, one)
 }
 
-fn said<T: serde::Serialize>(
+pub(crate) fn said<T: serde::Serialize>(
     json: bool,
     told: &T,
     text: impl FnOnce(&T) -> String,
@@ -95,6 +95,9 @@ fn one(who: &WhoStatus) -> String {
         for asked in &seen.requests {
             say("asked", request_line(asked));
         }
+    }
+    for refusal in &who.refusals {
+        say("refused", refusals::line(refusal));
     }
     lines.join("\n")
 }

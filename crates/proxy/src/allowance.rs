@@ -1,10 +1,9 @@
 //! How many frames that carry nothing a client of HTTP/2 may send: each is work, and none moves a request on
 //! (CVE-2019-9512 and its kind).
 
-use std::{
-    cell::Cell,
-    time::{Duration, Instant},
-};
+use std::{cell::Cell, time::Duration};
+
+use tokio::time::Instant;
 
 /// Frames that carry nothing, which anybody may send in one period. Keep-alive pings are one in seconds.
 const FRAMES_MAX: u32 = 1000;

@@ -5,7 +5,7 @@ use std::{
     pin::pin,
     rc::Rc,
     sync::Arc,
-    time::Instant,
+    time::Duration,
 };
 
 use balancing::{
@@ -17,31 +17,32 @@ use http::{
     header::{ACCEPT_ENCODING, CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE},
     response,
 };
-use listener::Standing;
 use routing::{Plan, RetryClass};
-use telemetry::{AttemptResult, PoolMetrics};
-use upstream::{AttemptError, DialError, DialStage, Exchange, Scrubbed, settings::Settings};
+use telemetry::{AttemptResult, MemberMetrics};
+use tokio::time::Instant;
+use upstream::{
+    AttemptError, DialError, DialStage, Exchange, Scrubbed, SendOptions, settings::Settings,
+};
 
 use crate::{
-    connection::Conn,
+    context::RequestContext,
     error::ProxyError,
     first_byte::{Limits, Silence, first_byte},
     generation::PoolRuntime,
+    reason::LogReason,
     record::Exchanged,
     respond,
     settings::HostRule,
     upgrade::Upgrade,
     upload::{RequestBody, Upload},
-    worker::{RequestId, Worker},
+    worker::RequestId,
 };
 
 /// The attempts of one request.
 pub(crate) struct Attempts<'a> {
-    pub(crate) worker: &'a Rc<Worker>,
-    pub(crate) conn: &'a Conn,
+    pub(crate) context: &'a RequestContext,
     pub(crate) pool: &'a PoolRuntime,
     pub(crate) plan: &'a Plan<'a>,
-    pub(crate) standing: &'a Standing,
     /// Whether the client's certificate goes too.
     pub(crate) with_certificate: bool,
     pub(crate) request: Outgoing<'a>,
@@ -55,9 +56,27 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) first: RefCell<Option<Scrubbed>>,
     /// The same, for a further attempt.
     pub(crate) scrubbed: &'a Scrubbed,
-    pub(crate) request_id: &'a RequestId,
     /// What it asks to switch to, as far as the route allows it.
     pub(crate) upgrade: Option<&'a Upgrade>,
+}
+
+/// How one attempt is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Attempt<'a> {
+    /// Whether on a new connection.
+    pub(crate) fresh: bool,
+    pub(crate) now: Instant,
+    /// Members that were asked before.
+    pub(crate) tried: &'a [usize],
+    /// Whether the request may move to another member when this one fails before the first byte of an answer.
+    pub(crate) may_move: bool,
+}
+
+/// An attempt that brought no answer.
+pub(crate) enum Unanswered {
+    /// The member went down or into maintenance, and this one is to be asked.
+    Moved(Lease),
+    Failed(Failure, ProxyError),
 }
 
 impl Attempts<'_> {
@@ -77,6 +96,7 @@ impl Attempts<'_> {
         let mut attempts = 0;
         let mut last: Option<ProxyError> = None;
         let mut reused = false;
+        let mut moved = false;
         let mut next = None;
         // A clock that is asked seldom: several times a request it shows in what a request costs.
         let mut now = exchanged.asked_at();
@@ -95,24 +115,19 @@ impl Attempts<'_> {
             };
             let member = Arc::clone(lease.member().address());
             attempts += 1;
-            exchanged.attempted(&member, &self.pool.metrics);
-            let counted = CountedAttempt {
-                metrics: &self.pool.metrics,
-                result: Cell::new(AttemptResult::Abandoned),
-            };
+            let counted = self.begin_attempt(&lease, exchanged);
             // A tunnel takes its connection away for good: a kept one, which may be closing, is not worth the risk.
             // So does a renewal, which is not sent again on another.
             let once = self.request.upgrade.is_some() || self.plan.is_renewal();
-            let fresh = attempts > 1 || once;
-            let how = (fresh, now);
+            let how = Attempt {
+                fresh: attempts > 1 || once,
+                now,
+                tried: &tried,
+                may_move: !moved && attempts < attempts_max && self.is_safe(),
+            };
             match self.attempt(&lease, &exchanged.upload, how).await {
                 Ok(exchange) => {
-                    if let Some(change) = lease.member().answered() {
-                        self.worker
-                            .shared
-                            .health_changed(self.pool.pool.name(), &member, &change);
-                    }
-                    counted.result.set(AttemptResult::Ok);
+                    self.note_answer(&lease, &counted);
                     let again = attempts < attempts_max && exchanged.upload.replayable();
                     if again && self.may_ask_another(&exchange.head) {
                         tried.push(lease.index());
@@ -121,19 +136,28 @@ impl Attempts<'_> {
                             continue;
                         }
                     }
-                    exchanged.connected(exchange.connect);
-                    exchanged.answered(exchange.head.status);
-                    respond::judge_answer(
-                        &exchange.head,
-                        self.plan.endpoint.class,
-                        self.plan.route.unguarded,
-                        self.request.upgrade,
-                        &member,
-                    )?;
-                    exchanged.lease = Some(lease);
-                    return Ok(exchange);
+                    let asked = lease.index();
+                    let answer = self.accept(exchange, lease, exchanged)?;
+                    if attempts < attempts_max && self.is_bucket_miss(&answer.head) {
+                        tried.push(asked);
+                        let left = attempts_max - attempts;
+                        // Boxed: every request's task would have to have room for it.
+                        let search = self.search_buckets(answer, tried, left, exchanged);
+                        return Ok(Box::pin(search).await);
+                    }
+                    return Ok(answer);
                 }
-                Err((failure, error)) => {
+                Err(Unanswered::Moved(elsewhere)) => {
+                    counted.result.set(AttemptResult::Moved);
+                    tracing::warn!(
+                        pool = %self.pool.pool.name(), member = %member, to = %elsewhere.member().address(),
+                        "request moved: its member is down or in maintenance and had not answered"
+                    );
+                    moved = true;
+                    tried.push(lease.index());
+                    next = Some(elsewhere);
+                }
+                Err(Unanswered::Failed(failure, error)) => {
                     self.note_failure(&lease, &failure, &error, &counted);
                     let progress = Progress {
                         attempts,
@@ -161,6 +185,39 @@ impl Attempts<'_> {
         }
     }
 
+    /// Notes an attempt in the record, and counts it when it is over.
+    pub(crate) fn begin_attempt(
+        &self,
+        lease: &Lease,
+        exchanged: &mut Exchanged,
+    ) -> CountedAttempt<'_> {
+        exchanged.attempted(lease.member().address(), &self.pool.metrics);
+        CountedAttempt {
+            metrics: &self.pool.member_metrics[lease.index()],
+            result: Cell::new(AttemptResult::Abandoned),
+        }
+    }
+
+    /// Notes a member's answer, which is passed on unless it cannot be.
+    fn accept(
+        &self,
+        exchange: Exchange<RequestBody>,
+        lease: Lease,
+        exchanged: &mut Exchanged,
+    ) -> Result<Exchange<RequestBody>, ProxyError> {
+        exchanged.connected(exchange.connect);
+        exchanged.answered(exchange.head.status);
+        respond::judge_answer(
+            &exchange.head,
+            self.plan.endpoint.class,
+            self.plan.route.unguarded,
+            self.request.upgrade,
+            lease.member().address(),
+        )?;
+        exchanged.lease = Some(lease);
+        Ok(exchange)
+    }
+
     /// Whether a member may be asked twice. What asks for an upgrade may have opened a tunnel at the first.
     fn is_safe(&self) -> bool {
         self.plan.retry == RetryClass::Safe && self.request.upgrade.is_none()
@@ -176,8 +233,8 @@ impl Attempts<'_> {
 
     /// The CA's writes go to one member, or to a backup while that one is down, renewals to the one alone; a filebucket's
     /// checksum leads to one; the rest is balanced.
-    fn pick(&self, tried: &[usize], now: Instant) -> Result<Lease, PickError> {
-        let now = now.saturating_duration_since(self.worker.shared.started);
+    pub(crate) fn pick(&self, tried: &[usize], now: Instant) -> Result<Lease, PickError> {
+        let now = self.since_start(now);
         if self.plan.is_renewal() {
             self.pool.pool.pick_writer(now)
         } else if self.plan.endpoint.ca_write {
@@ -185,6 +242,11 @@ impl Attempts<'_> {
         } else {
             self.pool.pool.pick(tried, self.lead(), now)
         }
+    }
+
+    /// The time by the balancer's clock.
+    fn since_start(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.context.worker.shared.started)
     }
 
     /// What the choice of a member goes by, each only where something asks for it.
@@ -197,12 +259,12 @@ impl Attempts<'_> {
             },
             Algorithm::Random => Lead {
                 key,
-                random: self.worker.random(),
+                random: self.context.worker.random(),
                 ..Lead::default()
             },
             Algorithm::SourceHash => Lead {
                 key,
-                source: Some(source_hash(self.conn.downstream.client.ip())),
+                source: Some(source_hash(self.context.conn.downstream.client.ip())),
                 ..Lead::default()
             },
         }
@@ -210,8 +272,8 @@ impl Attempts<'_> {
 
     fn unavailable(&self, error: PickError) -> ProxyError {
         let reason = match error {
-            PickError::Full => "members-full",
-            PickError::NoneAvailable | PickError::AllTried => "no-member-available",
+            PickError::Full => LogReason::MembersFull,
+            PickError::NoneAvailable | PickError::AllTried => LogReason::NoMemberAvailable,
         };
         ProxyError::Unavailable {
             pool: Arc::clone(self.pool.pool.name()),
@@ -220,18 +282,18 @@ impl Attempts<'_> {
         }
     }
 
-    /// One attempt at one member: stamp last, send, wait for the head. `how`: whether on a fresh connection, and when.
-    async fn attempt(
+    /// One attempt at one member: stamp last, send, wait for the head.
+    pub(crate) async fn attempt(
         &self,
         lease: &Lease,
         upload: &Rc<Upload>,
-        how: (bool, Instant),
-    ) -> Result<Exchange<RequestBody>, (Failure, ProxyError)> {
+        how: Attempt<'_>,
+    ) -> Result<Exchange<RequestBody>, Unanswered> {
         let connector = &self.pool.connectors[lease.index()];
         let request = &self.request;
         let first = request.first.take();
         let mut scrubbed = first.unwrap_or_else(|| request.scrubbed.clone());
-        tell_of_connection(&mut scrubbed, self.conn, request.request_id, upload);
+        tell_of_connection(&mut scrubbed, self.context, upload);
         if self.pool.rules.host == HostRule::Member || !scrubbed.headers().contains_key(HOST) {
             scrubbed.set(HOST, connector.host.clone());
         }
@@ -244,18 +306,24 @@ impl Attempts<'_> {
             scrubbed.set(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         let stamped = scrubbed.stamp(
-            &self.standing.headers,
+            &self.context.standing.headers,
             &self.pool.rules.form,
             self.with_certificate,
         );
         let body = RequestBody(Rc::clone(upload));
-        let sent = pin!(self.worker.connections.send(
+        let begun = Cell::new(false);
+        let options = SendOptions {
+            fresh: how.fresh,
+            now: how.now,
+            begun: &begun,
+        };
+        let sent = pin!(self.context.worker.connections.send(
             connector,
             request.method,
             request.target,
             stamped,
             body,
-            how,
+            options,
         ));
         let Settings {
             first_byte_timeout,
@@ -263,22 +331,27 @@ impl Attempts<'_> {
             ..
         } = self.pool.settings;
         let failed = |stage, reused, unsent, error| {
-            Err((
-                Failure {
-                    stage,
-                    reused,
-                    unsent,
-                },
-                error,
-            ))
+            let failure = Failure {
+                stage,
+                reused,
+                unsent,
+            };
+            Err(Unanswered::Failed(failure, error))
         };
         let member = || Arc::clone(&connector.address);
         let limits = Limits {
             first_byte: first_byte_timeout,
             idle: idle_timeout,
         };
-        let answer = match first_byte(sent, upload, limits, &self.conn.alarm, how.1).await {
+        let elsewhere = || {
+            let may_move = !begun.get() && upload.replayable();
+            may_move.then(|| self.pick_elsewhere(lease, how.tried))?
+        };
+        let elsewhere: Option<&dyn Fn() -> _> = how.may_move.then_some(&elsewhere);
+        let timer = (&self.context.conn.alarm, how.now);
+        let answer = match first_byte(sent, upload, limits, timer, elsewhere).await {
             Ok(answer) => answer,
+            Err(Silence::Moved(elsewhere)) => return Err(Unanswered::Moved(elsewhere)),
             Err(Silence::Late) => {
                 let error = ProxyError::Late {
                     member: member(),
@@ -341,14 +414,32 @@ impl Attempts<'_> {
             }
             error => ProxyError::Unavailable {
                 pool: Arc::clone(self.pool.pool.name()),
-                reason: error.reason(),
+                reason: LogReason::Dial(error.reason()),
                 source: Some(error),
             },
         }
     }
 
+    /// Another member, if the one that the request waits at has failed.
+    fn pick_elsewhere(&self, from: &Lease, tried: &[usize]) -> Option<Lease> {
+        let now = self.since_start(Instant::now());
+        let pool = &self.pool.pool;
+        pool.pick_elsewhere(from.index(), tried, self.lead(), now)
+    }
+
+    /// Notes in metrics and in the member's health that an attempt was answered.
+    pub(crate) fn note_answer(&self, lease: &Lease, counted: &CountedAttempt<'_>) {
+        let member = lease.member();
+        if let Some(change) = member.answered() {
+            let pool = self.pool.pool.name();
+            let shared = &self.context.worker.shared;
+            shared.health_changed(pool, member.address(), &change);
+        }
+        counted.result.set(AttemptResult::Ok);
+    }
+
     /// Tells metrics, events and the member's health of a failed attempt.
-    fn note_failure(
+    pub(crate) fn note_failure(
         &self,
         lease: &Lease,
         failure: &Failure,
@@ -371,33 +462,27 @@ impl Attempts<'_> {
             cause = error.cause().unwrap_or_default(), "attempt failed"
         );
         let refused = matches!(error, ProxyError::Unavailable { source: Some(source), .. } if source.refused());
-        if refused && let Some(change) = member.connect_refused(self.worker.shared.now()) {
-            self.worker
-                .shared
-                .health_changed(self.pool.pool.name(), member.address(), &change);
+        if refused && let Some(change) = member.connect_refused(self.context.worker.shared.now()) {
+            self.context.worker.shared.health_changed(
+                self.pool.pool.name(),
+                member.address(),
+                &change,
+            );
         }
     }
 }
 
 /// Sets what is said of the connection, one value each.
-fn tell_of_connection(
-    scrubbed: &mut Scrubbed,
-    conn: &Conn,
-    request_id: &RequestId,
-    upload: &Upload,
-) {
+fn tell_of_connection(scrubbed: &mut Scrubbed, context: &RequestContext, upload: &Upload) {
     if let Some(host) = scrubbed.headers().get(HOST).cloned() {
         scrubbed.set(X_FORWARDED_HOST, host);
     }
-    let forwarded = conn.forwarded();
+    let forwarded = context.conn.forwarded();
     scrubbed.set(X_FORWARDED_FOR, forwarded.client.clone());
     scrubbed.set(X_REAL_IP, forwarded.client.clone());
     scrubbed.set(X_FORWARDED_PORT, forwarded.port.clone());
     scrubbed.set(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
-    scrubbed.set(
-        X_REQUEST_ID,
-        HeaderValue::from_bytes(request_id.as_bytes()).expect("hexadecimal digits"),
-    );
+    scrubbed.set(RequestId::HEADER, context.request_id.to_value());
     if upload.length_unknown() {
         // hyper would drop a GET's body of unknown length without this.
         scrubbed.set(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
@@ -405,8 +490,8 @@ fn tell_of_connection(
 }
 
 /// Counts an attempt when it is over; one that is dropped half-way was abandoned by its client.
-struct CountedAttempt<'a> {
-    metrics: &'a PoolMetrics,
+pub(crate) struct CountedAttempt<'a> {
+    metrics: &'a MemberMetrics,
     result: Cell<AttemptResult>,
 }
 
@@ -421,4 +506,3 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

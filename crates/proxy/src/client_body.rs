@@ -13,7 +13,7 @@ use http_body::{Body, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::Notify;
 
-use crate::body_fault::BodyFault;
+use crate::{body_fault::BodyFault, connection::Conn};
 
 /// A request's body, not yet read.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(crate) struct StreamBody {
     length: Option<u64>,
     /// Told once when the body is asked for: the client may wait for `100 Continue`.
     wanted: Option<Rc<Notify>>,
+    /// The connection, and the number of the stream on it.
+    stream: (Rc<Conn>, u32),
 }
 
 impl From<Incoming> for ClientBody {
@@ -86,11 +88,17 @@ impl ClientBody {
 }
 
 impl StreamBody {
-    pub(crate) fn new(data: RecvStream, length: Option<u64>, wanted: Option<Rc<Notify>>) -> Self {
+    pub(crate) fn new(
+        data: RecvStream,
+        length: Option<u64>,
+        wanted: Option<Rc<Notify>>,
+        stream: (Rc<Conn>, u32),
+    ) -> Self {
         Self {
             data,
             length,
             wanted,
+            stream,
         }
     }
 
@@ -101,6 +109,10 @@ impl StreamBody {
             wanted.notify_one();
         }
         self.data.poll_data(cx).map(|next| {
+            let (conn, number) = &self.stream;
+            if next.is_none() && conn.its_streams().is_malformed(*number) {
+                return Some(Err(BodyFault::Broken));
+            }
             next.map(|data| {
                 let data = data.map_err(|error| stream_fault(&error))?;
                 // A stream that is over by now gives nothing back; its end is told by the next poll.

@@ -5,9 +5,10 @@ use std::{
     net::IpAddr,
     rc::Rc,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
+use balancing::Holding;
 use http::HeaderValue;
 use hyper::upgrade::OnUpgrade;
 use identity::ClientIdentity;
@@ -17,8 +18,15 @@ use listener::{
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 use telemetry::{Agents, ListenerMetrics, SeenCertificate, TlsFacts, agents};
+use tokio::time::Instant;
 
-use crate::{first_byte::Alarm, streams::Streams, tunnel::Opening};
+use crate::{
+    first_byte::Alarm,
+    pace::{RateLimits, ReaderPace},
+    reason::LogReason,
+    streams::Streams,
+    tunnel::Opening,
+};
 
 /// One connection; its requests come one after the other, or as streams, on one thread.
 #[derive(Debug)]
@@ -31,6 +39,8 @@ pub(crate) struct Conn {
     standing: RefCell<Rc<Standing>>,
     /// The verified agent, as others can ask for it.
     pub(crate) seen: Option<Arc<agents::Agent>>,
+    /// Counts this connection among the agent's open ones, where its certificate was accepted.
+    _counted: Option<agents::OpenConnection>,
     /// The client was accepted once and is no more: one 403, then the end.
     turned: Cell<bool>,
     /// Whether a request has come; the handshake's time is told with the first.
@@ -38,9 +48,17 @@ pub(crate) struct Conn {
     /// Every response from now on says that it is the last.
     pub(crate) closing: Cell<bool>,
     /// Why we broke off, whatever was under way.
-    pub(crate) broken_off: Cell<Option<&'static str>>,
+    pub(crate) broken_off: Cell<Option<LogReason>>,
     /// For the answers of members.
     pub(crate) alarm: Alarm,
+    /// What its client holds of the pools that it has used.
+    pub(crate) holdings: RefCell<Vec<Arc<Holding>>>,
+    /// What its client holds of the memory for request bodies.
+    pub(crate) bodies: OnceCell<Arc<Holding>>,
+    /// How slow its client may be.
+    pub(crate) rates: RateLimits,
+    /// How fast its client reads the response, where there is one at a time.
+    pub(crate) reader: ReaderPace,
     /// Its requests, where several come at once (HTTP/2).
     pub(crate) streams: Option<Streams>,
     /// Set where a request asked for an upgrade: the transport, once HTTP has ended on it.
@@ -108,8 +126,20 @@ impl Conn {
             resumed: downstream.tls.resumed,
             sni: downstream.tls.server_name.as_deref().map(Into::into),
         });
+        let rates = RateLimits {
+            body_min: settings.body_rate_min,
+            read_min: settings.read_rate_min,
+            grace: settings.rate_grace,
+        };
+        let seen = seen(agents, &standing, downstream.client.ip());
+        let accepted = seen.as_ref().filter(|_| !standing.is_refused());
         let conn = Self {
-            seen: seen(agents, &standing, downstream.client.ip()),
+            _counted: accepted.map(|agent| agent.opened()),
+            holdings: RefCell::default(),
+            bodies: OnceCell::new(),
+            rates,
+            reader: ReaderPace::new(rates),
+            seen,
             streams: downstream.tls.http2.then(|| Streams::new(settings)),
             downstream,
             activity,

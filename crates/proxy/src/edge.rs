@@ -16,7 +16,7 @@ use http::{
 use pki::Fingerprint;
 use routing::{Document, Plan};
 
-use crate::{generation::Generation, worker::Worker};
+use crate::{context::RequestContext, generation::Generation};
 
 /// The copies, over all workers and generations.
 #[derive(Debug, Default)]
@@ -109,15 +109,14 @@ impl Edge {
 
 /// What is answered here, if it is: a document of the CA that is asked, of which there is a copy young enough.
 pub(crate) fn answer(
-    worker: &Worker,
-    generation: &Generation,
+    context: &RequestContext,
     plan: &Plan<'_>,
     headers: &HeaderMap,
 ) -> Option<EdgeAnswer> {
-    let (document, age_max) = answers(generation, plan)?;
-    let copy = worker.shared.edge.copy(document)?;
+    let (document, age_max) = answers(&context.generation, plan)?;
+    let copy = context.worker.shared.edge.copy(document)?;
     // A CA that has just left the bundle is not handed out until the copy has been looked at again.
-    if copy.verified_by.1 != generation.trust.cas() {
+    if copy.verified_by.1 != context.generation.trust.cas() {
         return None;
     }
     let age = copy.confirmed.elapsed();
@@ -131,10 +130,10 @@ pub(crate) fn answer(
 
 /// The document that is answered here, if there is a copy no older than this.
 pub fn answers(generation: &Generation, plan: &Plan<'_>) -> Option<(Document, Duration)> {
-    let age_max = generation.ca.edge_answers?;
-    let document = plan.document()?;
+    let document = plan.document().filter(|_| generation.ca.edge_answers)?;
     // Another CA, behind a route of the site's own, has other documents.
-    (generation.ca_pool == Some(plan.pool)).then_some((document, age_max))
+    (generation.ca_pool == Some(plan.pool))
+        .then_some((document, generation.ca.edge_answers_age_max))
 }
 
 impl EdgeCopy {

@@ -9,14 +9,13 @@ use pki::{CsrPolicy, CsrRefusal};
 use routing::Plan;
 
 use crate::{
-    connection::Conn,
+    context::RequestContext,
     error::ProxyError,
-    generation::{Generation, PoolRuntime},
+    generation::PoolRuntime,
     places::{Place, Places},
     record::Exchanged,
     settings::CaSettings,
     upload::Upload,
-    worker::Worker,
 };
 
 /// What clients without a verified certificate have asked of the CA, over all workers and generations.
@@ -36,17 +35,13 @@ impl Strangers {
 
     /// Counts a request, unless its address or all have asked too often. Those who have a verified certificate, and those
     /// who ask nothing of the CA, are not counted.
-    pub(crate) fn count(
-        worker: &Worker,
-        generation: &Generation,
-        plan: &Plan<'_>,
-        (conn, standing): (&Conn, &Standing),
-    ) -> Result<(), ProxyError> {
-        if !is_strangers(plan, standing) {
+    pub(crate) fn count(context: &RequestContext, plan: &Plan<'_>) -> Result<(), ProxyError> {
+        if !is_strangers(plan, &context.standing) {
             return Ok(());
         }
-        let (shared, client) = (&worker.shared, conn.downstream.client.ip());
-        let (rates, now) = (&generation.ca.rates, shared.now());
+        let worker = &context.worker;
+        let (shared, client) = (&worker.shared, context.conn.downstream.client.ip());
+        let (rates, now) = (&context.generation.ca.rates, shared.now());
         let counted = shared
             .strangers
             .rates
@@ -57,17 +52,17 @@ impl Strangers {
     /// Takes a place among the requests that the CA works on, where one is needed, unless all that strangers may have are
     /// taken.
     pub(crate) fn place(
-        worker: &Worker,
-        generation: &Generation,
-        (plan, pool): (&Plan<'_>, &PoolRuntime),
-        (conn, standing): (&Conn, &Standing),
+        context: &RequestContext,
+        plan: &Plan<'_>,
+        pool: &PoolRuntime,
     ) -> Result<Option<Place>, ProxyError> {
-        if !is_strangers(plan, standing) {
+        if !is_strangers(plan, &context.standing) {
             return Ok(None);
         }
-        let max = in_flight_max(generation.ca, pool, worker.shared.now());
-        let places = &worker.shared.strangers.places;
-        let place = places.take(conn.downstream.client.ip(), max);
+        let shared = &context.worker.shared;
+        let max = in_flight_max(context.generation.ca, pool, shared.now());
+        let places = &shared.strangers.places;
+        let place = places.take(context.conn.downstream.client.ip(), max);
         place.map(Some).map_err(ProxyError::CaBusy)
     }
 }

@@ -7,17 +7,11 @@ use pki::CsrRefusal;
 use routing::RouteRefusal;
 use upstream::DialError;
 
-use crate::{body_fault::BodyFault, edge::EdgeAnswer, places::Full, sanitize::Insane};
+use crate::{body_fault::BodyFault, places::Full, reason::LogReason, sanitize::Insane};
 
 /// Why a request got no member's answer. `respond::to_response` is the only map to status codes.
 #[derive(Debug)]
 pub(crate) enum ProxyError {
-    /// `OPTIONS *`: answered here, no error at all.
-    ServerWide,
-    /// The built-in status answer: no error either.
-    Status { available: bool },
-    /// A document of the CA, from a copy: no error either.
-    Edge(Box<EdgeAnswer>),
     /// It could be read two ways.
     Insane(Insane),
     /// No route, or no right.
@@ -42,10 +36,12 @@ pub(crate) enum ProxyError {
     NotRenewed { member: Arc<str>, what: String },
     /// The body is too large, stood still or broke off.
     Body(BodyFault),
+    /// The client holds its whole share of the pool's connections.
+    ShareTaken { pool: Arc<str> },
     /// Nobody can be asked now.
     Unavailable {
         pool: Arc<str>,
-        reason: &'static str,
+        reason: LogReason,
         source: Option<DialError>,
     },
     /// A member could not be spoken to.
@@ -62,43 +58,39 @@ pub(crate) enum ProxyError {
     /// A member took nothing of the request's body for too long.
     Stalled { member: Arc<str>, limit: Duration },
     /// A member answered what cannot be passed on.
-    Answer {
-        member: Arc<str>,
-        reason: &'static str,
-    },
+    Answer { member: Arc<str>, reason: LogReason },
 }
 
 impl ProxyError {
-    /// Short reason for records and metrics.
-    pub(crate) fn reason(&self) -> Option<&'static str> {
-        Some(match self {
-            Self::ServerWide | Self::Edge(_) => return None,
-            Self::Status { available } => return (!available).then_some("no-compiler-available"),
+    /// The reason in records and metrics.
+    pub(crate) fn reason(&self) -> LogReason {
+        match self {
             Self::Insane(insane) => insane.reason(),
-            Self::Refused(refusal) => refusal.reason,
-            Self::OverlongCertificate { .. } => "certificate-too-large",
-            Self::Csr(refusal) => refusal.rule.reason(),
+            Self::Refused(refusal) => LogReason::Route(refusal.reason),
+            Self::OverlongCertificate { .. } => LogReason::CertificateTooLarge,
+            Self::Csr(refusal) => LogReason::Csr(refusal.rule),
             Self::TooSoon(too_soon) => match too_soon.of {
-                RateOf::Address => "ca-rate-address",
-                RateOf::Total => "ca-rate-total",
+                RateOf::Address => LogReason::CaRateAddress,
+                RateOf::Total => LogReason::CaRateTotal,
             },
             Self::CaBusy(full) => match full.of {
-                RateOf::Address => "ca-busy-address",
-                RateOf::Total => "ca-busy",
+                RateOf::Address => LogReason::CaBusyAddress,
+                RateOf::Total => LogReason::CaBusy,
             },
-            Self::RenewalOff => "renewal-off",
-            Self::RenewalUntold => "renewal-untold",
-            Self::NotRenewed { .. } => "not-renewed",
-            Self::Body(BodyFault::TooLarge(_)) => "body-too-large",
-            Self::Body(BodyFault::Idle(_)) => "body-timeout",
-            Self::Body(BodyFault::Broken) => "body-broken",
-            Self::Body(BodyFault::Gone) => "client-gone",
-            Self::Unavailable { reason, .. } | Self::Answer { reason, .. } => reason,
-            Self::Unreachable(error) => error.reason(),
-            Self::Broken { .. } => "member-broke-off",
-            Self::Late { .. } => "first-byte-timeout",
-            Self::Stalled { .. } => "body-timeout",
-        })
+            Self::RenewalOff => LogReason::RenewalOff,
+            Self::RenewalUntold => LogReason::RenewalUntold,
+            Self::NotRenewed { .. } => LogReason::NotRenewed,
+            Self::Body(BodyFault::TooLarge(_)) => LogReason::BodyTooLarge,
+            Self::Body(BodyFault::Idle(_)) | Self::Stalled { .. } => LogReason::BodyTimeout,
+            Self::Body(BodyFault::Slow(_)) => LogReason::BodyTooSlow,
+            Self::ShareTaken { .. } => LogReason::ClientShare,
+            Self::Body(BodyFault::Broken) => LogReason::BodyBroken,
+            Self::Body(BodyFault::Gone) => LogReason::ClientGone,
+            Self::Unavailable { reason, .. } | Self::Answer { reason, .. } => *reason,
+            Self::Unreachable(error) => LogReason::Dial(error.reason()),
+            Self::Broken { .. } => LogReason::MemberBrokeOff,
+            Self::Late { .. } => LogReason::FirstByteTimeout,
+        }
     }
 
     /// The chain of causes, for the record.

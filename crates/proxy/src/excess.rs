@@ -2,6 +2,8 @@
 
 use telemetry::Limit;
 
+use crate::reason::LogReason;
+
 /// What was too much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Excess {
@@ -23,11 +25,11 @@ impl Excess {
     }
 
     /// The short reason of records.
-    pub(crate) fn reason(self) -> &'static str {
+    pub(crate) fn reason(self) -> LogReason {
         match self {
-            Self::HeadTimeout => "head-timeout",
-            Self::Resets => "too-many-resets",
-            Self::Frames => "too-many-frames",
+            Self::HeadTimeout => LogReason::HeadTimeout,
+            Self::Resets => LogReason::TooManyResets,
+            Self::Frames => LogReason::TooManyFrames,
         }
     }
 

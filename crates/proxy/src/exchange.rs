@@ -1,13 +1,16 @@
 //! The request path in one function: every request passes [`handle`].
 
-use std::{cell::RefCell, future::pending, panic::resume_unwind, rc::Rc, sync::Arc, time::Instant};
+use std::{cell::RefCell, future::pending, panic::resume_unwind, rc::Rc, sync::Arc};
 
 use http::{Request, Response, StatusCode, request, response};
 use hyper::upgrade::OnUpgrade;
 use identity::ClientIdentity;
 use listener::{Stage, Standing};
-use routing::{CanonicalPath, Class, Decision, Plan, Question, RouteRefusal};
+use routing::{
+    AccessStep, CanonicalPath, Class, Decision, Plan, Question, RefusalReason, RouteRefusal,
+};
 use tokio::task::{JoinError, spawn_local};
+use tokio::time::Instant;
 use upstream::{Exchange, Lent};
 
 use crate::{
@@ -15,16 +18,18 @@ use crate::{
     body_fault::BodyFault,
     client_body::ClientBody,
     connection::Conn,
-    edge,
+    context::RequestContext,
+    edge::{self, EdgeAnswer},
     enrolment::{Strangers, judge_request},
     error::ProxyError,
-    generation::{Generation, PoolRuntime},
+    generation::PoolRuntime,
+    pace::Pace,
     record::Exchanged,
     renewal, respond,
     response_body::{AnswerBody, ResponseBody},
     sanitize::{Insane, Sane, host_of, is_server_wide, sanitize},
     settings::OverlongCert,
-    stream, tunnel,
+    share, stream, tunnel,
     upgrade::Upgrade,
     upload::{RequestBody, Upload},
     worker::{RequestId, Worker},
@@ -38,12 +43,10 @@ pub(crate) async fn handle(
 ) -> Response<ResponseBody> {
     let began = Instant::now();
     conn.activity.enter_at(Stage::Busy, began);
-    // One request sees one generation from start to end.
-    let generation = worker.current();
+    let context = RequestContext::new(worker, conn, began);
     let (head, body) = request.into_parts();
-    let asked = (head, body.into());
-    if renewal::outlasts_client(&generation, &asked.0) {
-        let whole = spawn_local(exchange(worker, conn, generation, began, asked));
+    if renewal::outlasts_client(&context.generation, &head) {
+        let whole = spawn_local(exchange(context, head, body.into()));
         return match whole.await.map_err(JoinError::try_into_panic) {
             Ok(response) => response,
             Err(Ok(panic)) => resume_unwind(panic),
@@ -51,51 +54,41 @@ pub(crate) async fn handle(
             Err(Err(_)) => pending().await,
         };
     }
-    exchange(worker, conn, generation, began, asked).await
+    exchange(context, head, body.into()).await
 }
 
 async fn exchange(
-    worker: Rc<Worker>,
-    conn: Rc<Conn>,
-    generation: Arc<Generation>,
-    began: Instant,
-    (head, body): (request::Parts, ClientBody),
+    context: RequestContext,
+    head: request::Parts,
+    body: ClientBody,
 ) -> Response<ResponseBody> {
-    let request_id = worker.request_id();
-    let asked = (&head, body);
-    let mut exchanged = Exchanged::begin(&worker, &conn, &generation, began, asked, &request_id);
-    let standing = conn.standing(&generation.trust, exchanged.when());
-    exchanged.identified(&standing);
-    match pass(
-        &worker,
-        &conn,
-        &generation,
-        &standing,
-        head,
-        &request_id,
-        &mut exchanged,
-    )
-    .await
-    {
-        Ok(Passed {
-            head,
-            body,
-            lent,
-            pool,
+    let mut exchanged = Exchanged::begin(&context, &head, body);
+    let mut response = match pass(&context, head, &mut exchanged).await {
+        Ok(Outcome::Answered {
+            head, lent, pool, ..
+        }) if head.status == StatusCode::SWITCHING_PROTOCOLS => {
+            Box::pin(tunnel::open(&context, pool, head, lent, exchanged)).await
+        }
+        Ok(Outcome::Answered {
+            head, body, lent, ..
         }) => {
-            if head.status == StatusCode::SWITCHING_PROTOCOLS {
-                let to = (&*generation, pool);
-                return Box::pin(tunnel::open(&worker, &conn, to, head, lent, exchanged)).await;
-            }
             exchanged.lent = Some(lent);
             let idle = exchanged.idle_timeout();
             let close = exchanged.is_last();
             let body = ResponseBody::member(body, idle, exchanged);
-            respond::from_member(&worker, &generation.own_names, head, body, close)
+            let own_names = &context.generation.own_names;
+            respond::from_member(&context.worker, own_names, head, body, close)
         }
-        Err(ProxyError::Edge(answer)) => respond::from_copy(&answer, exchanged),
-        Err(error) => respond::to_response(&worker, &error, exchanged),
-    }
+        Ok(Outcome::Copy(answer)) => respond::from_copy(&answer, exchanged),
+        Ok(Outcome::Status { available }) => respond::status(available, exchanged),
+        Ok(Outcome::ServerWide) => respond::server_wide(exchanged),
+        Err(error) => respond::to_response(&context.worker, &error, exchanged),
+    };
+    // The same as in the access record and in the request to the member, so that an error that an agent shows leads to both.
+    response
+        .headers_mut()
+        .insert(RequestId::HEADER, context.request_id.to_value());
+    response
 }
 
 /// One request that was over before it was looked at: nobody is asked, and it leaves its record. `fault` is the client's,
@@ -106,13 +99,9 @@ pub(crate) fn give_up(
     request: Request<impl Into<ClientBody>>,
     fault: Option<BodyFault>,
 ) {
-    let generation = worker.current();
+    let context = RequestContext::new(Rc::clone(worker), Rc::clone(conn), Instant::now());
     let (head, body) = request.into_parts();
-    let asked = (&head, body.into());
-    let began = Instant::now();
-    let request_id = worker.request_id();
-    let mut exchanged = Exchanged::begin(worker, conn, &generation, began, asked, &request_id);
-    exchanged.identified(&conn.standing(&generation.trust, exchanged.when()));
+    let exchanged = Exchanged::begin(&context, &head, body.into());
     if let Some(fault) = fault {
         drop(respond::to_response(
             worker,
@@ -122,24 +111,39 @@ pub(crate) fn give_up(
     }
 }
 
-/// A member's answer that is passed on.
-struct Passed<'g> {
-    head: response::Parts,
-    body: AnswerBody,
-    lent: Lent<RequestBody>,
-    pool: &'g PoolRuntime,
+/// How a request is answered, unless it fails.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every request ends in the large one, and a box would cost each an allocation"
+)]
+enum Outcome<'g> {
+    /// A member's answer is passed on.
+    Answered {
+        head: response::Parts,
+        body: AnswerBody,
+        lent: Lent<RequestBody>,
+        pool: &'g PoolRuntime,
+    },
+    /// A document of the CA, from a copy.
+    Copy(EdgeAnswer),
+    /// The built-in status answer.
+    Status { available: bool },
+    /// `OPTIONS *`.
+    ServerWide,
 }
 
 /// Sanitize, route, authorise, and try members until one answers.
 async fn pass<'g>(
-    worker: &Rc<Worker>,
-    conn: &Rc<Conn>,
-    generation: &'g Generation,
-    standing: &Standing,
+    context: &'g RequestContext,
     mut head: request::Parts,
-    request_id: &RequestId,
     exchanged: &mut Exchanged,
-) -> Result<Passed<'g>, ProxyError> {
+) -> Result<Outcome<'g>, ProxyError> {
+    let RequestContext {
+        conn,
+        generation,
+        standing,
+        ..
+    } = context;
     if let Some(streams) = &conn.streams {
         stream::check_head(&head, streams).map_err(ProxyError::Insane)?;
     }
@@ -149,7 +153,7 @@ async fn pass<'g>(
         Upgrade::asked_by(&mut head, exchanged.upload.finished().is_none())
     });
     if is_server_wide(&head) {
-        return Err(refused_anywhere(standing).unwrap_or(ProxyError::ServerWide));
+        return refused_anywhere(standing).map_or(Ok(Outcome::ServerWide), Err);
     }
     let Sane {
         method,
@@ -178,9 +182,8 @@ async fn pass<'g>(
             if let Some(rule) = observed {
                 exchanged.observed(rule, Class::Status);
             }
-            return Err(ProxyError::Status {
-                available: status_available(worker, generation),
-            });
+            let available = status_available(context);
+            return Ok(Outcome::Status { available });
         }
         Decision::Refuse(refusal) => return Err(ProxyError::Refused(Box::new(refusal))),
     };
@@ -189,35 +192,33 @@ async fn pass<'g>(
         exchanged.observed(rule, plan.endpoint.class);
     }
     let pool = &generation.pools[plan.pool];
-    if let Some(answer) = edge::answer(worker, generation, &plan, scrubbed.headers()) {
-        return Err(ProxyError::Edge(Box::new(answer)));
+    if let Some(answer) = edge::answer(context, &plan, scrubbed.headers()) {
+        return Ok(Outcome::Copy(answer));
     }
-    renewal::admit(worker, &plan, (pool, standing))?;
+    renewal::admit(context, &plan, pool)?;
     let with_certificate = tells_certificate(&plan, pool, standing)?;
-    Strangers::count(worker, generation, &plan, (conn, standing))?;
+    Strangers::count(context, &plan)?;
     let upload = Rc::clone(&exchanged.upload);
-    admit_body(&upload, &plan, pool)?;
-    upload.peek().await.map_err(ProxyError::Body)?;
+    admit_body(&upload, &plan, (conn, pool))?;
+    share::gather(context, &upload).await?;
     if let Some(certname) = plan.certificate_request() {
         // Boxed: every request's task would have to have room for it.
         Box::pin(judge_request(&generation.csr, certname, &upload, exchanged)).await?;
     }
-    exchanged.place = Strangers::place(worker, generation, (&plan, pool), (conn, standing))?;
+    exchanged.place = Strangers::place(context, &plan, pool)?;
+    exchanged.share = Some(share::take(context, pool).await?);
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
     let request = Outgoing {
         method: &method,
         target: &target,
         first: RefCell::new(Some(first)),
         scrubbed: &scrubbed,
-        request_id,
         upgrade: upgrade.as_ref(),
     };
     let attempts = Attempts {
-        worker,
-        conn,
+        context,
         pool,
         plan: &plan,
-        standing,
         with_certificate,
         request,
     };
@@ -228,12 +229,11 @@ async fn pass<'g>(
         .await?;
     let body = if plan.is_renewal() {
         let member = exchanged.member();
-        let of = (pool, standing);
-        Box::pin(renewal::judge(worker, of, &member, &head, body)).await?
+        Box::pin(renewal::judge(context, pool, &member, &head, body)).await?
     } else {
         AnswerBody::Streamed(body)
     };
-    Ok(Passed {
+    Ok(Outcome::Answered {
         head,
         body,
         lent,
@@ -248,7 +248,7 @@ fn refused_anywhere(standing: &Standing) -> Option<ProxyError> {
     };
     Some(ProxyError::Refused(Box::new(RouteRefusal {
         status: StatusCode::FORBIDDEN.as_u16(),
-        reason: "refused-certificate",
+        reason: RefusalReason::Access(AccessStep::RefusedCertificate),
         text: refusal.text(),
         allow: None,
         class: Class::Unknown,
@@ -258,11 +258,12 @@ fn refused_anywhere(standing: &Standing) -> Option<ProxyError> {
 }
 
 /// Whether a compiler could take a request now.
-fn status_available(worker: &Worker, generation: &Generation) -> bool {
+fn status_available(context: &RequestContext) -> bool {
+    let generation = &context.generation;
     generation.status_pool.is_some_and(|pool| {
         generation.pools[pool]
             .pool
-            .is_available(worker.shared.now())
+            .is_available(context.worker.shared.now())
     })
 }
 
@@ -299,7 +300,12 @@ fn tells_certificate(
 }
 
 /// Refuses a body that says it is too large before anything of it is read.
-fn admit_body(upload: &Upload, plan: &Plan<'_>, pool: &PoolRuntime) -> Result<(), ProxyError> {
-    upload.allow(plan.body_bytes_max, pool.settings.idle_timeout);
+fn admit_body(
+    upload: &Upload,
+    plan: &Plan<'_>,
+    (conn, pool): (&Conn, &PoolRuntime),
+) -> Result<(), ProxyError> {
+    let pace = Pace::new(conn.rates.body_min, conn.rates.grace);
+    upload.allow(plan.body_bytes_max, pool.settings.idle_timeout, pace);
     upload.check_length().map_err(ProxyError::Body)
 }

@@ -1,30 +1,33 @@
 //! The wait for the head of a response.
 
-use std::{
-    cell::RefCell,
-    pin::Pin,
-    time::{Duration, Instant},
-};
+use std::{cell::RefCell, pin::Pin, time::Duration};
 
-use tokio::time::{Sleep, sleep_until};
+use balancing::Lease;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::upload::Upload;
+
+/// How often a request that waits looks whether its member has failed. Nearly all requests are answered before the first
+/// look, and so pay nothing for it.
+const MEMBER_LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long a member may be silent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// After the request's last byte, or the attempt's beginning where that came later.
+    /// After the request's last byte, over all attempts and all waiting for connections.
     pub(crate) first_byte: Duration,
     /// After the last byte that it took, while there are more.
     pub(crate) idle: Duration,
 }
 
-/// What a member let pass.
+/// Why the wait ended without a response.
 pub(crate) enum Silence {
-    /// The time for its answer.
+    /// The time for the answer is over.
     Late,
-    /// The time for taking more of the body.
+    /// The time for taking more of the body is over.
     Stalled,
+    /// The member has failed, and this one can be asked.
+    Moved(Lease),
 }
 
 /// A connection's timer, for one request after the other. One that is only ever put off costs the runtime next to
@@ -33,7 +36,7 @@ pub(crate) enum Silence {
 pub(crate) struct Alarm(RefCell<Option<Pin<Box<Sleep>>>>);
 
 impl Alarm {
-    fn set(&self, at: tokio::time::Instant) -> Pin<Box<Sleep>> {
+    fn set(&self, at: Instant) -> Pin<Box<Sleep>> {
         match self.0.take() {
             Some(mut timer) => {
                 timer.as_mut().reset(at);
@@ -45,16 +48,22 @@ impl Alarm {
     }
 }
 
-/// Waits for the head of a response. `first_byte` counts from the request's last byte, anew for each attempt: `began` is
-/// when this one did. `idle` counts from the last byte that the member took; while the client sends nothing, its own silence is limited, not the member's.
+/// Waits for the head of a response. The limit `first_byte` counts from the request's last byte and not from the
+/// beginning of this attempt, so that an agent, which counts the same way, sees our answer before it gives up. The limit
+/// `idle` counts from the last byte that the member took; while the client sends nothing, its own silence is limited, not
+/// the member's.
+///
+/// `elsewhere` is asked now and then for another member; none: the request may not move.
 pub(crate) async fn first_byte<T>(
     mut sent: Pin<&mut impl Future<Output = T>>,
     upload: &Upload,
     limits: Limits,
-    alarm: &Alarm,
-    began: Instant,
+    (alarm, began): (&Alarm, Instant),
+    elsewhere: Option<&dyn Fn() -> Option<Lease>>,
 ) -> Result<T, Silence> {
-    let mut timer = alarm.set((began + limits.first_byte.min(limits.idle)).into());
+    let first_limit = limits.first_byte.min(limits.idle);
+    // All requests of a connection begin with the same interval, so that its timer is only ever put off.
+    let mut timer = alarm.set(began + first_limit.min(MEMBER_LOOK_INTERVAL));
     loop {
         tokio::select! {
             biased;
@@ -64,16 +73,20 @@ pub(crate) async fn first_byte<T>(
             }
             () = timer.as_mut() => {
                 let (limit, waited, silence) = match upload.finished() {
-                    Some(finished) => {
-                        let waited = finished.max(began).elapsed();
-                        (limits.first_byte, waited, Silence::Late)
-                    }
+                    Some(finished) => (limits.first_byte, finished.elapsed(), Silence::Late),
                     None => (limits.idle, upload.untaken(), Silence::Stalled),
                 };
                 if waited >= limit {
                     return Err(silence);
                 }
-                timer.as_mut().reset(tokio::time::Instant::now() + (limit - waited));
+                let mut wait = limit - waited;
+                if let Some(elsewhere) = elsewhere {
+                    if let Some(lease) = elsewhere() {
+                        return Err(Silence::Moved(lease));
+                    }
+                    wait = wait.min(MEMBER_LOOK_INTERVAL);
+                }
+                timer.as_mut().reset(Instant::now() + wait);
             }
         }
     }

@@ -7,16 +7,16 @@ use std::{
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
-    time::Instant,
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
 use crate::{
     connection::Conn,
     excess::Excess,
     frame_head::{DATA, HEAD_BYTES, HEADERS, RST_STREAM, number},
-    incoming::Incoming,
+    incoming::{Heard, Incoming},
     streams::Streams,
 };
 
@@ -62,10 +62,13 @@ impl<T> Seen<T> {
 
     /// Looks at what was read.
     fn heard(&mut self, bytes: &[u8], streams: &Streams) {
-        self.incoming.read(bytes, || {
-            if !streams.allowance.spend(Instant::now) {
-                streams.overstep(Excess::Frames);
+        self.incoming.read(bytes, |heard| match heard {
+            Heard::Bare => {
+                if !streams.allowance.spend(Instant::now) {
+                    streams.overstep(Excess::Frames);
+                }
             }
+            Heard::PseudoInTrailers(stream) => streams.note_malformed(stream),
         });
         let since = self.incoming.open_since(Instant::now);
         streams.head_since.set(since);

@@ -7,7 +7,7 @@ use identity::OwnNames;
 use listener::ListenerTls;
 use pki::{CsrPolicy, TrustStore};
 use routing::RouteTable;
-use telemetry::PoolMetrics;
+use telemetry::{MemberMetrics, PoolMetrics};
 use upstream::Connector;
 
 use crate::{
@@ -70,4 +70,6 @@ pub struct PoolRuntime {
     pub settings: upstream::Settings,
     /// Its counters.
     pub metrics: PoolMetrics,
+    /// The counters of each member, by the pool's index.
+    pub member_metrics: Vec<MemberMetrics>,
 }

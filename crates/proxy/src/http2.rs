@@ -30,7 +30,8 @@ use crate::{
     excess::Excess,
     frames::{Refused, Seen},
     no_request,
-    stream::answer,
+    reason::LogReason,
+    stream::{ReadLimits, answer},
     streams::{OpenStream, Streams},
     worker::Worker,
 };
@@ -70,7 +71,7 @@ pub(crate) struct Http2<'a> {
     worker: &'a Rc<Worker>,
     conn: &'a Rc<Conn>,
     tasks: &'a RefCell<JoinSet<()>>,
-    write_timeout: Duration,
+    reading: ReadLimits,
     io: Rc<RefCell<TlsIo>>,
     state: State,
     ending: Ending,
@@ -121,7 +122,10 @@ impl<'a> Http2<'a> {
             worker,
             conn,
             tasks,
-            write_timeout: settings.write_timeout,
+            reading: ReadLimits {
+                write_timeout: settings.write_timeout,
+                rates: conn.rates,
+            },
             io,
             state: State::Handshake(handshake),
             ending: Ending::None,
@@ -185,11 +189,11 @@ impl<'a> Http2<'a> {
             return open.taken_back();
         }
         let worker = Rc::clone(self.worker);
-        let write_timeout = self.write_timeout;
+        let reading = self.reading;
         let mut tasks = self.tasks.borrow_mut();
         // What has ended is not kept until the connection ends.
         while tasks.try_join_next().is_some() {}
-        tasks.spawn_local(answer(worker, open, request, respond, write_timeout));
+        tasks.spawn_local(answer(worker, open, request, respond, reading));
     }
 
     /// Whether a client that was told to end has had its time to do so.
@@ -225,7 +229,7 @@ impl<'a> Http2<'a> {
             let (status, reason, cause) = match refused {
                 Refused::Malformed => (
                     StatusCode::BAD_REQUEST,
-                    "bad-head",
+                    LogReason::BadHead,
                     "a malformed request (RFC 9113, 8.1.1): its stream was reset",
                 ),
                 Refused::Large => {
@@ -233,7 +237,7 @@ impl<'a> Http2<'a> {
                     let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
                     (
                         status,
-                        "head-too-large",
+                        LogReason::HeadTooLarge,
                         "a head of more than twice head_max",
                     )
                 }

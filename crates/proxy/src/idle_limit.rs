@@ -27,10 +27,19 @@ impl IdleLimit {
     /// Ready with the limit once nothing came for so long. Silence counts from the first wait after the last frame:
     /// while nobody asks for more, nobody is late.
     pub(crate) fn poll_exceeded(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
+        self.poll_exceeded_within(cx, Duration::MAX)
+    }
+
+    /// The same, ready earlier where the first wait may last no longer than `within`.
+    pub(crate) fn poll_exceeded_within(
+        &mut self,
+        cx: &mut Context<'_>,
+        within: Duration,
+    ) -> Poll<Duration> {
         let limit = self.limit;
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(sleep_until(tokio::time::Instant::now() + limit)));
+        let timer = self.timer.get_or_insert_with(|| {
+            Box::pin(sleep_until(tokio::time::Instant::now() + limit.min(within)))
+        });
         timer.as_mut().poll(cx).map(|()| limit)
     }
 }

@@ -1,13 +1,27 @@
-//! The frames that a client sends, before h2 makes requests of them: whether a head is half-way, and which frames carry
-//! nothing.
+//! The frames that a client sends, before h2 makes requests of them: whether a head is half-way, which frames carry
+//! nothing, and which trailers are malformed.
 
-use std::time::Instant;
-
-use crate::frame_head::{CONTINUATION, DATA, HEAD_BYTES, HEADERS, number};
+use crate::{
+    frame_head::{CONTINUATION, DATA, HEAD_BYTES, HEADERS, number},
+    header_blocks::HeaderBlocks,
+};
+use tokio::time::Instant;
 
 /// What a connection begins with: `PRI * HTTP/2.0` and so on (RFC 9113, 3.4).
 const PREFACE_BYTES: usize = 24;
 const END_HEADERS: u8 = 4;
+const PADDED: u8 = 8;
+const PRIORITY: u8 = 0x20;
+const PRIORITY_BYTES: usize = 5;
+
+/// Something in the frames that h2 does not report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// A frame that carries neither a head nor data.
+    Bare,
+    /// Trailers of this stream that begin with a pseudo-header field.
+    PseudoInTrailers(u32),
+}
 
 /// Where we are in what is read.
 #[derive(Debug)]
@@ -21,6 +35,23 @@ pub(crate) struct Incoming {
     /// It is not when what is passed has passed.
     ends: bool,
     since: Option<Instant>,
+    blocks: HeaderBlocks,
+    /// What surrounds the piece of a header block in the current frame; `None` in other frames.
+    envelope: Option<Envelope>,
+    /// The stream whose trailers the current block is, until they are known to be malformed.
+    trailers: Option<u32>,
+    /// The highest number of a stream that had a head.
+    last_stream: u32,
+}
+
+/// What surrounds the piece of a header block in a frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct Envelope {
+    /// The next byte is the length of the padding.
+    padded: bool,
+    /// Bytes of the priority that are still to come.
+    priority: usize,
+    padding: usize,
 }
 
 impl Incoming {
@@ -32,14 +63,20 @@ impl Incoming {
             open: true,
             ends: false,
             since: None,
+            blocks: HeaderBlocks::new(),
+            envelope: None,
+            trailers: None,
+            last_stream: 0,
         }
     }
 
-    /// Looks at what was read next. `bare` is called for each frame that carries neither a head nor data; h2 itself bounds
-    /// CONTINUATION and DATA frames without any.
-    pub(crate) fn read(&mut self, mut bytes: &[u8], mut bare: impl FnMut()) {
+    /// Looks at what was read next. h2 itself bounds CONTINUATION and DATA frames that carry nothing.
+    pub(crate) fn read(&mut self, mut bytes: &[u8], mut heard: impl FnMut(Heard)) {
         loop {
             let passed = self.passing.min(bytes.len());
+            if let Some(stream) = self.read_block(&bytes[..passed]) {
+                heard(Heard::PseudoInTrailers(stream));
+            }
             self.passing -= passed;
             bytes = &bytes[passed..];
             if self.passing > 0 {
@@ -59,15 +96,64 @@ impl Incoming {
             self.filled = 0;
             self.passing = number(&self.head[..3]) as usize;
             let [_, _, _, kind, flags, ..] = self.head;
+            self.begin_payload(kind, flags);
             if matches!(kind, HEADERS | CONTINUATION) {
                 self.open = true;
                 self.ends = flags & END_HEADERS != 0;
             } else {
                 self.ends = true;
                 if kind != DATA {
-                    bare();
+                    heard(Heard::Bare);
                 }
             }
+        }
+    }
+
+    /// Notes what the payload of the frame is whose head has been read.
+    fn begin_payload(&mut self, kind: u8, flags: u8) {
+        self.envelope = match kind {
+            HEADERS => {
+                let stream = number(&self.head[5..]) & 0x7fff_ffff;
+                self.blocks.begin();
+                // Numbers of streams rise, so a head for one that is not new is trailers.
+                self.trailers = (stream <= self.last_stream).then_some(stream);
+                self.last_stream = self.last_stream.max(stream);
+                Some(Envelope {
+                    padded: flags & PADDED != 0,
+                    priority: if flags & PRIORITY != 0 {
+                        PRIORITY_BYTES
+                    } else {
+                        0
+                    },
+                    padding: 0,
+                })
+            }
+            CONTINUATION => Some(Envelope::default()),
+            _ => None,
+        };
+    }
+
+    /// Reads the next bytes of a payload; `Some`: the trailers of this stream begin with a pseudo-header field.
+    fn read_block(&mut self, mut piece: &[u8]) -> Option<u32> {
+        let envelope = self.envelope.as_mut()?;
+        let mut left = self.passing;
+        if envelope.padded
+            && let Some((&padding, rest)) = piece.split_first()
+        {
+            envelope.padded = false;
+            envelope.padding = padding.into();
+            piece = rest;
+            left -= 1;
+        }
+        let priority = envelope.priority.min(piece.len());
+        envelope.priority -= priority;
+        let fragment = (left - priority)
+            .saturating_sub(envelope.padding)
+            .min(piece.len() - priority);
+        self.blocks.read(&piece[priority..priority + fragment]);
+        match self.blocks.begins_with_pseudo() {
+            true => self.trailers.take(),
+            false => None,
         }
     }
 
@@ -88,8 +174,8 @@ mod tests {
 
     fn begun() -> Incoming {
         let mut incoming = Incoming::new();
-        incoming.read(&[0; PREFACE_BYTES], || {});
-        incoming.read(SETTINGS, || {});
+        incoming.read(&[0; PREFACE_BYTES], |_| {});
+        incoming.read(SETTINGS, |_| {});
         incoming
     }
 
@@ -152,7 +238,7 @@ mod tests {
                 let mut incoming = begun();
                 frames
                     .chunks(piece)
-                    .for_each(|bytes| incoming.read(bytes, || {}));
+                    .for_each(|bytes| incoming.read(bytes, |_| {}));
                 let since = incoming.open_since(Instant::now);
                 assert_eq!(since.is_some(), open, "{frames:?} in pieces of {piece}");
             }
@@ -164,7 +250,7 @@ mod tests {
         let mut incoming = Incoming::new();
         for byte in [&[0; PREFACE_BYTES], SETTINGS].concat() {
             assert!(incoming.open_since(Instant::now).is_some());
-            incoming.read(&[byte], || {});
+            incoming.read(&[byte], |_| {});
         }
         assert_eq!(incoming.open_since(Instant::now), None);
     }
@@ -175,9 +261,9 @@ mod tests {
         let half = [0, 0, 1, HEADERS, 4, 0, 0, 0, 1];
         let start = Instant::now();
         let later = start + std::time::Duration::from_secs(1);
-        incoming.read(&half, || {});
+        incoming.read(&half, |_| {});
         assert_eq!(incoming.open_since(|| start), Some(start));
-        incoming.read(&[&[7], &half[..]].concat(), || {});
+        incoming.read(&[&[7], &half[..]].concat(), |_| {});
         assert_eq!(incoming.open_since(|| later), Some(later));
     }
 
@@ -194,10 +280,68 @@ mod tests {
         .concat();
         for piece in 1..=frames.len() {
             let (mut incoming, mut told) = (begun(), 0);
-            frames
-                .chunks(piece)
-                .for_each(|bytes| incoming.read(bytes, || told += 1));
+            frames.chunks(piece).for_each(|bytes| {
+                incoming.read(bytes, |heard| told += usize::from(heard == Heard::Bare))
+            });
             assert_eq!(told, 4, "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn trailers_that_begin_with_a_pseudo_field_are_heard_of_however_they_are_cut() {
+        const GET: &[u8] = &[0, 0, 1, HEADERS, 4, 0, 0, 0, 1, 0x82];
+        const PLAIN: &[u8] = b"\x00\x00\x05\x01\x05\x00\x00\x00\x01\x00\x01x\x01y";
+        const PSEUDO: &[u8] = &[0, 0, 1, HEADERS, 5, 0, 0, 0, 1, 0x82];
+        // Padding of three bytes that look like fields, and a priority.
+        const PADDED: &[u8] = &[
+            0, 0, 10, HEADERS, 0x2d, 0, 0, 0, 1, 3, 0x8f, 0x8f, 0x8f, 0x8f, 0x8f, 0x82, 0x8f, 0x8f,
+            0x8f,
+        ];
+        const PADDING_ALONE: &[u8] = &[0, 0, 4, HEADERS, 0x0d, 0, 0, 0, 1, 3, 0x82, 0x82, 0x82];
+        const CONTINUED: &[u8] = &[
+            0,
+            0,
+            1,
+            HEADERS,
+            1,
+            0,
+            0,
+            0,
+            1,
+            0x44,
+            0,
+            0,
+            2,
+            CONTINUATION,
+            4,
+            0,
+            0,
+            0,
+            1,
+            1,
+            b'/',
+        ];
+        const ANOTHER: &[u8] = &[0, 0, 1, HEADERS, 5, 0, 0, 0, 3, 0x82];
+        for (frames, expected) in [
+            (&[GET, ANOTHER][..], &[][..]),
+            (&[GET, PLAIN], &[]),
+            (&[GET, PADDING_ALONE], &[]),
+            (&[GET, PSEUDO], &[1]),
+            (&[GET, PADDED], &[1]),
+            (&[GET, CONTINUED], &[1]),
+            (&[GET, ANOTHER, SETTINGS, PSEUDO], &[1]),
+        ] {
+            let frames = frames.concat();
+            for piece in 1..=frames.len() {
+                let (mut incoming, mut found) = (begun(), Vec::new());
+                for bytes in frames.chunks(piece) {
+                    incoming.read(bytes, |heard| match heard {
+                        Heard::PseudoInTrailers(stream) => found.push(stream),
+                        Heard::Bare => {}
+                    });
+                }
+                assert_eq!(found, expected, "{frames:x?} in pieces of {piece}");
+            }
         }
     }
 }

@@ -2,11 +2,14 @@
 
 use std::{rc::Rc, sync::Arc, time::SystemTime};
 
-use listener::{HandshakeEnd, ListenerTls, Live};
+use http::StatusCode;
+use identity::Reason;
+use listener::{HandshakeEnd, HandshakeFailure, ListenerTls, Live, ReachedLimit};
 use pki::TrustStore;
-use telemetry::{AccessRecord, HandshakeResult, Limit, Times};
+use telemetry::{AccessRecord, EndedBy, HandshakeResult, Limit, RefusedClient, Times};
 
 use crate::worker::Worker;
+
 /// How a listener's accept loop sees its worker.
 #[derive(Debug)]
 pub(crate) struct LiveWorker(pub(crate) Rc<Worker>);
@@ -18,7 +21,7 @@ impl Live for LiveWorker {
         Some((Arc::clone(current), Arc::clone(&generation.trust)))
     }
 
-    fn limit_reached(&self, listener: &str, limit: &'static str) {
+    fn limit_reached(&self, listener: &str, limit: ReachedLimit) {
         limit_reached(&self.0, listener, limit);
     }
 
@@ -28,11 +31,12 @@ impl Live for LiveWorker {
 }
 
 /// Counts a listener's limit that somebody now waits at.
-fn limit_reached(worker: &Worker, listener: &str, limit: &'static str) {
-    let limit = if limit == "connections_max" {
-        Limit::Connections
-    } else {
-        Limit::Handshakes
+fn limit_reached(worker: &Worker, listener: &str, limit: ReachedLimit) {
+    let limit = match limit {
+        ReachedLimit::Connections => Limit::Connections,
+        ReachedLimit::Handshakes => Limit::Handshakes,
+        ReachedLimit::ConnectionsPerAddress => Limit::ConnectionsPerAddress,
+        ReachedLimit::HandshakesPerAddress => Limit::HandshakesPerAddress,
     };
     worker.listener_metrics(listener).limit(limit);
 }
@@ -43,22 +47,17 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
     let Some((reason, story)) = ended.failure else {
         return metrics.handshake(HandshakeResult::Ok);
     };
-    let (result, ended_by) = match reason {
-        "unspoken" | "connection-lost" => (HandshakeResult::Closed, telemetry::EndedBy::Client),
-        "handshake-timeout" => (HandshakeResult::Timeout, telemetry::EndedBy::Proxy),
-        "client-alert" => (HandshakeResult::Failed, telemetry::EndedBy::Client),
-        "not-tls" | "nothing-in-common" | "handshake-failed" | "bad-signature" => {
-            (HandshakeResult::Failed, telemetry::EndedBy::Proxy)
-        }
-        _ => (HandshakeResult::Refused, telemetry::EndedBy::Proxy),
-    };
+    let (result, ended_by) = result_of(reason);
     metrics.handshake(result);
-    if reason == "unspoken" {
+    if reason == HandshakeFailure::NoBytes {
         // Load balancers and agents probe so, every few seconds; no handshake began, none was refused.
         return;
     }
     let mut record = AccessRecord::new(SystemTime::now(), Arc::from(listener), ended.client);
-    record.reason = Some(reason);
+    record.reason = Some(reason.as_str());
+    if reason == HandshakeFailure::PlainHttp {
+        record.status = Some(StatusCode::BAD_REQUEST.as_u16());
+    }
     record.cause = Some(story.into());
     record.ended_by = ended_by;
     record.times = Times {
@@ -66,4 +65,38 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
         ..Times::default()
     };
     worker.sink.send(&record);
+    if result == HandshakeResult::Refused {
+        let refused = RefusedClient {
+            client: ended.client.ip().to_canonical(),
+            listener: record.listener,
+            certname: None,
+            is_verified: false,
+            reason: reason.as_str(),
+        };
+        worker.shared.refusals.note(refused, record.when);
+    }
+}
+
+/// How a failed handshake is counted, and which side ended it.
+fn result_of(failure: HandshakeFailure) -> (HandshakeResult, EndedBy) {
+    match failure {
+        HandshakeFailure::NoBytes | HandshakeFailure::ConnectionLost => {
+            (HandshakeResult::Closed, EndedBy::Client)
+        }
+        HandshakeFailure::Timeout => (HandshakeResult::Timeout, EndedBy::Proxy),
+        HandshakeFailure::PlainHttp => (HandshakeResult::PlainHttp, EndedBy::Proxy),
+        HandshakeFailure::ClientAlert => (HandshakeResult::Failed, EndedBy::Client),
+        // A wrong signature counts as an error of the handshake: the error does not tell whether the certificate or the
+        // proof of the client's key carries it.
+        HandshakeFailure::NotTls
+        | HandshakeFailure::NothingInCommon
+        | HandshakeFailure::Protocol
+        | HandshakeFailure::Certificate(Reason::BadSignature) => {
+            (HandshakeResult::Failed, EndedBy::Proxy)
+        }
+        HandshakeFailure::NoCertificate
+        | HandshakeFailure::Certificate(_)
+        | HandshakeFailure::UnrecognizedName
+        | HandshakeFailure::NoServerName => (HandshakeResult::Refused, EndedBy::Proxy),
+    }
 }

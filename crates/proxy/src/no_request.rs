@@ -8,18 +8,18 @@ use std::{
 use http::StatusCode;
 use telemetry::AccessRecord;
 
-use crate::{connection::Conn, excess::Excess, worker::Worker};
+use crate::{connection::Conn, excess::Excess, reason::LogReason, worker::Worker};
 
 /// Counts and records a head that hyper refused with an answer of its own: no request ever came of it.
 pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
     let text = error.to_string();
     let (status, reason) = match error.is_parse_too_large() {
-        true if text.contains("URI") => (StatusCode::URI_TOO_LONG, "head-too-large"),
+        true if text.contains("URI") => (StatusCode::URI_TOO_LONG, LogReason::HeadTooLarge),
         true => (
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "head-too-large",
+            LogReason::HeadTooLarge,
         ),
-        false => (StatusCode::BAD_REQUEST, "bad-head"),
+        false => (StatusCode::BAD_REQUEST, LogReason::BadHead),
     };
     no_request(worker, conn, status, reason, text);
 }
@@ -29,12 +29,12 @@ pub(crate) fn no_request(
     worker: &Worker,
     conn: &Conn,
     status: StatusCode,
-    reason: &'static str,
+    reason: LogReason,
     cause: String,
 ) {
     let mut record = record_of(conn, reason, cause);
     record.status = Some(status.as_u16());
-    worker.shared.metrics.refused(reason);
+    worker.shared.metrics.refused(reason.as_str());
     worker
         .shared
         .metrics
@@ -45,8 +45,8 @@ pub(crate) fn no_request(
 
 /// Records that a client broke the rules of HTTP/2 so that its connection ended.
 pub(crate) fn frames_refused(worker: &Worker, conn: &Conn, error: &h2::Error) {
-    let record = record_of(conn, "bad-frames", error.to_string());
-    worker.shared.metrics.refused("bad-frames");
+    let record = record_of(conn, LogReason::BadFrames, error.to_string());
+    worker.shared.metrics.refused(LogReason::BadFrames.as_str());
     worker.sink.send(&record);
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn overstepped(worker: &Worker, conn: &Conn, excess: Excess) {
 }
 
 /// What is known of a client that made no request.
-fn record_of(conn: &Conn, reason: &'static str, cause: String) -> AccessRecord {
+fn record_of(conn: &Conn, reason: LogReason, cause: String) -> AccessRecord {
     let standing = conn.last_standing();
     let mut record = AccessRecord::new(
         SystemTime::now(),
@@ -69,7 +69,7 @@ fn record_of(conn: &Conn, reason: &'static str, cause: String) -> AccessRecord {
     record.verdict = Some(Arc::clone(&standing.verdict));
     record.certname = standing.certname.clone();
     record.http_version = conn.streams.is_some().then_some("HTTP/2");
-    record.reason = Some(reason);
+    record.reason = Some(reason.as_str());
     record.cause = Some(cause.into());
     record
 }

@@ -1,21 +1,20 @@
 //! What is held and told of one exchange: lease, connection and record, until the last byte.
 
-use std::{
-    future::poll_fn,
-    rc::Rc,
-    sync::Arc,
-    time::{Duration, Instant, SystemTime},
-};
+use std::{future::poll_fn, rc::Rc, sync::Arc, time::Duration};
 
-use balancing::Lease;
+use balancing::{Held, Lease};
 use http::{
     HeaderMap, Method, StatusCode, Version,
     header::{EXPECT, HOST, REFERER, USER_AGENT},
     request,
 };
+use identity::ClientIdentity;
 use listener::{Stage, Standing};
-use routing::{AccessRule, Class, Plan};
-use telemetry::{AccessRecord, Limit, PoolMetrics, RequestMetrics, Spoken, SpokenCopy};
+use routing::{AccessRule, AccessStep, Class, Plan, RefusalReason};
+use telemetry::{
+    AccessRecord, Limit, PoolMetrics, RefusedClient, RequestMetrics, Spoken, SpokenCopy,
+};
+use tokio::time::Instant;
 use tokio::time::timeout;
 use upstream::{Lent, Scrubbing};
 
@@ -23,10 +22,14 @@ use crate::{
     body_fault::BodyFault,
     client_body::ClientBody,
     connection::Conn,
+    context::RequestContext,
     edge::EdgeAnswer,
     error::ProxyError,
+    forged,
     generation::Generation,
+    pace::ReaderPace,
     places::Place,
+    reason::LogReason,
     rules::Observed,
     sanitize::Insane,
     upload::{RequestBody, Upload},
@@ -47,7 +50,7 @@ pub(crate) enum EndedBy {
     /// This side closed the tunnel, in good order.
     Closed(telemetry::EndedBy),
     /// We broke off, for this reason.
-    Us(&'static str),
+    Us(LogReason),
 }
 
 /// One exchange from its head to its last byte. Whatever ends it, the lease goes back and one record is written.
@@ -70,25 +73,25 @@ pub(crate) struct Exchanged {
     pub(crate) lease: Option<Lease>,
     /// Where it is one of those that the CA has limits for.
     pub(crate) place: Option<Place>,
+    /// One of the connections to its pool that its client may hold.
+    pub(crate) share: Option<Held>,
     pub(crate) lent: Option<Lent<RequestBody>>,
 }
 
 impl Exchanged {
     pub(crate) fn begin(
-        worker: &Rc<Worker>,
-        conn: &Rc<Conn>,
-        generation: &Arc<Generation>,
-        began: Instant,
-        (head, body): (&request::Parts, ClientBody),
-        request_id: &RequestId,
+        context: &RequestContext,
+        head: &request::Parts,
+        body: ClientBody,
     ) -> Box<Self> {
+        let RequestContext { conn, began, .. } = context;
         let mut record = AccessRecord::new(
-            SystemTime::now(),
+            context.when,
             Arc::clone(&conn.downstream.listener),
             conn.downstream.client,
         );
         record.tls = Some(Arc::clone(&conn.tls));
-        record.spoken = spoken(head, request_id);
+        record.spoken = spoken(head, &context.request_id);
         record.http_version = Some(match head.version {
             Version::HTTP_10 => "HTTP/1.0",
             Version::HTTP_2 => "HTTP/2",
@@ -100,8 +103,8 @@ impl Exchanged {
             record.times.handshake = Some(conn.downstream.tls.took);
         }
         // In a box: it is handed on from the request's task to the response's body, and is large.
-        Box::new(Self {
-            began,
+        let mut exchanged = Box::new(Self {
+            began: *began,
             record,
             told: false,
             metrics: None,
@@ -109,14 +112,17 @@ impl Exchanged {
             last: false,
             tunnel: false,
             idle_timeout: Duration::from_secs(60),
-            upload: Upload::new(body, head.headers.contains_key(EXPECT), began),
+            upload: Upload::new(body, head.headers.contains_key(EXPECT), *began),
             lease: None,
             place: None,
+            share: None,
             lent: None,
-            worker: Rc::clone(worker),
+            worker: Rc::clone(&context.worker),
             conn: Rc::clone(conn),
-            generation: Arc::clone(generation),
-        })
+            generation: Arc::clone(&context.generation),
+        });
+        exchanged.identified(&context.standing);
+        exchanged
     }
 
     /// When a member can first be asked: with its head, unless a body had to be waited for.
@@ -128,13 +134,8 @@ impl Exchanged {
         }
     }
 
-    /// What the calendar said then.
-    pub(crate) fn when(&self) -> SystemTime {
-        self.record.when
-    }
-
     /// Notes who asks.
-    pub(crate) fn identified(&mut self, standing: &Standing) {
+    fn identified(&mut self, standing: &Standing) {
         if self.conn.outstayed(standing) {
             self.last = true;
             if let Some(streams) = &self.conn.streams {
@@ -190,7 +191,7 @@ impl Exchanged {
         Some(format!("access rule {}", rule.name))
     }
 
-    /// Notes what a client said that is not its to say.
+    /// Counts the identity headers that were removed from the request, and logs them once a minute for each client.
     pub(crate) fn scrubbed(&self, scrubbing: Scrubbing) {
         if scrubbing.identity > 0 {
             self.worker
@@ -198,7 +199,23 @@ impl Exchanged {
                 .metrics
                 .identity_headers_scrubbed
                 .inc_by(u64::from(scrubbing.identity));
-            tracing::debug!(client = %self.conn.downstream.client, count = scrubbing.identity, "identity headers removed");
+            self.log_forged(&scrubbing);
+        }
+    }
+
+    fn log_forged(&self, scrubbing: &Scrubbing) {
+        let record = &self.record;
+        let client = self.conn.downstream.client.ip().to_canonical();
+        let certname = record.certname.as_ref();
+        let certname = certname.filter(|_| record.proven_certname().is_some());
+        let shared = &self.worker.shared;
+        if shared.forged.is_due(certname, client, shared.now()) {
+            tracing::warn!(
+                certname = certname.map_or("-", |certname| certname),
+                address = %client,
+                headers = forged::shown(&scrubbing.identity_names),
+                "removed identity headers that the client sent"
+            );
         }
     }
 
@@ -210,6 +227,11 @@ impl Exchanged {
         if record.attempts > 1 {
             metrics.retries.inc();
         }
+    }
+
+    /// Notes that the answer of this member is passed on, though others were asked after it.
+    pub(crate) fn answered_by(&mut self, member: Arc<str>) {
+        self.record.member = Some(member);
     }
 
     /// Notes how long a new connection took.
@@ -269,15 +291,41 @@ impl Exchanged {
         self.worker.shared.metrics.csr_observed(reason);
     }
 
-    /// Notes an answer of our own.
-    pub(crate) fn answered_here(&mut self, status: StatusCode, error: &ProxyError) {
+    /// Notes an answer of our own that is no error.
+    pub(crate) fn answered_here(&mut self, status: StatusCode) {
+        self.record.status = Some(status.as_u16());
+    }
+
+    /// Notes the built-in status answer.
+    pub(crate) fn status_answered(&mut self, status: StatusCode, available: bool) {
+        self.answered_here(status);
+        self.record.class = Some(Class::Status.as_str());
+        if !available {
+            let reason = LogReason::NoCompilerAvailable.as_str();
+            self.worker.shared.metrics.refused(reason);
+            self.record.reason = Some(reason);
+        }
+    }
+
+    /// Notes why no member's answer is passed on, and the status code of our own.
+    pub(crate) fn failed(&mut self, status: StatusCode, error: &ProxyError) {
         let (route, class) = match error {
             ProxyError::Refused(refusal) => (refusal.route.clone(), Some(refusal.class)),
-            ProxyError::Status { .. } => (None, Some(Class::Status)),
             _ => (None, None),
         };
-        if let Some(reason) = error.reason() {
-            self.worker.shared.metrics.refused(reason);
+        let reason = error.reason();
+        self.worker.shared.metrics.refused(reason.as_str());
+        let mut refused_for = reason.as_str();
+        let by_route = LogReason::Route(RefusalReason::Access(AccessStep::RefusedCertificate));
+        if (reason == LogReason::RefusedCertificate || reason == by_route)
+            && let ClientIdentity::Refused(refusal) = self.conn.last_standing().identity()
+        {
+            let metrics = &self.worker.shared.metrics;
+            refused_for = refusal.reason.as_str();
+            metrics.certificate_refused(refused_for);
+        }
+        if status == StatusCode::FORBIDDEN {
+            self.note_refusal(refused_for);
         }
         if matches!(error, ProxyError::Stalled { .. }) {
             self.conn.metrics.limit(Limit::BodyTimeout);
@@ -291,9 +339,10 @@ impl Exchanged {
         }
         if matches!(error, ProxyError::Body(_)) {
             self.last |= self.is_alone();
-            match error.reason() {
-                Some("body-too-large") => self.conn.metrics.limit(Limit::Body),
-                Some("body-timeout") => self.conn.metrics.limit(Limit::BodyTimeout),
+            match reason {
+                LogReason::BodyTooLarge => self.conn.metrics.limit(Limit::Body),
+                LogReason::BodyTimeout => self.conn.metrics.limit(Limit::BodyTimeout),
+                LogReason::BodyTooSlow => self.conn.metrics.limit(Limit::BodyRate),
                 _ => {}
             }
         }
@@ -302,10 +351,23 @@ impl Exchanged {
         let record = &mut self.record;
         // What is said to a client that has gone is said to nobody.
         record.status = (!gone).then_some(status.as_u16());
-        record.reason = error.reason();
+        record.reason = Some(reason.as_str());
         record.cause = rule.or_else(|| error.cause()).map(Into::into);
         record.route = route.or_else(|| record.route.take());
         record.class = class.map(Class::as_str).or(record.class);
+    }
+
+    /// Remembers a refused client for the operator.
+    fn note_refusal(&self, reason: &'static str) {
+        let record = &self.record;
+        let refused = RefusedClient {
+            client: record.client.ip().to_canonical(),
+            listener: Arc::clone(&record.listener),
+            certname: record.certname.clone(),
+            is_verified: record.proven_certname().is_some(),
+            reason,
+        };
+        self.worker.shared.refusals.note(refused, record.when);
     }
 
     /// Notes an answer from a copy of what the CA has said.
@@ -314,6 +376,11 @@ impl Exchanged {
         metrics.edge_answered(answer.document.as_str(), answer.unchanged);
         self.answered(status);
         self.record.member = Some(Arc::from(EDGE));
+    }
+
+    /// How fast the client takes the response, where it is the only one of its connection.
+    pub(crate) fn reader(&self) -> Option<&ReaderPace> {
+        self.is_alone().then_some(&self.conn.reader)
     }
 
     /// Counts bytes of the response's body.
@@ -352,6 +419,7 @@ impl Exchanged {
         }
         self.lease = None;
         self.place = None;
+        self.share = None;
         if let Some(lent) = self.lent.take() {
             lent.give_back(Instant::now());
         }
@@ -361,6 +429,7 @@ impl Exchanged {
     pub(crate) fn end(mut self: Box<Self>, by: EndedBy) {
         self.lease = None;
         self.place = None;
+        self.share = None;
         let lent = self.lent.take();
         let now = Instant::now();
         if by == EndedBy::Completion {
@@ -403,6 +472,9 @@ impl Exchanged {
 
     fn finish(&mut self, by: EndedBy, now: Instant) {
         self.told = true;
+        if let Some(reader) = self.reader() {
+            reader.end();
+        }
         let total = now.saturating_duration_since(self.began);
         let record = &mut self.record;
         if by == EndedBy::MemberIdle {
@@ -416,18 +488,21 @@ impl Exchanged {
             }
             EndedBy::Completion => (telemetry::EndedBy::Proxy, record.reason),
             EndedBy::Closed(side) => (side, record.reason),
-            EndedBy::Us(reason) => (telemetry::EndedBy::Proxy, record.reason.or(Some(reason))),
+            EndedBy::Us(reason) => (
+                telemetry::EndedBy::Proxy,
+                record.reason.or(Some(reason.as_str())),
+            ),
             EndedBy::Client => (
                 telemetry::EndedBy::Client,
-                record.reason.or(Some("client-gone")),
+                record.reason.or(Some(LogReason::ClientGone.as_str())),
             ),
             EndedBy::Member => (
                 telemetry::EndedBy::Member,
-                record.reason.or(Some("member-broke-off")),
+                record.reason.or(Some(LogReason::MemberBrokeOff.as_str())),
             ),
             EndedBy::MemberIdle => (
                 telemetry::EndedBy::Member,
-                record.reason.or(Some("body-timeout")),
+                record.reason.or(Some(LogReason::BodyTimeout.as_str())),
             ),
         };
         // Nothing was answered: the client went away first.

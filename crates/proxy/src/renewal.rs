@@ -4,38 +4,32 @@
 //! and who asked would be handed a certificate of this proxy's name. The first such answer ends renewals until an
 //! operator has looked: each further one would burn a serial of the CA and could replace our certificate there.
 
-use std::{
-    future::poll_fn,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
-};
+use std::{future::poll_fn, pin::Pin, sync::Arc, time::SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, header::CONTENT_ENCODING, request, response};
 use http_body::Body;
 use hyper::body::Incoming;
 use identity::ClientIdentity;
-use listener::Standing;
 use pki::NotRenewed;
 use routing::Plan;
+use telemetry::{Alarm, Alarms};
 use tokio::time::timeout;
 
 use crate::{
+    context::RequestContext,
     error::ProxyError,
     generation::{Generation, PoolRuntime},
+    reason::LogReason,
     response_body::AnswerBody,
-    worker::Worker,
 };
 
 /// Most bytes of an answer: a certificate with all its extensions has a tenth of that.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// Whether renewals are passed on, over all workers and generations.
-#[derive(Debug, Default)]
-pub struct Renewal {
-    off: Mutex<Option<RenewalOff>>,
-}
+#[derive(Debug)]
+pub struct Renewal(Arc<Alarms>);
 
 /// Why no renewal is passed on until an operator asks for a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,49 +41,51 @@ pub struct RenewalOff {
 }
 
 impl Renewal {
+    /// On, unless that alarm is active.
+    pub(crate) fn new(alarms: &Arc<Alarms>) -> Self {
+        Self(Arc::clone(alarms))
+    }
+
     /// Why it is off, if it is.
     pub fn off(&self) -> Option<RenewalOff> {
-        self.standing().clone()
+        let alarm = self.0.get(Alarm::RenewalOff, "")?;
+        Some(RenewalOff {
+            since: alarm.since,
+            why: alarm.message,
+        })
     }
 
     /// On again: an operator has asked for a reload.
     pub fn permit(&self) {
-        if self.standing().take().is_some() {
-            tracing::info!("renewals are passed on again");
-        }
+        self.0.clear(Alarm::RenewalOff, "");
     }
 
     /// The first reason stays: those that follow are of requests that were on their way.
-    fn forbid(&self, why: String) {
-        let mut off = self.standing();
-        tracing::error!(
-            "{why}; it was not passed on, and renewal is off until the next `proscenium reload`"
-        );
-        off.get_or_insert_with(|| RenewalOff {
-            since: SystemTime::now(),
-            why,
-        });
-    }
-
-    fn standing(&self) -> MutexGuard<'_, Option<RenewalOff>> {
-        self.off.lock().unwrap_or_else(PoisonError::into_inner)
+    fn forbid(&self, why: &str) {
+        if self.off().is_none() {
+            let message = format!(
+                "{why}; the answer was not passed on, and renewal is off until the next `proscenium reload`"
+            );
+            self.0
+                .raise(Alarm::RenewalOff, "", message, SystemTime::now());
+        }
     }
 }
 
 /// Whether a renewal may be sent: none is off, and the CA will be told whose certificate it is about.
 pub(crate) fn admit(
-    worker: &Worker,
+    context: &RequestContext,
     plan: &Plan<'_>,
-    (pool, standing): (&PoolRuntime, &Standing),
+    pool: &PoolRuntime,
 ) -> Result<(), ProxyError> {
     if !plan.is_renewal() {
         return Ok(());
     }
-    if worker.shared.renewal.off().is_some() {
+    if context.worker.shared.renewal.off().is_some() {
         return Err(ProxyError::RenewalOff);
     }
     // Without it the CA would take the certificate that it sees, which is ours.
-    match standing.headers.tells_certificate(&pool.rules.form) {
+    match context.standing.headers.tells_certificate(&pool.rules.form) {
         true => Ok(()),
         false => Err(ProxyError::RenewalUntold),
     }
@@ -109,8 +105,8 @@ pub(crate) fn outlasts_client(generation: &Generation, head: &request::Parts) ->
 /// The body of the CA's answer: read whole, if it is the client's next certificate; as it comes where the CA says why
 /// there is none.
 pub(crate) async fn judge(
-    worker: &Worker,
-    (pool, standing): (&PoolRuntime, &Standing),
+    context: &RequestContext,
+    pool: &PoolRuntime,
     member: &Arc<str>,
     head: &response::Parts,
     body: Incoming,
@@ -120,7 +116,7 @@ pub(crate) async fn judge(
         // Agents follow, with the same request, to wherever it says.
         return Err(ProxyError::Answer {
             member: Arc::clone(member),
-            reason: "renewal-redirected",
+            reason: LogReason::RenewalRedirected,
         });
     }
     if !status.is_success() {
@@ -139,11 +135,11 @@ pub(crate) async fn judge(
         Err(_) => {
             return Err(ProxyError::Answer {
                 member: Arc::clone(member),
-                reason: "body-timeout",
+                reason: LogReason::BodyTimeout,
             });
         }
     };
-    let checked = match (&answer, standing.identity()) {
+    let checked = match (&answer, context.standing.identity()) {
         // What a reader makes of it is not what was judged.
         _ if is_coded(&head.headers) => Err(NotRenewed::Unreadable(
             "it has a Content-Encoding, and none was asked for".to_owned(),
@@ -157,8 +153,13 @@ pub(crate) async fn judge(
         (Ok(()), Some(answer)) => Ok(AnswerBody::Whole(answer)),
         (checked, _) => {
             let what = checked.err().map_or_else(String::new, |e| e.to_string());
-            let client = standing.certname.as_deref().unwrap_or("-").escape_default();
-            worker.shared.renewal.forbid(format!(
+            let client = context
+                .standing
+                .certname
+                .as_deref()
+                .unwrap_or("-")
+                .escape_default();
+            context.worker.shared.renewal.forbid(&format!(
                 "the CA server {member} answered the renewal of {client} with what is not its next certificate: {what}"
             ));
             Err(ProxyError::NotRenewed {

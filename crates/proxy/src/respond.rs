@@ -16,8 +16,9 @@ use identity::{OwnNames, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
 use routing::Class;
 
 use crate::{
-    body_fault::BodyFault, edge::EdgeAnswer, error::ProxyError, places::Full, record::Exchanged,
-    response_body::ResponseBody, sanitize::Insane, upgrade::Upgrade, worker::Worker,
+    body_fault::BodyFault, edge::EdgeAnswer, error::ProxyError, places::Full, reason::LogReason,
+    record::Exchanged, response_body::ResponseBody, sanitize::Insane, upgrade::Upgrade,
+    worker::Worker,
 };
 
 /// Seconds after which a client may try again, drawn anew each time so that a herd spreads.
@@ -56,8 +57,43 @@ pub(crate) fn to_response(
         allow,
         retry_after,
     } = describe(error);
-    let text = Bytes::from(text);
-    exchanged.answered_here(status, error);
+    exchanged.failed(status, error);
+    let mut response = plain(status, Bytes::from(text), exchanged);
+    let headers = response.headers_mut();
+    if let Some(allow) = allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
+        headers.insert(ALLOW, allow);
+    }
+    let seconds = match retry_after {
+        Again::Never => None,
+        Again::Soon => Some(spread(worker)),
+        Again::After(wait) => Some(HeaderValue::from(wait.as_secs().max(1))),
+    };
+    headers.extend(seconds.map(|seconds| (RETRY_AFTER, seconds)));
+    response
+}
+
+/// The answer to `OPTIONS *`.
+pub(crate) fn server_wide(mut exchanged: Box<Exchanged>) -> Response<ResponseBody> {
+    exchanged.answered_here(StatusCode::OK);
+    let mut response = plain(StatusCode::OK, Bytes::new(), exchanged);
+    let allow = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, OPTIONS");
+    response.headers_mut().insert(ALLOW, allow);
+    response
+}
+
+/// The built-in status answer, in the words of Puppet Server's own status service and without a line end: agents and
+/// checks compare them.
+pub(crate) fn status(available: bool, mut exchanged: Box<Exchanged>) -> Response<ResponseBody> {
+    let (status, text) = match available {
+        true => (StatusCode::OK, "running"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "error"),
+    };
+    exchanged.status_answered(status, available);
+    plain(status, Bytes::from_static(text.as_bytes()), exchanged)
+}
+
+/// A text of our own.
+fn plain(status: StatusCode, text: Bytes, exchanged: Box<Exchanged>) -> Response<ResponseBody> {
     let head = exchanged.is_head();
     let close = exchanged.is_last();
     let length = text.len();
@@ -70,15 +106,6 @@ pub(crate) fn to_response(
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    if let Some(allow) = allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
-        headers.insert(ALLOW, allow);
-    }
-    let seconds = match retry_after {
-        Again::Never => None,
-        Again::Soon => Some(spread(worker)),
-        Again::After(wait) => Some(HeaderValue::from(wait.as_secs().max(1))),
-    };
-    headers.extend(seconds.map(|seconds| (RETRY_AFTER, seconds)));
     if close {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -130,25 +157,9 @@ fn describe(error: &ProxyError) -> Text {
         ..plain(status, text)
     };
     match error {
-        // Answered by `from_copy`, whose body is no text of ours.
-        ProxyError::Edge(_) => plain(StatusCode::OK, String::new()),
-        ProxyError::ServerWide => Text {
-            allow: Some("GET, HEAD, POST, PUT, DELETE, OPTIONS".to_owned()),
-            text: String::new(),
-            ..plain(StatusCode::OK, String::new())
-        },
-        // The words of Puppet Server's own status service, without a line's end: agents and checks compare them.
-        ProxyError::Status { available: true } => Text {
-            text: "running".to_owned(),
-            ..plain(StatusCode::OK, String::new())
-        },
-        ProxyError::Status { available: false } => Text {
-            text: "error".to_owned(),
-            ..plain(StatusCode::SERVICE_UNAVAILABLE, String::new())
-        },
         ProxyError::Insane(insane @ Insane::Large(_)) => plain(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            format!("Refused: {insane}."),
+            format!("The request was refused: {insane}."),
         ),
         ProxyError::Insane(insane) => {
             plain(StatusCode::BAD_REQUEST, format!("Bad request: {insane}."))
@@ -163,10 +174,10 @@ fn describe(error: &ProxyError) -> Text {
         ProxyError::OverlongCertificate { pool, bytes, max } => plain(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             format!(
-                "Refused: this agent's certificate takes {bytes} bytes as a header, and the servers of the pool `{pool}` \
-                 are sent {max} at most (forward_cert_max). It most likely has many alternative names: to get a smaller \
-                 one, sign the agent's request with fewer, or let the servers read larger heads (request-header-max-size \
-                 in webserver.conf) and raise forward_cert_max."
+                "This agent's certificate is too large for the servers of the pool `{pool}`: {bytes} bytes as a header, \
+                 and the maximum is {max}. Most likely it has many alternative names. To get a smaller one, remove names \
+                 from dns_alt_names in the agent's puppet.conf; on the CA run puppetserver ca clean --certname NAME, on \
+                 the agent run puppet ssl clean, then puppet agent -t."
             ),
         ),
         // Never 400: an agent takes that for "already submitted" and waits for a certificate that nobody will sign.
@@ -182,38 +193,52 @@ fn describe(error: &ProxyError) -> Text {
         // An agent takes it for a CA that renews nothing, and goes on with its run.
         ProxyError::RenewalOff => plain(
             StatusCode::NOT_FOUND,
-            "Certificate renewal is off at this proxy, since the CA server has answered with a certificate that was not \
-             the agent's. `proscenium status` there says what it was; `proscenium reload` allows it again once the CA \
-             server is mended."
+            "Certificate renewal is off at this proxy, because the CA server answered an earlier request with a \
+             certificate of another node. The agent keeps its certificate and tries again later. If that certificate \
+             expires soon, contact the operator of this proxy: `proscenium status` there shows the cause."
                 .to_owned(),
         ),
         ProxyError::RenewalUntold => plain(
             StatusCode::BAD_GATEWAY,
-            "This agent's certificate cannot be told to the CA server, which would renew another; nothing was sent."
+            "The proxy cannot pass this agent's certificate to the CA server, which would renew another certificate in \
+             its place; nothing was sent. The agent keeps its certificate. Contact the operator of this proxy."
                 .to_owned(),
         ),
         ProxyError::NotRenewed { member, what } => plain(
             StatusCode::BAD_GATEWAY,
             format!(
-                "The CA server {member} answered with what is not this agent's next certificate: {what}. It was not \
-                 passed on, and renewal is off at this proxy until `proscenium reload`. Most likely the CA server \
-                 renews the certificate of the proxy itself: it has to be Puppet Server 8.2.1 or later, with the \
-                 proxy's certname in infra_inventory.txt."
+                "The CA server {member} did not answer with a renewed certificate of this agent: {what}. The answer was \
+                 not passed on, and the agent keeps its certificate. Most likely the CA server renewed the certificate \
+                 of the proxy. Contact the operators of this proxy and of the CA server: renewal requires Puppet Server \
+                 8.2.1 or later, with the proxy's certname in infra_inventory.txt."
             ),
         ),
         ProxyError::Body(fault @ BodyFault::TooLarge(_)) => {
-            plain(StatusCode::PAYLOAD_TOO_LARGE, format!("Refused: {fault}."))
+            plain(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("The request was refused: {fault}."),
+            )
         }
-        ProxyError::Body(fault @ BodyFault::Idle(_)) => {
-            plain(StatusCode::REQUEST_TIMEOUT, format!("Given up: {fault}."))
+        ProxyError::Body(fault @ (BodyFault::Idle(_) | BodyFault::Slow(_))) => {
+            plain(
+                StatusCode::REQUEST_TIMEOUT,
+                format!("The request timed out: {fault}."),
+            )
         }
         ProxyError::Body(fault @ (BodyFault::Broken | BodyFault::Gone)) => {
             plain(StatusCode::BAD_REQUEST, format!("Bad request: {fault}."))
         }
+        ProxyError::ShareTaken { pool } => later(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "This client already holds its share of the connections to the pool `{pool}` (client_share); nothing was \
+                 sent. Wait until its other requests are answered."
+            ),
+        ),
         ProxyError::Unavailable { pool, .. } => later(
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
-                "No server of the pool `{pool}` can take this request now; nothing was sent. Try again later."
+                "No server of the pool `{pool}` is available for this request; nothing was sent. Try again later."
             ),
         ),
         ProxyError::Unreachable(error) => plain(
@@ -225,7 +250,8 @@ fn describe(error: &ProxyError) -> Text {
         ProxyError::Broken { member, .. } => plain(
             StatusCode::BAD_GATEWAY,
             format!(
-                "The server {member} broke off before it answered. It may have acted on this request, so it was not sent to another."
+                "The server {member} closed the connection before it answered. It may have acted on this request, so \
+                 the request was not sent to another server."
             ),
         ),
         ProxyError::Late { member, limit } => plain(
@@ -235,11 +261,11 @@ fn describe(error: &ProxyError) -> Text {
         ProxyError::Stalled { member, limit } => plain(
             StatusCode::GATEWAY_TIMEOUT,
             format!(
-                "The server {member} took nothing of the request's body for {limit:?} (idle_timeout)."
+                "The server {member} read nothing of the request body for {limit:?} (idle_timeout)."
             ),
         ),
         ProxyError::Answer {
-            reason: "member-starting",
+            reason: LogReason::MemberStarting,
             member,
         } => later(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -247,7 +273,10 @@ fn describe(error: &ProxyError) -> Text {
         ),
         ProxyError::Answer { member, reason } => plain(
             StatusCode::BAD_GATEWAY,
-            format!("The server {member} answered what cannot be passed on ({reason})."),
+            format!(
+                "The server {member} sent an answer that the proxy cannot pass on ({}).",
+                reason.as_str()
+            ),
         ),
     }
 }
@@ -255,9 +284,11 @@ fn describe(error: &ProxyError) -> Text {
 fn too_often(of: RateOf) -> &'static str {
     match of {
         RateOf::Address => {
-            "Clients without a certificate at this address ask the CA too often. Try again later."
+            "Clients without a certificate at this address send too many requests to the CA. Try again later."
         }
-        RateOf::Total => "Clients without a certificate ask the CA too often. Try again later.",
+        RateOf::Total => {
+            "Clients without a certificate send too many requests to the CA. Try again later."
+        }
     }
 }
 
@@ -271,8 +302,7 @@ fn too_many(full: Full) -> String {
         RateOf::Total => "",
     };
     format!(
-        "The CA works on {requests} of clients without a certificate{at}, which is as many as it may; the rest of its \
-         time is for others, most of all for agents that have one. Try again later."
+        "The CA is serving {requests} from clients without a certificate{at}, which is the maximum. Try again later."
     )
 }
 
@@ -293,10 +323,10 @@ pub(crate) fn judge_answer(
     if head.status == StatusCode::SWITCHING_PROTOCOLS
         && !asked.is_some_and(|upgrade| upgrade.is_answered_by(head))
     {
-        return answer("unasked-upgrade");
+        return answer(LogReason::UnaskedUpgrade);
     }
     if is_unmounted(head, class, unguarded) {
-        return answer("member-starting");
+        return answer(LogReason::MemberStarting);
     }
     Ok(())
 }
@@ -314,6 +344,11 @@ fn is_unmounted(head: &Parts, class: Class, unguarded: bool) -> bool {
     puppet && head.status == StatusCode::NOT_FOUND && is_jettys_own(&head.headers)
 }
 
+/// Whether the code of a Puppet server gave an answer, and not the web server around it.
+pub(crate) fn is_puppets_own(headers: &HeaderMap) -> bool {
+    headers.contains_key(X_PUPPET_VERSION)
+}
+
 /// Whether Jetty answered because no Puppet service is mounted there (yet, or any more). Agents would take that 404
 /// for "not signed yet" or "no such file" (docs/decisions/starting-server-404.md).
 fn is_jettys_own(headers: &HeaderMap) -> bool {
@@ -325,7 +360,7 @@ fn is_jettys_own(headers: &HeaderMap) -> bool {
                 .is_some_and(|v| v.eq_ignore_ascii_case(text.as_bytes()))
         })
     };
-    !headers.contains_key(X_PUPPET_VERSION)
+    !is_puppets_own(headers)
         && (begins(CACHE_CONTROL, "must-revalidate,no-cache,no-store")
             || begins(CONTENT_TYPE, "text/html"))
 }

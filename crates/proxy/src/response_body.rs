@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 
 use crate::{
     idle_limit::IdleLimit,
+    pace::ReaderPace,
     record::{EndedBy, Exchanged},
 };
 
@@ -66,6 +67,9 @@ impl ResponseBody {
     pub(crate) fn member(answer: AnswerBody, idle: Duration, exchanged: Box<Exchanged>) -> Self {
         match answer {
             AnswerBody::Streamed(incoming) => {
+                if let Some(reader) = exchanged.reader() {
+                    reader.begin();
+                }
                 Self::new(Source::Member(incoming, IdleLimit::new(idle)), exchanged)
             }
             AnswerBody::Whole(bytes) => Self::local(bytes, exchanged),
@@ -98,11 +102,22 @@ impl ResponseBody {
         }
     }
 
+    /// How fast the client takes a member's body, where it is the only one of its connection.
+    fn reader(&self) -> Option<&ReaderPace> {
+        match self.source {
+            Source::Local(_) => None,
+            Source::Member(..) => self.exchanged.as_ref()?.reader(),
+        }
+    }
+
     /// The next data. After the last of it the exchange has not ended: whoever sends it says when it has gone.
     pub(crate) fn poll_data(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, ResponseFault>>> {
+        if let Some(reader) = self.reader() {
+            reader.asked();
+        }
         let polled = match &mut self.source {
             Source::Local(text) => Poll::Ready(Ok(text.take())),
             Source::Member(incoming, idle) => poll_member(incoming, idle, cx),
@@ -114,7 +129,13 @@ impl ResponseBody {
             exchanged.sent(data.len());
         }
         match &data {
-            Ok(Some(_)) => {}
+            Ok(Some(data)) => {
+                if !self.is_end_stream()
+                    && let Some(reader) = self.reader()
+                {
+                    reader.handed(data.len());
+                }
+            }
             Ok(None) => self.end(EndedBy::Completion),
             Err(ResponseFault::Idle(_)) => self.end(EndedBy::MemberIdle),
             Err(ResponseFault::Broken(_)) => self.end(EndedBy::Member),

@@ -10,14 +10,16 @@ use identity::OwnNames;
 use routing::PathProblem;
 use upstream::{Scrubbed, Scrubbing};
 
+use crate::reason::LogReason;
+
 /// A request that is refused before it is routed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Insane {
     /// Host is missing, doubled or no host.
-    #[error("the Host field {0}")]
+    #[error("the Host header {0}")]
     Host(&'static str),
     /// The absolute form names another authority than Host.
-    #[error("the request line names `{0}`, Host another authority")]
+    #[error("the request line names `{0}`, the Host header another host")]
     Authority(String),
     /// The request target is neither a path nor an absolute URL.
     #[error("the request target is neither a path nor an http(s) URL")]
@@ -29,10 +31,10 @@ pub(crate) enum Insane {
     #[error("{0}")]
     Framing(&'static str),
     /// The head is larger than is allowed (HTTP/2; hyper sees to HTTP/1.1).
-    #[error("the request's head has more {0}")]
+    #[error("the request head has more {0}")]
     Large(&'static str),
     /// A field's value begins or ends with white space, which HTTP/2 does not allow.
-    #[error("a field's value begins or ends with white space")]
+    #[error("a header value begins or ends with white space")]
     Field,
 }
 
@@ -42,15 +44,15 @@ impl Insane {
         Self::Path(problem.to_string().trim_end_matches('.').to_owned())
     }
 
-    /// Short reason for records and metrics.
-    pub(crate) fn reason(&self) -> &'static str {
+    /// The reason in records and metrics.
+    pub(crate) fn reason(&self) -> LogReason {
         match self {
-            Self::Host(_) | Self::Authority(_) => "bad-host",
-            Self::Target => "bad-target",
-            Self::Path(_) => "bad-path",
-            Self::Framing(_) => "bad-framing",
-            Self::Large(_) => "head-too-large",
-            Self::Field => "bad-head",
+            Self::Host(_) | Self::Authority(_) => LogReason::BadHost,
+            Self::Target => LogReason::BadTarget,
+            Self::Path(_) => LogReason::BadPath,
+            Self::Framing(_) => LogReason::BadFraming,
+            Self::Large(_) => LogReason::HeadTooLarge,
+            Self::Field => LogReason::BadHead,
         }
     }
 }
@@ -95,12 +97,12 @@ fn framing(headers: &HeaderMap) -> Result<(), Insane> {
     if let Some(coding) = codings.next() {
         if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
             return Err(Insane::Framing(
-                "Transfer-Encoding is something else than `chunked`, once",
+                "the Transfer-Encoding header is not `chunked`, or is repeated",
             ));
         }
         if headers.contains_key(CONTENT_LENGTH) {
             return Err(Insane::Framing(
-                "both Content-Length and Transfer-Encoding are given",
+                "the request has both Content-Length and Transfer-Encoding",
             ));
         }
     }
@@ -109,7 +111,7 @@ fn framing(headers: &HeaderMap) -> Result<(), Insane> {
         && (lengths.next().is_some() || !length.as_bytes().iter().all(u8::is_ascii_digit))
     {
         return Err(Insane::Framing(
-            "Content-Length is given twice or is no number",
+            "the Content-Length header is repeated or is not a number",
         ));
     }
     Ok(())
@@ -120,7 +122,7 @@ fn host(head: &Parts) -> Result<(), Insane> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let (first, second) = (hosts.next(), hosts.next());
     if second.is_some() {
-        return Err(Insane::Host("is given twice"));
+        return Err(Insane::Host("is repeated"));
     }
     let Some(host) = first else {
         return if head.version == Version::HTTP_10 && head.uri.authority().is_none() {
@@ -130,7 +132,7 @@ fn host(head: &Parts) -> Result<(), Insane> {
         };
     };
     if !is_host(host.as_bytes()) {
-        return Err(Insane::Host("is no host name or address"));
+        return Err(Insane::Host("is not a host name or address"));
     }
     match head.uri.authority() {
         Some(authority)

@@ -31,6 +31,7 @@ use crate::{
     http2::Http2,
     live::LiveWorker,
     no_request,
+    reason::LogReason,
     response_body::ResponseBody,
     spoken::{FromFirstByte, Spoken},
     streams::Streams,
@@ -50,8 +51,13 @@ impl Worker {
         closed: impl Future<Output = ()>,
     ) {
         let live = Rc::new(LiveWorker(Rc::clone(&self)));
-        let serve = move |connection| serve(Rc::clone(&self), connection);
+        let serve = move |connection| Rc::clone(&self).serve(connection);
         listener::accept_loop(listener, socket, live, serve, closed).await;
+    }
+
+    /// Serves one connection to its end, on the thread of this worker.
+    pub async fn serve(self: Rc<Self>, connection: Connection) {
+        serve(self, connection).await;
     }
 }
 
@@ -61,6 +67,7 @@ enum Ending {
     Idle,
     HeadLate,
     WriteStalled,
+    ReadSlowly,
     Revoked,
     Drained,
     Cut,
@@ -210,7 +217,8 @@ async fn drive<H: Spoken>(
                     continue;
                 };
                 watch.note(ending);
-                if !matches!(ending, Ending::Cut | Ending::WriteStalled) {
+                if !matches!(ending, Ending::Cut | Ending::WriteStalled | Ending::ReadSlowly
+                ) {
                     // Says goodbye to a peer that may be listening, but does not wait for one that is not.
                     http.as_mut().graceful_shutdown();
                     if conn.is_leaving() {
@@ -303,6 +311,7 @@ impl Watch<'_> {
             idle_timeout,
             head_timeout,
             write_timeout,
+            rate_grace,
             ..
         } = *self.settings;
         let silence = if self.draining {
@@ -310,7 +319,8 @@ impl Watch<'_> {
         } else {
             idle_timeout
         };
-        let ahead = Instant::now() + silence.min(head_timeout).min(write_timeout);
+        let shortest = silence.min(head_timeout).min(write_timeout).min(rate_grace);
+        let ahead = Instant::now() + shortest;
         self.deadlines()
             .into_iter()
             .flatten()
@@ -319,14 +329,15 @@ impl Watch<'_> {
             .fold(ahead, Instant::min)
     }
 
-    fn deadlines(&self) -> [Option<(Instant, Ending)>; 4] {
+    fn deadlines(&self) -> [Option<(Instant, Ending)>; 5] {
         let (stage, since) = self.conn.stage();
-        let at = |from: std::time::Instant, after: Duration| Instant::from_std(from + after);
+        let at = |from: Instant, after: Duration| from + after;
         let idle = stage == Stage::Idle;
         let stalled = self.conn.activity.write_stalled();
         [
             self.cut_at.map(|at| (at, Ending::Cut)),
             stalled.map(|since| (at(since, self.settings.write_timeout), Ending::WriteStalled)),
+            self.conn.reader.due().map(|at| (at, Ending::ReadSlowly)),
             self.revoked_at
                 .filter(|_| idle && stalled.is_none() && !self.conn.is_leaving())
                 .map(|at| (at, Ending::Revoked)),
@@ -361,12 +372,16 @@ impl Watch<'_> {
             },
             Ending::WriteStalled => {
                 self.conn.metrics.limit(Limit::WriteTimeout);
-                self.conn.broken_off.set(Some("write-timeout"));
+                self.conn.broken_off.set(Some(LogReason::WriteTimeout));
+            }
+            Ending::ReadSlowly => {
+                self.conn.metrics.limit(Limit::ReadRate);
+                self.conn.broken_off.set(Some(LogReason::ReadTooSlow));
             }
             Ending::Revoked => {
                 self.worker.shared.metrics.connections_revoked.inc();
             }
-            Ending::Cut => self.conn.broken_off.set(Some("drain-grace")),
+            Ending::Cut => self.conn.broken_off.set(Some(LogReason::DrainGrace)),
             Ending::Drained => {}
         }
     }

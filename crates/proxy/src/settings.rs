@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use balancing::Rates;
+use balancing::{ClientShare, Rates};
 use identity::HeaderForm;
 
 /// What the Host field says to a member.
@@ -60,9 +60,10 @@ pub struct CaSettings {
     pub rates: Rates,
     /// Most of their requests in flight at once. Default 64, half of what Jetty's threads are left to us.
     pub anonymous_in_flight_max: u32,
-    /// How old copies may be from which the CA's certificate and lists are answered here; none: each request for them
-    /// goes to the CA. Default none.
-    pub edge_answers: Option<Duration>,
+    /// Whether the CA's certificate and CRLs are answered here, from copies. Default false. The route table has its copy.
+    pub edge_answers: bool,
+    /// How old such a copy may be. Default 24 hours.
+    pub edge_answers_age_max: Duration,
     /// Whether certificates are renewed through here. Default false. The route table has its copy.
     pub renewal: bool,
 }
@@ -72,7 +73,8 @@ impl Default for CaSettings {
         Self {
             rates: Rates::default(),
             anonymous_in_flight_max: 64,
-            edge_answers: None,
+            edge_answers: false,
+            edge_answers_age_max: Duration::from_secs(24 * 3600),
             renewal: false,
         }
     }
@@ -87,6 +89,12 @@ pub struct Settings {
     pub discard_timeout: Duration,
     /// Most attempts of one request. Default 3.
     pub attempts_max: u32,
+    /// Share of a pool's connections that one client may hold. Default 25 %.
+    pub client_share: ClientShare,
+    /// Maximum bytes of one request body that are buffered before a member is asked. Default 256 KiB.
+    pub body_buffer_bytes_max: u64,
+    /// Maximum bytes of all buffered request bodies; one client may use an eighth. Default 64 MiB.
+    pub body_buffers_bytes_max: u64,
 }
 
 impl Default for Settings {
@@ -95,6 +103,9 @@ impl Default for Settings {
             discard_bytes_max: 4 << 20,
             discard_timeout: Duration::from_secs(5),
             attempts_max: 3,
+            client_share: ClientShare::default(),
+            body_buffer_bytes_max: 256 << 10,
+            body_buffers_bytes_max: 64 << 20,
         }
     }
 }

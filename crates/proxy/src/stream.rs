@@ -17,13 +17,18 @@ use http::{
 };
 use http_body::Body;
 use telemetry::Limit;
-use tokio::{sync::Notify, time::timeout};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
 
 use crate::{
     body_fault::BodyFault,
     client_body::StreamBody,
     date,
     exchange::{give_up, handle},
+    pace::{Pace, RateLimits},
+    reason::LogReason,
     record::EndedBy,
     response_body::ResponseBody,
     sanitize::Insane,
@@ -31,20 +36,30 @@ use crate::{
     worker::Worker,
 };
 
+/// How slowly a client may read a response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadLimits {
+    /// How long it may stall without reading any of it.
+    pub(crate) write_timeout: Duration,
+    /// At which rate it must read.
+    pub(crate) rates: RateLimits,
+}
+
 /// One request to the last byte of its answer, unless the client takes it back.
 pub(crate) async fn answer(
     worker: Rc<Worker>,
     open: OpenStream,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-    write_timeout: Duration,
+    reading: ReadLimits,
 ) {
     let (mut head, data) = request.into_parts();
     as_http1(&mut head);
     let wanted = Rc::new(Notify::new());
     let expects = head.headers.contains_key(EXPECT) && !data.is_end_stream();
     let length = declared_length(&head.headers);
-    let body = StreamBody::new(data, length, expects.then(|| Rc::clone(&wanted)));
+    let stream = (Rc::clone(&open.conn), open.number);
+    let body = StreamBody::new(data, length, expects.then(|| Rc::clone(&wanted)), stream);
     let request = Request::from_parts(head, body);
     // Nobody is asked for what was taken back, or is known to be malformed, before it was looked at.
     if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(respond.poll_reset(cx))).await {
@@ -66,12 +81,17 @@ pub(crate) async fn answer(
             }
         }
     };
-    let sent = send(response, respond, write_timeout).await;
+    if open.is_malformed() {
+        respond.send_reset(Reason::PROTOCOL_ERROR);
+        return open.taken_back();
+    }
+    let sent = send(response, respond, reading).await;
     open.note_swap(&worker);
     match sent {
         Ok(()) => open.answered(),
         Err(Unsent::TakenBack) => open.taken_back(),
         Err(Unsent::Stalled) => open.conn.metrics.limit(Limit::WriteTimeout),
+        Err(Unsent::Slow) => open.conn.metrics.limit(Limit::ReadRate),
         Err(Unsent::Broken) => {}
     }
 }
@@ -82,6 +102,8 @@ enum Unsent {
     TakenBack,
     /// The client took nothing of it for too long.
     Stalled,
+    /// The client took it too slowly.
+    Slow,
     /// There is no more of it to be had.
     Broken,
 }
@@ -90,8 +112,9 @@ enum Unsent {
 async fn send(
     response: Response<ResponseBody>,
     mut respond: SendResponse<Bytes>,
-    write_timeout: Duration,
+    reading: ReadLimits,
 ) -> Result<(), Unsent> {
+    let mut pace = Pace::new(reading.rates.read_min, reading.rates.grace);
     let (mut head, mut body) = response.into_parts();
     if !head.headers.contains_key(DATE) {
         head.headers.insert(DATE, date::now());
@@ -121,17 +144,21 @@ async fn send(
                 body.member_is_done();
             }
         };
-        let sending = send_piece(&mut stream, data, last, write_timeout);
+        let sending = send_piece(&mut stream, data, last, (reading.write_timeout, &mut pace));
         match noting_wait(sending, waits).await {
             Ok(()) if last => {
                 body.end(EndedBy::Completion);
                 return Ok(());
             }
             Ok(()) => {}
-            Err(Unsent::Stalled) => {
-                body.end(EndedBy::Us("write-timeout"));
+            Err(unsent @ (Unsent::Stalled | Unsent::Slow)) => {
+                let reason = match unsent {
+                    Unsent::Slow => LogReason::ReadTooSlow,
+                    _ => LogReason::WriteTimeout,
+                };
+                body.end(EndedBy::Us(reason));
                 stream.send_reset(Reason::CANCEL);
-                return Err(Unsent::Stalled);
+                return Err(unsent);
             }
             Err(unsent) => return Err(unsent),
         }
@@ -153,7 +180,7 @@ async fn send_piece(
     stream: &mut SendStream<Bytes>,
     mut data: Bytes,
     last: bool,
-    write_timeout: Duration,
+    (write_timeout, pace): (Duration, &mut Pace),
 ) -> Result<(), Unsent> {
     loop {
         // Asked for only now that there is something to send: room that is reserved and not used is room that the
@@ -162,11 +189,12 @@ async fn send_piece(
             0 => 0,
             length => {
                 stream.reserve_capacity(length);
-                room(stream, write_timeout).await?
+                room(stream, write_timeout, pace).await?
             }
         };
         let piece = data.split_to(room.min(data.len()));
         let end = last && data.is_empty();
+        pace.moved(piece.len());
         if !piece.is_empty() || end {
             let sent = stream.send_data(piece, end);
             sent.map_err(|_| Unsent::TakenBack)?;
@@ -178,7 +206,11 @@ async fn send_piece(
 }
 
 /// How much may be sent now; waits while that is nothing.
-async fn room(stream: &mut SendStream<Bytes>, write_timeout: Duration) -> Result<usize, Unsent> {
+async fn room(
+    stream: &mut SendStream<Bytes>,
+    write_timeout: Duration,
+    pace: &mut Pace,
+) -> Result<usize, Unsent> {
     if stream.capacity() > 0 {
         return Ok(stream.capacity());
     }
@@ -192,8 +224,14 @@ async fn room(stream: &mut SendStream<Bytes>, write_timeout: Duration) -> Result
             }
         }
     });
-    match timeout(write_timeout, more).await {
-        Ok(room) => room,
+    let began = Instant::now();
+    let room = timeout(write_timeout.min(pace.left()), more).await;
+    match room {
+        Ok(room) => {
+            pace.waited(began.elapsed());
+            room
+        }
+        Err(_) if pace.left() < write_timeout => Err(Unsent::Slow),
         Err(_) => Err(Unsent::Stalled),
     }
 }
@@ -233,7 +271,7 @@ pub(crate) fn check_head(head: &Parts, streams: &Streams) -> Result<(), Insane> 
         return Err(Insane::Large("bytes than `head_max` allows"));
     }
     if head.headers.len() > FIELDS_MAX {
-        return Err(Insane::Large("than 100 fields"));
+        return Err(Insane::Large("than 100 headers"));
     }
     let padded = |value: &HeaderValue| value.as_bytes() != value.as_bytes().trim_ascii();
     if head.headers.values().any(padded) {

@@ -5,10 +5,10 @@ use std::{
     collections::VecDeque,
     rc::Rc,
     task::Waker,
-    time::Instant,
 };
 
 use listener::{Settings, Stage};
+use tokio::time::Instant;
 
 use crate::{
     allowance::Allowance, connection::Conn, excess::Excess, frames::Refused, worker::Worker,
@@ -21,6 +21,8 @@ pub(crate) struct Streams {
     in_flight: Cell<u32>,
     /// Which numbers became requests: all up to the last, but those passed over.
     taken: RefCell<Taken>,
+    /// Open streams whose trailers are malformed, though h2 accepts them.
+    malformed: RefCell<Vec<u32>>,
     /// Heads that h2 refused by itself, to be recorded.
     refused: RefCell<Vec<Refused>>,
     idle_since: Cell<Instant>,
@@ -47,6 +49,7 @@ impl Streams {
             head_bytes_max: settings.head_bytes_max,
             in_flight: Cell::new(0),
             taken: RefCell::default(),
+            malformed: RefCell::default(),
             refused: RefCell::default(),
             idle_since: Cell::new(now),
             answered: Cell::new(0),
@@ -84,6 +87,19 @@ impl Streams {
         if self.taken.borrow_mut().is_not(stream) {
             self.refused.borrow_mut().push(refused);
         }
+    }
+
+    /// Notes a stream whose trailers are malformed. A client that goes on so is disconnected.
+    pub(crate) fn note_malformed(&self, stream: u32) {
+        let mut malformed = self.malformed.borrow_mut();
+        malformed.push(stream);
+        if malformed.len() > MALFORMED_STREAMS_MAX {
+            self.overstep(Excess::Resets);
+        }
+    }
+
+    pub(crate) fn is_malformed(&self, stream: u32) -> bool {
+        self.malformed.borrow().contains(&stream)
     }
 
     /// Whether a stream was in flight when this trust store came: the next is told, whatever the connection does now.
@@ -156,12 +172,14 @@ impl Taken {
 /// A stream whose request is being answered.
 pub(crate) struct OpenStream {
     pub(crate) conn: Rc<Conn>,
+    pub(crate) number: u32,
 }
 
 impl OpenStream {
     pub(crate) fn new(conn: &Rc<Conn>, number: u32) -> Self {
         let this = Self {
             conn: Rc::clone(conn),
+            number,
         };
         let streams = this.streams();
         streams.taken.borrow_mut().note(number);
@@ -171,6 +189,11 @@ impl OpenStream {
 
     fn streams(&self) -> &Streams {
         self.conn.its_streams()
+    }
+
+    /// Whether the trailers of the request are malformed.
+    pub(crate) fn is_malformed(&self) -> bool {
+        self.streams().is_malformed(self.number)
     }
 
     /// Notes a change of trust that the connection's own task may not have heard of yet: it would find the connection
@@ -200,6 +223,10 @@ impl OpenStream {
 impl Drop for OpenStream {
     fn drop(&mut self) {
         let streams = self.streams();
+        streams
+            .malformed
+            .borrow_mut()
+            .retain(|stream| *stream != self.number);
         streams.in_flight.set(streams.in_flight.get() - 1);
         if streams.is_idle() {
             streams.idle_since.set(Instant::now());
@@ -216,3 +243,7 @@ const RESETS_AHEAD_MAX: u64 = 100;
 /// Streams that were passed over and are remembered until something is heard of them: those refused by h2 whose refusal
 /// waits for the socket. More, and a record may be missing.
 const PASSED_STREAMS_MAX: usize = 100;
+
+/// Streams with malformed trailers that are open at once, or were closed before their trailers came. More, and the
+/// connection ends.
+const MALFORMED_STREAMS_MAX: usize = 100;

@@ -26,9 +26,11 @@ use upstream::{Lent, MemberIo};
 
 use crate::{
     connection::Conn,
+    context::RequestContext,
     copying::{Copying, End, Side},
     error::ProxyError,
-    generation::{Generation, PoolRuntime},
+    generation::PoolRuntime,
+    reason::LogReason,
     record::{EndedBy, Exchanged},
     respond,
     response_body::ResponseBody,
@@ -58,9 +60,8 @@ pub(crate) struct Opening {
 /// After a member's 101, which was asked for: takes over the member's end and leaves the rest to who drives the
 /// client's.
 pub(crate) async fn open(
-    worker: &Worker,
-    conn: &Conn,
-    (generation, pool): (&Generation, &PoolRuntime),
+    context: &RequestContext,
+    pool: &PoolRuntime,
     mut head: response::Parts,
     lent: Lent<RequestBody>,
     exchanged: Box<Exchanged>,
@@ -68,17 +69,17 @@ pub(crate) async fn open(
     let Some(member) = lent.into_tunnel(&mut head).await else {
         let error = ProxyError::Answer {
             member: exchanged.member(),
-            reason: "member-broke-off",
+            reason: LogReason::MemberBrokeOff,
         };
-        return respond::to_response(worker, &error, exchanged);
+        return respond::to_response(&context.worker, &error, exchanged);
     };
-    *conn.opening.borrow_mut() = Some(Box::new(Opening {
+    *context.conn.opening.borrow_mut() = Some(Box::new(Opening {
         exchanged,
         member,
         idle_timeout: pool.settings.tunnel_idle_timeout,
         open: pool.metrics.tunnel(),
     }));
-    respond::switching(worker, &generation.own_names, head)
+    respond::switching(&context.worker, &context.generation.own_names, head)
 }
 
 /// What is left when HTTP has ended on a connection that asked for an upgrade: the tunnel, if there is one.
@@ -269,16 +270,16 @@ impl Watch<'_> {
             Ending::Sides(End::Broken(Side::Member)) => EndedBy::Member,
             Ending::Idle => {
                 self.conn.metrics.limit(Limit::TunnelIdleTimeout);
-                EndedBy::Us("tunnel-idle-timeout")
+                EndedBy::Us(LogReason::TunnelIdleTimeout)
             }
             Ending::Refused => {
                 self.worker.shared.metrics.connections_revoked.inc();
                 if let ClientIdentity::Refused(refusal) = self.conn.last_standing().identity() {
                     exchanged.because(refusal.text());
                 }
-                EndedBy::Us("refused-certificate")
+                EndedBy::Us(LogReason::RefusedCertificate)
             }
-            Ending::Cut => EndedBy::Us("drain-grace"),
+            Ending::Cut => EndedBy::Us(LogReason::DrainGrace),
         };
         exchanged.end(by);
     }

@@ -1,4 +1,5 @@
-//! The body of a request: streamed, counted, with limits on size and silence; never gathered.
+//! The body of a request: buffered up to a limit before a member is asked, then streamed; counted, with limits on size,
+//! silence and rate.
 
 use std::{
     cell::{Cell, RefCell},
@@ -6,36 +7,56 @@ use std::{
     pin::Pin,
     rc::Rc,
     task::{Context, Poll},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use balancing::BodyCharge;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
 
 use crate::{
-    body_fault::BodyFault, client_body::ClientBody, idle_limit::IdleLimit, peeked::Peeked,
+    body_fault::BodyFault, client_body::ClientBody, idle_limit::IdleLimit, pace::Pace,
+    peeked::Peeked,
 };
 
 /// Silence allowed in a body before a pool has its say.
 const IDLE_DEFAULT: Duration = Duration::from_secs(60);
 
-/// Bytes of a request body that are read before a member is asked.
-const PEEK_BYTES_MAX: usize = 16 << 10;
+/// Bodies whose route allows no more than this are read whole before a member is asked, whatever else is buffered.
+const WHOLE_BYTES_MAX: usize = 16 << 10;
+
+/// How much of a body was read before a member is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gathered {
+    /// All of it, or as much as one request may buffer.
+    Enough,
+    /// What the budget for buffers had room for.
+    NoRoom,
+}
 
 /// How far a request body has come; shared by the exchange and the body that the member connection polls.
 #[derive(Debug)]
 pub(crate) struct Upload {
     incoming: RefCell<Option<ClientBody>>,
-    /// What was read before a member was asked, at most [`PEEK_BYTES_MAX`] and a frame.
+    /// What was read before a member was asked.
     peeked: RefCell<Peeked>,
+    /// What it takes of the budget for buffers. Dropped, it is given back.
+    charge: RefCell<Option<BodyCharge>>,
     limit: Cell<Option<u64>>,
     /// It is small enough to be read whole before a member is asked, and has the idle timeout for all of it: anybody
     /// may send an enrolment request, and nobody may hold a connection to the CA by sending it byte by byte.
     whole: Cell<bool>,
     idle: RefCell<IdleLimit>,
-    /// The client waits for `100 Continue`, which is sent when the body is first polled.
+    /// The client's rate; none: not limited.
+    pace: Cell<Option<Pace>>,
+    /// Since when the client is waited for, and for how long by its rate.
+    wait: Cell<Option<(Instant, Duration)>>,
+    /// The client waits for `100 Continue`, which is sent when the body is first read.
     expects_continue: bool,
-    /// Whether anything was asked of the body: from then on it cannot be sent to another member.
+    /// Whether the body was read, which sends `100 Continue` to a client that waits for it.
+    asked: Cell<bool>,
+    /// Whether a member's connection has read of it: from then on it cannot be sent to another member.
     polled: Cell<bool>,
     bytes: Cell<u64>,
     finished: Cell<Option<Instant>>,
@@ -52,8 +73,12 @@ impl Upload {
             peeked: RefCell::default(),
             limit: Cell::new(None),
             whole: Cell::new(false),
+            charge: RefCell::default(),
             idle: RefCell::new(IdleLimit::new(IDLE_DEFAULT)),
+            pace: Cell::new(None),
+            wait: Cell::new(None),
             expects_continue,
+            asked: Cell::new(false),
             polled: Cell::new(false),
             bytes: Cell::new(0),
             finished: Cell::new(finished),
@@ -62,11 +87,12 @@ impl Upload {
         })
     }
 
-    /// Sets what the route and its pool allow.
-    pub(crate) fn allow(&self, limit: Option<u64>, idle: Duration) {
+    /// Sets what the route, its pool and the listener allow.
+    pub(crate) fn allow(&self, limit: Option<u64>, idle: Duration, pace: Pace) {
+        self.pace.set(Some(pace));
         self.limit.set(limit);
         self.whole
-            .set(limit.is_some_and(|limit| limit <= PEEK_BYTES_MAX as u64));
+            .set(limit.is_some_and(|limit| limit <= WHOLE_BYTES_MAX as u64));
         *self.idle.borrow_mut() = IdleLimit::new(idle);
     }
 
@@ -102,41 +128,70 @@ impl Upload {
         hint
     }
 
-    /// Reads what has come of a body already, all of one that must be small, so that a body whose framing is broken, or
-    /// that is too large, is refused before a member sees its head. A client that waits to be told to send is told by
-    /// this where its body must be small, and otherwise not.
-    pub(crate) async fn peek(&self) -> Result<(), BodyFault> {
-        if self.finished.get().is_some() || (self.expects_continue && !self.whole.get()) {
-            return Ok(());
+    /// Reads a body until it is complete or larger than one request may buffer, before a member is asked. A body whose
+    /// framing is broken, or that is too large, is so refused before a member sees its head. A client that waits for
+    /// `100 Continue` gets it by this: routing and access have passed.
+    ///
+    /// Every byte is charged to the budget when it is received: a body that is complete may still wait for a member's
+    /// connection. `maxima`: for this body, and for all.
+    pub(crate) async fn gather(
+        &self,
+        maxima: (u64, u64),
+        charge: impl FnOnce() -> BodyCharge,
+    ) -> Result<Gathered, BodyFault> {
+        // Nothing to send, or nothing is to be buffered.
+        if self.finished.get().is_some() || (maxima.0 == 0 && !self.whole.get()) {
+            return Ok(Gathered::Enough);
         }
-        let mut peeked = 0;
-        let mut waited = false;
-        while self.whole.get() || peeked < PEEK_BYTES_MAX {
-            let read = if self.whole.get() {
-                Poll::Ready(poll_fn(|cx| self.read(cx)).await)
-            } else {
-                poll_fn(|cx| Poll::Ready(self.read(cx))).await
-            };
-            match read {
-                Poll::Ready(Some(Ok(data))) => {
-                    waited = false;
-                    peeked += data.len();
-                    self.peeked.borrow_mut().push(data);
-                }
-                Poll::Ready(Some(Err(fault))) => return Err(fault),
-                Poll::Ready(None) => return Ok(()),
-                Poll::Pending if waited => return Ok(()),
+        // Boxed: a request without a body need not have room for it.
+        Box::pin(self.gather_rest(maxima, charge)).await
+    }
+
+    async fn gather_rest(
+        &self,
+        (body_max, all_max): (u64, u64),
+        charge: impl FnOnce() -> BodyCharge,
+    ) -> Result<Gathered, BodyFault> {
+        let mut charge = Some(charge);
+        let mut yielded = false;
+        while self.finished.get().is_none() {
+            let buffered = self.peeked.borrow().len() as u64;
+            if buffered > body_max && !self.whole.get() {
+                break;
+            }
+            let read = match poll_fn(|cx| Poll::Ready(self.read(cx))).await {
+                Poll::Ready(read) => read,
                 // hyper reads the next piece once it was asked for and is given a turn.
-                Poll::Pending => {
-                    waited = true;
+                Poll::Pending if !yielded => {
+                    yielded = true;
                     tokio::task::yield_now().await;
+                    continue;
                 }
+                Poll::Pending => poll_fn(|cx| self.read(cx)).await,
+            };
+            yielded = false;
+            let Some(data) = read.transpose()? else {
+                break;
+            };
+            if let Some(charge) = charge.take() {
+                *self.charge.borrow_mut() = Some(charge());
             }
-            if self.finished.get().is_some() {
-                return Ok(());
+            let bytes = data.len() as u64;
+            self.peeked.borrow_mut().push(data);
+            if !self.has_room(bytes, all_max) {
+                return Ok(Gathered::NoRoom);
             }
         }
-        Ok(())
+        Ok(Gathered::Enough)
+    }
+
+    /// Whether the budget has room for more bytes, which are charged then. One body that must be read whole is small
+    /// enough to be held in any case.
+    fn has_room(&self, bytes: u64, all_max: u64) -> bool {
+        match self.charge.borrow_mut().as_mut() {
+            Some(charge) => charge.grow(bytes, all_max) || self.whole.get(),
+            None => true,
+        }
     }
 
     /// Reads the rest of a body that must be small, of a client that waits to be told to send too: it is told by this.
@@ -159,7 +214,7 @@ impl Upload {
 
     /// Whether the client waits to be told to send; one that has nothing to send waits for nothing.
     pub(crate) fn awaits_continue(&self) -> bool {
-        self.expects_continue && !self.polled.get() && self.finished.get().is_none()
+        self.expects_continue && !self.asked.get() && self.finished.get().is_none()
     }
 
     /// When the last byte was read from the client.
@@ -204,6 +259,9 @@ impl Upload {
     /// What a member is sent.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         if let Some(data) = self.peeked.borrow_mut().pop() {
+            if let Some(charge) = self.charge.borrow_mut().as_mut() {
+                charge.shrink(data.len() as u64);
+            }
             self.polled.set(true);
             self.taken.set(Some(Instant::now()));
             return Poll::Ready(Some(Ok(Frame::data(data))));
@@ -228,11 +286,9 @@ impl Upload {
         let Some(body) = incoming.as_mut() else {
             return Poll::Ready(Some(Err(BodyFault::Broken)));
         };
+        self.asked.set(true);
         match body.poll_data(cx) {
-            Poll::Pending => match self.idle.borrow_mut().poll_exceeded(cx) {
-                Poll::Pending => Poll::Pending,
-                Poll::Ready(limit) => Poll::Ready(Some(Err(self.fail(BodyFault::Idle(limit))))),
-            },
+            Poll::Pending => self.wait(cx).map(|fault| Some(Err(self.fail(fault)))),
             Poll::Ready(None) => {
                 self.finish();
                 Poll::Ready(None)
@@ -242,6 +298,7 @@ impl Upload {
                 if !self.whole.get() {
                     self.idle.borrow_mut().touch();
                 }
+                self.keep_pace(data.len());
                 self.bytes.set(self.bytes.get() + data.len() as u64);
                 if let Some(limit) = self.limit.get()
                     && self.bytes.get() > limit
@@ -253,6 +310,36 @@ impl Upload {
                 }
                 Poll::Ready(Some(Ok(data)))
             }
+        }
+    }
+
+    /// The client is waited for, for as long as its rate and the limit on silence allow.
+    fn wait(&self, cx: &mut Context<'_>) -> Poll<BodyFault> {
+        let pace = self.pace.get().filter(|_| !self.whole.get());
+        let (_, within) = self.wait.get().unwrap_or_else(|| {
+            let left = pace.map_or(Duration::MAX, |pace| pace.left());
+            let wait = (Instant::now(), left);
+            self.wait.set(Some(wait));
+            wait
+        });
+        let mut idle = self.idle.borrow_mut();
+        let exceeded = idle.poll_exceeded_within(cx, within);
+        exceeded.map(|limit| match pace {
+            Some(pace) if within < limit => BodyFault::Slow(pace.rate_min()),
+            _ => BodyFault::Idle(limit),
+        })
+    }
+
+    /// Notes bytes that the client sent, and the time that it took for them. Bytes that were not waited for cost no look
+    /// at the clock.
+    fn keep_pace(&self, bytes: usize) {
+        let Some((since, _)) = self.wait.take() else {
+            return;
+        };
+        if let Some(mut pace) = self.pace.get() {
+            pace.waited(since.elapsed());
+            pace.moved(bytes);
+            self.pace.set(Some(pace));
         }
     }
 

@@ -2,25 +2,31 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::BTreeSet,
     hash::{BuildHasher, Hasher},
     rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, SystemTime},
 };
 
 use arc_swap::ArcSwap;
 use balancing::{Change, Health};
+use http::{HeaderName, HeaderValue};
 use routing::Class;
-use telemetry::{Agents, ListenerMetrics, Metrics, RequestMetrics, SinkHandle};
+use telemetry::{
+    Agents, Alarm, ListenerMetrics, Metrics, RecentRefusals, RequestMetrics, SinkHandle,
+};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use upstream::{Connections, Crew};
 
 use crate::{
-    copying::PIECE_BYTES_MAX, edge::Edge, enrolment::Strangers, generation::Generation,
-    renewal::Renewal, upload::RequestBody,
+    copying::PIECE_BYTES_MAX, edge::Edge, enrolment::Strangers, forged::ForgedHeaders,
+    generation::Generation, member_history::MemberHistory, renewal::Renewal, share::Shares,
+    upload::RequestBody,
 };
 
 /// Where the process is in its life.
@@ -55,6 +61,8 @@ pub struct Shared {
     pub sink: SinkHandle,
     /// Who was seen.
     pub agents: Agents,
+    /// Clients that were refused recently.
+    pub refusals: RecentRefusals,
     /// Told to every connection.
     pub signals: watch::Sender<Signals>,
     /// Workers' calls to close idle member connections.
@@ -65,7 +73,11 @@ pub struct Shared {
     pub edge: Edge,
     /// Whether renewals are passed on.
     pub renewal: Renewal,
+    /// What was last seen of members, for the status.
+    pub members: MemberHistory,
     pub(crate) strangers: Strangers,
+    pub(crate) shares: Shares,
+    pub(crate) forged: ForgedHeaders,
     pacer: AtomicU64,
 }
 
@@ -75,9 +87,11 @@ impl Shared {
         let trust_generation = current.load().trust.generation();
         Self {
             current,
+            renewal: Renewal::new(&metrics.alarms),
             metrics,
             sink,
             agents: Agents::default(),
+            refusals: RecentRefusals::default(),
             signals: watch::Sender::new(Signals {
                 phase: Phase::Serving,
                 trust_generation,
@@ -85,8 +99,10 @@ impl Shared {
             crew: Arc::default(),
             started: Instant::now(),
             edge: Edge::default(),
-            renewal: Renewal::default(),
+            members: MemberHistory::default(),
             strangers: Strangers::new(seed()),
+            shares: Shares::default(),
+            forged: ForgedHeaders::default(),
             pacer: AtomicU64::new(0),
         }
     }
@@ -112,12 +128,43 @@ impl Shared {
     /// Tells of a member whose health has changed.
     pub fn health_changed(&self, pool: &str, member: &str, change: &Change) {
         let (from, to, cause) = (change.from, change.to, change.cause);
+        self.members.changed(pool, member, cause, SystemTime::now());
         // Good news wakes nobody: a start would warn of every member.
         match to {
             Health::Up => {
                 tracing::info!(pool, member, ?from, ?to, ?cause, "member health changed");
             }
             _ => tracing::warn!(pool, member, ?from, ?to, ?cause, "member health changed"),
+        }
+        self.assess_pool(pool);
+    }
+
+    /// Raises or clears the alarm about a pool, whose members may have changed.
+    pub fn assess_pool(&self, pool: &str) {
+        let generation = self.current.load();
+        let mut pools = generation.pools.iter().map(|runtime| &runtime.pool);
+        let found = pools.find(|known| &**known.name() == pool);
+        self.metrics
+            .alarms
+            .assess(Alarm::PoolUnavailable, pool, SystemTime::now(), || {
+                found.filter(|pool| pool.available() == 0).map(|_| {
+                    format!(
+                        "no member of pool {pool} is available, and requests to it get 503; proscenium status shows why"
+                    )
+                })
+            });
+    }
+
+    /// As [`assess_pool`](Self::assess_pool), for every pool of the active generation and of those before.
+    pub fn assess_pools(&self) {
+        let generation = self.current.load_full();
+        let named = generation.pools.iter();
+        let named = named.map(|runtime| runtime.pool.name().to_string());
+        let raised = self.metrics.alarms.active().into_iter();
+        let raised = raised.filter(|active| active.alarm == Alarm::PoolUnavailable);
+        let pools: BTreeSet<_> = named.chain(raised.map(|active| active.about)).collect();
+        for pool in pools {
+            self.assess_pool(&pool);
         }
     }
 }
@@ -217,11 +264,14 @@ impl Worker {
     }
 }
 
-/// What `X-Request-Id` says: 32 hexadecimal digits.
+/// The value of `X-Request-Id`: 32 hexadecimal digits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestId([u8; 32]);
 
 impl RequestId {
+    /// The header that carries it, to members and to clients.
+    pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
+
     fn new(high: u64, low: u64) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut digits = [0; 32];
@@ -236,6 +286,10 @@ impl RequestId {
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    pub(crate) fn to_value(self) -> HeaderValue {
+        HeaderValue::from_bytes(&self.0).expect("hexadecimal digits")
     }
 }
 

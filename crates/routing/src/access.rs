@@ -179,7 +179,7 @@ fn own_documents(route: &RouteEntry, endpoint: &Endpoint<'_>, agent: Option<&Age
     };
     let own = endpoint
         .certname
-        .is_some_and(|name| agent.certname().is(name));
+        .is_some_and(|name| agent.certname().is_path_name(name));
     if route.opens(Class::OwnDocuments) {
         match (own, named(route, agent)) {
             (true, _) => AccessStep::Own,

@@ -11,6 +11,7 @@ mod explain;
 mod network;
 mod parameters;
 mod path;
+pub mod pool_names;
 mod route;
 mod rule;
 pub mod settings;
@@ -30,6 +31,7 @@ pub use settings::{
     AccessRuleSettings, ClientRule, PathPattern, RouteSettings, RuleAction, Settings,
 };
 pub use table::{
-    Decision, ENROLMENT_BODY_BYTES_MAX, Plan, Question, RouteProblem, RouteRefusal, RouteTable,
+    Decision, ENROLMENT_BODY_BYTES_MAX, Plan, Question, RefusalReason, RouteProblem, RouteRefusal,
+    RouteTable,
 };
 pub use upgrade::check_protocol;

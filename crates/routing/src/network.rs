@@ -1,6 +1,9 @@
 //! A network of client addresses.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+};
 
 /// A network in CIDR form, or one address.
 ///
@@ -36,6 +39,12 @@ pub enum NetworkProblem {
     /// An IPv4 network in IPv6 form, in which no client would ever be.
     #[error("{0:?} is an IPv4 network in IPv6 form; clients are compared in their own form")]
     Mapped(String),
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
 }
 
 impl Network {

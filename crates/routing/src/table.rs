@@ -16,6 +16,7 @@ use crate::rule::check_names;
 use crate::settings::{RouteSettings, Settings};
 use crate::{
     AccessRule, CanonicalPath, Class, Document, Endpoint, RetryClass, RouteEntry, access, classify,
+    pool_names,
 };
 
 /// Body limit of an enrolment request: a certificate request has 1 to 4 kB, and anyone may send one.
@@ -93,8 +94,8 @@ pub struct Plan<'a> {
 pub struct RouteRefusal {
     /// 403, 404 or 405.
     pub status: u16,
-    /// The name in records and metrics.
-    pub reason: &'static str,
+    /// Why, as records and metrics name it.
+    pub reason: RefusalReason,
     /// One sentence or more of printable ASCII for the client.
     pub text: String,
     /// The value of `Allow` beside 405.
@@ -105,6 +106,28 @@ pub struct RouteRefusal {
     pub route: Option<Arc<str>>,
     /// Index of the rule that refuses it, where one does.
     pub rule: Option<usize>,
+}
+
+/// Why a request ends at the route table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// No route serves the path.
+    NoRoute,
+    /// The endpoint does not have the method.
+    Method,
+    /// The client may not use the endpoint.
+    Access(AccessStep),
+}
+
+impl RefusalReason {
+    /// The word in records and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoRoute => "no-route",
+            Self::Method => "method",
+            Self::Access(step) => step.as_str(),
+        }
+    }
 }
 
 /// Something in the settings that no table can be made of.
@@ -329,10 +352,10 @@ fn builtin(
         }
         found.unwrap_or(0)
     };
-    let (ca, compilers) = (index("ca"), index("compilers"));
+    let (ca, compilers) = (index(pool_names::CA), index(pool_names::COMPILERS));
     let filebucket = pools
         .iter()
-        .position(|pool| &**pool == "filebucket")
+        .position(|pool| &**pool == pool_names::FILEBUCKET)
         .unwrap_or(compilers);
     let entry = |class, pool| (class, RouteEntry::builtin(class, pool));
     let mut routes = vec![
@@ -420,12 +443,12 @@ impl RouteRefusal {
     fn no_route(class: Class) -> Self {
         let text = match class {
             Class::Renewal => RENEWAL_TEXT,
-            _ => "No route of this proxy serves this path; it is none of a Puppet agent's.",
+            _ => "This proxy has no route for this path. Puppet agents do not use it.",
         };
         let reason = if class == Class::Renewal {
-            AccessStep::NotConfigured.as_str()
+            RefusalReason::Access(AccessStep::NotConfigured)
         } else {
-            "no-route"
+            RefusalReason::NoRoute
         };
         Self {
             status: 404,
@@ -442,8 +465,8 @@ impl RouteRefusal {
         let allow = endpoint.methods.allow().unwrap_or_default();
         Self {
             status: 405,
-            reason: "method",
-            text: format!("The method {method} does not exist here; the endpoint knows {allow}."),
+            reason: RefusalReason::Method,
+            text: format!("This endpoint does not support the method {method}, only {allow}."),
             allow: Some(allow),
             class: endpoint.class,
             route: Some(Arc::clone(&route.name)),
@@ -463,7 +486,7 @@ impl RouteRefusal {
                 AccessStep::NotConfigured | AccessStep::NoEndpoint => 404,
                 _ => 403,
             },
-            reason: step.as_str(),
+            reason: RefusalReason::Access(step),
             text: denial(step, route, rule, endpoint, identity),
             allow: None,
             class: endpoint.class,
@@ -473,7 +496,8 @@ impl RouteRefusal {
     }
 }
 
-/// What the client reads; names in it are printable ASCII by `escape_ascii`.
+/// The text that the client reads. It says what the agent's administrator can do, and never how to relax the rules of the
+/// proxy. Names in it are printable ASCII by `escape_ascii`.
 fn denial(
     step: AccessStep,
     route: &RouteEntry,
@@ -490,41 +514,48 @@ fn denial(
         let rule = rule.name.escape_default();
         return format!(
             "{who} is refused by the access rule \"{rule}\" of this proxy (class \"{class}\", route \"{route}\"). \
-             If it should be served, ask the operator of this proxy to change [[access]] name = \"{rule}\"."
+             If the agent needs this endpoint, contact the operator of this proxy and quote this message."
         );
     }
     match (step, identity) {
         (AccessStep::RefusedCertificate, ClientIdentity::Refused(refusal)) => refusal.text(),
         (AccessStep::NotConfigured, _) => RENEWAL_TEXT.to_owned(),
         (AccessStep::NoEndpoint, _) => {
-            "There is nothing below this endpoint; certificates are renewed by POST /puppet-ca/v1/certificate_renewal."
+            "There is nothing below this path. Certificates are renewed with POST /puppet-ca/v1/certificate_renewal."
                 .to_owned()
         }
         (AccessStep::NoCertificate, _) => {
-            "This request needs a certificate of this site's Puppet CA, and the connection came without one. \
-             Run \"puppet ssl bootstrap\" on the agent, and sign its request on the CA server."
+            "This request requires a certificate from this site's Puppet CA, and the client sent none. \
+             Run \"puppet ssl bootstrap\" on the agent, and sign its certificate request on the CA server."
                 .to_owned()
         }
         (AccessStep::NotOwn, _) => {
             let owner = endpoint.certname.unwrap_or_default().escape_default();
-            format!("{who} may not ask for what belongs to {owner}: catalog, node, facts and report are each agent's own.")
+            format!(
+                "{who} may not use the catalog, node, facts or report of \"{owner}\", only its own. The name in the \
+                 path must be the certname in lower case. Check certname in the agent's puppet.conf."
+            )
         }
         (AccessStep::NotAllowed, _) => {
-            format!("{who} is not among those whom route \"{route}\" of this proxy allows.")
+            format!(
+                "{who} is not allowed to use the route \"{route}\" of this proxy. \
+                 If the agent needs it, contact the operator of this proxy."
+            )
         }
         (AccessStep::ClassClosed, _) => {
             format!(
-                "{who} may not use this endpoint: the class \"{class}\" is closed at this proxy. \
-                 A route with classes = [\"{class}\"] and allow = [certnames] opens it to those named, and so does a rule \
-                 of [[access]]."
+                "{who} may not use this endpoint (class \"{class}\") through this proxy. \
+                 Agents of Puppet 4 and later do not need it for a run. If another program on this host needs it, \
+                 send the request to the Puppet server itself, or contact the operator of this proxy."
             )
         }
-        (AccessStep::Never, _) => "This endpoint is not passed on by this proxy; ask the server itself.".to_owned(),
+        (AccessStep::Never, _) => "This proxy never forwards requests to this endpoint. Send the request to the server itself.".to_owned(),
         (other, _) => format!("{who} may not use this endpoint ({}).", other.as_str()),
     }
 }
 
-const RENEWAL_TEXT: &str = "Certificate renewal is not configured at this proxy.";
+const RENEWAL_TEXT: &str =
+    "Certificate renewal is not configured on this proxy. The agent keeps its certificate.";
 
 #[cfg(test)]
 mod tests;

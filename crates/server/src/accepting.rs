@@ -36,7 +36,9 @@ impl App {
             if !self.is_serving() {
                 return Err(CrlAcceptError::Stopping);
             }
-            self.compare_again(&refused).await?;
+            let compared = self.compare_again(&refused).await;
+            self.update_fetch_alarms();
+            compared?;
             for Refused { list, told } in &refused {
                 let trust = &self.generation().trust;
                 let rules = trust.rules_accepting(list);

@@ -1,42 +1,42 @@
 //! The process from start to stop.
 
 use std::{
-    fs, io,
-    os::unix::{
-        fs::{FileTypeExt, PermissionsExt},
-        net::{UnixListener, UnixStream},
-    },
-    path::{Path, PathBuf},
+    io,
+    os::unix::net::UnixListener,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
 use arc_swap::ArcSwap;
-use config::{Output, Report, Watch};
+use config::{Report, Watch};
 use listener::{BindError, Listener};
+use pki::{DenyList, TrustStore};
 use proxy::{Generation, Phase, Shared};
 use rustls_pki_types::UnixTime;
 use telemetry::{Events, Sink};
 use tokio::{
     runtime,
-    signal::unix::{Signal, SignalKind, signal},
     sync::{Notify, watch},
     task::JoinSet,
     time::{Instant, interval, sleep_until, timeout},
 };
 
 use crate::{
-    Options, alarms,
-    blocks::{self, KeptBlocksError},
+    Options,
+    admin_socket::AdminSocket,
+    alarms, blocks, cas_seen,
     control::Operator,
     crew::WorkerThreads,
     edge::Copies,
     fetch_standing::Fetching,
     fetching, files, freshness,
+    host::{self, Running},
     lists::{self, Restored},
     outputs,
     prepare::{Foundation, Lasting, prepare},
     probes,
+    signals::{EarlySignals, Signals, Stop},
     state::StateDirectory,
     unkept,
 };
@@ -54,6 +54,14 @@ pub enum StartError {
     /// The configuration or its materials.
     #[error("{}", .0.summary())]
     Config(Report),
+    /// The host: addresses, log files, the admin socket, the deny list.
+    #[error("{}", .report.summary())]
+    Host {
+        /// Everything found.
+        report: Report,
+        /// Whether the same configuration may start later without any change: another program may free an address.
+        may_pass: bool,
+    },
     /// An address.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -65,9 +73,6 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
-    /// The deny list of before.
-    #[error(transparent)]
-    Blocks(#[from] KeptBlocksError),
     /// The access log.
     #[error("{0}")]
     AccessLog(io::Error),
@@ -160,44 +165,41 @@ pub fn run(options: &Options, events: &Arc<Events>) -> Result<(), StartError> {
         .max_blocking_threads(8)
         .build()?;
     runtime.block_on(async {
-        let (app, admin, told) = start(options, events).await?;
-        serve(&app, admin, told).await;
+        let signals = EarlySignals::new()?;
+        let (app, admin, signals) = start(options, events, signals).await?;
+        serve(&app, admin, signals).await;
         Ok(())
     })
-}
-
-/// What the system tells the process.
-struct Told {
-    hangup: Signal,
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Told {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            hangup: signal(SignalKind::hangup())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
 }
 
 /// Everything up to the first accepted connection. What can fail comes before it.
 async fn start(
     options: &Options,
     events: &Arc<Events>,
-) -> Result<(Arc<App>, UnixListener, Told), StartError> {
+    signals: EarlySignals,
+) -> Result<(Arc<App>, (AdminSocket, UnixListener), Signals), StartError> {
     let lasting = Lasting::default();
     let read = files::load(options).map_err(StartError::Config)?;
     let prepared = prepare(read, 1, &lasting, None).map_err(StartError::Config)?;
     let facts = crate::checked::facts(&prepared);
-    let (mut generation, foundation, report) = prepared.split();
+    let (mut generation, foundation, mut report) = prepared.split();
     let config = &foundation.config;
+    let mut faults = host::faults(config, &Running::default());
+    let state_directory = Arc::new(StateDirectory::open(
+        &config.state_directory,
+        &lasting.metrics.alarms,
+    ));
+    cas_seen::restore(&state_directory, &generation.trust);
+    let deny = blocks::kept(&state_directory).unwrap_or_else(|error| {
+        faults.push(host::unreadable_blocks(&error));
+        DenyList::default()
+    });
+    let found = host::add(faults, &mut report);
+    if let Some(may_pass) = found {
+        return Err(StartError::Host { report, may_pass });
+    }
     events.redirect(outputs::open_events(&config.events)?, &lasting.metrics);
-    tell(&report, &facts);
-    let state_directory = Arc::new(StateDirectory::open(&config.state_directory));
-    let deny = blocks::kept(&state_directory)?;
+    tell(&report, &facts, &generation.trust);
     if !deny.is_empty() {
         tracing::info!(
             blocks = deny.blocks().len(),
@@ -210,12 +212,6 @@ async fn start(
         Some(fetch) => lists::restore(&generation.trust, &state_directory, fetch.body_bytes_max),
         None => Restored::default(),
     };
-    for unusable in &restored.unusable {
-        tracing::error!("{unusable}");
-    }
-    for overruled in &restored.overruled {
-        tracing::warn!("{overruled}");
-    }
     let fetching = Fetching::restored(&restored);
     if let Some(trust) = restored.trust {
         tracing::info!("lists that were fetched before are in force");
@@ -225,8 +221,8 @@ async fn start(
     let sink = outputs::open(&config.access_log.output)
         .and_then(|output| Sink::start(&config.access_log.settings, output, &lasting.metrics))
         .map_err(StartError::AccessLog)?;
-    // From here on a signal finds somebody who obeys it, if a moment later.
-    let told = Told::new()?;
+    // A signal that comes from here on is obeyed as soon as the process serves.
+    let signals = signals.all()?;
     let mut sockets = Vec::new();
     for settings in &config.listeners {
         sockets.push((
@@ -235,7 +231,7 @@ async fn start(
         ));
     }
     let socket = &config.admin.socket;
-    let admin = bind_admin(socket).map_err(|source| StartError::Admin {
+    let admin = AdminSocket::bind(socket).map_err(|source| StartError::Admin {
         path: socket.clone(),
         source,
     })?;
@@ -252,6 +248,8 @@ async fn start(
     let first = probes::first(&generation, &generation, &mut answered);
     let _ = timeout(FIRST_PROBES_MAX, first).await;
     adopt(&generation, &shared, &answered);
+    shared.assess_pools();
+    crate::known_labels::start_at_zero(&lasting.metrics);
     lasting.metrics.generation(generation.number);
     let workers = WorkerThreads::start(config.workers, &shared)?;
     let mut bound = Vec::new();
@@ -296,7 +294,10 @@ async fn start(
         copies: Copies::default(),
         reloaded: Notify::new(),
     };
-    Ok((Arc::new(app), admin, told))
+    app.update_trust_alarms();
+    app.update_fetch_alarms();
+    app.update_certificate_alarms();
+    Ok((Arc::new(app), admin, signals))
 }
 
 /// Puts the pools of a committed generation in force; of members in `answered` (pool, place in it) a good probe of
@@ -315,8 +316,11 @@ pub(crate) fn adopt(generation: &Generation, shared: &Shared, answered: &[(usize
     }
 }
 
-fn tell(report: &Report, facts: &[String]) {
-    for problem in &report.problems {
+/// Logs the report of a start; what the trust warns of is an alarm, and logged as such.
+fn tell(report: &Report, facts: &[String], trust: &TrustStore) {
+    let is_alarm = |message: &String| trust.warnings().contains(message);
+    let problems = report.problems.iter();
+    for problem in problems.filter(|problem| !is_alarm(&problem.message)) {
         tracing::warn!(key = %problem.key, "{}", problem.message);
     }
     for fact in facts {
@@ -325,14 +329,12 @@ fn tell(report: &Report, facts: &[String]) {
 }
 
 /// Serves until told to stop, and drains.
-async fn serve(app: &Arc<App>, listener: UnixListener, told: Told) {
-    let Told {
+async fn serve(app: &Arc<App>, (socket, listener): (AdminSocket, UnixListener), signals: Signals) {
+    let Signals {
         mut hangup,
-        mut terminate,
-        mut interrupt,
-    } = told;
-    // Of the start's configuration: a reload does not move it.
-    let socket = app.state().foundation.config.admin.socket.clone();
+        mut reopen,
+        mut stop,
+    } = signals;
     let (stop_admin, stopped) = watch::channel(false);
     let admin = tokio::spawn(admin::serve(
         listener,
@@ -349,25 +351,35 @@ async fn serve(app: &Arc<App>, listener: UnixListener, told: Told) {
             }
         }
     });
+    let reopening = tokio::spawn({
+        let app = Arc::clone(app);
+        async move {
+            while reopen.recv().await.is_some() {
+                // What went wrong is logged there.
+                let _ = app.reopen_logs().await;
+            }
+        }
+    });
     let freshness = tokio::spawn(freshness::keep(Arc::clone(app)));
     let blocks = tokio::spawn(blocks::end_in_time(Arc::clone(app)));
     let alarms = tokio::spawn(alarms::keep(Arc::clone(app)));
     let fetching = tokio::spawn(fetching::keep(Arc::clone(app)));
     let unkept = tokio::spawn(unkept::keep(Arc::clone(app)));
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    let cas_seen = tokio::spawn(cas_seen::keep(Arc::clone(app)));
+    stop.recv().await;
     fetching.abort();
     freshness.abort();
     blocks.abort();
     alarms.abort();
     unkept.abort();
-    drain(app, &mut terminate, &mut interrupt).await;
+    cas_seen.abort();
+    drain(app, &mut stop).await;
     reloads.abort();
+    reopening.abort();
+    cas_seen::store(app);
     let _ = stop_admin.send(true);
     let _ = timeout(CUT_GRACE, admin).await;
-    let _ = fs::remove_file(&socket);
+    drop(socket);
     if let Some(sink) = app.state().sink.take()
         && let Err(unwritten) = sink.close(CUT_GRACE)
     {
@@ -376,7 +388,7 @@ async fn serve(app: &Arc<App>, listener: UnixListener, told: Told) {
 }
 
 /// Finishes what runs, takes no more, and says what came of it. A second signal cuts the grace short.
-async fn drain(app: &App, terminate: &mut Signal, interrupt: &mut Signal) {
+async fn drain(app: &App, stop: &mut Stop) {
     let began = Instant::now();
     let grace = app.state().foundation.config.drain_grace;
     let open = app.connections();
@@ -398,8 +410,7 @@ async fn drain(app: &App, terminate: &mut Signal, interrupt: &mut Signal) {
     tokio::select! {
         () = no_connection_left(app) => {}
         () = sleep_until(began + grace) => {}
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = stop.recv() => {}
     }
     let cut = app.connections();
     if cut > 0 {
@@ -419,43 +430,4 @@ async fn no_connection_left(app: &App) {
             return;
         }
     }
-}
-
-/// Binds the control plane's socket, mode 0600. One that nobody answers on is left from a crash and taken over.
-fn bind_admin(path: &Path) -> io::Result<UnixListener> {
-    if let Some(parent) = path.parent()
-        && !parent.exists()
-    {
-        fs::create_dir_all(parent)?;
-    }
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err(io::Error::other("something that is no socket is there"));
-        }
-        Ok(_) => match UnixStream::connect(path) {
-            Ok(_) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::AddrInUse,
-                    "another proscenium answers there",
-                ));
-            }
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                fs::remove_file(path)?;
-            }
-            Err(error) => return Err(error),
-        },
-    }
-    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(path);
-    rustix::process::umask(before);
-    let listener = bound?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
-}
-
-/// Whether an output is a file that a reload opens anew.
-pub(crate) fn is_file(output: &Output) -> bool {
-    matches!(output, Output::File(_))
 }

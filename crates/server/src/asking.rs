@@ -13,7 +13,7 @@ use upstream::{Answer, Wish};
 use crate::{app::App, validator::Validator};
 
 /// The pool that is asked.
-const POOL: &str = "ca";
+const POOL: &str = routing::pool_names::CA;
 
 /// An answer, and who gave it.
 pub(crate) struct Answered {

@@ -2,7 +2,10 @@
 
 use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
 
-use admin::{BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, Caller, Timestamp};
+use admin::{
+    BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, BlockedAgentStatus, Caller,
+    Timestamp,
+};
 use identity::Certname;
 use pki::{Block, DenyList, SerialNumber};
 use rustls_pki_types::UnixTime;
@@ -36,7 +39,7 @@ struct Kept {
     "the deny list {} cannot be used: {why}; put it back, or remove it to start with nobody blocked",
     path.display()
 )]
-pub struct KeptBlocksError {
+pub(crate) struct KeptBlocksError {
     path: PathBuf,
     why: String,
 }
@@ -95,7 +98,7 @@ impl App {
     ) -> Result<BlockOutcome, BlockError> {
         let now = UnixTime::now();
         let block = asked(request, by, now)?;
-        {
+        let agent = {
             let _one_at_a_time = self.one_change().await?;
             self.check_issuer(&block.blocked)?;
             let (mut blocks, _) = self.standing_and_over(now);
@@ -105,8 +108,11 @@ impl App {
                 return Err(BlockError::Senseless(full));
             }
             blocks.push(block.clone());
+            // Before the block is active: the connections that it closes are still open.
+            let agent = self.agent_of(&block.blocked);
             self.deny(blocks);
-        }
+            agent
+        };
         let not_kept = self.keep_blocks().await;
         let status = status_of(&block);
         let until = status.until.as_ref().map(ToString::to_string);
@@ -114,6 +120,7 @@ impl App {
         Ok(BlockOutcome {
             block: status,
             not_kept,
+            agent,
         })
     }
 
@@ -138,6 +145,20 @@ impl App {
         Ok(BlockOutcome {
             block: status_of(&lifted),
             not_kept,
+            agent: None,
+        })
+    }
+
+    /// The agent that a block by name is about, if it connected since the start.
+    fn agent_of(&self, blocked: &pki::Blocked) -> Option<BlockedAgentStatus> {
+        let pki::Blocked::Certname(certname) = blocked else {
+            return None;
+        };
+        let seen = self.shared.agents.of(certname.as_str())?;
+        Some(BlockedAgentStatus {
+            last_seen: seen.at.into(),
+            client: seen.client.to_string(),
+            connections: seen.connections,
         })
     }
 

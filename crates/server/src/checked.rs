@@ -1,40 +1,90 @@
-//! `check` and `config show`: what a start would do, short of binding.
+//! `check` and `config show`: what a start would do, without listening.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use admin::Timestamp;
-use config::Report;
+use config::{Config, PoolConfig, Report};
 use routing::{Class, Opener};
 use rustls_pki_types::UnixTime;
 
 use crate::{
-    Options, files, lists,
+    Options, blocks, certificates, files,
+    host::{self, Running},
+    lists, lockout,
     prepare::{Lasting, Prepared, prepare},
     state::StateDirectory,
 };
 
-/// A configuration that a start would take.
+/// What `check` found.
 #[derive(Debug)]
 pub struct Checked {
-    /// Warnings.
+    /// Errors and warnings.
     pub report: Report,
-    /// What an operator would want to know of it, a sentence each.
+    /// What an operator would want to know of the configuration, a sentence each; none where it is refused.
     pub facts: Vec<String>,
+    /// What a start would do.
+    pub outcome: CheckOutcome,
 }
 
-/// Does what a start does, short of binding.
-///
-/// # Errors
-/// The report that a start would print.
-pub fn check(options: &Options) -> Result<Checked, Report> {
-    let mut prepared = prepared(options)?;
+/// What a start would do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckOutcome {
+    /// It would serve.
+    Good,
+    /// It would fail now, and may succeed later without any change: an address is in use or not there yet.
+    Unavailable,
+    /// It would fail until something is changed, or serve and lock agents out.
+    Refused,
+}
+
+/// Does what a start does, without listening and without creating anything. With `files_only` the tests of the host
+/// (addresses, log files, admin socket, state directory) are left out.
+#[must_use]
+pub fn check(options: &Options, files_only: bool) -> Checked {
+    let mut prepared = match prepared(options) {
+        Ok(prepared) => prepared,
+        Err(report) => {
+            return Checked {
+                report,
+                facts: Vec::new(),
+                outcome: CheckOutcome::Refused,
+            };
+        }
+    };
     as_kept(&mut prepared);
     alarms(&mut prepared);
     let facts = facts(&prepared);
-    Ok(Checked {
+    let locked_out = lockout::add(&mut prepared, UnixTime::now());
+    let may_pass = match files_only {
+        true => None,
+        false => try_host(&prepared.config, &mut prepared.report),
+    };
+    Checked {
         report: prepared.report,
         facts,
-    })
+        outcome: match may_pass {
+            _ if locked_out => CheckOutcome::Refused,
+            None => CheckOutcome::Good,
+            Some(true) => CheckOutcome::Unavailable,
+            Some(false) => CheckOutcome::Refused,
+        },
+    }
+}
+
+/// Tries what a start needs of the host. None: nothing is wrong; otherwise whether all of it may pass.
+fn try_host(config: &Config, report: &mut Report) -> Option<bool> {
+    let running = Running::ask(&config.admin.socket);
+    let mut faults = host::faults(config, &running);
+    let state = StateDirectory::unopened(&config.state_directory);
+    match blocks::kept(&state) {
+        Ok(_) => {
+            if let Some(warning) = host::state_warning(&state) {
+                report.warn("state.directory", &warning);
+            }
+        }
+        Err(error) => faults.push(host::unreadable_blocks(&error)),
+    }
+    host::add(faults, report)
 }
 
 /// The configuration in effect as TOML.
@@ -101,9 +151,12 @@ fn alarms(prepared: &mut Prepared) {
     for alarm in alarms {
         prepared.report.warn("trust", &alarm);
     }
+    for (_, _, message) in certificates::alarms(&prepared.own_certificates(), now) {
+        prepared.report.warn("certificates", &message);
+    }
 }
 
-fn instant(time: UnixTime) -> Timestamp {
+pub(crate) fn instant(time: UnixTime) -> Timestamp {
     Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
 }
 
@@ -111,7 +164,10 @@ fn instant(time: UnixTime) -> Timestamp {
 pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
     let mut facts = Vec::new();
     for listener in &prepared.config.listeners {
-        facts.extend(certificates(prepared, &listener.name));
+        facts.extend(shown_certificates(prepared, &listener.name));
+    }
+    for pool in &prepared.config.pools {
+        facts.extend(client_certificate(prepared, pool));
     }
     // Most listeners show the same.
     let mut told = BTreeSet::new();
@@ -180,7 +236,7 @@ pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
 }
 
 /// What a listener shows: who, by what kind of key, for which names.
-fn certificates(prepared: &Prepared, listener: &str) -> Vec<String> {
+fn shown_certificates(prepared: &Prepared, listener: &str) -> Vec<String> {
     let config = &prepared.config;
     let own = match config.listener_certificates.contains_key(listener) {
         true => format!(" on listener {listener}"),
@@ -195,11 +251,26 @@ fn certificates(prepared: &Prepared, listener: &str) -> Vec<String> {
             names => names.join(", "),
         };
         format!(
-            "certificate {} ({}, {}) is good for {names}{own}",
+            "certificate {} ({}, {}) is good for {names}{own}, valid from {} until {}",
             files.chain.display(),
             credential.subject(),
             credential.key_kind(),
+            instant(credential.not_before()),
+            instant(credential.not_after()),
         )
     });
     told.collect()
+}
+
+/// What the members of a pool see.
+fn client_certificate(prepared: &Prepared, pool: &PoolConfig) -> Option<String> {
+    let tls = prepared.tls_of(pool)?;
+    Some(format!(
+        "client certificate {} ({}, {}) for members, valid from {} until {}",
+        tls.settings.credential.chain.display(),
+        tls.credential.subject(),
+        tls.credential.key_kind(),
+        instant(tls.credential.not_before()),
+        instant(tls.credential.not_after()),
+    ))
 }

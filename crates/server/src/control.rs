@@ -10,19 +10,24 @@ use std::{
 use admin::{
     AdministrativeState, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus,
     Blocked, Caller, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
-    CrlFetchResult, DistrustedStatus, GenerationStatus, LastReload, ListenerStatus,
-    MaterialsStatus, MemberStateError, MemberStatus, PoolStatus, RefusedMaterials, ReloadOutcome,
-    Status, Timestamp, WhoError, WhoRequest, WhoStatus,
+    CrlFetchResult, DistrustedStatus, GenerationStatus, LastReload, ListenerStatus, LogLevelError,
+    LogLevelStatus, LogsReopened, MaterialsStatus, MemberStateError, MemberStatus, PoolStatus,
+    ProbeStatus, RefusalsStatus, RefusedMaterials, ReloadOutcome, ReopenLogsError, Status,
+    Timestamp, WhoError, WhoRequest, WhoStatus,
 };
 use balancing::{Administrative, Health, settings::Role};
 use proxy::{Generation, Phase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
-use telemetry::{CaReading, ChainReading, CrlReading, ListenerReading, MemberReading, Readings};
+use telemetry::{
+    CaReading, CertificateReading, ChainReading, CrlReading, Exposition, ListenerReading,
+    MemberReading, Readings,
+};
 
 use crate::{
     app::{App, State},
     prepare::Foundation,
+    process,
     who::is_out,
 };
 
@@ -82,6 +87,7 @@ impl Control for Operator {
                 unusable: app.state_directory.trouble(),
             },
             renewal: renewal_status(app, &generation),
+            alarms: alarms_status(app),
             limits: BTreeMap::from([
                 (
                     "discard_bytes_max".to_owned(),
@@ -108,8 +114,9 @@ impl Control for Operator {
         }
     }
 
-    fn metrics(&self) -> String {
-        self.0.lasting.metrics.encode(&readings(&self.0))
+    fn metrics(&self, format: Exposition) -> String {
+        let metrics = &self.0.lasting.metrics;
+        metrics.encode(&readings(&self.0), format)
     }
 
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
@@ -130,6 +137,7 @@ impl Control for Operator {
         pool: &str,
         member: &str,
         state: AdministrativeState,
+        by: Caller,
     ) -> Result<MemberStatus, MemberStateError> {
         let generation = self.0.generation();
         let Some(runtime) = generation
@@ -163,19 +171,27 @@ impl Control for Operator {
                 known,
             });
         };
-        runtime.pool.entries()[index]
+        let change = runtime.pool.entries()[index]
             .member
             .administer(match state {
                 AdministrativeState::Ready => Administrative::Ready,
                 AdministrativeState::Drain => Administrative::Drain,
                 AdministrativeState::Maintenance => Administrative::Maintenance,
             });
-        tracing::info!(pool, member, %state, "administrative state set");
+        tracing::info!(pool, member, %state, %by, "administrative state set");
+        match change {
+            Some(change) => self.0.shared.health_changed(pool, member, &change),
+            None => self.0.shared.assess_pool(pool),
+        }
         Ok(member_status(&self.0, runtime, index))
     }
 
     fn agents(&self) -> AgentsStatus {
         self.0.agents()
+    }
+
+    fn refusals(&self) -> RefusalsStatus {
+        self.0.refusals()
     }
 
     fn who(
@@ -216,6 +232,28 @@ impl Control for Operator {
         Box::pin(change)
     }
 
+    fn log_level(&self) -> LogLevelStatus {
+        LogLevelStatus {
+            level: self.0.events.level.get(),
+            previous: None,
+        }
+    }
+
+    fn set_log_level(&self, level: &str, by: Caller) -> Result<LogLevelStatus, LogLevelError> {
+        let previous = self.0.events.level.set(level).map_err(LogLevelError)?;
+        tracing::warn!(from = previous, to = level, %by, "log level changed");
+        Ok(LogLevelStatus {
+            level: level.to_owned(),
+            previous: Some(previous),
+        })
+    }
+
+    fn reopen_logs(
+        &self,
+    ) -> Pin<Box<dyn Future<Output = Result<LogsReopened, ReopenLogsError>> + Send + '_>> {
+        Box::pin(self.0.reopen_logs())
+    }
+
     fn fetch_crls(&self) -> Pin<Box<dyn Future<Output = CrlFetchOutcome> + Send + '_>> {
         let fetch = outlives(Arc::clone(&self.0).fetch_lists_by_hand(), || {
             CrlFetchOutcome {
@@ -254,6 +292,7 @@ fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
     PoolStatus {
         name: runtime.pool.name().to_string(),
         algorithm: runtime.pool.algorithm().as_str().to_owned(),
+        available: runtime.pool.available() as u64,
         members: (0..runtime.connectors.len())
             .map(|index| member_status(app, runtime, index))
             .collect(),
@@ -263,7 +302,14 @@ fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
 fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus {
     let entry = &runtime.pool.entries()[index];
     let address = &runtime.connectors[index].address;
+    let facts = app.shared.members.of(runtime.pool.name(), address);
     MemberStatus {
+        since: facts.changed.as_ref().map(|(at, _)| (*at).into()),
+        why: facts.changed.map(|(_, cause)| cause.to_string()),
+        last_probe: facts.probed.map(|(at, failure)| ProbeStatus {
+            at: at.into(),
+            failure,
+        }),
         address: address.to_string(),
         health: match entry.member.health() {
             Health::Unknown => admin::Health::Unknown,
@@ -280,6 +326,17 @@ fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus
         weight: entry.weight,
         backup: entry.role == Role::Backup,
     }
+}
+
+fn alarms_status(app: &App) -> Vec<admin::AlarmStatus> {
+    let active = app.lasting.metrics.alarms.active().into_iter();
+    active
+        .map(|active| admin::AlarmStatus {
+            key: active.key(),
+            since: active.since.into(),
+            message: active.message,
+        })
+        .collect()
 }
 
 fn materials_status(state: &State) -> MaterialsStatus {
@@ -318,7 +375,6 @@ fn renewal_status(app: &App, generation: &Generation) -> admin::RenewalStatus {
 fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
     let status = app.generation().trust.status(UnixTime::now());
     let fetches = foundation.config.trust.fetch.is_some();
-    let fetch_alarms = fetch_alarms(app, foundation);
     let copy = foundation.config.agents_copy();
     // A source is told as the file's name in quotes and the block.
     let age_of = |source: &str| {
@@ -358,7 +414,11 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
             .collect(),
         crl_missing: status.crl_missing,
         unchecked: status.unchecked,
-        alarms: status.alarms.into_iter().chain(fetch_alarms).collect(),
+        alarms: app
+            .trust_alarms()
+            .into_iter()
+            .map(|active| active.message)
+            .collect(),
         fetch: fetches.then(|| app.fetching.status()),
     }
 }
@@ -376,6 +436,7 @@ fn readings(app: &App) -> Readings {
             pool: runtime.pool.name().to_string(),
             member: address.to_string(),
             up: entry.member.health() == Health::Up,
+            administrative_state: entry.member.administrative().as_str(),
             in_flight: entry.member.in_flight(),
             connections: app.lasting.connections(runtime.pool.name(), address),
         }
@@ -385,8 +446,10 @@ fn readings(app: &App) -> Readings {
     let bound = state.bound.iter().map(|bound| Arc::clone(&bound.listener));
     let bound = bound.collect::<Vec<_>>();
     let materials_refused = state.refused_materials.is_some();
+    let last_reload = state.last_reload.as_ref();
+    let last_reload =
+        last_reload.map(|(at, outcome)| (*at, outcome.result != admin::ReloadResult::Refused));
     let fetches = state.foundation.config.trust.fetch.is_some();
-    let fetch_alarms = fetch_alarms(app, &state.foundation);
     let copy = state.foundation.config.agents_copy();
     // Where nothing is fetched it is the one that everything hangs on, whatever stands beside it.
     let in_force = |_: &SystemTime| {
@@ -395,6 +458,15 @@ fn readings(app: &App) -> Readings {
         !fetches || place.is_some_and(|place| crls.any(|crl| crl.source.starts_with(&place)))
     };
     let crl_agent_copy_age = state.foundation.agents_copy.filter(in_force).map(age);
+    let own = state.foundation.certificates.iter();
+    let certificates = own.map(|own| CertificateReading {
+        role: own.role.as_str(),
+        name: own.used_by.clone(),
+        file: own.file.display().to_string(),
+        subject: own.subject.clone(),
+        not_after: time(own.not_after),
+    });
+    let certificates = certificates.collect();
     drop(state);
     Readings {
         agents: app
@@ -405,18 +477,26 @@ fn readings(app: &App) -> Readings {
             }),
         agents_forgotten: app.shared.agents.forgotten(),
         blocks: app.blocks().len(),
-        trust_alarms: status.alarms.len() + fetch_alarms.len(),
+        trust_alarms: app.trust_alarms().len(),
         crl_fetch: fetches.then(|| app.fetching.reading()),
         materials_refused,
         edge_copies: edge_copies(app),
         renewal_off: app.shared.renewal.off().is_some(),
         state_unusable: app.state_directory.trouble().is_some(),
+        last_reload,
+        process: process::read(),
+        version: env!("CARGO_PKG_VERSION"),
         listeners: bound
             .iter()
             .map(|listener| ListenerReading {
                 listener: listener.name.to_string(),
                 handshakes: listener.handshakes.inside(),
             })
+            .collect(),
+        pools: generation
+            .pools
+            .iter()
+            .map(|runtime| (runtime.pool.name().to_string(), runtime.pool.available()))
             .collect(),
         members: generation
             .pools
@@ -431,7 +511,6 @@ fn readings(app: &App) -> Readings {
             .take(CRL_SERIES_MAX)
             .map(|crl| CrlReading {
                 issuer: crl.issuer,
-                source: crl.source,
                 age: age(time(crl.this_update)),
                 next_update: crl.next_update.map(time),
                 entries: crl.entries as u64,
@@ -448,6 +527,7 @@ fn readings(app: &App) -> Readings {
                 not_after: time(ca.not_after),
             })
             .collect(),
+        certificates,
         crl_agent_copy_age,
         chains: ChainReading {
             remembered: chains.chains as u64,
@@ -459,14 +539,6 @@ fn readings(app: &App) -> Readings {
 
 /// CRLs that metrics tell of. A bundle of so many CAs is a mistake, and no reason to flood whoever scrapes.
 const CRL_SERIES_MAX: usize = 256;
-
-/// What is wrong with fetching, where lists are fetched.
-fn fetch_alarms(app: &App, foundation: &Foundation) -> Vec<String> {
-    match foundation.config.trust.fetch {
-        Some(_) => app.fetching.alarms(),
-        None => Vec::new(),
-    }
-}
 
 fn age(since: SystemTime) -> Duration {
     SystemTime::now().duration_since(since).unwrap_or_default()

@@ -4,7 +4,7 @@
 //! Lists come with the fetch that puts them in force; the CA's certificates are asked for beside it, as often.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Instant, SystemTime},
 };
 
@@ -13,6 +13,7 @@ use http::HeaderValue;
 use pki::{Finding, Fingerprint, Named, TrustStore};
 use proxy::EdgeCopy;
 use routing::Document;
+use telemetry::Alarm;
 use tokio::task::spawn_blocking;
 
 use crate::{
@@ -34,14 +35,12 @@ const DIGITS: usize = 32;
 pub(crate) struct Copies {
     /// Held by the fetch that runs.
     turn: tokio::sync::Mutex<Validator>,
-    /// Why the CA's certificates are not taken; the same story is told once.
-    told: Mutex<Option<String>>,
 }
 
 impl App {
     /// Whether requests are answered from copies.
     pub(crate) fn answers_from_copies(&self) -> bool {
-        self.generation().ca.edge_answers.is_some()
+        self.generation().ca.edge_answers
     }
 
     /// Drops what the trust in force would not let be answered with any more, and all of it where it is not wanted.
@@ -82,6 +81,7 @@ impl App {
             .filter(|_| self.is_serving() && self.answers_from_copies())
         else {
             validator.forget();
+            self.lasting.metrics.alarms.clear(Alarm::CaCopy, "");
             return;
         };
         if asked == Asked::Whole || self.shared.edge.copy(Document::Ca).is_none() {
@@ -93,7 +93,15 @@ impl App {
             fetch,
         };
         let outcome = self.fetch_cas_from_members(wanted, &mut validator).await;
-        self.copies.tell(outcome.err());
+        let alarms = &self.lasting.metrics.alarms;
+        match outcome {
+            Ok(()) => alarms.clear(Alarm::CaCopy, ""),
+            Err(why) => {
+                let message =
+                    format!("no current copy of the CA's certificates can be fetched: {why}");
+                alarms.raise(Alarm::CaCopy, "", message, SystemTime::now());
+            }
+        }
     }
 
     /// Takes the first answer that is of use; otherwise what is wrong with each.
@@ -159,25 +167,6 @@ impl App {
             is_current: true,
         };
         self.shared.edge.put(document, Some(copy));
-    }
-}
-
-impl Copies {
-    fn tell(&self, why: Option<String>) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        match &why {
-            Some(why) if told.as_ref() != Some(why) => {
-                tracing::warn!(
-                    why,
-                    "the CA's certificates are not answered from a new copy"
-                );
-            }
-            None if told.is_some() => {
-                tracing::info!("the CA's certificates are answered from a copy again");
-            }
-            _ => {}
-        }
-        *told = why;
     }
 }
 

@@ -11,7 +11,9 @@ use balancing::{
 };
 use config::Report;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
-use identity::{Agent, Certname, ClientIdentity, ExtensionValue, HeaderForm, IdentityName};
+use identity::{
+    Agent, Certname, ClientIdentity, ExtensionValue, HeaderForm, IdentityName, Reason, Refusal,
+};
 use listener::ListenerTls;
 use proxy::{Generation, PoolRuntime, answers_from_copy};
 use routing::{
@@ -58,7 +60,20 @@ pub struct Asked {
 
 /// A configuration that can be asked.
 #[derive(Debug)]
-pub struct Explainer(Generation);
+pub struct Explainer {
+    generation: Generation,
+    /// Why blocks are not applied.
+    without_blocks: Option<String>,
+}
+
+/// What would become of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// Each step and the result, a line each.
+    pub text: String,
+    /// Whether the proxy would refuse the request, or the handshake at every listener.
+    pub is_refused: bool,
+}
 
 /// Builds what requests would meet, without binding.
 ///
@@ -75,13 +90,19 @@ pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
         }
         generation.trust = restored.trust.map_or(generation.trust, Arc::new);
     }
-    // Who may not read it asks all the same: what is said of a certificate leaves blocks out then.
-    match blocks::kept(&directory) {
-        Ok(deny) => generation.trust = Arc::new(generation.trust.with_deny_list(deny)),
-        Err(error) => tracing::warn!(%error, "blocks are left out"),
-    }
+    // An account that may not read the blocks gets an answer too; the answer says that they are not applied.
+    let without_blocks = match blocks::kept(&directory) {
+        Ok(deny) => {
+            generation.trust = Arc::new(generation.trust.with_deny_list(deny));
+            None
+        }
+        Err(error) => Some(error.to_string()),
+    };
     suppose_up(&generation);
-    Ok(Explainer(generation))
+    Ok(Explainer {
+        generation,
+        without_blocks,
+    })
 }
 
 /// Nobody has probed here, and an order in which nobody is asked would explain nothing.
@@ -101,7 +122,7 @@ impl Explainer {
     ///
     /// # Errors
     /// A question that makes no sense: no method, no URL, a certificate that cannot be read.
-    pub fn explain(&self, asked: &Asked) -> Result<String, String> {
+    pub fn explain(&self, asked: &Asked) -> Result<Explanation, String> {
         let method: Method = asked
             .method
             .parse()
@@ -126,13 +147,16 @@ impl Explainer {
                     .map_err(|_| format!("`{value}` is no header value"))?,
             );
         }
-        let (scrubbed, scrubbing) = upstream::Scrubbed::new(fields, &self.0.own_names);
+        let (scrubbed, scrubbing) = upstream::Scrubbed::new(fields, &self.generation.own_names);
         let mut text = String::new();
         let mut say = |line: std::fmt::Arguments<'_>| {
             writeln!(text, "{line}").expect("writing to a String cannot fail")
         };
+        if let Some(why) = &self.without_blocks {
+            say(format_args!("blocks   not applied: {why}"));
+        }
         say(format_args!("client   {}", describe(&identity)));
-        if !self.0.routes.rules().is_empty() {
+        if !self.generation.routes.rules().is_empty() {
             self.certified(&identity)
                 .iter()
                 .for_each(|line| say(format_args!("{line}")));
@@ -151,18 +175,18 @@ impl Explainer {
             Ok(uri) => uri,
             Err(error) => {
                 say(format_args!("path     refused with 400: {error}"));
-                return Ok(text);
+                return Ok(Explanation::refused(text));
             }
         };
         let path = match CanonicalPath::of_target(uri.path(), uri.query()) {
             Ok(path) => path,
             Err(problem) => {
                 say(format_args!("path     refused with 400: {problem}"));
-                return Ok(text);
+                return Ok(Explanation::refused(text));
             }
         };
         say(format_args!("path     {} passes the path rule", uri.path()));
-        let explanation = self.0.routes.explain(&Question {
+        let explanation = self.generation.routes.explain(&Question {
             method: &method,
             path,
             query: uri.query(),
@@ -193,14 +217,16 @@ impl Explainer {
             }
             Decision::Refuse(refusal) => say(format_args!(
                 "answer   {} ({}): {}",
-                refusal.status, refusal.reason, refusal.text
+                refusal.status,
+                refusal.reason.as_str(),
+                refusal.text
             )),
             Decision::Forward(plan) => {
-                let runtime = &self.0.pools[plan.pool];
+                let runtime = &self.generation.pools[plan.pool];
                 plan.observed
                     .iter()
                     .for_each(|rule| say(format_args!("{}", would_refuse(rule))));
-                if let Some((document, age_max)) = answers_from_copy(&self.0, plan) {
+                if let Some((document, age_max)) = answers_from_copy(&self.generation, plan) {
                     say(format_args!(
                         "answer   here, from a copy of the CA's ({}) while there is one that it has confirmed within \
                          {age_max:?}; else:",
@@ -265,14 +291,23 @@ impl Explainer {
                 }
             }
         }
-        Ok(text)
+        let is_refused = matches!(explanation.decision, Decision::Refuse(_))
+            || self.no_listener_accepts(&identity);
+        Ok(Explanation { text, is_refused })
+    }
+
+    /// Whether every listener ends the handshake of this client.
+    fn no_listener_accepts(&self, identity: &ClientIdentity) -> bool {
+        let mut listeners = self.generation.listeners.values();
+        listeners.all(|tls| handshake_end(identity, &tls.settings).is_some())
     }
 
     /// Whether a refused certificate is told upstream, whichever listener the client comes to.
     fn forwards(&self, identity: &ClientIdentity) -> bool {
         let forward =
             |tls: &Arc<ListenerTls>| tls.settings.on_invalid == listener::OnInvalid::Forward;
-        matches!(identity, ClientIdentity::Refused(_)) && self.0.listeners.values().all(forward)
+        matches!(identity, ClientIdentity::Refused(_))
+            && self.generation.listeners.values().all(forward)
     }
 
     /// Listeners at which this client meets something else than what is told here, by name.
@@ -282,20 +317,12 @@ impl Explainer {
         forwarded: bool,
     ) -> BTreeMap<&str, &'static str> {
         let differs = |settings: &listener::Settings| match (identity, settings.on_invalid) {
-            (ClientIdentity::Anonymous, _)
-                if settings.client_cert == listener::ClientCert::Required =>
-            {
-                Some("the handshake ends with an alert (client_cert = \"required\")")
-            }
-            (ClientIdentity::Refused(_), listener::OnInvalid::Abort) => {
-                Some("the handshake ends with an alert (on_invalid = \"abort\")")
-            }
             (ClientIdentity::Refused(_), listener::OnInvalid::Forward) if !forwarded => Some(
                 "enrolment and routes with client = \"any\" go on as FAILED (on_invalid = \"forward\")",
             ),
-            _ => None,
+            _ => handshake_end(identity, settings),
         };
-        let listeners = self.0.listeners.iter();
+        let listeners = self.generation.listeners.iter();
         listeners
             .filter_map(|(name, tls)| Some((&**name, differs(&tls.settings)?)))
             .collect()
@@ -306,7 +333,7 @@ impl Explainer {
         let Some(agent) = identity.agent() else {
             return Vec::new();
         };
-        let own = self.0.routes.extension_names();
+        let own = self.generation.routes.extension_names();
         let known = agent.extensions().iter().map(|(name, _)| name);
         let names = known.chain(own.iter().map(|(name, _)| name.as_str()));
         let extensions = names.filter_map(|name| {
@@ -325,7 +352,7 @@ impl Explainer {
 
     /// Extensions by OID.
     fn supposed(&self, extensions: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
-        let own = self.0.routes.extension_names();
+        let own = self.generation.routes.extension_names();
         let by_oid = |(name, value): &(String, String)| {
             let oid =
                 oid_of(name, own).ok_or_else(|| format!("no extension is called `{name}`"))?;
@@ -346,6 +373,13 @@ impl Explainer {
                     .map(Agent::supposed)
                     .map_err(|error| format!("certname `{certname}`: {error}"))?;
                 let extensions = self.supposed(extensions)?;
+                let deny = self.generation.trust.deny_list();
+                if deny
+                    .of_certname(agent.certname(), UnixTime::now())
+                    .is_some()
+                {
+                    return Ok(ClientIdentity::Refused(blocked(agent.certname())));
+                }
                 let agent = agent.supposing(issuer.as_deref(), extensions);
                 Ok(ClientIdentity::Verified(Arc::new(agent)))
             }
@@ -359,9 +393,47 @@ impl Explainer {
                         path.display()
                     ));
                 }
-                Ok(self.0.trust.judge(&chain, UnixTime::now()).identity)
+                Ok(self
+                    .generation
+                    .trust
+                    .judge(&chain, UnixTime::now())
+                    .identity)
             }
         }
+    }
+}
+
+impl Explanation {
+    fn refused(text: String) -> Self {
+        Self {
+            text,
+            is_refused: true,
+        }
+    }
+}
+
+/// Why a listener ends the handshake of this client, if it does.
+fn handshake_end(identity: &ClientIdentity, settings: &listener::Settings) -> Option<&'static str> {
+    match (identity, settings.on_invalid) {
+        (ClientIdentity::Anonymous, _)
+            if settings.client_cert == listener::ClientCert::Required =>
+        {
+            Some("the handshake ends with an alert (client_cert = \"required\")")
+        }
+        (ClientIdentity::Refused(_), listener::OnInvalid::Abort) => {
+            Some("the handshake ends with an alert (on_invalid = \"abort\")")
+        }
+        _ => None,
+    }
+}
+
+/// The refusal of an agent whose name is blocked.
+fn blocked(certname: &Certname) -> Refusal {
+    Refusal {
+        reason: Reason::Blocked,
+        certificate: format!("of {certname}"),
+        help: "proscenium blocks shows why.".to_owned(),
+        claimed: Some(certname.clone()),
     }
 }
 

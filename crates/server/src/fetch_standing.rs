@@ -8,6 +8,7 @@ use std::{
 
 use admin::{CrlFetchStatus, FailingFetch, RefusedCrl};
 use pki::{FetchedCrl, Finding, Fingerprint, TrustStore};
+use telemetry::Alarm;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::{
@@ -122,27 +123,28 @@ impl Fetching {
         }
     }
 
-    /// What is wrong, as sentences.
-    pub(crate) fn alarms(&self) -> Vec<String> {
+    /// What is wrong: the kind of alarm, which of several, and the sentence.
+    pub(crate) fn alarms(&self) -> Vec<(Alarm, String, String)> {
         let standing = self.standing();
         let failing = standing.failing.iter().map(|(since, why)| {
-            format!(
-                "no CRL could be fetched since {}, those in force stay: {why}",
-                admin::Timestamp::from(*since)
-            )
+            let since = admin::Timestamp::from(*since);
+            let message = format!(
+                "no CRL could be fetched since {since}; the previous ones stay active: {why}"
+            );
+            (Alarm::CrlFetch, String::new(), message)
         });
         let refused = standing.refused.values().map(|refused| {
-            format!(
-                "a fetched CRL is refused, for it takes something back: {}. If that is meant, run proscenium crl accept \
-                 \"{}\" --why TEXT",
-                refused.told, refused.told.issuer
-            )
+            let told = &refused.told;
+            let message = format!(
+                "refused a fetched CRL: it drops revocations: {told}. To accept it, run proscenium crl accept \"{}\" \
+                 --why TEXT",
+                told.issuer
+            );
+            (Alarm::CrlRefused, told.issuer.clone(), message)
         });
-        failing
-            .chain(refused)
-            .chain(standing.useless.iter().cloned())
-            .chain(standing.unusable.iter().cloned())
-            .collect()
+        let unusable = standing.useless.iter().chain(&standing.unusable);
+        let unusable = unusable.map(|why| (Alarm::CrlUnusable, why.clone(), why.clone()));
+        failing.chain(refused).chain(unusable).collect()
     }
 
     pub(crate) fn asks(&self, at: SystemTime) {
@@ -157,7 +159,6 @@ impl Fetching {
             Some((since, _)) => *since,
             None => SystemTime::now(),
         };
-        tracing::warn!(why, "no CRL could be fetched, those in force stay");
         standing.failing = Some((since, why.to_owned()));
     }
 
@@ -165,9 +166,7 @@ impl Fetching {
         let mut standing = self.standing();
         standing.answered = Some(at);
         standing.member = Some(Arc::clone(member));
-        if standing.failing.take().is_some() {
-            tracing::info!(%member, "CRLs can be fetched again");
-        }
+        standing.failing = None;
     }
 
     /// Forgets what was refused of CAs that have left the bundle.
@@ -178,12 +177,8 @@ impl Fetching {
     }
 
     /// Notes what became of an answer's lists. A refusal is told once, and that of a member asked before stays.
-    pub(crate) fn sorted(&self, member: &str, sorted: &Sorted, before: &Before) {
+    pub(crate) fn sorted(&self, sorted: &Sorted, before: &Before) {
         let mut standing = self.standing();
-        let useless = before.useless.iter();
-        for why in useless.filter(|why| !standing.useless.contains(why)) {
-            tracing::warn!(member, "{why}");
-        }
         standing.useless.clone_from(&before.useless);
         if before.is_refused() {
             return;
@@ -196,14 +191,6 @@ impl Fetching {
             if known.is_some_and(|known| known.is_same(refused)) {
                 continue;
             }
-            tracing::error!(
-                member,
-                issuer = refused.told.issuer,
-                number = refused.told.number,
-                lacking = refused.told.lacking,
-                "a fetched CRL is refused, for it takes something back: {}",
-                refused.told
-            );
             standing.refused.insert(refused.list.key(), refused.clone());
         }
     }

@@ -42,6 +42,7 @@ pub(crate) async fn keep(app: Arc<App>) {
         let fetch = app.fetch_settings();
         app.judge_copies().await;
         app.fetching.forget_others(&app.generation().trust);
+        app.update_fetch_alarms();
         if fetch.is_some() {
             Arc::clone(&app).fetch_lists(asked).await;
             app.fetch_cas(asked).await;
@@ -100,6 +101,7 @@ impl App {
                 report: why,
             }
         });
+        self.update_fetch_alarms();
         self.lasting.metrics.crls_fetched(outcome.result.as_str());
         outcome
     }
@@ -203,7 +205,7 @@ impl App {
         before
             .useless
             .extend(lacking.map(|issuer| not_given(&member, issuer)));
-        self.fetching.sorted(&member, &sorted, before);
+        self.fetching.sorted(&sorted, before);
         for list in &sorted.newer {
             tracing::info!(
                 %member,
@@ -329,6 +331,8 @@ impl App {
         if not_kept.is_none() {
             standing.unusable.clear();
         }
+        drop(standing);
+        self.update_fetch_alarms();
         not_kept
     }
 

@@ -8,8 +8,8 @@ use std::{
 };
 
 use config::{
-    Blob, Draft, Environment, Files, Kind, Loaded, Material, Overrides, ReadError, Report, Source,
-    Wanted,
+    Blob, Draft, Environment, Files, Kind, Loaded, Material, Materials, Overrides, ReadError,
+    Report, Source, Wanted,
 };
 
 use crate::{Options, stamps::Stamps};
@@ -28,6 +28,28 @@ pub(crate) struct Read {
     pub(crate) draft: Draft,
     /// Of the materials, just before they were read.
     pub(crate) stamps: Stamps,
+}
+
+/// Materials as they are on disk, good or not.
+pub(crate) struct Found {
+    pub(crate) draft: Draft,
+    /// Taken just before they were read.
+    pub(crate) stamps: Stamps,
+    pub(crate) materials: Materials,
+}
+
+impl Found {
+    /// The configuration with these materials in place of those on disk, as far as the two are right.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub(crate) fn with(&self, materials: Materials) -> Result<Read, Report> {
+        Ok(Read {
+            loaded: self.draft.clone().finish(materials)?,
+            draft: self.draft.clone(),
+            stamps: self.stamps.clone(),
+        })
+    }
 }
 
 /// Reads text and materials and judges them: the same for start, reload and `check`.
@@ -64,12 +86,17 @@ pub(crate) fn load_again(options: &Options) -> Result<Read, Report> {
     }
 }
 
-/// Reads the materials that a text names, and judges both: the text may have changed on disk, and is not looked at.
-///
-/// # Errors
-/// Everything that is wrong with them.
-pub(crate) fn load_materials(draft: &Draft) -> Result<Read, Report> {
-    read_materials(draft.at(SystemTime::now()))
+/// Reads the materials that a text names, without judging them: the text may have changed on disk, and is not read.
+pub(crate) fn found_materials(draft: &Draft) -> Found {
+    let draft = draft.at(SystemTime::now());
+    let stamps = Stamps::of(&draft);
+    let read = |wanted: &Wanted| (wanted.path.clone(), Disk.read(wanted));
+    let materials = draft.wanted().iter().map(read).collect();
+    Found {
+        draft,
+        stamps,
+        materials,
+    }
 }
 
 fn read_materials(draft: Draft) -> Result<Read, Report> {
@@ -94,10 +121,18 @@ impl Files for Disk {
             .flatten()
             .take(DIRECTORY_FILES_MAX)
             .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".pem")?.to_owned()))
-            .filter(|name| name != "ca" && has_key(ssldir, name))
+            .filter(|name| name != routing::pool_names::CA && has_key(ssldir, name))
             .collect();
         names.sort();
         names
+    }
+
+    fn is_directory(&self, path: &Path) -> bool {
+        // One that this account may not look at may be there.
+        fs::metadata(path).map_or_else(
+            |error| error.kind() != io::ErrorKind::NotFound,
+            |found| found.is_dir(),
+        )
     }
 
     fn read(&self, wanted: &Wanted) -> Result<Material, ReadError> {
@@ -138,6 +173,9 @@ fn read(wanted: &Wanted) -> io::Result<Material> {
     // Opening a pipe waits for a writer, perhaps for ever; a device may have no end.
     if !metadata.is_dir() {
         return Err(io::Error::other("it is neither a file nor a directory"));
+    }
+    if matches!(wanted.kind, Kind::Chain | Kind::Key) {
+        return Err(io::ErrorKind::IsADirectory.into());
     }
     let mut paths: Vec<_> = fs::read_dir(&wanted.path)?
         .flatten()
@@ -222,7 +260,7 @@ fn state_directory() -> Option<std::path::PathBuf> {
 }
 
 /// The account's name, for commands in reports.
-fn user() -> String {
+pub(crate) fn user() -> String {
     let uid = rustix::process::geteuid().as_raw().to_string();
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let mut accounts = passwd

@@ -1,8 +1,13 @@
 //! Materials that change on disk are taken by themselves: noticed, waited out, read, and put in force or complained of.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use config::{Watch, Watching};
+use telemetry::{Alarm, Alarms};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::{app::App, notify::Notifier, reload::Refreshed, stamps::Stamps};
@@ -12,7 +17,6 @@ pub(crate) async fn keep(app: Arc<App>) {
     let mut keeper = Keeper {
         app,
         notifier: None,
-        has_complained: false,
         refused: None,
         looked: None,
     };
@@ -21,6 +25,7 @@ pub(crate) async fn keep(app: Arc<App>) {
         if watching.watch == Watch::Off {
             (keeper.notifier, keeper.refused) = (None, None);
             keeper.app.watched_by(Watch::Off);
+            keeper.alarms().clear(Alarm::MaterialsWatch, "");
             keeper.app.reloaded.notified().await;
             continue;
         }
@@ -43,8 +48,6 @@ struct Keeper {
     app: Arc<App>,
     /// None where the kernel is not asked, or gives no descriptor.
     notifier: Option<Notifier>,
-    /// Whether it was said already that the kernel cannot be asked for everything.
-    has_complained: bool,
     /// What was found on disk and is not right.
     refused: Option<Stamps>,
     /// When it looked last.
@@ -62,7 +65,7 @@ impl Keeper {
             sleep_until(looked + LOOKS_APART).await;
         }
         self.looked = Some(Instant::now());
-        self.app.lasting.metrics.materials_looks.inc();
+        self.app.lasting.metrics.materials_checks.inc();
         if watching.watch == Watch::Poll {
             self.notifier = None;
         } else if self.notifier.is_none() {
@@ -82,8 +85,12 @@ impl Keeper {
             return Stamps::default();
         };
         self.notifier = notifier;
-        if let Err(full) = watched {
-            self.complain(&full);
+        match watched {
+            Err(full) => self.complain(&full),
+            Ok(()) if self.notifier.is_some() || watching.watch == Watch::Poll => {
+                self.alarms().clear(Alarm::MaterialsWatch, "");
+            }
+            Ok(()) => {}
         }
         self.app.watched_by(match self.notifier {
             Some(_) => Watch::Notify,
@@ -138,12 +145,17 @@ impl Keeper {
         }
     }
 
-    /// Said once: looking goes on as often as before.
-    fn complain(&mut self, why: &dyn std::fmt::Display) {
-        if !self.has_complained {
-            self.has_complained = true;
-            tracing::warn!(%why, "changes of materials are seen by looking from time to time ([materials] interval)");
-        }
+    /// Looking goes on as often as before.
+    fn complain(&self, why: &dyn std::fmt::Display) {
+        let message = format!(
+            "the kernel does not report every change of materials, so they are checked every [materials] interval: {why}"
+        );
+        self.alarms()
+            .raise(Alarm::MaterialsWatch, "", message, SystemTime::now());
+    }
+
+    fn alarms(&self) -> &Alarms {
+        &self.app.lasting.metrics.alarms
     }
 
     /// Until something may have changed: the kernel says so, a reload names other files, or it is time to look.

@@ -7,10 +7,13 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod accepting;
+mod admin_socket;
 mod alarms;
 mod app;
 mod asking;
 mod blocks;
+mod cas_seen;
+mod certificates;
 mod checked;
 mod control;
 mod crew;
@@ -21,14 +24,22 @@ mod fetch_standing;
 mod fetching;
 mod files;
 mod freshness;
+mod host;
+mod kept;
+mod known_labels;
 mod lists;
+mod lockout;
 mod notify;
 mod outputs;
 mod prepare;
 mod probes;
+mod process;
 mod reload;
+mod reopen;
+mod signals;
 mod stamps;
 mod state;
+mod units;
 mod unkept;
 mod validator;
 mod who;
@@ -36,10 +47,9 @@ mod who;
 use std::path::PathBuf;
 
 pub use app::{StartError, run};
-pub use blocks::KeptBlocksError;
-pub use checked::{Checked, check, effective};
+pub use checked::{CheckOutcome, Checked, check, effective};
 pub use explain::{Asked, ExplainAs, Explainer, prepare_for_explain};
-pub use telemetry::{Event, Events, Severity, Told};
+pub use telemetry::{Event, Events, LevelFilter, LogLevel, Severity, Told};
 
 /// What the command line says.
 #[derive(Clone, Debug, PartialEq, Eq)]

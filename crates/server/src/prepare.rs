@@ -10,7 +10,11 @@ use pki::Fingerprint;
 use proxy::{Generation, RuleRuntime};
 use rustls_pki_types::UnixTime;
 
-use crate::{files::Read, stamps::Stamps};
+use crate::{
+    certificates::{self, OwnCertificate},
+    files::Read,
+    stamps::Stamps,
+};
 
 pub(crate) use lasting::Lasting;
 pub(crate) use parts::{Credentials, PreparedTls};
@@ -24,16 +28,18 @@ pub(crate) struct Prepared {
     /// What listeners show, each once.
     pub(crate) credentials: Credentials,
     pub(crate) draft: Draft,
-    stamps: Stamps,
+    pub(crate) stamps: Stamps,
+    materials: Arc<config::Materials>,
     /// When the agent's own CRL was last written, where that is what is judged by.
     pub(crate) agents_copy: Option<std::time::SystemTime>,
     pub(crate) report: Report,
     pub(crate) member_tls: Vec<PreparedTls>,
 }
 
-/// Of the configuration and of every byte of its materials: equal input is recognised by it.
+/// Of every setting and of every byte of the materials, each length-prefixed: equal input is recognised by it, also by
+/// another build of the program that has the same settings.
 pub(crate) fn fingerprint(loaded: &Loaded) -> Fingerprint {
-    let config = format!("{:?}", loaded.config);
+    let config = loaded.config.show(true);
     let blobs = loaded
         .materials
         .values()
@@ -75,7 +81,8 @@ pub(crate) fn prepare(
         materials,
         mut report,
     } = loaded;
-    let materials = Materials(&materials);
+    let bytes = Arc::new(materials);
+    let materials = Materials(&bytes);
     let mut problems = Problems(&mut report);
 
     // Where the CA is asked, what the agent has been answered is held against what is in force as our own answer is.
@@ -130,13 +137,17 @@ pub(crate) fn prepare(
     let agents_copy = agents_copy(&config, materials.0);
     let generation = Generation {
         number,
-        status_pool: names.iter().position(|name| &**name == "compilers"),
+        status_pool: names
+            .iter()
+            .position(|name| &**name == routing::pool_names::COMPILERS),
         rules: routes
             .rules()
             .iter()
             .map(|rule| RuleRuntime::new(lasting.metrics.access_rule(&rule.name)))
             .collect(),
-        ca_pool: names.iter().position(|name| &**name == "ca"),
+        ca_pool: names
+            .iter()
+            .position(|name| &**name == routing::pool_names::CA),
         routes: Arc::new(routes),
         own_names: config.own_names(),
         pools: pools.into(),
@@ -154,6 +165,7 @@ pub(crate) fn prepare(
         credentials,
         draft,
         stamps,
+        materials: bytes,
         agents_copy,
         report,
         member_tls,
@@ -172,8 +184,14 @@ pub(crate) struct Foundation {
     pub(crate) draft: Draft,
     /// Of the materials in force.
     pub(crate) stamps: Stamps,
+    /// The active materials: a changed one that is refused is replaced by what it was.
+    pub(crate) materials: Arc<config::Materials>,
     pub(crate) agents_copy: Option<std::time::SystemTime>,
-    member_tls: Vec<PreparedTls>,
+    /// What listeners and members are shown.
+    pub(crate) certificates: Vec<OwnCertificate>,
+    /// What listeners show, each once.
+    pub(crate) credentials: Credentials,
+    pub(crate) member_tls: Vec<PreparedTls>,
 }
 
 impl Prepared {
@@ -183,6 +201,11 @@ impl Prepared {
         let fits =
             |known: &&PreparedTls| known.settings == *settings && known.indication == indication;
         self.member_tls.iter().find(fits)
+    }
+
+    /// Certificates that the proxy presents, once for each use.
+    pub(crate) fn own_certificates(&self) -> Vec<OwnCertificate> {
+        certificates::own(&self.config, &self.credentials, &self.member_tls)
     }
 
     /// CAs whose signatures of another time are admitted, and of whom.
@@ -249,13 +272,15 @@ impl Prepared {
 
     /// Parts the generation from what the next preparation needs of it.
     pub(crate) fn split(self) -> (Generation, Foundation, Report) {
+        let certificates = self.own_certificates();
         let Self {
             generation,
             config,
             fingerprint,
-            credentials: _,
+            credentials,
             draft,
             stamps,
+            materials,
             agents_copy,
             report,
             member_tls,
@@ -267,7 +292,10 @@ impl Prepared {
                 fingerprint,
                 draft,
                 stamps,
+                materials,
                 agents_copy,
+                certificates,
+                credentials,
                 member_tls,
             },
             report,

@@ -1,8 +1,11 @@
 //! The probes of one generation's members, each a task that ends with its generation.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use balancing::{Administrative, Health, settings::CheckKind};
+use balancing::{Health, settings::CheckKind};
 use proxy::{Generation, Shared};
 use tokio::{task::JoinSet, time::sleep};
 
@@ -73,27 +76,25 @@ async fn probe_for_ever(
     let state = &runtime.pool.entries()[member].member;
     // Members probed in the same instant for ever would all be slow in the same instant.
     let spread = check.interval / 10 * (member as u32 % 10);
-    let mut told = None;
     if probed_already {
         sleep(check.interval + spread).await;
     }
     for turn in 0u64.. {
-        if state.administrative() != Administrative::Maintenance {
-            let probed = upstream::probe(connector, check).await;
-            let change = match &probed {
-                Ok(()) => state.probe_succeeded(check),
-                Err(_) => state.probe_failed(check),
-            };
-            let story = probed.err().map(|error| error.to_string());
-            if story != told {
-                if let Some(story) = &story {
-                    tracing::warn!(pool = %runtime.pool.name(), member = %connector.address, cause = %story, "probe failed");
-                }
-                told = story;
-            }
-            if let Some(change) = change {
-                shared.health_changed(runtime.pool.name(), &connector.address, &change);
-            }
+        let probed = upstream::probe(connector, check).await;
+        let failure = probed.err().map(|error| error.to_string());
+        let (pool, address) = (runtime.pool.name(), &connector.address);
+        let differs = shared
+            .members
+            .probed(pool, address, failure.as_deref(), SystemTime::now());
+        if let Some(cause) = failure.as_ref().filter(|_| differs) {
+            tracing::warn!(%pool, member = %address, %cause, "probe failed");
+        }
+        let change = match failure {
+            None => state.probe_succeeded(check),
+            Some(_) => state.probe_failed(check),
+        };
+        if let Some(change) = change {
+            shared.health_changed(pool, address, &change);
         }
         sleep(
             check.interval

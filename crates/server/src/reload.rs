@@ -11,14 +11,19 @@ use config::{Colour, Config, Report, Watch};
 use listener::Listener;
 use pki::TrustStore;
 use proxy::{Generation, Phase};
+use rustls_pki_types::UnixTime;
+use telemetry::Alarm;
 use tokio::time::timeout;
 
 use crate::{
-    app::{App, Bound, State, adopt, is_file},
-    files, lists, outputs,
-    prepare::{Prepared, agents_copy, fingerprint, prepare},
+    app::{App, Bound, State, adopt},
+    certificates::refused_replacements,
+    files::{self, Found},
+    kept, lists, outputs,
+    prepare::{Foundation, Prepared, agents_copy, fingerprint, prepare},
     probes,
     stamps::Stamps,
+    units::{self, Unit},
 };
 
 /// Time that a reload waits for first answers of members, whatever their pools allow them: blocks and fetched lists wait
@@ -40,8 +45,22 @@ pub(crate) enum Refreshed {
     Taken,
     /// They have changed while they were read.
     Moving,
-    /// They are not right; those before stay.
+    /// Some of them are not right, and the previous ones of these stay; the others are active.
     Refused(String),
+}
+
+/// What was applied.
+struct Applied {
+    /// What has changed, for people.
+    report: String,
+    /// Why some of the changed materials are not active.
+    refused: Option<String>,
+}
+
+/// What comes of some of the changed materials.
+enum Built {
+    Unchanged(Box<files::Read>),
+    Changed(Box<Prepared>),
 }
 
 /// Why nothing is committed.
@@ -62,13 +81,19 @@ impl App {
             return self.stopping();
         }
         let (outcome, metric) = match self.apply(Input::Everything, true).await {
-            Ok(report) => (
-                self.outcome(ReloadResult::Applied, report),
+            Ok(applied) => (
+                self.outcome(ReloadResult::Applied, applied.report),
                 telemetry::ReloadResult::Applied,
             ),
             Err(Stopped::Stopping | Stopped::Moving) => return self.stopping(),
             Err(Stopped::Unchanged) => {
-                let report = format!("nothing has changed{}", self.reopen_access_log());
+                let report = match self.reopen_access_log() {
+                    Ok(Some(_)) => {
+                        "nothing has changed; the access log was opened again".to_owned()
+                    }
+                    Ok(None) => "nothing has changed".to_owned(),
+                    Err(error) => format!("nothing has changed; {error}"),
+                };
                 (
                     self.outcome(ReloadResult::Unchanged, report),
                     telemetry::ReloadResult::Unchanged,
@@ -83,14 +108,14 @@ impl App {
             ReloadResult::Refused => tracing::error!(
                 asked_by,
                 generation = outcome.generation,
-                "reload refused, the generation before serves on:\n{}",
-                outcome.report
+                "reload refused, the previous configuration stays active: {}",
+                one_line(&outcome.report)
             ),
             _ => {
                 self.materials_are_good();
                 // Materials that change by themselves do not end what an operator has to look at.
                 self.shared.renewal.permit();
-                tracing::info!(asked_by, generation = outcome.generation, result = ?outcome.result, "reloaded: {}", outcome.report)
+                tracing::info!(asked_by, generation = outcome.generation, result = ?outcome.result, "reloaded: {}", first_line(&outcome.report))
             }
         }
         self.state().last_reload = Some((SystemTime::now(), outcome.clone()));
@@ -101,8 +126,9 @@ impl App {
         outcome
     }
 
-    /// Reads the materials in force again, since they have changed on disk, and applies them or says why not. Files that
-    /// change while they are read are left for the next time, unless the caller does `insist`.
+    /// Reads the materials again because they have changed on disk. Each is applied or refused by itself: a revocation does
+    /// not wait for another file. Files that change while they are read are left for the next time, unless the caller does
+    /// `insist`.
     pub(crate) async fn refresh(self: &Arc<Self>, insist: bool) -> Refreshed {
         let _one_at_a_time = self.reloading.lock().await;
         if !self.is_serving() {
@@ -110,7 +136,7 @@ impl App {
         }
         let before = self.generation();
         match self.apply(Input::Materials, insist).await {
-            Ok(report) => {
+            Ok(Applied { report, refused }) => {
                 if self.generation().trust.issuers() != before.trust.issuers() {
                     self.fetching.reloaded.notify_one();
                 }
@@ -119,12 +145,15 @@ impl App {
                     asked_by = "materials",
                     generation = outcome.generation,
                     "reloaded: {}",
-                    outcome.report
+                    first_line(&outcome.report)
                 );
-                self.materials_are_good();
                 self.state().last_reload = Some((SystemTime::now(), outcome));
                 let metrics = &self.lasting.metrics;
                 metrics.reloaded(telemetry::ReloadResult::Applied);
+                match refused {
+                    Some(report) => return Refreshed::Refused(report),
+                    None => self.materials_are_good(),
+                }
             }
             Err(Stopped::Unchanged) => self.materials_are_good(),
             Err(Stopped::Stopping) => {}
@@ -142,9 +171,12 @@ impl App {
             Some((since, _)) => *since,
             None => SystemTime::now(),
         };
-        tracing::error!(
-            "materials have changed on disk and are refused, the ones before stay in force:\n{report}"
+        let message = format!(
+            "changed materials are refused, and the previous ones stay active: {}",
+            one_line(&report)
         );
+        let alarms = &self.lasting.metrics.alarms;
+        alarms.raise(Alarm::MaterialsRefused, "", message, since);
         let outcome = self.outcome(ReloadResult::Refused, report.clone());
         state.last_reload = Some((SystemTime::now(), outcome));
         state.refused_materials = Some((since, report));
@@ -154,9 +186,9 @@ impl App {
 
     /// Ends that alarm: what is on disk is in force.
     pub(crate) fn materials_are_good(&self) {
-        if self.state().refused_materials.take().is_some() {
-            tracing::info!("the materials on disk are in force again");
-        }
+        self.state().refused_materials = None;
+        let alarms = &self.lasting.metrics.alarms;
+        alarms.clear(Alarm::MaterialsRefused, "");
     }
 
     /// Whether this is what the materials in force were when they were read.
@@ -183,15 +215,17 @@ impl App {
         self.shared
             .signals
             .send_modify(|signals| signals.trust_generation = generation.trust.generation());
+        self.update_trust_alarms();
     }
 
-    async fn apply(self: &Arc<Self>, input: Input, insist: bool) -> Result<String, Stopped> {
+    async fn apply(self: &Arc<Self>, input: Input, insist: bool) -> Result<Applied, Stopped> {
         // Parsing a large CRL takes its time; requests and the operator do not wait for it.
         let app = Arc::clone(self);
         let prepared = tokio::task::spawn_blocking(move || app.prepare(input, insist)).await;
-        let prepared = prepared
+        let (prepared, refused) = prepared
             .unwrap_or_else(|_| Err(Stopped::Refused("the reload broke off".to_owned())))?;
-        self.commit(*prepared, input).await
+        let report = self.commit(*prepared, input).await?;
+        Ok(Applied { report, refused })
     }
 
     pub(crate) fn is_serving(&self) -> bool {
@@ -213,44 +247,126 @@ impl App {
         }
     }
 
-    fn prepare(&self, input: Input, insist: bool) -> Result<Box<Prepared>, Stopped> {
-        let refused = |report: Report| Stopped::Refused(report.render(Colour::Never));
+    /// What is to be committed, and why some of the changed materials are left out of it.
+    fn prepare(
+        &self,
+        input: Input,
+        insist: bool,
+    ) -> Result<(Box<Prepared>, Option<String>), Stopped> {
         // The state is changed by reloads only, and this is the one that runs.
         let foundation = self.state().foundation.clone();
         let before = Stamps::of(&foundation.draft);
-        let read = match input {
-            Input::Everything => files::load_again(&self.options),
-            Input::Materials => files::load_materials(&foundation.draft),
-        };
         // Before anything is said of them: what is wrong may be that they were half there.
-        if !insist && Stamps::of(&foundation.draft) != before {
-            return Err(Stopped::Moving);
+        let is_moving = || !insist && Stamps::of(&foundation.draft) != before;
+        match input {
+            Input::Everything => {
+                let read = files::load_again(&self.options);
+                if is_moving() {
+                    return Err(Stopped::Moving);
+                }
+                let read = read.map_err(|report| Stopped::Refused(rendered(&report)))?;
+                if fingerprint(&read.loaded) == foundation.fingerprint {
+                    self.note_unchanged(read);
+                    return Err(Stopped::Unchanged);
+                }
+                let prepared = self.build(read, input, &foundation);
+                Ok((Box::new(prepared.map_err(Stopped::Refused)?), None))
+            }
+            Input::Materials => {
+                let found = files::found_materials(&foundation.draft);
+                if is_moving() {
+                    return Err(Stopped::Moving);
+                }
+                self.prepare_changed(&found, &foundation)
+            }
         }
-        let read = read.map_err(refused)?;
-        if fingerprint(&read.loaded) == foundation.fingerprint {
-            let mut state = self.state();
-            // Fetched again by an agent's run and the same as before: it is young again.
-            state.foundation.agents_copy = agents_copy(&read.loaded.config, &read.loaded.materials);
-            state.foundation.draft = read.draft;
-            state.foundation.stamps = read.stamps;
-            return Err(Stopped::Unchanged);
+    }
+
+    /// Prepares as much of the changed materials as is right, unit by unit.
+    fn prepare_changed(
+        &self,
+        found: &Found,
+        foundation: &Foundation,
+    ) -> Result<(Box<Prepared>, Option<String>), Stopped> {
+        let active = &foundation.materials;
+        let wanted = found.draft.wanted();
+        let changed = units::changed(wanted, &foundation.config, active, &found.materials);
+        let selection = units::select(&changed, |accepted: &[&Unit]| {
+            let materials = units::with(active, &found.materials, accepted);
+            let read = found.with(materials).map_err(|report| rendered(&report))?;
+            match fingerprint(&read.loaded) == foundation.fingerprint {
+                true => Ok(Built::Unchanged(Box::new(read))),
+                false => {
+                    let prepared = self.build(read, Input::Materials, foundation)?;
+                    Ok(Built::Changed(Box::new(prepared)))
+                }
+            }
+        });
+        let paths = selection.refused.iter().flat_map(|(unit, _)| unit.paths());
+        let mut reports: Vec<_> = selection
+            .refused
+            .iter()
+            .map(|(_, why)| why.trim_end())
+            .collect();
+        reports.dedup();
+        let refused = (!reports.is_empty()).then(|| reports.join("\n"));
+        match (selection.built, refused) {
+            (Some(Built::Changed(mut prepared)), refused) => {
+                prepared.stamps = prepared.stamps.without(paths);
+                Ok((prepared, refused))
+            }
+            (Some(Built::Unchanged(mut read)), refused) => {
+                read.stamps = read.stamps.without(paths);
+                self.note_unchanged(*read);
+                Err(refused.map_or(Stopped::Unchanged, Stopped::Refused))
+            }
+            (None, refused) => Err(Stopped::Refused(refused.unwrap_or_default())),
         }
+    }
+
+    /// The same bytes as before, read again.
+    fn note_unchanged(&self, read: files::Read) {
+        let mut state = self.state();
+        // Fetched again by an agent's run and the same as before: it is young again.
+        state.foundation.agents_copy = agents_copy(&read.loaded.config, &read.loaded.materials);
+        state.foundation.materials = Arc::new(read.loaded.materials);
+        state.foundation.draft = read.draft;
+        state.foundation.stamps = read.stamps;
+    }
+
+    /// Builds a generation on the active one, or says why it must not be active.
+    fn build(
+        &self,
+        read: files::Read,
+        input: Input,
+        foundation: &Foundation,
+    ) -> Result<Prepared, String> {
         let current = self.generation();
-        let previous = Some((&foundation, &*current));
-        let mut prepared =
-            prepare(read, current.number + 1, &self.lasting, previous).map_err(refused)?;
+        let previous = Some((foundation, &*current));
+        let mut prepared = prepare(read, current.number + 1, &self.lasting, previous)
+            .map_err(|report| rendered(&report))?;
+        let certificates = prepared.own_certificates();
+        let refused =
+            refused_replacements(&foundation.certificates, &certificates, UnixTime::now());
+        if !refused.is_empty() {
+            return Err(refused.join("; "));
+        }
         self.restore_lists(&mut prepared, &current);
-        let mut lost = prepared.crls_lost(&foundation, &current);
+        let mut lost = prepared.crls_lost(foundation, &current);
         if input == Input::Everything {
             // Whoever changes the words about trust means what follows. Where only files have changed, nobody means to
             // refuse all agents of a CA.
             let said = foundation.config.trust != prepared.config.trust;
             lost.retain(|issuer| !said && prepared.generation.trust.needs_crl(issuer));
         }
-        match lost.is_empty() {
-            true => Ok(Box::new(prepared)),
-            false => Err(Stopped::Refused(without_crls(&lost, input))),
+        if !lost.is_empty() {
+            return Err(without_crls(&lost, input));
         }
+        let fault = match input {
+            Input::Everything => None,
+            Input::Materials => kept::fault(&prepared, foundation, &current, UnixTime::now()),
+        };
+        fault.map_or(Ok(prepared), Err)
     }
 
     /// Where the bundle has other CAs than before: a list that was fetched left with its CA, and comes back with it.
@@ -304,7 +420,7 @@ impl App {
         let generation = Arc::new(generation);
         let changes = {
             let state = self.state();
-            Changes::between(
+            changes(
                 &state.foundation.config,
                 &foundation.config,
                 &self.generation(),
@@ -365,10 +481,19 @@ impl App {
         if let Some(events) = events {
             self.events.redirect(events, &self.lasting.metrics);
         }
+        self.shared.assess_pools();
         self.lasting.forget(&foundation.config);
+        let pools = &foundation.config.pools;
+        self.shared.members.retain(|pool, address| {
+            let mut named = pools.iter().filter(|named| named.pool.name == pool);
+            named.any(|named| named.pool.members.iter().any(|m| m.address == address))
+        });
         state.foundation = foundation;
         state.loaded_at = SystemTime::now();
         state.probes = probes::start(&generation, &self.shared, &answered);
+        drop(state);
+        self.update_fetch_alarms();
+        self.update_certificate_alarms();
         let warnings = if report.problems.is_empty() {
             String::new()
         } else {
@@ -401,25 +526,6 @@ impl App {
         }
         Ok(new)
     }
-
-    /// Lets go of a file that was rotated away, and says so.
-    fn reopen_access_log(&self) -> String {
-        let state = self.state();
-        let log = &state.foundation.config.access_log;
-        let (true, Some(sink)) = (is_file(&log.output), &state.sink) else {
-            return String::new();
-        };
-        match outputs::open(&log.output) {
-            Ok(output) => {
-                sink.reopen(output, log.settings.format);
-                "; the access log was opened anew".to_owned()
-            }
-            Err(error) => {
-                tracing::error!(%error, "the access log is written where it was");
-                format!("; the access log is written where it was: {error}")
-            }
-        }
-    }
 }
 
 impl State {
@@ -434,6 +540,33 @@ impl State {
         self.retired
             .retain(|listener| listener.connections.inside() > 0);
     }
+}
+
+/// What an event shows of the report of an applied reload: what has changed. Warnings follow it in the report.
+fn first_line(report: &str) -> &str {
+    report.lines().next().unwrap_or_default()
+}
+
+/// What an event shows of the report of a refusal: the first error, and the last line, which counts the problems.
+fn one_line(report: &str) -> String {
+    let lines = || {
+        report
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+    };
+    let error = lines().find(|line| line.starts_with("error"));
+    let first = error.or_else(|| lines().next()).unwrap_or_default();
+    match lines().next_back() {
+        Some(last) if last != first => {
+            format!("{first} ({last}); run `proscenium check` to see every problem")
+        }
+        _ => first.to_owned(),
+    }
+}
+
+fn rendered(report: &Report) -> String {
+    report.render(Colour::Never)
 }
 
 /// What is said where files went away, or lost their end: whose CRL that was would be refused altogether, or worse, go
@@ -452,81 +585,18 @@ fn without_crls(lost: &[String], input: Input) -> String {
     )
 }
 
-/// What a reload changes, for people.
-struct Changes(Vec<String>);
-
-impl Changes {
-    fn between(old: &Config, new: &Config, was: &Generation, is: &Generation) -> Self {
-        let mut changes = Vec::new();
-        let mut note = |changed: bool, what: String| {
-            if changed {
-                changes.push(what);
-            }
-        };
-        note(old.listeners != new.listeners, "listeners".to_owned());
-        note(
-            (&old.certificates, &old.listener_certificates)
-                != (&new.certificates, &new.listener_certificates),
-            "certificates named".to_owned(),
-        );
-        note(
-            was.trust.generation() != is.trust.generation(),
-            format!("trust (generation {})", is.trust.generation()),
-        );
-        for pool in &new.pools {
-            let before = old
-                .pools
-                .iter()
-                .find(|before| before.pool.name == pool.pool.name);
-            note(before != Some(pool), format!("pool {}", pool.pool.name));
-        }
-        for pool in &old.pools {
-            let gone = !new
-                .pools
-                .iter()
-                .any(|after| after.pool.name == pool.pool.name);
-            note(gone, format!("pool {} removed", pool.pool.name));
-        }
-        note(old.routes != new.routes, "routes".to_owned());
-        note(
-            old.materials != new.materials,
-            "how materials are watched".to_owned(),
-        );
-        note(old.identity != new.identity, "identity".to_owned());
-        note(old.exchange != new.exchange, "upstream limits".to_owned());
-        note(
-            old.trust.revoked_close_rate != new.trust.revoked_close_rate,
-            "trust.revoked_close_rate".to_owned(),
-        );
-        note(old.drain_grace != new.drain_grace, "drain_grace".to_owned());
-        note(old.access_log != new.access_log, "access log".to_owned());
-        note(old.events != new.events, "events".to_owned());
-        note(
-            old.workers != new.workers,
-            "workers (in force after a restart)".to_owned(),
-        );
-        note(
-            old.admin != new.admin,
-            "admin socket (in force after a restart)".to_owned(),
-        );
-        note(
-            old.state_directory != new.state_directory,
-            "state directory (in force after a restart)".to_owned(),
-        );
-        note(
-            old.access_log.settings.queue_max != new.access_log.settings.queue_max,
-            "access_log.queue_max (in force after a restart)".to_owned(),
-        );
-        Self(changes)
+/// What a reload changes: each setting by its key path, and the trust store.
+fn changes(old: &Config, new: &Config, was: &Generation, is: &Generation) -> String {
+    let mut changes: Vec<_> = old.changes(new).iter().map(ToString::to_string).collect();
+    if was.trust.generation() != is.trust.generation() {
+        changes.push(format!(
+            "trust store (generation {})",
+            is.trust.generation()
+        ));
     }
-}
-
-impl std::fmt::Display for Changes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() {
-            // Same settings, other bytes: a certificate renewed under its name.
-            return f.write_str("changed: materials\n");
-        }
-        writeln!(f, "changed: {}", self.0.join(", "))
+    match changes.is_empty() {
+        // The same settings, other bytes: a certificate renewed under its name.
+        true => "changed: materials\n".to_owned(),
+        false => format!("changed: {}\n", changes.join(", ")),
     }
 }

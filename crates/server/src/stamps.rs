@@ -40,6 +40,17 @@ impl Stamps {
     }
 }
 
+impl Stamps {
+    /// Without those of these paths, so that what is on disk never equals it: these materials are not active.
+    #[must_use]
+    pub(crate) fn without<'p>(mut self, paths: impl IntoIterator<Item = &'p PathBuf>) -> Self {
+        for path in paths {
+            self.0.retain(|(of, _)| of != path);
+        }
+        self
+    }
+}
+
 impl From<Metadata> for Stamp {
     fn from(metadata: Metadata) -> Self {
         Self {

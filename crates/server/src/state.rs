@@ -9,8 +9,14 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
 };
+
+use rustix::fs::Access;
+use telemetry::{Alarm, Alarms};
+
+use crate::host::permitted;
 
 /// The directory, and whether it can be used. Its functions block: they are not for a worker.
 #[derive(Debug)]
@@ -22,6 +28,16 @@ pub(crate) struct StateDirectory {
     writing: Mutex<()>,
     /// Whose files are believed beside ours and the superuser's.
     account: Option<u32>,
+    alarms: Arc<Alarms>,
+}
+
+/// Whether the directory is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exists {
+    /// It is.
+    Yes,
+    /// A start would create it.
+    No,
 }
 
 /// Why a part of the state cannot be read or written.
@@ -57,8 +73,8 @@ pub(crate) enum StateError {
 #[allow(dead_code, reason = "what is kept comes with who keeps it")]
 impl StateDirectory {
     /// The directory at `path`; made if it is not there. That it cannot be used is an alarm, no error.
-    pub(crate) fn open(path: &Path) -> Self {
-        let directory = Self::at(path, None);
+    pub(crate) fn open(path: &Path, alarms: &Arc<Alarms>) -> Self {
+        let directory = Self::at(path, None, alarms);
         directory.try_out();
         directory
     }
@@ -68,15 +84,20 @@ impl StateDirectory {
     pub(crate) fn unopened(path: &Path) -> Self {
         let of_service = || fs::metadata(path).ok().map(|metadata| metadata.uid());
         let us = rustix::process::geteuid();
-        Self::at(path, us.is_root().then(of_service).flatten())
+        Self::at(
+            path,
+            us.is_root().then(of_service).flatten(),
+            &Arc::default(),
+        )
     }
 
-    fn at(path: &Path, account: Option<u32>) -> Self {
+    fn at(path: &Path, account: Option<u32>, alarms: &Arc<Alarms>) -> Self {
         Self {
             path: path.to_owned(),
             trouble: Mutex::default(),
             writing: Mutex::default(),
             account,
+            alarms: Arc::clone(alarms),
         }
     }
 
@@ -93,6 +114,28 @@ impl StateDirectory {
     /// Whether an account's files are taken for our own.
     fn believes(&self, account: u32) -> bool {
         account == rustix::process::geteuid().as_raw() || Some(account) == self.account
+    }
+
+    /// Whether this account could use it, as far as can be seen without writing.
+    ///
+    /// # Errors
+    /// Why it could not be used.
+    pub(crate) fn usable(&self) -> Result<Exists, StateError> {
+        let failed = |source| StateError::System {
+            path: self.path.clone(),
+            source,
+        };
+        match fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Exists::No),
+            Err(error) => Err(failed(error)),
+            Ok(found) if !found.is_dir() => Err(failed(io::Error::other("it is not a directory"))),
+            Ok(found) => {
+                self.is_ours(&self.path, &found)?;
+                let access = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+                permitted(&self.path, access).map_err(failed)?;
+                Ok(Exists::Yes)
+            }
+        }
     }
 
     /// Where it is.
@@ -239,10 +282,9 @@ impl StateDirectory {
         })
     }
 
-    /// Raises or ends the alarm; each is told once.
+    /// Raises or clears the alarm.
     fn note(&self, name: &str, outcome: &Result<(), StateError>) {
         let mut trouble = self.troubled();
-        let was_well = trouble.is_empty();
         match outcome {
             Ok(()) => {
                 trouble.remove(name);
@@ -252,16 +294,16 @@ impl StateDirectory {
                 trouble.insert(name.to_owned(), error.to_string());
             }
         }
-        let directory = self.path.display();
-        match (was_well, trouble.values().next()) {
-            (true, Some(why)) => tracing::warn!(
-                %directory,
-                why,
-                "the state directory cannot be used: what is learned or told from here on does not outlast a restart; \
-                 make it for our account, or name another in [state] directory"
-            ),
-            (false, None) => tracing::info!(%directory, "the state directory can be used again"),
-            _ => {}
+        match trouble.values().next() {
+            Some(why) => {
+                let message = format!(
+                    "the state directory cannot be used, and changes made now are lost at the next restart: {why}; make it \
+                     writable for the service's account, or name another in [state] directory"
+                );
+                self.alarms
+                    .raise(Alarm::StateDirectory, "", message, SystemTime::now());
+            }
+            None => self.alarms.clear(Alarm::StateDirectory, ""),
         }
     }
 
@@ -305,7 +347,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_whole_and_is_ours_alone() {
         let place = tempfile::tempdir().unwrap();
-        let state = StateDirectory::open(&place.path().join("state"));
+        let state = StateDirectory::open(&place.path().join("state"), &Arc::default());
         assert_eq!(state.trouble(), None);
         assert_eq!(state.read("list", 10).unwrap(), None);
         state.write("list", b"first").unwrap();
@@ -324,7 +366,7 @@ mod tests {
     #[test]
     fn what_is_too_large_or_may_be_somebody_elses_is_not_read() {
         let place = tempfile::tempdir().unwrap();
-        let state = StateDirectory::open(place.path());
+        let state = StateDirectory::open(place.path(), &Arc::default());
         state.write("list", b"0123456789").unwrap();
         assert_eq!(state.read("list", 10).unwrap().unwrap().len(), 10);
         let refused = state.read("list", 9).unwrap_err().to_string();
@@ -352,7 +394,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("state");
         fs::write(&path, "a file").unwrap();
-        let state = StateDirectory::open(&path);
+        let state = StateDirectory::open(&path, &Arc::default());
         assert!(state.trouble().unwrap().contains("it is no directory"));
         assert!(state.write("list", b"").is_err());
         fs::remove_file(&path).unwrap();
@@ -365,7 +407,7 @@ mod tests {
         assert!(state.write("list", b"").is_err());
         assert!(state.trouble().unwrap().contains("has mode 0777"));
         assert!(state.read("list", 10).is_err());
-        let nowhere = StateDirectory::open(&place.path().join("a/b"));
+        let nowhere = StateDirectory::open(&place.path().join("a/b"), &Arc::default());
         assert!(nowhere.trouble().is_some());
         assert_eq!(nowhere.read("list", 10).unwrap(), None);
         nowhere.try_again();
@@ -382,7 +424,7 @@ mod tests {
         }
         let place = tempfile::tempdir().unwrap();
         let service = Some(rustix::fs::Uid::from_raw(54_321));
-        StateDirectory::open(place.path())
+        StateDirectory::open(place.path(), &Arc::default())
             .write("list", b"whole")
             .unwrap();
         for path in [place.path().to_owned(), place.path().join("list")] {
@@ -396,7 +438,7 @@ mod tests {
         rustix::fs::chown(place.path().join("list"), other, None).unwrap();
         assert!(looking.read("list", 10).is_err());
         // A process of the superuser's does not take another account's word.
-        let running = StateDirectory::open(place.path());
+        let running = StateDirectory::open(place.path(), &Arc::default());
         assert!(running.trouble().unwrap().contains("belongs to uid 54321"));
         assert!(running.is_closed());
     }
@@ -405,7 +447,7 @@ mod tests {
     fn a_half_that_a_crash_left_is_no_hindrance() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("list.new"), "ha").unwrap();
-        let state = StateDirectory::open(place.path());
+        let state = StateDirectory::open(place.path(), &Arc::default());
         state.write("list", b"whole").unwrap();
         assert_eq!(state.read("list", 10).unwrap().unwrap(), b"whole");
     }

@@ -8,20 +8,23 @@ use std::{
 
 use admin::{
     AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, ListStatus,
-    RequestStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
+    RefusalStatus, RefusalsStatus, RequestStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
 };
 use http::{HeaderMap, Method};
 use identity::{Agent, Certname, ClientIdentity, Reason};
 use pki::{Named, Recalled, SerialNumber, TrustStore, entry_in, entry_in_list};
 use routing::{CanonicalPath, Decision, Question, RouteTable, classify};
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
-use telemetry::{SeenAgent, SeenCertificate};
+use telemetry::{RefusalEntry, RefusedClient, SeenAgent, SeenCertificate};
 
 use crate::{
     app::App,
     blocks::{self, stamp},
     files, lists,
 };
+
+/// Maximum number of refusals of one name in an answer; `GET /v1/refusals` has all of them.
+const REFUSALS_OF_A_NAME_MAX: usize = 20;
 
 impl App {
     /// Agents seen since the start, the one whose certificate ends first first.
@@ -36,6 +39,16 @@ impl App {
         AgentsStatus {
             seen,
             agents: agents.iter().map(told).collect(),
+        }
+    }
+
+    /// Clients that were refused since the start, the latest refusal first.
+    pub(crate) fn refusals(&self) -> RefusalsStatus {
+        let refusals = &self.shared.refusals;
+        let all = refusals.latest_first(|_| true);
+        RefusalsStatus {
+            refusals: all.iter().map(refusal_status).collect(),
+            forgotten: refusals.forgotten(),
         }
     }
 
@@ -101,6 +114,7 @@ impl Asking<'_> {
                 blocks: self.blocks(Some(name), None, None),
                 access: Vec::new(),
                 seen: None,
+                refusals: self.refusals(Some(certname.as_str())),
             }),
         }
     }
@@ -131,6 +145,7 @@ impl Asking<'_> {
             blocks,
             access: Vec::new(),
             seen: None,
+            refusals: Vec::new(),
         })
     }
 
@@ -176,6 +191,7 @@ impl Asking<'_> {
             lists,
             blocks,
             seen: Some(seen_status(seen)),
+            refusals: self.refusals(Some(&seen.certname)),
         })
     }
 
@@ -230,6 +246,7 @@ impl Asking<'_> {
             lists,
             blocks,
             seen: seen.as_ref().map(seen_status),
+            refusals: self.refusals(certname.as_deref()),
             certificate: Some(CertificateStatus {
                 certname,
                 serial: facts.serial,
@@ -238,6 +255,23 @@ impl Asking<'_> {
                 not_after: stamp(facts.not_after),
             }),
         })
+    }
+
+    /// Recent refusals of clients with this name, verified or not.
+    fn refusals(&self, certname: Option<&str>) -> Vec<RefusalStatus> {
+        let Some(certname) = certname else {
+            return Vec::new();
+        };
+        let named = |refused: &RefusedClient| {
+            let name = refused.certname.as_deref();
+            name.is_some_and(|name| name.eq_ignore_ascii_case(certname))
+        };
+        let found = self.app.shared.refusals.latest_first(named);
+        found
+            .iter()
+            .take(REFUSALS_OF_A_NAME_MAX)
+            .map(refusal_status)
+            .collect()
     }
 
     /// What an agent may ask for, one endpoint of each class that agents or services ask.
@@ -436,6 +470,20 @@ fn seen_status(seen: &SeenAgent) -> SeenStatus {
                 reason: request.reason.map(str::to_owned),
             })
             .collect(),
+    }
+}
+
+fn refusal_status(entry: &RefusalEntry) -> RefusalStatus {
+    let refused = &entry.refused;
+    RefusalStatus {
+        first_at: entry.first_at.into(),
+        last_at: entry.last_at.into(),
+        count: entry.count,
+        client: refused.client.to_string(),
+        listener: refused.listener.to_string(),
+        certname: refused.certname.as_deref().map(str::to_owned),
+        verified: refused.is_verified,
+        reason: refused.reason.to_owned(),
     }
 }
 

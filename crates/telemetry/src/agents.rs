@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -25,6 +25,18 @@ pub struct Agent {
     certname: Arc<str>,
     certificate: SeenCertificate,
     doings: Mutex<Doings>,
+    /// Open connections under this name, those with earlier certificates included.
+    open: Arc<AtomicUsize>,
+}
+
+/// Counts one connection of an agent as open until it is dropped.
+#[derive(Debug)]
+pub struct OpenConnection(Arc<AtomicUsize>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The certificate that an agent showed, as people look for it.
@@ -55,6 +67,8 @@ pub struct SeenAgent {
     pub client: IpAddr,
     /// What it asked for last, the newest first.
     pub requests: Vec<SeenRequest>,
+    /// Its open connections.
+    pub connections: usize,
 }
 
 /// One request, as far as it is kept.
@@ -131,9 +145,10 @@ impl Agents {
         }
         let requests = shard.get(certname).map(|agent| {
             let doings = agent.doings();
-            (doings.requests, doings.next)
+            (doings.requests, doings.next, Arc::clone(&agent.open))
         });
-        let (requests, next) = requests.unwrap_or(([None; REQUESTS_KEPT], 0));
+        let (requests, next, open) =
+            requests.unwrap_or_else(|| ([None; REQUESTS_KEPT], 0, Arc::default()));
         let agent = Arc::new(Agent {
             certname: Arc::clone(certname),
             certificate: certificate()?,
@@ -143,6 +158,7 @@ impl Agents {
                 requests,
                 next,
             }),
+            open,
         });
         if shard.len() == self.shard_max && !shard.contains_key(certname) {
             self.forget_one(&mut shard);
@@ -237,6 +253,12 @@ impl Agents {
 }
 
 impl Agent {
+    /// Counts a connection as open.
+    pub fn opened(&self) -> OpenConnection {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        OpenConnection(Arc::clone(&self.open))
+    }
+
     /// Keeps what it asked for. A short lock that only its own connections and a person's question meet.
     pub fn asked(&self, record: &AccessRecord) {
         let mut line = [0; LINE_BYTES_MAX];
@@ -278,6 +300,7 @@ impl Agent {
             at: doings.at,
             client: doings.client,
             requests: newest_first.flatten().map(|kept| kept.told()).collect(),
+            connections: self.open.load(Ordering::Relaxed),
         }
     }
 

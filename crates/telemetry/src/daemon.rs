@@ -65,7 +65,9 @@ impl Daemon {
         match self.settings.protocol {
             Protocol::Syslog(facility) => {
                 let mut record = head(facility, severity, self.pid);
-                record.extend_from_slice(syslog::text(part, message, fields).as_bytes());
+                record.extend_from_slice(part.as_bytes());
+                record.extend_from_slice(b": ");
+                record.extend_from_slice(syslog::text(message, fields).as_bytes());
                 syslog::cut(&mut record, 0);
                 record
             }

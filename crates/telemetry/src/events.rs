@@ -5,12 +5,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use prometheus_client::metrics::counter::Counter;
 
 use crate::daemon::{Daemon, is_full};
+use crate::log_level::LogLevel;
 use crate::metrics::Metrics;
 use crate::syslog::Severity;
 
-/// Where events go; a reload changes it. Standard error at first.
-#[derive(Debug, Default)]
+/// Where events go, which a reload changes (standard error at first), and which events are logged.
+#[derive(Debug)]
 pub struct Events {
+    /// Which events are logged.
+    pub level: LogLevel,
     target: Mutex<Option<Target>>,
 }
 
@@ -25,6 +28,14 @@ pub struct Event<'a> {
     pub message: &'a str,
     /// What goes with them, by name.
     pub fields: &'a [(&'a str, String)],
+}
+
+impl Event<'_> {
+    /// The event as one line without a line end: message and fields. Values that are not one plain word are in double
+    /// quotes.
+    pub fn line(&self) -> String {
+        crate::syslog::text(self.message, self.fields)
+    }
 }
 
 /// What became of an event.
@@ -46,6 +57,14 @@ struct Target {
 }
 
 impl Events {
+    /// Events of this level on standard error.
+    pub fn new(level: LogLevel) -> Self {
+        Self {
+            level,
+            target: Mutex::default(),
+        }
+    }
+
     /// Sends later events to this daemon, or to standard error.
     pub fn redirect(&self, daemon: Option<Daemon>, metrics: &Metrics) {
         *self.target() = daemon.map(|daemon| Target {

@@ -2,10 +2,8 @@
 //!
 //! A value always stands behind its length, so that nothing it holds can end it and begin another field or entry.
 
-use std::fmt::Write as _;
-
 use crate::printable;
-use crate::syslog::Severity;
+use crate::syslog::{self, Severity};
 
 /// Before the name of each field that the journal does not know itself: theirs and ours never meet.
 pub(crate) const PREFIX: &str = "PROSCENIUM_";
@@ -56,11 +54,7 @@ pub(crate) fn push_event(
     fields: &[(&str, String)],
 ) {
     begin(entry, severity);
-    let mut text = printable::lines(message).into_owned();
-    for (name, value) in fields {
-        write!(text, " {name}={}", printable::line(value))
-            .expect("writing to a String cannot fail");
-    }
+    let text = syslog::text(message, fields);
     push_field(entry, "", "MESSAGE", |entry| {
         push_cut(entry, &text, MESSAGE_BYTES_MAX)
     });

@@ -3,12 +3,15 @@
 //! Nothing here opens a file or asks the time: writers come already open, instants come as arguments.
 
 pub mod agents;
+pub mod alarms;
 pub mod daemon;
 pub mod events;
+pub mod exposition;
 pub mod latency;
 pub mod metrics;
 pub mod readings;
 pub mod record;
+pub mod refusals;
 pub mod settings;
 pub mod sink;
 pub mod spoken;
@@ -17,19 +20,25 @@ pub mod syslog;
 mod escape;
 mod journal;
 mod line;
+mod log_level;
 mod printable;
 
 pub use crate::agents::{Agents, SeenAgent, SeenCertificate, SeenRequest};
+pub use crate::alarms::{ActiveAlarm, Alarm, Alarms};
 pub use crate::daemon::Daemon;
 pub use crate::events::{Event, Events, Told};
+pub use crate::exposition::Exposition;
+pub use crate::log_level::{LevelFilter, LogLevel};
 pub use crate::metrics::{
-    AttemptResult, HandshakeResult, Limit, ListenerMetrics, Metrics, OpenTunnel, PoolMetrics,
-    ReloadResult, RequestMetrics, RuleMetrics,
+    AttemptResult, HandshakeResult, KnownLabels, Limit, ListenerMetrics, MemberMetrics, Metrics,
+    OpenTunnel, PoolMetrics, ReloadResult, RequestMetrics, RuleMetrics,
 };
 pub use crate::readings::{
-    CaReading, ChainReading, CrlFetchReading, CrlReading, ListenerReading, MemberReading, Readings,
+    CaReading, CertificateReading, ChainReading, CrlFetchReading, CrlReading, ListenerReading,
+    MemberReading, ProcessReading, Readings,
 };
 pub use crate::record::{AccessRecord, EndedBy, Times, TlsFacts};
+pub use crate::refusals::{RecentRefusals, RefusalEntry, RefusedClient};
 pub use crate::settings::{AccessLogSettings, DaemonSettings, Facility, Format, Protocol};
 pub use crate::sink::{Output, Sink, SinkHandle, Unwritten};
 pub use crate::spoken::{Spoken, SpokenCopy};

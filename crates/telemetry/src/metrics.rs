@@ -16,6 +16,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::alarms::Alarms;
+use crate::exposition::Exposition;
 use crate::latency::Latency;
 use crate::readings::Readings;
 
@@ -23,12 +25,15 @@ use crate::readings::Readings;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// Conditions that need an operator.
+    pub alarms: Arc<Alarms>,
     connections_open: Family<ListenerLabels, Gauge>,
     handshakes: Family<HandshakeLabels, Counter>,
     limits_hit: Family<LimitLabels, Counter>,
     requests: Requests,
     request_duration: Family<PoolLabels, Latency>,
     refusals: Family<RefusalLabels, Counter>,
+    certificate_refusals: Family<RefusalLabels, Counter>,
     csr_observed: Family<RefusalLabels, Counter>,
     edge_answers: Family<EdgeLabels, Counter>,
     access_rules: Family<RuleLabels, Counter>,
@@ -50,7 +55,7 @@ pub struct Metrics {
     /// Events dropped because the log daemon was full.
     pub events_dropped: Counter,
     /// Looks at the materials on disk.
-    pub materials_looks: Counter,
+    pub materials_checks: Counter,
 }
 
 /// Counters of one listener.
@@ -60,6 +65,21 @@ pub struct ListenerMetrics {
     pub connections_open: Gauge,
     handshakes: [Counter; HandshakeResult::ALL.len()],
     limits: [Counter; Limit::ALL.len()],
+}
+
+/// Label values that the layers above know before the first event.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownLabels<'a> {
+    /// Reasons of verdicts that refuse a certificate.
+    pub verdict_reasons: &'a [&'static str],
+    /// Reasons for which a certificate request is refused.
+    pub csr_reasons: &'a [&'static str],
+    /// Other reasons for an answer of the proxy's own.
+    pub refusal_reasons: &'a [&'static str],
+    /// Results of a CRL fetch.
+    pub crl_fetch_results: &'a [&'static str],
+    /// Documents of the CA that can be answered from a copy.
+    pub documents: &'a [&'static str],
 }
 
 /// Counters of one route, pool and endpoint class.
@@ -77,6 +97,11 @@ pub struct PoolMetrics {
     /// Requests sent without the client's certificate, since it was too large.
     pub certificates_omitted: Counter,
     tunnels_open: Gauge,
+}
+
+/// Counters of one member of a pool.
+#[derive(Clone, Debug)]
+pub struct MemberMetrics {
     attempts: [Counter; AttemptResult::ALL.len()],
 }
 
@@ -102,6 +127,8 @@ pub enum HandshakeResult {
     Timeout,
     /// The client went away.
     Closed,
+    /// The client sent plain HTTP and was answered with status 400.
+    PlainHttp,
 }
 
 /// A limit that ended a connection, refused a request, or made somebody wait.
@@ -111,6 +138,18 @@ pub enum Limit {
     Connections,
     /// `handshakes_max` are in flight: a handshake waits.
     Handshakes,
+    /// One address has `connections_max_per_address` connections: a further one is closed.
+    ConnectionsPerAddress,
+    /// One address has `handshakes_max_per_address` handshakes in flight: a further one waits.
+    HandshakesPerAddress,
+    /// One client holds its share of a pool's connections: its request waits.
+    ClientShare,
+    /// There is no room to buffer a body: it is streamed.
+    BodyBuffers,
+    /// A client sent its body too slowly.
+    BodyRate,
+    /// A client read a response too slowly.
+    ReadRate,
     /// The request's head is too large.
     Head,
     /// The request's head took too long.
@@ -150,6 +189,8 @@ pub enum AttemptResult {
     Receive,
     /// No response's head in time.
     Timeout,
+    /// The request moved to another member, because this one went down or into maintenance.
+    Moved,
     /// The client went away before, or its body was refused.
     Abandoned,
 }
@@ -169,12 +210,14 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix(PREFIX),
+            alarms: Arc::default(),
             connections_open: Family::default(),
             handshakes: Family::default(),
             limits_hit: Family::default(),
             requests: Requests::default(),
             request_duration: Family::default(),
             refusals: Family::default(),
+            certificate_refusals: Family::default(),
             csr_observed: Family::default(),
             edge_answers: Family::default(),
             access_rules: Family::default(),
@@ -190,7 +233,7 @@ impl Default for Metrics {
             access_records_dropped: Counter::default(),
             access_log_errors: Counter::default(),
             events_dropped: Counter::default(),
-            materials_looks: Counter::default(),
+            materials_checks: Counter::default(),
         };
         metrics.register_downstream();
         metrics.register_requests();
@@ -209,13 +252,12 @@ impl Metrics {
         );
         registry.register(
             "handshakes",
-            "TLS handshakes, by how they ended",
+            "TLS handshakes, by result",
             self.handshakes.clone(),
         );
-        let help =
-            "Connections ended or kept waiting and requests refused, by the limit that was reached";
+        let help = "Connections closed or delayed and requests refused, by the limit that was hit";
         registry.register("limits_hit", help, self.limits_hit.clone());
-        let help = "Live connections closed because their certificate no longer holds";
+        let help = "Connections closed because the client certificate is no longer accepted";
         registry.register(
             "connections_revoked",
             help,
@@ -230,7 +272,7 @@ impl Metrics {
             "Requests answered, by status code",
             self.requests.clone(),
         );
-        let help = "Time from a request's head to the last byte of its response";
+        let help = "Time from the head of a request to the last byte of its response";
         registry.register_with_unit(
             "request_duration",
             help,
@@ -239,21 +281,28 @@ impl Metrics {
         );
         registry.register(
             "refusals",
-            "Requests that no member saw, by reason",
+            "Requests that the proxy answered with an error of its own, by reason",
             self.refusals.clone(),
         );
-        let help = "Certificate requests passed on that a rule would have refused, had it not only observed";
+        let help =
+            "Requests refused because of the client certificate, by the reason of the verdict";
+        registry.register(
+            "certificate_refusals",
+            help,
+            self.certificate_refusals.clone(),
+        );
+        let help =
+            "Certificate requests forwarded although a rule in observe mode matched, by reason";
         registry.register(
             "certificate_requests_observed",
             help,
             self.csr_observed.clone(),
         );
-        let help =
-            "Requests that an access rule refused, or would have refused had it not only observed";
+        let help = "Requests that matched a refusing access rule, by whether the rule refused or only observed them";
         registry.register("access_rule_refusals", help, self.access_rules.clone());
-        let help = "Documents of the CA that were answered from a copy, by what was answered";
+        let help = "Requests for CA documents answered from a copy, by result";
         registry.register("edge_answers", help, self.edge_answers.clone());
-        let help = "Identity headers that clients sent and that were removed";
+        let help = "Identity headers removed from requests of clients";
         registry.register(
             "identity_headers_scrubbed",
             help,
@@ -261,12 +310,12 @@ impl Metrics {
         );
         registry.register(
             "attempts",
-            "Attempts at members, by how they ended",
+            "Attempts on members, by result",
             self.attempts.clone(),
         );
-        let help = "Tunnels open: connections that have switched protocols";
+        let help = "Tunnels open after an HTTP upgrade";
         registry.register("tunnels_open", help, self.tunnels_open.clone());
-        let help = "Requests sent without the client's certificate, since it was too large";
+        let help = "Requests forwarded without the client certificate because it was too large";
         registry.register(
             "certificates_omitted",
             help,
@@ -274,26 +323,22 @@ impl Metrics {
         );
         registry.register(
             "retries",
-            "Attempts after a request's first",
+            "Attempts after the first attempt of a request",
             self.retries.clone(),
         );
     }
 
     fn register_process(&mut self) {
         let registry = &mut self.registry;
-        registry.register(
-            "reloads",
-            "Reloads, by how they ended",
-            self.reloads.clone(),
-        );
+        registry.register("reloads", "Reloads, by result", self.reloads.clone());
         registry.register(
             "crl_fetches",
-            "Fetches of CRLs from the CA, by how they ended",
+            "CRL fetches from the CA, by result",
             self.crl_fetches.clone(),
         );
         registry.register(
             "generation",
-            "Number of the generation that serves",
+            "Number of the active generation of the configuration",
             self.generation.clone(),
         );
         let help = "Access records dropped because they could not be written fast enough";
@@ -304,10 +349,10 @@ impl Metrics {
         );
         let help = "Writes of access records that failed";
         registry.register("access_log_errors", help, self.access_log_errors.clone());
-        let help = "Events dropped because the log daemon did not read them";
+        let help = "Events dropped because the log daemon did not read them fast enough";
         registry.register("events_dropped", help, self.events_dropped.clone());
-        let help = "Looks at certificates, keys, CA bundles and CRLs on disk";
-        registry.register("materials_looks", help, self.materials_looks.clone());
+        let help = "Checks of certificates, keys, CA bundles and CRLs on disk for changes";
+        registry.register("materials_checks", help, self.materials_checks.clone());
     }
 
     /// The handle of a listener; resolve it once, when the listener starts.
@@ -356,9 +401,16 @@ impl Metrics {
             tunnels_open: self
                 .tunnels_open
                 .get_or_create_owned(&PoolLabels { pool: pool() }),
+        }
+    }
+
+    /// The handle of a member; resolve it once a generation.
+    pub fn member(&self, pool: &str, member: &str) -> MemberMetrics {
+        MemberMetrics {
             attempts: AttemptResult::ALL.map(|result| {
                 self.attempts.get_or_create_owned(&AttemptLabels {
-                    pool: pool(),
+                    pool: pool.to_owned(),
+                    member: member.to_owned(),
                     result: result.as_str(),
                 })
             }),
@@ -368,6 +420,41 @@ impl Metrics {
     /// Counts a request that no member saw; `reason` is the record's.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&RefusalLabels { reason }).inc();
+    }
+
+    /// Counts a request that was refused because of the client's certificate; `reason` is the verdict's.
+    pub fn certificate_refused(&self, reason: &'static str) {
+        self.certificate_refusals
+            .get_or_create(&RefusalLabels { reason })
+            .inc();
+    }
+
+    /// Creates the series whose labels are known in advance, so that they start at zero and `rate` sees the first event.
+    pub fn start_at_zero(&self, known: &KnownLabels<'_>) {
+        for result in ReloadResult::ALL.map(ReloadResult::as_str) {
+            drop(self.reloads.get_or_create(&ReloadLabels { result }));
+        }
+        for &result in known.crl_fetch_results {
+            drop(self.crl_fetches.get_or_create(&ReloadLabels { result }));
+        }
+        for &reason in known.verdict_reasons {
+            let labels = RefusalLabels { reason };
+            drop(self.certificate_refusals.get_or_create(&labels));
+        }
+        for &reason in known.csr_reasons {
+            let labels = RefusalLabels { reason };
+            drop(self.csr_observed.get_or_create(&labels));
+            drop(self.refusals.get_or_create(&labels));
+        }
+        for &reason in known.refusal_reasons {
+            drop(self.refusals.get_or_create(&RefusalLabels { reason }));
+        }
+        for &document in known.documents {
+            for result in EDGE_RESULTS {
+                let labels = EdgeLabels { document, result };
+                drop(self.edge_answers.get_or_create(&labels));
+            }
+        }
     }
 
     /// Counts a certificate request that was passed on because rules only observe; `reason` is what a record would say.
@@ -392,7 +479,7 @@ impl Metrics {
 
     /// Counts a document of the CA that was answered from a copy; `unchanged`: the client had it already.
     pub fn edge_answered(&self, document: &'static str, unchanged: bool) {
-        let result = if unchanged { "not-modified" } else { "whole" };
+        let result = EDGE_RESULTS[usize::from(unchanged)];
         let labels = EdgeLabels { document, result };
         self.edge_answers.get_or_create(&labels).inc();
     }
@@ -417,19 +504,19 @@ impl Metrics {
             .set(i64::try_from(number).unwrap_or(i64::MAX));
     }
 
-    /// All families as OpenMetrics text, with what was read for this scrape.
-    pub fn encode(&self, readings: &Readings) -> String {
+    /// All families in this format, with what was read for this scrape.
+    pub fn encode(&self, readings: &Readings, format: Exposition) -> String {
         let mut text = String::new();
+        let mut read = readings.registry();
+        self.alarms.register(&mut read);
         let encoded = encode_registry(&mut text, &self.registry)
-            .and_then(|()| encode_registry(&mut text, &readings.registry()))
+            .and_then(|()| encode_registry(&mut text, &read))
+            .and_then(|()| encode_registry(&mut text, &readings.process.registry()))
             .and_then(|()| encode_eof(&mut text));
         encoded.expect("writing to a String cannot fail");
-        text
+        format.of_openmetrics(text)
     }
 }
-
-/// What [`Metrics::encode`] writes.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl ListenerMetrics {
     /// Counts a handshake that has ended.
@@ -467,7 +554,9 @@ impl PoolMetrics {
         self.tunnels_open.inc();
         OpenTunnel(self.tunnels_open.clone())
     }
+}
 
+impl MemberMetrics {
     /// Counts an attempt that has ended.
     pub fn attempt(&self, result: AttemptResult) {
         self.attempts[result as usize].inc();
@@ -496,10 +585,17 @@ words!(HandshakeResult {
     Failed => "failed",
     Timeout => "timeout",
     Closed => "closed",
+    PlainHttp => "plain-http",
 });
 words!(Limit {
     Connections => "connections_max",
     Handshakes => "handshakes_max",
+    ConnectionsPerAddress => "connections_max_per_address",
+    HandshakesPerAddress => "handshakes_max_per_address",
+    ClientShare => "client_share",
+    BodyBuffers => "body_buffers_max",
+    BodyRate => "body_rate_min",
+    ReadRate => "read_rate_min",
     Head => "head",
     HeadTimeout => "head_timeout",
     IdleTimeout => "idle_timeout",
@@ -519,6 +615,7 @@ words!(AttemptResult {
     Send => "send",
     Receive => "receive",
     Timeout => "timeout",
+    Moved => "moved",
     Abandoned => "abandoned",
 });
 words!(ReloadResult {
@@ -638,6 +735,7 @@ struct PoolLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AttemptLabels {
     pool: String,
+    member: String,
     result: &'static str,
 }
 
@@ -663,6 +761,8 @@ struct ReloadLabels {
     result: &'static str,
 }
 
+/// Results of an answer from a copy: with the document, or that the client's copy is current.
+const EDGE_RESULTS: [&str; 2] = ["full", "not-modified"];
 pub(crate) const PREFIX: &str = "proscenium";
 
 /// Codes told apart, sorted; 499 is a client that went away.

@@ -17,12 +17,16 @@ use crate::agents::ENDS;
 pub struct Readings {
     /// Every listener.
     pub listeners: Vec<ListenerReading>,
+    /// How many members of each pool are available.
+    pub pools: Vec<(String, usize)>,
     /// Every member of every pool.
     pub members: Vec<MemberReading>,
     /// Every CRL in force.
     pub crls: Vec<CrlReading>,
     /// Every CA of the bundle.
     pub cas: Vec<CaReading>,
+    /// Every certificate that the proxy presents, once for each use.
+    pub certificates: Vec<CertificateReading>,
     /// Age of the agent's own copy of the CRL, while that is the one in force.
     pub crl_agent_copy_age: Option<Duration>,
     /// Verified chains that are remembered.
@@ -45,6 +49,69 @@ pub struct Readings {
     pub renewal_off: bool,
     /// Whether what is learned or told now does not outlast a restart.
     pub state_unusable: bool,
+    /// When the last reload ended, and whether it succeeded; none before the first.
+    pub last_reload: Option<(SystemTime, bool)>,
+    /// What the kernel reports about this process.
+    pub process: ProcessReading,
+    /// Version of the program.
+    pub version: &'static str,
+}
+
+/// What the kernel reports about this process; none where it cannot be read.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessReading {
+    /// User and system time consumed.
+    pub cpu: Option<Duration>,
+    /// Resident memory in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Virtual memory in bytes.
+    pub virtual_bytes: Option<u64>,
+    /// Open file descriptors.
+    pub open_fds: Option<u64>,
+    /// Maximum number of open file descriptors (soft limit).
+    pub max_fds: Option<u64>,
+    /// When the process started.
+    pub started: Option<SystemTime>,
+}
+
+impl ProcessReading {
+    /// A registry without our prefix: these names are the same for every program that Prometheus scrapes.
+    pub(crate) fn registry(&self) -> Registry {
+        let mut registry = Registry::default();
+        if let Some(cpu) = self.cpu {
+            let counter = Counter::<f64, AtomicU64>::default();
+            counter.inc_by(cpu.as_secs_f64());
+            let help = "User and system CPU time consumed";
+            registry.register_with_unit("process_cpu", help, Unit::Seconds, counter);
+        }
+        let mut gauge = |name: &str, help: &str, value: Option<f64>| {
+            if let Some(value) = value {
+                let gauge = Gauge::<f64, AtomicU64>::default();
+                gauge.set(value);
+                registry.register(name, help, gauge);
+            }
+        };
+        let count = |value: Option<u64>| value.map(|value| value as f64);
+        let help = "Resident memory";
+        gauge(
+            "process_resident_memory_bytes",
+            help,
+            count(self.resident_bytes),
+        );
+        let help = "Virtual memory";
+        gauge(
+            "process_virtual_memory_bytes",
+            help,
+            count(self.virtual_bytes),
+        );
+        let help = "Open file descriptors";
+        gauge("process_open_fds", help, count(self.open_fds));
+        let help = "Maximum number of open file descriptors";
+        gauge("process_max_fds", help, count(self.max_fds));
+        let help = "Start time of the process, in Unix time";
+        gauge("process_start_time_seconds", help, self.started.map(unix));
+        registry
+    }
 }
 
 /// One listener.
@@ -65,6 +132,8 @@ pub struct MemberReading {
     pub member: String,
     /// Whether it is up.
     pub up: bool,
+    /// Its administrative state: one of [`ADMINISTRATIVE_STATES`].
+    pub administrative_state: &'static str,
     /// Attempts in flight.
     pub in_flight: u32,
     /// Connections open.
@@ -76,8 +145,6 @@ pub struct MemberReading {
 pub struct CrlReading {
     /// Its issuer (RFC 2253).
     pub issuer: String,
-    /// The file it came from.
-    pub source: String,
     /// Time since its `this_update`.
     pub age: Duration,
     /// When the next is due, if it says so.
@@ -123,6 +190,21 @@ pub struct CaReading {
     pub not_after: SystemTime,
 }
 
+/// A certificate that the proxy presents.
+#[derive(Clone, Debug)]
+pub struct CertificateReading {
+    /// `listener` or `pool`.
+    pub role: &'static str,
+    /// Name of the listener or of the pool.
+    pub name: String,
+    /// File of its chain.
+    pub file: String,
+    /// Its subject (RFC 2253).
+    pub subject: String,
+    /// When it expires.
+    pub not_after: SystemTime,
+}
+
 impl Readings {
     /// A registry of this moment; it is encoded once and thrown away.
     pub(crate) fn registry(&self) -> Registry {
@@ -132,8 +214,28 @@ impl Readings {
         self.register_crls(&mut registry);
         self.register_crl_fetch(&mut registry);
         self.register_cas(&mut registry);
+        self.register_certificates(&mut registry);
         self.register_chains(&mut registry);
+        self.register_reload(&mut registry);
         registry
+    }
+
+    fn register_reload(&self, registry: &mut Registry) {
+        if let Some((at, success)) = self.last_reload {
+            let ended = Gauge::<f64, AtomicU64>::default();
+            ended.set(unix(at));
+            let help = "Time of the last reload, in Unix time";
+            registry.register_with_unit("last_reload_timestamp", help, Unit::Seconds, ended);
+            let succeeded = Gauge::<i64>::default();
+            succeeded.set(i64::from(success));
+            let help = "Whether the last reload succeeded (1) or was refused (0)";
+            registry.register("last_reload_success", help, succeeded);
+        }
+        let build = gauges();
+        let version = self.version;
+        set(&build, &BuildLabels { version }, 1.0);
+        let help = "Version of the running program; the value is always 1";
+        registry.register("build_info", help, build);
     }
 
     fn register_listeners(&self, registry: &mut Registry) {
@@ -153,6 +255,7 @@ impl Readings {
 
     fn register_members(&self, registry: &mut Registry) {
         let up = gauges();
+        let administrative = gauges();
         let in_flight = gauges();
         let connections = gauges();
         for reading in &self.members {
@@ -163,11 +266,33 @@ impl Readings {
             set(&up, &labels, f64::from(u8::from(reading.up)));
             set(&in_flight, &labels, f64::from(reading.in_flight));
             set(&connections, &labels, f64::from(reading.connections));
+            for state in ADMINISTRATIVE_STATES {
+                let labels = AdministrativeLabels {
+                    pool: reading.pool.clone(),
+                    member: reading.member.clone(),
+                    state,
+                };
+                let holds = state == reading.administrative_state;
+                set(&administrative, &labels, f64::from(u8::from(holds)));
+            }
         }
-        registry.register("member_up", "Whether a member is up (1) or not (0)", up);
+        let available = gauges();
+        for (pool, count) in &self.pools {
+            let labels = PoolLabels { pool: pool.clone() };
+            set(&available, &labels, *count as f64);
+        }
+        let help = "Members of a pool that are up and ready";
+        registry.register("pool_members_available", help, available);
+        let help = "Whether a member is in this administrative state (1) or not (0)";
+        registry.register("member_administrative_state", help, administrative);
+        registry.register(
+            "member_up",
+            "Whether a member is up (1) or down or not yet probed (0)",
+            up,
+        );
         registry.register(
             "member_in_flight",
-            "Attempts in flight at a member",
+            "Attempts in flight on a member",
             in_flight,
         );
         registry.register(
@@ -185,9 +310,8 @@ impl Readings {
         let expired = gauges();
         let judged_by_until = gauges();
         for reading in &self.crls {
-            let labels = CrlLabels {
+            let labels = IssuerLabels {
                 issuer: reading.issuer.clone(),
-                source: reading.source.clone(),
             };
             set(&age, &labels, reading.age.as_secs_f64());
             set(&entries, &labels, reading.entries as f64);
@@ -202,15 +326,35 @@ impl Readings {
                 set(&number, &labels, value as f64);
             }
         }
-        registry.register_with_unit("crl_age", "Time since a CRL was made", Unit::Seconds, age);
-        let help = "When the next CRL is due, in Unix time";
-        registry.register_with_unit("crl_next_update", help, Unit::Seconds, next_update);
-        registry.register("crl_entries", "Serials on a CRL", entries);
-        registry.register("crl_number", "Number of a CRL", number);
-        let help = "Whether the next CRL is overdue (1) or not (0)";
+        registry.register_with_unit(
+            "crl_age",
+            "Time since the CRL of an issuer was created",
+            Unit::Seconds,
+            age,
+        );
+        let help = "Time by which the next CRL of an issuer is due, in Unix time";
+        registry.register_with_unit(
+            "crl_next_update_timestamp",
+            help,
+            Unit::Seconds,
+            next_update,
+        );
+        registry.register(
+            "crl_entries",
+            "Revoked certificates in the CRL of an issuer",
+            entries,
+        );
+        registry.register("crl_number", "CRL number of the CRL of an issuer", number);
+        let help = "Whether the CRL of an issuer has expired (1) or not (0)";
         registry.register("crl_expired", help, expired);
-        let help = "Until when a CRL is judged by, in Unix time, where the policy sets an end";
-        registry.register_with_unit("crl_judged_by_until", help, Unit::Seconds, judged_by_until);
+        let help =
+            "Time until which an expired CRL is accepted, in Unix time, if the policy sets a limit";
+        registry.register_with_unit(
+            "crl_accepted_until_timestamp",
+            help,
+            Unit::Seconds,
+            judged_by_until,
+        );
     }
 
     fn register_crl_fetch(&self, registry: &mut Registry) {
@@ -220,13 +364,12 @@ impl Readings {
         if let Some(answered) = reading.answered {
             let gauge = Gauge::<f64, AtomicU64>::default();
             gauge.set(unix(answered));
-            let help =
-                "When the CA last answered with a CRL, or that there is no other, in Unix time";
-            registry.register_with_unit("crl_fetched", help, Unit::Seconds, gauge);
+            let help = "Time of the last successful CRL fetch from the CA, in Unix time";
+            registry.register_with_unit("crl_last_fetch_timestamp", help, Unit::Seconds, gauge);
         }
         let failing = Gauge::<i64>::default();
         failing.set(i64::from(reading.failing));
-        let help = "Whether the last fetch of CRLs brought nothing of use (1) or went well (0)";
+        let help = "Whether the last CRL fetch failed (1) or succeeded (0)";
         registry.register("crl_fetch_failing", help, failing);
         let lacking = gauges();
         for (issuer, count) in &reading.refused {
@@ -235,9 +378,8 @@ impl Readings {
             };
             set(&lacking, &labels, *count as f64);
         }
-        let help =
-            "Of each fetched CRL that is refused, how many revoked certificates it does not name";
-        registry.register("crl_refused_lacking", help, lacking);
+        let help = "Revocations that are missing from a fetched CRL that was refused";
+        registry.register("crl_refused_missing_revocations", help, lacking);
     }
 
     fn register_cas(&self, registry: &mut Registry) {
@@ -248,56 +390,72 @@ impl Readings {
             };
             set(&not_after, &labels, unix(reading.not_after));
         }
-        let help = "When a CA certificate ends, in Unix time";
-        registry.register_with_unit("ca_not_after", help, Unit::Seconds, not_after);
+        let help = "Time at which a CA certificate expires, in Unix time";
+        registry.register_with_unit("ca_not_after_timestamp", help, Unit::Seconds, not_after);
         let alarms = Gauge::<i64>::default();
         alarms.set(i64::try_from(self.trust_alarms).unwrap_or(i64::MAX));
-        let help = "Alarms about CAs and CRLs; the status lists them";
+        let help = "Active alarms about CAs and CRLs; proscenium status lists them";
         registry.register("trust_alarms", help, alarms);
         let agents = gauges();
-        for (ends, count) in ENDS.into_iter().zip(self.agents) {
-            set(&agents, &EndLabels { ends }, count as f64);
+        for (expires, count) in ENDS.into_iter().zip(self.agents) {
+            set(&agents, &ExpiryLabels { expires }, count as f64);
         }
-        let help = "Agents seen since the start, by the time that their certificates have left";
+        let help = "Agents seen since the start, by the time until their certificates expire";
         registry.register("agents", help, agents);
-        let forgotten = Gauge::<i64>::default();
-        forgotten.set(i64::try_from(self.agents_forgotten).unwrap_or(i64::MAX));
-        let help = "Agents seen and forgotten, to make room for others";
+        let forgotten = Counter::<u64>::default();
+        forgotten.inc_by(self.agents_forgotten);
+        let help = "Agents removed from memory to make room for other agents";
         registry.register("agents_forgotten", help, forgotten);
         let blocks = Gauge::<i64>::default();
         blocks.set(i64::try_from(self.blocks).unwrap_or(i64::MAX));
-        let help = "Blocks of the operator in force; proscenium blocks lists them";
+        let help = "Active blocks; proscenium blocks lists them";
         registry.register("blocks", help, blocks);
         let refused = Gauge::<i64>::default();
         refused.set(i64::from(self.materials_refused));
-        let help = "Whether materials on disk are refused (1) and the ones before stay in force, or not (0)";
+        let help = "Whether certificates, keys, CA bundles or CRLs on disk are refused and the previous ones stay active (1) or not (0)";
         registry.register("materials_refused", help, refused);
         let copies = gauges();
         for (document, age) in &self.edge_copies {
             set(&copies, &DocumentLabels { document }, age.as_secs_f64());
         }
-        let help = "Time since the CA said that a copy is what it has";
+        let help = "Time since the CA last confirmed a copy of a document";
         registry.register_with_unit("edge_copy_age", help, Unit::Seconds, copies);
         let off = Gauge::<i64>::default();
         off.set(i64::from(self.renewal_off));
-        let help = "Whether renewals are not passed on until a reload (1), since the CA has answered one with what is not the client's, or are as configured (0)";
-        registry.register("renewal_off", help, off);
+        let help = "Whether the proxy refuses renewals until a reload because the CA renewed the wrong certificate (1) or not (0)";
+        registry.register("renewal_disabled", help, off);
         let unusable = Gauge::<i64>::default();
         unusable.set(i64::from(self.state_unusable));
-        let help = "Whether the state directory cannot be used (1), so that what is learned or told now does not outlast a restart, or can (0)";
-        registry.register("state_unusable", help, unusable);
+        let help = "Whether the state directory is unusable, so that changes are lost at a restart (1) or not (0)";
+        registry.register("state_directory_unusable", help, unusable);
         if let Some(age) = self.crl_agent_copy_age {
             let gauge = Gauge::<f64, AtomicU64>::default();
             gauge.set(age.as_secs_f64());
-            let help = "Age of the agent's own copy of the CRL, while that is the one in force";
+            let help = "Age of the agent's copy of the CRL while the proxy uses that copy";
             registry.register_with_unit("crl_agent_copy_age", help, Unit::Seconds, gauge);
         }
+    }
+
+    fn register_certificates(&self, registry: &mut Registry) {
+        let not_after = gauges();
+        for reading in &self.certificates {
+            let labels = CertificateLabels {
+                role: reading.role,
+                name: reading.name.clone(),
+                file: reading.file.clone(),
+                subject: reading.subject.clone(),
+            };
+            set(&not_after, &labels, unix(reading.not_after));
+        }
+        let help = "Time at which a certificate of the proxy expires, in Unix time";
+        let name = "certificate_not_after_timestamp";
+        registry.register_with_unit(name, help, Unit::Seconds, not_after);
     }
 
     fn register_chains(&self, registry: &mut Registry) {
         let remembered = Gauge::<f64, AtomicU64>::default();
         remembered.set(self.chains.remembered as f64);
-        let help = "Verified chains of certificates that are remembered";
+        let help = "Verified certificate chains in the cache";
         registry.register("chains_remembered", help, remembered);
         let lookups = Family::<LookupLabels, Counter>::default();
         for (result, count) in [("hit", self.chains.hits), ("miss", self.chains.misses)] {
@@ -306,9 +464,17 @@ impl Readings {
                 .get_or_create(&LookupLabels { result })
                 .inc_by(count);
         }
-        let help = "Verdicts on certificates, by whether their chain was remembered";
+        let help = "Lookups of certificate chains in the cache, by result";
         registry.register("chain_lookups", help, lookups);
     }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CertificateLabels {
+    role: &'static str,
+    name: String,
+    file: String,
+    subject: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -322,15 +488,14 @@ struct ListenerLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct MemberLabels {
+struct PoolLabels {
     pool: String,
-    member: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CrlLabels {
-    issuer: String,
-    source: String,
+struct MemberLabels {
+    pool: String,
+    member: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -339,8 +504,8 @@ struct DocumentLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EndLabels {
-    ends: &'static str,
+struct ExpiryLabels {
+    expires: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -352,6 +517,21 @@ struct IssuerLabels {
 struct CaLabels {
     subject: String,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AdministrativeLabels {
+    pool: String,
+    member: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+}
+
+/// The administrative states of a member, as `balancing` names them.
+pub const ADMINISTRATIVE_STATES: [&str; 3] = ["ready", "drain", "maintenance"];
 
 fn gauges<L: Clone + Eq + Hash>() -> Family<L, Gauge<f64, AtomicU64>> {
     Family::default()

@@ -3,6 +3,7 @@
 //! RFC 5424 is not spoken at this socket: neither journald nor rsyslog's input for it reads that header. The time is
 //! left out because that of RFC 3164 is local and tells no zone; daemons put the moment of arrival in its place.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::printable;
@@ -43,14 +44,45 @@ pub(crate) fn cut(record: &mut Vec<u8>, start: usize) {
     }
 }
 
-/// An event as one line of text: its words, then its fields.
-pub(crate) fn text(part: &str, message: &str, fields: &[(&str, String)]) -> String {
-    let mut text = format!("{part}: {}", printable::line(message));
+/// An event as one line of text: its message, then its fields.
+pub(crate) fn text(message: &str, fields: &[(&str, String)]) -> String {
+    let mut text = printable::line(message).into_owned();
     for (name, value) in fields {
-        write!(text, " {name}={}", printable::line(value))
-            .expect("writing to a String cannot fail");
+        write!(text, " {name}={}", quoted(value)).expect("writing to a String cannot fail");
     }
     text
 }
 
+/// A field's value as it stands after `name=`: in double quotes unless it is one plain word, so that a value cannot look
+/// like another field.
+fn quoted(value: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\' | '=');
+    if !value.is_empty() && value.chars().all(is_plain) {
+        return Cow::Borrowed(value);
+    }
+    let escaped = value.replace('\\', r"\\").replace('"', "\\\"");
+    Cow::Owned(format!("\"{}\"", printable::line(&escaped)))
+}
+
 const CUT: &[u8] = b"...";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line_with_values_in_quotes_unless_they_are_plain_words() {
+        for (value, shown) in [
+            ("10.0.0.1:8140", "10.0.0.1:8140"),
+            ("connection refused", r#""connection refused""#),
+            ("", r#""""#),
+            ("a member=b", r#""a member=b""#),
+            (r#"say "hi" \"#, r#""say \"hi\" \\""#),
+            ("two\nlines", r#""two\x0alines""#),
+            ("CN=Puppet CA", r#""CN=Puppet CA""#),
+        ] {
+            let text = text("first\nsecond", &[("value", value.to_owned())]);
+            assert_eq!(text, format!(r"first\x0asecond value={shown}"));
+        }
+    }
+}

@@ -2,9 +2,10 @@
 
 use std::{
     ffi::OsStr,
-    fs,
-    io::Write,
+    fs::{self, File},
+    io::{self, Write},
     net::SocketAddr,
+    os::{fd::OwnedFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{
@@ -51,8 +52,12 @@ pub struct Outcome {
 /// If it cannot be run or has panicked.
 #[track_caller]
 pub fn command_line<S: AsRef<OsStr>>(binary: &Path, arguments: &[S]) -> Outcome {
-    let output = Command::new(binary)
-        .args(arguments)
+    run_to_end(Command::new(binary).args(arguments), binary)
+}
+
+#[track_caller]
+fn run_to_end(command: &mut Command, binary: &Path) -> Outcome {
+    let output = command
         .stdin(Stdio::null())
         .env("RUST_BACKTRACE", "1")
         .output()
@@ -84,6 +89,7 @@ pub struct ProxyBuilder {
     files: Vec<(String, String, u32)>,
     links: Vec<(String, String)>,
     environment: Vec<(String, String)>,
+    journal: bool,
     arguments: Vec<String>,
     protocol: Protocol,
 }
@@ -175,6 +181,12 @@ impl ProxyBuilder {
         self
     }
 
+    /// Its standard error is named in `JOURNAL_STREAM`, as systemd does where the journal reads it.
+    pub fn stderr_to_journal(mut self) -> Self {
+        self.journal = true;
+        self
+    }
+
     /// One more argument of `run` and `check`; `{dir}` counts here too.
     pub fn argument(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
@@ -212,11 +224,12 @@ impl ProxyBuilder {
         Ok(proxy.keeping(directory, &self.ca, self.protocol))
     }
 
-    /// Runs `check` on the configuration.
+    /// Runs `check` on the configuration, with a port that is free.
     #[track_caller]
     pub fn check(self) -> Outcome {
         let directory = self.directory();
-        self.write_config(directory.path(), 8140);
+        let port = HeldPort::take();
+        self.write_config(directory.path(), port.address().port());
         let config = directory.path().join(CONFIG);
         let arguments = self.arguments(directory.path());
         let words = [
@@ -228,7 +241,11 @@ impl ProxyBuilder {
             .into_iter()
             .chain(arguments.iter().map(OsStr::new))
             .collect();
-        command_line(&self.binary, &all)
+        let mut command = Command::new(&self.binary);
+        command
+            .args(all)
+            .env("STATE_DIRECTORY", directory.path().join(STATE));
+        run_to_end(&mut command, &self.binary)
     }
 
     fn arguments(&self, directory: &Path) -> Vec<String> {
@@ -302,17 +319,25 @@ impl ProxyBuilder {
             .env("RUST_BACKTRACE", "1")
             .env("STATE_DIRECTORY", directory.path().join(STATE));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let (stderr_end, writer) = io::pipe().expect("a pipe");
+        let writer = File::from(OwnedFd::from(writer));
+        if self.journal {
+            let pipe = writer.metadata().expect("a pipe has a number");
+            command.env("JOURNAL_STREAM", format!("{}:{}", pipe.dev(), pipe.ino()));
+        }
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stderr(writer);
         let mut child = command
             .spawn()
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.binary.display()));
+        // It holds the writing end: the collector would wait for this process otherwise.
+        drop(command);
         let (stdout, stderr) = (Log::default(), Log::default());
         let collectors = vec![
             stdout.collect(child.stdout.take().expect("stdout is a pipe")),
-            stderr.collect(child.stderr.take().expect("stderr is a pipe")),
+            stderr.collect(stderr_end),
         ];
         let process = Process {
             child: Some(child),
@@ -456,6 +481,7 @@ impl Proxy {
             files: Vec::new(),
             links: Vec::new(),
             environment: Vec::new(),
+            journal: false,
             arguments: Vec::new(),
             protocol: Protocol::default(),
         }
@@ -787,7 +813,11 @@ impl Proxy {
             .chain(arguments.iter().map(OsStr::new))
             .collect();
         let binary = self.started().binary.clone();
-        command_line(&binary, &all)
+        let mut command = Command::new(&binary);
+        command
+            .args(all)
+            .env("STATE_DIRECTORY", self.state_directory());
+        run_to_end(&mut command, &binary)
     }
 
     /// Sends a signal.
@@ -888,10 +918,7 @@ impl Drop for Proxy {
         let stderr = started.outcome().stderr;
         if thread::panicking() {
             // The test is failing already: an error here has nobody to hear it.
-            let _ = writeln!(
-                std::io::stderr(),
-                "--- the proxy's standard error\n{stderr}---"
-            );
+            let _ = writeln!(io::stderr(), "--- the proxy's standard error\n{stderr}---");
         } else {
             assert_no_panic(&stderr);
         }

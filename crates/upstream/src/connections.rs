@@ -10,7 +10,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use http_body::Body;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::CertificateDer;
+use tokio::time::Instant;
 use tokio::{
     sync::{Notify, oneshot},
     time::timeout,

@@ -2,9 +2,10 @@
 
 use std::{
     collections::VecDeque,
-    fmt,
+    fmt, io,
     net::IpAddr,
     path::PathBuf,
+    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -18,7 +19,7 @@ use rustls::{
 };
 use tokio::sync::Notify;
 
-use crate::settings::Settings;
+use crate::{io::Transport, settings::Settings};
 
 /// Tells connectors apart, so that a connection is reused only by the connector that opened it.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -277,6 +278,26 @@ pub struct ConnectorSpec<'a> {
     pub slots: Arc<Slots>,
 }
 
+/// Opens an in-memory transport in place of a socket.
+type Connect =
+    dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Transport>>> + Send>> + Send + Sync;
+
+/// Where a member's transports come from in tests.
+#[derive(Clone)]
+pub(crate) struct InMemory(Arc<Connect>);
+
+impl InMemory {
+    pub(crate) async fn connect(&self) -> io::Result<Box<dyn Transport>> {
+        (self.0)().await
+    }
+}
+
+impl fmt::Debug for InMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InMemory")
+    }
+}
+
 /// How one member is reached.
 #[derive(Debug)]
 pub struct Connector {
@@ -294,6 +315,7 @@ pub struct Connector {
     pub settings: Settings,
     /// Connections to this member over all workers.
     pub slots: Arc<Slots>,
+    pub(crate) in_memory: Option<InMemory>,
 }
 
 impl Connector {
@@ -321,7 +343,24 @@ impl Connector {
             check: spec.check,
             settings: spec.settings,
             slots: spec.slots,
+            in_memory: None,
         })
+    }
+
+    /// For tests: a member without a socket. Each dial calls `connect`, within `connect_timeout`; TLS is not spoken.
+    ///
+    /// # Errors
+    /// As [`Connector::new`].
+    pub fn in_memory<F>(
+        spec: ConnectorSpec<'_>,
+        connect: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Result<Self, TargetError>
+    where
+        F: Future<Output = io::Result<Box<dyn Transport>>> + Send + 'static,
+    {
+        let mut connector = Self::new(spec)?;
+        connector.in_memory = Some(InMemory(Arc::new(move || Box::pin(connect()))));
+        Ok(connector)
     }
 
     /// Whether TLS is spoken there.

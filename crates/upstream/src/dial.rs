@@ -139,16 +139,22 @@ pub(crate) async fn dial(connector: &Connector) -> Result<MemberIo, DialError> {
         stage,
         limit,
     };
+    let connected = |opened| match opened {
+        Ok(Ok(io)) => Ok(io),
+        Ok(Err(source)) => Err(DialError::Connect {
+            address: Arc::clone(&connector.address),
+            source,
+        }),
+        Err(_) => Err(late(DialStage::Connect)),
+    };
+    if let Some(memory) = &connector.in_memory {
+        let opened = timeout_at(deadline, memory.connect()).await;
+        return connected(opened.map(|opened| opened.map(MemberIo::Memory)));
+    }
     let (host, port) = match &connector.target {
         Target::Unix(path) => {
-            return match timeout_at(deadline, UnixStream::connect(path)).await {
-                Ok(Ok(stream)) => Ok(MemberIo::Unix(stream)),
-                Ok(Err(source)) => Err(DialError::Connect {
-                    address: Arc::clone(&connector.address),
-                    source,
-                }),
-                Err(_) => Err(late(DialStage::Connect)),
-            };
+            let opened = timeout_at(deadline, UnixStream::connect(path)).await;
+            return connected(opened.map(|opened| opened.map(MemberIo::Unix)));
         }
         Target::Tcp { host, port } => (host.as_str(), *port),
     };

@@ -1,16 +1,13 @@
 //! One request with its response on one connection to a member.
 
-use std::{
-    rc::Rc,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{cell::Cell, future::poll_fn, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request, Uri, Version, response};
 use http_body::Body;
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
 
 use crate::{
     connections::{Connections, Sender},
@@ -36,6 +33,17 @@ pub enum AttemptError<B> {
         /// Whether a byte of an answer had come.
         begun: bool,
     },
+}
+
+/// How a request is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct SendOptions<'a> {
+    /// Whether on a new connection, as after a kept one that turned out to be closed.
+    pub fresh: bool,
+    /// The present time, by which kept connections are too old.
+    pub now: Instant,
+    /// Set to whether a byte of the answer has come, while the answer's head is not complete.
+    pub begun: &'a Cell<bool>,
 }
 
 /// A response whose body is still to come, and the connection it comes on.
@@ -91,8 +99,7 @@ where
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Sends one request to a member and waits for the head of its response. `fresh`: on a new connection, as after
-    /// one that turned out to be closed. `now` tells which kept connections are too old.
+    /// Sends one request to a member and waits for the head of its response.
     ///
     /// # Errors
     /// [`AttemptError`] says whether anything can have been acted on.
@@ -103,7 +110,7 @@ where
         target: &Uri,
         stamped: Stamped,
         body: B,
-        (fresh, now): (bool, Instant),
+        SendOptions { fresh, now, begun }: SendOptions<'_>,
     ) -> Result<Exchange<B>, AttemptError<B>> {
         let held = match self.take(connector, fresh, now).await {
             Ok(held) => held,
@@ -117,7 +124,15 @@ where
         *request.headers_mut() = stamped.into_headers();
         let before = sender.received();
         sender.expect_head(true);
-        match sender.http.try_send_request(request).await {
+        let mut response = pin!(sender.http.try_send_request(request));
+        let answered = poll_fn(|cx| {
+            let polled = response.as_mut().poll(cx);
+            if polled.is_pending() {
+                begun.set(sender.received() > before);
+            }
+            polled
+        });
+        match answered.await {
             Ok(response) => {
                 sender.expect_head(false);
                 let (head, body) = response.into_parts();

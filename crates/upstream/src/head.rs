@@ -42,11 +42,13 @@ fn is_hop_by_hop(name: &str) -> bool {
 /// Fields that frame or address a message: a `Connection` field that names one is no reason to lose it.
 const NOT_NOMINATED: [&str; 2] = ["host", "content-length"];
 
-/// What scrubbing took out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The headers that scrubbing removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbing {
     /// Identity headers that the client had no business sending.
     pub identity: u32,
+    /// Their names.
+    pub identity_names: Vec<HeaderName>,
     /// Other names with an underscore.
     pub underscore: u32,
 }
@@ -65,6 +67,7 @@ impl Scrubbed {
             Self(headers),
             Scrubbing {
                 identity: removed.removed_identity,
+                identity_names: removed.identity_names,
                 underscore: removed.removed_underscore,
             },
         )

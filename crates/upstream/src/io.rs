@@ -1,7 +1,7 @@
 //! The transports that lead to a member.
 
 use std::{
-    io,
+    fmt, io,
     pin::Pin,
     sync::{
         Arc,
@@ -25,7 +25,14 @@ pub(crate) enum MemberIo {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
+    /// In tests: no socket.
+    Memory(Box<dyn Transport>),
 }
+
+/// A byte stream in place of a socket: what a test gives to stand for a member's connection.
+pub trait Transport: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Transport for T {}
 
 impl MemberIo {
     /// The certificate that the member showed; none without TLS.
@@ -51,6 +58,10 @@ macro_rules! each {
             }
             MemberIo::Unix(inner) => {
                 let $inner = Pin::new(inner);
+                $call
+            }
+            MemberIo::Memory(inner) => {
+                let $inner = Pin::new(inner.as_mut());
                 $call
             }
         }
@@ -101,6 +112,7 @@ impl AsyncWrite for MemberIo {
             Self::Tcp(inner) => inner.is_write_vectored(),
             Self::Tls(inner) => inner.is_write_vectored(),
             Self::Unix(inner) => inner.is_write_vectored(),
+            Self::Memory(inner) => inner.is_write_vectored(),
         }
     }
 }

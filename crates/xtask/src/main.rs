@@ -22,7 +22,7 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let outcome = match Command::parse() {
-        Command::Test => test::run(),
+        Command::Test(options) => test::run(&options),
         Command::Tidy => test::tidy(),
         Command::Lab { arguments } => lab::run(&arguments),
         Command::Bench(bench) => bench::run(&bench),
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 #[command(name = "cargo xtask", about)]
 enum Command {
     /// Every test: the workspace's, then the real lab where Puppet Server is installed
-    Test,
+    Test(test::Options),
     /// The layer check and the other rules of the tree
     Tidy,
     /// The lab with real Puppet servers and agents: up, test, agent, ca, curl, down; all of it without a word

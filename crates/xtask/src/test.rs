@@ -6,9 +6,22 @@ use anyhow::{Result, bail};
 
 use crate::{lab, workspace};
 
+/// The options of `cargo xtask test`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Repeat every end-to-end module over HTTP/2, not only those whose promises depend on the protocol.
+    #[arg(long)]
+    all: bool,
+}
+
 /// The workspace's tests, then the lab.
-pub(crate) fn run() -> Result<()> {
-    workspace::run(workspace::cargo().args(["test", "--workspace"]))?;
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut tests = workspace::cargo();
+    tests.args(["test", "--workspace"]);
+    if options.all {
+        tests.args(["--features", "proscenium/every-module-over-http2"]);
+    }
+    workspace::run(&mut tests)?;
     match lab::missing() {
         None => lab::run(&[]),
         Some(what) if env::var("PROSCENIUM_LAB").as_deref() == Ok("required") => {

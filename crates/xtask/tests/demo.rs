@@ -91,7 +91,7 @@ fn lines_to_try_work_as_they_are_printed() {
 const ANSWERS: &[&str] = &[
     r#""name":"web01""#,
     r#""name":"web01""#,
-    "needs a certificate",
+    "requires a certificate",
     "revoked",
     "",
     "",

@@ -1,6 +1,7 @@
 //! Counts and the second chance of an unprobed member.
 
 use super::*;
+use crate::health::Cause;
 use crate::settings::CheckKind;
 
 const START: Duration = Duration::ZERO;
@@ -53,4 +54,59 @@ fn a_check_put_on_a_refusing_member_ends_its_second_chances() {
     member.connect_refused(START);
     member.replace_check(&CheckSettings::default());
     assert!(!member.may_be_asked(Duration::from_secs(10)));
+}
+
+#[test]
+fn a_member_that_leaves_maintenance_is_asked_after_rise_good_probes_only() {
+    let check = CheckSettings {
+        rise: 3,
+        ..CheckSettings::default()
+    };
+    for leave in [Administrative::Ready, Administrative::Drain] {
+        let member = Member::new("compilers", "c1:8140");
+        member.begin_check(&check);
+        member.probe_succeeded(&check);
+        assert!(member.may_be_asked(START));
+        assert_eq!(member.administer(Administrative::Maintenance), None);
+        member.probe_succeeded(&check);
+        member.probe_succeeded(&check);
+        let change = member.administer(leave);
+        assert_eq!(
+            change.map(|change| (change.to, change.cause)),
+            Some((Health::Down, Cause::MaintenanceEnded))
+        );
+        // Neither a failure nor a refused connection makes it come back sooner.
+        member.probe_failed(&check);
+        member.connect_refused(START);
+        for _ in 0..2 {
+            assert_eq!(member.probe_succeeded(&check), None);
+            assert!(!member.may_be_asked(START));
+        }
+        assert_eq!(
+            member.probe_succeeded(&check).map(|change| change.to),
+            Some(Health::Up)
+        );
+        assert!(member.may_be_asked(START));
+    }
+}
+
+#[test]
+fn only_the_end_of_maintenance_resets_health_and_only_of_a_probed_member() {
+    let check = CheckSettings::default();
+    let probed = Member::new("compilers", "c1:8140");
+    probed.begin_check(&check);
+    probed.probe_succeeded(&check);
+    for state in [
+        Administrative::Drain,
+        Administrative::Ready,
+        Administrative::Maintenance,
+        Administrative::Maintenance,
+    ] {
+        assert_eq!(probed.administer(state), None, "{state}");
+        assert_eq!(probed.health(), Health::Up);
+    }
+    let unprobed = unprobed();
+    unprobed.administer(Administrative::Maintenance);
+    assert_eq!(unprobed.administer(Administrative::Ready), None);
+    assert_eq!(unprobed.health(), Health::Up);
 }

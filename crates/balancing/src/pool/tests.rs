@@ -662,8 +662,8 @@ fn simulate(seed: u64) {
             0 => drop(entry.member.connect_refused(now)),
             1 | 2 => drop(entry.member.probe_succeeded(pool.check())),
             3 => drop(entry.member.probe_failed(pool.check())),
-            4 => entry.member.administer(Administrative::Drain),
-            5 | 6 => entry.member.administer(Administrative::Ready),
+            4 => drop(entry.member.administer(Administrative::Drain)),
+            5 | 6 => drop(entry.member.administer(Administrative::Ready)),
             7 if random.below(50) == 0 => {
                 settings.check.fall = 1 + random.below(4) as u32;
                 pool = Pool::new(&settings, &registry);
@@ -723,6 +723,27 @@ fn simulate(seed: u64) {
     );
 }
 
+#[test]
+fn connections_are_counted_of_available_members_within_both_limits() {
+    let pool = pool(
+        Algorithm::LeastConnections,
+        &[(1, None), (1, Some(10)), (1, Some(500))],
+    );
+    assert_eq!(pool.connections(128, NOW), 128 + 10 + 128);
+    let first = &pool.entries()[0].member;
+    first.administer(Administrative::Drain);
+    assert_eq!(pool.connections(128, NOW), 10 + 128);
+    for entry in pool.entries() {
+        entry.member.administer(Administrative::Maintenance);
+    }
+    assert_eq!(
+        pool.connections(128, NOW),
+        128 + 10 + 128,
+        "none is available"
+    );
+    assert_eq!(pool.connections(u32::MAX, NOW), u32::MAX);
+}
+
 /// The same question asked in another way, from what can be seen outside.
 fn expected_refusal(pool: &Pool, tried: &[usize]) -> PickError {
     let up: Vec<(usize, &Entry)> = pool
@@ -754,3 +775,85 @@ fn expected_refusal(pool: &Pool, tried: &[usize]) -> PickError {
 
 const KEY_HASH_OF_NOTHING: u64 = 17_665_956_581_633_026_203;
 const KEY_HASH_OF_EMPTY_FILE: u64 = 16_160_422_974_487_284_033;
+
+/// Three probed members that are up.
+fn probed() -> Pool {
+    let mut settings = settings(Algorithm::LeastConnections, &[(1, None); 3]);
+    settings.check = CheckSettings {
+        fall: 1,
+        rise: 1,
+        ..CheckSettings::default()
+    };
+    let pool = Pool::new(&settings, &Registry::default());
+    for entry in pool.entries() {
+        entry.member.probe_succeeded(pool.check());
+    }
+    pool
+}
+
+#[test]
+fn a_waiting_request_leaves_a_member_that_is_down_or_in_maintenance_and_no_other() {
+    use Administrative::{Drain, Maintenance, Ready};
+    for (state, down, moves) in [
+        (Ready, false, false),
+        (Ready, true, true),
+        (Maintenance, false, true),
+        (Maintenance, true, true),
+        // It finishes what it has.
+        (Drain, false, false),
+        (Drain, true, true),
+    ] {
+        let pool = probed();
+        let member = &pool.entries()[0].member;
+        member.administer(state);
+        if down {
+            member.probe_failed(pool.check());
+        }
+        let lease = pool.pick_elsewhere(0, &[], any(), NOW);
+        assert_eq!(lease.is_some(), moves, "{state}, down: {down}");
+        assert_ne!(lease.map(|lease| lease.index()), Some(0), "{state}");
+    }
+}
+
+#[test]
+fn a_move_needs_a_member_that_is_available_and_was_not_tried() {
+    let pool = probed();
+    let down = |index: usize| pool.entries()[index].member.probe_failed(pool.check());
+    let moved = |tried: &[usize]| {
+        let lease = pool.pick_elsewhere(0, tried, any(), NOW);
+        lease.map(|lease| lease.index())
+    };
+    down(0);
+    assert_eq!(moved(&[1]), Some(2));
+    assert_eq!(moved(&[1, 2]), None);
+    down(1);
+    assert_eq!(moved(&[]), Some(2));
+    down(2);
+    assert_eq!(moved(&[]), None);
+    assert_eq!(pool.entries()[2].member.in_flight(), 0);
+}
+
+#[test]
+fn moves_beyond_the_limit_wait_and_hold_nothing() {
+    let pool = probed();
+    pool.entries()[0].member.probe_failed(pool.check());
+    let leases: Vec<_> = (0..100)
+        .filter_map(|_| pool.pick_elsewhere(0, &[], any(), NOW))
+        .collect();
+    assert_eq!(leases.len(), 20);
+    let in_flight = pool.entries().iter().map(|entry| entry.member.in_flight());
+    assert_eq!(in_flight.sum::<u32>(), 20);
+    let later = pool.pick_elsewhere(0, &[], any(), Duration::from_millis(100));
+    assert!(later.is_some(), "a tenth of a second allows one more");
+}
+
+#[test]
+fn the_trial_of_an_unprobed_member_stays_where_it_is() {
+    let pool = weights(Algorithm::LeastConnections, &[1, 1]);
+    pool.entries()[0].member.connect_refused(NOW);
+    assert!(pool.pick_elsewhere(0, &[], any(), NOW).is_none());
+    pool.entries()[0]
+        .member
+        .administer(Administrative::Maintenance);
+    assert!(pool.pick_elsewhere(0, &[], any(), NOW).is_some());
+}

@@ -174,7 +174,28 @@ fn an_agent_tells_name_and_serial() {
         (agent.certname().as_str(), agent.serial()),
         ("web01", "9A05")
     );
-    assert!(agent.certname().is("WEB01") && !agent.certname().is("web0"));
+}
+
+#[test]
+fn a_path_names_an_agent_by_its_certname_in_lower_case() {
+    for (certname, name, expected) in [
+        ("web01", "web01", true),
+        ("web01", "WEB01", false),
+        ("web01", "Web01", false),
+        ("web01", "web0", false),
+        ("web01", "web011", false),
+        ("web01", "", false),
+        ("Web01", "web01", true),
+        ("Web01", "Web01", false),
+    ] {
+        let agent = agent(&[&[(CN, UTF8, certname.as_bytes())]], SubjectRule::SingleCn);
+        let agent = agent.expect("an agent");
+        assert_eq!(
+            agent.certname().is_path_name(name),
+            expected,
+            "{certname} {name}"
+        );
+    }
 }
 
 #[test]

@@ -220,8 +220,9 @@ impl<'a> Shelf<'a> {
             let counts = !rules.iter().any(|rule| rule.covers(*issuer, in_force));
             if counts && in_force.crl.age(&crl.crl).is_gt() {
                 self.warnings.push(format!(
-                    "the CRL of {} in {} (number {}) is older than the one in force (number {}), which stays; a start \
-                     takes the older one",
+                    "the CRL of {} in {} (number {}) is older than the active one (number {}), which stays active; restore \
+                     the newer file, because after a restart the proxy uses the older one unless it has fetched a \
+                     newer one from the CA",
                     Subject(&crl.crl.issuer),
                     crl.place,
                     crl.crl.number_text(),

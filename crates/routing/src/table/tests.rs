@@ -51,12 +51,15 @@ impl<'a> Ask<'a> {
                     refusal.text
                 );
                 assert!(
-                    refusal.text.ends_with('.') && refusal.text.len() > 20,
+                    refusal.text.ends_with('.')
+                        && refusal.text.len() > 20
+                        // How to open the proxy is for its operator alone.
+                        && !["[[", "classes =", "allow ="].iter().any(|key| refusal.text.contains(key)),
                     "{}",
                     refusal.text
                 );
                 assert_eq!(refusal.allow.is_some(), refusal.status == 405);
-                format!("{} {}", refusal.status, refusal.reason)
+                format!("{} {}", refusal.status, refusal.reason.as_str())
             }
         })
     }
@@ -221,7 +224,7 @@ POST /puppet/v3/catalog/web01                    | 403 no-certificate | 403 refu
 GET /puppet/v3/node/web01                        | 403 no-certificate | 403 refused-certificate | compilers | 403 not-own
 PUT /puppet/v3/facts/web01                       | 403 no-certificate | 403 refused-certificate | compilers | 403 not-own
 PUT /puppet/v3/report/web01                      | 403 no-certificate | 403 refused-certificate | compilers | 403 not-own
-PUT /puppet/v3/report/WEB01                      | 403 no-certificate | 403 refused-certificate | compilers | 403 not-own
+PUT /puppet/v3/report/WEB01                      | 403 no-certificate | 403 refused-certificate | 403 not-own | 403 not-own
 DELETE /puppet/v3/report/web01                   | 403 no-certificate | 403 refused-certificate | 405 method | 403 not-own
 GET /puppet/v3/file_metadatas/plugins            | 403 no-certificate | 403 refused-certificate | compilers | compilers
 GET /puppet/v3/file_content/modules/a/b          | 403 no-certificate | 403 refused-certificate | compilers | compilers

@@ -8,7 +8,7 @@ use pki::Credential;
 use rustls_pki_types::UnixTime;
 
 use super::{Check, Grade, Proof};
-use crate::prepare::Prepared;
+use crate::{certificates::soon, prepare::Prepared};
 
 /// A certificate that ends within this time is told of.
 const CERTIFICATE_NOTICE: Duration = Duration::from_secs(30 * 86_400);
@@ -64,12 +64,6 @@ fn within(
     } else {
         None
     }
-}
-
-/// From how many seconds before its end on something is told of: what lives for a day or a month is made anew in its last
-/// quarter by whoever makes it so short, and a warning on each day of it would be read by nobody.
-pub(super) fn soon(life: u64, notice: Duration) -> u64 {
-    notice.as_secs().min(life / 4)
 }
 
 /// Seconds in the unit that matters.

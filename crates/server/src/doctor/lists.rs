@@ -7,10 +7,10 @@ use rustls_pki_types::UnixTime;
 
 use super::{
     Check, Grade, Proof,
-    dates::{instant, soon, span},
+    dates::{instant, span},
     members::Member,
 };
-use crate::{blocks, lists, prepare::Prepared, state::StateDirectory};
+use crate::{blocks, certificates::soon, lists, prepare::Prepared, state::StateDirectory};
 
 /// A list that promises the next one within this time is told of.
 const NOTICE: Duration = Duration::from_secs(3 * 86_400);

@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use identity::{CertFormat, HeaderForm};
 use pki::{Credential, MemberError, MemberNames, TrustStore};
 use proxy::settings::PoolRules;
+use routing::pool_names;
 use rustls_pki_types::UnixTime;
 use tokio::{sync::Semaphore, task::JoinSet};
 use upstream::{AskError, Connector, ConnectorSpec, Question, Scheme, Told};
@@ -90,7 +91,7 @@ pub(super) async fn examine(
             };
             let member = Member {
                 role: role(pool, prepared),
-                by_name: matches!(&*pool.pool.name, "ca" | "compilers"),
+                by_name: matches!(&*pool.pool.name, pool_names::CA | pool_names::COMPILERS),
                 check: pool.pool.check.kind,
                 connector: Arc::clone(connector),
                 otherwise: asked.otherwise(&settings.address),
@@ -181,8 +182,8 @@ pub(super) fn role(pool: &PoolConfig, prepared: &Prepared) -> Role {
     let check = &pool.pool.check;
     let name = &*pool.pool.name;
     match name {
-        "ca" => Role::Ca,
-        "compilers" => Role::Compiler,
+        pool_names::CA => Role::Ca,
+        pool_names::COMPILERS => Role::Compiler,
         _ if is_asked(prepared, name, CA_CERTIFICATE) && !is_asked(prepared, name, OWN_NODE) => {
             Role::Ca
         }

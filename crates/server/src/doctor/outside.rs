@@ -2,7 +2,7 @@
 //!
 //! Each says that it is us. One who is believed could have said any name.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{io::ErrorKind, net::IpAddr, sync::Arc};
 
 use http::StatusCode;
 use pki::{MemberNames, TrustStore};
@@ -180,7 +180,8 @@ pub(super) async fn examine_unreached(member: &Member, proof: &mut Proof) {
     }
     while let Some(tried) = tried.join_next().await {
         if let Ok((member, door, outcome)) = tried
-            && !matches!(outcome, Outcome::Unknown(_))
+            // A host that is down answers on no port; that does not prove that its ports are closed.
+            && !matches!(outcome, Outcome::Unknown(_) | Outcome::Closed)
         {
             told(&member, &door, outcome, proof);
         }
@@ -277,17 +278,52 @@ fn is_puppets(answered: Option<StatusCode>) -> bool {
     answered.is_none_or(is_refusal)
 }
 
+/// Only what the other side, or a packet filter before it, did to the attempt shows that a port is closed. An error of
+/// this host, such as a missing route, means that the port was not tried.
 fn closed(error: &AskError) -> Outcome {
-    match error {
-        error if error.is_ours() => Outcome::Unknown(error.to_string()),
-        // Somebody is there, and could not be spoken to.
-        AskError::Late(_) => Outcome::Unknown(error.to_string()),
-        AskError::Dial(DialError::Late { stage, .. }) if *stage == DialStage::Handshake => {
-            Outcome::Unknown(error.to_string())
-        }
-        AskError::Dial(DialError::Resolve { .. }) => Outcome::Unknown(error.to_string()),
-        _ => Outcome::Closed,
+    let is_closed = match error {
+        error if error.is_ours() => false,
+        AskError::Broken(_) => true,
+        AskError::Dial(DialError::Handshake { .. }) => true,
+        AskError::Dial(DialError::Late { stage, .. }) => *stage == DialStage::Connect,
+        AskError::Dial(DialError::Connect { source, .. }) => matches!(
+            source.kind(),
+            ErrorKind::ConnectionRefused
+                | ErrorKind::ConnectionReset
+                | ErrorKind::HostUnreachable
+                | ErrorKind::TimedOut
+        ),
+        // After the connection was accepted, or before it was tried.
+        AskError::Late(_) | AskError::Dial(_) => false,
+    };
+    match is_closed {
+        true => Outcome::Closed,
+        false => Outcome::Unknown(error.to_string()),
     }
 }
 
 const REMEDY: &str = "let it take nothing but the proxies' certificate (`client-auth: need`, `ssl-ca-cert` with a CA that exists for them alone), have no plain port, or close its ports by a packet filter";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_closed_only_if_the_other_side_did_not_accept_the_connection() {
+        for (kind, expected) in [
+            (ErrorKind::ConnectionRefused, true),
+            (ErrorKind::HostUnreachable, true),
+            (ErrorKind::TimedOut, true),
+            (ErrorKind::NetworkUnreachable, false),
+            (ErrorKind::PermissionDenied, false),
+            (ErrorKind::AddrNotAvailable, false),
+        ] {
+            let error = AskError::Dial(DialError::Connect {
+                address: "c1:8139".into(),
+                source: kind.into(),
+            });
+            let is_closed = matches!(closed(&error), Outcome::Closed);
+            assert_eq!(is_closed, expected, "{kind:?}");
+        }
+    }
+}

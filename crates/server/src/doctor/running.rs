@@ -170,7 +170,7 @@ fn told(about: &str, status: &Status, proof: &mut Proof) {
 /// Who is down, and whether anybody is left.
 fn pools(about: &str, status: &Status, proof: &mut Proof) {
     for pool in &status.pools {
-        // One in maintenance is not probed: what was known of it is old.
+        // A member in maintenance may well be down: an operator is at work on it.
         let down = pool.members.iter().filter(|member| {
             member.health == Health::Down
                 && member.administrative_state != AdministrativeState::Maintenance

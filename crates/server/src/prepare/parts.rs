@@ -186,6 +186,12 @@ impl Problems<'_> {
                 rules: settings.rules.clone(),
                 settings: settings.upstream,
                 metrics: lasting.metrics.pool(name),
+                member_metrics: settings
+                    .pool
+                    .members
+                    .iter()
+                    .map(|member| lasting.metrics.member(name, &member.address))
+                    .collect(),
             });
         }
         pools

@@ -4,7 +4,8 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::readings::{
-    CaReading, ChainReading, CrlFetchReading, CrlReading, ListenerReading, MemberReading,
+    CaReading, CertificateReading, ChainReading, CrlFetchReading, CrlReading, ListenerReading,
+    MemberReading, ProcessReading,
 };
 
 #[track_caller]
@@ -27,7 +28,9 @@ fn handles_count_into_their_families() {
     listener.limit(Limit::HeadTimeout);
     metrics.listener("agents").handshake(HandshakeResult::Ok);
     let pool = metrics.pool("compilers");
-    pool.attempt(AttemptResult::Connect);
+    metrics
+        .member("compilers", "c1:8140")
+        .attempt(AttemptResult::Connect);
     pool.retries.inc();
     metrics.refused("revoked");
     metrics.reloaded(ReloadResult::Refused);
@@ -36,14 +39,14 @@ fn handles_count_into_their_families() {
     metrics.connections_revoked.inc();
     metrics.access_records_dropped.inc();
     check(
-        &metrics.encode(&Readings::default()),
+        &metrics.encode(&Readings::default(), Exposition::OpenMetrics),
         &[
             r#"proscenium_connections_open{listener="agents"} 1"#,
             r#"proscenium_limits_hit_total{listener="agents",limit="handshakes_max"} 1"#,
             r#"proscenium_limits_hit_total{listener="agents",limit="connections_max"} 0"#,
             r#"proscenium_handshakes_total{listener="agents",result="ok"} 2"#,
             r#"proscenium_limits_hit_total{listener="agents",limit="head_timeout"} 1"#,
-            r#"proscenium_attempts_total{pool="compilers",result="connect"} 1"#,
+            r#"proscenium_attempts_total{pool="compilers",member="c1:8140",result="connect"} 1"#,
             r#"proscenium_retries_total{pool="compilers"} 1"#,
             r#"proscenium_refusals_total{reason="revoked"} 1"#,
             r#"proscenium_reloads_total{result="refused"} 1"#,
@@ -53,7 +56,7 @@ fn handles_count_into_their_families() {
             "proscenium_access_records_dropped_total 1",
             "proscenium_access_log_errors_total 0",
             "proscenium_events_dropped_total 0",
-            "proscenium_materials_looks_total 0",
+            "proscenium_materials_checks_total 0",
         ],
     );
 }
@@ -68,7 +71,7 @@ fn requests_are_told_by_code_and_only_those_seen() {
     metrics
         .request("compile", "compilers", "catalog")
         .finished(499, Duration::from_secs(700));
-    let text = metrics.encode(&Readings::default());
+    let text = metrics.encode(&Readings::default(), Exposition::OpenMetrics);
     let labels = r#"route="compile",pool="compilers",class="catalog""#;
     for (code, count) in [
         ("200", 2),
@@ -120,16 +123,17 @@ fn readings_are_told_as_gauges() {
             listener: "agents".to_owned(),
             handshakes: 2,
         }],
+        pools: vec![("compilers".to_owned(), 3)],
         members: vec![MemberReading {
             pool: "compilers".to_owned(),
             member: "c1:8140".to_owned(),
             up: true,
+            administrative_state: "drain",
             in_flight: 4,
             connections: 6,
         }],
         crls: vec![CrlReading {
             issuer: "CN=Puppet CA: puppet".to_owned(),
-            source: "crl.pem".to_owned(),
             age: Duration::from_secs(60),
             next_update: Some(at(2_000_000_000)),
             entries: 12,
@@ -140,6 +144,13 @@ fn readings_are_told_as_gauges() {
         cas: vec![CaReading {
             subject: "CN=Puppet CA: puppet".to_owned(),
             not_after: at(2_100_000_000),
+        }],
+        certificates: vec![CertificateReading {
+            role: "listener",
+            name: "agents".to_owned(),
+            file: "puppet.pem".to_owned(),
+            subject: "CN=puppet".to_owned(),
+            not_after: at(2_200_000_000),
         }],
         crl_agent_copy_age: Some(Duration::from_millis(1_500)),
         chains: ChainReading {
@@ -160,36 +171,53 @@ fn readings_are_told_as_gauges() {
         edge_copies: vec![("crl", Duration::from_secs(7))],
         renewal_off: true,
         state_unusable: true,
+        last_reload: Some((at(1_800_000_000), false)),
+        process: ProcessReading {
+            cpu: Some(Duration::from_millis(2_500)),
+            open_fds: Some(11),
+            ..ProcessReading::default()
+        },
+        version: "1.2.3",
     };
-    let text = Metrics::default().encode(&readings);
-    let crl = r#"issuer="CN=Puppet CA: puppet",source="crl.pem""#;
+    let text = Metrics::default().encode(&readings, Exposition::OpenMetrics);
+    let crl = r#"issuer="CN=Puppet CA: puppet""#;
     check(
         &text,
         &[
             r#"proscenium_handshakes_in_flight{listener="agents"} 2.0"#,
             "proscenium_trust_alarms 3",
+            r#"proscenium_alarms{alarm="pool-unavailable"} 0"#,
+            r#"proscenium_pool_members_available{pool="compilers"} 3.0"#,
             "proscenium_blocks 2",
-            r#"proscenium_agents{ends="expired"} 1.0"#,
-            r#"proscenium_agents{ends="later"} 6.0"#,
-            "proscenium_agents_forgotten 7",
+            r#"proscenium_agents{expires="expired"} 1.0"#,
+            r#"proscenium_agents{expires="later"} 6.0"#,
+            "proscenium_agents_forgotten_total 7",
             "proscenium_materials_refused 1",
-            "proscenium_crl_fetched_seconds 1900000000.0",
+            "proscenium_crl_last_fetch_timestamp_seconds 1900000000.0",
             "proscenium_crl_fetch_failing 1",
-            r#"proscenium_crl_refused_lacking{issuer="CN=Puppet CA: puppet"} 5.0"#,
+            r#"proscenium_crl_refused_missing_revocations{issuer="CN=Puppet CA: puppet"} 5.0"#,
             r#"proscenium_edge_copy_age_seconds{document="crl"} 7.0"#,
-            "proscenium_renewal_off 1",
-            "proscenium_state_unusable 1",
+            "proscenium_renewal_disabled 1",
+            "proscenium_state_directory_unusable 1",
             r#"proscenium_member_up{pool="compilers",member="c1:8140"} 1.0"#,
             r#"proscenium_member_in_flight{pool="compilers",member="c1:8140"} 4.0"#,
             r#"proscenium_member_connections{pool="compilers",member="c1:8140"} 6.0"#,
             &format!("proscenium_crl_age_seconds{{{crl}}} 60.0"),
-            &format!("proscenium_crl_next_update_seconds{{{crl}}} 2000000000.0"),
+            &format!("proscenium_crl_next_update_timestamp_seconds{{{crl}}} 2000000000.0"),
             &format!("proscenium_crl_entries{{{crl}}} 12.0"),
             &format!("proscenium_crl_number{{{crl}}} 34.0"),
             &format!("proscenium_crl_expired{{{crl}}} 1.0"),
-            &format!("proscenium_crl_judged_by_until_seconds{{{crl}}} 2000259200.0"),
-            r#"proscenium_ca_not_after_seconds{subject="CN=Puppet CA: puppet"} 2100000000.0"#,
+            &format!("proscenium_crl_accepted_until_timestamp_seconds{{{crl}}} 2000259200.0"),
+            r#"proscenium_ca_not_after_timestamp_seconds{subject="CN=Puppet CA: puppet"} 2100000000.0"#,
+            r#"proscenium_certificate_not_after_timestamp_seconds{role="listener",name="agents",file="puppet.pem",subject="CN=puppet"} 2200000000.0"#,
             "proscenium_crl_agent_copy_age_seconds 1.5",
+            r#"proscenium_member_administrative_state{pool="compilers",member="c1:8140",state="drain"} 1.0"#,
+            r#"proscenium_member_administrative_state{pool="compilers",member="c1:8140",state="ready"} 0.0"#,
+            "proscenium_last_reload_timestamp_seconds 1800000000.0",
+            "proscenium_last_reload_success 0",
+            r#"proscenium_build_info{version="1.2.3"} 1.0"#,
+            "process_cpu_seconds_total 2.5",
+            "process_open_fds 11.0",
             "proscenium_chains_remembered 7.0",
             r#"proscenium_chain_lookups_total{result="hit"} 8"#,
             r#"proscenium_chain_lookups_total{result="miss"} 9"#,
@@ -209,9 +237,9 @@ fn a_label_cannot_end_its_line() {
         ..Readings::default()
     };
     check(
-        &Metrics::default().encode(&readings),
+        &Metrics::default().encode(&readings, Exposition::OpenMetrics),
         &[
-            r#"proscenium_ca_not_after_seconds{subject="CN=a\\,\"b\"\nproscenium_generation 9"} 0.0"#,
+            r#"proscenium_ca_not_after_timestamp_seconds{subject="CN=a\\,\"b\"\nproscenium_generation 9"} 0.0"#,
         ],
     );
 }

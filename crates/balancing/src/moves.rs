@@ -1,0 +1,67 @@
+//! How many waiting requests may leave a failed member; pure, with time as an argument.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::rate::{Bucket, Rate};
+
+/// Requests that may move from the failed members of one pool to the others: 20 at once and 10 a second after that.
+///
+/// A member that fails because its pool is overloaded may hold a hundred waiting requests. Sent to the other members
+/// all at once, they could overload the next member, and then the one after it.
+pub const MOVE_RATE: Rate = Rate {
+    per_second: 10,
+    burst: 20,
+};
+
+/// Limits the moves of one pool to [`MOVE_RATE`].
+#[derive(Debug, Default)]
+pub struct MoveLimiter(Mutex<Bucket>);
+
+impl MoveLimiter {
+    /// Counts a move at `now` (time since start). False: the limit is reached and nothing was counted; the request waits
+    /// where it is and may try again later.
+    pub fn admit(&self, now: Duration) -> bool {
+        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2);
+        // A panic elsewhere leaves a whole number behind.
+        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let admitted = bucket.has_room(MOVE_RATE, now);
+        if admitted {
+            bucket.take(MOVE_RATE, now);
+        }
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_moves_at_once_and_the_rest_at_the_rate() {
+        let limiter = MoveLimiter::default();
+        let mut waiting = 128;
+        let mut left = Vec::new();
+        for second in 0..13 {
+            let now = Duration::from_secs(second);
+            let moved = (0..waiting).take_while(|_| limiter.admit(now)).count();
+            waiting -= moved;
+            left.push(waiting);
+        }
+        assert_eq!(
+            left,
+            [108, 98, 88, 78, 68, 58, 48, 38, 28, 18, 8, 0, 0],
+            "requests that still wait, second by second"
+        );
+    }
+
+    #[test]
+    fn a_quiet_time_allows_another_burst_and_no_more() {
+        let limiter = MoveLimiter::default();
+        for (seconds, expected) in [(0, 20), (0, 0), (3600, 20), (3601, 10), (3602, 10)] {
+            let now = Duration::from_secs(seconds);
+            let moved = (0..100).filter(|_| limiter.admit(now)).count();
+            assert_eq!(moved, expected, "after {seconds} s");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The value of every field that a file may leave out: each crate's own defaults, in one configuration.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+
+use crate::{
+    binding::Base,
+    config::{
+        AccessLog, Config, Credential, EventOutput, Fetch, MemberTls, Output, PoolConfig, Trust,
+        Watch, Watching,
+    },
+    environment::Environment,
+};
+
+/// A configuration of nothing but defaults; listeners, pools and materials are missing.
+impl Base for Config {
+    fn base() -> Self {
+        Self {
+            ssldir: None,
+            certname: None,
+            // As many as there are cores, which the machine says.
+            workers: 0,
+            drain_grace: Duration::from_secs(60),
+            listeners: Vec::new(),
+            certificates: Vec::new(),
+            listener_certificates: BTreeMap::new(),
+            session_lifetime: Duration::from_secs(6 * 3600),
+            trust: Trust {
+                settings: pki::settings::TrustSettings::default(),
+                ca: Vec::new(),
+                crl: Vec::new(),
+                crl_is_agents_copy: false,
+                revoked_close_rate: 1000,
+                fetch: None,
+            },
+            materials: Watching {
+                watch: Watch::Notify,
+                interval: Duration::from_secs(10),
+                settle: Duration::from_secs(1),
+                settle_max: Duration::from_secs(30),
+            },
+            identity: identity::settings::Settings::default(),
+            form: identity::HeaderForm::default(),
+            upstream: upstream::settings::Settings::default(),
+            pools: Vec::new(),
+            routes: routing::settings::Settings::default(),
+            csr: pki::CsrSettings::default(),
+            ca: proxy::CaSettings::default(),
+            exchange: proxy::settings::Settings::default(),
+            access_log: AccessLog {
+                output: Output::Stdout,
+                settings: telemetry::settings::AccessLogSettings::default(),
+            },
+            events: EventOutput::Stderr,
+            admin: admin::settings::Settings::default(),
+            state_directory: Environment::STATE_DIRECTORY.into(),
+        }
+    }
+}
+
+impl Base for Fetch {
+    fn base() -> Self {
+        Self {
+            interval: Duration::from_secs(60),
+            jitter: Duration::from_secs(6),
+            timeout: Duration::from_secs(30),
+            whole_interval: Duration::from_secs(3600),
+            body_bytes_max: 64 << 20,
+        }
+    }
+}
+
+impl Base for listener::Settings {
+    fn base() -> Self {
+        Self::new("", SocketAddr::from(([0, 0, 0, 0], 0)))
+    }
+}
+
+impl Base for PoolConfig {
+    fn base() -> Self {
+        Self::new("", &Config::base())
+    }
+}
+
+impl PoolConfig {
+    /// A pool that says nothing itself.
+    pub(crate) fn new(name: &str, above: &Config) -> Self {
+        Self {
+            pool: balancing::settings::PoolSettings {
+                name: name.to_owned(),
+                members: Vec::new(),
+                algorithm: balancing::settings::Algorithm::default(),
+                check: balancing::settings::CheckSettings::default(),
+            },
+            upstream: above.upstream,
+            rules: proxy::settings::PoolRules {
+                form: above.form.clone(),
+                ..proxy::settings::PoolRules::default()
+            },
+            tls: None,
+        }
+    }
+}
+
+impl Base for MemberTls {
+    fn base() -> Self {
+        Self {
+            credential: Credential {
+                chain: PathBuf::new(),
+                key: PathBuf::new(),
+            },
+            ca: Vec::new(),
+            crl: Vec::new(),
+            name_from_cn: false,
+        }
+    }
+}
+
+impl Base for balancing::settings::MemberSettings {
+    fn base() -> Self {
+        Self::new("")
+    }
+}
+
+impl Base for balancing::settings::CheckSettings {
+    fn base() -> Self {
+        Self::default()
+    }
+}
+
+impl Base for identity::HeaderForm {
+    fn base() -> Self {
+        Self::default()
+    }
+}
+
+impl Base for routing::settings::RouteSettings {
+    fn base() -> Self {
+        Self::default()
+    }
+}
+
+impl Base for routing::settings::AccessRuleSettings {
+    fn base() -> Self {
+        Self::default()
+    }
+}
+
+impl Base for pki::settings::IssuerSettings {
+    fn base() -> Self {
+        Self::default()
+    }
+}
+
+impl Base for pki::CsrAllow {
+    fn base() -> Self {
+        Self::default()
+    }
+}

@@ -1,0 +1,138 @@
+//! Which settings differ between two configurations.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use crate::{
+    binding::Bound,
+    config::Config,
+    keys::{AccessLog, Admin, Root, State},
+    schema::{Key, Table},
+};
+
+/// A setting that differs, as the report of a reload names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Change {
+    /// The key path, as `upstream.keepalive`; of a list of tables the path of the list; of a named table that was added
+    /// or removed the path of the table.
+    pub key: String,
+    /// What happened to it.
+    pub kind: ChangeKind,
+}
+
+/// What happened to a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChangeKind {
+    /// It has another value.
+    Changed,
+    /// It has another value, which applies after a restart of the process.
+    NeedsRestart,
+    /// A listener or a pool that was not there before.
+    Added,
+    /// A listener or a pool that is not there any more.
+    Removed,
+}
+
+/// Keys that a running process does not apply.
+const NEED_RESTART: [(&Table, &Key); 4] = [
+    (Root::TABLE, Root::workers),
+    (AccessLog::TABLE, AccessLog::queue_max),
+    (Admin::TABLE, Admin::socket),
+    (State::TABLE, State::directory),
+];
+
+impl Config {
+    /// The settings that have another value in `new`, by key path. Pools name only what they set themselves.
+    ///
+    /// Both configurations are compared as `config show --defaults` prints them, so that no setting can be forgotten.
+    #[must_use]
+    pub fn changes(&self, new: &Self) -> Vec<Change> {
+        let (old_values, new_values) = (values(self, true), values(new, true));
+        let written: BTreeSet<_> = [values(self, false), values(new, false)]
+            .into_iter()
+            .flat_map(BTreeMap::into_keys)
+            .collect();
+        let (old_tables, new_tables) = (named_tables(self), named_tables(new));
+        let mut changes = BTreeSet::new();
+        for (path, key) in written {
+            let at = (path, key);
+            if old_values.get(&at) == new_values.get(&at) {
+                continue;
+            }
+            let (path, key) = at;
+            let whole = |tables: &BTreeSet<String>| {
+                let inside = |table: &&String| {
+                    path.strip_prefix(table.as_str())
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+                };
+                tables.iter().find(inside).cloned()
+            };
+            changes.insert(match (whole(&old_tables), whole(&new_tables)) {
+                (None, Some(key)) => Change {
+                    key,
+                    kind: ChangeKind::Added,
+                },
+                (Some(key), None) => Change {
+                    key,
+                    kind: ChangeKind::Removed,
+                },
+                _ => changed(&path, key),
+            });
+        }
+        changes.into_iter().collect()
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key)?;
+        f.write_str(match self.kind {
+            ChangeKind::Changed => "",
+            ChangeKind::NeedsRestart => " (applies after a restart)",
+            ChangeKind::Added => " (added)",
+            ChangeKind::Removed => " (removed)",
+        })
+    }
+}
+
+/// Values by the path of the table and the key.
+fn values(config: &Config, defaults: bool) -> BTreeMap<(String, &'static str), String> {
+    let printed = config.printed(defaults).into_iter();
+    printed
+        .map(|setting| ((setting.path, setting.key), setting.value))
+        .collect()
+}
+
+/// Paths of listeners and pools.
+fn named_tables(config: &Config) -> BTreeSet<String> {
+    let listeners = config.listeners.iter().map(|it| ("listeners", &it.name));
+    let pools = config.pools.iter().map(|it| ("pools", &it.pool.name));
+    listeners
+        .chain(pools)
+        .map(|(table, name)| crate::schema::join(table, name))
+        .collect()
+}
+
+/// A list of tables is named as a whole: its elements have no names, and one that is inserted moves the others.
+fn changed(path: &str, key: &'static str) -> Change {
+    if let Some((list, _)) = path.split_once('[') {
+        return Change {
+            key: list.to_owned(),
+            kind: ChangeKind::Changed,
+        };
+    }
+    let mut need_restart = NEED_RESTART.iter();
+    let needs = need_restart.any(|(table, needing)| table.path == path && needing.name == key);
+    Change {
+        key: match path {
+            "" => key.to_owned(),
+            path => format!("{path}.{key}"),
+        },
+        kind: match needs {
+            true => ChangeKind::NeedsRestart,
+            false => ChangeKind::Changed,
+        },
+    }
+}

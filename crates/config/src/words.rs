@@ -1,0 +1,191 @@
+//! The words of enums in a file, and the strings of types that other crates own.
+
+use balancing::settings::{Algorithm, CheckKind};
+use identity::{CertFormat, DnFormat, settings::SubjectRule};
+use listener::settings::{ClientCert, OnInvalid};
+use pki::settings::{CrlExpired, Revocation};
+use proxy::settings::{HostRule, OverlongCert};
+use routing::settings::{ClientRule, RuleAction};
+use telemetry::{DaemonSettings, Facility, Protocol, settings::Format};
+use upstream::settings::{Plaintext, Scheme};
+
+use crate::{
+    config::{EventOutput, Output, Watch},
+    crl_expired,
+    forms::log_daemon,
+    values::{Text, enum_words},
+};
+
+enum_words! {
+    Algorithm {
+        "least-connections" => Self::LeastConnections,
+        "round-robin" => Self::RoundRobin,
+        "random" => Self::Random,
+        "source-hash" => Self::SourceHash,
+    }
+    CertFormat {
+        "escaped" => Self::Escaped,
+        "one-line" => Self::OneLine,
+    }
+    CheckKind {
+        "http" => Self::Http,
+        "legacy" => Self::Legacy,
+        "tcp" => Self::Tcp,
+        "none" => Self::None,
+    }
+    ClientCert {
+        "optional" => Self::Optional,
+        "required" => Self::Required,
+    }
+    ClientRule {
+        "verified" => Self::Verified,
+        "any" => Self::Any,
+    }
+    DnFormat {
+        "rfc2253" => Self::Rfc2253,
+        "openssl" => Self::OpenSsl,
+        "cn-last" => Self::CnLast,
+    }
+    Facility {
+        "user" => Self::ALL[0],
+        "daemon" => Self::ALL[1],
+        "auth" => Self::ALL[2],
+        "authpriv" => Self::ALL[3],
+        "local0" => Self::ALL[4],
+        "local1" => Self::ALL[5],
+        "local2" => Self::ALL[6],
+        "local3" => Self::ALL[7],
+        "local4" => Self::ALL[8],
+        "local5" => Self::ALL[9],
+        "local6" => Self::ALL[10],
+        "local7" => Self::ALL[11],
+    }
+    Format {
+        "combined" => Self::Combined,
+        "json" => Self::Json,
+    }
+    HostRule {
+        "keep" => Self::Keep,
+        "member" => Self::Member,
+    }
+    OnInvalid {
+        "explain" => Self::Explain,
+        "abort" => Self::Abort,
+        "forward" => Self::Forward,
+    }
+    OverlongCert {
+        "refuse" => Self::Refuse,
+        "omit" => Self::Omit,
+    }
+    Plaintext {
+        "trusted-network" => Self::TrustedNetwork,
+    }
+    Revocation {
+        "chain" => Self::Chain,
+        "leaf" => Self::Leaf,
+    }
+    RuleAction {
+        "allow" => Self::Allow,
+        "refuse" => Self::Refuse,
+    }
+    Scheme {
+        "https" => Self::Https,
+        "http" => Self::Http,
+    }
+    SubjectRule {
+        "puppet" => Self::Puppet,
+        "single-cn" => Self::SingleCn,
+    }
+    Watch {
+        "notify" => Self::Notify,
+        "poll" => Self::Poll,
+        "off" => Self::Off,
+    }
+}
+
+impl Text for CrlExpired {
+    fn parse(text: &str) -> Option<Self> {
+        crl_expired::parse(text)
+    }
+
+    fn text(&self) -> String {
+        crl_expired::show(*self)
+    }
+}
+
+impl Text for Output {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match (text, daemon(text)) {
+            ("stdout", _) => Self::Stdout,
+            (_, Some(daemon)) => Self::Daemon(daemon),
+            (path, None) => Self::File(path.into()),
+        })
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Stdout => "stdout".into(),
+            Self::File(path) => path.text(),
+            Self::Daemon(daemon) => daemon_text(daemon),
+        }
+    }
+}
+
+impl Text for EventOutput {
+    fn parse(text: &str) -> Option<Self> {
+        Some(daemon(text).map_or(Self::Stderr, Self::Daemon))
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Stderr => "stderr".into(),
+            Self::Daemon(daemon) => daemon_text(daemon),
+        }
+    }
+}
+
+/// The log daemon that a string names, with the default facility.
+fn daemon(text: &str) -> Option<DaemonSettings> {
+    let (kind, socket) = log_daemon(text)?;
+    let protocol = match kind {
+        "journal" => Protocol::Journal,
+        _ => Protocol::Syslog(Facility::default()),
+    };
+    Some(DaemonSettings {
+        protocol,
+        socket: socket.unwrap_or_else(|| protocol.usual_socket()).into(),
+    })
+}
+
+/// `syslog`, or with another socket than the usual one `syslog:/path`.
+fn daemon_text(daemon: &DaemonSettings) -> String {
+    let kind = match daemon.protocol {
+        Protocol::Syslog(_) => "syslog",
+        Protocol::Journal => "journal",
+    };
+    match daemon.socket.to_string_lossy() {
+        socket if socket == daemon.protocol.usual_socket() => kind.into(),
+        socket => format!("{kind}:{socket}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::Word;
+
+    #[test]
+    fn the_words_of_facilities_are_those_of_syslog() {
+        assert_eq!(Facility::ALL.map(Facility::as_str), Facility::WORDS);
+        for facility in Facility::ALL {
+            assert_eq!(facility.word(), Some(facility.as_str()));
+        }
+    }
+
+    #[test]
+    fn the_words_of_algorithms_are_those_of_the_status() {
+        for (word, algorithm) in Algorithm::VALUES {
+            assert_eq!(*word, algorithm.as_str());
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Why a connection did not complete its TLS handshake.
+
+use std::io;
+
+use identity::Reason;
+use thiserror::Error;
+
+use crate::{plain_http::PlainHttp, sni::UnknownName};
+
+/// Why a handshake failed. A `match` on it names every case, so a new case cannot be counted as something else by
+/// accident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeFailure {
+    /// The client closed the connection before it sent a byte. Load balancers and agents probe ports in this way.
+    NoBytes,
+    /// The client closed the connection, or the connection broke, during the handshake.
+    ConnectionLost,
+    /// The client did not complete the handshake within `handshake_timeout`.
+    Timeout,
+    /// The client ended the handshake with a TLS alert.
+    ClientAlert,
+    /// The client sent plain HTTP and was answered with status 400.
+    PlainHttp,
+    /// The client sent bytes that are neither a TLS handshake nor HTTP.
+    NotTls,
+    /// The client and the proxy have no protocol version or cipher suite in common.
+    NothingInCommon,
+    /// Any other error of the TLS protocol.
+    Protocol,
+    /// The client sent no certificate, and the listener requires one.
+    NoCertificate,
+    /// The proxy refused the client's certificate.
+    Certificate(Reason),
+    /// The client asked for a server name that no certificate of the listener covers (`sni_strict`).
+    UnrecognizedName,
+    /// The client asked for no server name (`sni_strict`).
+    NoServerName,
+}
+
+impl HandshakeFailure {
+    /// The word in access records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoBytes => "unspoken",
+            Self::ConnectionLost => "connection-lost",
+            Self::Timeout => "handshake-timeout",
+            Self::ClientAlert => "client-alert",
+            Self::PlainHttp => "plain-http",
+            Self::NotTls => "not-tls",
+            Self::NothingInCommon => "nothing-in-common",
+            Self::Protocol => "handshake-failed",
+            Self::NoCertificate => "no-certificate",
+            Self::Certificate(reason) => reason.as_str(),
+            Self::UnrecognizedName => "unrecognized-name",
+            Self::NoServerName => "no-server-name",
+        }
+    }
+
+    /// The failure that an error of the handshake stands for.
+    pub(crate) fn of(error: &io::Error) -> Self {
+        let Some(source) = error.get_ref() else {
+            return Self::ConnectionLost;
+        };
+        if source.is::<NoBytes>() {
+            return Self::NoBytes;
+        }
+        if source.is::<PlainHttp>() {
+            return Self::PlainHttp;
+        }
+        match source.downcast_ref::<UnknownName>() {
+            Some(UnknownName::Unrecognized(_)) => return Self::UnrecognizedName,
+            Some(UnknownName::Missing) => return Self::NoServerName,
+            None => {}
+        }
+        match source.downcast_ref::<rustls::Error>() {
+            None => Self::ConnectionLost,
+            Some(rustls::Error::NoCertificatesPresented) => Self::NoCertificate,
+            Some(error @ rustls::Error::InvalidCertificate(_)) => {
+                Self::Certificate(pki::handshake_reason(error).unwrap_or(Reason::Malformed))
+            }
+            Some(rustls::Error::AlertReceived(_)) => Self::ClientAlert,
+            Some(rustls::Error::PeerIncompatible(_)) => Self::NothingInCommon,
+            Some(rustls::Error::InvalidMessage(_) | rustls::Error::InappropriateMessage { .. }) => {
+                Self::NotTls
+            }
+            Some(_) => Self::Protocol,
+        }
+    }
+}
+
+/// A client that connected and closed the connection without a byte, in order or with a reset.
+#[derive(Debug, Error)]
+#[error("the client connected and closed without a byte")]
+pub(crate) struct NoBytes;

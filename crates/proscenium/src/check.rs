@@ -1,0 +1,106 @@
+//! The verb `check`: what a start would do, as text or JSON, and an exit code that says so.
+
+use anyhow::Context;
+use config::{Report, Severity};
+use serde::Serialize;
+use server::{CheckOutcome, Checked};
+
+use crate::{
+    account,
+    arguments::{Arguments, Check},
+    failure::{CONFIGURATION, Failure, UNAVAILABLE},
+    output,
+    verbs::options,
+};
+
+/// Does what a start does, without listening, and prints what it found.
+pub(crate) fn check(arguments: &Arguments, check: &Check) -> Result<(), Failure> {
+    if let Some(user) = &check.user {
+        account::become_user(user)?;
+    }
+    let checked = server::check(&options(arguments, &check.agent), check.files_only);
+    let result = Answer::of(&checked, check.strict);
+    if check.json {
+        let json = Json::new(&checked, result);
+        output::say(&serde_json::to_string_pretty(&json).context("an answer is JSON")?)?;
+    } else {
+        if !checked.report.problems.is_empty() {
+            output::complain(checked.report.render(output::colour()).trim_end());
+        }
+        for fact in &checked.facts {
+            output::say(fact)?;
+        }
+        if result == Answer::Good {
+            output::say(&format!("{}: good", arguments.config.display()))?;
+        }
+    }
+    match result {
+        Answer::Good => Ok(()),
+        Answer::Unavailable => Err(Failure::Found(UNAVAILABLE)),
+        Answer::Refused => Err(Failure::Found(CONFIGURATION)),
+    }
+}
+
+/// The answer in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Answer {
+    Good,
+    Unavailable,
+    Refused,
+}
+
+impl Answer {
+    fn of(checked: &Checked, strict: bool) -> Self {
+        match checked.outcome {
+            CheckOutcome::Refused => Self::Refused,
+            _ if strict && checked.report.count(Severity::Warning) > 0 => Self::Refused,
+            CheckOutcome::Unavailable => Self::Unavailable,
+            CheckOutcome::Good => Self::Good,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    result: Answer,
+    file: &'a str,
+    problems: Vec<ProblemJson<'a>>,
+    facts: &'a [String],
+}
+
+#[derive(Serialize)]
+struct ProblemJson<'a> {
+    severity: Severity,
+    /// Empty where no key is concerned.
+    key: &'a str,
+    file: &'a str,
+    /// From 1; null for what the file does not mention.
+    line: Option<usize>,
+    column: Option<usize>,
+    message: &'a str,
+    expected: Option<&'a str>,
+    help: &'a [String],
+}
+
+impl<'a> Json<'a> {
+    fn new(checked: &'a Checked, result: Answer) -> Self {
+        let Report { file, problems, .. } = &checked.report;
+        let problems = problems.iter().map(|problem| ProblemJson {
+            severity: problem.severity,
+            key: &problem.key,
+            file,
+            line: problem.place.as_ref().map(|place| place.line),
+            column: problem.place.as_ref().map(|place| place.column),
+            message: &problem.message,
+            expected: problem.expected.as_deref(),
+            help: &problem.help,
+        });
+        Self {
+            result,
+            file,
+            problems: problems.collect(),
+            facts: &checked.facts,
+        }
+    }
+}

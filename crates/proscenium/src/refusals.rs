@@ -1,0 +1,98 @@
+//! The verb `refusals`: clients that the running proxy refused recently.
+
+use std::time::{Duration, SystemTime};
+
+use admin::{RefusalStatus, RefusalsStatus};
+
+use crate::{
+    arguments::{Arguments, Refusals},
+    ask::{client, wait},
+    failure::Failure,
+    who::said,
+};
+
+/// Lists refused clients, the latest refusal first.
+pub(crate) fn refusals(arguments: &Arguments, wanted: &Refusals) -> Result<(), Failure> {
+    let client = client(arguments, &wanted.socket)?;
+    let mut answer = wait(client.refusals())?;
+    if let Some(length) = wanted.since {
+        answer
+            .refusals
+            .retain(|refusal| is_within(refusal, length, SystemTime::now()));
+    }
+    said(wanted.json, &answer, |answer| text(answer, wanted.since))
+}
+
+/// Whether the latest of these refusals is at most so long ago. Times in answers have whole seconds.
+fn is_within(refusal: &RefusalStatus, length: Duration, now: SystemTime) -> bool {
+    let at = refusal.last_at.unix_seconds();
+    let at = at.and_then(|seconds| u64::try_from(seconds).ok());
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(at.unwrap_or(0));
+    now.duration_since(at)
+        .is_ok_and(|age| age <= length + Duration::from_secs(1))
+        || at > now
+}
+
+fn text(answer: &RefusalsStatus, since: Option<Duration>) -> String {
+    let mut lines: Vec<_> = answer.refusals.iter().map(line).collect();
+    if lines.is_empty() {
+        lines.push(match since {
+            Some(_) => "no client was refused within this time".to_owned(),
+            None => "no client was refused since the start".to_owned(),
+        });
+    }
+    if answer.forgotten > 0 {
+        lines.push(format!(
+            "{} older entries were removed to make room; the access log has every refusal",
+            answer.forgotten
+        ));
+    }
+    lines.join("\n")
+}
+
+/// A refused client in one line.
+pub(crate) fn line(refusal: &RefusalStatus) -> String {
+    let name = match (&refusal.certname, refusal.verified) {
+        (Some(name), true) => name.clone(),
+        (Some(name), false) => format!("{name} (unverified)"),
+        (None, _) => "no name".to_owned(),
+    };
+    let times = match refusal.count {
+        1 => String::new(),
+        count => format!(", {count} times since {}", refusal.first_at),
+    };
+    format!(
+        "{}  {}  {name}  at listener {}: {}{times}",
+        refusal.last_at, refusal.client, refusal.listener, refusal.reason
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_counts_from_the_latest_of_the_refusals() {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        let refusal = RefusalStatus {
+            first_at: SystemTime::UNIX_EPOCH.into(),
+            last_at: at.into(),
+            count: 2,
+            client: "10.0.0.1".to_owned(),
+            listener: "agents".to_owned(),
+            certname: Some("web01".to_owned()),
+            verified: false,
+            reason: "revoked".to_owned(),
+        };
+        let minute = Duration::from_secs(60);
+        for (age, expected) in [(0, true), (59, true), (62, false)] {
+            let now = at + Duration::from_secs(age);
+            assert_eq!(is_within(&refusal, minute, now), expected, "{age} s");
+        }
+        // The clock was set back since.
+        assert!(is_within(&refusal, minute, at - minute));
+        let expected = "1970-01-01T00:16:40Z  10.0.0.1  web01 (unverified)  at listener agents: \
+                        revoked, 2 times since 1970-01-01T00:00:00Z";
+        assert_eq!(line(&refusal), expected);
+    }
+}

@@ -1,0 +1,44 @@
+//! What stays the same for one request from its head to its end.
+
+use std::{rc::Rc, sync::Arc, time::SystemTime};
+
+use listener::Standing;
+use tokio::time::Instant;
+
+use crate::{
+    connection::Conn,
+    generation::Generation,
+    worker::{RequestId, Worker},
+};
+
+/// One request's client, connection and configuration. Every step of the request path gets the same one.
+#[derive(Debug)]
+pub(crate) struct RequestContext {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) conn: Rc<Conn>,
+    /// Loaded once: a request sees one generation from start to end.
+    pub(crate) generation: Arc<Generation>,
+    /// The client's identity, verified against the trust store of `generation`.
+    pub(crate) standing: Rc<Standing>,
+    pub(crate) request_id: RequestId,
+    /// When the head had come, on the monotonic clock.
+    pub(crate) began: Instant,
+    /// The same on the wall clock.
+    pub(crate) when: SystemTime,
+}
+
+impl RequestContext {
+    pub(crate) fn new(worker: Rc<Worker>, conn: Rc<Conn>, began: Instant) -> Self {
+        let generation = worker.current();
+        let when = SystemTime::now();
+        Self {
+            standing: conn.standing(&generation.trust, when),
+            request_id: worker.request_id(),
+            worker,
+            conn,
+            generation,
+            began,
+            when,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What probes and requests last showed of each member, and since when: for the status alone, never for a decision.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use balancing::Cause;
+
+/// Members by pool and address. A commit removes those that no configuration names, which bounds it.
+#[derive(Debug, Default)]
+pub struct MemberHistory(Mutex<BTreeMap<(String, String), MemberFacts>>);
+
+/// What is known of one member.
+#[derive(Clone, Debug, Default)]
+pub struct MemberFacts {
+    /// When its health last changed, and why; none before the first change.
+    pub changed: Option<(SystemTime, Cause)>,
+    /// When the last probe ended, and why it failed; none before the first one.
+    pub probed: Option<(SystemTime, Option<String>)>,
+}
+
+impl MemberHistory {
+    /// Notes a change of health.
+    pub fn changed(&self, pool: &str, member: &str, cause: Cause, now: SystemTime) {
+        self.facts(pool, member, |facts| facts.changed = Some((now, cause)));
+    }
+
+    /// Notes the end of a probe; `failure` says why it failed. Yields whether that differs from the probe before.
+    pub fn probed(&self, pool: &str, member: &str, failure: Option<&str>, now: SystemTime) -> bool {
+        self.facts(pool, member, |facts| {
+            let before = facts.probed.take().and_then(|(_, failure)| failure);
+            let differs = before.as_deref() != failure;
+            facts.probed = Some((now, failure.map(str::to_owned)));
+            differs
+        })
+    }
+
+    /// What is known of a member.
+    pub fn of(&self, pool: &str, member: &str) -> MemberFacts {
+        let key = (pool.to_owned(), member.to_owned());
+        self.members().get(&key).cloned().unwrap_or_default()
+    }
+
+    /// Forgets the members that `named(pool, address)` does not want.
+    pub fn retain(&self, named: impl Fn(&str, &str) -> bool) {
+        self.members()
+            .retain(|(pool, member), _| named(pool, member));
+    }
+
+    fn facts<T>(&self, pool: &str, member: &str, note: impl FnOnce(&mut MemberFacts) -> T) -> T {
+        let key = (pool.to_owned(), member.to_owned());
+        note(self.members().entry(key).or_default())
+    }
+
+    fn members(&self) -> MutexGuard<'_, BTreeMap<(String, String), MemberFacts>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,227 @@
+//! Limits on sizes and numbers, of clients and of members.
+
+use std::time::Duration;
+
+use crate::support::{
+    ENROLMENT, Estate, FILE, REPORT, assert_took, field, pass, run, settle, trusted,
+};
+
+#[test]
+fn a_head_larger_than_its_limit_gets_431_and_is_recorded() {
+    run(async {
+        let estate = Estate::new(|setup| setup.listener.head_bytes_max = 8 << 10);
+        let mut client = estate.connect();
+        let filler = "x".repeat(10 << 10);
+        client
+            .send(&format!(
+                "GET {FILE} HTTP/1.1\r\nHost: puppet\r\nX: {filler}\r\n\r\n"
+            ))
+            .await;
+        assert_eq!(client.response().await.status, 431);
+        assert!(client.is_ended().await);
+        assert_eq!(estate.record().await["reason"], "head-too-large");
+    });
+}
+
+#[test]
+fn bytes_that_are_not_http_get_400_and_are_recorded() {
+    run(async {
+        let estate = Estate::new(|_| {});
+        let mut client = estate.connect();
+        client.send("\u{1}\u{2}nonsense\r\n\r\n").await;
+        assert_eq!(client.response().await.status, 400);
+        assert!(client.is_ended().await);
+        assert_eq!(estate.record().await["reason"], "bad-head");
+    });
+}
+
+#[test]
+fn a_body_whose_content_length_is_too_large_gets_413_and_no_member_is_asked() {
+    run(async {
+        let estate = Estate::new(|_| {});
+        let (mut client, _) = estate.connect_as(None);
+        client
+            .put("/puppet-ca/v1/certificate_request/new", 17 << 10)
+            .await;
+        assert_eq!(client.response().await.status, 413);
+        assert_eq!(estate.ca.dials(), 0);
+        assert_eq!(estate.record().await["reason"], "body-too-large");
+    });
+}
+
+#[test]
+fn a_chunked_body_that_grows_too_large_gets_413_and_no_member_is_asked() {
+    run(async {
+        let estate = Estate::new(|_| {});
+        let (mut client, _) = estate.connect_as(None);
+        client
+            .send("PUT /puppet-ca/v1/certificate_request/new HTTP/1.1\r\nHost: puppet\r\nTransfer-Encoding: chunked\r\n\r\n")
+            .await;
+        let chunk = format!("1000\r\n{}\r\n", "x".repeat(0x1000));
+        for _ in 0..5 {
+            let _ = client.try_send(&chunk).await;
+        }
+        assert_eq!(client.response().await.status, 413);
+        assert_eq!(estate.ca.dials(), 0);
+    });
+}
+
+#[test]
+fn a_client_beyond_its_share_of_connections_waits_and_other_clients_do_not() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.upstream.connections_max = 4);
+        let mut first = estate.connect();
+        first.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        let mut second = estate.connect();
+        second.get(FILE).await;
+        pass(60).await;
+        assert_eq!(estate.compilers[0].dials(), 1, "one of four is its share");
+        let (mut other, _) = estate.connect_as(Some(&trusted().web02));
+        other.get(FILE).await;
+        let mut others = estate.compilers[0].accept().await;
+        others.request().await;
+        member.answer(200, "first").await;
+        assert_eq!(first.response().await.body, "first");
+        member.request().await;
+        member.answer(200, "second").await;
+        assert_eq!(second.response().await.body, "second");
+    });
+}
+
+#[test]
+fn a_client_that_waits_for_its_own_share_too_long_gets_503() {
+    run(async {
+        let mut estate = Estate::new(|setup| {
+            setup.upstream.connections_max = 4;
+            setup.upstream.first_byte_timeout = Duration::from_secs(30);
+        });
+        let mut first = estate.connect();
+        first.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        member
+            .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 9\r\n\r\n1")
+            .await;
+        first.head().await;
+        let began = tokio::time::Instant::now();
+        let mut second = estate.connect();
+        second.get(FILE).await;
+        assert_eq!(second.response().await.status, 503);
+        assert_took(began, 30);
+        let records = estate.records().await;
+        assert_eq!(records[0]["reason"], "client-share");
+    });
+}
+
+#[test]
+fn the_share_of_a_client_that_leaves_is_free_at_once() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.upstream.connections_max = 4);
+        let mut first = estate.connect();
+        first.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        drop(first);
+        settle().await;
+        let mut second = estate.connect();
+        second.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        member.answer(200, "second").await;
+        assert_eq!(second.response().await.body, "second");
+    });
+}
+
+#[test]
+fn clients_without_a_certificate_hold_no_more_of_the_ca_than_their_limit() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.ca.anonymous_in_flight_max = 1);
+        let (mut first, _) = estate.connect_as(None);
+        first.get(ENROLMENT).await;
+        let mut ca = estate.ca.accept().await;
+        ca.request().await;
+        let (mut second, _) = estate.connect_as(None);
+        second.get(ENROLMENT).await;
+        assert_eq!(second.response().await.status, 503);
+        ca.answer(200, "ca").await;
+        assert_eq!(first.response().await.body, "ca");
+        second.get(ENROLMENT).await;
+        ca.request().await;
+        ca.answer(200, "ca").await;
+        assert_eq!(second.response().await.status, 200);
+    });
+}
+
+#[test]
+fn interim_answers_without_end_become_502() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let mut client = estate.connect();
+        client.put(REPORT, 1).await;
+        client.send("r").await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        member.send_beside("HTTP/1.1 102 Processing\r\n\r\n".repeat(100_000));
+        assert_eq!(client.response().await.status, 502);
+        estate.assert_at_rest().await;
+        assert_eq!(estate.record().await["reason"], "member-broke-off");
+    });
+}
+
+#[test]
+fn an_answer_whose_head_is_too_large_becomes_502() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let mut client = estate.connect();
+        client.put(REPORT, 1).await;
+        client.send("r").await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        member.text(1).await;
+        member.send_beside(format!(
+            "HTTP/1.1 200 OK\r\nX: {}\r\n\r\n",
+            "x".repeat(2 << 20)
+        ));
+        assert_eq!(client.response().await.status, 502);
+        assert!(member.is_ended().await);
+        estate.assert_at_rest().await;
+    });
+}
+
+#[test]
+fn a_body_is_streamed_where_the_budget_for_buffers_has_no_room() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.exchange.body_buffers_bytes_max = 0);
+        let mut client = estate.connect();
+        client.put(REPORT, 6).await;
+        client.send("rep").await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        assert_eq!(member.text(3).await, "rep");
+        client.send("ort").await;
+        assert_eq!(member.text(3).await, "ort");
+        member.answer(200, "stored").await;
+        assert_eq!(client.response().await.body, "stored");
+    });
+}
+
+#[test]
+fn a_body_that_arrives_at_once_takes_its_part_of_the_budget_too() {
+    run(async {
+        // One client may have an eighth of this.
+        let mut estate = Estate::new(|setup| setup.exchange.body_buffers_bytes_max = 64 << 10);
+        let mut client = estate.connect();
+        let chunk = format!("1000\r\n{}\r\n", "x".repeat(0x1000));
+        client
+            .send(&format!(
+                "PUT {REPORT} HTTP/1.1\r\nHost: puppet\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n",
+                chunk.repeat(10)
+            ))
+            .await;
+        let mut member = estate.compilers[0].accept().await;
+        let head = member.request().await;
+        assert_eq!(field(&head, "transfer-encoding"), Some("chunked"), "{head}");
+    });
+}

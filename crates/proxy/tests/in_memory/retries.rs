@@ -1,0 +1,218 @@
+//! What goes to a member again after an attempt has failed, and what never does.
+
+use balancing::Administrative;
+use tokio::time::Instant;
+
+use crate::support::{ENROLMENT, Estate, FILE, REPORT, assert_took, run};
+
+#[test]
+fn a_request_whose_member_refuses_connections_goes_to_another() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        estate.compilers[0].refuse();
+        let mut client = estate.connect();
+        client.get(FILE).await;
+        let mut member = estate.compilers[1].accept().await;
+        assert!(
+            member
+                .request()
+                .await
+                .starts_with("get /puppet/v3/file_metadata")
+        );
+        member.answer(200, "here").await;
+        assert_eq!(client.response().await.body, "here");
+        assert_eq!(estate.compilers[0].open(), 0);
+        estate.assert_at_rest().await;
+        let record = estate.record().await;
+        assert_eq!(
+            (&record["status"], &record["attempts"]),
+            (&200.into(), &2.into())
+        );
+    });
+}
+
+#[test]
+fn a_report_whose_member_refuses_connections_goes_to_another_with_its_body() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        estate.compilers[0].refuse();
+        let mut client = estate.connect();
+        client.put(REPORT, 6).await;
+        client.send("report").await;
+        let mut member = estate.compilers[1].accept().await;
+        member.request().await;
+        assert_eq!(member.text(6).await, "report");
+        member.answer(200, "").await;
+        assert_eq!(client.response().await.status, 200);
+    });
+}
+
+#[test]
+fn a_request_gets_503_with_retry_after_when_every_member_refuses_connections() {
+    run(async {
+        let estate = Estate::new(|setup| setup.compilers = 2);
+        estate.compilers.iter().for_each(|member| member.refuse());
+        let mut client = estate.connect();
+        client.get(FILE).await;
+        let answer = client.response().await;
+        assert_eq!(answer.status, 503);
+        assert!(answer.head.contains("retry-after: "), "{}", answer.head);
+        estate.assert_at_rest().await;
+        let record = estate.record().await;
+        assert_eq!(record["reason"], "connect-refused");
+        assert_eq!(record["attempts"], 2);
+    });
+}
+
+#[test]
+fn a_safe_request_goes_to_another_member_when_the_first_breaks_off_before_its_answer() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut client = estate.connect();
+        client.get(FILE).await;
+        let mut first = estate.compilers[0].accept().await;
+        first.request().await;
+        drop(first);
+        let mut second = estate.compilers[1].accept().await;
+        second.request().await;
+        second.answer(200, "second").await;
+        assert_eq!(client.response().await.body, "second");
+        estate.assert_at_rest().await;
+        assert_eq!(estate.record().await["attempts"], 2);
+    });
+}
+
+#[test]
+fn a_report_that_its_member_may_have_stored_is_not_sent_again() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut client = estate.connect();
+        client.put(REPORT, 6).await;
+        client.send("report").await;
+        let mut first = estate.compilers[0].accept().await;
+        first.request().await;
+        first.text(6).await;
+        drop(first);
+        assert_eq!(client.response().await.status, 502);
+        assert_eq!(estate.compilers[1].dials(), 0);
+        estate.assert_at_rest().await;
+        let record = estate.record().await;
+        assert_eq!(record["reason"], "member-broke-off");
+        assert_eq!(record["attempts"], 1);
+    });
+}
+
+#[test]
+fn a_safe_request_is_not_sent_again_once_a_byte_of_an_answer_has_come() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut client = estate.connect();
+        client.get(FILE).await;
+        let mut first = estate.compilers[0].accept().await;
+        first.request().await;
+        first.send("HTTP/1.1 2").await;
+        drop(first);
+        assert_eq!(client.response().await.status, 502);
+        assert_eq!(estate.compilers[1].dials(), 0);
+    });
+}
+
+#[test]
+fn a_request_is_sent_at_most_as_often_as_attempts_max_says() {
+    run(async {
+        let mut estate = Estate::new(|setup| {
+            setup.compilers = 4;
+            setup.exchange.attempts_max = 3;
+        });
+        let mut client = estate.connect();
+        client.get(FILE).await;
+        for member in &mut estate.compilers[..3] {
+            member.accept().await.request().await;
+        }
+        assert_eq!(client.response().await.status, 502);
+        assert_eq!(estate.compilers[3].dials(), 0);
+        estate.assert_at_rest().await;
+        assert_eq!(estate.record().await["attempts"], 3);
+    });
+}
+
+#[test]
+fn a_safe_request_that_a_starting_member_answers_goes_to_another() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut client = estate.connect();
+        client.get(FILE).await;
+        let mut first = estate.compilers[0].accept().await;
+        first.request().await;
+        first
+            .send("HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n")
+            .await;
+        let mut second = estate.compilers[1].accept().await;
+        second.request().await;
+        second.answer(200, "second").await;
+        assert_eq!(client.response().await.body, "second");
+    });
+}
+
+#[test]
+fn a_safe_request_moves_when_its_member_enters_maintenance_before_it_has_answered() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut client = estate.connect();
+        client.get(FILE).await;
+        let mut first = estate.compilers[0].accept().await;
+        first.request().await;
+        let began = Instant::now();
+        estate.compilers[0].administer(Administrative::Maintenance);
+        let mut second = estate.compilers[1].accept().await;
+        assert_took(began, 1);
+        second.request().await;
+        second.answer(200, "second").await;
+        assert_eq!(client.response().await.body, "second");
+        assert!(first.is_ended().await, "the first is let go");
+        estate.assert_at_rest().await;
+    });
+}
+
+#[test]
+fn a_report_does_not_move_when_its_member_enters_maintenance() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut client = estate.connect();
+        client.put(REPORT, 1).await;
+        client.send("r").await;
+        let mut first = estate.compilers[0].accept().await;
+        first.request().await;
+        estate.compilers[0].administer(Administrative::Maintenance);
+        crate::support::pass(30).await;
+        first.answer(200, "first").await;
+        assert_eq!(client.response().await.body, "first");
+        assert_eq!(estate.compilers[1].dials(), 0);
+    });
+}
+
+#[test]
+fn an_enrolment_request_goes_to_the_ca_and_never_to_a_compiler() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let (mut client, _) = estate.connect_as(None);
+        client.get(ENROLMENT).await;
+        let mut ca = estate.ca.accept().await;
+        assert!(ca.request().await.contains("x-client-verify: none"));
+        ca.answer(200, "ca").await;
+        assert_eq!(client.response().await.body, "ca");
+        assert_eq!(estate.compilers[0].dials(), 0);
+    });
+}
+
+#[test]
+fn a_ca_that_refuses_connections_is_not_replaced_by_a_compiler() {
+    run(async {
+        let estate = Estate::new(|_| {});
+        estate.ca.refuse();
+        let (mut client, _) = estate.connect_as(None);
+        client.get(ENROLMENT).await;
+        assert_eq!(client.response().await.status, 503);
+        assert_eq!(estate.compilers[0].dials(), 0);
+    });
+}

@@ -1,0 +1,299 @@
+//! A worker with a listener, compilers and a CA, built without a configuration file.
+
+use std::{
+    io::{self, Write},
+    rc::Rc,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use balancing::{
+    Pool, Registry,
+    settings::{CheckKind, CheckSettings, MemberSettings, PoolSettings},
+};
+use listener::{Activity, Connection, Downstream, Gate, TlsFacts, TlsIo};
+use pki::{CsrPolicy, CsrSettings};
+use proxy::{CaSettings, Generation, Phase, PoolRules, PoolRuntime, Shared, Worker};
+use routing::RouteTable;
+use serde_json::Value;
+use telemetry::{AccessLogSettings, Format, Metrics, Output, Sink};
+use testkit::Credential;
+use tokio::{
+    io::duplex,
+    task::{JoinHandle, spawn_local},
+};
+
+use super::{member::Member, settle, trusted, wire::Wire};
+
+/// What an estate is made of; each test changes what it is about.
+pub struct Setup {
+    /// How many compilers there are.
+    pub compilers: usize,
+    /// Limits towards members.
+    pub upstream: upstream::Settings,
+    /// Limits towards clients.
+    pub listener: listener::Settings,
+    /// Limits of an exchange.
+    pub exchange: proxy::Settings,
+    /// What of the CA is for clients without a certificate.
+    pub ca: CaSettings,
+    /// Where requests go.
+    pub routes: routing::Settings,
+    /// Most requests in flight of each compiler.
+    pub in_flight_max: Option<u32>,
+    /// Bytes that a connection to a client holds unread, each way.
+    pub client_buffer: usize,
+    /// The same of a connection to a member.
+    pub member_buffer: usize,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            compilers: 1,
+            upstream: upstream::Settings {
+                scheme: upstream::Scheme::Http,
+                ..upstream::Settings::default()
+            },
+            listener: listener::Settings::new("agents", ([127, 0, 0, 1], 8140).into()),
+            exchange: proxy::Settings::default(),
+            ca: CaSettings::default(),
+            routes: routing::Settings::default(),
+            in_flight_max: None,
+            client_buffer: 64 << 10,
+            member_buffer: 64 << 10,
+        }
+    }
+}
+
+/// A worker at work, and all that surrounds it.
+pub struct Estate {
+    /// The compilers.
+    pub compilers: Vec<Member>,
+    /// The CA.
+    pub ca: Member,
+    /// What workers share.
+    pub shared: Arc<Shared>,
+    /// Connections of clients.
+    pub gate: Arc<Gate>,
+    worker: Rc<Worker>,
+    sink: Sink,
+    lines: Lines,
+    buffer: usize,
+}
+
+impl Estate {
+    /// An estate of the defaults but for what `change` changes.
+    pub fn new(change: impl FnOnce(&mut Setup)) -> Self {
+        let mut setup = Setup::default();
+        change(&mut setup);
+        let (registry, metrics) = (Registry::default(), Arc::new(Metrics::default()));
+        let addresses: Vec<_> = (0..setup.compilers)
+            .map(|index| format!("127.0.0.1:{}", 8141 + index))
+            .collect();
+        let (compilers, compilers_pool) =
+            pool("compilers", &addresses, &setup, (&registry, &metrics));
+        let address = ["127.0.0.1:8150".to_owned()];
+        let (mut ca, ca_pool) = pool("ca", &address, &setup, (&registry, &metrics));
+        let generation = generation(&setup, [compilers_pool, ca_pool]);
+        let lines = Lines::default();
+        let log = AccessLogSettings {
+            format: Format::Json,
+            ..AccessLogSettings::default()
+        };
+        let output = Output::Lines(Box::new(lines.clone()));
+        let sink = Sink::start(&log, output, &metrics).expect("a thread");
+        let current = Arc::new(ArcSwap::from_pointee(generation));
+        let shared = Arc::new(Shared::new(current, metrics, sink.handle()));
+        let (worker, sweeping) = Worker::new(&shared);
+        spawn_local(sweeping);
+        Self {
+            compilers,
+            ca: ca.remove(0),
+            shared,
+            gate: Arc::default(),
+            worker,
+            sink,
+            lines,
+            buffer: setup.client_buffer,
+        }
+    }
+
+    /// A connection of the agent `web01`.
+    pub fn connect(&self) -> Wire {
+        self.connect_web01().0
+    }
+
+    /// The same, and the task that serves it.
+    pub fn connect_web01(&self) -> (Wire, JoinHandle<()>) {
+        self.connect_as(Some(&trusted().web01))
+    }
+
+    /// A connection of a client, and the task that serves it.
+    pub fn connect_as(&self, client: Option<&Credential>) -> (Wire, JoinHandle<()>) {
+        self.connect_speaking(client, false)
+    }
+
+    /// The same, with the protocol that was agreed on.
+    pub fn connect_speaking(
+        &self,
+        client: Option<&Credential>,
+        http2: bool,
+    ) -> (Wire, JoinHandle<()>) {
+        let (near, far) = duplex(self.buffer);
+        let activity = Arc::new(Activity::new());
+        let connection = Connection {
+            io: TlsIo::in_memory(Box::new(near), Arc::clone(&activity)),
+            activity,
+            downstream: Downstream {
+                listener: Arc::from("agents"),
+                on_invalid: listener::OnInvalid::default(),
+                client: ([192, 0, 2, 1], 40000).into(),
+                port: 8140,
+                tls: TlsFacts {
+                    version: "TLSv1.3",
+                    cipher: "TLS13_AES_128_GCM_SHA256",
+                    server_name: None,
+                    resumed: false,
+                    took: Duration::ZERO,
+                    http2,
+                },
+            },
+            standing: trusted().standing(client),
+            permit: self.gate.try_enter(u32::MAX).expect("a place"),
+        };
+        let serving = spawn_local(Rc::clone(&self.worker).serve(connection));
+        (Wire::new(far), serving)
+    }
+
+    /// Tells all connections where the process is in its life.
+    pub fn enter(&self, phase: Phase) {
+        self.shared
+            .signals
+            .send_modify(|signals| signals.phase = phase);
+    }
+
+    /// Makes a changed configuration the active one, and tells all connections.
+    pub fn apply(&self, change: impl FnOnce(&mut Generation)) {
+        let mut next = (*self.shared.current.load_full()).clone();
+        next.number += 1;
+        change(&mut next);
+        let trust_generation = next.trust.generation();
+        self.shared.current.store(Arc::new(next));
+        self.shared
+            .signals
+            .send_modify(|signals| signals.trust_generation = trust_generation);
+    }
+
+    /// Asserts that nothing is held any more by an exchange: no member works on a request.
+    pub async fn assert_at_rest(&self) {
+        settle().await;
+        for member in self.compilers.iter().chain([&self.ca]) {
+            assert_eq!(member.in_flight(), 0, "requests in flight");
+        }
+    }
+
+    /// All access records, each once its exchange has ended.
+    pub async fn records(self) -> Vec<Value> {
+        settle().await;
+        let closed = self.sink.close(Duration::from_secs(10));
+        closed.expect("records are written to memory");
+        let bytes = self.lines.0.lock().expect("no writer panics").clone();
+        let text = String::from_utf8(bytes).expect("JSON is UTF-8");
+        let parsed = text.lines().map(serde_json::from_str);
+        parsed
+            .map(|record| record.expect("a JSON object"))
+            .collect()
+    }
+
+    /// The one access record.
+    pub async fn record(self) -> Value {
+        let mut records = self.records().await;
+        assert_eq!(records.len(), 1, "{records:?}");
+        records.remove(0)
+    }
+}
+
+fn pool(
+    name: &str,
+    addresses: &[String],
+    setup: &Setup,
+    (registry, metrics): (&Registry, &Metrics),
+) -> (Vec<Member>, PoolRuntime) {
+    let settings = PoolSettings {
+        name: name.to_owned(),
+        members: addresses
+            .iter()
+            .map(|address| MemberSettings {
+                in_flight_max: setup.in_flight_max,
+                ..MemberSettings::new(address)
+            })
+            .collect(),
+        algorithm: balancing::settings::Algorithm::RoundRobin,
+        check: CheckSettings {
+            kind: CheckKind::None,
+            ..CheckSettings::default()
+        },
+    };
+    let pool = Pool::new(&settings, registry);
+    pool.adopt();
+    let limits = (setup.upstream, setup.member_buffer);
+    let (members, connectors) = addresses
+        .iter()
+        .map(|address| Member::new((name, address), limits, registry))
+        .unzip();
+    let runtime = PoolRuntime {
+        pool,
+        connectors,
+        rules: PoolRules::default(),
+        settings: setup.upstream,
+        metrics: metrics.pool(name),
+        member_metrics: addresses
+            .iter()
+            .map(|address| metrics.member(name, address))
+            .collect(),
+    };
+    (members, runtime)
+}
+
+fn generation(setup: &Setup, pools: [PoolRuntime; 2]) -> Generation {
+    let names = ["compilers".into(), "ca".into()];
+    let routes = RouteTable::new(&setup.routes, &names).expect("routes");
+    let listener = trusted().listener(setup.listener.clone());
+    Generation {
+        number: 1,
+        routes: Arc::new(routes),
+        rules: Arc::default(),
+        pools: Arc::new(pools),
+        status_pool: Some(0),
+        ca_pool: Some(1),
+        own_names: identity::OwnNames::default(),
+        trust: Arc::clone(&trusted().store),
+        listeners: [(Arc::from("agents"), Arc::new(listener))]
+            .into_iter()
+            .collect(),
+        settings: setup.exchange,
+        csr: Arc::new(CsrPolicy::new(CsrSettings::default())),
+        ca: setup.ca,
+        revoked_close_rate: 100,
+    }
+}
+
+/// Where the lines of the access log go.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0
+            .lock()
+            .expect("no reader panics")
+            .extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

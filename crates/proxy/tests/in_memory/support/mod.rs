@@ -1,0 +1,61 @@
+//! One worker of the proxy with its pools, and the ends of its connections in the hands of a test.
+#![allow(unreachable_pub, reason = "for the modules of this binary")]
+
+mod estate;
+mod member;
+mod trusted;
+mod wire;
+
+use std::time::Duration;
+
+use tokio::{
+    task::LocalSet,
+    time::{Instant, timeout},
+};
+
+pub use estate::{Estate, Setup};
+pub use trusted::trusted;
+pub use wire::{Wire, field};
+
+/// A document that any agent may have, and that may be asked for twice.
+pub const FILE: &str = "/puppet/v3/file_metadata/modules/m/f?environment=production";
+/// Where an agent sends its report, which may not be sent twice.
+pub const REPORT: &str = "/puppet/v3/report/web01?environment=production";
+/// Where a client without a certificate asks for one.
+pub const ENROLMENT: &str = "/puppet-ca/v1/certificate/ca";
+
+/// Virtual time that a test may take. Whatever waits forever comes to this at once.
+const TEST_TIME_MAX: Duration = Duration::from_secs(7200);
+
+/// Runs a test with time that moves only when nothing else can.
+pub fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    LocalSet::new().block_on(&runtime, async {
+        let ended = timeout(TEST_TIME_MAX, test).await;
+        ended.expect("the test waits for something that never comes");
+    });
+}
+
+/// Returns when every task waits for a peer or for a later time: the clock moves only then.
+pub async fn settle() {
+    tokio::time::sleep(Duration::from_millis(2)).await;
+}
+
+/// Lets time pass for all tasks.
+pub async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// Asserts that `limit` seconds have passed since `began`, and at most the second more that a farewell may take.
+pub fn assert_took(began: Instant, limit: u64) {
+    let took = began.elapsed().as_secs_f64();
+    let limit = limit as f64;
+    assert!(
+        took >= limit && took < limit + 1.1,
+        "{took} s and not {limit} s"
+    );
+}

@@ -1,0 +1,99 @@
+//! The Puppet CA of these tests, made once: keys take longer than all else here.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use listener::{ListenerTls, Settings, Standing};
+use pki::{
+    ClientVerifier, ListenerPolicy, Material, Named, Protocols, ShownCredentials, TicketKeys,
+    TrustSettings, TrustStore,
+};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use testkit::{Ca, Credential};
+
+/// Certificates of one CA, and the trust in it.
+pub struct Trusted {
+    /// An agent that is never revoked.
+    pub web01: Credential,
+    /// An agent that `without_web02` refuses.
+    pub web02: Credential,
+    /// Trust under which both are accepted.
+    pub store: Arc<TrustStore>,
+    /// The next trust store, under which `web02` is revoked.
+    pub without_web02: Arc<TrustStore>,
+    credential: Credential,
+}
+
+/// The same for all tests of this binary.
+pub fn trusted() -> &'static Trusted {
+    static TRUSTED: OnceLock<Trusted> = OnceLock::new();
+    TRUSTED.get_or_init(|| {
+        let ca = Ca::new();
+        let (web01, web02) = (ca.agent("web01"), ca.agent("web02"));
+        let both = store(&ca, None);
+        ca.revoke(&web02);
+        Trusted {
+            web01,
+            web02,
+            credential: ca.server("puppet"),
+            without_web02: Arc::new(store(&ca, Some(&both))),
+            store: Arc::new(both),
+        }
+    })
+}
+
+fn named(name: &str, text: String) -> Named<Vec<u8>> {
+    Named {
+        name: name.to_owned(),
+        value: text.into_bytes(),
+    }
+}
+
+fn store(ca: &Ca, previous: Option<&TrustStore>) -> TrustStore {
+    let material = Material {
+        bundle: vec![named("ca_crt.pem", ca.bundle_pem())],
+        crls: vec![named("ca_crl.pem", ca.crl_pem())],
+        copied_crls: Vec::new(),
+    };
+    let (settings, subjects) = (TrustSettings::default(), identity::Settings::default());
+    TrustStore::build(&material, &settings, &subjects, previous).expect("trust in the test's CA")
+}
+
+impl Trusted {
+    /// The verdict on a client at its handshake; none: it shows no certificate.
+    pub fn standing(&self, client: Option<&Credential>) -> Standing {
+        let presented: Vec<_> = client
+            .map(|credential| CertificateDer::from(credential.cert_der.clone()))
+            .into_iter()
+            .collect();
+        Standing::judge(&self.store, &presented, UnixTime::now())
+    }
+
+    /// A listener that no handshake comes to: its limits count.
+    pub fn listener(&self, settings: Settings) -> ListenerTls {
+        let chain = named("chain", self.credential.chain_pem());
+        let key = named("key", self.credential.key_pem.clone());
+        let credential = pki::Credential::parse(&chain, &key).expect("a credential");
+        let credentials = Arc::new(ShownCredentials::new([&credential]).expect("a certificate"));
+        let store = Arc::clone(&self.store);
+        let verifier = ClientVerifier::new(
+            ListenerPolicy::default(),
+            Arc::new(move || Arc::clone(&store)),
+        );
+        let tls = pki::server_config(
+            &settings.name,
+            Arc::new(verifier),
+            &credentials,
+            &TicketKeys::default(),
+            Duration::from_secs(3600),
+            Protocols::Http2,
+        );
+        ListenerTls {
+            settings,
+            tls: tls.expect("a TLS configuration"),
+            credentials,
+        }
+    }
+}

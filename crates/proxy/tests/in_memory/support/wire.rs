@@ -1,0 +1,151 @@
+//! The far end of a connection, client's or member's: bytes are written and read as a peer would.
+
+use std::io;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, split};
+
+/// One end of a connection.
+pub struct Wire {
+    reader: ReadHalf<DuplexStream>,
+    /// None: a task writes the last that this side says.
+    writer: Option<WriteHalf<DuplexStream>>,
+    /// What was read and not looked at yet.
+    read: Vec<u8>,
+}
+
+/// A response with its body.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status code.
+    pub status: u16,
+    /// Status line and fields, in lower case.
+    pub head: String,
+    /// Its body.
+    pub body: String,
+}
+
+impl Wire {
+    pub fn new(io: DuplexStream) -> Self {
+        let (reader, writer) = split(io);
+        Self {
+            reader,
+            writer: Some(writer),
+            read: Vec::new(),
+        }
+    }
+
+    /// Writes a text, which the other side must read.
+    pub async fn send(&mut self, text: &str) {
+        let sent = self.writer().write_all(text.as_bytes()).await;
+        sent.expect("the proxy reads");
+    }
+
+    /// Writes a text, or finds that the other side is gone.
+    pub async fn try_send(&mut self, text: &str) -> io::Result<()> {
+        self.writer().write_all(text.as_bytes()).await
+    }
+
+    /// Writes a last text as far as the other side reads it, while the test goes on.
+    pub fn send_beside(&mut self, text: String) {
+        let mut writer = self.writer.take().expect("nothing was last before");
+        tokio::task::spawn_local(async move {
+            // Cut off where the test is about that.
+            let _ = writer.write_all(text.as_bytes()).await;
+            std::future::pending::<()>().await;
+        });
+    }
+
+    fn writer(&mut self) -> &mut WriteHalf<DuplexStream> {
+        self.writer.as_mut().expect("something was last before")
+    }
+
+    /// A GET of an agent for this path.
+    pub async fn get(&mut self, path: &str) {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: puppet\r\n\r\n"))
+            .await;
+    }
+
+    /// A PUT with a body of this length, without the body.
+    pub async fn put(&mut self, path: &str, length: usize) {
+        self.send(&format!(
+            "PUT {path} HTTP/1.1\r\nHost: puppet\r\nContent-Length: {length}\r\n\r\n"
+        ))
+        .await;
+    }
+
+    /// Whether the other side has ended, without a byte before.
+    pub async fn is_ended(&mut self) -> bool {
+        self.rest().await.is_empty()
+    }
+
+    /// A response of this status with a length.
+    pub async fn answer(&mut self, status: u16, body: &str) {
+        self.send(&format!(
+            "HTTP/1.1 {status} X\r\nX-Puppet-Version: 8.0\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+        .await;
+    }
+
+    /// Reads a head with its blank line; none: the other side ended before.
+    pub async fn head(&mut self) -> Option<String> {
+        loop {
+            let end = self.read.windows(4).position(|four| four == b"\r\n\r\n");
+            if let Some(end) = end {
+                let head: Vec<_> = self.read.drain(..end + 4).collect();
+                return Some(String::from_utf8_lossy(&head).to_lowercase());
+            }
+            if !self.fill().await {
+                return None;
+            }
+        }
+    }
+
+    /// Reads the head of a request, which must come.
+    pub async fn request(&mut self) -> String {
+        self.head().await.expect("a request")
+    }
+
+    /// Reads a response with a length, or without a body.
+    pub async fn response(&mut self) -> Answer {
+        let head = self.head().await.expect("a response");
+        let status = head[9..12].parse().expect("a status code");
+        let length = field(&head, "content-length")
+            .map_or(0, |length| length.parse().expect("a length of digits"));
+        Answer {
+            status,
+            body: self.text(length).await,
+            head,
+        }
+    }
+
+    /// Reads so many bytes.
+    pub async fn text(&mut self, length: usize) -> String {
+        while self.read.len() < length {
+            assert!(self.fill().await, "ended before {length} bytes");
+        }
+        let text: Vec<_> = self.read.drain(..length).collect();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Reads to the end of the connection.
+    pub async fn rest(&mut self) -> String {
+        while self.fill().await {}
+        String::from_utf8_lossy(&std::mem::take(&mut self.read)).into_owned()
+    }
+
+    async fn fill(&mut self) -> bool {
+        let mut piece = [0; 16 << 10];
+        let read = self.reader.read(&mut piece).await.unwrap_or(0);
+        self.read.extend_from_slice(&piece[..read]);
+        read > 0
+    }
+}
+
+/// The value of a field in a head of lower case.
+pub fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+    head.lines().find_map(|line| {
+        let (found, value) = line.split_once(':')?;
+        (found == name).then(|| value.trim())
+    })
+}

@@ -1,0 +1,518 @@
+//! The proxy's own certificates: how long each is valid, and whether one may replace an active one.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use config::Config;
+use pki::{Credential, Fingerprint};
+use rustls_pki_types::UnixTime;
+use telemetry::Alarm;
+
+use crate::{
+    checked::instant,
+    prepare::{Credentials, PreparedTls},
+};
+
+/// How long before its expiry a certificate is an event. A certificate with a short life is renewed in its last quarter, so
+/// none of these counts for more than that.
+const NOTICES: [Duration; 3] = [days(30), days(7), days(1)];
+
+/// Where the proxy presents a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    /// A listener presents it to clients.
+    Listener,
+    /// It authenticates the proxy to the members of a pool.
+    Pool,
+}
+
+/// A certificate with one of its uses. One that several listeners or pools use is listed once for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OwnCertificate {
+    pub(crate) role: Role,
+    /// Name of the listener or of the pool.
+    pub(crate) used_by: String,
+    /// File of the chain.
+    pub(crate) file: PathBuf,
+    /// Subject of the leaf in RFC 2253.
+    pub(crate) subject: String,
+    /// Whether it has a subjectAltName.
+    pub(crate) has_names: bool,
+    pub(crate) not_before: UnixTime,
+    pub(crate) not_after: UnixTime,
+    fingerprint: Fingerprint,
+}
+
+/// Why agents or members refuse a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Expired,
+    NotYetValid,
+    /// It has no subjectAltName. Servers do not look for one in a client certificate.
+    Nameless,
+}
+
+/// All certificates of a configuration, by their uses.
+pub(crate) fn own(
+    config: &Config,
+    shown: &Credentials,
+    member_tls: &[PreparedTls],
+) -> Vec<OwnCertificate> {
+    let mut own = Vec::new();
+    for listener in &config.listeners {
+        for (_, files) in config.certificates_of(&listener.name) {
+            let credential = shown.get(files);
+            own.extend(credential.map(|credential| {
+                OwnCertificate::new(Role::Listener, &listener.name, &files.chain, credential)
+            }));
+        }
+    }
+    for pool in &config.pools {
+        let Some(settings) = &pool.tls else { continue };
+        let tls = member_tls.iter().find(|tls| tls.settings == *settings);
+        own.extend(tls.map(|tls| {
+            let file = &settings.credential.chain;
+            OwnCertificate::new(Role::Pool, &pool.pool.name, file, &tls.credential)
+        }));
+    }
+    own
+}
+
+/// Why a change must not become active: each sentence names a certificate that agents or members would refuse, in place of a
+/// valid one. Certificates that are active already are never a reason, nor are those in place of one that is refused too.
+pub(crate) fn refused_replacements(
+    old: &[OwnCertificate],
+    new: &[OwnCertificate],
+    now: UnixTime,
+) -> Vec<String> {
+    let mut reasons = BTreeMap::new();
+    for candidate in new {
+        let Some(fault) = candidate.fault(now) else {
+            continue;
+        };
+        let replaced = replaced_by(candidate, old, new, now);
+        if let Some(valid) = replaced.into_iter().find(|old| old.fault(now).is_none()) {
+            reasons.entry(&candidate.file).or_insert_with(|| {
+                format!(
+                    "{candidate} {}, and {valid}, valid until {}, is active and stays so: provide a valid certificate with \
+                     its key",
+                    candidate.describe(fault),
+                    instant(valid.not_after)
+                )
+            });
+        }
+    }
+    reasons.into_values().collect()
+}
+
+/// Active certificates in whose place the candidate would be presented: the one of its file, else all of the same listener or
+/// pool. A listener or pool that is new is compared with all others, because it may be an old one under another name.
+fn replaced_by<'o>(
+    candidate: &OwnCertificate,
+    old: &'o [OwnCertificate],
+    new: &[OwnCertificate],
+    now: UnixTime,
+) -> Vec<&'o OwnCertificate> {
+    let same_role = old.iter().filter(|old| old.role == candidate.role);
+    let (same_use, others): (Vec<_>, Vec<_>) =
+        same_role.partition(|old| old.used_by == candidate.used_by);
+    let is_active = |old: &&OwnCertificate| old.fingerprint == candidate.fingerprint;
+    if same_use.iter().chain(&others).any(is_active) {
+        // Agents are locked out only if the change removes the last valid one beside it.
+        let mut beside = new.iter().filter(|new| candidate.has_same_use(new));
+        return match beside.all(|new| new.fault(now).is_some()) {
+            true => same_use,
+            false => Vec::new(),
+        };
+    }
+    let active = match same_use.is_empty() {
+        true => others,
+        false => same_use,
+    };
+    match active.iter().find(|old| old.file == candidate.file) {
+        Some(same_file) => vec![same_file],
+        None => active,
+    }
+}
+
+/// The alarms about these certificates: of each kind the file and a sentence.
+pub(crate) fn alarms(own: &[OwnCertificate], now: UnixTime) -> Vec<(Alarm, String, String)> {
+    let mut by_file: BTreeMap<&Path, Vec<&OwnCertificate>> = BTreeMap::new();
+    for certificate in own {
+        let uses = by_file.entry(&certificate.file).or_default();
+        uses.push(certificate);
+    }
+    let alarms = by_file.into_iter().filter_map(|(file, uses)| {
+        let certificate = uses.first()?;
+        let (alarm, what) = certificate.alarm(now)?;
+        let uses: Vec<_> = uses.iter().map(|used| used.usage()).collect();
+        let message = format!("{certificate} of {} {what}", uses.join(", "));
+        Some((alarm, file.display().to_string(), message))
+    });
+    alarms.collect()
+}
+
+/// The next second at which the alarms change by time alone.
+pub(crate) fn next_change(own: &[OwnCertificate], now: UnixTime) -> Option<UnixTime> {
+    let all = own.iter().flat_map(|certificate| {
+        let end = certificate.not_after.as_secs();
+        let notices = certificate
+            .notices()
+            .map(|notice| end - notice.min(end) + 1);
+        notices
+            .into_iter()
+            .chain([certificate.not_before.as_secs(), end.saturating_add(1)])
+    });
+    let next = all.filter(|at| *at > now.as_secs()).min()?;
+    Some(UnixTime::since_unix_epoch(Duration::from_secs(next)))
+}
+
+/// From how many seconds before its expiry a certificate that is valid for `life` seconds is worth a notice.
+pub(crate) fn soon(life: u64, notice: Duration) -> u64 {
+    notice.as_secs().min(life / 4)
+}
+
+impl OwnCertificate {
+    fn new(role: Role, used_by: &str, file: &Path, credential: &Credential) -> Self {
+        Self {
+            role,
+            used_by: used_by.to_owned(),
+            file: file.to_owned(),
+            subject: credential.subject().to_owned(),
+            has_names: !credential.names().is_empty(),
+            not_before: credential.not_before(),
+            not_after: credential.not_after(),
+            fingerprint: credential.fingerprint(),
+        }
+    }
+
+    /// `listener agents`.
+    pub(crate) fn usage(&self) -> String {
+        format!("{} {}", self.role.as_str(), self.used_by)
+    }
+
+    fn has_same_use(&self, other: &Self) -> bool {
+        (self.role, &self.used_by) == (other.role, &other.used_by)
+    }
+
+    fn date_fault(&self, now: UnixTime) -> Option<Fault> {
+        if now > self.not_after {
+            Some(Fault::Expired)
+        } else if now < self.not_before {
+            Some(Fault::NotYetValid)
+        } else {
+            None
+        }
+    }
+
+    fn fault(&self, now: UnixTime) -> Option<Fault> {
+        let is_nameless = self.role == Role::Listener && !self.has_names;
+        self.date_fault(now)
+            .or_else(|| is_nameless.then_some(Fault::Nameless))
+    }
+
+    fn describe(&self, fault: Fault) -> String {
+        match fault {
+            Fault::Expired => format!("expired on {}", instant(self.not_after)),
+            Fault::NotYetValid => format!("is not valid before {}", instant(self.not_before)),
+            Fault::Nameless => "has no subjectAltName, so agents refuse it".to_owned(),
+        }
+    }
+
+    fn alarm(&self, now: UnixTime) -> Option<(Alarm, String)> {
+        let refused_by = match self.role {
+            Role::Listener => "agents",
+            Role::Pool => "members",
+        };
+        if let Some(fault) = self.date_fault(now) {
+            let what = self.describe(fault);
+            let remedy = match fault {
+                Fault::NotYetValid => "check the clock of this host",
+                _ => RENEW,
+            };
+            let what = format!("{what}, so {refused_by} refuse it: {remedy}");
+            return Some((Alarm::CertificateInvalid, what));
+        }
+        let left = self.not_after.as_secs() - now.as_secs();
+        let notice = self
+            .notices()
+            .into_iter()
+            .filter(|notice| left < *notice)
+            .min()?;
+        let what = format!(
+            "expires on {}, in less than {}: {RENEW}",
+            instant(self.not_after),
+            span(notice)
+        );
+        Some((Alarm::CertificateExpiring, what))
+    }
+
+    /// Seconds before the expiry.
+    fn notices(&self) -> [u64; 3] {
+        let life = self
+            .not_after
+            .as_secs()
+            .saturating_sub(self.not_before.as_secs());
+        NOTICES.map(|notice| soon(life, notice))
+    }
+}
+
+/// What an operator does about a certificate that expires or has expired.
+const RENEW: &str = "renew it, replace both files, and run `proscenium reload`";
+
+impl fmt::Display for OwnCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "certificate {} ({})", self.file.display(), self.subject)
+    }
+}
+
+impl Role {
+    /// The word in messages and metrics.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Listener => "listener",
+            Self::Pool => "pool",
+        }
+    }
+}
+
+/// Seconds in the largest unit that divides them well enough to be read.
+fn span(seconds: u64) -> String {
+    match seconds {
+        86_400 => "1 day".to_owned(),
+        ..172_800 => format!("{} hours", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+const fn days(days: u64) -> Duration {
+    Duration::from_secs(days * 86_400)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 86_400;
+    const NOW: u64 = 1_800_000_000;
+
+    fn at(seconds: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+    }
+
+    /// A certificate of five years with so many seconds left, used by listener `agents`.
+    fn ending_in(file: &str, left: i64) -> OwnCertificate {
+        let not_after = NOW.checked_add_signed(left).unwrap();
+        OwnCertificate {
+            role: Role::Listener,
+            used_by: "agents".to_owned(),
+            file: PathBuf::from(file),
+            subject: "CN=puppet".to_owned(),
+            has_names: true,
+            not_before: at(not_after - 5 * 365 * DAY),
+            not_after: at(not_after),
+            fingerprint: Fingerprint::of([format!("{file} {left}").as_bytes()]),
+        }
+    }
+
+    fn good(file: &str) -> OwnCertificate {
+        ending_in(file, 365 * DAY as i64)
+    }
+
+    fn expired(file: &str) -> OwnCertificate {
+        ending_in(file, -60)
+    }
+
+    fn nameless(file: &str) -> OwnCertificate {
+        OwnCertificate {
+            has_names: false,
+            fingerprint: Fingerprint::of([&b"nameless"[..]]),
+            ..good(file)
+        }
+    }
+
+    fn not_yet_valid(file: &str) -> OwnCertificate {
+        OwnCertificate {
+            not_before: at(NOW + 60),
+            fingerprint: Fingerprint::of([&b"not yet"[..]]),
+            ..good(file)
+        }
+    }
+
+    fn of(role: Role, used_by: &str, certificate: OwnCertificate) -> OwnCertificate {
+        OwnCertificate {
+            role,
+            used_by: used_by.to_owned(),
+            ..certificate
+        }
+    }
+
+    #[test]
+    fn a_valid_certificate_is_not_replaced_by_one_that_clients_refuse() {
+        use Role::{Listener, Pool};
+        let beside = |certificate| vec![good("a"), certificate];
+        for (what, old, new, is_refused) in [
+            ("renewed", vec![good("a")], vec![good("a")], false),
+            ("expired", vec![good("a")], vec![expired("a")], true),
+            ("not yet", vec![good("a")], vec![not_yet_valid("a")], true),
+            ("nameless", vec![good("a")], vec![nameless("a")], true),
+            ("another file", vec![good("a")], vec![expired("b")], true),
+            (
+                "beside a valid one",
+                vec![good("a")],
+                beside(expired("b")),
+                true,
+            ),
+            ("as before", vec![expired("a")], vec![expired("a")], false),
+            (
+                "none was valid",
+                vec![expired("a")],
+                vec![nameless("a")],
+                false,
+            ),
+            (
+                "beside one, as before",
+                beside(expired("b")),
+                beside(expired("b")),
+                false,
+            ),
+            (
+                "beside one, still bad",
+                beside(expired("b")),
+                beside(nameless("b")),
+                false,
+            ),
+            ("mended", vec![expired("a")], vec![good("a")], false),
+            (
+                "the valid one goes",
+                beside(expired("b")),
+                vec![expired("b")],
+                true,
+            ),
+            (
+                "a listener of another name",
+                vec![good("a")],
+                vec![of(Listener, "others", expired("b"))],
+                true,
+            ),
+            (
+                "a listener with an expired one of its own",
+                vec![good("a"), of(Listener, "others", expired("b"))],
+                vec![good("a"), of(Listener, "others", nameless("b"))],
+                false,
+            ),
+            (
+                "an expired one under another name",
+                vec![good("a"), of(Listener, "others", expired("b"))],
+                vec![good("a"), of(Listener, "renamed", expired("b"))],
+                false,
+            ),
+            (
+                "towards members",
+                vec![of(Pool, "ca", good("a"))],
+                vec![of(Pool, "ca", expired("a"))],
+                true,
+            ),
+            (
+                "nameless towards members",
+                vec![of(Pool, "ca", good("a"))],
+                vec![of(Pool, "ca", nameless("a"))],
+                false,
+            ),
+            (
+                "the first towards members",
+                vec![good("a")],
+                vec![good("a"), of(Pool, "ca", expired("b"))],
+                false,
+            ),
+        ] {
+            let reasons = refused_replacements(&old, &new, at(NOW));
+            assert_eq!(!reasons.is_empty(), is_refused, "{what}: {reasons:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_both_certificates_and_the_reason() {
+        let reasons = refused_replacements(&[good("a")], &[expired("b")], at(NOW));
+        assert_eq!(
+            reasons,
+            [
+                "certificate b (CN=puppet) expired on 2027-01-15T07:59:00Z, and certificate a (CN=puppet), valid until \
+                 2028-01-15T08:00:00Z, is active and stays so: provide a valid certificate with its key"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_alarm_is_raised_at_each_notice_and_at_expiry() {
+        let alarm = |certificate: &OwnCertificate, now| {
+            let own = [
+                certificate.clone(),
+                of(Role::Pool, "ca", certificate.clone()),
+            ];
+            let mut alarms = alarms(&own, at(now));
+            assert!(alarms.len() < 2, "one for each file: {alarms:?}");
+            alarms.pop()
+        };
+        let long = ending_in("a", 0);
+        let short = OwnCertificate {
+            not_before: at(NOW - DAY),
+            ..ending_in("a", 0)
+        };
+        for (certificate, left, expected) in [
+            (&long, 30 * DAY, None),
+            (&long, 30 * DAY - 1, Some("in less than 30 days")),
+            (&long, 7 * DAY, Some("in less than 30 days")),
+            (&long, 7 * DAY - 1, Some("in less than 7 days")),
+            (&long, DAY - 1, Some("in less than 1 day:")),
+            (&long, 0, Some("in less than 1 day:")),
+            (&short, DAY / 4, None),
+            (&short, DAY / 4 - 1, Some("in less than 6 hours")),
+        ] {
+            let found = alarm(certificate, NOW - left);
+            let Some(words) = expected else {
+                assert_eq!(found, None, "{left}");
+                continue;
+            };
+            let (kind, about, message) = found.unwrap();
+            assert_eq!((kind, about.as_str()), (Alarm::CertificateExpiring, "a"));
+            assert!(message.contains(words), "{left}: {message}");
+            assert!(
+                message.contains("of listener agents, pool ca expires on 2027-01-15T08:00:00Z")
+            );
+        }
+        for (certificate, words) in [
+            (expired("a"), "expired on 2027-01-15T07:59:00Z, so agents"),
+            (
+                not_yet_valid("a"),
+                "is not valid before 2027-01-15T08:01:00Z",
+            ),
+        ] {
+            let (kind, _, message) = alarm(&certificate, NOW).unwrap();
+            assert_eq!(kind, Alarm::CertificateInvalid);
+            assert!(message.contains(words), "{message}");
+        }
+    }
+
+    /// Whoever sleeps until then misses no alarm: nothing changes before, and something does then or a notice is shorter.
+    #[test]
+    fn alarms_change_at_the_next_date_and_not_before() {
+        let own = [ending_in("a", 40 * DAY as i64), not_yet_valid("b")];
+        let (mut now, mut changes) = (NOW, Vec::new());
+        while let Some(next) = next_change(&own, at(now)) {
+            let next = next.as_secs();
+            assert_eq!(alarms(&own, at(now)), alarms(&own, at(next - 1)));
+            assert_ne!(alarms(&own, at(now)), alarms(&own, at(next)));
+            changes.push(next - NOW);
+            now = next;
+        }
+        let of_a = [10 * DAY + 1, 33 * DAY + 1, 39 * DAY + 1, 40 * DAY + 1];
+        let of_b = [335 * DAY + 1, 358 * DAY + 1, 364 * DAY + 1, 365 * DAY + 1];
+        let expected: Vec<_> = [60].into_iter().chain(of_a).chain(of_b).collect();
+        assert_eq!(changes, expected);
+    }
+}

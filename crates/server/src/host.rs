@@ -1,0 +1,293 @@
+//! What a start needs of the host besides the files that it reads: addresses, log files, the admin socket and the
+//! state directory. Nothing is created, and no connection is accepted.
+
+use std::{
+    fs, io,
+    net::SocketAddr,
+    os::unix::net,
+    path::{Path, PathBuf},
+};
+
+use admin::Client;
+use config::{Config, Output, Report};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use tokio::runtime;
+
+use crate::{
+    admin_socket::may_bind,
+    blocks,
+    state::{Exists, StateDirectory},
+};
+
+/// Why a start would fail on this host.
+pub(crate) struct Fault {
+    key: String,
+    message: String,
+    help: Option<String>,
+    /// Whether the same configuration may start later without any change.
+    may_pass: bool,
+}
+
+/// What the proxy that runs already holds.
+#[derive(Debug, Default)]
+pub(crate) struct Running {
+    /// Whether it answers on the admin socket.
+    answers: bool,
+    /// The addresses of its listeners.
+    addresses: Vec<SocketAddr>,
+}
+
+impl Running {
+    /// Asks the proxy behind the admin socket, if one runs.
+    pub(crate) fn ask(socket: &Path) -> Self {
+        let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else {
+            return Self::default();
+        };
+        match runtime.block_on(Client::new(socket).status()) {
+            Ok(status) => Self {
+                answers: true,
+                addresses: status
+                    .listeners
+                    .iter()
+                    .filter_map(|listener| listener.address.parse().ok())
+                    .collect(),
+            },
+            Err(_) => Self::default(),
+        }
+    }
+}
+
+/// Everything on this host that keeps a start of `config` from serving. Listeners and the admin socket that `running`
+/// holds are accepted.
+pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for listener in &config.listeners {
+        if running.addresses.contains(&listener.address) {
+            continue;
+        }
+        if let Err(error) = listener::try_bind(listener.address) {
+            let (address, source) = (error.address, &error.source);
+            faults.push(Fault {
+                help: error.help().map(str::to_owned),
+                may_pass: may_pass(source),
+                ..Fault::new(
+                    format!("listeners.{}.address", listener.name),
+                    format!("cannot listen on {address}: {source}"),
+                )
+            });
+        }
+    }
+    if let Output::File(path) = &config.access_log.output {
+        faults.extend(try_log(path).err());
+    }
+    if !running.answers {
+        faults.extend(try_socket(&config.admin.socket).err());
+    }
+    faults
+}
+
+/// The stored deny list, without which no start is safe.
+pub(crate) fn unreadable_blocks(error: &blocks::KeptBlocksError) -> Fault {
+    Fault::new("state.directory", error.to_string())
+}
+
+/// Why the state directory cannot be used, if so: a start goes on without it, with an alarm.
+pub(crate) fn state_warning(directory: &StateDirectory) -> Option<String> {
+    let why = match directory.usable() {
+        Ok(Exists::Yes) => return None,
+        Ok(Exists::No) => may_create_in(&parent_of(directory.path()))
+            .err()?
+            .to_string(),
+        Err(error) => error.to_string(),
+    };
+    Some(format!(
+        "the state directory {} cannot be used, so that changes made while the proxy runs are lost at a restart: {why}",
+        directory.path().display()
+    ))
+}
+
+/// Adds the faults to the report. None: there are none; otherwise whether all of them may pass.
+pub(crate) fn add(faults: Vec<Fault>, report: &mut Report) -> Option<bool> {
+    let may_pass = match faults.is_empty() {
+        true => None,
+        false => Some(faults.iter().all(|fault| fault.may_pass)),
+    };
+    for fault in faults {
+        let help: Vec<_> = fault.help.into_iter().collect();
+        report.fail(&fault.key, &fault.message, &help);
+    }
+    may_pass
+}
+
+impl Fault {
+    fn new(key: impl Into<String>, message: String) -> Self {
+        Self {
+            key: key.into(),
+            message,
+            help: None,
+            may_pass: false,
+        }
+    }
+}
+
+/// An address may be freed, and an interface may come up after the service; rights do not change by waiting.
+fn may_pass(error: &io::Error) -> bool {
+    !matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied
+            | io::ErrorKind::NotFound
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::Unsupported
+    )
+}
+
+fn try_log(path: &Path) -> Result<(), Fault> {
+    let fault = |help: String, why: &dyn std::fmt::Display| Fault {
+        help: Some(help),
+        ..Fault::new(
+            "access_log.path",
+            format!("cannot write the access log {}: {why}", path.display()),
+        )
+    };
+    let owned = || format!("let {} write there, or name another file", account());
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(fault(
+            "name a file in that directory".to_owned(),
+            &"it is a directory",
+        )),
+        Ok(_) => permitted(path, Access::WRITE_OK).map_err(|error| fault(owned(), &error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let parent = parent_of(path);
+            match parent.exists() {
+                true => may_create_in(&parent).map_err(|error| fault(owned(), &error)),
+                false => Err(fault(
+                    format!(
+                        "run `install -d -o {} -m 0750 {}`, or set `LogsDirectory=` in the service unit",
+                        account(),
+                        parent.display()
+                    ),
+                    &format!("the directory {} does not exist", parent.display()),
+                )),
+            }
+        }
+        Err(error) => Err(fault(owned(), &error)),
+    }
+}
+
+fn try_socket(path: &Path) -> Result<(), Fault> {
+    let fault = |error: io::Error| Fault {
+        help: Some(match error.kind() {
+            io::ErrorKind::AddrInUse => "stop the other process, or name another socket".to_owned(),
+            _ => format!(
+                "let {} write there (`RuntimeDirectory=` in the service unit), or name another socket",
+                account()
+            ),
+        }),
+        may_pass: error.kind() == io::ErrorKind::AddrInUse,
+        ..Fault::new(
+            "admin.socket",
+            format!("cannot create the admin socket {}: {error}", path.display()),
+        )
+    };
+    net::SocketAddr::from_pathname(path).map_err(fault)?;
+    may_bind(path).map_err(fault)?;
+    // Missing directories above it are made by the start.
+    let mut directory = parent_of(path);
+    while !directory.exists() && directory.parent().is_some() {
+        directory = parent_of(&directory);
+    }
+    may_create_in(&directory).map_err(fault)
+}
+
+/// Whether this account may create files in a directory that exists.
+fn may_create_in(directory: &Path) -> io::Result<()> {
+    let fail = |why: &dyn std::fmt::Display, kind| {
+        io::Error::new(kind, format!("directory {}: {why}", directory.display()))
+    };
+    match fs::metadata(directory) {
+        Ok(found) if !found.is_dir() => {
+            Err(fail(&"it is not a directory", io::ErrorKind::NotADirectory))
+        }
+        Ok(_) => permitted(directory, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|error| fail(&error, error.kind())),
+        Err(error) => Err(fail(&error, error.kind())),
+    }
+}
+
+/// Asks the system, with the rights that opening the file would have.
+pub(crate) fn permitted(path: &Path, access: Access) -> io::Result<()> {
+    Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
+}
+
+fn parent_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+fn account() -> String {
+    crate::files::user()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn said(outcome: Result<(), Fault>) -> Option<(String, bool)> {
+        outcome.err().map(|fault| (fault.message, fault.may_pass))
+    }
+
+    #[test]
+    fn a_log_can_be_written_where_its_directory_exists_and_nothing_is_created() {
+        let place = tempfile::tempdir().expect("a directory");
+        let log = place.path().join("access.log");
+        assert_eq!(said(try_log(&log)), None);
+        assert!(!log.exists());
+        fs::write(&log, "").expect("a file of our own");
+        assert_eq!(said(try_log(&log)), None);
+        for (path, why) in [
+            (place.path().join("none/access.log"), "does not exist"),
+            (place.path().to_owned(), "it is a directory"),
+            (log.join("below"), "Not a directory"),
+        ] {
+            let (message, may_pass) = said(try_log(&path)).expect("a fault");
+            assert!(message.contains(why) && !may_pass, "{message}");
+        }
+    }
+
+    #[test]
+    fn the_admin_socket_is_a_fault_where_it_cannot_be_made() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = place.path().join("a/b/admin.sock");
+        assert_eq!(said(try_socket(&path)), None, "a start makes a and b");
+        assert!(!place.path().join("a").exists());
+        fs::write(place.path().join("a"), "").expect("a file of our own");
+        let (_, may_pass) = said(try_socket(&path)).expect("a fault");
+        assert!(!may_pass);
+        let long = place.path().join("x".repeat(120));
+        let (message, may_pass) = said(try_socket(&long)).expect("a fault");
+        assert!(message.contains("SUN_LEN") && !may_pass, "{message}");
+        let other = place.path().join("other.sock");
+        let listening = UnixListener::bind(&other).expect("a socket of our own");
+        let (_, may_pass) = said(try_socket(&other)).expect("a fault");
+        assert!(may_pass, "the other process may end");
+        drop(listening);
+        assert_eq!(said(try_socket(&other)), None, "it is left from a crash");
+    }
+
+    #[test]
+    fn only_what_time_can_change_may_pass() {
+        for (kind, expected) in [
+            (io::ErrorKind::AddrInUse, true),
+            (io::ErrorKind::AddrNotAvailable, true),
+            (io::ErrorKind::PermissionDenied, false),
+            (io::ErrorKind::NotFound, false),
+        ] {
+            assert_eq!(may_pass(&kind.into()), expected, "{kind}");
+        }
+    }
+}

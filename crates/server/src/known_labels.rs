@@ -1,0 +1,61 @@
+//! Labels of metrics that are known before the first event: their series start at zero.
+
+use admin::CrlFetchResult;
+use identity::Reason;
+use pki::CsrRule;
+use routing::Document;
+use telemetry::{KnownLabels, Metrics};
+
+/// Creates those series.
+pub(crate) fn start_at_zero(metrics: &Metrics) {
+    let csr: Vec<_> = [CsrRule::Unreadable, CsrRule::Name]
+        .into_iter()
+        .chain(CsrRule::LIFTABLE)
+        .map(CsrRule::reason)
+        .collect();
+    metrics.start_at_zero(&KnownLabels {
+        verdict_reasons: &Reason::ALL.map(Reason::as_str),
+        csr_reasons: &csr,
+        refusal_reasons: &REFUSALS,
+        crl_fetch_results: &FETCHES.map(CrlFetchResult::as_str),
+        documents: &Document::ALL.map(Document::as_str),
+    });
+}
+
+/// What a fetch that was counted can result in.
+const FETCHES: [CrlFetchResult; 4] = [
+    CrlFetchResult::Taken,
+    CrlFetchResult::Unchanged,
+    CrlFetchResult::Refused,
+    CrlFetchResult::Failed,
+];
+
+/// The reasons that alerts ask for: by access, by limits at the CA, and for want of a member.
+const REFUSALS: [&str; 26] = [
+    "access-rule",
+    "body-timeout",
+    "body-too-large",
+    "ca-busy",
+    "ca-busy-address",
+    "ca-rate-address",
+    "ca-rate-total",
+    "certificate-too-large",
+    "class-closed",
+    "connect-failed",
+    "connect-refused",
+    "connect-timeout",
+    "first-byte-timeout",
+    "head-too-large",
+    "member-broke-off",
+    "member-tls-failed",
+    "members-full",
+    "method",
+    "never",
+    "no-certificate",
+    "no-endpoint",
+    "no-member-available",
+    "not-allowed",
+    "not-own",
+    "not-renewed",
+    "refused-certificate",
+];

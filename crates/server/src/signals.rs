@@ -1,0 +1,89 @@
+//! Signals that the process handles, and those that it ignores.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// The signals that ask for something.
+pub(crate) struct Signals {
+    /// Reload.
+    pub(crate) hangup: Signal,
+    /// Open the log files again.
+    pub(crate) reopen: Signal,
+    /// Stop: SIGTERM, SIGINT and SIGQUIT.
+    pub(crate) stop: Stop,
+}
+
+/// The signals that stop the process; a second one ends the grace period.
+pub(crate) struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+    quit: Signal,
+}
+
+impl Stop {
+    /// Waits for the next of them.
+    pub(crate) async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.quit.recv() => {}
+        }
+    }
+}
+
+/// Signals that are handled from the first moment, so that one sent during a start does not end the process.
+pub(crate) struct EarlySignals {
+    hangup: Signal,
+    reopen: Signal,
+}
+
+impl EarlySignals {
+    /// Handles SIGHUP and SIGUSR1, and ignores the signals in [`IGNORED`].
+    ///
+    /// # Errors
+    /// The system accepts no handler.
+    pub(crate) fn new() -> io::Result<Self> {
+        for kind in IGNORED {
+            // The handler stays when its receiver is dropped: the signal then does nothing.
+            drop(signal(SignalKind::from_raw(kind.as_raw()))?);
+        }
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            reopen: signal(SignalKind::user_defined1())?,
+        })
+    }
+
+    /// All signals. Before this call SIGTERM, SIGINT and SIGQUIT end the process at once.
+    ///
+    /// # Errors
+    /// The system accepts no handler.
+    pub(crate) fn all(self) -> io::Result<Signals> {
+        Ok(Signals {
+            hangup: self.hangup,
+            reopen: self.reopen,
+            stop: Stop {
+                terminate: signal(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+                quit: signal(SignalKind::quit())?,
+            },
+        })
+    }
+}
+
+/// Signals whose default ends the process, though none of them asks for that. SIGABRT, SIGTRAP, SIGSYS, SIGXCPU and
+/// those of a crash keep their defaults.
+const IGNORED: [rustix::process::Signal; 9] = {
+    use rustix::process::Signal;
+    [
+        Signal::USR2,
+        Signal::PIPE,
+        Signal::ALARM,
+        Signal::VTALARM,
+        Signal::PROF,
+        Signal::IO,
+        Signal::POWER,
+        Signal::STKFLT,
+        Signal::XFSZ,
+    ]
+};

@@ -1,0 +1,333 @@
+//! Conditions that need an operator: each is raised once and cleared once, as an event, in the status and as a metric.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use crate::syslog::Severity;
+
+/// What an alarm is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Alarm {
+    /// No member of a pool is available.
+    PoolUnavailable,
+    /// A CA or a CRL has expired, is missing or does not fit the others.
+    Trust,
+    /// No CRL can be fetched from the CA.
+    CrlFetch,
+    /// A fetched CRL drops revocations.
+    CrlRefused,
+    /// A CRL or a decision about one, fetched or stored, cannot be used.
+    CrlUnusable,
+    /// No current copy of the CA's certificates can be fetched.
+    CaCopy,
+    /// Changed materials on disk are not active.
+    MaterialsRefused,
+    /// The kernel does not report changes of materials.
+    MaterialsWatch,
+    /// The CA renewed another certificate than the agent's.
+    RenewalOff,
+    /// One of the proxy's own certificates expires soon.
+    CertificateExpiring,
+    /// One of the proxy's own certificates has expired or is not valid yet.
+    CertificateInvalid,
+    /// Changes do not survive a restart.
+    StateDirectory,
+}
+
+/// Every alarm that is active. Callers bound it: by pools, CAs and certificates of the configuration, one alarm for each.
+#[derive(Debug, Default)]
+pub struct Alarms {
+    active: Mutex<BTreeMap<(Alarm, String), Raised>>,
+}
+
+/// One active alarm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActiveAlarm {
+    /// What it is about.
+    pub alarm: Alarm,
+    /// Which of several: the pool's name, say. Empty where there is only one, the message itself where it has no name.
+    pub about: String,
+    /// When it was raised.
+    pub since: SystemTime,
+    /// One sentence for the operator.
+    pub message: String,
+}
+
+#[derive(Debug)]
+struct Raised {
+    since: SystemTime,
+    message: String,
+}
+
+impl Alarms {
+    /// Raises an alarm. One that is active with the same message stays as it is; with another message it keeps its time
+    /// and is an event again.
+    pub fn raise(&self, alarm: Alarm, about: &str, message: String, now: SystemTime) {
+        let mut active = self.active_map();
+        let key = (alarm, about.to_owned());
+        let since = match active.get(&key) {
+            Some(raised) if raised.message == message => return,
+            Some(raised) => raised.since,
+            None => now,
+        };
+        alarm.log_raised(&message);
+        active.insert(key, Raised { since, message });
+    }
+
+    /// Clears an alarm; nothing happens if it is not active.
+    pub fn clear(&self, alarm: Alarm, about: &str) {
+        if let Some(raised) = self.active_map().remove(&(alarm, about.to_owned())) {
+            alarm.log_cleared(&raised.message);
+        }
+    }
+
+    /// Raises an alarm with the message that `find` yields, or clears it if there is none. Two callers at a time cannot leave
+    /// the older finding: `find` runs under the lock, and must not touch alarms.
+    pub fn assess(
+        &self,
+        alarm: Alarm,
+        about: &str,
+        now: SystemTime,
+        find: impl FnOnce() -> Option<String>,
+    ) {
+        let mut active = self.active_map();
+        let key = (alarm, about.to_owned());
+        match (find(), active.get(&key).is_some()) {
+            (Some(message), false) => {
+                alarm.log_raised(&message);
+                active.insert(
+                    key,
+                    Raised {
+                        since: now,
+                        message,
+                    },
+                );
+            }
+            (None, true) => {
+                if let Some(raised) = active.remove(&key) {
+                    alarm.log_cleared(&raised.message);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes these the active alarms of one kind: `about` and message of each. The rest of that kind is cleared, without an
+    /// event where a more severe alarm has taken its place.
+    pub fn replace(&self, alarm: Alarm, wanted: &[(String, String)], now: SystemTime) {
+        let is_wanted = |about: &str| wanted.iter().any(|(wanted, _)| wanted == about);
+        let gone = self
+            .active_map()
+            .extract_if(.., |(of, about), _| *of == alarm && !is_wanted(about))
+            .collect::<Vec<_>>();
+        for ((_, about), raised) in gone {
+            let worse = alarm.more_severe();
+            if worse.is_none_or(|worse| self.get(worse, &about).is_none()) {
+                alarm.log_cleared(&raised.message);
+            }
+        }
+        for (about, message) in wanted {
+            self.raise(alarm, about, message.clone(), now);
+        }
+    }
+
+    /// The alarm, if it is active.
+    pub fn get(&self, alarm: Alarm, about: &str) -> Option<ActiveAlarm> {
+        let active = self.active_map();
+        let raised = active.get(&(alarm, about.to_owned()))?;
+        Some(raised.shown(alarm, about))
+    }
+
+    /// All active alarms, by kind.
+    pub fn active(&self) -> Vec<ActiveAlarm> {
+        let active = self.active_map();
+        let shown = active.iter();
+        shown
+            .map(|((alarm, about), raised)| raised.shown(*alarm, about))
+            .collect()
+    }
+
+    /// A gauge for each kind of alarm, active or not.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let counts = Family::<AlarmLabels, Gauge>::default();
+        let active = self.active_map();
+        for alarm in Alarm::ALL {
+            let count = active.keys().filter(|(of, _)| *of == alarm).count();
+            let labels = AlarmLabels {
+                alarm: alarm.as_str(),
+            };
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            counts.get_or_create(&labels).set(count);
+        }
+        let help = "Active alarms by kind; proscenium status shows their messages";
+        registry.register("alarms", help, counts);
+    }
+
+    fn active_map(&self) -> MutexGuard<'_, BTreeMap<(Alarm, String), Raised>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Raised {
+    fn shown(&self, alarm: Alarm, about: &str) -> ActiveAlarm {
+        ActiveAlarm {
+            alarm,
+            about: about.to_owned(),
+            since: self.since,
+            message: self.message.clone(),
+        }
+    }
+}
+
+impl ActiveAlarm {
+    /// The kind, and which of several where that has a name: `pool-unavailable:compilers`.
+    pub fn key(&self) -> String {
+        match self.about.is_empty() || self.about == self.message {
+            true => self.alarm.as_str().to_owned(),
+            false => format!("{}:{}", self.alarm.as_str(), self.about),
+        }
+    }
+}
+
+impl Alarm {
+    /// Every kind.
+    pub const ALL: [Self; 12] = [
+        Self::PoolUnavailable,
+        Self::Trust,
+        Self::CrlFetch,
+        Self::CrlRefused,
+        Self::CrlUnusable,
+        Self::CaCopy,
+        Self::MaterialsRefused,
+        Self::MaterialsWatch,
+        Self::RenewalOff,
+        Self::CertificateExpiring,
+        Self::CertificateInvalid,
+        Self::StateDirectory,
+    ];
+
+    /// The word in events, in the status and in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PoolUnavailable => "pool-unavailable",
+            Self::Trust => "trust",
+            Self::CrlFetch => "crl-fetch",
+            Self::CrlRefused => "crl-refused",
+            Self::CrlUnusable => "crl-unusable",
+            Self::CaCopy => "ca-copy",
+            Self::MaterialsRefused => "materials-refused",
+            Self::MaterialsWatch => "materials-watch",
+            Self::RenewalOff => "renewal-off",
+            Self::CertificateExpiring => "certificate-expiring",
+            Self::CertificateInvalid => "certificate-invalid",
+            Self::StateDirectory => "state-directory",
+        }
+    }
+
+    /// Error where agents fail now, or would after a restart; warning otherwise.
+    pub fn severity(self) -> Severity {
+        match self {
+            Self::PoolUnavailable
+            | Self::CrlRefused
+            | Self::MaterialsRefused
+            | Self::RenewalOff
+            | Self::CertificateInvalid => Severity::Error,
+            Self::Trust
+            | Self::CertificateExpiring
+            | Self::CrlFetch
+            | Self::CrlUnusable
+            | Self::CaCopy
+            | Self::MaterialsWatch
+            | Self::StateDirectory => Severity::Warning,
+        }
+    }
+
+    /// The alarm that this one turns into when nobody acts. Raise it first, then replace this one.
+    fn more_severe(self) -> Option<Self> {
+        (self == Self::CertificateExpiring).then_some(Self::CertificateInvalid)
+    }
+
+    fn log_raised(self, message: &str) {
+        let alarm = self.as_str();
+        match self.severity() {
+            Severity::Error => tracing::error!(alarm, "{message}"),
+            _ => tracing::warn!(alarm, "{message}"),
+        }
+    }
+
+    fn log_cleared(self, message: &str) {
+        tracing::info!(alarm = self.as_str(), "cleared: {message}");
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AlarmLabels {
+    alarm: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn shown(alarms: &Alarms) -> Vec<(String, u64, String)> {
+        let active = alarms.active().into_iter();
+        active
+            .map(|active| {
+                let since = active.since.duration_since(at(0)).unwrap().as_secs();
+                (active.key(), since, active.message)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn an_alarm_keeps_its_time_until_it_is_cleared() {
+        let alarms = Alarms::default();
+        let key = "pool-unavailable:ca".to_owned();
+        alarms.raise(Alarm::PoolUnavailable, "ca", "first".into(), at(1));
+        alarms.raise(Alarm::PoolUnavailable, "ca", "second".into(), at(2));
+        assert_eq!(shown(&alarms), [(key.clone(), 1, "second".to_owned())]);
+        alarms.clear(Alarm::PoolUnavailable, "compilers");
+        assert_eq!(alarms.active().len(), 1);
+        alarms.clear(Alarm::PoolUnavailable, "ca");
+        assert_eq!(shown(&alarms), []);
+        alarms.raise(Alarm::PoolUnavailable, "ca", "third".into(), at(3));
+        assert_eq!(shown(&alarms), [(key, 3, "third".to_owned())]);
+    }
+
+    #[test]
+    fn replacing_one_kind_clears_the_rest_of_it_and_nothing_else() {
+        let alarms = Alarms::default();
+        alarms.raise(Alarm::CrlFetch, "", "no answer".into(), at(1));
+        let named = |names: &[&str]| -> Vec<(String, String)> {
+            names
+                .iter()
+                .map(|name| (name.to_string(), name.to_string()))
+                .collect()
+        };
+        alarms.replace(Alarm::Trust, &named(&["a", "b"]), at(2));
+        alarms.replace(Alarm::Trust, &named(&["b", "c"]), at(3));
+        let expected = [
+            ("trust", 2, "b"),
+            ("trust", 3, "c"),
+            ("crl-fetch", 1, "no answer"),
+        ];
+        let expected =
+            expected.map(|(key, since, message)| (key.to_owned(), since, message.to_owned()));
+        assert_eq!(shown(&alarms), expected);
+    }
+}
