@@ -1,8 +1,8 @@
-//! What stands in `conf/` serves, each file in the estate that it is written for.
+//! The installed configuration and the files in `conf/` serve, each in the estate that it is written for.
 
 use std::{fs, path::Path};
 
-use testkit::{Ca, Credential, Recorded, StandIn, wait_until};
+use testkit::{Ca, Credential, Proxy, Recorded, StandIn, wait_until};
 
 use crate::support::{self, LIMIT, assert_told};
 
@@ -12,13 +12,17 @@ const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 fn the_installed_configuration_serves() {
     let ca = Ca::new();
     let [authority, c1, c2] = ["ca", "c1", "c2"].map(|name| member(&ca, &ca, name));
+    let compilers = format!("members = [{:?}, {:?}]", c1.address(), c2.address());
     let text = example(
-        "proscenium.toml",
+        "../packaging/proscenium.toml",
         &[
             ("0.0.0.0:8140", "127.0.0.1:{port}"),
-            ("ca.example.com:8140", &authority.address()),
-            ("c1.example.com:8140", &c1.address()),
-            ("c2.example.com:8140", &c2.address()),
+            (
+                "members = []",
+                &format!("members = [{:?}]", authority.address()),
+            ),
+            ("members = []", &compilers),
+            ("/var/log/proscenium", "{dir}"),
         ],
     );
     let built = || {
@@ -52,9 +56,7 @@ fn the_installed_configuration_serves() {
         .iter()
         .partition(|request| request.path() == "/puppet-ca/v1/certificate_revocation_list/ca");
     assert_eq!((lists.len(), others.len()), (1, 1), "{asked:#?}");
-    // Records go to standard output in Apache's form.
-    let written = wait_until(LIMIT, || proxy.stdout().contains(" web01 [").then_some(()));
-    assert!(written.is_some(), "{}", proxy.stdout());
+    assert_written(&proxy, " web01 [");
 }
 
 #[test]
@@ -222,17 +224,22 @@ fn a_single_host_serves_over_loopback() {
     let catalog = [c1.requests(), c2.requests()].concat().remove(0);
     assert_told(&catalog, "SUCCESS", Some("CN=web01"));
     assert!(!catalog.only("x-client-cert").is_empty());
-    let log = proxy.directory().join("access.log");
-    let written = wait_until(LIMIT, || {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        text.contains(" web01 [").then_some(())
-    });
-    assert!(written.is_some(), "{}", proxy.stderr());
+    assert_written(&proxy, " web01 [");
     // What the CA revokes counts at the next reload.
     ca.revoke(&agent);
     proxy.write("ca/ca_crl.pem", &ca.crl_pem(), 0o644);
     proxy.hang_up();
     assert_eq!(proxy.client(Some(&agent)).get(CATALOG).status, 403);
+}
+
+/// A record is in the proxy's access log.
+fn assert_written(proxy: &Proxy, words: &str) {
+    let log = proxy.directory().join("access.log");
+    let written = wait_until(LIMIT, || {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        text.contains(words).then_some(())
+    });
+    assert!(written.is_some(), "{}", proxy.stderr());
 }
 
 /// What came for clients: the lists that the proxy fetches for itself come when they are due.

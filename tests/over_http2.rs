@@ -67,9 +67,15 @@ mod materials;
 // The counters are the same; `limits` and `exchange` read them over both protocols.
 #[cfg(feature = "every-module-over-http2")]
 mod metrics;
+// systemd and the package managers read these files; no request is sent.
+#[cfg(feature = "every-module-over-http2")]
+mod packaging;
 // Chains are remembered during the handshake.
 #[cfg(feature = "every-module-over-http2")]
 mod remembered;
+// The service manager is notified of the process, not of requests.
+#[cfg(feature = "every-module-over-http2")]
+mod service_manager;
 // The state directory does not depend on how a request arrived.
 #[cfg(feature = "every-module-over-http2")]
 mod state;

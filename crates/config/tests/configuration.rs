@@ -294,7 +294,7 @@ fn every_key_of_the_reference_is_in_everything() {
 #[test]
 fn each_example_in_conf_is_right() {
     let examples = examples();
-    assert!(examples.len() >= 4, "the examples are there");
+    assert!(examples.len() >= 3, "the examples are there");
     for (name, text) in examples {
         let report = config::check_text(&name, &text);
         assert_eq!(report.count(config::Severity::Error), 0, "{report}");
@@ -303,10 +303,39 @@ fn each_example_in_conf_is_right() {
 }
 
 #[test]
-fn the_installed_file_says_nothing_but_the_six_lines() {
-    let text = fs::read_to_string(project("conf/proscenium.toml")).expect("the installed file");
-    let (installed, six) = (load(&text).config, load(SIX_LINES).config);
-    assert_eq!(installed, six);
+fn the_installed_file_adds_a_log_file_to_the_six_lines() {
+    let log = "[access_log]\npath = \"/var/log/proscenium/access.log\"\n";
+    let (installed, expected) = (load(&filled_in()), load(&format!("{SIX_LINES}{log}")));
+    assert_eq!(installed.config, expected.config);
+}
+
+#[test]
+fn the_installed_file_is_refused_with_what_to_fill_in() {
+    let report = config::check_text("proscenium.toml", &installed());
+    let rendered = report.render(config::Colour::Never);
+    assert_eq!(report.count(config::Severity::Error), 2, "{rendered}");
+    for expected in ["FILL IN the CA server", "FILL IN the compilers"] {
+        assert!(
+            rendered.contains(expected),
+            "{expected} is not in {rendered}"
+        );
+    }
+}
+
+fn installed() -> String {
+    fs::read_to_string(project("packaging/proscenium.toml")).expect("the installed file")
+}
+
+/// The installed file with the members of the six lines.
+fn filled_in() -> String {
+    let mut text = installed();
+    for members in [
+        r#"["ca.example.com:8140"]"#,
+        r#"["c1.example.com:8140", "c2.example.com:8140"]"#,
+    ] {
+        text = text.replacen("members = []", &format!("members = {members}"), 1);
+    }
+    text
 }
 
 #[test]
@@ -330,7 +359,7 @@ fn each_configuration_in_the_documents_is_right() {
 /// What is commented out in the installed file is right too, and says what the defaults are.
 #[test]
 fn the_installed_file_names_every_default() {
-    let text = fs::read_to_string(project("conf/proscenium.toml")).expect("the installed file");
+    let text = filled_in();
     let is_setting = |line: &str| {
         line.starts_with('[')
             || line

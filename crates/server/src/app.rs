@@ -36,6 +36,7 @@ use crate::{
     outputs,
     prepare::{Foundation, Lasting, prepare},
     probes,
+    service_manager::ServiceManager,
     signals::{EarlySignals, Signals, Stop},
     state::StateDirectory,
     unkept,
@@ -342,6 +343,13 @@ async fn serve(app: &Arc<App>, (socket, listener): (AdminSocket, UnixListener), 
         stopped,
     ));
     tracing::info!(generation = 1, workers = app.workers.count(), "serving");
+    let manager = ServiceManager::from_environment().map(Arc::new);
+    if let Some(manager) = &manager {
+        manager.ready();
+        let (manager, app) = (Arc::clone(manager), Arc::clone(app));
+        // It ends with the process: a drain that hangs must be noticed too.
+        tokio::spawn(async move { manager.keep_pinging(&app.workers).await });
+    }
     // One after the other: however many hang-ups come during a reload, they ask for one more.
     let reloads = tokio::spawn({
         let app = Arc::clone(app);
@@ -367,6 +375,9 @@ async fn serve(app: &Arc<App>, (socket, listener): (AdminSocket, UnixListener), 
     let unkept = tokio::spawn(unkept::keep(Arc::clone(app)));
     let cas_seen = tokio::spawn(cas_seen::keep(Arc::clone(app)));
     stop.recv().await;
+    if let Some(manager) = &manager {
+        manager.stopping();
+    }
     fetching.abort();
     freshness.abort();
     blocks.abort();

@@ -5,7 +5,7 @@ use std::{collections::HashMap, io, net::TcpListener, rc::Rc, sync::Arc, thread}
 use listener::Listener;
 use proxy::{Shared, Worker};
 use tokio::{
-    runtime,
+    runtime::{self, Handle},
     sync::{mpsc, oneshot},
     task::{JoinHandle, LocalSet},
 };
@@ -33,6 +33,7 @@ enum Command {
 /// The worker threads of the process.
 pub(crate) struct WorkerThreads {
     senders: Vec<mpsc::Sender<Command>>,
+    event_loops: Vec<Handle>,
 }
 
 impl WorkerThreads {
@@ -41,10 +42,23 @@ impl WorkerThreads {
     /// # Errors
     /// The system gives no thread or no event queue.
     pub(crate) fn start(count: usize, shared: &Arc<Shared>) -> io::Result<Self> {
-        let senders = (0..count.max(1))
-            .map(|index| start(index, Arc::clone(shared)))
-            .collect::<io::Result<_>>()?;
-        Ok(Self { senders })
+        Self::start_with(count, || {
+            let shared = Arc::clone(shared);
+            |commands| work(shared, commands)
+        })
+    }
+
+    fn start_with<W, F>(count: usize, mut work: impl FnMut() -> W) -> io::Result<Self>
+    where
+        W: FnOnce(mpsc::Receiver<Command>) -> F + Send + 'static,
+        F: Future<Output = ()>,
+    {
+        let started = (0..count.max(1)).map(|index| start(index, work()));
+        let (senders, event_loops) = started.collect::<io::Result<_>>()?;
+        Ok(Self {
+            senders,
+            event_loops,
+        })
     }
 
     /// How many there are.
@@ -77,6 +91,21 @@ impl WorkerThreads {
         .await;
     }
 
+    /// Waits until the event loop of every worker has had a turn: none of them hangs. False if a worker has ended.
+    pub(crate) async fn have_a_turn(&self) -> bool {
+        let turns: Vec<_> = self
+            .event_loops
+            .iter()
+            .map(|event_loop| event_loop.spawn(async {}))
+            .collect();
+        for turn in turns {
+            if turn.await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// One command to each worker, all obeyed at once; waits for every one.
     async fn tell<C: FnOnce(oneshot::Sender<()>) -> Command>(
         &self,
@@ -95,18 +124,22 @@ impl WorkerThreads {
     }
 }
 
-fn start(index: usize, shared: Arc<Shared>) -> io::Result<mpsc::Sender<Command>> {
+fn start<F: Future<Output = ()>>(
+    index: usize,
+    work: impl FnOnce(mpsc::Receiver<Command>) -> F + Send + 'static,
+) -> io::Result<(mpsc::Sender<Command>, Handle)> {
     let (sender, commands) = mpsc::channel(COMMANDS_MAX);
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(RESOLVERS_MAX)
         .build()?;
+    let event_loop = runtime.handle().clone();
     thread::Builder::new()
         .name(format!("worker-{index}"))
         .spawn(move || {
-            LocalSet::new().block_on(&runtime, work(shared, commands));
+            LocalSet::new().block_on(&runtime, work(commands));
         })?;
-    Ok(sender)
+    Ok((sender, event_loop))
 }
 
 /// Obeys until nobody commands any more. Tasks of this thread end with it.
@@ -168,5 +201,28 @@ impl Accepting {
     async fn end(self) {
         drop(self.close);
         let _ = self.task.await;
+    }
+}
+
+#[cfg(test)]
+impl WorkerThreads {
+    /// Threads that do nothing.
+    pub(crate) fn idle(count: usize) -> Self {
+        let work = || {
+            |mut commands: mpsc::Receiver<Command>| async move {
+                while commands.recv().await.is_some() {}
+            }
+        };
+        Self::start_with(count, work).expect("threads")
+    }
+
+    /// The event loop of a thread.
+    pub(crate) fn event_loop(&self, index: usize) -> &Handle {
+        &self.event_loops[index]
+    }
+
+    /// Ends a thread.
+    pub(crate) fn end(&mut self, index: usize) {
+        self.senders.remove(index);
     }
 }

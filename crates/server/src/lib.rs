@@ -36,6 +36,7 @@ mod probes;
 mod process;
 mod reload;
 mod reopen;
+mod service_manager;
 mod signals;
 mod stamps;
 mod state;

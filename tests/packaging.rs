@@ -1,0 +1,88 @@
+//! The files of `packaging/` fit systemd, each other and the program.
+
+use std::{fs, path::Path, process::Command};
+
+use tempfile::TempDir;
+
+const UNIT: &str = include_str!("../packaging/proscenium.service");
+const DIRECTORIES: &str = include_str!("../packaging/tmpfiles.conf");
+const BINARY: &str = env!("CARGO_BIN_EXE_proscenium");
+/// The highest exposure of the service that `systemd-analyze security` may report, in tenths.
+const EXPOSURE_MAX: &str = "20";
+
+#[test]
+fn systemd_accepts_the_unit_and_finds_it_closed() {
+    match Command::new("systemd-analyze").arg("--version").output() {
+        Ok(_) => {}
+        // Where the lab is required, so is this.
+        Err(error) if std::env::var("PROSCENIUM_LAB").as_deref() != Ok("required") => {
+            eprintln!("skipped: systemd-analyze (Debian's systemd) does not start: {error}");
+            return;
+        }
+        Err(error) => panic!("systemd-analyze (Debian's systemd) does not start: {error}"),
+    }
+    let directory = TempDir::new().expect("a directory");
+    let unit = directory.path().join("proscenium.service");
+    // systemd looks whether the programs exist; the package installs this one.
+    let installed = UNIT.replace("/usr/bin/proscenium", BINARY);
+    assert_ne!(installed, UNIT);
+    fs::write(&unit, installed).expect("a file of our own");
+    // The man pages are not installed here.
+    assert_analyzed(&["verify", "--man=no"], &unit);
+    let threshold = format!("--threshold={EXPOSURE_MAX}");
+    assert_analyzed(
+        &["security", "--offline=yes", "--no-pager", &threshold],
+        &unit,
+    );
+}
+
+/// A difference would let systemd change owner or mode of a directory with all its content at each start.
+#[test]
+fn the_package_creates_the_directories_of_the_service_with_their_modes() {
+    let mode = |key: &str, default| setting(&format!("{key}DirectoryMode")).unwrap_or(default);
+    for (path, mode) in [
+        ("/run", mode("Runtime", "0755")),
+        ("/var/lib", mode("State", "0755")),
+        ("/var/log", mode("Logs", "0755")),
+    ] {
+        let line = format!("d {path}/proscenium {mode} proscenium proscenium -");
+        assert!(DIRECTORIES.lines().any(|found| found == line), "{line}");
+    }
+    for key in ["RuntimeDirectory", "StateDirectory", "LogsDirectory"] {
+        assert_eq!(setting(key), Some("proscenium"), "{key}");
+    }
+}
+
+#[test]
+fn the_service_waits_for_the_drain_and_is_not_restarted_in_vain() {
+    assert_eq!(setting("Type"), Some("notify"));
+    assert_eq!(setting("RestartPreventExitStatus"), Some("78"));
+    let stop: u64 = setting("TimeoutStopSec")
+        .and_then(|seconds| seconds.parse().ok())
+        .expect("a number of seconds");
+    // 60 s is the default of `drain_grace`.
+    assert!(stop > 60, "{stop}");
+}
+
+/// The value of a setting of the unit.
+fn setting(key: &str) -> Option<&'static str> {
+    UNIT.lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+}
+
+/// `systemd-analyze` accepts the unit and prints nothing about it.
+fn assert_analyzed(arguments: &[&str], unit: &Path) {
+    let output = Command::new("systemd-analyze")
+        .args(arguments)
+        .arg(unit)
+        .output()
+        .expect("systemd-analyze starts");
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{stdout}{stderr}");
+    // Other units of the machine are not ours.
+    let complaint = stderr.lines().find(|line| line.contains("proscenium"));
+    assert_eq!(complaint, None);
+}

@@ -1,0 +1,137 @@
+//! The service manager learns when the proxy serves, that it runs, and that it stops.
+
+use std::{
+    os::{linux::net::SocketAddrExt, unix::net},
+    process,
+    time::Duration,
+};
+
+use tempfile::TempDir;
+use testkit::{HeldPort, ProxyBuilder};
+
+use crate::support::{Estate, LIMIT};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+/// Microseconds after which the service manager would end a process that sends no pings.
+const WATCHDOG: &str = "400000";
+
+#[test]
+fn the_service_manager_is_notified_of_start_watchdog_and_stop() {
+    let manager = ServiceManager::start();
+    let socket = manager.path();
+    let estate = estate(move |proxy| {
+        proxy
+            .top("drain_grace = \"10m\"")
+            .env("NOTIFY_SOCKET", &socket)
+            .env("WATCHDOG_USEC", WATCHDOG)
+    });
+    assert_eq!(manager.next(), "READY=1");
+    let agent = estate.ca.agent("web01");
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    assert_eq!(manager.next(), "WATCHDOG=1");
+    assert_eq!(manager.next(), "WATCHDOG=1");
+
+    // A process that finishes its requests is not one that hangs.
+    estate.compilers[0].hold();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| estate.client(&agent).get(CATALOG));
+        estate.compilers[0].wait_for_request(2, LIMIT);
+        estate.proxy.terminate();
+        while manager.next() != "STOPPING=1" {}
+        for _ in 0..3 {
+            assert_eq!(manager.next(), "WATCHDOG=1");
+        }
+        estate.compilers[0].release();
+        assert_eq!(asking.join().expect("asks").status, 200);
+    });
+    assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
+}
+
+#[test]
+fn a_socket_may_have_a_name_without_a_file_and_pings_may_be_off() {
+    let name = format!("proscenium-test-{}", process::id());
+    let address = net::SocketAddr::from_abstract_name(&name).expect("a name");
+    let manager = ServiceManager::bind(&address);
+    let socket = format!("@{name}");
+    let estate = estate(move |proxy| {
+        // The pings are for the service manager's own process.
+        proxy
+            .env("NOTIFY_SOCKET", &socket)
+            .env("WATCHDOG_USEC", "1000")
+            .env("WATCHDOG_PID", "1")
+    });
+    assert_eq!(manager.next(), "READY=1");
+    estate.proxy.terminate();
+    assert_eq!(manager.next(), "STOPPING=1");
+    assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
+}
+
+#[test]
+fn a_start_that_is_refused_is_never_ready() {
+    let manager = ServiceManager::start();
+    let taken = HeldPort::take();
+    let listening = std::net::TcpListener::bind((taken.address().ip(), 0)).expect("a port");
+    let (socket, address) = (manager.path(), listening.local_addr().expect("it is bound"));
+    let outcome = Estate::builder()
+        .proxy(move |proxy| {
+            proxy
+                .with(&format!("[listeners.taken]\naddress = \"{address}\""))
+                .env("NOTIFY_SOCKET", &socket)
+        })
+        .try_start();
+    assert_eq!(outcome.code, Some(75), "{}", outcome.stderr);
+    assert_eq!(manager.received(), None);
+}
+
+fn estate(change: impl FnOnce(ProxyBuilder) -> ProxyBuilder + 'static) -> Estate {
+    Estate::builder().compilers(1).proxy(change).start()
+}
+
+/// A service manager's socket.
+struct ServiceManager {
+    socket: net::UnixDatagram,
+    directory: TempDir,
+}
+
+impl ServiceManager {
+    fn start() -> Self {
+        let directory = TempDir::new().expect("a directory");
+        let socket = net::UnixDatagram::bind(directory.path().join("notify"));
+        Self::with(socket.expect("a socket"), directory)
+    }
+
+    fn bind(address: &net::SocketAddr) -> Self {
+        let socket = net::UnixDatagram::bind_addr(address).expect("a socket");
+        Self::with(socket, TempDir::new().expect("a directory"))
+    }
+
+    fn with(socket: net::UnixDatagram, directory: TempDir) -> Self {
+        Self { socket, directory }
+    }
+
+    fn path(&self) -> String {
+        self.directory.path().join("notify").display().to_string()
+    }
+
+    /// The next message.
+    #[track_caller]
+    fn next(&self) -> String {
+        self.socket
+            .set_read_timeout(Some(LIMIT))
+            .expect("an option");
+        self.read().expect("a message in time")
+    }
+
+    /// A message that has arrived.
+    fn received(&self) -> Option<String> {
+        let soon = Duration::from_millis(1);
+        self.socket.set_read_timeout(Some(soon)).expect("an option");
+        self.read()
+    }
+
+    fn read(&self) -> Option<String> {
+        let mut bytes = [0; 64];
+        let length = self.socket.recv(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes[..length]).into_owned())
+    }
+}
