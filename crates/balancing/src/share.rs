@@ -4,7 +4,7 @@
 //! told apart by their certificates.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
     future::poll_fn,
     net::IpAddr,
     sync::{
@@ -110,11 +110,13 @@ pub struct Holding {
     queue: Mutex<Queue>,
 }
 
-/// Requests of one client that wait behind its own share, oldest first. The client's streams and connections limit it.
+/// Requests of one client that wait behind its own share, oldest first. The client's streams and connections limit their
+/// number. A request that stops waiting leaves from any position, so this is a map: a client that drops all of its
+/// requests at once must not have the queue searched for each.
 #[derive(Debug, Default)]
 struct Queue {
     next: u64,
-    wakers: VecDeque<(u64, Waker)>,
+    wakers: BTreeMap<u64, Waker>,
 }
 
 impl Holding {
@@ -190,7 +192,7 @@ impl Drop for Holding {
 
 impl Queue {
     fn wake_first(&self) {
-        if let Some((_, first)) = self.wakers.front() {
+        if let Some((_, first)) = self.wakers.first_key_value() {
             first.wake_by_ref();
         }
     }
@@ -205,16 +207,13 @@ struct Ticket<'a> {
 impl Ticket<'_> {
     fn queue(&mut self, waker: &Waker) {
         let mut queue = self.holding.queue();
-        let known = self
-            .number
-            .and_then(|number| queue.wakers.iter_mut().find(|(n, _)| *n == number));
-        if let Some((_, known)) = known {
-            known.clone_from(waker);
+        if let Some(number) = self.number {
+            queue.wakers.insert(number, waker.clone());
             return;
         }
         let number = queue.next;
         queue.next += 1;
-        queue.wakers.push_back((number, waker.clone()));
+        queue.wakers.insert(number, waker.clone());
         self.number = Some(number);
         self.holding.waiting.fetch_add(1, Ordering::SeqCst);
     }
@@ -224,7 +223,7 @@ impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
         let mut queue = self.holding.queue();
-        queue.wakers.retain(|(n, _)| *n != number);
+        queue.wakers.remove(&number);
         self.holding.waiting.fetch_sub(1, Ordering::SeqCst);
         // There may be more to take, or this request was woken and gave up.
         queue.wake_first();

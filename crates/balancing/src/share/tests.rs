@@ -1,7 +1,7 @@
 //! Shares by table, and what waits behind them.
 
 use std::{
-    pin::pin,
+    pin::{Pin, pin},
     sync::atomic::AtomicUsize,
     task::{Context, Wake},
 };
@@ -137,6 +137,80 @@ fn the_oldest_waiting_request_is_called_first_and_calls_the_next() {
     drop(held);
     assert!(woken()[1] > before);
     assert!(second.as_mut().poll(&mut contexts[1]).is_ready());
+}
+
+/// Requests of one client that wait.
+struct Herd<'a> {
+    waiting: Vec<Option<Pin<Box<dyn Future<Output = Held> + 'a>>>>,
+    calls: Vec<Arc<Calls>>,
+}
+
+impl<'a> Herd<'a> {
+    fn of(holding: &'a Arc<Holding>, size: usize, attempts: &'a AtomicUsize) -> Self {
+        let take = || {
+            holding.take(|| {
+                attempts.fetch_add(1, Ordering::SeqCst);
+                1
+            })
+        };
+        let mut herd = Self {
+            waiting: (0..size).map(|_| Some(Box::pin(take()) as _)).collect(),
+            calls: (0..size).map(|_| Arc::default()).collect(),
+        };
+        let queued = (0..size).filter_map(|index| herd.poll(index)).count();
+        assert_eq!(queued, 0, "the share is taken");
+        herd
+    }
+
+    fn poll(&mut self, index: usize) -> Option<Held> {
+        let waker = Waker::from(Arc::clone(&self.calls[index]));
+        let waiting = self.waiting[index].as_mut()?;
+        match waiting.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(held) => {
+                self.waiting[index] = None;
+                Some(held)
+            }
+            Poll::Pending => None,
+        }
+    }
+
+    /// Polls those that were woken, until none is; what they took.
+    fn poll_woken(&mut self) -> Vec<Held> {
+        let mut taken = Vec::new();
+        loop {
+            let woken = |calls: &Arc<Calls>| calls.0.swap(0, Ordering::SeqCst) > 0;
+            let woken: Vec<_> = self.calls.iter().map(woken).collect();
+            if !woken.contains(&true) {
+                return taken;
+            }
+            let woken = woken.iter().enumerate().filter(|(_, woken)| **woken);
+            taken.extend(woken.filter_map(|(index, _)| self.poll(index)));
+        }
+    }
+}
+
+#[test]
+fn one_given_back_is_tried_for_by_two_of_many_waiting_requests() {
+    const WAITING: usize = 500;
+    let holdings = Arc::default();
+    let (web01, web02) = (holding(&holdings, "web01"), holding(&holdings, "web02"));
+    let mut held: Vec<_> = web01.try_take(1).into_iter().collect();
+    let _other_held = web02.try_take(1);
+    let (attempts, other_attempts) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let mut herd = Herd::of(&web01, WAITING, &attempts);
+    let mut other = Herd::of(&web02, WAITING, &other_attempts);
+    let each = [&attempts, &other_attempts].map(|attempts| attempts.swap(0, Ordering::SeqCst));
+    assert_eq!(each, [WAITING; 2]);
+    for left in (0..WAITING).rev() {
+        held.clear();
+        held = herd.poll_woken();
+        assert_eq!(held.len(), 1);
+        // The oldest takes it and lets the next one try.
+        let tried = attempts.swap(0, Ordering::SeqCst);
+        assert_eq!(tried, if left > 0 { 2 } else { 1 }, "{left} wait");
+    }
+    assert!(other.poll_woken().is_empty());
+    assert_eq!(other_attempts.load(Ordering::SeqCst), 0);
 }
 
 #[test]
