@@ -435,7 +435,7 @@ fn a_lower_connections_max_leaves_nobody_waiting_beside_idle_connections() {
         .proxy(|proxy| {
             proxy
                 .top("workers = 1")
-                .with("[upstream]\nclient_share_percent = 100")
+                .with("[upstream]\nclient_share = \"100%\"")
         })
         .start();
     estate.compilers[0].hold();

@@ -271,7 +271,7 @@ fn a_member_gets_no_more_than_its_max_and_then_all_are_full() {
     let estate = Estate::builder()
         .compiler(1, "max = 1")
         .compiler(2, "max = 2")
-        .proxy(|proxy| proxy.with("[upstream]\nclient_share_percent = 100"))
+        .proxy(|proxy| proxy.with("[upstream]\nclient_share = \"100%\""))
         .start();
     estate.compilers.iter().for_each(StandIn::hold);
     let connections = pending(&estate, 3);
@@ -425,7 +425,7 @@ fn a_backup_takes_what_the_others_have_no_place_for() {
     let estate = Estate::builder()
         .compiler(1, "max = 2")
         .compiler(2, "backup = true")
-        .proxy(|proxy| proxy.with("[upstream]\nclient_share_percent = 100"))
+        .proxy(|proxy| proxy.with("[upstream]\nclient_share = \"100%\""))
         .start();
     estate.compilers.iter().for_each(StandIn::hold);
     let connections = pending(&estate, 4);
@@ -1328,9 +1328,9 @@ fn no_more_connections_than_connections_max_over_all_workers() {
             .compiler_pool("connect_timeout = \"1h\"")
             .compiler_pool("check = { interval = \"1h\" }")
             .proxy(move |proxy| {
-                proxy.top("workers = 4").with(&format!(
-                    "[upstream]\nclient_share_percent = 100\n{upstream}"
-                ))
+                proxy
+                    .top("workers = 4")
+                    .with(&format!("[upstream]\nclient_share = \"100%\"\n{upstream}"))
             })
             .start();
         let probe = estate.compilers[0].connections_accepted();

@@ -306,6 +306,17 @@ fn simple(value: &DeValue<'_>, shape: &Shape, path: &str) -> Option<Problem> {
         },
         (Shape::Size { .. }, DeValue::Integer(number)) => wrong("a number without a unit".into())
             .map(|problem| problem.help(format!("for bytes write \"{number}B\""))),
+        (Shape::Percent { min, max }, DeValue::String(text)) => match quantity::percent(text) {
+            Some(percent) if (*min..=*max).contains(&percent) => None,
+            Some(percent) if percent < *min => wrong(format!("\"{text}\" is too small")),
+            Some(_) => wrong(format!("\"{text}\" is too large")),
+            None => wrong(format!("\"{text}\" is not a share"))
+                .map(|problem| problem.help("write an integer and %, as \"25%\"")),
+        },
+        (Shape::Percent { .. }, DeValue::Integer(number)) => {
+            wrong("a number without a unit".into())
+                .map(|problem| problem.help(format!("for percent write \"{number}%\"")))
+        }
         (Shape::Word(words), DeValue::String(text)) => match words.contains(&text.as_ref()) {
             true => None,
             false => {

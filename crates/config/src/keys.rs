@@ -24,8 +24,8 @@ use crate::{
     schema::{Absent, Key, Table},
     section::Section,
     values::{
-        Reads, condition_words, conditions, count, duration, named, one_of, pairs, size, switch,
-        table, tables, text, text_or_texts, texts, texts_or_tables, word, words,
+        Reads, condition_words, conditions, count, duration, named, one_of, pairs, percent, size,
+        switch, table, tables, text, text_or_texts, texts, texts_or_tables, word, words,
     },
 };
 
@@ -356,16 +356,16 @@ settings! {
         /// Maximum number of attempts of one request, each on another member if there is one. The proxy never
         /// repeats a catalog, a report or a write to the CA, whatever this setting is.
         attempts_max: count(1..=10) => exchange.attempts_max;
-        /// Maximum share of a pool's connections, in percent, that one client may hold: an agent by its certname, or a client
-        /// without a verified certificate by its address (IPv6: by its /64 network). The share is at least one connection.
+        /// Maximum share of a pool's connections that one client may hold: an agent by its certname, or a client without a
+        /// verified certificate by its address (IPv6: by its /64 network). The share is at least one connection.
         /// A further request of this client waits for one of its own to end; no other client waits. An agent sends one
         /// request at a time, so a quarter restricts only clients that send many at once.
-        client_share_percent: count(1..=100) => exchange.client_share.percent;
+        client_share: percent(1..=100) => exchange.client_share.percent;
         /// Maximum bytes of one request body that the proxy buffers. A request gets a connection to a member only when its
         /// body is complete or larger than this, so that a client that sends slowly holds none. Facts and most reports of
         /// agents fit. With `"0B"` every body is streamed.
         body_buffer_max: size(0..=64 << 20) => exchange.body_buffer_bytes_max;
-        /// Maximum bytes of all buffered request bodies together. One client (as in `client_share_percent`) may use an eighth.
+        /// Maximum bytes of all buffered request bodies together. One client (as in `client_share`) may use an eighth.
         /// Memory is taken for bytes that have arrived, never for a declared length. Without room a body is streamed to
         /// its member as it arrives.
         body_buffers_max: size(0..=64 << 30) => exchange.body_buffers_bytes_max;

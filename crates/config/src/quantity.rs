@@ -1,4 +1,4 @@
-//! Durations and sizes as text: a whole number and a unit, so that no key needs one.
+//! Durations, sizes and shares as text: a whole number and a unit, so that no key needs one.
 
 use std::time::Duration;
 
@@ -27,6 +27,19 @@ pub(crate) fn size(text: &str) -> Option<u64> {
         _ => return None,
     };
     number.checked_mul(bytes)
+}
+
+/// Reads `"25%"`.
+pub(crate) fn percent(text: &str) -> Option<u64> {
+    match split(text)? {
+        (number, "%") => Some(number),
+        _ => None,
+    }
+}
+
+/// Writes a share in percent.
+pub(crate) fn show_percent(percent: u64) -> String {
+    format!("{percent}%")
 }
 
 /// Writes a duration in the largest unit that holds it whole; one minute as `60s`.
@@ -103,6 +116,15 @@ mod tests {
         ] {
             assert_eq!(duration(text), None, "{text}");
             assert_eq!(size(text), None, "{text}");
+            assert_eq!(percent(text), None, "{text}");
+        }
+        for (text, expected) in [
+            ("25%", Some(25)),
+            ("0%", Some(0)),
+            ("%", None),
+            ("25 %", None),
+        ] {
+            assert_eq!(percent(text), expected, "{text}");
         }
     }
 

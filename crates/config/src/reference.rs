@@ -18,7 +18,7 @@ pub fn reference() -> String {
     let _ = writeln!(page, "{}\n", paragraph(Root::TABLE.docs));
     page.push_str(
         "A duration is a string of an integer and one of the units `ms`, `s`, `m`, `h`, `d`, as `\"60s\"`. A size has one of the \
-         units `B`, `KiB`, `MiB`, `GiB`, as `\"64KiB\"`.\n\
+         units `B`, `KiB`, `MiB`, `GiB`, as `\"64KiB\"`. A share is a string of an integer and `%`, as `\"25%\"`.\n\
          Paths are absolute.\n\
          An unknown key, a wrong type or a value out of range is an error. The proxy reports all errors at once and \
          exits with code 78.\n\

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{
     forms::Form,
-    quantity::{show_duration, show_size},
+    quantity::{show_duration, show_percent, show_size},
 };
 
 /// A table of the file.
@@ -55,6 +55,10 @@ pub(crate) enum Shape {
         max: Duration,
     },
     Size {
+        min: u64,
+        max: u64,
+    },
+    Percent {
         min: u64,
         max: u64,
     },
@@ -121,6 +125,11 @@ impl Shape {
                     show_size(*max)
                 )
             }
+            Self::Percent { min, max } => format!(
+                "a share from \"{}\" to \"{}\"",
+                show_percent(*min),
+                show_percent(*max)
+            ),
             Self::Table(_) | Self::Named(_) => "a table".into(),
             Self::OneOf(table) => {
                 let forms: Vec<_> = table

@@ -105,6 +105,8 @@ kinds! {
     Count(range: RangeInclusive<u64>) = count -> Shape::Count { min: *range.start(), max: *range.end() };
     /// A number of bytes with a unit.
     Size(range: RangeInclusive<u64>) = size -> Shape::Size { min: *range.start(), max: *range.end() };
+    /// A share in percent.
+    Percent(range: RangeInclusive<u64>) = percent -> Shape::Percent { min: *range.start(), max: *range.end() };
     /// A duration with a unit.
     Period(range: RangeInclusive<Duration>) = duration -> Shape::Duration { min: *range.start(), max: *range.end() };
     /// A string.
@@ -203,6 +205,17 @@ impl<N: Number> Reads<N> for Size {
     fn show(&self, value: &N) -> Option<String> {
         let bytes = (*value).try_into().ok()?;
         Some(quoted(&quantity::show_size(bytes)))
+    }
+}
+
+impl<N: Number> Reads<N> for Percent {
+    fn read(&self, value: &DeValue<'_>) -> Option<N> {
+        quantity::percent(value.as_str()?)?.try_into().ok()
+    }
+
+    fn show(&self, value: &N) -> Option<String> {
+        let percent = (*value).try_into().ok()?;
+        Some(quoted(&quantity::show_percent(percent)))
     }
 }
 
