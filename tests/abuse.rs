@@ -1,18 +1,21 @@
 //! One client that sends slowly, does not read or opens no window: every request of another agent is answered by the
 //! member while the attack lasts.
 
-use testkit::{Connection, Credential, Protocol, Reply, http2::kind, wait_until};
+use std::time::Duration;
 
-use crate::support::{Estate, LIMIT, http1_alone, http2::wait_for_limit};
+use testkit::{Attacker, Client, ClientError, Credential, Protocol, Reply, wait_until};
+
+use crate::support::{Estate, LIMIT, http2::wait_for_limit};
 
 const CATALOG: &str = "/puppet/v3/catalog/web02?environment=production";
 const LARGE: &str = "/puppet/v3/file_content/modules/m/large?environment=production";
 const REPORT: &str = "/puppet/v3/report/web01?environment=production";
-const EXPECT: [(&str, &str); 1] = [("Expect", "100-continue")];
 /// More than a member has connections.
 const ATTACKERS: usize = 20;
 /// Requests of the other agent during each attack.
 const VICTIM_REQUESTS: usize = 20;
+/// How long a slow client waits between two bytes.
+const STEP: Duration = Duration::from_millis(50);
 
 /// One compiler with eight connections: the share of one client is two.
 fn estate(listener: &'static str, upstream: &'static str) -> Estate {
@@ -30,11 +33,14 @@ fn estate(listener: &'static str, upstream: &'static str) -> Estate {
     estate
 }
 
-/// Connections of one agent, or of an agent each.
-fn attackers(estate: &Estate, agent: &Credential) -> Vec<Connection> {
-    let client = estate.client(agent).receive_buffer(4096);
+/// Connections of one agent, each of which begins the same attack.
+fn attackers(
+    estate: &Estate,
+    begin: impl Fn(&Client) -> Result<Attacker, ClientError>,
+) -> Vec<Attacker> {
+    let client = estate.client(&estate.ca.agent("web01"));
     (0..ATTACKERS)
-        .map(|_| client.connect().expect("connects"))
+        .map(|_| begin(&client).expect("begins"))
         .collect()
 }
 
@@ -50,53 +56,95 @@ fn assert_victim_is_served(estate: &Estate) {
     assert_eq!(served.count(), VICTIM_REQUESTS);
 }
 
-/// Begins uploads that the proxy waits for: it has told the client to send.
-fn begin_uploads(connections: &mut [Connection], length: usize, sent: &[u8]) {
-    for connection in connections {
-        let head = connection.head("PUT", REPORT, &EXPECT, Some(length));
-        connection.send_raw(&head).expect("sends");
-        let interim = connection.read_head().expect("an interim answer");
-        assert_eq!(interim.status, 100);
-        connection.send_raw(sent).expect("sends");
+#[test]
+fn slow_heads_take_no_connection_of_a_member() {
+    let estate = estate("", "");
+    let mut attackers = attackers(&estate, |client| Attacker::slow_head(client, LARGE));
+    for attacker in &mut attackers {
+        attacker.step().expect("sends");
     }
+    assert_victim_is_served(&estate);
+    let asked = estate.compilers[0].requests().len();
+    assert_eq!(asked, VICTIM_REQUESTS, "no head has reached the member");
+}
+
+/// Asserts that another agent is served while heads are slow, and that `head_timeout` ends their connections.
+#[track_caller]
+fn assert_slow_heads_end(step: impl Fn(&mut Attacker) -> bool) {
+    let estate = estate("head_timeout = \"1s\"\nidle_timeout = \"10m\"", "");
+    let mut attackers = attackers(&estate, |client| Attacker::slow_head(client, LARGE));
+    assert_victim_is_served(&estate);
+    for attacker in &mut attackers {
+        let ended = wait_until(LIMIT, || {
+            let ended = step(attacker) || attacker.connection.is_closed_within(STEP);
+            ended.then_some(())
+        });
+        assert!(ended.is_some(), "the head goes on");
+    }
+    wait_for_limit(&estate, "head_timeout", ATTACKERS as f64);
+    let late = |record: &&serde_json::Value| record["reason"] == "head-timeout";
+    let recorded = wait_until(LIMIT, || {
+        let records = estate.proxy.records();
+        (records.iter().filter(late).count() == ATTACKERS).then_some(())
+    });
+    assert!(recorded.is_some(), "a record each");
+    assert_eq!(estate.compilers[0].requests().len(), VICTIM_REQUESTS);
 }
 
 #[test]
-fn slow_heads_take_no_connection_of_a_member() {
-    http1_alone!("a head is frames, which h2 gathers before it makes a request");
-    let estate = estate("", "");
-    let mut connections = attackers(&estate, &estate.ca.agent("web01"));
-    for connection in &mut connections {
-        let head = connection.head("GET", LARGE, &[], None);
-        connection.send_raw(&head[..20]).expect("sends");
-    }
-    assert_victim_is_served(&estate);
+fn heads_that_stop_halfway_end_with_their_time() {
+    assert_slow_heads_end(|_| false);
+}
+
+#[test]
+fn heads_that_come_byte_by_byte_end_with_their_time() {
+    assert_slow_heads_end(|attacker| attacker.step().is_err());
 }
 
 #[test]
 fn slow_bodies_take_no_connection_of_a_member() {
     let estate = estate("", "");
-    let mut connections = attackers(&estate, &estate.ca.agent("web01"));
-    begin_uploads(&mut connections, 30_000, b"x");
+    let mut attackers = attackers(&estate, |client| {
+        Attacker::slow_body(client, REPORT, 30_000, 1)
+    });
     assert_victim_is_served(&estate);
     let asked = estate.compilers[0].requests().len();
     assert_eq!(asked, VICTIM_REQUESTS, "no upload has reached the member");
     // One that goes on is sent whole.
-    connections[0].send_raw(&vec![b'x'; 29_999]).expect("sends");
-    assert_eq!(
-        connections[0].read_response().expect("an answer").status,
-        200
-    );
+    let upload = &mut attackers[0].connection;
+    upload.send_raw(&vec![b'x'; 29_999]).expect("sends");
+    assert_eq!(upload.read_response().expect("an answer").status, 200);
     let requests = estate.compilers[0].requests();
     let report = requests.iter().find(|request| request.target == REPORT);
     assert_eq!(report.expect("it was sent").body.kept.len(), 30_000);
 }
 
 #[test]
+fn buffered_bytes_of_bodies_are_a_metric() {
+    const BUFFERED: &str = "proscenium_body_buffer_bytes";
+    let estate = estate("", "");
+    let mut attackers = attackers(&estate, |client| {
+        Attacker::slow_body(client, REPORT, 30_000, 1000)
+    });
+    let all = 1000.0 * ATTACKERS as f64;
+    assert_eq!(estate.proxy.wait_for_metric(BUFFERED, &[], all), all);
+    // What has been sent to the member or given up is not buffered.
+    let upload = &mut attackers[0].connection;
+    upload.send_raw(&vec![b'x'; 29_000]).expect("sends");
+    assert_eq!(upload.read_response().expect("an answer").status, 200);
+    drop(attackers);
+    let freed = wait_until(LIMIT, || {
+        (estate.proxy.metrics().sum(BUFFERED, &[]) == 0.0).then_some(())
+    });
+    assert!(freed.is_some());
+}
+
+#[test]
 fn slow_bodies_beyond_the_buffer_hold_a_share_and_no_more() {
     let estate = estate("", "[upstream]\nbody_buffer_max = \"1KiB\"");
-    let mut connections = attackers(&estate, &estate.ca.agent("web01"));
-    begin_uploads(&mut connections, 1 << 20, &[b'x'; 4096]);
+    let _attackers = attackers(&estate, |client| {
+        Attacker::slow_body(client, REPORT, 1 << 20, 4096)
+    });
     wait_for_limit(&estate, "client_share", (ATTACKERS - 2) as f64);
     assert_victim_is_served(&estate);
 }
@@ -104,41 +152,22 @@ fn slow_bodies_beyond_the_buffer_hold_a_share_and_no_more() {
 #[test]
 fn clients_that_do_not_read_hold_a_share_and_no_more() {
     let estate = estate("", "");
-    let mut connections = attackers(&estate, &estate.ca.agent("web01"));
-    for connection in &mut connections {
-        if crate::SPOKEN == Protocol::Http2 {
-            connection
-                .open(&crate::support::http2::get(LARGE), true)
-                .expect("opens");
-        } else {
-            let head = connection.head("GET", LARGE, &[], None);
-            connection.send_raw(&head).expect("sends");
-        }
-    }
+    let _attackers = attackers(&estate, |client| Attacker::without_reading(client, LARGE));
     wait_for_limit(&estate, "client_share", (ATTACKERS - 2) as f64);
     assert_victim_is_served(&estate);
 }
 
-/// A connection on which no stream may send a byte (SETTINGS_INITIAL_WINDOW_SIZE = 0).
-fn without_window(estate: &Estate, agent: &Credential, streams: usize) -> Connection {
+/// A connection on which no stream may send a byte.
+fn without_window(estate: &Estate, agent: &Credential, streams: usize) -> Attacker {
     let client = estate.client(agent).protocol(Protocol::Http2);
-    let mut connection = client.connect().expect("connects");
-    connection
-        .send_frame(kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])
-        .expect("sends");
-    for _ in 0..streams {
-        connection
-            .open(&crate::support::http2::get(LARGE), true)
-            .expect("opens");
-    }
-    connection
+    Attacker::without_window(&client, LARGE, streams).expect("begins")
 }
 
 #[test]
 fn windows_of_nothing_hold_a_share_and_no_more() {
     let estate = estate("", "");
     let agent = estate.ca.agent("web01");
-    let _connections = [(); 2].map(|()| without_window(&estate, &agent, 50));
+    let _attackers = [(); 2].map(|()| without_window(&estate, &agent, 50));
     wait_for_limit(&estate, "client_share", 98.0);
     assert_victim_is_served(&estate);
 }
@@ -167,14 +196,8 @@ fn a_client_that_reads_too_slowly_loses_the_members_connection() {
     let estate = estate("rate_grace = \"300ms\"\nwrite_timeout = \"10m\"", "");
     let agent = estate.ca.agent("web01");
     let _zero = without_window(&estate, &agent, 1);
-    let mut slow = estate
-        .client(&agent)
-        .protocol(Protocol::Http1)
-        .receive_buffer(4096)
-        .connect()
-        .expect("connects");
-    let head = slow.head("GET", LARGE, &[], None);
-    slow.send_raw(&head).expect("sends");
+    let client = estate.client(&agent).protocol(Protocol::Http1);
+    let _slow = Attacker::without_reading(&client, LARGE).expect("begins");
     wait_for_limit(&estate, "read_rate_min", 2.0);
     let records = wait_until(LIMIT, || {
         let records = estate.proxy.records();
@@ -195,9 +218,9 @@ fn a_client_that_reads_too_slowly_loses_the_members_connection() {
 fn a_body_below_the_minimum_rate_is_answered_408() {
     let estate = estate("rate_grace = \"300ms\"", "");
     let agent = estate.ca.agent("web01");
-    let mut slow = [estate.client(&agent).connect().expect("connects")];
-    begin_uploads(&mut slow, 1000, b"x");
-    let response = slow[0].read_response().expect("an answer");
+    let client = estate.client(&agent);
+    let mut slow = Attacker::slow_body(&client, REPORT, 1000, 1).expect("begins");
+    let response = slow.connection.read_response().expect("an answer");
     assert_eq!(response.status, 408);
     assert!(response.text().contains("body_rate_min"));
     wait_for_limit(&estate, "body_rate_min", 1.0);
@@ -211,13 +234,10 @@ fn a_body_below_the_minimum_rate_is_answered_408() {
 #[test]
 fn without_room_for_buffers_a_body_is_streamed() {
     let estate = estate("", "[upstream]\nbody_buffers_max = \"0B\"");
-    let mut upload = [estate
-        .client(&estate.ca.agent("web01"))
-        .connect()
-        .expect("connects")];
-    begin_uploads(&mut upload, 1000, b"x");
+    let client = estate.client(&estate.ca.agent("web01"));
+    let mut attacker = Attacker::slow_body(&client, REPORT, 1000, 1).expect("begins");
     wait_for_limit(&estate, "body_buffers_max", 1.0);
-    let [upload] = &mut upload;
+    let upload = &mut attacker.connection;
     upload.send_raw(&[b'x'; 999]).expect("sends");
     assert_eq!(upload.read_response().expect("an answer").status, 200);
     let requests = estate.compilers[0].requests();

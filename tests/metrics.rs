@@ -29,6 +29,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_alarms",
     "proscenium_attempts_total",
     "proscenium_blocks",
+    "proscenium_body_buffer_bytes",
     "proscenium_build_info",
     "proscenium_ca_not_after_timestamp_seconds",
     "proscenium_certificate_not_after_timestamp_seconds",

@@ -40,6 +40,11 @@ impl Shares {
         holding
     }
 
+    /// Bytes of request bodies that are buffered now.
+    pub(crate) fn body_buffer_bytes(&self) -> u64 {
+        self.budget.held()
+    }
+
     /// A charge to this connection's client, which is looked up once for each connection.
     fn charge(&self, conn: &Conn, standing: &Standing) -> BodyCharge {
         let client = conn.bodies.get_or_init(|| {

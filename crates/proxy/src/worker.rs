@@ -112,6 +112,11 @@ impl Shared {
         self.started.elapsed()
     }
 
+    /// Bytes of request bodies that are buffered now, over all workers.
+    pub fn body_buffer_bytes(&self) -> u64 {
+        self.shares.body_buffer_bytes()
+    }
+
     /// When the next connection may be closed for revocation or re-judged, at `rate` a second over all workers.
     pub(crate) fn turn(&self, rate: u32) -> Duration {
         let gap = 1_000_000 / u64::from(rate.max(1));

@@ -477,6 +477,7 @@ fn readings(app: &App) -> Readings {
             }),
         agents_forgotten: app.shared.agents.forgotten(),
         blocks: app.blocks().len(),
+        body_buffer_bytes: app.shared.body_buffer_bytes(),
         trust_alarms: app.trust_alarms().len(),
         crl_fetch: fetches.then(|| app.fetching.reading()),
         materials_refused,

@@ -39,6 +39,8 @@ pub struct Readings {
     pub agents_forgotten: u64,
     /// Blocks of the operator in force.
     pub blocks: usize,
+    /// Bytes of request bodies that are buffered.
+    pub body_buffer_bytes: u64,
     /// How lists are fetched; none: they are not.
     pub crl_fetch: Option<CrlFetchReading>,
     /// Whether materials on disk are not taken, since they are not right.
@@ -251,6 +253,10 @@ impl Readings {
             "TLS handshakes in flight",
             handshakes,
         );
+        let buffered = Gauge::<f64, AtomicU64>::default();
+        buffered.set(self.body_buffer_bytes as f64);
+        let help = "Bytes of request bodies in buffers";
+        registry.register_with_unit("body_buffer", help, Unit::Bytes, buffered);
     }
 
     fn register_members(&self, registry: &mut Registry) {

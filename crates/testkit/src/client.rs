@@ -793,6 +793,10 @@ impl Connection {
             .map_err(ClientError::of)
     }
 
+    pub(crate) fn is_http2(&self) -> bool {
+        self.session.is_some()
+    }
+
     /// The number of a new stream whose frames the test makes itself.
     ///
     /// # Panics

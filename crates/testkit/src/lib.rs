@@ -19,6 +19,7 @@
     reason = "files, environment and clocks are what tests work with"
 )]
 
+mod abuse;
 mod ca;
 mod client;
 mod enrolment;
@@ -41,6 +42,7 @@ mod stand_in;
 mod subject;
 mod wait;
 
+pub use abuse::Attacker;
 pub use ca::{Ca, Credential, LeafBuilder};
 pub use client::{Client, ClientError, Connection, Protocol};
 pub use enrolment::{Enrolment, RequestError};

@@ -162,6 +162,7 @@ fn readings_are_told_as_gauges() {
         agents: [1, 2, 3, 4, 5, 6, 7],
         agents_forgotten: 7,
         blocks: 2,
+        body_buffer_bytes: 4096,
         materials_refused: true,
         crl_fetch: Some(CrlFetchReading {
             answered: Some(at(1_900_000_000)),
@@ -189,6 +190,7 @@ fn readings_are_told_as_gauges() {
             r#"proscenium_alarms{alarm="pool-unavailable"} 0"#,
             r#"proscenium_pool_members_available{pool="compilers"} 3.0"#,
             "proscenium_blocks 2",
+            "proscenium_body_buffer_bytes 4096.0",
             r#"proscenium_agents{expires="expired"} 1.0"#,
             r#"proscenium_agents{expires="later"} 6.0"#,
             "proscenium_agents_forgotten_total 7",
