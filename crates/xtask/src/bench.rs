@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: what the program costs, measured on the machine at hand.
 
+mod abuse;
 mod cores;
 mod cpu;
 mod load;
@@ -23,6 +24,8 @@ pub(crate) enum Bench {
     W1(w1::Options),
     /// CPU time of a resumed connection beside nginx's, over TLS 1.3 and 1.2, in interleaved rounds of one run
     Resume(resume::Options),
+    /// Latency of one agent's requests while another attacks; exits 1 when the member did not answer one of them
+    Abuse(abuse::Options),
     /// Memory that large bodies take on their way through, with slow readers; exits 1 when it is over the bound
     Memory(memory::Options),
     /// Memory of the revocation index and time of a verdict, from no entry to a million; exits 1 when over a bound
@@ -34,6 +37,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::W1(options) => w1::run(options),
         Bench::Resume(options) => resume::run(options),
+        Bench::Abuse(options) => abuse::run(options),
         Bench::Memory(options) => memory::run(options),
         // With the crate that it measures: only there may signatures be checked bare.
         Bench::Verdict => {

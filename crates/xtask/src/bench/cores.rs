@@ -24,9 +24,17 @@ impl Cores {
 
     /// Moves this process, all threads, to the other cores.
     pub(super) fn keep_us_off_the_last(&self) -> Result<()> {
-        let others = format!("0-{}", self.last - 1);
-        let mut taskset = Command::new("taskset");
-        taskset.args(["-acp", &others, &std::process::id().to_string()]);
-        workspace::run(taskset.stdout(Stdio::null()))
+        move_to(&format!("0-{}", self.last - 1), std::process::id())
     }
+
+    /// Moves a process, all threads, to the last core.
+    pub(super) fn move_to_the_last(&self, process: u32) -> Result<()> {
+        move_to(&self.last.to_string(), process)
+    }
+}
+
+fn move_to(cores: &str, process: u32) -> Result<()> {
+    let mut taskset = Command::new("taskset");
+    taskset.args(["-acp", cores, &process.to_string()]);
+    workspace::run(taskset.stdout(Stdio::null()))
 }
