@@ -12,7 +12,7 @@ use std::{
 
 use rcgen::DnType;
 use serde_json::Value;
-use testkit::{Ca, Client, Connection, Credential, Reply, Response, StandIn, wait_until};
+use testkit::{Ca, Client, Connection, Credential, Manner, Reply, Response, StandIn, wait_until};
 
 use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused, certificate_request};
 
@@ -1828,4 +1828,93 @@ fn a_pool_without_an_available_member_is_an_alarm_until_one_is_available() {
         .wait_for_event("cleared: no member of pool compilers is available");
     assert_eq!((alarms(), available()), (0.0, 1.0));
     assert_eq!(estate.proxy.status()["alarms"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_clock_that_differs_from_those_of_most_members_is_an_alarm_until_they_agree() {
+    let check = "check = { interval = \"20ms\", rise = 1, fall = 1 }";
+    let estate = Estate::builder()
+        .compilers(3)
+        .compiler_pool(check)
+        .ca_pool("check = { type = \"tcp\" }")
+        .start();
+    let alarms = || {
+        let labels = [("alarm", "clock-offset")];
+        estate.proxy.metrics().sum("proscenium_alarms", &labels)
+    };
+    let offsets = || {
+        let status = estate.proxy.status();
+        let pools = status["pools"].as_array().expect("pools").clone();
+        let members = pools.into_iter().flat_map(|pool| {
+            let members = pool["members"].as_array().expect("members").clone();
+            members
+                .into_iter()
+                .map(|m| m["clock_offset_seconds"].clone())
+        });
+        members.map(|offset| offset.as_i64()).collect::<Vec<_>>()
+    };
+    let wait_for_offset = |member: usize, expected: i64| {
+        let shown = wait_until(LIMIT, || {
+            let offset = *offsets().iter().filter(|o| o.is_some()).nth(member)?;
+            ((offset? - expected).abs() <= 5).then_some(())
+        });
+        assert!(shown.is_some(), "{member}: {expected}: {:?}", offsets());
+    };
+    let set = |member: usize, ahead: i64| {
+        estate.compilers[member].behave(Manner::headers().clock_ahead(ahead));
+    };
+    [0, 0, -7200]
+        .iter()
+        .enumerate()
+        .for_each(|(member, ahead)| set(member, *ahead));
+    // One of three: an event, and a line of the status.
+    estate
+        .proxy
+        .wait_for_event("the member's clock differs from the proxy's by more than 300 s");
+    wait_for_offset(2, -7200);
+    assert_eq!(alarms(), 0.0);
+    let shown = estate.proxy.command(&["status"], &[]).stdout;
+    let line = format!(
+        "{}: its clock is 2 h behind the proxy's",
+        estate.compilers[2].address()
+    );
+    assert!(shown.contains(&line), "{shown}");
+    // Two of three: the proxy's clock is in doubt.
+    set(0, -3600);
+    let first = estate.compilers[0].address();
+    estate
+        .proxy
+        .wait_for_event("the clocks of 2 of 3 members differ from the proxy's by more than 300 s");
+    assert_eq!(alarms(), 1.0);
+    let status = estate.proxy.status();
+    let alarm = &status["alarms"][0];
+    assert_eq!(alarm["key"], "clock-offset", "{status:#}");
+    let message = alarm["message"].as_str().unwrap_or_default();
+    assert!(
+        message.contains(&format!("{first} is 3600 s behind"))
+            && message.contains("check the clock of the proxy's host"),
+        "{message}"
+    );
+    // A member that does not answer shows no other clock.
+    estate.compilers[2].stop();
+    estate
+        .proxy
+        .wait_for_health("compilers", &estate.compilers[2].address(), "down");
+    assert_eq!(alarms(), 1.0);
+    set(0, 0);
+    estate
+        .proxy
+        .wait_for_event("cleared: the clocks of 2 of 3 members");
+    assert_eq!(alarms(), 0.0);
+    let events = estate.proxy.stderr();
+    assert_eq!(
+        events.matches("the clocks of 2 of 3 members").count(),
+        2,
+        "{events}"
+    );
+    assert!(
+        offsets().contains(&None),
+        "a check by tcp shows no clock: {:?}",
+        offsets()
+    );
 }

@@ -136,6 +136,9 @@ pub struct MemberStatus {
     pub why: Option<String>,
     /// The last probe; none before the first, or where none are made.
     pub last_probe: Option<ProbeStatus>,
+    /// Its clock minus the proxy's, by the `Date` of the last probe that had one; none without.
+    #[serde(default)]
+    pub clock_offset_seconds: Option<i64>,
     /// What the operator wants.
     pub administrative_state: AdministrativeState,
     /// Attempts leased and not finished.

@@ -702,6 +702,7 @@ fn member() -> MemberStatus {
             at: SystemTime::UNIX_EPOCH.into(),
             failure: None,
         }),
+        clock_offset_seconds: Some(-2),
         administrative_state: AdministrativeState::Ready,
         in_flight: 3,
         connections: 4,

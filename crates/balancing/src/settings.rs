@@ -61,6 +61,17 @@ pub struct CheckSettings {
     pub assume_up: bool,
 }
 
+impl CheckSettings {
+    /// Whether the answer to a probe may show the member's clock: an HTTP response of the member itself.
+    pub fn shows_clock(&self) -> bool {
+        match self.kind {
+            CheckKind::Http => self.port.is_none(),
+            CheckKind::Legacy => true,
+            CheckKind::Tcp | CheckKind::None => false,
+        }
+    }
+}
+
 impl Default for CheckSettings {
     fn default() -> Self {
         Self {

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use admin::{
     CrlStatus, Health, ListenerStatus, MaterialsStatus, MemberStatus, Status, TrustStatus,
 };
+use server::CLOCK_OFFSET_MAX;
 
 /// Everything an operator looks for first, in lines.
 pub(crate) fn table(status: &Status) -> String {
@@ -53,6 +54,7 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
         for member in pool.members.iter().filter(|m| m.health != Health::Up) {
             write_down(text, member)?;
         }
+        pool.members.iter().try_for_each(|m| write_clock(text, m))?;
     }
     writeln!(text)?;
     write_crls(text, &status.trust)?;
@@ -117,6 +119,20 @@ fn write_down(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
             Some(failure) => writeln!(text, ", last probe {}: {failure}", probe.at),
             None => writeln!(text, ", last probe {}: succeeded", probe.at),
         },
+    }
+}
+
+/// A member's clock, where it differs.
+fn write_clock(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
+    match member.clock_offset_seconds {
+        Some(seconds) if seconds.unsigned_abs() > CLOCK_OFFSET_MAX => writeln!(
+            text,
+            "    {}: its clock is {} {} the proxy's",
+            member.address,
+            age(seconds.unsigned_abs()),
+            if seconds > 0 { "ahead of" } else { "behind" }
+        ),
+        _ => Ok(()),
     }
 }
 
@@ -236,6 +252,7 @@ pool compilers, least-connections, 1 of 2 members available
   c1:8140              up    ready  3 in flight  4 connections  weight 1
   c2.example.com:8140  down  drain  0 in flight  0 connections  weight 2  backup
     c2.example.com:8140: down since 1970-01-01T00:00:00Z (probes-failed), last probe 1970-01-01T00:00:01Z: connection refused
+    c2.example.com:8140: its clock is 2 h behind the proxy's
 
 CRLs, trust generation 2
   CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z                                    /ssl/crl.pem  the agent's own copy, 3 days old
@@ -276,6 +293,7 @@ materials, watch = notify
                     at: Timestamp::from_unix_seconds(1),
                     failure: Some("connection refused".to_owned()),
                 }),
+                clock_offset_seconds: Some(if weight == 2 { -7200 } else { 300 }),
                 administrative_state,
                 in_flight,
                 connections: in_flight + u64::from(in_flight > 0),

@@ -7,6 +7,7 @@ mod attempts;
 mod body_fault;
 mod bucket;
 mod client_body;
+mod clock_offsets;
 mod connection;
 mod context;
 mod copying;
@@ -50,6 +51,7 @@ mod upload;
 mod worker;
 
 pub use body_fault::BodyFault;
+pub use clock_offsets::{CLOCK_OFFSET_MAX, ClockOffset};
 pub use edge::{Edge, EdgeCopy, answers as answers_from_copy};
 pub use generation::{Generation, PoolRuntime};
 pub use member_history::{MemberFacts, MemberHistory};

@@ -8,6 +8,8 @@ use std::{
 
 use balancing::Cause;
 
+use crate::clock_offsets::ClockOffset;
+
 /// Members by pool and address. A commit removes those that no configuration names, which bounds it.
 #[derive(Debug, Default)]
 pub struct MemberHistory(Mutex<BTreeMap<(String, String), MemberFacts>>);
@@ -19,6 +21,8 @@ pub struct MemberFacts {
     pub changed: Option<(SystemTime, Cause)>,
     /// When the last probe ended, and why it failed; none before the first one.
     pub probed: Option<(SystemTime, Option<String>)>,
+    /// Its clock, by the last probe whose answer had a `Date`; none before.
+    pub clock_offset: Option<ClockOffset>,
 }
 
 impl MemberHistory {
@@ -35,6 +39,14 @@ impl MemberHistory {
             facts.probed = Some((now, failure.map(str::to_owned)));
             differs
         })
+    }
+
+    /// Notes a member's clock minus ours.
+    pub fn clock_compared(&self, pool: &str, member: &str, offset_seconds: i64) {
+        self.facts(pool, member, |facts| {
+            let before = facts.clock_offset;
+            facts.clock_offset = Some(ClockOffset::measured(offset_seconds, before));
+        });
     }
 
     /// What is known of a member.

@@ -24,9 +24,9 @@ use tokio::time::Instant;
 use upstream::{Connections, Crew};
 
 use crate::{
-    copying::PIECE_BYTES_MAX, edge::Edge, enrolment::Strangers, forged::ForgedHeaders,
-    generation::Generation, member_history::MemberHistory, renewal::Renewal, share::Shares,
-    upload::RequestBody,
+    clock_offsets::LoggedClocks, copying::PIECE_BYTES_MAX, edge::Edge, enrolment::Strangers,
+    forged::ForgedHeaders, generation::Generation, member_history::MemberHistory, renewal::Renewal,
+    share::Shares, upload::RequestBody,
 };
 
 /// Where the process is in its life.
@@ -78,6 +78,7 @@ pub struct Shared {
     pub(crate) strangers: Strangers,
     pub(crate) shares: Shares,
     pub(crate) forged: ForgedHeaders,
+    pub(crate) clocks: LoggedClocks,
     pacer: AtomicU64,
 }
 
@@ -103,6 +104,7 @@ impl Shared {
             strangers: Strangers::new(seed()),
             shares: Shares::default(),
             forged: ForgedHeaders::default(),
+            clocks: LoggedClocks::default(),
             pacer: AtomicU64::new(0),
         }
     }

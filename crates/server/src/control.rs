@@ -306,6 +306,10 @@ fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus
     MemberStatus {
         since: facts.changed.as_ref().map(|(at, _)| (*at).into()),
         why: facts.changed.map(|(_, cause)| cause.to_string()),
+        clock_offset_seconds: facts
+            .clock_offset
+            .filter(|_| runtime.pool.check().shows_clock())
+            .map(|offset| offset.seconds),
         last_probe: facts.probed.map(|(at, failure)| ProbeStatus {
             at: at.into(),
             failure,

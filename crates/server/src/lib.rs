@@ -25,6 +25,7 @@ mod fetching;
 mod files;
 mod freshness;
 mod host;
+mod http_date;
 mod kept;
 mod known_labels;
 mod lists;
@@ -50,6 +51,7 @@ use std::path::PathBuf;
 pub use app::{StartError, run};
 pub use checked::{CheckOutcome, Checked, check, effective};
 pub use explain::{Asked, ExplainAs, Explainer, prepare_for_explain};
+pub use proxy::CLOCK_OFFSET_MAX;
 pub use telemetry::{Event, Events, LevelFilter, LogLevel, Severity, Told};
 
 /// What the command line says.

@@ -9,6 +9,8 @@ use balancing::{Health, settings::CheckKind};
 use proxy::{Generation, Shared};
 use tokio::{task::JoinSet, time::sleep};
 
+use crate::http_date::clock_offset;
+
 /// Probes once, all at the same time, the members of pools in which a commit of `next` would leave nobody known to be
 /// up: so requests that come right after it find somebody. Those that answer well come into `answered`, by pool and
 /// place in it, as they do: a caller that waits no longer for a member that hangs still knows of the others.
@@ -32,7 +34,7 @@ pub(crate) async fn first(
             let (connector, check) = (Arc::clone(connector), check.clone());
             asking.spawn(async move {
                 let probed = upstream::probe(&connector, &check).await;
-                probed.ok().map(|()| (pool, member))
+                probed.result.ok().map(|()| (pool, member))
             });
         }
     }
@@ -81,11 +83,16 @@ async fn probe_for_ever(
     }
     for turn in 0u64.. {
         let probed = upstream::probe(connector, check).await;
-        let failure = probed.err().map(|error| error.to_string());
+        let failure = probed.result.err().map(|error| error.to_string());
         let (pool, address) = (runtime.pool.name(), &connector.address);
+        let now = SystemTime::now();
         let differs = shared
             .members
-            .probed(pool, address, failure.as_deref(), SystemTime::now());
+            .probed(pool, address, failure.as_deref(), now);
+        if let Some(offset) = probed.date.and_then(|date| clock_offset(&date, now)) {
+            shared.members.clock_compared(pool, address, offset);
+        }
+        shared.assess_clocks();
         if let Some(cause) = failure.as_ref().filter(|_| differs) {
             tracing::warn!(%pool, member = %address, %cause, "probe failed");
         }

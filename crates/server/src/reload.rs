@@ -488,6 +488,7 @@ impl App {
             let mut named = pools.iter().filter(|named| named.pool.name == pool);
             named.any(|named| named.pool.members.iter().any(|m| m.address == address))
         });
+        self.shared.assess_clocks();
         state.foundation = foundation;
         state.loaded_at = SystemTime::now();
         state.probes = probes::start(&generation, &self.shared, &answered);

@@ -11,6 +11,8 @@ use std::{
 
 use http::HeaderValue;
 
+use crate::http_date::date;
+
 /// How far a list's date has to lie back, by its member's clock, for it to count.
 const AGE_MIN: Duration = Duration::from_secs(5);
 
@@ -81,10 +83,6 @@ impl Validator {
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
-}
-
-fn date(text: &HeaderValue) -> Option<SystemTime> {
-    httpdate::parse_http_date(text.to_str().ok()?).ok()
 }
 
 #[cfg(test)]

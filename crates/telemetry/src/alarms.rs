@@ -41,6 +41,8 @@ pub enum Alarm {
     CertificateInvalid,
     /// Changes do not survive a restart.
     StateDirectory,
+    /// The proxy's clock differs from those of most members.
+    ClockOffset,
 }
 
 /// Every alarm that is active. Callers bound it: by pools, CAs and certificates of the configuration, one alarm for each.
@@ -200,7 +202,7 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::PoolUnavailable,
         Self::Trust,
         Self::CrlFetch,
@@ -213,6 +215,7 @@ impl Alarm {
         Self::CertificateExpiring,
         Self::CertificateInvalid,
         Self::StateDirectory,
+        Self::ClockOffset,
     ];
 
     /// The word in events, in the status and in metrics.
@@ -230,6 +233,7 @@ impl Alarm {
             Self::CertificateExpiring => "certificate-expiring",
             Self::CertificateInvalid => "certificate-invalid",
             Self::StateDirectory => "state-directory",
+            Self::ClockOffset => "clock-offset",
         }
     }
 
@@ -240,7 +244,8 @@ impl Alarm {
             | Self::CrlRefused
             | Self::MaterialsRefused
             | Self::RenewalOff
-            | Self::CertificateInvalid => Severity::Error,
+            | Self::CertificateInvalid
+            | Self::ClockOffset => Severity::Error,
             Self::Trust
             | Self::CertificateExpiring
             | Self::CrlFetch

@@ -21,5 +21,5 @@ pub use exchange::{AttemptError, Exchange, Lent, SendOptions};
 pub use fetch::{Answer, FetchError, Wish, fetch};
 pub use head::{Scrubbed, Scrubbing, Stamped, hop_by_hop};
 pub use io::{Counted as MemberIo, Transport};
-pub use probe::{ProbeError, probe};
+pub use probe::{ProbeError, ProbeOutcome, probe};
 pub use settings::{Plaintext, Scheme, Settings};

@@ -45,6 +45,15 @@ static LEGACY: Inquiry = Inquiry {
     is_good: |text| text.contains("\"is_alive\":true"),
 };
 
+/// How a probe ended.
+#[derive(Debug)]
+pub struct ProbeOutcome {
+    /// Whether the member can work.
+    pub result: Result<(), ProbeError>,
+    /// `Date` of the answer, good or bad: the member's clock.
+    pub date: Option<HeaderValue>,
+}
+
 /// Why a probe was bad.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
@@ -85,10 +94,8 @@ pub enum ProbeError {
 }
 
 /// Asks a member once whether it can work.
-///
-/// # Errors
-/// [`ProbeError`] says why it cannot, for the event.
-pub async fn probe(connector: &Connector, check: &CheckSettings) -> Result<(), ProbeError> {
+pub async fn probe(connector: &Connector, check: &CheckSettings) -> ProbeOutcome {
+    let mut date = None;
     let asked = async {
         match (check.kind, check.port) {
             (CheckKind::None, _) => Ok(()),
@@ -97,14 +104,15 @@ pub async fn probe(connector: &Connector, check: &CheckSettings) -> Result<(), P
                 let dialled = dial_port(connector, port).await;
                 dialled.map(drop).map_err(ProbeError::from)
             }
-            (CheckKind::Http, None) => inquire(connector, &SIMPLE, check.timeout).await,
+            (CheckKind::Http, None) => inquire(connector, &SIMPLE, check.timeout, &mut date).await,
             (CheckKind::Http, Some(port)) => ask_port(connector, port).await,
-            (CheckKind::Legacy, _) => inquire(connector, &LEGACY, check.timeout).await,
+            (CheckKind::Legacy, _) => inquire(connector, &LEGACY, check.timeout, &mut date).await,
         }
     };
-    timeout(check.timeout, asked)
+    let result = timeout(check.timeout, asked)
         .await
-        .unwrap_or(Err(ProbeError::Late(check.timeout)))
+        .unwrap_or(Err(ProbeError::Late(check.timeout)));
+    ProbeOutcome { result, date }
 }
 
 /// Asks what answers for the member on a port of its own: 200 is up, and nothing of the body counts.
@@ -152,6 +160,7 @@ async fn inquire(
     connector: &Connector,
     inquiry: &Inquiry,
     limit: Duration,
+    date: &mut Option<HeaderValue>,
 ) -> Result<(), ProbeError> {
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static(inquiry.accept));
@@ -170,6 +179,7 @@ async fn inquire(
             AskError::Late(limit) => ProbeError::Late(limit),
             AskError::Broken(source) => ProbeError::Broken { path, source },
         })?;
+    *date = answer.headers.get(header::DATE).cloned();
     let text = String::from_utf8_lossy(&answer.body).trim().to_owned();
     match answer.status == StatusCode::OK && (inquiry.is_good)(&text) {
         true => Ok(()),

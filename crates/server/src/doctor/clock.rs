@@ -1,26 +1,27 @@
 //! Whose clock is wrong: dates of certificates and lists mean nothing to a machine that lives in another hour.
 
+use std::time::{Duration, SystemTime};
+
 use http::{HeaderMap, header};
+use proxy::CLOCK_OFFSET_MAX;
 use rustls_pki_types::UnixTime;
-use time::{PrimitiveDateTime, macros::format_description};
 
 use super::{Check, Grade, Proof};
+use crate::http_date::clock_offset;
 
 /// Seconds between two clocks that nobody notices.
-const SKEW_GOOD_MAX: i64 = 30;
-/// Seconds from which on fresh certificates and lists are not valid yet somewhere.
-const SKEW_BEARABLE_MAX: i64 = 300;
+const SKEW_GOOD_MAX: u64 = 30;
 
 /// Holds a member's Date against our own clock.
 pub(super) fn examine(about: &str, headers: &HeaderMap, now: UnixTime, proof: &mut Proof) {
-    let Some(theirs) = date(headers) else {
+    let ours = SystemTime::UNIX_EPOCH + Duration::from_secs(now.as_secs());
+    let date = headers.get(header::DATE);
+    let Some(ahead) = date.and_then(|date| clock_offset(date, ours)) else {
         return;
     };
-    let ours = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    let ahead = theirs.saturating_sub(ours);
-    let grade = match ahead.abs() {
+    let grade = match ahead.unsigned_abs() {
         skew if skew <= SKEW_GOOD_MAX => return proof.passed(Check::Clock, about),
-        skew if skew <= SKEW_BEARABLE_MAX => Grade::Warning,
+        skew if skew <= CLOCK_OFFSET_MAX => Grade::Warning,
         _ => Grade::Failure,
     };
     let (by, way) = match ahead > 0 {
@@ -34,16 +35,6 @@ pub(super) fn examine(about: &str, headers: &HeaderMap, now: UnixTime, proof: &m
         format!("its clock is {by} s {way} ours: what one calls valid the other calls expired, or not valid yet"),
         "set both by NTP: `timedatectl` on both hosts says which one is not synchronised",
     );
-}
-
-/// The Date field (RFC 9110, 5.6.7) in seconds since 1970.
-fn date(headers: &HeaderMap) -> Option<i64> {
-    let form = format_description!(
-        "[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT"
-    );
-    let text = headers.get(header::DATE)?.to_str().ok()?;
-    let instant = PrimitiveDateTime::parse(text, &form).ok()?;
-    Some(instant.assume_utc().unix_timestamp())
 }
 
 #[cfg(test)]

@@ -1,0 +1,217 @@
+//! Whether the members' clocks agree with ours: certificates and CRLs are verified by our clock, and it may be the wrong one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, PoisonError},
+    time::SystemTime,
+};
+
+use telemetry::Alarm;
+
+use crate::worker::Shared;
+
+/// Seconds by which a member's clock may differ from ours. Beyond it, a new certificate or CRL of one host may not be valid
+/// yet on the other.
+pub const CLOCK_OFFSET_MAX: u64 = 300;
+/// A clock that differs agrees again this many seconds below the maximum. `Date` has whole seconds, so an offset at the
+/// maximum would raise and clear the alarm at every other probe.
+const CLOCK_OFFSET_MARGIN: u64 = 10;
+/// Members that the alarm names; `proscenium status` shows all of them.
+const NAMED_MAX: usize = 4;
+
+/// A member's clock by its last answer with a `Date`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockOffset {
+    /// The member's clock minus ours.
+    pub seconds: i64,
+    /// Whether they differ by more than [`CLOCK_OFFSET_MAX`].
+    pub differs: bool,
+}
+
+impl ClockOffset {
+    pub(crate) fn measured(seconds: i64, before: Option<Self>) -> Self {
+        let max = match before.is_some_and(|before| before.differs) {
+            true => CLOCK_OFFSET_MAX - CLOCK_OFFSET_MARGIN,
+            false => CLOCK_OFFSET_MAX,
+        };
+        Self {
+            seconds,
+            differs: seconds.unsigned_abs() > max,
+        }
+    }
+}
+
+/// Members whose clock differs and that were logged by name. The configured members bound it.
+#[derive(Debug, Default)]
+pub(crate) struct LoggedClocks(Mutex<BTreeSet<String>>);
+
+/// What the members' clocks show together.
+#[derive(Debug, PartialEq, Eq)]
+enum Comparison {
+    /// More than half of them differ from ours: the message of the alarm.
+    OursInDoubt(String),
+    /// The members that differ, with their offset in seconds; often none.
+    TheirsInDoubt(BTreeMap<String, i64>),
+}
+
+impl Shared {
+    /// Raises or clears the alarm about our clock, and logs the members whose clock is alone in being different.
+    pub fn assess_clocks(&self) {
+        let mut logged = self.clocks.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(offsets) = self.clock_offsets() else {
+            return;
+        };
+        let (message, differing) = match compare(&offsets) {
+            Comparison::OursInDoubt(message) => (Some(message), BTreeMap::new()),
+            Comparison::TheirsInDoubt(differing) => (None, differing),
+        };
+        let alarms = &self.metrics.alarms;
+        alarms.assess(Alarm::ClockOffset, "", SystemTime::now(), || message);
+        for (member, offset_seconds) in &differing {
+            if logged.insert(member.clone()) {
+                tracing::warn!(
+                    %member,
+                    offset_seconds,
+                    "the member's clock differs from the proxy's by more than {CLOCK_OFFSET_MAX} s; check the member's clock"
+                );
+            }
+        }
+        logged.retain(|member| {
+            let agrees = offsets.get(member).is_some_and(|offset| !offset.differs);
+            if agrees {
+                tracing::info!(%member, "the member's clock agrees with the proxy's again");
+            }
+            differing.contains_key(member)
+        });
+    }
+
+    /// The clocks of the active members by address; nothing until each of them was probed, so that the first of many does
+    /// not decide alone.
+    fn clock_offsets(&self) -> Option<BTreeMap<String, ClockOffset>> {
+        let generation = self.current.load();
+        let mut offsets = BTreeMap::new();
+        for runtime in generation.pools.iter() {
+            if !runtime.pool.check().shows_clock() {
+                continue;
+            }
+            for connector in &runtime.connectors {
+                let facts = self.members.of(runtime.pool.name(), &connector.address);
+                facts.probed.as_ref()?;
+                // A server in two pools has one clock.
+                let offset = facts.clock_offset;
+                offsets.extend(offset.map(|offset| (connector.address.to_string(), offset)));
+            }
+        }
+        Some(offsets)
+    }
+}
+
+fn compare(offsets: &BTreeMap<String, ClockOffset>) -> Comparison {
+    let differing: BTreeMap<_, _> = offsets
+        .iter()
+        .filter(|(_, offset)| offset.differs)
+        .map(|(member, offset)| (member.clone(), offset.seconds))
+        .collect();
+    if differing.len() * 2 <= offsets.len() {
+        return Comparison::TheirsInDoubt(differing);
+    }
+    let named = differing.iter().take(NAMED_MAX);
+    let named: Vec<_> = named
+        .map(|(member, seconds)| match *seconds > 0 {
+            true => format!("{member} is {seconds} s ahead"),
+            false => format!("{member} is {} s behind", seconds.unsigned_abs()),
+        })
+        .collect();
+    let more = match differing.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    Comparison::OursInDoubt(format!(
+        "the clocks of {} of {} members differ from the proxy's by more than {CLOCK_OFFSET_MAX} s: {}{more}; check the clock of \
+         the proxy's host first (`timedatectl`, `chronyc tracking`), because the proxy verifies certificates and CRLs by it",
+        differing.len(),
+        offsets.len(),
+        named.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offsets(members: &[(&str, i64)]) -> BTreeMap<String, ClockOffset> {
+        let members = members.iter();
+        members
+            .map(|(member, seconds)| (member.to_string(), ClockOffset::measured(*seconds, None)))
+            .collect()
+    }
+
+    #[test]
+    fn more_than_half_of_the_members_put_our_clock_in_doubt() {
+        let in_doubt = [
+            (&[("a", -301)][..], "1 of 1", "a is 301 s behind"),
+            (
+                &[("a", 400), ("b", 0), ("c", 7200)],
+                "2 of 3",
+                "a is 400 s ahead, c is 7200 s ahead;",
+            ),
+            (
+                &[("a", i64::MIN), ("b", i64::MAX)],
+                "2 of 2",
+                "a is 9223372036854775808 s behind",
+            ),
+            (
+                &[
+                    ("a", 900),
+                    ("b", 900),
+                    ("c", 900),
+                    ("d", 900),
+                    ("e", 900),
+                    ("f", 900),
+                ],
+                "6 of 6",
+                "d is 900 s ahead, and 2 more;",
+            ),
+        ];
+        for (members, count, named) in in_doubt {
+            let Comparison::OursInDoubt(message) = compare(&offsets(members)) else {
+                panic!("{members:?}");
+            };
+            assert!(
+                message.contains(count) && message.contains(named),
+                "{message}"
+            );
+        }
+        let not_in_doubt = [
+            (&[][..], &[][..]),
+            (&[("a", 300), ("b", -300)], &[]),
+            (&[("a", 301), ("b", 0)], &[("a", 301)]),
+            (&[("a", 0), ("b", -900), ("c", 12)], &[("b", -900)]),
+        ];
+        for (members, expected) in not_in_doubt {
+            let expected = expected.iter();
+            let expected = expected.map(|(member, seconds)| (member.to_string(), *seconds));
+            let comparison = compare(&offsets(members));
+            assert_eq!(
+                comparison,
+                Comparison::TheirsInDoubt(expected.collect()),
+                "{members:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_offset_at_the_maximum_does_not_come_and_go() {
+        let mut before = None;
+        let seconds = [300, 301, 300, -291, 290, 291, 300, -301];
+        let differs = seconds.map(|seconds| {
+            let offset = ClockOffset::measured(seconds, before);
+            before = Some(offset);
+            offset.differs
+        });
+        assert_eq!(
+            differs,
+            [false, true, true, true, false, false, false, true]
+        );
+    }
+}
