@@ -341,17 +341,23 @@ fn the_refusal_says_what_is_wrong_with_which_certificate_and_what_to_run() {
     ] {
         assert!(expired.contains(words), "{words:?} is not in {expired}");
     }
-    // Where it is the proxy's operator who has to act, that is said.
+    // Where nothing on the agent helps, the text says so, without commands for the proxy.
     let ca = &estate.ca;
     let lacking = trusting(ca, "", &ca.bundle_pem(), &root_alone(&ca.crl_pem())).start();
     let unchecked = lacking.client(&ca.agent("web03")).get(CATALOG).text();
     for words in [
         "the proxy has no CRL of its issuer",
-        "[trust] crl",
-        "proscenium reload",
+        "Nothing is wrong with the agent's certificate",
+        "administrator of the Puppet servers",
     ] {
         assert!(unchecked.contains(words), "{words:?} is not in {unchecked}");
     }
+    for words in ["[trust]", "proscenium reload", "puppet ssl clean"] {
+        assert!(!unchecked.contains(words), "{words:?} is in {unchecked}");
+    }
+    lacking
+        .proxy
+        .wait_for_event("provide its CRL in a file of `[trust] crl`, or on the CA server");
 }
 
 #[test]

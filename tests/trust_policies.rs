@@ -73,7 +73,7 @@ fn after_the_grace_an_expired_list_refuses_on_a_live_connection_too_and_each_ste
         - until("proscenium_crl_next_update_timestamp_seconds");
     assert_eq!(grace, 8.0);
     for words in [
-        "Z: it is judged by until",
+        "Z: it stays in use until",
         "Z: its issuer's certificates are refused",
     ] {
         let said = |text: &str| {
@@ -84,7 +84,9 @@ fn after_the_grace_an_expired_list_refuses_on_a_live_connection_too_and_each_ste
         assert!(heard.is_some(), "{words:?}: {}", estate.proxy.stderr());
     }
     let answer = live.get(CATALOG);
-    assert_refused(&answer, 403, &["ended on", "is over"]);
+    let advice = "Nothing is wrong with the agent's certificate";
+    assert_refused(&answer, 403, &["expired on", "grace period", advice]);
+    assert!(!answer.text().contains("proscenium "), "{}", answer.text());
     assert!(answer.says_close());
     estate
         .proxy

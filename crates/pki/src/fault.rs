@@ -166,9 +166,8 @@ pub(crate) fn refusal(fault: Fault, leaf: &[u8]) -> Refusal {
         | Reason::CertificateVersion
         | Reason::Malformed
         | Reason::UnsupportedAlgorithm => renewal(leaf),
-        Reason::CrlMissing | Reason::CrlExpired | Reason::Depth | Reason::PathConstraint => {
-            String::new()
-        }
+        Reason::CrlMissing | Reason::CrlExpired => CRL_OF_THE_PROXY.to_owned(),
+        Reason::Depth | Reason::PathConstraint => String::new(),
     };
     let parts = [fault.detail, help];
     let parts: Vec<_> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -217,6 +216,10 @@ const CLOCKS: &str = "First, check the clocks of the agent and of the proxy.";
 
 const CA_REVOKED: &str = "Every certificate from this CA is refused. Set up a new CA (puppetserver ca setup), then enrol the \
                           agents with it (puppet ssl clean, then puppet agent -t).";
+
+/// A new certificate of the agent's would be refused as well. What the operator has to do is in the alarm.
+const CRL_OF_THE_PROXY: &str = "Nothing is wrong with the agent's certificate, so do not clean it. Ask the administrator of \
+                                the Puppet servers to provide a current CRL of this CA to the proxy.";
 
 /// CA subjects in a refusal: enough to see that it is another estate, not a list.
 const SUBJECTS_SHOWN_MAX: usize = 4;

@@ -379,7 +379,7 @@ impl TrustStore {
                 }
             }
             (Reason::CrlExpired, Some(indexed)) => format!(
-                "The CRL of {}, number {}, ended on {}{}; the proxy's operator has to fetch a new one, then run proscenium reload.",
+                "The CRL of {}, number {}, expired on {}{}.",
                 issuer.text,
                 indexed.crl.number_text(),
                 indexed
@@ -388,10 +388,7 @@ impl TrustStore {
                     .map_or_else(String::new, |end| Day(end).to_string()),
                 self.grace_text(issuer),
             ),
-            _ => format!(
-                "The proxy has no CRL of {}; its operator has to add it to `[trust] crl` (on the CA: ca_crl.pem), then run proscenium reload.",
-                issuer.text
-            ),
+            _ => format!("The proxy has no CRL of {}.", issuer.text),
         };
         // A missing CRL is not the fault of the CA certificate that it would have listed.
         match fault.reason {
@@ -400,12 +397,10 @@ impl TrustStore {
         }
     }
 
-    /// What the refusal adds where the list was judged by for some time after its end.
+    /// What the refusal adds where the CRL was used for some time after it had expired.
     fn grace_text(&self, issuer: &Issuer) -> &'static str {
         match self.settings.policy(&issuer.text).crl_expired {
-            CrlExpired::Grace(_) => {
-                ", and the time for which the proxy judges by an old one is over"
-            }
+            CrlExpired::Grace(_) => ", and the proxy's grace period for it has expired too",
             CrlExpired::Reject | CrlExpired::Warn => "",
         }
     }

@@ -89,8 +89,8 @@ fn a_grace_ends_to_the_second_and_the_verdict_with_it() {
     assert!(!judgement.is_current(1, at(in_2035 + 61)));
     for (seconds, expected, alarm) in [
         (in_2035, None, ""),
-        (in_2035 + 1, None, "judged by until 2035-01-01T00:01:00Z"),
-        (in_2035 + 60, None, "judged by until"),
+        (in_2035 + 1, None, "in use until 2035-01-01T00:01:00Z"),
+        (in_2035 + 60, None, "in use until"),
         (
             in_2035 + 61,
             Some(Reason::CrlExpired),
@@ -104,7 +104,7 @@ fn a_grace_ends_to_the_second_and_the_verdict_with_it() {
     }
     let late = judge(in_2035 + 61);
     let help = &refusal(&late).help;
-    assert!(help.contains(", and the time for which"), "{help}");
+    assert!(help.contains(", and the proxy's grace period"), "{help}");
     // Each step is announced: the end of the list, and that of its grace.
     assert_eq!(store.next_change(at(in_2035 - 1)), Some(at(in_2035 + 1)));
     assert_eq!(store.next_change(at(in_2035 + 1)), Some(at(in_2035 + 61)));

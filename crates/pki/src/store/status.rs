@@ -141,7 +141,7 @@ impl TrustStore {
                 .filter(|_| indexed.crl.is_expired(now))
             {
                 alarms.push(format!(
-                    "the CRL of {issuer} ({}) expired on {}: {}",
+                    "the CRL of {issuer} ({}) expired on {}: {}; check the proxy's clock, then why no newer CRL arrives from the CA",
                     indexed.place,
                     Day(next_update),
                     self.consequence_of_expiry(indexed, now)
@@ -163,10 +163,10 @@ impl TrustStore {
             .settings
             .policy(&crate::subject_text(&indexed.crl.issuer));
         match indexed.crl.judged_by_until(policy) {
-            None => "it is still judged by; what was revoked since passes".into(),
+            None => "it is still in use; certificates revoked since then are accepted".into(),
             Some(end) if now > end => "its issuer's certificates are refused".into(),
             Some(end) => format!(
-                "it is judged by until {}, then its issuer's certificates are refused",
+                "it stays in use until {}, then its issuer's certificates are refused",
                 Day(end)
             ),
         }
@@ -194,8 +194,9 @@ impl TrustStore {
             self.warnings.push(match unchecked {
                 true => format!("certificates of CA {issuer} are accepted without a CRL: `unchecked` says so"),
                 false => format!(
-                    "no CRL of CA {issuer}: every certificate it issued is refused; give its CRL (puppetserver keeps \
-                     both of a root and its intermediate in ca_crl.pem)"
+                    "no CRL of CA {issuer}: every certificate it issued is refused; provide its CRL in a file of `[trust] \
+                     crl`, or on the CA server if the proxy fetches CRLs from there (Puppet Server stores those of a root \
+                     and its intermediate in ca_crl.pem)"
                 ),
             });
         }

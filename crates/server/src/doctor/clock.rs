@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_clock_is_judged_by_the_date_that_a_member_says() {
-        let ours = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_700_000_000));
+        let ours = UnixTime::since_unix_epoch(Duration::from_secs(1_700_000_000));
         for (text, expected) in [
             ("Tue, 14 Nov 2023 22:13:20 GMT", None),
             ("Tue, 14 Nov 2023 22:12:55 GMT", None),
