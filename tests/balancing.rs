@@ -1918,3 +1918,101 @@ fn a_clock_that_differs_from_those_of_most_members_is_an_alarm_until_they_agree(
         offsets()
     );
 }
+
+/// Answers each connection with this, once it has sent something, and closes it.
+fn answer_all(answer: &'static [u8]) -> String {
+    use std::io::{Read, Write};
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            let _ = socket.read(&mut [0; 4096]);
+            let _ = socket.write_all(answer);
+        }
+    });
+    address
+}
+
+#[test]
+fn the_status_says_why_a_probe_failed_in_words_of_ours() {
+    let (ca, other) = (Ca::new(), Ca::other());
+    let credential = ca.server("c1");
+    let replying = |reply: Reply| {
+        let member = tls(&ca, &credential);
+        answer_probes(&member, reply);
+        member
+    };
+    let hanging_up = replying(Reply::hang_up());
+    let malformed = replying(Reply::raw("HTTP/1.1 ok\r\n\r\n"));
+    let short = replying(Reply::raw(
+        "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nrunning",
+    ));
+    let distrusting = StandIn::builder("distrusting")
+        .tls_wanting(&other, &credential)
+        .start();
+    let foreign = tls(&other, &other.server("c1"));
+    let gone = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let refusing = gone.local_addr().expect("bound").to_string();
+    drop(gone);
+    let cases = [
+        (refusing, "cannot connect: connection refused"),
+        (
+            answer_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+            "TLS: the member does not speak TLS on this port; it may expect plain HTTP",
+        ),
+        (
+            answer_all(b""),
+            "TLS: the member closed the connection during the TLS handshake",
+        ),
+        (
+            answer_all(b"\x15\x03\x03\x00\x02\x02\x46"),
+            "TLS: the member sent the TLS alert protocol_version: it does not support the proxy's TLS versions, 1.2 and 1.3",
+        ),
+        (
+            distrusting.address(),
+            "the member sent the TLS alert unknown_ca: it does not trust the CA of the proxy's certificate",
+        ),
+        (foreign.address(), "unknown-issuer"),
+        (
+            hanging_up.address(),
+            "the member closed the connection before the response was complete",
+        ),
+        (
+            malformed.address(),
+            "malformed response: invalid HTTP status-code",
+        ),
+        (
+            short.address(),
+            "the member closed the connection before the response was complete",
+        ),
+    ];
+    let members: Vec<_> = cases
+        .iter()
+        .map(|(address, _)| format!("{address:?}"))
+        .collect();
+    let estate = odd(&format!(
+        "members = [{}]\ncheck = {{ interval = \"20ms\" }}",
+        members.join(", ")
+    ))
+    .ca(&ca)
+    .start();
+    for (address, expected) in &cases {
+        let failure = || {
+            let status = estate.proxy.status();
+            let pools = status["pools"].as_array()?.iter();
+            let mut members = pools
+                .filter_map(|pool| pool["members"].as_array())
+                .flatten();
+            let member = members.find(|member| member["address"] == **address)?;
+            Some(member["last_probe"]["failure"].as_str()?.to_owned())
+        };
+        let failure = wait_until(LIMIT, failure).expect("a failed probe");
+        assert!(
+            failure.contains(expected),
+            "{expected:?} is not in {failure:?}"
+        );
+        for foreign in ["://", "os error", "\n", "\\x"] {
+            assert!(!failure.contains(foreign), "{foreign:?} is in {failure:?}");
+        }
+    }
+}

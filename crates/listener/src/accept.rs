@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use pki::{ServerTls, ShownCredentials, TrustStore};
+use pki::{Peer, ServerTls, ShownCredentials, TrustStore};
 use rustls::pki_types::UnixTime;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -298,7 +298,8 @@ async fn handshake<L: Live>(
         }
         Ok(Err(error)) => {
             listener.distrust.note(client.ip().to_canonical(), &error);
-            ended(Some((HandshakeFailure::of(&error), &error.to_string())));
+            let cause = pki::cause(&error, Peer::Client, |_| None);
+            ended(Some((HandshakeFailure::of(&error), &cause)));
             None
         }
         Err(_) => {

@@ -6,6 +6,7 @@
 
 mod bundle;
 mod ca_answer;
+mod cause;
 mod certificate;
 mod credential;
 mod crl;
@@ -38,6 +39,7 @@ mod verifier;
 
 pub use bundle::Fingerprint;
 pub use ca_answer::{NotOurCas, holds_lists_alone};
+pub use cause::{Peer, cause};
 pub use credential::Credential;
 pub use csr::{CsrKey, CsrPolicy, CsrRefusal, CsrRule};
 pub use deny::{Block, Blocked, BlockedError, DenyList, SerialNumber, fingerprint_of};

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use balancing::{RateOf, TooSoon};
 use pki::CsrRefusal;
 use routing::RouteRefusal;
-use upstream::DialError;
+use upstream::{DialError, Peer, cause};
 
 use crate::{body_fault::BodyFault, places::Full, reason::LogReason, sanitize::Insane};
 
@@ -93,7 +93,7 @@ impl ProxyError {
         }
     }
 
-    /// The chain of causes, for the record.
+    /// The cause, for the record.
     pub(crate) fn cause(&self) -> Option<String> {
         match self {
             Self::Unavailable {
@@ -101,22 +101,11 @@ impl ProxyError {
                 ..
             }
             | Self::Unreachable(error) => Some(error.to_string()),
-            Self::Broken { source, .. } => Some(chain(source)),
+            Self::Broken { source, .. } => Some(cause(source, Peer::Member)),
             Self::Insane(insane) => Some(insane.to_string()),
             Self::Csr(refusal) => Some(refusal.what.clone()),
             Self::NotRenewed { what, .. } => Some(what.clone()),
             _ => None,
         }
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

@@ -7,6 +7,7 @@ use std::{
 
 use http::StatusCode;
 use telemetry::AccessRecord;
+use upstream::{Peer, cause};
 
 use crate::{connection::Conn, excess::Excess, reason::LogReason, worker::Worker};
 
@@ -21,7 +22,7 @@ pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
         ),
         false => (StatusCode::BAD_REQUEST, LogReason::BadHead),
     };
-    no_request(worker, conn, status, reason, text);
+    no_request(worker, conn, status, reason, cause(error, Peer::Client));
 }
 
 /// Counts and records a head of which no request came.
@@ -45,9 +46,17 @@ pub(crate) fn no_request(
 
 /// Records that a client broke the rules of HTTP/2 so that its connection ended.
 pub(crate) fn frames_refused(worker: &Worker, conn: &Conn, error: &h2::Error) {
-    let record = record_of(conn, LogReason::BadFrames, error.to_string());
+    let record = record_of(conn, LogReason::BadFrames, frames_cause(error));
     worker.shared.metrics.refused(LogReason::BadFrames.as_str());
     worker.sink.send(&record);
+}
+
+/// What h2 says of an error names the layer that found it; the error's name in RFC 9113, 7, is the same for every client.
+fn frames_cause(error: &h2::Error) -> String {
+    match error.reason() {
+        Some(reason) => format!("the client violated HTTP/2: {reason:?}"),
+        None => cause(error, Peer::Client),
+    }
 }
 
 /// Counts and records that a connection ends since its client went beyond a limit.

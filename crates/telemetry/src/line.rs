@@ -138,7 +138,15 @@ impl LineWriter {
         }
         for_each_field(record, |key, value| {
             line.extend_from_slice(key.combined.as_bytes());
-            push_value(line, value, Place::Bare);
+            // The one field that is a sentence.
+            let is_quoted = key.name == "cause" && !value.is_missing();
+            let (quote, place) = match is_quoted {
+                true => (&b"\""[..], Place::Quoted),
+                false => (&b""[..], Place::Bare),
+            };
+            line.extend_from_slice(quote);
+            push_value(line, value, place);
+            line.extend_from_slice(quote);
         });
     }
 

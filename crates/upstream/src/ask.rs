@@ -11,6 +11,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
 use crate::{
+    cause::{Peer, cause},
     connector::Connector,
     dial::{DialError, dial},
     io::{Counted, Intake},
@@ -52,7 +53,7 @@ pub enum AskError {
     #[error("no answer within {0:?}")]
     Late(Duration),
     /// The answer broke off or was none.
-    #[error("{}", cause(&**.0))]
+    #[error("{}", cause(&**.0, Peer::Member))]
     Broken(#[source] Box<dyn Error + Send + Sync>),
 }
 
@@ -160,17 +161,6 @@ const READ_BYTES_MAX: usize = 64 << 10;
 
 fn broken(error: hyper::Error) -> AskError {
     AskError::Broken(Box::new(error))
-}
-
-/// What lies at the bottom: hyper's own words name the layer alone.
-pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
-    let mut story = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        story = format!("{story}: {error}");
-        next = error.source();
-    }
-    story
 }
 
 fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {

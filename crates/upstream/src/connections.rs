@@ -25,6 +25,7 @@ use tokio::{
 };
 
 use crate::{
+    cause::{Peer, cause},
     connector::{Connector, MemberCheck, OpenSlot},
     dial::{DialError, dial},
     io::{Counted, Intake},
@@ -284,7 +285,8 @@ where
                 _ = unwanted => timeout(FAREWELL_TIMEOUT, connection).await.unwrap_or(Ok(())),
             };
             if let Err(error) = ended {
-                tracing::debug!(%error, "a connection to a member ended with an error");
+                let cause = cause(&error, Peer::Member);
+                tracing::debug!(%cause, "a connection to a member ended with an error");
             }
         });
         Ok(Sender {

@@ -9,6 +9,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use crate::{
+    cause::{Peer, cause},
     connector::{Connector, Target},
     io::MemberIo,
     settings::Plaintext,
@@ -32,7 +33,10 @@ pub enum DialStage {
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The name has no address now.
-    #[error("{address}: the name does not resolve: {source}")]
+    #[error(
+        "{address}: the name does not resolve: {}",
+        cause(source, Peer::Member)
+    )]
     Resolve {
         /// The member.
         address: Arc<str>,
@@ -40,7 +44,7 @@ pub enum DialError {
         source: io::Error,
     },
     /// Nobody took the connection.
-    #[error("{address}: cannot connect: {source}")]
+    #[error("{address}: cannot connect: {}", cause(source, Peer::Member))]
     Connect {
         /// The member.
         address: Arc<str>,
@@ -58,7 +62,7 @@ pub enum DialError {
         resolved: SocketAddr,
     },
     /// TLS was not agreed on.
-    #[error("{address}: TLS: {}", tls_story(source))]
+    #[error("{address}: TLS: {}", cause(source, Peer::Member))]
     Handshake {
         /// The member.
         address: Arc<str>,
@@ -114,19 +118,6 @@ impl DialError {
             Self::Late { .. } => "connect-timeout",
             Self::Full { .. } => "connections-max",
         }
-    }
-}
-
-/// rustls shows what a verifier of ours has found by its debug form alone.
-fn tls_story(error: &io::Error) -> String {
-    let tls = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    match tls {
-        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(found))) => {
-            found.0.to_string()
-        }
-        _ => error.to_string(),
     }
 }
 

@@ -5,7 +5,8 @@ use std::{error::Error, sync::Arc, time::Duration};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use crate::{
-    ask::{AskError, Question, Told, ask, cause},
+    ask::{AskError, Question, Told, ask},
+    cause::{Peer, cause},
     connector::Connector,
     dial::DialError,
 };
@@ -51,7 +52,7 @@ pub enum FetchError {
         limit: Duration,
     },
     /// The answer broke off or was none.
-    #[error("{address}: the answer broke off: {}", cause(&**source))]
+    #[error("{address}: the answer broke off: {}", cause(&**source, Peer::Member))]
     Broken {
         /// The member.
         address: Arc<str>,

@@ -3,6 +3,7 @@
 //! Knows nothing of routes. Each worker owns its connections; only the count per member is shared.
 
 mod ask;
+mod cause;
 mod connections;
 mod connector;
 mod dial;
@@ -14,6 +15,7 @@ mod probe;
 pub mod settings;
 
 pub use ask::{AskError, Question, Told, ask};
+pub use cause::{Peer, cause};
 pub use connections::{Connections, Crew};
 pub use connector::{Connector, ConnectorSpec, MemberCheck, Slots, Target, TargetError};
 pub use dial::{DialError, DialStage};

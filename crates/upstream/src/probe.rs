@@ -11,6 +11,7 @@ use tokio::{
 
 use crate::{
     ask::{AskError, Question, ask},
+    cause::{Peer, cause},
     connector::Connector,
     dial::{DialError, authority, dial, dial_port},
 };
@@ -64,7 +65,7 @@ pub enum ProbeError {
     #[error("no answer within {0:?}")]
     Late(Duration),
     /// The answer broke off or was none.
-    #[error("no answer to {path}: {source}")]
+    #[error("no answer to {path}: {}", cause(&**source, Peer::Member))]
     Broken {
         /// What was asked.
         path: &'static str,

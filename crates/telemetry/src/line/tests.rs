@@ -104,7 +104,7 @@ fn a_refused_handshake_as_a_combined_line() {
             r#"::1 - - [21/Nov/2026:13:22:05 +0000] "-" - - "-" "-" id=- port=9 listener=agents host=- "#,
             "certname=web02.example.com verdict=FAILED:revoked reason=revoked ended_by=proxy route=- class=- pool=- ",
             "member=- attempts=0 bytes_in=- handshake_us=- connect_us=- first_byte_us=- total_us=- tls=- ",
-            r"cipher=- resumed=- sni=- observed=- cause=handshake:\x20certificate\x20revoked",
+            r#"cipher=- resumed=- sni=- observed=- cause="handshake: certificate revoked""#,
             "\n",
         )
     );
@@ -177,13 +177,13 @@ fn no_stranger_can_forge_a_line_or_a_field() {
     assert_eq!(combined.matches('\n').count(), 1);
     assert_eq!(
         combined.matches('"').count(),
-        6,
-        "request, referer and user agent: {combined}"
+        8,
+        "request, referer, user agent and cause: {combined}"
     );
     assert_eq!(
         combined.matches(" verdict=").count(),
-        3,
-        "its own, and two within quotes: {combined}"
+        4,
+        "its own, and three within quotes: {combined}"
     );
     let outside: String = combined.split('"').step_by(2).collect();
     assert_eq!(outside.matches(" verdict=").count(), 1, "{combined}");
