@@ -19,7 +19,8 @@ const LAYERS: &[&[&str]] = &[
     &["admin"],
     &["config"],
     &["server"],
-    &["proscenium", "xtask", "fuzzing"],
+    &["proscenium", "fuzzing"],
+    &["xtask"],
 ];
 
 #[test]

@@ -47,7 +47,7 @@ pub use crate::{
     environment::{Environment, Overrides},
     materials::{Blob, Files, Kind, Loaded, Material, Materials, ReadError, Wanted},
     quantity::duration,
-    reference::{defaults, reference},
+    reference::{NOTATION, Setting, SettingsTable, defaults, reference, settings},
     report::{Colour, Place, Problem, Report, Severity, Source},
     socket::admin_socket,
 };

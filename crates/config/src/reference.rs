@@ -8,6 +8,44 @@ use crate::{
     schema::{Absent, Key, Table},
 };
 
+/// A table of the file with its settings, for pages about them. Texts are Markdown.
+pub struct SettingsTable {
+    /// As a file spells it, `[trust]`; none for the top level.
+    pub header: Option<String>,
+    /// What the table is for.
+    pub docs: String,
+    /// Its settings in the order of their declaration; tables below it that need words of their own are among them.
+    pub settings: Vec<Setting>,
+}
+
+/// A setting, for pages about it. Texts are Markdown.
+pub struct Setting {
+    /// The key.
+    pub name: &'static str,
+    /// What it does.
+    pub docs: String,
+    /// What a valid value is.
+    pub value: String,
+    /// What applies without it.
+    pub default: String,
+}
+
+/// How a file is written, for every page about settings.
+pub const NOTATION: &str = "A duration is a string of an integer and one of the units `ms`, `s`, `m`, `h`, `d`, as `\"60s\"`. \
+    A size has one of the units `B`, `KiB`, `MiB`, `GiB`, as `\"64KiB\"`. A share is a string of an integer and `%`, as `\"25%\"`.\n\
+    Paths are absolute.\n\
+    An unknown key, a wrong type or a value out of range is an error. The proxy reports all errors at once and exits \
+    with code 78.\n\
+    `proscenium check` checks a file as a start does, with the files that it names, and starts nothing.";
+
+/// Every table of the file, the top level first.
+#[must_use]
+pub fn settings() -> Vec<SettingsTable> {
+    let mut tables = Vec::new();
+    collect(&mut tables, Root::TABLE);
+    tables
+}
+
 /// The reference page, docs/configuration.md. `cargo xtask reference` writes it; a test holds it fresh.
 #[must_use]
 pub fn reference() -> String {
@@ -15,16 +53,24 @@ pub fn reference() -> String {
         "# Configuration reference\n\n\
          <!-- Generated from crates/config/src/keys.rs by `cargo xtask reference`: edit there, not here. -->\n\n",
     );
-    let _ = writeln!(page, "{}\n", paragraph(Root::TABLE.docs));
-    page.push_str(
-        "A duration is a string of an integer and one of the units `ms`, `s`, `m`, `h`, `d`, as `\"60s\"`. A size has one of the \
-         units `B`, `KiB`, `MiB`, `GiB`, as `\"64KiB\"`. A share is a string of an integer and `%`, as `\"25%\"`.\n\
-         Paths are absolute.\n\
-         An unknown key, a wrong type or a value out of range is an error. The proxy reports all errors at once and \
-         exits with code 78.\n\
-         `proscenium check` checks a file as a start does, with the files that it names, and starts nothing.\n\n",
-    );
-    table(&mut page, Root::TABLE);
+    for table in settings() {
+        let _ = match table.header {
+            None => writeln!(page, "{}\n\n{NOTATION}\n\n## Top level\n", table.docs),
+            Some(header) => writeln!(page, "## {header}\n\n{}\n", table.docs),
+        };
+        for Setting {
+            name,
+            docs,
+            value,
+            default,
+        } in table.settings
+        {
+            let _ = writeln!(
+                page,
+                "### `{name}`\n\n{docs}\n\n- Value: {value}.\n- Default: {default}.\n"
+            );
+        }
+    }
     page
 }
 
@@ -36,34 +82,37 @@ pub fn defaults() -> String {
     file
 }
 
-fn table(page: &mut String, schema: &Table) {
-    match schema.path {
-        "" => page.push_str("## Top level\n\n"),
-        path => {
-            let _ = writeln!(page, "## {}\n\n{}\n", header(path), paragraph(schema.docs));
-        }
-    }
+fn collect(tables: &mut Vec<SettingsTable>, schema: &Table) {
     let documented = |key: &&&Key| key.shape.table().is_none() || !key.docs.is_empty();
-    for declared in schema.keys.iter().filter(documented) {
-        key(page, declared);
-    }
+    tables.push(SettingsTable {
+        header: (!schema.path.is_empty()).then(|| header(schema.path)),
+        docs: paragraph(schema.docs),
+        settings: schema
+            .keys
+            .iter()
+            .filter(documented)
+            .map(|key| setting(key))
+            .collect(),
+    });
     for below in schema.keys.iter().filter_map(|key| key.shape.table()) {
         // `[pools.NAME.tls]` is `[upstream.tls]` over again.
         if !(schema.path == "pools.NAME" && below.path == MemberTls::TABLE.path) {
-            table(page, below);
+            collect(tables, below);
         }
     }
 }
 
-fn key(page: &mut String, key: &Key) {
-    let _ = writeln!(page, "### `{}`\n\n{}\n", key.name, paragraph(key.docs));
-    let _ = writeln!(page, "- Value: {}.", key.shape.expected());
-    let default = match key.absent {
-        Absent::Required => "none; this key is required".into(),
-        Absent::Default(show) => format!("`{}`", show().unwrap_or_default()),
-        Absent::Means(words) => words.to_owned(),
-    };
-    let _ = writeln!(page, "- Default: {default}.\n");
+fn setting(key: &Key) -> Setting {
+    Setting {
+        name: key.name,
+        docs: paragraph(key.docs),
+        value: key.shape.expected(),
+        default: match key.absent {
+            Absent::Required => "none; this key is required".into(),
+            Absent::Default(show) => format!("`{}`", show().unwrap_or_default()),
+            Absent::Means(words) => words.to_owned(),
+        },
+    }
 }
 
 fn default_table(file: &mut String, schema: &Table, indent: &str) {

@@ -58,9 +58,9 @@ enum Command {
     /// What the program costs on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Write docs/configuration.md from the settings' own words
+    /// Write docs/configuration.md, manual pages and completions from the declarations in the code
     Reference {
-        /// Write nothing; fail where the page is not fresh
+        /// Write nothing; fail where a file is not fresh
         #[arg(long)]
         check: bool,
     },

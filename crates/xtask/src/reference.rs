@@ -1,21 +1,110 @@
-//! `cargo xtask reference`: the page that the settings' own words make.
+//! `cargo xtask reference`: everything that declarations in the code make: the page of settings, manual pages, completions.
 
-use std::fs;
+mod completions;
+mod man;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail};
 
 use crate::workspace;
 
-/// Writes docs/configuration.md, or with `check` says whether it is fresh.
+/// Directories that hold generated files and nothing else.
+const GENERATED: [&str; 2] = ["packaging/man", "packaging/completions"];
+
+/// Writes the generated files, or with `check` says which are not fresh.
 pub(crate) fn run(check: bool) -> Result<()> {
-    let path = workspace::root().join("docs/configuration.md");
-    let page = config::reference();
-    if !check {
-        return fs::write(&path, page)
-            .with_context(|| format!("{} cannot be written", path.display()));
+    let stale = stale(workspace::root(), &generated());
+    if check && !stale.is_empty() {
+        bail!(
+            "generated files are stale; run `cargo xtask reference`: {}",
+            stale.keys().cloned().collect::<Vec<_>>().join(", ")
+        );
     }
-    if fs::read_to_string(&path).unwrap_or_default() != page {
-        bail!("docs/configuration.md is not fresh: cargo xtask reference");
+    for (name, text) in stale {
+        let path = workspace::root().join(&name);
+        println!("{name}");
+        match text {
+            Some(text) => fs::create_dir_all(path.parent().unwrap_or(&path))
+                .and_then(|()| fs::write(&path, text)),
+            None => fs::remove_file(&path),
+        }
+        .with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+/// Each generated file, by its path from the root of the repository.
+fn generated() -> BTreeMap<String, String> {
+    let mut files = BTreeMap::from([("docs/configuration.md".to_owned(), config::reference())]);
+    let man = man::pages().into_iter();
+    files.extend(man.map(|(name, text)| (format!("packaging/man/{name}"), text)));
+    let completions = completions::scripts().into_iter();
+    files.extend(completions.map(|(name, text)| (format!("packaging/completions/{name}"), text)));
+    files
+}
+
+/// The files below `root` that differ, with what they should be; none for a file that should not exist.
+fn stale(root: &Path, generated: &BTreeMap<String, String>) -> BTreeMap<String, Option<String>> {
+    let mut stale = BTreeMap::new();
+    for (name, text) in generated {
+        if fs::read_to_string(root.join(name)).ok().as_ref() != Some(text) {
+            stale.insert(name.clone(), Some(text.clone()));
+        }
+    }
+    for directory in GENERATED {
+        let entries = fs::read_dir(root.join(directory)).into_iter().flatten();
+        let names = entries
+            .flatten()
+            .map(|entry| PathBuf::from(entry.file_name()));
+        let names = names.map(|name| format!("{directory}/{}", name.display()));
+        stale.extend(
+            names
+                .filter(|name| !generated.contains_key(name))
+                .map(|name| (name, None)),
+        );
+    }
+    stale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generated_files_are_fresh() {
+        let stale = stale(workspace::root(), &generated());
+        assert!(
+            stale.is_empty(),
+            "stale; run `cargo xtask reference`: {:?}",
+            stale.keys()
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_missing_differs_or_should_not_exist_is_stale() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
+        fs::create_dir_all(root.path().join(GENERATED[0])).unwrap();
+        write("packaging/man/fresh.8", "same");
+        write("packaging/man/changed.8", "old");
+        write("packaging/man/removed-verb.8", "old");
+        let wanted = [("fresh", "same"), ("changed", "new"), ("missing", "new")];
+        let wanted =
+            wanted.map(|(name, text)| (format!("packaging/man/{name}.8"), text.to_owned()));
+        let stale = stale(root.path(), &BTreeMap::from(wanted));
+        let told = stale.iter().map(|(name, text)| (&**name, text.as_deref()));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [
+                ("packaging/man/changed.8", Some("new")),
+                ("packaging/man/missing.8", Some("new")),
+                ("packaging/man/removed-verb.8", None),
+            ]
+        );
+    }
 }

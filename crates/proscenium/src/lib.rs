@@ -1,0 +1,69 @@
+//! The program: command line in, exit code out. Each verb is one function.
+//!
+//! It is a library so that `cargo xtask reference` can read the declarations of the command line.
+
+// Files, the environment and the command line are this crate's business, and that of no crate below `server`.
+#![allow(clippy::disallowed_methods)]
+
+mod account;
+mod arguments;
+mod ask;
+mod block;
+mod check;
+mod crl;
+mod doctor;
+mod failure;
+mod log;
+mod output;
+mod refusals;
+mod status;
+mod verbs;
+mod who;
+
+use std::process::ExitCode;
+
+use crate::{
+    arguments::{Arguments, ConfigVerb, Verb},
+    failure::Failure,
+};
+
+/// Does what the command line of this process says.
+#[must_use]
+pub fn main() -> ExitCode {
+    match Arguments::read().and_then(|arguments| perform(&arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// The command line as declared, for manual pages and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    <Arguments as clap::CommandFactory>::command()
+}
+
+fn perform(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.verb {
+        Verb::Run(run) => verbs::run(arguments, run),
+        Verb::Check(wanted) => check::check(arguments, wanted),
+        Verb::Explain(explain) => verbs::explain(arguments, explain),
+        Verb::Config(ConfigVerb::Show(show)) => verbs::config_show(arguments, show),
+        Verb::Reload(socket) => ask::reload(arguments, socket),
+        Verb::ReopenLogs(socket) => ask::reopen_logs(arguments, socket),
+        Verb::LogLevel(level) => ask::log_level(arguments, level),
+        Verb::Status(status) => ask::status(arguments, status),
+        Verb::Crl(verb) => crl::crl(arguments, verb),
+        Verb::Ready(member) => ask::set_state(arguments, member, admin::AdministrativeState::Ready),
+        Verb::Drain(member) => ask::set_state(arguments, member, admin::AdministrativeState::Drain),
+        Verb::Maintenance(member) => {
+            ask::set_state(arguments, member, admin::AdministrativeState::Maintenance)
+        }
+        Verb::Block(whom) => block::block(arguments, whom),
+        Verb::Unblock(whom) => block::unblock(arguments, whom),
+        Verb::Blocks(blocks) => block::blocks(arguments, blocks),
+        Verb::Doctor(wanted) => doctor::doctor(arguments, wanted),
+        Verb::Who(whom) => who::who(arguments, whom),
+        Verb::Refusals(wanted) => refusals::refusals(arguments, wanted),
+        Verb::Version => output::say(concat!("proscenium ", env!("CARGO_PKG_VERSION"))),
+    }
+}
