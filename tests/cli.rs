@@ -51,10 +51,71 @@ fn help_shows_every_verb_and_the_exit_codes() {
 
 #[test]
 fn version_is_a_verb_and_a_flag() {
-    let expected = format!("proscenium {}\n", env!("CARGO_PKG_VERSION"));
-    for arguments in ["version", "--version"] {
-        let version = proscenium(&[arguments]);
-        assert_eq!((version.code, version.stdout), (Some(0), expected.clone()));
+    let short = format!("proscenium {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(proscenium(&["-V"]).stdout, short);
+    let version = proscenium(&["version"]);
+    assert_eq!(
+        (version.code, version.stderr.as_str()),
+        (Some(0), ""),
+        "{version:?}"
+    );
+    assert_eq!(proscenium(&["--version"]).stdout, version.stdout);
+    let json = proscenium(&["version", "--json"]);
+    let json: Value = serde_json::from_str(&json.stdout).expect("JSON");
+    let lines = format!(
+        "{short}commit: {}\nrustc: {}\nTLS: {}\n",
+        json["commit"].as_str().unwrap(),
+        json["rustc"].as_str().unwrap(),
+        json["tls"].as_str().unwrap()
+    );
+    assert_eq!(version.stdout, lines);
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+    // A debug build asks no git, unless its environment names a commit; the build script's own tests are about git.
+    let commit = option_env!("PROSCENIUM_COMMIT").unwrap_or("unknown");
+    assert_eq!(json["commit"], commit);
+    let words = regex::Regex::new(r"^\d+\.\d+\.\d+\S* \(\w+ [\d-]+\)$").unwrap();
+    assert!(words.is_match(json["rustc"].as_str().unwrap()), "{json}");
+    let libraries = regex::Regex::new(r"^rustls \d[\d.]+, aws-lc-rs \d[\d.]+$").unwrap();
+    assert!(libraries.is_match(json["tls"].as_str().unwrap()), "{json}");
+}
+
+#[test]
+fn help_of_a_verb_is_the_same_as_a_verb_and_as_an_option() {
+    assert_eq!(proscenium(&["help"]).stdout, proscenium(&["--help"]).stdout);
+    let verbs = verbs(&proscenium::command());
+    assert!(verbs.len() > 20, "{verbs:?}");
+    for verb in verbs {
+        let verb: Vec<_> = verb.iter().map(String::as_str).collect();
+        let by_verb = proscenium(&[&["help"], &verb[..]].concat());
+        let by_option = proscenium(&[&verb[..], &["--help"]].concat());
+        assert_eq!((by_verb.code, by_verb.stderr.as_str()), (Some(0), ""));
+        assert_eq!(by_verb.stdout, by_option.stdout, "{verb:?}");
+    }
+}
+
+/// Each verb, as its words on the command line.
+fn verbs(command: &clap::Command) -> Vec<Vec<String>> {
+    let mut verbs = Vec::new();
+    for verb in command.get_subcommands() {
+        let name = verb.get_name().to_owned();
+        verbs.push(vec![name.clone()]);
+        let below = self::verbs(verb).into_iter();
+        verbs.extend(below.map(|words| [vec![name.clone()], words].concat()));
+    }
+    verbs
+}
+
+#[test]
+fn help_ends_with_the_exit_codes_of_the_verb() {
+    for verb in proscenium::verbs_with_exit_codes() {
+        let help = proscenium(&[verb, "--help"]).stdout;
+        let (_, codes) = help.split_once("\nExit codes:\n").expect("exit codes");
+        let shown: Vec<u8> = codes
+            .lines()
+            .filter_map(|line| line.get(..4)?.trim().parse().ok())
+            .collect();
+        let declared = proscenium::exit_codes(verb).iter().map(|(code, _)| *code);
+        assert_eq!(shown, declared.collect::<Vec<_>>(), "{help}");
     }
 }
 

@@ -40,6 +40,9 @@ _proscenium() {
             proscenium,explain)
                 cmd="proscenium__subcmd__explain"
                 ;;
+            proscenium,help)
+                cmd="proscenium__subcmd__help"
+                ;;
             proscenium,log-level)
                 cmd="proscenium__subcmd__log__subcmd__level"
                 ;;
@@ -73,8 +76,17 @@ _proscenium() {
             proscenium,who)
                 cmd="proscenium__subcmd__who"
                 ;;
+            proscenium__subcmd__config,help)
+                cmd="proscenium__subcmd__config__subcmd__help"
+                ;;
             proscenium__subcmd__config,show)
                 cmd="proscenium__subcmd__config__subcmd__show"
+                ;;
+            proscenium__subcmd__config__subcmd__help,help)
+                cmd="proscenium__subcmd__config__subcmd__help__subcmd__help"
+                ;;
+            proscenium__subcmd__config__subcmd__help,show)
+                cmd="proscenium__subcmd__config__subcmd__help__subcmd__show"
                 ;;
             proscenium__subcmd__crl,accept)
                 cmd="proscenium__subcmd__crl__subcmd__accept"
@@ -82,8 +94,95 @@ _proscenium() {
             proscenium__subcmd__crl,fetch)
                 cmd="proscenium__subcmd__crl__subcmd__fetch"
                 ;;
+            proscenium__subcmd__crl,help)
+                cmd="proscenium__subcmd__crl__subcmd__help"
+                ;;
             proscenium__subcmd__crl,show)
                 cmd="proscenium__subcmd__crl__subcmd__show"
+                ;;
+            proscenium__subcmd__crl__subcmd__help,accept)
+                cmd="proscenium__subcmd__crl__subcmd__help__subcmd__accept"
+                ;;
+            proscenium__subcmd__crl__subcmd__help,fetch)
+                cmd="proscenium__subcmd__crl__subcmd__help__subcmd__fetch"
+                ;;
+            proscenium__subcmd__crl__subcmd__help,help)
+                cmd="proscenium__subcmd__crl__subcmd__help__subcmd__help"
+                ;;
+            proscenium__subcmd__crl__subcmd__help,show)
+                cmd="proscenium__subcmd__crl__subcmd__help__subcmd__show"
+                ;;
+            proscenium__subcmd__help,block)
+                cmd="proscenium__subcmd__help__subcmd__block"
+                ;;
+            proscenium__subcmd__help,blocks)
+                cmd="proscenium__subcmd__help__subcmd__blocks"
+                ;;
+            proscenium__subcmd__help,check)
+                cmd="proscenium__subcmd__help__subcmd__check"
+                ;;
+            proscenium__subcmd__help,config)
+                cmd="proscenium__subcmd__help__subcmd__config"
+                ;;
+            proscenium__subcmd__help,crl)
+                cmd="proscenium__subcmd__help__subcmd__crl"
+                ;;
+            proscenium__subcmd__help,doctor)
+                cmd="proscenium__subcmd__help__subcmd__doctor"
+                ;;
+            proscenium__subcmd__help,drain)
+                cmd="proscenium__subcmd__help__subcmd__drain"
+                ;;
+            proscenium__subcmd__help,explain)
+                cmd="proscenium__subcmd__help__subcmd__explain"
+                ;;
+            proscenium__subcmd__help,help)
+                cmd="proscenium__subcmd__help__subcmd__help"
+                ;;
+            proscenium__subcmd__help,log-level)
+                cmd="proscenium__subcmd__help__subcmd__log__subcmd__level"
+                ;;
+            proscenium__subcmd__help,maintenance)
+                cmd="proscenium__subcmd__help__subcmd__maintenance"
+                ;;
+            proscenium__subcmd__help,ready)
+                cmd="proscenium__subcmd__help__subcmd__ready"
+                ;;
+            proscenium__subcmd__help,refusals)
+                cmd="proscenium__subcmd__help__subcmd__refusals"
+                ;;
+            proscenium__subcmd__help,reload)
+                cmd="proscenium__subcmd__help__subcmd__reload"
+                ;;
+            proscenium__subcmd__help,reopen-logs)
+                cmd="proscenium__subcmd__help__subcmd__reopen__subcmd__logs"
+                ;;
+            proscenium__subcmd__help,run)
+                cmd="proscenium__subcmd__help__subcmd__run"
+                ;;
+            proscenium__subcmd__help,status)
+                cmd="proscenium__subcmd__help__subcmd__status"
+                ;;
+            proscenium__subcmd__help,unblock)
+                cmd="proscenium__subcmd__help__subcmd__unblock"
+                ;;
+            proscenium__subcmd__help,version)
+                cmd="proscenium__subcmd__help__subcmd__version"
+                ;;
+            proscenium__subcmd__help,who)
+                cmd="proscenium__subcmd__help__subcmd__who"
+                ;;
+            proscenium__subcmd__help__subcmd__config,show)
+                cmd="proscenium__subcmd__help__subcmd__config__subcmd__show"
+                ;;
+            proscenium__subcmd__help__subcmd__crl,accept)
+                cmd="proscenium__subcmd__help__subcmd__crl__subcmd__accept"
+                ;;
+            proscenium__subcmd__help__subcmd__crl,fetch)
+                cmd="proscenium__subcmd__help__subcmd__crl__subcmd__fetch"
+                ;;
+            proscenium__subcmd__help__subcmd__crl,show)
+                cmd="proscenium__subcmd__help__subcmd__crl__subcmd__show"
                 ;;
             *)
                 ;;
@@ -92,7 +191,7 @@ _proscenium() {
 
     case "${cmd}" in
         proscenium)
-            opts="-h -V --config --help --version run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version"
+            opts="-h -V --config --help --version run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -294,7 +393,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__config)
-            opts="-h --config --help show"
+            opts="-h --config --help show help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -315,6 +414,48 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__config__subcmd__help)
+            opts="show help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__config__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__config__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;
@@ -366,7 +507,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__crl)
-            opts="-h --config --help show fetch accept"
+            opts="-h --config --help show fetch accept help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -482,6 +623,76 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__crl__subcmd__help)
+            opts="show fetch accept help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__crl__subcmd__help__subcmd__accept)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__crl__subcmd__help__subcmd__fetch)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__crl__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__crl__subcmd__help__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;
@@ -769,6 +980,356 @@ _proscenium() {
                     fi
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help)
+            opts="run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__block)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__blocks)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__check)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__config)
+            opts="show"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__config__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__crl)
+            opts="show fetch accept"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__crl__subcmd__accept)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__crl__subcmd__fetch)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__crl__subcmd__show)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__doctor)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__drain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__explain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__log__subcmd__level)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__maintenance)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__ready)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__refusals)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__reload)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__reopen__subcmd__logs)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__unblock)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__version)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        proscenium__subcmd__help__subcmd__who)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;
@@ -1204,7 +1765,7 @@ _proscenium() {
             return 0
             ;;
         proscenium__subcmd__version)
-            opts="-h --config --help"
+            opts="-h --json --config --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -46,6 +46,7 @@ complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "blocks" -d 'T
 complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "who" -d 'Tell what is known of an agent or a certificate and what would be decided now; of nobody in particular: who was seen'
 complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "refusals" -d 'List the clients that the proxy refused recently: when, from where, under which name, and why'
 complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "version" -d 'Tell the version'
+complete -c proscenium -n "__fish_proscenium_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l ssldir -d 'The Puppet agent\'s ssldir, in place of the file\'s' -r -f -a "(__fish_complete_directories)"
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l certname -d 'The certname whose certificate in the ssldir is used, in place of the file\'s' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l log -d 'Which events are told: error, warn, info, debug, trace, or by part (`info,proxy=debug`)' -r -f -a "error\t''
@@ -54,7 +55,7 @@ info\t''
 debug\t''
 trace\t''"
 complete -c proscenium -n "__fish_proscenium_using_subcommand run" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand run" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l user -d 'Test with the rights of this account, that of the service; needs root' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l ssldir -d 'The Puppet agent\'s ssldir, in place of the file\'s' -r -f -a "(__fish_complete_directories)"
 complete -c proscenium -n "__fish_proscenium_using_subcommand check" -l certname -d 'The certname whose certificate in the ssldir is used, in place of the file\'s' -r -f
@@ -88,14 +89,17 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l socket 
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l config -d 'Configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -l json -d 'Findings and what passed as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
-complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show" -f -a "show" -d 'Print the configuration in effect as TOML'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show help" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show help" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show help" -f -a "show" -d 'Print the configuration in effect as TOML'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and not __fish_seen_subcommand_from show help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l ssldir -d 'The Puppet agent\'s ssldir, in place of the file\'s' -r -f -a "(__fish_complete_directories)"
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l certname -d 'The certname whose certificate in the ssldir is used, in place of the file\'s' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l config -d 'Configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -l defaults -d 'Every setting, not only those that differ from their defaults'
 complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "show" -d 'Print the configuration in effect as TOML'
+complete -c proscenium -n "__fish_proscenium_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -l socket -d 'Admin socket of the running proxy, in place of the one that the configuration file names' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -l config -d 'Configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand reload" -s h -l help -d 'Print help'
@@ -109,11 +113,12 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l socket 
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l config -d 'Configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -l json -d 'The whole answer as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand status" -s h -l help -d 'Print help'
-complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept" -s h -l help -d 'Print help'
-complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept" -f -a "show" -d 'Tell the CRLs in force, how they are fetched, and which ones are refused'
-complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept" -f -a "fetch" -d 'Have the running proxy ask the CA now, and wait for the outcome'
-complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept" -f -a "accept" -d 'Put a refused CRL in force, though it takes something back'
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -f -a "show" -d 'Tell the CRLs in force, how they are fetched, and which ones are refused'
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -f -a "fetch" -d 'Have the running proxy ask the CA now, and wait for the outcome'
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -f -a "accept" -d 'Put a refused CRL in force, though it takes something back'
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and not __fish_seen_subcommand_from show fetch accept help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l socket -d 'Admin socket of the running proxy, in place of the one that the configuration file names' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l config -d 'Configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from show" -l json -d 'The whole answer as JSON'
@@ -125,6 +130,10 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_se
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l socket -d 'Admin socket of the running proxy, in place of the one that the configuration file names' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -l config -d 'Configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from accept" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from help" -f -a "show" -d 'Tell the CRLs in force, how they are fetched, and which ones are refused'
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from help" -f -a "fetch" -d 'Have the running proxy ask the CA now, and wait for the outcome'
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from help" -f -a "accept" -d 'Put a refused CRL in force, though it takes something back'
+complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l socket -d 'Admin socket of the running proxy, in place of the one that the configuration file names' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l config -d 'Configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -s h -l help -d 'Print help'
@@ -164,4 +173,29 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l confi
 complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -l json -d 'The answer as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand refusals" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand version" -l config -d 'Configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand version" -l json -d 'Print the version as JSON'
 complete -c proscenium -n "__fish_proscenium_using_subcommand version" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "run" -d 'Serve until SIGTERM; SIGHUP reads configuration, certificates and CRLs again'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "check" -d 'Test configuration, certificates, CRLs and host as a start would, and print every problem'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "explain" -d 'Show where a request would go, and why: path rule, class, route, access, pool, members'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "doctor" -d 'Prove the deployment: files, certificates, lists, every member, and what members do with forged identities'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "config" -d 'Look at the configuration'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "reload" -d 'Have the running proxy read configuration, certificates and CRLs again, and wait for the outcome'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "reopen-logs" -d 'Have the running proxy open its log files again, after a rotation has renamed them'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "log-level" -d 'Show which events the running proxy logs, or change it until the proxy ends'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "status" -d 'Tell how the running proxy does: generation, listeners, pools, CRLs'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "crl" -d 'Look at the CRLs in force, fetch them from the CA, or accept one that was refused'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "ready" -d 'Let a member have requests again'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "drain" -d 'Let a member finish what it has and give it no more'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "maintenance" -d 'Take a member out: no requests, no probes'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "block" -d 'Keep a certificate out from now on, whatever its CA\'s list says'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "unblock" -d 'Lift a block'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "blocks" -d 'Tell who is blocked, since when and why'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "who" -d 'Tell what is known of an agent or a certificate and what would be decided now; of nobody in particular: who was seen'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "refusals" -d 'List the clients that the proxy refused recently: when, from where, under which name, and why'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "version" -d 'Tell the version'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and not __fish_seen_subcommand_from run check explain doctor config reload reopen-logs log-level status crl ready drain maintenance block unblock blocks who refusals version help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "show" -d 'Print the configuration in effect as TOML'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_seen_subcommand_from crl" -f -a "show" -d 'Tell the CRLs in force, how they are fetched, and which ones are refused'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_seen_subcommand_from crl" -f -a "fetch" -d 'Have the running proxy ask the CA now, and wait for the outcome'
+complete -c proscenium -n "__fish_proscenium_using_subcommand help; and __fish_seen_subcommand_from crl" -f -a "accept" -d 'Put a refused CRL in force, though it takes something back'

@@ -4,17 +4,15 @@ use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
-use crate::{failure::Failure, output};
+use crate::{exit_codes, failure::Failure, output, version};
 
 /// A TLS-terminating reverse proxy in front of Puppet servers.
-///
-/// Exit codes: 0 done, 1 failed, 64 the command line makes no sense, 75 a start failed for a cause that may pass (an
-/// address is in use), 78 the configuration or the host must be changed first.
 #[derive(Debug, Parser)]
 #[command(
     name = "proscenium",
     version,
-    disable_help_subcommand = true,
+    long_version = version::LINES,
+    after_long_help = exit_codes::help(""),
     subcommand_value_name = "VERB",
     subcommand_help_heading = "Verbs"
 )]
@@ -34,21 +32,22 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Serve until SIGTERM; SIGHUP reads configuration, certificates and CRLs again
+    #[command(after_long_help = exit_codes::help("run"))]
     Run(Run),
     /// Test configuration, certificates, CRLs and host as a start would, and print every problem
     ///
     /// Addresses are bound without listening, and nothing is created. What the running proxy holds is accepted.
-    /// Exit codes: 0 good, 75 an address or the admin socket is not available now, 78 refused.
+    #[command(after_long_help = exit_codes::help("check"))]
     Check(Check),
     /// Show where a request would go, and why: path rule, class, route, access, pool, members
     ///
-    /// No proxy has to run; blocks are read from the state directory. Exit codes: 0 the request would be forwarded or
-    /// answered, 1 it would be refused; 64 and 78 as for every verb.
+    /// No proxy has to run; blocks are read from the state directory.
+    #[command(after_long_help = exit_codes::help("explain"))]
     Explain(Explain),
     /// Prove the deployment: files, certificates, lists, every member, and what members do with forged identities
     ///
-    /// Nothing is changed anywhere, and no proxy has to run. Exit codes: 0 nothing or notes, 1 warnings, 2 failures; 64
-    /// and 78 as for every verb.
+    /// Nothing is changed anywhere, and no proxy has to run.
+    #[command(after_long_help = exit_codes::help("doctor"))]
     Doctor(Doctor),
     /// Look at the configuration
     #[command(subcommand)]
@@ -90,7 +89,7 @@ pub(crate) enum Verb {
     /// that the refused certificate says; no trusted CA vouches for it.
     Refusals(Refusals),
     /// Tell the version
-    Version,
+    Version(Version),
 }
 
 #[derive(Debug, Subcommand)]
@@ -336,6 +335,13 @@ pub(crate) struct Who {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) socket: Socket,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Version {
+    /// Print the version as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -8,7 +8,8 @@ use server::{CheckOutcome, Checked};
 use crate::{
     account,
     arguments::{Arguments, Check},
-    failure::{CONFIGURATION, Failure, UNAVAILABLE},
+    exit_codes::{CONFIGURATION, UNAVAILABLE},
+    failure::Failure,
     output,
     verbs::options,
 };

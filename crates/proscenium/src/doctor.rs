@@ -8,6 +8,7 @@ use server::doctor::{Examination, Finding, Grade, Proof, examine};
 use crate::{
     arguments::{Arguments, Doctor},
     ask,
+    exit_codes::{CONFIGURATION, FAILURES, WARNINGS},
     failure::Failure,
     output,
     verbs::options,
@@ -37,7 +38,7 @@ pub(crate) fn doctor(arguments: &Arguments, doctor: &Doctor) -> Result<(), Failu
         output::say(&text(&proof))?;
     }
     match proof.worst() {
-        _ if proof.configuration_refused => Err(Failure::Found(REFUSED)),
+        _ if proof.configuration_refused => Err(Failure::Found(CONFIGURATION)),
         Some(Grade::Failure) => Err(Failure::Found(FAILURES)),
         Some(Grade::Warning) => Err(Failure::Found(WARNINGS)),
         Some(Grade::Note) | None => Ok(()),
@@ -74,9 +75,3 @@ fn paragraph(finding: &Finding) -> String {
         finding.severity, finding.check, finding.about, finding.found, finding.remedy
     )
 }
-
-/// Exit codes, as monitoring plug-ins have them.
-const WARNINGS: u8 = 1;
-const FAILURES: u8 = 2;
-/// As of every verb that reads the configuration.
-const REFUSED: u8 = 78;

@@ -2,7 +2,10 @@
 
 use std::{fmt, process::ExitCode};
 
-use crate::output;
+use crate::{
+    exit_codes::{CONFIGURATION, FAILED, UNAVAILABLE, USAGE},
+    output,
+};
 
 /// Why the process ends with anything but 0; the numbers are those of sysexits.h.
 #[derive(Debug)]
@@ -30,7 +33,7 @@ impl Failure {
             Self::Failed(error) => {
                 // `{:#}` prints the causes too, each after a colon.
                 output::complain(&format!("error: {error:#}"));
-                ExitCode::FAILURE
+                ExitCode::from(FAILED)
             }
             Self::Usage(text) => {
                 output::complain(text.trim_end());
@@ -64,10 +67,3 @@ impl From<config::Report> for Failure {
         Self::Configuration(report.render(output::colour()))
     }
 }
-
-/// EX_USAGE.
-const USAGE: u8 = 64;
-/// EX_TEMPFAIL: a restart may help.
-pub(crate) const UNAVAILABLE: u8 = 75;
-/// EX_CONFIG; systemd units name it in `RestartPreventExitStatus`.
-pub(crate) const CONFIGURATION: u8 = 78;

@@ -12,16 +12,19 @@ mod block;
 mod check;
 mod crl;
 mod doctor;
+mod exit_codes;
 mod failure;
 mod log;
 mod output;
 mod refusals;
 mod status;
 mod verbs;
+mod version;
 mod who;
 
 use std::process::ExitCode;
 
+pub use crate::exit_codes::{ExitCodes, exit_codes, verbs_with_exit_codes};
 use crate::{
     arguments::{Arguments, ConfigVerb, Verb},
     failure::Failure,
@@ -64,6 +67,6 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::Doctor(wanted) => doctor::doctor(arguments, wanted),
         Verb::Who(whom) => who::who(arguments, whom),
         Verb::Refusals(wanted) => refusals::refusals(arguments, wanted),
-        Verb::Version => output::say(concat!("proscenium ", env!("CARGO_PKG_VERSION"))),
+        Verb::Version(wanted) => version::version(wanted),
     }
 }

@@ -4,8 +4,10 @@ use server::{Asked, ExplainAs, Options, StartError};
 
 use crate::{
     arguments::{Agent, Arguments, ConfigShow, Explain, Run},
+    exit_codes::REFUSED,
     failure::Failure,
     log, output,
+    version::BUILD,
 };
 
 /// Serves until told to stop.
@@ -31,6 +33,7 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
         config: arguments.config.clone(),
         ssldir: explain.ssldir.clone(),
         certname: None,
+        build: BUILD,
     })?;
     let client = match (&explain.cert, &explain.certname) {
         (Some(file), _) => ExplainAs::Certificate(file.clone()),
@@ -58,9 +61,6 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
     }
 }
 
-/// Exit code of `explain` for a request that would be refused.
-const REFUSED: u8 = 1;
-
 /// Prints the configuration in effect.
 pub(crate) fn config_show(arguments: &Arguments, show: &ConfigShow) -> Result<(), Failure> {
     let text = server::effective(&options(arguments, &show.agent), show.defaults)?;
@@ -72,5 +72,6 @@ pub(crate) fn options(arguments: &Arguments, agent: &Agent) -> Options {
         config: arguments.config.clone(),
         ssldir: agent.ssldir.clone(),
         certname: agent.certname.clone(),
+        build: BUILD,
     }
 }

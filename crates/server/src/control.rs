@@ -40,7 +40,7 @@ impl Control for Operator {
         let generation = app.generation();
         let state = app.state();
         Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: app.options.build.version.to_owned(),
             phase: match app.shared.signals.borrow().phase {
                 Phase::Serving => admin::Phase::Serving,
                 Phase::Draining | Phase::Cutting => admin::Phase::Draining,
@@ -490,7 +490,7 @@ fn readings(app: &App) -> Readings {
         state_unusable: app.state_directory.trouble().is_some(),
         last_reload,
         process: process::read(),
-        version: env!("CARGO_PKG_VERSION"),
+        build: app.options.build,
         listeners: bound
             .iter()
             .map(|listener| ListenerReading {

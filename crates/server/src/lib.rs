@@ -52,7 +52,7 @@ pub use app::{StartError, run};
 pub use checked::{CheckOutcome, Checked, check, effective};
 pub use explain::{Asked, ExplainAs, Explainer, prepare_for_explain};
 pub use proxy::CLOCK_OFFSET_MAX;
-pub use telemetry::{Event, Events, LevelFilter, LogLevel, Severity, Told};
+pub use telemetry::{BuildInfo, Event, Events, LevelFilter, LogLevel, Severity, Told};
 
 /// What the command line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,4 +63,6 @@ pub struct Options {
     pub ssldir: Option<PathBuf>,
     /// `--certname`.
     pub certname: Option<String>,
+    /// What the program is built from.
+    pub build: BuildInfo,
 }

@@ -34,8 +34,8 @@ pub use crate::metrics::{
     OpenTunnel, PoolMetrics, ReloadResult, RequestMetrics, RuleMetrics,
 };
 pub use crate::readings::{
-    CaReading, CertificateReading, ChainReading, CrlFetchReading, CrlReading, ListenerReading,
-    MemberReading, ProcessReading, Readings,
+    BuildInfo, CaReading, CertificateReading, ChainReading, CrlFetchReading, CrlReading,
+    ListenerReading, MemberReading, ProcessReading, Readings,
 };
 pub use crate::record::{AccessRecord, EndedBy, Times, TlsFacts};
 pub use crate::refusals::{RecentRefusals, RefusalEntry, RefusedClient};

@@ -55,8 +55,21 @@ pub struct Readings {
     pub last_reload: Option<(SystemTime, bool)>,
     /// What the kernel reports about this process.
     pub process: ProcessReading,
+    /// What the program is built from.
+    pub build: BuildInfo,
+}
+
+/// What the running program is built from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct BuildInfo {
     /// Version of the program.
     pub version: &'static str,
+    /// Commit of its sources, with `-dirty` if they differ from it; `unknown` without a repository.
+    pub commit: &'static str,
+    /// Version of the compiler.
+    pub rustc: &'static str,
+    /// TLS library and cryptographic library, with their versions.
+    pub tls: &'static str,
 }
 
 /// What the kernel reports about this process; none where it cannot be read.
@@ -234,9 +247,8 @@ impl Readings {
             registry.register("last_reload_success", help, succeeded);
         }
         let build = gauges();
-        let version = self.version;
-        set(&build, &BuildLabels { version }, 1.0);
-        let help = "Version of the running program; the value is always 1";
+        set(&build, &self.build, 1.0);
+        let help = "Version, commit, compiler and TLS library of the running program; the value is always 1";
         registry.register("build_info", help, build);
     }
 
@@ -529,11 +541,6 @@ struct AdministrativeLabels {
     pool: String,
     member: String,
     state: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BuildLabels {
-    version: &'static str,
 }
 
 /// The administrative states of a member, as `balancing` names them.

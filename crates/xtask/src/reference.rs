@@ -41,11 +41,32 @@ pub(crate) fn run(check: bool) -> Result<()> {
 /// Each generated file, by its path from the root of the repository.
 fn generated() -> BTreeMap<String, String> {
     let mut files = BTreeMap::from([("docs/configuration.md".to_owned(), config::reference())]);
+    let path = "docs/operating.md";
+    let page = fs::read_to_string(workspace::root().join(path)).unwrap_or_default();
+    files.insert(path.to_owned(), with_exit_codes(&page));
     let man = man::pages().into_iter();
     files.extend(man.map(|(name, text)| (format!("packaging/man/{name}"), text)));
     let completions = completions::scripts().into_iter();
     files.extend(completions.map(|(name, text)| (format!("packaging/completions/{name}"), text)));
     files
+}
+
+/// The operator's guide with its table of exit codes, which ends with the section.
+fn with_exit_codes(page: &str) -> String {
+    const HEADING: &str = "\n## Exit codes\n";
+    let Some((before, section)) = page.split_once(HEADING) else {
+        return format!("{page}{HEADING}");
+    };
+    let (words, _) = section.split_once("\n| ").unwrap_or((section, ""));
+    let after = section.find("\n## ").map_or("", |at| &section[at..]);
+    let mut table = String::from("| verb | exit code | meaning |\n| --- | --- | --- |\n");
+    let verbs = proscenium::verbs_with_exit_codes().map(|verb| (format!("`{verb}`"), verb));
+    for (shown, verb) in verbs.chain([("all others".to_owned(), "")]) {
+        for (code, meaning) in proscenium::exit_codes(verb) {
+            table.push_str(&format!("| {shown} | {code} | {meaning} |\n"));
+        }
+    }
+    format!("{before}{HEADING}{words}\n{table}{after}")
 }
 
 /// The files below `root` that differ, with what they should be; none for a file that should not exist.

@@ -4,8 +4,8 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::readings::{
-    CaReading, CertificateReading, ChainReading, CrlFetchReading, CrlReading, ListenerReading,
-    MemberReading, ProcessReading,
+    BuildInfo, CaReading, CertificateReading, ChainReading, CrlFetchReading, CrlReading,
+    ListenerReading, MemberReading, ProcessReading,
 };
 
 #[track_caller]
@@ -178,7 +178,12 @@ fn readings_are_told_as_gauges() {
             open_fds: Some(11),
             ..ProcessReading::default()
         },
-        version: "1.2.3",
+        build: BuildInfo {
+            version: "1.2.3",
+            commit: "4f5e6d",
+            rustc: "1.95.0",
+            tls: "rustls 0.23",
+        },
     };
     let text = Metrics::default().encode(&readings, Exposition::OpenMetrics);
     let crl = r#"issuer="CN=Puppet CA: puppet""#;
@@ -217,7 +222,7 @@ fn readings_are_told_as_gauges() {
             r#"proscenium_member_administrative_state{pool="compilers",member="c1:8140",state="ready"} 0.0"#,
             "proscenium_last_reload_timestamp_seconds 1800000000.0",
             "proscenium_last_reload_success 0",
-            r#"proscenium_build_info{version="1.2.3"} 1.0"#,
+            r#"proscenium_build_info{version="1.2.3",commit="4f5e6d",rustc="1.95.0",tls="rustls 0.23"} 1.0"#,
             "process_cpu_seconds_total 2.5",
             "process_open_fds 11.0",
             "proscenium_chains_remembered 7.0",

@@ -85,6 +85,7 @@ fn command_page(command: &Command, above: &[String]) -> String {
         });
     rendered.expect("memory can be written to");
     let mut more = Roff::new();
+    exit_status(&mut more, command.get_name());
     if above.is_empty() {
         list(&mut more, "FILES", FILES);
         list(&mut more, "ENVIRONMENT", ENVIRONMENT);
@@ -96,6 +97,18 @@ fn command_page(command: &Command, above: &[String]) -> String {
     see_also(&mut more, &related);
     let page = String::from_utf8(page).expect("clap renders UTF-8");
     code_in_bold(&(page + &more.to_roff()))
+}
+
+fn exit_status(page: &mut Roff, verb: &str) {
+    let codes = proscenium::exit_codes(verb).iter();
+    let codes: Vec<_> = codes
+        .map(|(code, meaning)| (code.to_string(), *meaning))
+        .collect();
+    let codes: Vec<_> = codes
+        .iter()
+        .map(|(code, meaning)| (&**code, *meaning))
+        .collect();
+    list(page, "EXIT STATUS", &codes);
 }
 
 fn settings_page() -> String {

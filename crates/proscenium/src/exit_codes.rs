@@ -1,0 +1,111 @@
+//! The exit codes, declared once: for the code, `--help`, the manual pages and docs/operating.md.
+
+use std::fmt::Write as _;
+
+/// What each code means.
+pub type ExitCodes = &'static [(u8, &'static str)];
+
+/// The verb was tried and did not work.
+pub(crate) const FAILED: u8 = 1;
+/// EX_USAGE.
+pub(crate) const USAGE: u8 = 64;
+/// EX_TEMPFAIL: a restart may help.
+pub(crate) const UNAVAILABLE: u8 = 75;
+/// EX_CONFIG; systemd units name it in `RestartPreventExitStatus`.
+pub(crate) const CONFIGURATION: u8 = 78;
+/// `explain`: the request would be refused.
+pub(crate) const REFUSED: u8 = 1;
+/// `doctor`: the gravest finding, as monitoring plug-ins have it.
+pub(crate) const WARNINGS: u8 = 1;
+pub(crate) const FAILURES: u8 = 2;
+
+const UNAVAILABLE_MEANS: &str =
+    "An address or the admin socket is not available now, so that a later start may succeed.";
+const CONFIGURATION_MEANS: &str = "The configuration or the host must be changed.";
+const USAGE_MEANS: &str = "The command line is invalid.";
+
+/// Those of verbs without a row of their own in `OF_VERBS`.
+const OF_ALL: ExitCodes = &[
+    (0, "Success."),
+    (FAILED, "Failure; standard error shows the reason."),
+    (USAGE, USAGE_MEANS),
+    (CONFIGURATION, CONFIGURATION_MEANS),
+];
+
+const OF_VERBS: &[(&str, ExitCodes)] = &[
+    (
+        "run",
+        &[
+            (0, "The proxy stopped after SIGTERM."),
+            (FAILED, "Failure; standard error shows the reason."),
+            (USAGE, USAGE_MEANS),
+            (UNAVAILABLE, UNAVAILABLE_MEANS),
+            (CONFIGURATION, CONFIGURATION_MEANS),
+        ],
+    ),
+    (
+        "check",
+        &[
+            (0, "There are no errors; there may be warnings."),
+            (
+                FAILED,
+                "The test did not run; standard error shows the reason.",
+            ),
+            (USAGE, USAGE_MEANS),
+            (UNAVAILABLE, UNAVAILABLE_MEANS),
+            (
+                CONFIGURATION,
+                "The configuration or the host must be changed; with `--strict`, also if there are warnings.",
+            ),
+        ],
+    ),
+    (
+        "explain",
+        &[
+            (0, "The proxy would forward or answer the request."),
+            (REFUSED, "The proxy would refuse the request."),
+            (USAGE, USAGE_MEANS),
+            (CONFIGURATION, CONFIGURATION_MEANS),
+        ],
+    ),
+    (
+        "doctor",
+        &[
+            (0, "There are no findings, or only notes."),
+            (
+                WARNINGS,
+                "Warnings: a condition that will become a failure, or is one in other circumstances.",
+            ),
+            (
+                FAILURES,
+                "Failures: agents are locked out, or clients get access that they must not have.",
+            ),
+            (USAGE, USAGE_MEANS),
+            (
+                CONFIGURATION,
+                "The configuration is refused, and no member was queried.",
+            ),
+        ],
+    ),
+];
+
+/// The exit codes of a verb.
+#[must_use]
+pub fn exit_codes(verb: &str) -> ExitCodes {
+    let own = OF_VERBS.iter().find(|(name, _)| *name == verb);
+    own.map_or(OF_ALL, |(_, codes)| codes)
+}
+
+/// The verbs with exit codes of their own.
+pub fn verbs_with_exit_codes() -> impl Iterator<Item = &'static str> {
+    OF_VERBS.iter().map(|(verb, _)| *verb)
+}
+
+/// The end of a help text.
+pub(crate) fn help(verb: &str) -> String {
+    let mut help = String::from("Exit codes:");
+    for (code, meaning) in exit_codes(verb) {
+        let _ = write!(help, "\n  {code:>2}  {meaning}");
+    }
+    help
+}

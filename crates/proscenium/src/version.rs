@@ -1,0 +1,39 @@
+//! What this program is built from: the verb `version`, the option, and the metric `proscenium_build_info` show it.
+
+use anyhow::Context;
+use serde_json::json;
+use server::BuildInfo;
+
+use crate::{arguments::Version, failure::Failure, output};
+
+pub(crate) const BUILD: BuildInfo = BuildInfo {
+    version: env!("CARGO_PKG_VERSION"),
+    commit: env!("PROSCENIUM_COMMIT"),
+    rustc: env!("PROSCENIUM_RUSTC"),
+    tls: env!("PROSCENIUM_TLS"),
+};
+
+/// Everything of `BUILD`, one a line; clap puts the name of the program before it.
+pub(crate) const LINES: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit: ",
+    env!("PROSCENIUM_COMMIT"),
+    "\nrustc: ",
+    env!("PROSCENIUM_RUSTC"),
+    "\nTLS: ",
+    env!("PROSCENIUM_TLS"),
+);
+
+pub(crate) fn version(wanted: &Version) -> Result<(), Failure> {
+    if !wanted.json {
+        return output::say(&format!("proscenium {LINES}"));
+    }
+    let BuildInfo {
+        version,
+        commit,
+        rustc,
+        tls,
+    } = BUILD;
+    let json = json!({ "version": version, "commit": commit, "rustc": rustc, "tls": tls });
+    output::say(&serde_json::to_string_pretty(&json).context("a version is JSON")?)
+}
