@@ -39,6 +39,10 @@ const ENVIRONMENT: &[(&str, &str)] = &[
         "The state directory, unless the configuration names one. systemd sets it by StateDirectory=.",
     ),
     (
+        "NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID",
+        "Set by systemd. The proxy notifies systemd when it is ready and when it stops, and sends the pings of the watchdog.",
+    ),
+    (
         "JOURNAL_STREAM",
         "Set by systemd. If it describes standard error, log lines start with a priority for the journal in place of \
          the time.",
