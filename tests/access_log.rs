@@ -350,7 +350,7 @@ fn logs_are_opened_again_without_reading_the_configuration() {
     let socket = socket.to_str().expect("a path");
     let outcome = proxy.command(&["reopen-logs"], &["--socket", socket]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert_eq!(outcome.stdout, format!("opened again: {}\n", log.display()));
+    assert_eq!(outcome.stdout, format!("reopened: {}\n", log.display()));
     assert_eq!(client.get(CATALOG).status, 200);
     proxy.wait_for_record(|record| record["target"] == CATALOG);
     let status = proxy.status();
@@ -535,7 +535,7 @@ fn a_client_that_goes_away_is_499_and_a_member_that_breaks_off_is_named() {
         .expect_err("breaks off");
     let record = estate
         .proxy
-        .wait_for_record(|record| record["reason"] == "member-broke-off");
+        .wait_for_record(|record| record["reason"] == "member-closed");
     assert_eq!(
         (&record["status"], &record["ended_by"]),
         (&200.into(), &"member".into())

@@ -106,7 +106,7 @@ fn status_tells_listeners_pools_and_the_crls_in_force() {
     );
     assert!(
         crls.iter()
-            .all(|crl| crl["agents_copy_age_seconds"].is_u64()),
+            .all(|crl| crl["agent_copy_age_seconds"].is_u64()),
         "{crls:?}"
     );
 }

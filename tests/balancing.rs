@@ -263,7 +263,7 @@ fn explain_tells_the_member_that_a_clients_address_leads_to() {
     let told = estate
         .proxy
         .command(&["explain"], &[CATALOG, "--certname", "web01"]);
-    assert!(told.stdout.contains("(not told: --source)"), "{told:?}");
+    assert!(told.stdout.contains("(--source is not set)"), "{told:?}");
 }
 
 #[test]
@@ -1213,7 +1213,7 @@ fn a_compiler_killed_during_a_catalog_is_a_clear_502_and_no_other_sees_it() {
         .wait_for_record(|record| record["status"] == 502);
     assert_eq!(
         (&record["reason"], &record["attempts"]),
-        (&"member-broke-off".into(), &1.into())
+        (&"member-closed".into(), &1.into())
     );
 }
 

@@ -125,7 +125,10 @@ fn no_path_is_looked_for_for_idle_clients_of_a_blocked_ca_before_their_turn() {
         .collect();
     let missed = |estate: &Estate| {
         let metrics = estate.proxy.metrics();
-        metrics.sum("proscenium_chain_lookups_total", &[("result", "miss")])
+        metrics.sum(
+            "proscenium_chain_cache_lookups_total",
+            &[("result", "miss")],
+        )
     };
     let before = missed(&estate);
     done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
@@ -184,7 +187,7 @@ fn a_block_ends_when_it_is_said_to() {
     assert!(back.is_some());
     let ended = wait_until(LIMIT, || {
         let told = estate.proxy.stderr();
-        told.contains("the block has ended").then_some(())
+        told.contains("a block has expired").then_some(())
     });
     assert!(ended.is_some(), "{}", estate.proxy.stderr());
     assert_eq!(done(&estate.proxy, &["blocks"], &[]), "nobody is blocked\n");
@@ -303,7 +306,7 @@ fn a_deny_list_that_cannot_be_read_keeps_the_proxy_from_starting() {
             .try_start();
         let outcome = refused.err().expect("does not start");
         assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
-        for expected in ["blocks.json", "remove it to start with nobody blocked"] {
+        for expected in ["blocks.json", "remove it to start without blocks"] {
             assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
         }
     }
@@ -323,7 +326,7 @@ fn a_block_that_cannot_be_kept_is_in_force_and_says_so() {
         .proxy
         .command(&["block"], &["web01", "--why", "stolen"]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    let warning = "a restart would undo it, since it could not be written";
+    let warning = "a restart would undo it, because it could not be saved";
     assert!(outcome.stderr.contains(warning), "{}", outcome.stderr);
     assert_refused(&estate.client(&agent).get(WEB01), 403, &["is blocked"]);
 }
@@ -438,12 +441,16 @@ fn a_block_that_makes_no_sense_is_refused_and_says_what_would() {
             1,
             "is past",
         ),
-        (&["web01", "--why", "a\nb"], 1, "say why in one line"),
+        (
+            &["web01", "--why", "a\nb"],
+            1,
+            "the reason must be one line",
+        ),
         (&["web/01", "--why", "x"], 1, "is no certname"),
         (
             &["--fingerprint", "abcd", "--why", "x"],
             1,
-            "is no SHA-256 fingerprint",
+            "is not a SHA-256 fingerprint",
         ),
         (
             &["--serial", "5", "--issuer", "CN=nobody", "--why", "x"],
@@ -471,7 +478,7 @@ fn a_block_that_makes_no_sense_is_refused_and_says_what_would() {
     }
     let outcome = estate.proxy.command(&["unblock"], &["web01"]);
     assert_eq!(outcome.code, Some(1));
-    let expected = "certname web01 is not blocked; proscenium blocks lists who is";
+    let expected = "certname web01 is not blocked; proscenium blocks lists the blocks";
     assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
     assert_eq!(done(&estate.proxy, &["blocks"], &[]), "nobody is blocked\n");
 }

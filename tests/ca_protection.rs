@@ -220,7 +220,7 @@ fn each_rule_refuses_with_its_reason() {
             "csr-name",
             "web02",
             good.clone(),
-            "it names web01, and was sent for web02",
+            "its name is web01, but it was sent for web02",
         ),
         ("csr-name", "WEB01", good.clone(), "it names web01"),
         ("csr-signature", "web01", forged, "its own key"),
@@ -362,7 +362,7 @@ fn explain_says_that_a_certificate_request_is_judged() {
         ];
         estate.proxy.command(&["explain"], &arguments).stdout
     };
-    let judged = "judged by [csr] before it is sent, as the certificate request of web01";
+    let judged = "checked by [csr] before it is forwarded, as the certificate request of web01";
     assert!(told("PUT").contains(judged), "{}", told("PUT"));
     assert!(!told("GET").contains("[csr]"), "{}", told("GET"));
 }

@@ -51,7 +51,7 @@ fn a_certificate_too_large_for_a_server_is_refused_in_words_and_nobody_sees_it()
 #[test]
 fn a_pool_can_have_large_certificates_left_out_and_counted() {
     let estate = Estate::builder()
-        .compiler_pool("forward_cert_over = \"omit\"")
+        .compiler_pool("forward_cert_too_large = \"omit\"")
         .start();
     let (large, small) = (with_names(&estate.ca, 200), estate.ca.agent("web01"));
     for (agent, certificates) in [(&large, 0), (&small, 1)] {

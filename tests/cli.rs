@@ -407,7 +407,7 @@ fn check_tests_the_rights_of_another_account() {
         .check();
     assert_eq!(unknown.code, Some(1), "{}", unknown.stderr);
     assert!(
-        unknown.stderr.contains("knows no account"),
+        unknown.stderr.contains("does not exist"),
         "{}",
         unknown.stderr
     );

@@ -198,7 +198,7 @@ const MISTAKES: &[Mistake] = &[
         "crl = \"{dir}/crl.pem\"",
         "crl = \"{dir}/garbage.pem\"",
         "\"{dir}/garbage.pem\"",
-        &["trust.crl: CRL ", "garbage.pem\": holds no CRL"],
+        &["trust.crl: CRL ", "garbage.pem\": contains no CRL"],
     ),
     mistake(
         "[trust]",
@@ -206,7 +206,7 @@ const MISTAKES: &[Mistake] = &[
         "\"{dir}/garbage.pem\"",
         &[
             "trust.ca: certificate ",
-            "garbage.pem\": holds no certificate",
+            "garbage.pem\": contains no certificate",
         ],
     ),
 ];
@@ -530,7 +530,7 @@ fn while_the_agents_own_copy_of_the_crl_is_in_force_everyone_says_how_old_it_is(
     proxy.wait_for_event("the agent's own copy, written 3 days ago");
     let age = || proxy.metrics().sum(COPY_AGE, &[]);
     assert!(age() >= (3 * DAY).as_secs_f64(), "{}", age());
-    let of_status = proxy.status()["trust"]["crls"][0]["agents_copy_age_seconds"].as_u64();
+    let of_status = proxy.status()["trust"]["crls"][0]["agent_copy_age_seconds"].as_u64();
     assert!(
         of_status.is_some_and(|age| age >= (3 * DAY).as_secs()),
         "{of_status:?}"

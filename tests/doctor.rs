@@ -303,7 +303,7 @@ fn a_directory_further_up_or_behind_a_link_in_which_everyone_may_write_is_found(
     let clinic = Clinic::new();
     clinic.chmod("ssl", 0o777);
     let ssl = clinic.path("ssl").display().to_string();
-    let found = &["certs/ca.pem", &ssl, "which leads to it", "0777"];
+    let found = &["certs/ca.pem", &ssl, "on its path", "0777"];
     clinic.assert_found("files", "failure", found);
     clinic.chmod("ssl", 0o755);
     let open = clinic.path("open");
@@ -322,7 +322,7 @@ fn what_a_start_would_find_in_the_state_directory_is_found() {
     std::fs::create_dir(clinic.path("state")).expect("a directory of the test's own");
     clinic.chmod("state", 0o700);
     clinic.write("state/blocks.json", "{\"version\": 1", 0o600);
-    let found = &["blocks.json", "a start would be refused"];
+    let found = &["blocks.json", "the proxy would not start"];
     clinic.assert_found("files", "failure", found);
     clinic.write("state/blocks.json", "{\"version\":1,\"blocks\":[]}", 0o600);
     let (proof, code) = clinic.examined(&[]);
@@ -371,7 +371,7 @@ fn a_certificate_of_ours_that_has_ended_or_is_about_to_is_found() {
     clinic.assert_found(
         "certificate-dates",
         "failure",
-        &["puppet.pem", "has expired"],
+        &["puppet.pem", "expired on"],
     );
     clinic.write_own(&clinic.ca.leaf("puppet").valid_days(-60, 7).issue());
     clinic.assert_found("certificate-dates", "warning", &["puppet.pem", "days"]);
@@ -397,7 +397,7 @@ fn a_list_that_has_expired_and_one_that_is_about_to_are_found() {
     clinic.ca.crl_next_update_days(-1);
     clinic.write("crl.pem", &clinic.ca.crl_pem(), 0o644);
     let issuer = format!("CN={}", clinic.ca.name());
-    clinic.assert_found("crl", "failure", &[&issuer, "has expired"]);
+    clinic.assert_found("crl", "failure", &[&issuer, "expired on"]);
     clinic.ca.crl_next_update_seconds(6 * 3600);
     clinic.write("crl.pem", &clinic.ca.crl_pem(), 0o644);
     clinic.assert_found("crl", "warning", &[&issuer, "expires"]);
@@ -412,13 +412,13 @@ fn a_ca_that_has_ended_is_found_and_told_by_check_and_one_that_was_renewed_harms
     };
     let ended = ca_pem("Puppet CA: old", 2001);
     bundle(&[&ended]);
-    clinic.assert_found("ca-dates", "failure", &["CN=Puppet CA: old", "has expired"]);
+    clinic.assert_found("ca-dates", "failure", &["CN=Puppet CA: old", "expired on"]);
     let config = clinic.path("proscenium.toml").display().to_string();
     let check = || command_line(&PathBuf::from(BINARY), &["check", "--config", &config]);
     let told = "CA CN=Puppet CA: old expired on 2001";
     assert!(check().stderr.contains(told), "{}", check().stderr);
     bundle(&[&ended, &ca_pem("Puppet CA: old", 2999)]);
-    let found = &["CN=Puppet CA: old", "another of that name"];
+    let found = &["CN=Puppet CA: old", "another CA certificate with that name"];
     clinic.assert_found("ca-dates", "warning", found);
     bundle(&[]);
     assert!(!check().stderr.contains("expired"), "{}", check().stderr);
@@ -431,9 +431,9 @@ fn a_ca_that_has_ended_is_found_and_told_by_check_and_one_that_was_renewed_harms
         format!("{}ca = \"{dir}/members-ca.pem\"\n", clinic.tls_pool())
     };
     clinic.more = "crl = \"{dir}/crl.pem\"\n".to_owned();
-    let found = &["CN=Puppet CA: old", "members-ca.pem", "has expired"];
+    let found = &["CN=Puppet CA: old", "members-ca.pem", "expired on"];
     clinic.assert_found("ca-dates", "failure", found);
-    let told = "by which members are judged, is not in its time";
+    let told = "which verifies members, is expired or not valid yet";
     assert!(check().stderr.contains(told), "{}", check().stderr);
 }
 
@@ -452,15 +452,15 @@ fn ca_pem(name: &str, until: i32) -> String {
 fn a_ca_without_a_list_is_found() {
     let clinic = Clinic::new();
     clinic.write("crl.pem", &clinic.ca.issuing_crl_pem(), 0o644);
-    let proof = clinic.assert_found("crl", "failure", &["no revocation list of this CA"]);
+    let proof = clinic.assert_found("crl", "failure", &["no CRL of this CA"]);
     assert!(
         remedies(&proof, "crl").contains("`[trust] crl`"),
         "{proof:#}"
     );
     // The members' certificates cannot be checked either, and another one would not help.
     let remedies = remedies(&proof, "member-certificate");
-    assert!(remedies.contains("see to that list"), "{proof:#}");
-    assert!(!remedies.contains("give it a certificate"), "{proof:#}");
+    assert!(remedies.contains("fix that CRL"), "{proof:#}");
+    assert!(!remedies.contains("issue a certificate"), "{proof:#}");
 }
 
 #[test]
@@ -480,7 +480,7 @@ fn a_list_older_than_the_cas_own_is_found() {
     clinic.assert_found(
         "crl-fresh",
         "warning",
-        &["in pool ca", "number 1", "an older one is in force"],
+        &["in pool ca", "number 1", "the proxy uses an older one"],
     );
 }
 
@@ -527,11 +527,11 @@ fn the_ports_of_a_member_that_is_down_are_not_called_closed() {
 #[test]
 fn a_member_that_speaks_another_protocol_than_its_pool_is_found_by_that() {
     let clinic = Clinic::with_compiler(|_, _| StandIn::start("c1"));
-    let found = &["it speaks plain HTTP there, and this pool speaks TLS"];
+    let found = &["it uses plain HTTP there, but this pool uses TLS"];
     clinic.assert_found("member-reached", "failure", found);
     let mut clinic = Clinic::new();
     clinic.pool = Clinic::plain_pool;
-    let found = &["it speaks TLS there, and this pool speaks plain HTTP"];
+    let found = &["it uses TLS there, but this pool uses plain HTTP"];
     let proof = clinic.assert_found("member-reached", "failure", found);
     let remedies = remedies(&proof, "member-reached");
     assert!(remedies.contains("scheme = \"https\""), "{remedies}");
@@ -556,7 +556,10 @@ fn a_member_with_another_name_or_an_old_certificate_is_found() {
     let found = &["127.0.0.1", "expired"];
     let proof = Clinic::with_compiler(ended).assert_found("member-certificate", "failure", found);
     let remedy = remedies(&proof, "member-certificate");
-    assert!(remedy.contains("made anew on that server"), "{remedy}");
+    assert!(
+        remedy.contains("renew its certificate on that server"),
+        "{remedy}"
+    );
     let ending = |ca: &Ca, front: &Ca| {
         let ending = ca.leaf("c1").ip("127.0.0.1").valid_days(-30, 3).issue();
         StandIn::builder("c1").tls(front, &ending).start()
@@ -564,7 +567,7 @@ fn a_member_with_another_name_or_an_old_certificate_is_found() {
     Clinic::with_compiler(ending).assert_found(
         "member-certificate",
         "warning",
-        &["CN=c1", "it ends on"],
+        &["CN=c1", "it expires on"],
     );
 }
 
@@ -623,7 +626,7 @@ fn t05_a_compiler_that_believes_any_agent_is_found() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stdout);
     for expected in [
         "note     outside-agent",
-        "not proved",
+        "not tested",
         "--agent-cert",
         "passed: configuration, files",
     ] {
@@ -696,8 +699,8 @@ fn a_compiler_that_goes_by_our_own_certificate_is_found() {
     // By the same name in both certificates it would seem to do as it should.
     clinic.write_credential("to-compilers", &clinic.front.agent("puppet"));
     let found = &[
-        "told that nobody is verified",
-        "goes by our own certificate",
+        "for an unverified client",
+        "uses the identity of the proxy's certificate",
     ];
     clinic.assert_found("unknown-client", "failure", found);
 }
@@ -775,7 +778,10 @@ fn a_clock_that_differs_is_found() {
 fn a_status_that_makes_no_sense_is_found() {
     let clinic = Clinic::new();
     for (reply, words) in [
-        (Reply::status(404), ["answered 404", "wanted 200 `running`"]),
+        (
+            Reply::status(404),
+            ["answered 404", "expected 200 `running`"],
+        ),
         (
             Reply::status(503).body(b"starting"),
             ["answered 503", "`starting`"],
@@ -803,7 +809,11 @@ fn a_compiler_that_reads_short_heads_alone_is_found() {
     clinic
         .compiler
         .behave(Manner::headers().head_bytes_max(1024));
-    clinic.assert_found("head-room", "failure", &["our own certificate takes"]);
+    clinic.assert_found(
+        "head-room",
+        "failure",
+        &["the proxy's own certificate takes"],
+    );
 }
 
 #[test]
@@ -897,7 +907,7 @@ fn t05_a_door_that_has_answered_once_is_not_called_closed() {
     clinic
         .ca_server
         .answer(move |request| broken(request).then(Reply::hang_up));
-    let proof = clinic.assert_found("outside-agent", "note", &["in pool ca", "not proved"]);
+    let proof = clinic.assert_found("outside-agent", "note", &["in pool ca", "not tested"]);
     assert_not_passed(&proof, "outside-agent", "in pool ca, with");
     let open = StandIn::start("c1");
     open.answer(refuses_once);
@@ -906,7 +916,7 @@ fn t05_a_door_that_has_answered_once_is_not_called_closed() {
         &["--plain-port", &port],
         "outside-plain",
         "note",
-        &["not proved", &port],
+        &["not tested", &port],
     );
 }
 
@@ -967,7 +977,7 @@ fn what_a_status_that_is_not_served_says_of_headers_is_nothing() {
 fn a_pool_that_reads_other_headers_is_told_what_is_not_proved() {
     let mut clinic = Clinic::new();
     clinic.more = "[pools.compilers.identity]\nverify_header = \"X-Front-Verify\"\n".to_owned();
-    clinic.assert_found("headers-read", "note", &["in pool compilers", "not proved"]);
+    clinic.assert_found("headers-read", "note", &["in pool compilers", "not tested"]);
 }
 
 #[test]
@@ -991,7 +1001,11 @@ fn no_other_name_is_read_out_of_our_own() {
     for name in ["web01?x=", "web01#", "web01%2f", "a b"] {
         let own = clinic.ca.leaf("puppet");
         clinic.write_own(&own.subject(&[(DnType::CommonName, name)]).issue());
-        clinic.assert_found("own-name", "note", &["no member was asked as ourselves"]);
+        clinic.assert_found(
+            "own-name",
+            "note",
+            &["could not send requests in the proxy's name"],
+        );
     }
     let requests = clinic.compiler.requests().into_iter();
     for request in requests.chain(clinic.ca_server.requests()) {
@@ -1069,7 +1083,7 @@ fn what_the_running_proxy_says_is_told_too() {
     let findings = proof["findings"].as_array().expect("a list");
     let told = findings.iter().any(|finding| {
         let found = finding["found"].as_str().unwrap_or_default();
-        finding["check"] == "running" && found.contains(&down) && found.contains("for down")
+        finding["check"] == "running" && found.contains(&down) && found.contains("is down")
     });
     assert!(told, "{proof:#}");
     assert_eq!(outcome.code, Some(2));
@@ -1124,13 +1138,16 @@ fn a_file_that_is_examined_and_not_in_force_yet_is_told() {
     let state = estate.proxy.state_directory();
     assert_eq!(told(Some(state.clone())), "", "it was started so");
     let elsewhere = told(None);
-    assert!(elsewhere.contains("keeps its state in"), "{elsewhere}");
+    assert!(
+        elsewhere.contains("uses the state directory"),
+        "{elsewhere}"
+    );
     assert!(elsewhere.contains("STATE_DIRECTORY="), "{elsewhere}");
     let more = "[csr]\nrsa_bits_min = 4096\n";
     let text = estate.proxy.config_text();
     estate.proxy.write_config(&format!("{text}\n{more}"));
     let edited = told(Some(state.clone()));
-    assert!(edited.contains("goes by another configuration"), "{edited}");
+    assert!(edited.contains("uses another configuration"), "{edited}");
     assert!(edited.contains("\"note\""), "{edited}");
     estate.proxy.reload_applied();
     assert_eq!(told(Some(state.clone())), "", "it was reloaded");

@@ -403,7 +403,9 @@ fn certificates_that_are_not_trusted_here_are_never_answered_with() {
         let config = format!("{config}\n[ca]\nedge_answers = true\n");
         estate.proxy.write_config(&config);
         estate.proxy.reload_applied();
-        estate.proxy.wait_for_event("no current copy of the CA");
+        estate
+            .proxy
+            .wait_for_event("cannot fetch a current copy of the CA");
         // The CA says it itself, to whoever asks.
         let response = estate.anonymous().get(CA);
         assert_eq!((response.text(), is_copy(&response)), (strange, false));
@@ -416,7 +418,7 @@ fn certificates_that_are_not_trusted_here_are_never_answered_with() {
         estate.proxy.reload();
         estate
             .proxy
-            .wait_for_event("cleared: no current copy of the CA");
+            .wait_for_event("cleared: cannot fetch a current copy of the CA");
         assert_eq!(estate.anonymous().get(CA).text(), own);
     }
 }
@@ -477,13 +479,15 @@ fn explain_tells_what_is_answered_from_a_copy() {
     };
     for (path, document) in [(CA, "(ca)"), (LEGACY_CRL, "(crl)")] {
         let told = explained(path);
-        let line = told.lines().find(|line| line.starts_with("answer   here"));
+        let line = told
+            .lines()
+            .find(|line| line.starts_with("answer   by the proxy"));
         let line = line.unwrap_or_else(|| panic!("{told}"));
         assert!(line.contains(document) && line.contains("7200s"), "{line}");
         assert!(told.contains("pool     ca"), "{told}");
     }
     let told = explained("/puppet-ca/v1/certificate/web01");
-    assert!(!told.contains("answer   here"), "{told}");
+    assert!(!told.contains("answer   by the proxy"), "{told}");
 }
 
 #[test]

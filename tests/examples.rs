@@ -49,7 +49,7 @@ fn the_installed_configuration_serves() {
     assert!(!catalogs[0].only("x-client-cert").is_empty());
     // The CA is asked for its list too, though nothing is said of that.
     proxy.wait_for_status("a list was fetched", |status| {
-        status["trust"]["fetch"]["answered"].is_string()
+        status["trust"]["fetch"]["last_answer"].is_string()
     });
     let asked = authority.requests();
     let (lists, others): (Vec<_>, Vec<_>) = asked

@@ -486,7 +486,7 @@ fn a_query_holds_no_byte_that_no_request_target_may_hold() {
         (response.status, &*response.text()),
         (
             400,
-            "Bad request: The query contains the byte 0xc3, which must not stand in a request target.\n"
+            "Bad request: The query contains the byte 0xc3, which is not allowed in a request target.\n"
         )
     );
     assert!(estate.far_end().is_empty());
@@ -869,7 +869,7 @@ fn a_member_that_switches_protocols_unasked_is_a_502() {
         assert_refused(
             &response,
             502,
-            &[&estate.compilers[0].address(), "unasked-upgrade"],
+            &[&estate.compilers[0].address(), "unsolicited-upgrade"],
         );
     }
     estate.compilers[0].answer_as_puppet();
@@ -881,7 +881,7 @@ fn a_member_that_switches_protocols_unasked_is_a_502() {
     let record = estate
         .proxy
         .wait_for_record(|record| record["status"] == 502);
-    assert_eq!(record["reason"], "unasked-upgrade");
+    assert_eq!(record["reason"], "unsolicited-upgrade");
 }
 
 #[test]
@@ -907,7 +907,7 @@ fn an_answer_that_is_none_is_a_502_that_says_who() {
         .wait_for_record(|record| record["status"] == 502);
     assert_eq!(
         (&record["reason"], record["cause"].is_string()),
-        (&"member-broke-off".into(), true),
+        (&"member-closed".into(), true),
         "{record}"
     );
 }
@@ -1308,7 +1308,7 @@ fn a_member_that_goes_within_the_answer_never_makes_a_whole_one() {
         let record = estate.proxy.wait_for_records(before + 1).remove(before);
         assert_eq!(
             (&record["reason"], &record["ended_by"]),
-            (&"member-broke-off".into(), &"member".into()),
+            (&"member-closed".into(), &"member".into()),
             "{record}"
         );
         assert_eq!(record["attempts"], 1, "bytes of it had come");

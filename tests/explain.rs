@@ -174,8 +174,8 @@ fn explain_says_what_it_was_not_told() {
     };
     let told = outcome(&[]);
     for line in [
-        "route a: no match, by its condition \"source\" (not told: --source)",
-        "route b: no match, by its condition \"sni\" (not told: --sni)",
+        "route a: no match, by its condition \"source\" (--source is not set)",
+        "route b: no match, by its condition \"sni\" (--sni is not set)",
     ] {
         assert!(told.contains(line), "{line}\n{told}");
     }
@@ -207,7 +207,7 @@ fn explain_says_in_which_order_members_are_asked_that_nobody_has_probed() {
         members[1].contains(":3 (backup): least in flight"),
         "{told}"
     );
-    assert!(told.contains("each is taken for up"), "{told}");
+    assert!(told.contains("every member is assumed up"), "{told}");
 }
 
 /// What becomes of a request: the pool that gets it, or the status that we answer it with.

@@ -120,7 +120,10 @@ fn the_alarm_lasts_until_all_is_kept_whatever_else_is_written() {
     fs::create_dir(&list).expect("is made");
     ca.revoke(&bad);
     let told = done(&estate.proxy, &["crl", "fetch"], &[]);
-    assert!(told.contains("it is not kept for the next start"), "{told}");
+    assert!(
+        told.contains("it could not be saved for the next start"),
+        "{told}"
+    );
     done(&estate.proxy, &["block"], &["web07", "--why", "lost"]);
     let unusable = estate.proxy.status()["state"]["unusable"].to_string();
     assert!(unusable.contains("/crl-"), "{unusable}");
@@ -152,7 +155,7 @@ fn t10_the_agents_copy_takes_nothing_back_of_what_was_fetched_now_and_at_the_nex
     assert_eq!(fetch(), Some(1));
     estate.proxy.write("ssl/crl.pem", &lacking, 0o644);
     let told = estate.proxy.reload_applied();
-    let words = "is not used, for it takes something back: it lacks 1 of the 1 certificates";
+    let words = "is not used, because it drops revocations: it lacks 1 of the 1 certificates";
     assert!(told.to_string().contains(words), "{told}");
     assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
     assert_eq!(fetch(), Some(1));
@@ -261,6 +264,6 @@ fn answers(ca_server: &StandIn, text: &str) {
 #[track_caller]
 fn wait_for_answer(proxy: &Proxy) {
     proxy.wait_for_status("a list was fetched", |status| {
-        status["trust"]["fetch"]["answered"].is_string()
+        status["trust"]["fetch"]["last_answer"].is_string()
     });
 }

@@ -147,7 +147,7 @@ fn check_tells_whose_signatures_of_another_time_are_admitted() {
     let checked = trusting(proxy(&ca), OLD, "old-crl.pem").check();
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
     let fact = format!(
-        "signatures of another time (SHA-1, RSA under 2048 bits) of {OLD} are admitted of clients\n"
+        "outdated signatures (SHA-1, RSA under 2048 bits) of {OLD} are accepted in certificates of clients\n"
     );
     assert!(checked.stdout.contains(&fact), "{}", checked.stdout);
     for words in ["trust.legacy_signatures", "forgeable signatures"] {
@@ -156,10 +156,10 @@ fn check_tells_whose_signatures_of_another_time_are_admitted() {
     let strange = trusting(proxy(&ca), "CN=Nobody", "old-crl.pem").check();
     assert_eq!(strange.code, Some(0), "{}", strange.stderr);
     for words in [
-        "\"CN=Nobody\" is not the subject of a CA",
+        "has the subject \"CN=Nobody\"",
         // The list is not believed either, and it is said what would be needed.
-        "old-crl.pem\" block 1 is not used: SHA-1, or an RSA key under 2048 bits, counts only if `legacy_signatures` names CN=Puppet CA: old.lab.test",
-        "small-crl.pem\" block 1 is not used: SHA-1",
+        "old-crl.pem\" block 1 is not used: it is signed with SHA-1 or an RSA key under 2048 bits, and `legacy_signatures` does not name CN=Puppet CA: old.lab.test",
+        "small-crl.pem\" block 1 is not used: it is signed with SHA-1",
     ] {
         assert!(strange.stderr.contains(words), "{}", strange.stderr);
     }

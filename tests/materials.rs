@@ -25,7 +25,7 @@ const NOTIFY: &str = "watch = \"notify\"\ninterval = \"1h\"\nsettle = \"20ms\"";
 const PATIENT: &str = "settle_max = \"1h\"";
 /// What is not right is an alarm at once.
 const IMPATIENT: &str = "settle_max = \"20ms\"";
-const NOT_RIGHT_YET: &str = "not right yet";
+const NOT_RIGHT_YET: &str = "not valid yet: waiting";
 const REFUSED: &str = "proscenium_materials_refused";
 const SWAPS: usize = 20;
 const LOOKS: &str = "proscenium_materials_checks_total";

@@ -564,7 +564,10 @@ fn a_configuration_that_is_a_pipe_by_now_is_refused_and_nothing_waits_for_its_wr
     .expect("is made");
     let told = estate.proxy.reload();
     assert_eq!(told["result"], "refused", "{told}");
-    assert!(told.to_string().contains("it is no file"), "{told}");
+    assert!(
+        told.to_string().contains("it is not a regular file"),
+        "{told}"
+    );
     // The verb reads it too.
     fs::remove_file(&path).expect("is removed");
     estate.proxy.write_config(&text);
@@ -733,7 +736,7 @@ fn a_reload_that_would_refuse_all_agents_of_a_ca_for_want_of_its_list_is_refused
     let outcome = estate.proxy.reload();
     assert_eq!(outcome["result"], "refused", "{outcome:#}");
     let report = outcome["report"].as_str().unwrap_or_default();
-    for expected in [&*estate.ca.name(), "Put it back", "`unchecked`"] {
+    for expected in [&*estate.ca.name(), "Restore the file", "`unchecked`"] {
         assert!(report.contains(expected), "{expected} is not in {report}");
     }
     let target = |name: &str| format!("/puppet/v3/node/{name}");

@@ -71,7 +71,7 @@ fn another_bundle_or_policy_forgets_and_zero_remembers_none() {
         &["`depth` allows 0"],
     );
     assert_eq!(lookups(&estate), (0.0, 1.0, 2.0));
-    estate.proxy.edit_config("depth = 0", "remembered_max = 0");
+    estate.proxy.edit_config("depth = 0", "chain_cache_max = 0");
     estate.proxy.reload_applied();
     for _ in 0..2 {
         assert_accepted(&estate, &agent);
@@ -80,7 +80,7 @@ fn another_bundle_or_policy_forgets_and_zero_remembers_none() {
     let other = testkit::Ca::other().bundle_pem();
     estate
         .proxy
-        .edit_config("remembered_max = 0", "remembered_max = 2");
+        .edit_config("chain_cache_max = 0", "chain_cache_max = 2");
     estate.proxy.reload_applied();
     assert_accepted(&estate, &agent);
     assert_eq!(lookups(&estate), (1.0, 1.0, 5.0));
@@ -89,7 +89,7 @@ fn another_bundle_or_policy_forgets_and_zero_remembers_none() {
     estate.proxy.reload_applied();
     assert_eq!(lookups(&estate), (0.0, 1.0, 5.0));
     assert_accepted(&estate, &agent);
-    assert_eq!(estate.proxy.status()["limits"]["remembered_max"], 2);
+    assert_eq!(estate.proxy.status()["limits"]["chain_cache_max"], 2);
     for serial in 0..5 {
         assert_accepted(&estate, &estate.ca.agent("web01"));
         let (chains, ..) = lookups(&estate);
@@ -108,7 +108,12 @@ fn assert_accepted(estate: &Estate, agent: &Credential) {
 /// Chains remembered, verdicts that found theirs, and verdicts that did not.
 fn lookups(estate: &Estate) -> (f64, f64, f64) {
     let metrics = estate.proxy.metrics();
-    let count = |result| metrics.sum("proscenium_chain_lookups_total", &[("result", result)]);
-    let chains = metrics.sum("proscenium_chains_remembered", &[]);
+    let count = |result| {
+        metrics.sum(
+            "proscenium_chain_cache_lookups_total",
+            &[("result", result)],
+        )
+    };
+    let chains = metrics.sum("proscenium_chain_cache_entries", &[]);
     (chains, count("hit"), count("miss"))
 }

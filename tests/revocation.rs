@@ -442,5 +442,9 @@ fn a_ca_that_was_imported_with_a_name_in_another_type_of_string_is_the_issuer_of
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     let namesake = signed(&Ca::imported(), "web01");
     let refused = estate.client(&namesake).get(CATALOG);
-    assert_refused(&refused, 403, &["Its key did not sign this certificate"]);
+    assert_refused(
+        &refused,
+        403,
+        &["The CA's key did not sign this certificate"],
+    );
 }

@@ -37,7 +37,7 @@ fn a_state_directory_that_cannot_be_used_is_an_alarm_and_stops_nothing() {
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     let status = estate.proxy.status();
     let why = status["state"]["unusable"].as_str().unwrap_or_default();
-    assert!(why.contains("it is no directory"), "{why}");
+    assert!(why.contains("it is not a directory"), "{why}");
     assert_eq!(estate.proxy.metrics().sum(UNUSABLE, &[]), 1.0);
     let told = estate.proxy.stderr();
     assert!(told.contains("lost at the next restart"), "{told}");

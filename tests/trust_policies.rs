@@ -93,7 +93,7 @@ fn after_the_grace_an_expired_list_refuses_on_a_live_connection_too_and_each_ste
         .wait_for_record(|record| record["verdict"] == "FAILED:crl-expired");
     let crl = &estate.proxy.status()["trust"]["crls"][0];
     assert_eq!(crl["expired"], true, "{crl:#}");
-    assert!(crl["judged_by_until"].is_string(), "{crl:#}");
+    assert!(crl["accepted_until"].is_string(), "{crl:#}");
     // A new list ends it, and that is an event too.
     ca.crl_next_update_days(30);
     estate.proxy.write("crl.pem", &both_lists(&ca, None), 0o644);
@@ -202,7 +202,7 @@ fn below_a_root_that_cannot_be_used_nobody_is_let_in_and_a_start_says_why() {
     for words in [
         "block 1 is not used as a CA: the key usage of",
         "block 2 is not used as a CA: its issuer",
-        "no usable CA certificate",
+        "no valid CA certificate",
     ] {
         assert!(checked.stderr.contains(words), "{}", checked.stderr);
     }

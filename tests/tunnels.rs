@@ -309,10 +309,10 @@ fn a_101_to_another_protocol_is_a_502_and_no_tunnel() {
     ] {
         estate.compilers[0].answer(move |_| Some(reply.clone()));
         let answer = connection.request("GET", CHAT, &WEBSOCKET, b"");
-        assert_refused(&answer, 502, &["unasked-upgrade"]);
+        assert_refused(&answer, 502, &["unsolicited-upgrade"]);
     }
     for record in estate.proxy.wait_for_records(5) {
-        assert_eq!(record["reason"], "unasked-upgrade", "{record}");
+        assert_eq!(record["reason"], "unsolicited-upgrade", "{record}");
     }
     estate.compilers[0].answer_as_puppet();
     assert_eq!(
@@ -457,7 +457,7 @@ fn a_side_that_breaks_off_ends_the_tunnel_for_the_other() {
     let record = estate.proxy.wait_for_records(1).remove(0);
     assert_eq!(
         (&record["status"], &record["reason"], &record["ended_by"]),
-        (&101.into(), &"member-broke-off".into(), &"member".into()),
+        (&101.into(), &"member-closed".into(), &"member".into()),
         "{record}"
     );
     estate.compilers[0].tunnel(|tunnel: &mut Tunnel<'_>| tunnel.echo());

@@ -22,7 +22,7 @@ fn an_agent_is_told_with_its_certificate_the_lists_and_what_it_asked_for_last() 
     assert_eq!(who["verdict"], "SUCCESS", "{who:#}");
     assert_eq!(who["certificate"]["issuer"], issuer.as_str());
     assert_eq!(who["certificate"]["serial"], hexadecimal(&agent).as_str());
-    assert_eq!(who["lists"][0]["listed"], false);
+    assert_eq!(who["crls"][0]["revoked"], false);
     assert_eq!(who["seen"]["client"], "127.0.0.1");
     let requests = &who["seen"]["requests"];
     assert_eq!(requests[0]["line"], format!("GET {OTHERS}").as_str());
@@ -40,7 +40,7 @@ fn an_agent_is_told_with_its_certificate_the_lists_and_what_it_asked_for_last() 
         "certname WEB01",
         "verdict now SUCCESS",
         &issuer,
-        "not on it",
+        "not revoked",
         &format!("403 GET {OTHERS} (not-own)"),
     ] {
         assert!(text.contains(expected), "{expected} is not in {text}");
@@ -58,7 +58,10 @@ fn an_agent_is_told_with_its_certificate_the_lists_and_what_it_asked_for_last() 
     assert_eq!(access("ca-administration")["allowed"], false, "{who:#}");
     assert!(text.contains("may not     ca-administration"), "{text}");
     let nobody = said(&estate.proxy, &["web09"]);
-    assert!(nobody.contains("none was seen since the start"), "{nobody}");
+    assert!(
+        nobody.contains("the agent has not connected since the start"),
+        "{nobody}"
+    );
 }
 
 #[test]
@@ -91,8 +94,8 @@ fn who_is_revoked_is_told_with_the_date_and_who_is_blocked_with_the_reason() {
     estate.proxy.swap_crl();
     let who = asked(&estate.proxy, &["web01"]);
     assert_eq!(who["verdict"], "FAILED:revoked", "{who:#}");
-    let list = &who["lists"][0];
-    assert_eq!(list["listed"], true, "{who:#}");
+    let list = &who["crls"][0];
+    assert_eq!(list["revoked"], true, "{who:#}");
     assert!(
         list["revoked_at"]
             .as_str()
@@ -124,7 +127,7 @@ fn who_is_revoked_is_told_with_the_date_and_who_is_blocked_with_the_reason() {
     estate.proxy.swap_crl();
     let serial = hexadecimal(&stranger);
     let who = asked(&estate.proxy, &["--serial", &serial, "--issuer", &issuer]);
-    assert_eq!(who["lists"][0]["listed"], true, "{who:#}");
+    assert_eq!(who["crls"][0]["revoked"], true, "{who:#}");
     let who = asked(
         &estate.proxy,
         &["--serial", &hexadecimal(&agent), "--issuer", &issuer],
@@ -136,7 +139,7 @@ fn who_is_revoked_is_told_with_the_date_and_who_is_blocked_with_the_reason() {
 fn a_refused_client_is_known_by_the_name_that_its_certificate_says() {
     let estate = Estate::start();
     let none = done(&estate.proxy, &["refusals"], &[]);
-    assert_eq!(none, "no client was refused since the start\n");
+    assert_eq!(none, "no client has been refused since the start\n");
     let foreign = testkit::Ca::other().agent("web03");
     for _ in 0..2 {
         assert_eq!(estate.client(&foreign).get(WEB01).status, 403);
@@ -155,7 +158,7 @@ fn a_refused_client_is_known_by_the_name_that_its_certificate_says() {
         assert_eq!(refusal[field], expected, "{field}: {who:#}");
     }
     let text = said(&estate.proxy, &["web03"]);
-    let expected = "127.0.0.1  web03 (unverified)  at listener agents: unknown-issuer, 2 times";
+    let expected = "127.0.0.1  web03 (unverified)  on listener agents: unknown-issuer, 2 times";
     assert!(text.contains(expected), "{text}");
 
     // A name that a trusted certificate proves is not marked.
@@ -165,7 +168,7 @@ fn a_refused_client_is_known_by_the_name_that_its_certificate_says() {
     let lines: Vec<_> = all.lines().collect();
     assert_eq!(lines.len(), 2, "{all}");
     assert!(
-        all.contains("  web01  at listener agents: not-own\n"),
+        all.contains("  web01  on listener agents: not-own\n"),
         "{all}"
     );
     assert!(all.contains(expected), "{all}");
@@ -178,7 +181,7 @@ fn a_refused_client_is_known_by_the_name_that_its_certificate_says() {
         Some(2),
         "{json:#}"
     );
-    assert_eq!(json["forgotten"], 0);
+    assert_eq!(json["evicted"], 0);
 }
 
 #[test]
@@ -192,7 +195,7 @@ fn a_handshake_that_was_refused_is_listed_without_a_name() {
     estate.proxy.wait_for_records(1);
     let listed = || {
         let all = done(&estate.proxy, &["refusals"], &[]);
-        all.contains("  127.0.0.1  no name  at listener agents: ")
+        all.contains("  127.0.0.1  no name  on listener agents: ")
             .then_some(all)
     };
     let all = testkit::wait_until(support::LIMIT, listed).expect("it is listed");
@@ -215,7 +218,7 @@ fn the_date_of_a_revocation_that_only_a_fetched_list_has_is_told() {
     done(&estate.proxy, &["crl", "fetch"], &[]);
     let (serial, issuer) = (hexadecimal(&agent), format!("CN={}", ca.name()));
     let who = asked(&estate.proxy, &["--serial", &serial, "--issuer", &issuer]);
-    let at = who["lists"][0]["revoked_at"].as_str();
+    let at = who["crls"][0]["revoked_at"].as_str();
     assert!(at.is_some_and(|at| at.starts_with("20")), "{who:#}");
 }
 
@@ -283,7 +286,10 @@ fn those_whose_certificates_end_first_come_first_and_are_counted_by_the_time_the
         );
     }
     let text = said(&estate.proxy, &[]);
-    assert!(text.contains("3 agents seen since the start"), "{text}");
+    assert!(
+        text.contains("3 agents have connected since the start"),
+        "{text}"
+    );
     // Who is out by now needs no certificate: nobody is woken for that.
     let web02 = estate.proxy.command(&["who"], &["web02", "--json"]).stdout;
     let web02: Value = serde_json::from_str(&web02).expect("JSON");
@@ -342,7 +348,7 @@ fn what_an_agent_may_ask_for_is_told_with_the_rule_that_says_so() {
                 .find(|entry| entry["class"] == "files");
             let files = files.unwrap_or_else(|| panic!("{who:#}"));
             assert_eq!(files["allowed"], allowed, "{who:#}");
-            let named = files["by"]
+            let named = files["decided_by"]
                 .as_str()
                 .is_some_and(|by| by.contains("no-files"));
             assert_eq!(named, !allowed, "{who:#}");
@@ -370,9 +376,12 @@ fn who_is_below_a_ca_that_is_revoked_or_blocked_is_told_so_by_name_and_by_file()
     for whom in ["web01", &file] {
         let who = asked(&estate.proxy, &[whom]);
         assert_eq!(who["verdict"], "FAILED:revoked", "{who:#}");
-        let mut lists = who["lists"].as_array().into_iter().flatten();
+        let mut lists = who["crls"].as_array().into_iter().flatten();
         let listed = lists.find(|list| list["issuer"] == above.as_str());
-        assert!(listed.is_some_and(|list| list["listed"] == true), "{who:#}");
+        assert!(
+            listed.is_some_and(|list| list["revoked"] == true),
+            "{who:#}"
+        );
     }
     assert_eq!(estate.client(&agent).get(WEB01).status, 403);
 }
@@ -418,7 +427,7 @@ fn whose_ca_has_gone_is_called_good_no_more() {
     assert_eq!(who["verdict"], Value::Null, "{who:#}");
     assert_eq!(who["access"], Value::Array(Vec::new()), "{who:#}");
     let text = said(&estate.proxy, &["web01"]);
-    assert!(text.contains("not known before it connects"), "{text}");
+    assert!(text.contains("unknown until the agent connects"), "{text}");
     assert_eq!(estate.client(&agent).get(WEB01).status, 403);
 }
 
@@ -479,13 +488,13 @@ fn a_question_that_makes_no_sense_says_which_would() {
             1,
             "cannot read /nonexistent/a.pem",
         ),
-        (&[empty], 1, "there is no PEM certificate in it"),
+        (&[empty], 1, "the file contains no PEM certificate"),
         (&["web 01,"], 1, "is neither a file nor a certname"),
         (&["--serial", "5"], 64, "--issuer"),
         (
             &["--serial", "5", "--issuer", "CN=nobody"],
             1,
-            "is no CA of the bundle",
+            "is not a CA of the bundle",
         ),
         (
             &["web01", "--serial", "5", "--issuer", "CN=x"],

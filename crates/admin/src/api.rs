@@ -136,7 +136,7 @@ pub(crate) fn reload_status(result: ReloadResult) -> StatusCode {
 /// The status that tells a fetch's result without reading the body.
 pub(crate) fn fetch_status(result: CrlFetchResult) -> StatusCode {
     match result {
-        CrlFetchResult::Taken | CrlFetchResult::Unchanged => StatusCode::OK,
+        CrlFetchResult::Applied | CrlFetchResult::Unchanged => StatusCode::OK,
         CrlFetchResult::Refused => StatusCode::UNPROCESSABLE_ENTITY,
         CrlFetchResult::Failed => StatusCode::BAD_GATEWAY,
         CrlFetchResult::Off => StatusCode::CONFLICT,
@@ -306,7 +306,7 @@ async fn body<T: DeserializeOwned>(
         }
         Ok(Err(_)) => return Err(problem(StatusCode::BAD_REQUEST, wanted)),
         Err(_) => {
-            let late = "the body did not come in time";
+            let late = "the request body did not arrive in time";
             return Err(problem(StatusCode::REQUEST_TIMEOUT, late));
         }
     };
@@ -316,7 +316,7 @@ async fn body<T: DeserializeOwned>(
 
 fn wrong_method(endpoint: &Endpoint, method: &Method) -> Response<Full<Bytes>> {
     let allow = endpoint.allow();
-    let sentence = format!("{method} is not possible here: use {allow}");
+    let sentence = format!("{method} is not supported here: use {allow}");
     let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, &sentence);
     response
         .headers_mut()
@@ -366,7 +366,7 @@ const WHO_WANTED: &str = "the body must be {\"certname\": NAME} | {\"serial\": H
      {\"certificate\": PEM}";
 const BLOCKED_WANTED: &str = "the body must be {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | {\"fingerprint\": HEX}";
 const ACCEPT_WANTED: &str = "the body must be {\"issuer\": DN, \"why\": TEXT}";
-const NOT_FOUND: &str = "no such endpoint: there are GET /v1/status, GET /metrics, \
+const NOT_FOUND: &str = "no such endpoint; the endpoints are GET /v1/status, GET /metrics, \
      POST /v1/reload, POST /v1/reopen-logs, GET and POST /v1/log-level, GET and POST /v1/blocks, POST /v1/blocks/lift, GET /v1/agents, GET /v1/refusals, POST /v1/who, POST /v1/crl/fetch, \
      POST /v1/crl/accept and POST /v1/pools/{pool}/members/{member} (percent-encode / in names)";
 

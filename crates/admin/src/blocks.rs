@@ -57,7 +57,7 @@ pub struct BlockOutcome {
     /// The block that is in force now, or was until now.
     pub block: BlockStatus,
     /// Why a restart would undo this; none: it would not.
-    pub not_kept: Option<String>,
+    pub not_persisted: Option<String>,
     /// The agent with this name, if a block by name was set and the agent connected since the start.
     pub agent: Option<BlockedAgentStatus>,
 }
@@ -80,7 +80,7 @@ pub enum BlockError {
     #[error("{0}")]
     Senseless(String),
     /// There is no such block.
-    #[error("{0} is not blocked; proscenium blocks lists who is")]
+    #[error("{0} is not blocked; proscenium blocks lists the blocks")]
     NotBlocked(String),
     /// The process is stopping.
     #[error("the process is stopping")]

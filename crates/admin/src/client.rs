@@ -346,8 +346,7 @@ impl Client {
 pub enum ClientError {
     /// No such socket, or nobody behind it.
     #[error(
-        "no proscenium is listening on {}: is it running? start it with `systemctl start proscenium` or \
-         `proscenium run`; another socket is named with --socket or --config", .socket.display()
+        "no proscenium is listening on {}: is it running? start it with `systemctl start proscenium` or `proscenium run`; to use another socket, set --socket or --config", .socket.display()
     )]
     NotListening {
         /// The socket tried.
@@ -356,7 +355,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The socket is there and not ours to use.
-    #[error("may not use {}: run as root or as the user that proscenium runs as", .socket.display())]
+    #[error("no permission to use {}: run as root or as the account of the service", .socket.display())]
     PermissionDenied {
         /// The socket tried.
         socket: PathBuf,
@@ -373,7 +372,7 @@ pub enum ClientError {
     },
     /// Connected, and no answer in time.
     #[error(
-        "no answer on {} within {} s: a reload may still be under way; see `proscenium status` and the log",
+        "no response on {} within {} s: a reload may still be in progress; see `proscenium status` and the log",
         .socket.display(), .allowed.as_secs()
     )]
     Late {
@@ -383,13 +382,13 @@ pub enum ClientError {
         allowed: Duration,
     },
     /// The answer is longer than any of ours.
-    #[error("the answer on {} is too long: is that proscenium?", .socket.display())]
+    #[error("the response on {} is too long: is that proscenium?", .socket.display())]
     TooLong {
         /// The socket asked.
         socket: PathBuf,
     },
     /// What came is no answer of ours.
-    #[error("what answers on {} does not speak our protocol ({error}): is that proscenium, of this version?", .socket.display())]
+    #[error("the response on {} is invalid ({error}): is that proscenium, of the same version as this command?", .socket.display())]
     Broken {
         /// The socket asked.
         socket: PathBuf,

@@ -172,14 +172,14 @@ pub struct LogLevelError(pub String);
 
 /// Why a log file was not opened again.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0}; the proxy goes on writing to the file it has open")]
+#[error("{0}; the proxy continues to write to the open file")]
 pub struct ReopenLogsError(pub String);
 
 /// Why a member's state could not be set.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemberStateError {
     /// No pool of that name.
-    #[error("no pool {pool:?}; there are: {}", .known.join(", "))]
+    #[error("no pool {pool:?}; the pools are: {}", .known.join(", "))]
     UnknownPool {
         /// What was asked for.
         pool: String,
@@ -187,7 +187,7 @@ pub enum MemberStateError {
         known: Vec<String>,
     },
     /// No member of that address in the pool.
-    #[error("no member {member:?} in pool {pool:?}; there are: {}", .known.join(", "))]
+    #[error("no member {member:?} in pool {pool:?}; the members are: {}", .known.join(", "))]
     UnknownMember {
         /// The pool that was found.
         pool: String,

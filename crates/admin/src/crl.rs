@@ -11,9 +11,9 @@ use crate::Timestamp;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrlFetchStatus {
     /// The last time that the CA was asked.
-    pub asked: Option<Timestamp>,
+    pub last_attempt: Option<Timestamp>,
     /// The last time that it has answered with a list, or that there is no other.
-    pub answered: Option<Timestamp>,
+    pub last_answer: Option<Timestamp>,
     /// The member that did.
     pub member: Option<String>,
     /// Why there is no answer since; none: there is.
@@ -41,11 +41,11 @@ pub struct RefusedCrl {
     /// Revoked certificates on it.
     pub entries: u64,
     /// CRL number of the one in force.
-    pub in_force: String,
+    pub active_number: String,
     /// Whether its number is lower than that.
     pub is_older: bool,
     /// Revoked certificates that it does not name.
-    pub lacking: u64,
+    pub missing: u64,
     /// Since when it is refused.
     pub since: Timestamp,
 }
@@ -64,7 +64,7 @@ pub struct CrlFetchOutcome {
 #[serde(rename_all = "lowercase")]
 pub enum CrlFetchResult {
     /// A list was put in force.
-    Taken,
+    Applied,
     /// What is in force is what the CA has.
     Unchanged,
     /// A list takes something back and is refused; others may have been put in force.
@@ -91,7 +91,7 @@ pub struct CrlAccepted {
     /// The lists that are in force now.
     pub accepted: Vec<RefusedCrl>,
     /// Why a restart would undo this; none: it would not.
-    pub not_kept: Option<String>,
+    pub not_persisted: Option<String>,
 }
 
 /// Why nothing was accepted.
@@ -101,7 +101,7 @@ pub enum CrlAcceptError {
     #[error("{0}")]
     Senseless(String),
     /// No list of that issuer is refused.
-    #[error("no list of \"{issuer}\" is refused; {}", told(.refused))]
+    #[error("no CRL of \"{issuer}\" is refused; {}", refused_crls(.refused))]
     NotRefused {
         /// Whose was asked for.
         issuer: String,
@@ -110,8 +110,7 @@ pub enum CrlAcceptError {
     },
     /// Another list has come into force since that one was refused.
     #[error(
-        "what is in force has changed since that list was refused, and nothing is accepted: {0}; if it is still meant, say \
-         so once more"
+        "the active CRL has changed since that CRL was refused, so nothing was accepted: {0}; to accept it anyway, run the command again"
     )]
     Changed(String),
     /// The process is stopping.
@@ -119,10 +118,10 @@ pub enum CrlAcceptError {
     Stopping,
 }
 
-fn told(refused: &[String]) -> String {
+fn refused_crls(refused: &[String]) -> String {
     match refused {
-        [] => "none is".to_owned(),
-        _ => format!("refused are those of {}", refused.join("; ")),
+        [] => "the proxy refuses no CRL".to_owned(),
+        _ => format!("the refused CRLs are those of {}", refused.join("; ")),
     }
 }
 
@@ -130,7 +129,7 @@ impl CrlFetchResult {
     /// As JSON and metrics have it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Taken => "taken",
+            Self::Applied => "applied",
             Self::Unchanged => "unchanged",
             Self::Refused => "refused",
             Self::Failed => "failed",
@@ -151,8 +150,8 @@ impl fmt::Display for RefusedCrl {
             issuer,
             number,
             entries,
-            in_force,
-            lacking,
+            active_number,
+            missing,
             ..
         } = self;
         let certificates = |count: u64| match count {
@@ -160,17 +159,17 @@ impl fmt::Display for RefusedCrl {
             count => format!("{count} revoked certificates"),
         };
         write!(f, "{issuer}: number {number} with {entries} entries ")?;
-        match (self.is_older, lacking) {
-            (true, 0) => write!(f, "is older than number {in_force}, which is in force"),
+        match (self.is_older, missing) {
+            (true, 0) => write!(f, "is older than the active one, number {active_number}"),
             (true, _) => write!(
                 f,
-                "is older than number {in_force}, which is in force, and does not name {}",
-                certificates(*lacking)
+                "is older than the active one, number {active_number}, and lacks {} of it",
+                certificates(*missing)
             ),
             (false, _) => write!(
                 f,
-                "does not name {} that number {in_force} names, which is in force",
-                certificates(*lacking)
+                "lacks {} of the active one, number {active_number}",
+                certificates(*missing)
             ),
         }
     }

@@ -52,8 +52,8 @@ pub use status::{
     TrustStatus, Watch,
 };
 pub use who::{
-    AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, ListStatus,
-    RefusalStatus, RefusalsStatus, RequestStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
+    AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,
+    RefusalsStatus, RequestStatus, RevocationStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
 };
 
 #[cfg(test)]

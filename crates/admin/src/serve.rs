@@ -49,7 +49,7 @@ pub async fn serve(
                     connections.spawn(connection(stream, service.clone(), stop.clone()));
                 }
                 Err(error) => {
-                    warn!(%error, "admin accept failed");
+                    warn!(%error, "cannot accept a connection on the admin socket");
                     sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -57,7 +57,7 @@ pub async fn serve(
     }
     let finish = async { while connections.join_next().await.is_some() {} };
     if timeout(STOP_GRACE, finish).await.is_err() {
-        debug!("admin callers were cut at stop");
+        debug!("closed admin connections at shutdown");
     }
     Ok(())
 }
@@ -102,12 +102,12 @@ where
         tokio::select! {
             ended = &mut connection => {
                 if let Err(error) = ended {
-                    debug!(%error, "admin connection failed");
+                    debug!(%error, "cannot serve an admin connection");
                 }
                 return;
             }
             () = &mut unread => {
-                debug!("admin caller did not read its answer");
+                debug!("an admin client did not read its response");
                 return;
             }
             () = stopped(&mut stop), if !stopping => {
@@ -148,7 +148,7 @@ fn refusal(error: &BoxError) -> Response<Full<Bytes>> {
     } else if error.is::<tower_timeout::error::Elapsed>() {
         api::problem(
             StatusCode::GATEWAY_TIMEOUT,
-            "no answer in time; a reload goes on by itself: see /v1/status for its outcome",
+            "no result in time; a reload continues in the background: see /v1/status for its result",
         )
     } else {
         api::problem(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
@@ -163,7 +163,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 
 fn report(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended {
-        warn!(%error, "admin connection ended badly");
+        warn!(%error, "an admin connection ended with an error");
     }
 }
 

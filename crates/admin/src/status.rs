@@ -94,14 +94,14 @@ pub struct ListenerStatus {
     /// Most handshakes in flight at once.
     pub handshakes_max: u64,
     /// Clients that called our certificate over or bad; none since it opened.
-    pub distrusted: Option<DistrustedStatus>,
+    pub certificate_rejected: Option<DistrustedStatus>,
 }
 
 /// Handshakes that a client ended because it did not believe our certificate's dates, or its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DistrustedStatus {
     /// How many since the listener opened.
-    pub times: u64,
+    pub count: u64,
     /// Address of the last client.
     pub client: String,
     /// When it came.
@@ -286,11 +286,11 @@ pub struct CrlStatus {
     /// Whether that promise is broken.
     pub expired: bool,
     /// Until when it is judged by, expired or not; none: the policy sets no end.
-    pub judged_by_until: Option<Timestamp>,
+    pub accepted_until: Option<Timestamp>,
     /// File that it was read from.
     pub source: String,
     /// Age of the file in seconds where it is the agent's own copy, which nothing refreshes but agent runs.
-    pub agents_copy_age_seconds: Option<u64>,
+    pub agent_copy_age_seconds: Option<u64>,
 }
 
 /// An instant as RFC 3339 spells it, in UTC, to the second.

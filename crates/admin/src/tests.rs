@@ -457,7 +457,7 @@ impl Control for Fake {
     fn refusals(&self) -> RefusalsStatus {
         RefusalsStatus {
             refusals: Vec::new(),
-            forgotten: 0,
+            evicted: 0,
         }
     }
 
@@ -488,10 +488,10 @@ impl Control for Fake {
                 by: by.to_string(),
                 ..block("")
             };
-            let not_kept = Some("no space left".to_owned());
+            let not_persisted = Some("no space left".to_owned());
             Ok(BlockOutcome {
                 block,
-                not_kept,
+                not_persisted,
                 agent: None,
             })
         })
@@ -545,7 +545,7 @@ impl Control for Fake {
             match request.issuer.as_str() {
                 "CN=Puppet CA" => Ok(CrlAccepted {
                     accepted: Vec::new(),
-                    not_kept: Some(format!("{by}: {}", request.why)),
+                    not_persisted: Some(format!("{by}: {}", request.why)),
                 }),
                 _ => Err(CrlAcceptError::NotRefused {
                     issuer: request.issuer,
@@ -585,7 +585,7 @@ async fn a_block_says_who_asked_for_it_and_whether_a_restart_would_undo_it() {
             .strip_prefix("uid ")
             .is_some_and(|uid| uid.parse::<u32>().is_ok())
     );
-    assert_eq!(told.not_kept.as_deref(), Some("no space left"));
+    assert_eq!(told.not_persisted.as_deref(), Some("no space left"));
     assert_eq!(admin.client().blocks().await.unwrap(), [block("web01")]);
 }
 
@@ -639,7 +639,7 @@ fn status() -> Status {
             connections_max: 20_000,
             handshakes: 0,
             handshakes_max: 512,
-            distrusted: None,
+            certificate_rejected: None,
         }],
         pools: vec![PoolStatus {
             name: "compilers".to_owned(),
@@ -660,9 +660,9 @@ fn status() -> Status {
                 entries: 3,
                 next_update: Some(Timestamp::from_unix_seconds(0)),
                 expired: true,
-                judged_by_until: None,
+                accepted_until: None,
                 source: "crl.pem".to_owned(),
-                agents_copy_age_seconds: None,
+                agent_copy_age_seconds: None,
             }],
             crl_missing: vec!["CN=Other".to_owned()],
             unchecked: Vec::new(),

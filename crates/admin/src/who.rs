@@ -36,7 +36,7 @@ pub struct WhoStatus {
     /// The text that its agent would get with a 403.
     pub refusal: Option<String>,
     /// What each CA's list says of the serial.
-    pub lists: Vec<ListStatus>,
+    pub crls: Vec<RevocationStatus>,
     /// Blocks that are about it.
     pub blocks: Vec<BlockStatus>,
     /// What it may ask for, an endpoint of each class; empty where the certificate is not at hand or is refused.
@@ -53,7 +53,7 @@ pub struct RefusalsStatus {
     /// The latest refusal first.
     pub refusals: Vec<RefusalStatus>,
     /// How many entries were removed to make room for later ones.
-    pub forgotten: u64,
+    pub evicted: u64,
 }
 
 /// A refused client. Repeated refusals for one reason are one entry.
@@ -83,11 +83,11 @@ pub struct AccessStatus {
     /// Class of the endpoint.
     pub class: String,
     /// Method and path that were tried.
-    pub asked: String,
+    pub request: String,
     /// Whether it would be passed on.
     pub allowed: bool,
     /// The route that would serve it; or why it would be refused, with the rule.
-    pub by: String,
+    pub decided_by: String,
 }
 
 /// A certificate, for people.
@@ -107,7 +107,7 @@ pub struct CertificateStatus {
 
 /// What one CA's list says of a serial.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListStatus {
+pub struct RevocationStatus {
     /// RFC 2253.
     pub issuer: String,
     /// Number of the list; none where that CA has none.
@@ -115,7 +115,7 @@ pub struct ListStatus {
     /// Where it was read from.
     pub source: Option<String>,
     /// Whether the serial is on it.
-    pub listed: bool,
+    pub revoked: bool,
     /// Since when, as far as the list can be read again.
     pub revoked_at: Option<Timestamp>,
     /// Why, in the words of RFC 5280, if the CA says.

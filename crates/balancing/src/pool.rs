@@ -496,25 +496,24 @@ impl fmt::Display for Why {
             Self::LeastConnections { in_flight, weight } => {
                 write!(
                     f,
-                    "least in flight for its weight ({in_flight} in flight, weight {weight})"
+                    "fewest in flight for its weight ({in_flight} in flight, weight {weight})"
                 )
             }
             Self::Rotation { weight } => write!(f, "next in rotation (weight {weight})"),
             Self::Drawn { in_flight, weight } => {
                 write!(
                     f,
-                    "of two drawn the less busy ({in_flight} in flight, weight {weight})"
+                    "less busy of two random members ({in_flight} in flight, weight {weight})"
                 )
             }
             Self::Hash => f.write_str("the key hashes to it"),
             Self::SourceHash => f.write_str("the client's address hashes to it"),
-            Self::Full { in_flight, max } => write!(
-                f,
-                "not asked: at its limit ({in_flight} of {max} in flight)"
-            ),
-            Self::Health(Health::Unknown) => f.write_str("not asked: not probed yet"),
-            Self::Health(health) => write!(f, "not asked: {health}"),
-            Self::Administrative(state) => write!(f, "not asked: {state}"),
+            Self::Full { in_flight, max } => {
+                write!(f, "not used: at its limit ({in_flight} of {max} in flight)")
+            }
+            Self::Health(Health::Unknown) => f.write_str("not used: not probed yet"),
+            Self::Health(health) => write!(f, "not used: {health}"),
+            Self::Administrative(state) => write!(f, "not used: {state}"),
         }
     }
 }

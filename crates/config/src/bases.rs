@@ -63,7 +63,7 @@ impl Base for Fetch {
             interval: Duration::from_secs(60),
             jitter: Duration::from_secs(6),
             timeout: Duration::from_secs(30),
-            whole_interval: Duration::from_secs(3600),
+            full_interval: Duration::from_secs(3600),
             body_bytes_max: 64 << 20,
         }
     }

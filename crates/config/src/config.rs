@@ -116,7 +116,7 @@ pub struct Fetch {
     /// Time for one fetch from one member.
     pub timeout: Duration,
     /// Time after which a list is asked for whole although nothing seems to have changed.
-    pub whole_interval: Duration,
+    pub full_interval: Duration,
     /// Most bytes of an answer.
     pub body_bytes_max: u64,
 }

@@ -142,7 +142,7 @@ fn told_renewal(
 }
 
 fn lifted(section: &Section<'_>, problems: &mut Vec<Problem>) -> CsrAllow {
-    for key in [keys::CsrAllow::certname, keys::CsrAllow::lifts] {
+    for key in [keys::CsrAllow::certname, keys::CsrAllow::skip_rules] {
         if section.is_empty_list(key) {
             let problem = section.error(key, "an empty list, which exempts nothing");
             problems.push(problem.expected("at least one element"));
@@ -151,9 +151,9 @@ fn lifted(section: &Section<'_>, problems: &mut Vec<Problem>) -> CsrAllow {
     let mut allow = CsrAllow::base();
     keys::CsrAllow::read(section, &mut allow);
     let anybody = allow.certname.iter().any(|pattern| pattern.as_str() == "*");
-    if anybody && allow.lifts.contains(&CsrRule::Authorization) {
+    if anybody && allow.skip_rules.contains(&CsrRule::Authorization) {
         let message = "every client may request rights on the servers from the CA, and a CA that signs automatically grants them";
-        let problem = section.warning(keys::CsrAllow::lifts, message);
+        let problem = section.warning(keys::CsrAllow::skip_rules, message);
         problems.push(problem.help("list the names that need it in `certname`"));
     }
     allow

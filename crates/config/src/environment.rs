@@ -31,7 +31,7 @@ pub struct Environment {
 impl Environment {
     /// Where a Puppet agent keeps its certificates: Puppet's own packages, then Debian's.
     pub const SSLDIRS: [&str; 2] = ["/etc/puppetlabs/puppet/ssl", "/var/lib/puppet/ssl"];
-    /// Where what outlasts a restart is kept if nobody says otherwise.
+    /// Where what outlasts a restart is stored by default.
     pub const STATE_DIRECTORY: &str = "/var/lib/proscenium";
 }
 

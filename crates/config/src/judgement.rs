@@ -178,7 +178,7 @@ impl Draft {
         let problem = self.mentioned(mention, Problem::error("", error.to_string()));
         match error {
             pki::PkiProblem::KeyMismatch { .. } => problem.help(
-                "restore the key that this certificate was requested with, or the certificate of this key",
+                "restore the key that this certificate was requested with, or provide the certificate for this key",
             ),
             _ => problem,
         }

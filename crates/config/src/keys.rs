@@ -60,7 +60,7 @@ settings! {
         /// Number of worker threads. Each has its own runtime and its own connections to members. One per core
         /// measured best; more threads do not add throughput.
         workers: count(1..=1024) => workers, else "one per core";
-        /// Whether the built-in routes of a Puppet estate follow the configured routes. They send `/puppet-ca` to
+        /// Whether the proxy uses its built-in routes for Puppet after the configured routes. They send `/puppet-ca` to
         /// the pool `ca`, files of the filebucket to the pool `filebucket` if that pool exists, and all other
         /// Puppet requests to the pool `compilers`. The pools `ca` and `compilers` must exist while this is `true`.
         builtin_routes: switch() => routes.builtin_routes;
@@ -109,8 +109,8 @@ settings! {
         sni_strict: switch() => sni_strict;
         /// Certificates and keys of this listener. They replace those of `[tls]`.
         certificates: tables(Credential::TABLE), else "those of `[tls]`";
-        /// Maximum number of open connections, over all workers. Each takes about 30 KiB, so the default takes up
-        /// to 600 MB.
+        /// Maximum number of open connections, over all workers. Each takes about 30 KiB, so the default can use
+        /// 600 MB.
         connections_max: count(1..=1_000_000) => connections_max;
         /// Maximum number of TLS handshakes in progress, over all workers. Handshakes take most of the processor
         /// time. A higher limit makes each of them slower.
@@ -194,7 +194,7 @@ settings! {
         /// valid CA.
         ca: text_or_texts(&forms::PATH), else "`certs/ca.pem` in `ssldir`";
         /// PEM files with CRLs. The proxy loads every file of a directory, whatever its name. If you set `ca`, set
-        /// this or `unchecked` too, because a CRL belongs to its CA. If you do not set this, the proxy starts with
+        /// this or `unchecked` too, because a CRL is valid only for the CA that issued it. If you do not set this, the proxy starts with
         /// the agent's CRL, and `[trust.fetch]` fetches new ones from the CA. The agent's CRL does not change while
         /// no agent runs on this machine; the start and `check` print its age.
         crl: text_or_texts(&forms::PATH), else "`crl.pem` in `ssldir`";
@@ -225,7 +225,7 @@ settings! {
         /// Maximum number of verified certificate chains in the cache, about 3 kB each. The proxy does not verify
         /// the signatures of a cached chain again on the next connection of the same agent. It still checks dates
         /// and CRLs every time, and empties the cache when `ca` or a policy changes. 0 disables the cache.
-        remembered_max: count(0..=10_000_000) => trust.settings.remembered_max;
+        chain_cache_max: count(0..=10_000_000) => trust.settings.chain_cache_max;
         issuers: tables(TrustIssuer::TABLE), else "the policies above for every issuer";
     }
 
@@ -260,9 +260,9 @@ settings! {
         jitter: duration(seconds(0)..=DAY) => jitter;
         /// How long one fetch from one member may take: the connection, the head and the body.
         timeout: duration(milliseconds(100)..=DAY) => timeout;
-        /// Maximum time between two unconditional fetches. Dates in HTTP have whole seconds, and a restored file
-        /// can have an old date, so a conditional fetch can miss a change.
-        whole_interval: duration(seconds(1)..=DAY) => whole_interval;
+        /// Maximum time between two full (unconditional) fetches. Dates in HTTP have whole seconds, and a restored
+        /// file can have an old date, so a conditional fetch can miss a change.
+        full_interval: duration(seconds(1)..=DAY) => full_interval;
         /// Maximum size of a response. A CRL with a million entries has 55 MB.
         body_max: size(1 << 10..=1 << 30) => body_bytes_max;
     }
@@ -372,7 +372,7 @@ settings! {
         /// Maximum size of the rest of a request body that the proxy reads and discards after an early response,
         /// before it closes the connection. A client that is still sending would otherwise not see the response.
         discard_max: size(0..=1 << 30) => exchange.discard_bytes_max;
-        /// How long the proxy reads such a rest.
+        /// How long the proxy reads the rest of such a body.
         discard_timeout: duration(milliseconds(10)..=seconds(300)) => exchange.discard_timeout;
         tls: table(MemberTls::TABLE), else "what is used towards clients";
     }
@@ -390,7 +390,7 @@ settings! {
         crl: text_or_texts(&forms::PATH), else "`[trust] crl`";
         /// Whether the proxy accepts a member's certificate without a subjectAltName, as Puppet 3 to 5 sign them,
         /// for the one CN of its subject. The CN must match completely; wildcards and addresses do not. The proxy
-        /// still verifies the chain. With `false` it refuses such a member, and the error says so.
+        /// still verifies the chain. With `false` it refuses such a member, and the error shows this reason.
         name_from_cn: switch() => name_from_cn, else "`false`";
     }
 
@@ -427,7 +427,7 @@ settings! {
         /// What the proxy does if `X-Client-Cert` would be larger. `refuse` answers 431 with the reason. `omit`
         /// sends the request without the header, as with `forward_cert = false`, and counts it in
         /// `proscenium_certificates_omitted_total`; the trusted facts of these agents are then empty.
-        forward_cert_over: word::<OverlongCert>() => rules.overlong_cert;
+        forward_cert_too_large: word::<OverlongCert>() => rules.overlong_cert;
         /// What the proxy sends in the Host header and as the server name (SNI) in the TLS handshake. `keep` sends
         /// the client's Host and no server name, because Jetty answers 400 if the two differ. `member` sends the
         /// member's name in both, for members behind a router that uses the server name. The proxy verifies the
@@ -464,7 +464,7 @@ settings! {
         server_name: text(&forms::SERVER_NAME) => server_name, else "the host of `address`";
         /// Whether the member is a backup. The proxy uses it only while no other member of the pool is available:
         /// up, ready and below its `max`. Use it for a second CA server. A write to the CA goes to a backup only
-        /// while the first member is known to be down or in maintenance. If any part of the write can have reached
+        /// while the first member is known to be down, or is drained or in maintenance. If any part of the write can have reached
         /// the first member, the proxy answers 502, and the agent tries again at its next run.
         backup: switch() => role;
     }
@@ -590,12 +590,12 @@ settings! {
         /// Names in the path of the requests. `*` matches any run of characters. The client chooses this name, so
         /// review the requests that a pattern matches before the CA signs them.
         certname: texts(&forms::CERTNAME_PATTERN) => certname, required;
-        /// Rules that do not apply. `key`: the kind and size of the key is accepted. `signature`: the request is
+        /// Rules that do not apply to these names. `key`: the kind and size of the key is accepted. `signature`: the request is
         /// signed with its own key, by SHA-256 or better. `authorization`: it requests no extension below
         /// 1.3.6.1.4.1.34380.1.3, as `pp_cli_auth` and `pp_auth_role`, which grant rights on the servers.
         /// `altnames`: it requests no name other than its own (`dns_alt_names`). `extensions`: it requests nothing
         /// else that is reserved for a CA, and no unknown critical extension.
-        lifts: words::<CsrRule>(CSR_RULES) => lifts, required;
+        skip_rules: words::<CsrRule>(CSR_RULES) => skip_rules, required;
     }
 
     /// Requests to the CA other than enrolment, and limits for clients without a verified certificate
@@ -610,8 +610,8 @@ settings! {
         /// per interval of `[trust.fetch]`, which must be enabled. The proxy serves only CRLs that it fetched from
         /// the CA, and certificates of `[trust] ca`. The CA answers everything else.
         edge_answers: switch() => ca.edge_answers;
-        /// Maximum age of a copy, from when the CA last confirmed it. `Age` tells it to the client. The proxy
-        /// forwards the request to the CA if the copy is older. With 24 h, an agent's daily refresh succeeds even
+        /// Maximum age of a copy, from when the CA last confirmed it. The `Age` header of the response contains it.
+        /// The proxy forwards the request to the CA if the copy is older. With 24 h, an agent's daily refresh succeeds even
         /// if the CA is down for a night.
         edge_answers_age_max: duration(seconds(1)..=EDGE_AGE_MAX) => ca.edge_answers_age_max;
         /// Whether verified agents may renew their certificates through the proxy (`POST certificate_renewal`,
@@ -688,7 +688,7 @@ settings! {
         /// journal also gets each field by its name, as `PROSCENIUM_CERTNAME`. The proxy drops and counts lines
         /// that the daemon does not accept within moments.
         path: text(&forms::OUTPUT) => access_log.output;
-        /// Facility of the lines at a syslog daemon.
+        /// Syslog facility of the lines.
         facility: word::<Facility>(), default Facility::default();
         /// `combined` writes Apache's combined format with the certname as user, and more fields after it. `json`
         /// writes one object per line.
@@ -705,7 +705,7 @@ settings! {
         /// error. While it is full, the proxy drops and counts them. Errors that prevent a start always go to
         /// standard error.
         path: text(&forms::EVENT_OUTPUT) => events;
-        /// Facility of the events at a syslog daemon.
+        /// Syslog facility of the events.
         facility: word::<Facility>(), default Facility::default();
     }
 

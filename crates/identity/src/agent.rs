@@ -68,10 +68,10 @@ pub enum SubjectError {
     #[error("the subject has no CN")]
     NoCn,
     /// Two servers would pick different ones.
-    #[error("the subject has several CNs, and servers differ in which one they take")]
+    #[error("the subject has several CNs, and servers differ in which one they use")]
     SeveralCns,
     /// Some servers take the RDN's other attribute for the name.
-    #[error("the CN shares an RDN with another attribute, which some servers take for the name")]
+    #[error("the CN shares an RDN with another attribute, which some servers use as the name")]
     MultiValued,
     /// T61String or UniversalString for a CN, bytes that the type does not allow, or anywhere a type at which some server
     /// takes the whole name for one of another form.
@@ -84,7 +84,7 @@ pub enum SubjectError {
     /// More than X.520 allows (64 characters in a CN, two letters in a C) where the subject is more than one plain CN: newer
     /// servers take the whole name for one of another form.
     #[error(
-        "the CN has more than 64 characters, or the C is not two letters, which is read alike only in a subject of one plain CN"
+        "the CN has more than 64 characters, or the C is not two letters; servers agree on such a value only in a subject with a single plain CN"
     )]
     Bounds,
     /// A control character in some value.
@@ -96,7 +96,7 @@ pub enum SubjectError {
     )]
     MoreThanCn(usize),
     /// Some server here is told the subject in a format whose readers could not tell where this CN ends.
-    #[error("the CN contains {0:?}, which dn_format = \"{1}\" cannot tell without ambiguity")]
+    #[error("the CN contains {0:?}, which dn_format = \"{1}\" cannot represent without ambiguity")]
     Untellable(char, DnFormat),
     /// The CN is no certname.
     #[error(transparent)]

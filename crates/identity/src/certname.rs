@@ -111,7 +111,7 @@ pub enum PatternError {
     #[error("the certname pattern has {0} bytes, more than {max}", max = Certname::BYTES_MAX)]
     TooLong(usize),
     /// A character that no certname contains.
-    #[error("the certname pattern contains {0:?}, which no certname does")]
+    #[error("the certname pattern contains {0:?}, which no certname contains")]
     Character(char),
 }
 

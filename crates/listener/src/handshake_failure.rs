@@ -24,7 +24,7 @@ pub enum HandshakeFailure {
     /// The client sent bytes that are neither a TLS handshake nor HTTP.
     NotTls,
     /// The client and the proxy have no protocol version or cipher suite in common.
-    NothingInCommon,
+    NoCommonTlsParameters,
     /// Any other error of the TLS protocol.
     Protocol,
     /// The client sent no certificate, and the listener requires one.
@@ -41,13 +41,13 @@ impl HandshakeFailure {
     /// The word in access records.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::NoBytes => "unspoken",
+            Self::NoBytes => "no-data",
             Self::ConnectionLost => "connection-lost",
             Self::Timeout => "handshake-timeout",
             Self::ClientAlert => "client-alert",
             Self::PlainHttp => "plain-http",
             Self::NotTls => "not-tls",
-            Self::NothingInCommon => "nothing-in-common",
+            Self::NoCommonTlsParameters => "no-common-tls-parameters",
             Self::Protocol => "handshake-failed",
             Self::NoCertificate => "no-certificate",
             Self::Certificate(reason) => reason.as_str(),
@@ -79,7 +79,7 @@ impl HandshakeFailure {
                 Self::Certificate(pki::handshake_reason(error).unwrap_or(Reason::Malformed))
             }
             Some(rustls::Error::AlertReceived(_)) => Self::ClientAlert,
-            Some(rustls::Error::PeerIncompatible(_)) => Self::NothingInCommon,
+            Some(rustls::Error::PeerIncompatible(_)) => Self::NoCommonTlsParameters,
             Some(rustls::Error::InvalidMessage(_) | rustls::Error::InappropriateMessage { .. }) => {
                 Self::NotTls
             }
@@ -90,5 +90,5 @@ impl HandshakeFailure {
 
 /// A client that connected and closed the connection without a byte, in order or with a reset.
 #[derive(Debug, Error)]
-#[error("the client connected and closed without a byte")]
+#[error("the client closed the connection without sending data")]
 pub(crate) struct NoBytes;

@@ -11,10 +11,10 @@ use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnknownName {
     #[error(
-        "the client asked for \"{0}\", and no certificate of this listener is good for that name"
+        "the client requested \"{0}\", but no certificate of this listener is valid for that name"
     )]
     Unrecognized(String),
-    #[error("the client asked for no server name, and this listener serves by name alone")]
+    #[error("the client sent no server name, which this listener requires (sni_strict)")]
     Missing,
 }
 

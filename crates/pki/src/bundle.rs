@@ -217,8 +217,7 @@ impl Bundle {
             }
             if standing == Standing::Orphan {
                 warnings.push(format!(
-                    "certificate {}: the issuer of CA {} is not in the bundle, so it is trusted by itself and no CRL \
-                     can revoke it",
+                    "certificate {}: the issuer of CA {} is not in the bundle, so the proxy trusts this CA directly and no CRL can revoke it",
                     ca.place, ca.issuer.text
                 ));
             }
@@ -272,7 +271,7 @@ fn leave_out_those_below(mut unused: Vec<NameAndKey>, cas: &mut Vec<Ca>) -> Vec<
     while let Some(index) = cas.iter().position(|ca| has_to_go(ca, &unused, cas)) {
         let ca = cas.remove(index);
         let why = format!(
-            "its issuer {} is in the bundle, and is not used",
+            "its issuer {} is in the bundle but is not a valid CA",
             Subject(&ca.issued_by)
         );
         warnings.push(not_used(&ca.place, &why));
@@ -325,11 +324,16 @@ impl Ca {
             (_, Some(true)) => {}
             // Roots of the nineties are v1, which has no way to say it.
             (1, None) if certificate.is_self_issued() => {}
-            _ => return Err(format!("{} is no CA certificate", certificate.describe())),
+            _ => {
+                return Err(format!(
+                    "{} is not a CA certificate",
+                    certificate.describe()
+                ));
+            }
         }
         if !certificate.extensions.signs_certificates() {
             return Err(format!(
-                "the key usage of {} does not allow to sign certificates",
+                "the key usage of {} does not allow signing certificates",
                 certificate.describe()
             ));
         }

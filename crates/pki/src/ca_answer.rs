@@ -10,13 +10,13 @@ use crate::store::TrustStore;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOurCas {
     /// It is not PEM, or has something else than certificates.
-    #[error("it is no PEM text of certificates alone")]
+    #[error("it is not PEM with certificates only")]
     Unreadable,
     /// It has none.
-    #[error("it has no certificate")]
+    #[error("it contains no certificate")]
     Empty,
     /// It has one that is not trusted here.
-    #[error("it has a certificate that is not in the CA bundle here: {0}")]
+    #[error("it contains a certificate that is not in the proxy's CA bundle: {0}")]
     Strange(String),
 }
 

@@ -64,7 +64,7 @@ impl Credential {
         let mut warnings = Vec::new();
         if names.is_empty() {
             warnings.push(format!(
-                "certificate {} ({subject}) has no subjectAltName: it is good for no name, and agents refuse it",
+                "certificate {} ({subject}) has no subjectAltName: it is valid for no name, and agents refuse it",
                 leaf.place()
             ));
         }

@@ -40,24 +40,26 @@ pub(crate) enum CrlError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
     /// Version 1 has no number, so the newest of two cannot be told.
-    #[error("it is an X.509 v1 CRL; have the CA make v2 (openssl: crl_extensions with crlNumber)")]
+    #[error(
+        "it is an X.509 v1 CRL; configure the CA to issue v2 CRLs (openssl: crl_extensions with crlNumber)"
+    )]
     Version1,
     /// No CRL number: RFC 5280 §5.2.3 demands one, and the newest of two is told by it.
     #[error("it has no CRL number")]
     NoNumber,
     /// A CRL number that is negative, over 20 bytes, or marked critical.
-    #[error("its CRL number is not one")]
+    #[error("its CRL number is invalid")]
     BadNumber,
     /// Holds only what changed since another CRL.
-    #[error("it is a delta CRL; give the complete one")]
+    #[error("it is a delta CRL; provide the complete CRL")]
     Delta,
     /// Covers only some of the issuer's certificates, or those of other issuers.
     #[error(
-        "it is a partitioned or indirect CRL (issuing distribution point); give the complete one"
+        "it is a partitioned or indirect CRL (issuing distribution point); provide the complete CRL"
     )]
     Partitioned,
     /// RFC 5280 §5.2 and §5.3: such a list must not be used.
-    #[error("it has a critical extension that is not understood here")]
+    #[error("it has a critical extension that the proxy does not support")]
     CriticalExtension,
 }
 
@@ -110,7 +112,7 @@ impl Crl {
     }
 
     /// The last second for which an issuer's policy lets it be judged by; none where that has no end.
-    pub(crate) fn judged_by_until(&self, policy: IssuerPolicy) -> Option<UnixTime> {
+    pub(crate) fn accepted_until(&self, policy: IssuerPolicy) -> Option<UnixTime> {
         let grace = match policy.crl_expired {
             // An old list is better than none, and none would do for an unchecked issuer.
             _ if policy.unchecked => return None,

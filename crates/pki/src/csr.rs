@@ -91,7 +91,7 @@ impl CsrPolicy {
         let named =
             |patterns: &[CertnamePattern]| patterns.iter().any(|pattern| pattern.matches(certname));
         let mut allow = self.settings.allow.iter();
-        allow.any(|allow| allow.lifts.contains(&rule) && named(&allow.certname))
+        allow.any(|allow| allow.skip_rules.contains(&rule) && named(&allow.certname))
     }
 
     fn check_key(&self, request: &Request<'_>) -> Result<(), CsrRefusal> {
@@ -103,9 +103,7 @@ impl CsrPolicy {
             ));
         };
         if !self.settings.keys.contains(&word) {
-            return refused(format!(
-                "its key ({kind}) is of a type that is not accepted"
-            ));
+            return refused(format!("its type of key ({kind}) is not accepted"));
         }
         let (min, max) = (self.settings.rsa_bits_min, RSA_BITS_MAX);
         match kind {
@@ -186,7 +184,7 @@ impl fmt::Display for CsrRefusal {
         let (what, remedy) = (&self.what, self.rule.remedy());
         write!(
             f,
-            "This certificate request was not passed on to the CA: {what}. {remedy}"
+            "The proxy did not forward this certificate request to the CA: {what}. {remedy}"
         )?;
         if CsrRule::LIFTABLE.contains(&self.rule) {
             f.write_str(" If the agent needs it, contact the operator of this proxy.")?;
@@ -251,11 +249,11 @@ fn check_name(request: &Request<'_>, certname: &str) -> Result<(), CsrRefusal> {
     match Subject::only_cn(request.subject) {
         Some(cn) if cn == certname => Ok(()),
         Some(cn) => refused(format!(
-            "it names {}, and was sent for {shown}",
+            "its name is {}, but it was sent for {shown}",
             cn.escape_default()
         )),
         None => refused(format!(
-            "its subject ({}) does not have exactly one CN that all servers read in the same way, and it was sent for {shown}",
+            "its subject ({}) does not have exactly one CN that all servers read in the same way; it was sent for {shown}",
             Subject::name_text(request.subject)
         )),
     }
@@ -267,7 +265,7 @@ fn check_signature(request: &Request<'_>) -> Result<(), CsrRefusal> {
         Ok(()) => return Ok(()),
         Err(SignatureFault::Wrong) => "it was not signed with its own key",
         Err(SignatureFault::Unsupported) => {
-            "its signature algorithm is not supported, as with SHA-1 or MD5"
+            "its signature algorithm is not supported (SHA-1 and MD5 are not)"
         }
     };
     Err(CsrRefusal::new(CsrRule::Signature, what))

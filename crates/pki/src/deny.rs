@@ -62,12 +62,12 @@ pub struct DenyList {
 pub enum BlockedError {
     /// No hexadecimal number, or none that a certificate could have.
     #[error(
-        "\"{0}\" is no serial: write it in hexadecimal, 1 to {SERIAL_BYTES_MAX} bytes, as `openssl x509 -serial` does"
+        "\"{0}\" is not a serial number: write 1 to {SERIAL_BYTES_MAX} bytes in hexadecimal, as `openssl x509 -serial` prints them"
     )]
     Serial(String),
     /// Not 32 bytes.
     #[error(
-        "\"{0}\" is no SHA-256 fingerprint: write its 32 bytes in hexadecimal, as `openssl x509 -fingerprint -sha256` does"
+        "\"{0}\" is not a SHA-256 fingerprint: write its 32 bytes in hexadecimal, as `openssl x509 -fingerprint -sha256` prints them"
     )]
     Fingerprint(String),
 }

@@ -26,7 +26,7 @@ struct EmailConstraint<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EmailFault {
     /// The extension, the alternative names or the subject.
-    #[error("name constraints, alternative names or subject on the path cannot be read")]
+    #[error("name constraints, alternative names or a subject on the path cannot be read")]
     Unreadable(#[from] DerError),
     /// A subtree on addresses that is none.
     #[error("a CA above it has a name constraint on e-mail addresses that cannot be read")]
@@ -42,7 +42,7 @@ pub(crate) enum EmailFault {
     )]
     TooMany,
     /// An address of an excluded subtree, or of no permitted one.
-    #[error("the name constraints of a CA above it do not admit its e-mail address \"{0}\"")]
+    #[error("the name constraints of a CA above it do not permit its e-mail address \"{0}\"")]
     NotAdmitted(String),
 }
 

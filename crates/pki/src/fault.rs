@@ -89,13 +89,11 @@ impl TrustStore {
         let mut issuers = self.bundle.issuers.values();
         match issuers.find(|issuer| issuer.has_name(leaf.issuer)) {
             Some(issuer) if *issuer.name == *leaf.issuer => format!(
-                "The proxy knows a CA {}, but its key did not sign this certificate: the CA was made anew, or this is \
-                 another one of the same name.",
+                "The proxy trusts a CA {}, but that CA's key did not sign this certificate: the CA was recreated, or another CA has the same name.",
                 Subject(leaf.issuer)
             ),
             Some(_) => format!(
-                "The proxy knows a CA {}, whose own certificate has that name in other types of strings. Its key did not \
-                 sign this certificate, or it may not issue any: it has to be in its time, and a root or right below one.",
+                "The proxy trusts a CA {} whose own certificate encodes that name with other string types. The CA's key did not sign this certificate, or the CA may not issue certificates: it must be valid now, and a root or directly below a root.",
                 Subject(leaf.issuer)
             ),
             None => {
@@ -118,7 +116,7 @@ impl TrustStore {
         ours.chain(sent.iter().map(|der| &**der))
             .filter_map(|der| Certificate::read(der).ok())
             .find(|ca| now > ca.not_after || now < ca.not_before)
-            .map(|ca| format!("It is about the CA certificate {}.", ca.describe()))
+            .map(|ca| format!("The CA certificate is {}.", ca.describe()))
     }
 }
 

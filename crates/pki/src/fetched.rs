@@ -73,7 +73,7 @@ pub struct SetAside {
 
 /// A text that is none of what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it is not what was written")]
+#[error("its content has changed since the proxy wrote it")]
 pub struct NotSetAside;
 
 impl TrustStore {
@@ -118,7 +118,7 @@ impl TrustStore {
                 }
                 Sorted::Stray(crl) => {
                     examined.no_use(format!(
-                        "CRL {} is not used: no key of a CA {} of the bundle has signed it",
+                        "CRL {} is not used: no CA {} of the bundle signed it",
                         block.place(),
                         Subject(&crl.crl.issuer)
                     ));

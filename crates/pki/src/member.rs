@@ -34,9 +34,7 @@ pub enum MemberError {
     },
     /// A certificate of old, with its name in the subject only.
     #[error(
-        "the member's certificate {certificate} has no subjectAltName: names are read from there alone, so it is good \
-         for none, {expected} included; have it made anew with dns_alt_names, or say `name_from_cn = true` in this pool's \
-         tls if its CN is that name"
+        "the member's certificate {certificate} has no subjectAltName, so it is not valid for {expected}; reissue it with dns_alt_names, or set `name_from_cn = true` in this pool's tls if its CN is that name"
     )]
     NoSubjectAltName {
         /// Which certificate.
@@ -57,14 +55,12 @@ pub enum MemberError {
     },
     /// Its key can be verified in no handshake of today.
     #[error(
-        "the member's RSA key is under 2048 bits: it can be verified in TLS 1.2 alone, by PKCS #1 signatures with SHA-256 \
-         or SHA-512; give the member a new key"
+        "the member's RSA key has fewer than 2048 bits: the proxy can verify it only in TLS 1.2, with PKCS #1 signatures and SHA-256 or SHA-512; create a new key for the member"
     )]
     SmallKey,
     /// It is another server's.
     #[error(
-        "the member's certificate {certificate} is not for {expected} but for {presented}; set `server_name` if that \
-         is the member's name"
+        "the member's certificate {certificate} is valid for {presented}, not for {expected}; set `server_name` if that is the member's name"
     )]
     WrongName {
         /// Which certificate.
@@ -98,8 +94,8 @@ impl From<Fault> for MemberError {
     fn from(fault: Fault) -> Self {
         Self::Certificate {
             what: match fault.reason {
-                Reason::WrongPurpose => "is not meant for server authentication",
-                Reason::NotAnEndEntity => "is a CA's, not a server's",
+                Reason::WrongPurpose => "is not valid for server authentication",
+                Reason::NotAnEndEntity => "is a CA certificate, not a server certificate",
                 reason => reason.sentence(),
             },
             reason: fault.reason,
@@ -271,7 +267,7 @@ fn check_name(
         return Ok(());
     }
     let presented = match names(leaf) {
-        names if names.is_empty() => "no name that can be read".into(),
+        names if names.is_empty() => "no readable name".into(),
         names => names.join(", "),
     };
     Err(MemberError::WrongName {

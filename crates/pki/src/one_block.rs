@@ -22,16 +22,14 @@ pub(crate) fn der_of(text: &[u8], label: &str) -> Result<Vec<u8>, String> {
         .strip_suffix(end.as_bytes())
         .ok_or_else(|| format!("it does not end with the line \"{end}\""))?;
     if !inner.starts_with(b"\n") && !inner.starts_with(b"\r\n") || !inner.ends_with(b"\n") {
-        return Err("its BEGIN and END do not stand on lines of their own".to_owned());
+        return Err("its BEGIN and END are not on lines of their own".to_owned());
     }
     if !is_base64(inner) {
-        return Err(
-            "between its BEGIN and END lines stands something else than one base64 text".to_owned(),
-        );
+        return Err("between its BEGIN and END lines is something other than base64".to_owned());
     }
     match <(SectionKind, Vec<u8>)>::from_pem_slice(whole) {
         Ok((_, der)) => Ok(der),
-        Err(_) => Err("its base64 is damaged".to_owned()),
+        Err(_) => Err("its base64 is invalid".to_owned()),
     }
 }
 

@@ -233,7 +233,7 @@ impl TrustStore {
                 Reason::Depth,
                 leaf,
                 format!(
-                    "{} intermediate CAs stand between it and {}; the proxy's `depth` allows {}.",
+                    "{} intermediate CAs are between it and {}; the proxy's `depth` allows {}.",
                     ders.len(),
                     anchor.issuer.text,
                     self.settings.depth
@@ -349,7 +349,7 @@ impl TrustStore {
         if indexed.crl.serials.contains(&link.serial) {
             return Err(Reason::Revoked);
         }
-        match indexed.crl.judged_by_until(policy) {
+        match indexed.crl.accepted_until(policy) {
             Some(end) if now > end => Err(Reason::CrlExpired),
             until => Ok(until),
         }
@@ -373,7 +373,7 @@ impl TrustStore {
                 match fault.link + 1 == links.len() {
                     true => list,
                     false => format!(
-                        "{list} It is a CA above the certificate {}.",
+                        "{list} The revoked certificate is that of a CA above the certificate {}.",
                         described(leaf)
                     ),
                 }
@@ -430,7 +430,7 @@ impl Anchor {
 
 /// The anchor's own dates, which webpki does not look at.
 fn check_time(leaf: &CertificateDer<'_>, anchor: &Ca, now: UnixTime) -> Result<(), Fault> {
-    let about = || format!("It is about the CA certificate {}.", anchor.described);
+    let about = || format!("The CA certificate is {}.", anchor.described);
     match () {
         () if now > anchor.not_after => Err(Fault::new(Reason::CaExpired, leaf, about())),
         () if now < anchor.not_before => Err(Fault::new(Reason::CaNotYetValid, leaf, about())),
@@ -453,7 +453,7 @@ fn check_ca(leaf: &CertificateDer<'_>, ca: &Certificate<'_>) -> Result<(), Fault
             Reason::PathConstraint,
             leaf,
             format!(
-                "The key usage of {} does not allow to sign certificates.",
+                "The key usage of {} does not allow signing certificates.",
                 ca.describe()
             ),
         )),
@@ -468,9 +468,9 @@ fn check_leaf(leaf: &CertificateDer<'_>, own: &Certificate<'_>) -> Result<(), Fa
         Some(_) => Err(Fault::new(
             Reason::Malformed,
             leaf,
-            "It has name constraints, which only the certificate of a CA may have.",
+            "It has name constraints, which only CA certificates may have.",
         )),
     }
 }
 
-const UNVERIFIABLE_KEY: &str = "Its key is of a kind or size that cannot be verified (RSA under 2048 bits, DSA, another curve).";
+const UNVERIFIABLE_KEY: &str = "The proxy does not support its type or size of key (RSA under 2048 bits, DSA, or an unsupported curve).";

@@ -163,8 +163,8 @@ fn blocks(
 fn in_words(error: &Error) -> &'static str {
     match error {
         Error::MissingSectionEnd { .. } => "its END line is missing",
-        Error::IllegalSectionStart { .. } => "its BEGIN line is damaged",
-        Error::Base64Decode(_) => "its base64 is damaged",
+        Error::IllegalSectionStart { .. } => "its BEGIN line is invalid",
+        Error::Base64Decode(_) => "its base64 is invalid",
         _ => "it cannot be read",
     }
 }

@@ -16,7 +16,7 @@ pub enum PkiProblem {
         why: String,
     },
     /// PEM, but none of its blocks is what was expected.
-    #[error("{what} \"{name}\": holds no {what}")]
+    #[error("{what} \"{name}\": contains no {what}")]
     Empty {
         /// What was expected there.
         what: &'static str,
@@ -36,13 +36,15 @@ pub enum PkiProblem {
         why: String,
     },
     /// The bundle holds no certificate that may be a CA.
-    #[error("the CA bundle holds no usable CA certificate: nobody could be verified")]
+    #[error("the CA bundle contains no valid CA certificate, so the proxy could verify no client")]
     NoCa,
     /// A certificate of the bundle that cannot be used as a CA, where none can: otherwise a warning.
     #[error("{0}")]
     CaUnusable(String),
     /// No usable CRL, and the configuration does not say that revocation is not checked.
-    #[error("no usable CRL, and `unchecked` names no issuer: revoked certificates would pass")]
+    #[error(
+        "no valid CRL, and `unchecked` names no issuer: the proxy would accept revoked certificates"
+    )]
     NoCrl,
     /// A CRL that cannot be used, where it would have been needed: otherwise a warning.
     #[error("{0}")]

@@ -12,13 +12,13 @@ use crate::one_block;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotRenewed {
     /// It is no certificate, or not one alone.
-    #[error("it is not one certificate in PEM: {0}")]
+    #[error("it is not a single certificate in PEM: {0}")]
     Unreadable(String),
     /// It is somebody else's.
     #[error("it is a certificate of {0}")]
     Subject(String),
     /// It is of that name, over another key.
-    #[error("it is over another key than the agent's")]
+    #[error("its key is not the agent's")]
     Key,
 }
 

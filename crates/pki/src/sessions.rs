@@ -70,7 +70,8 @@ impl fmt::Debug for TicketKeys {
 
 impl SessionSet {
     fn new() -> Result<Self, PkiProblem> {
-        let unkeyed = |Unkeyed| PkiProblem::Tls("no randomness for the keys of tickets".into());
+        let unkeyed =
+            |Unkeyed| PkiProblem::Tls("no random data for the keys of session tickets".into());
         Ok(Self {
             keys: Arc::new(RotatedKeys::new().map_err(unkeyed)?),
             store: Arc::default(),

@@ -44,7 +44,7 @@ pub struct TrustSettings {
     /// CAs (RFC 2253) whose SHA-1 signatures and small RSA keys are admitted. Default none.
     pub legacy_signatures: Vec<String>,
     /// Most verified chains that are remembered, at about 3 kB each. Default 16,384; 0 remembers none.
-    pub remembered_max: usize,
+    pub chain_cache_max: usize,
 }
 
 /// One of `[[trust.issuers]]`: the policy for what one issuer has signed. What it leaves out is as in [`TrustSettings`].
@@ -117,7 +117,7 @@ impl Default for TrustSettings {
             revocation: Revocation::Chain,
             issuers: Vec::new(),
             legacy_signatures: Vec::new(),
-            remembered_max: 16_384,
+            chain_cache_max: 16_384,
         }
     }
 }
@@ -150,7 +150,7 @@ pub struct CsrAllow {
     /// Whom for.
     pub certname: Vec<CertnamePattern>,
     /// Which.
-    pub lifts: Vec<CsrRule>,
+    pub skip_rules: Vec<CsrRule>,
 }
 
 impl Default for CsrSettings {

@@ -48,7 +48,9 @@ impl ShownCredentials {
             shown.keys.push(Arc::new(credential.certified_key()));
         }
         match shown.keys.is_empty() {
-            true => Err(PkiProblem::Tls("no certificate to show to clients".into())),
+            true => Err(PkiProblem::Tls(
+                "no certificate to present to clients".into(),
+            )),
             false => Ok(shown),
         }
     }

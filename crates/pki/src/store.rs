@@ -142,7 +142,7 @@ impl TrustStore {
             other => {
                 let lookups = other.map(|other| other.remembered.lookups());
                 let lookups = lookups.unwrap_or_default();
-                Arc::new(Remembered::new(settings.remembered_max, lookups))
+                Arc::new(Remembered::new(settings.chain_cache_max, lookups))
             }
         };
         let mut store = Self {

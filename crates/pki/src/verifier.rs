@@ -222,11 +222,11 @@ enum HandshakeFault {
     )]
     TooLarge,
     #[error(
-        "the client's key is of a kind or size that cannot be verified (RSA under 2048 bits, DSA, another curve)"
+        "the client's type or size of key is not supported (RSA under 2048 bits, DSA, or an unsupported curve)"
     )]
     Key,
     #[error(
-        "the RSA key is under 2048 bits: it can be verified in TLS 1.2 alone, by PKCS #1 signatures with SHA-256 or SHA-512"
+        "the RSA key has fewer than 2048 bits: the proxy can verify it only in TLS 1.2, with PKCS #1 signatures and SHA-256 or SHA-512"
     )]
     SmallKey,
     #[error("the client's certificate {}", .0.sentence())]

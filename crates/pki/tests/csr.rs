@@ -914,47 +914,47 @@ fn a_rule_is_lifted_alone_and_for_those_who_are_named() {
         &[asking(&[puppet_extension(&[3, 39]), dns(&["puppet"])])],
     ));
     let weak = pem(&Signer::p256().sign(key.info(&[0], &web01(), &[])));
-    let lifting = |pattern: &str, lifts: &[CsrRule]| {
+    let skipping = |pattern: &str, skip_rules: &[CsrRule]| {
         CsrPolicy::new(CsrSettings {
             allow: vec![CsrAllow {
                 certname: vec![CertnamePattern::parse(pattern).expect("a pattern")],
-                lifts: lifts.to_vec(),
+                skip_rules: skip_rules.to_vec(),
             }],
             ..CsrSettings::default()
         })
     };
     check_by(
-        &lifting("web*", &[Authorization]),
+        &skipping("web*", &[Authorization]),
         "lifted",
         &cli_auth,
         None,
     );
     check_by(
-        &lifting("db*", &[Authorization]),
+        &skipping("db*", &[Authorization]),
         "for others",
         &cli_auth,
         Some(Authorization),
     );
     check_by(
-        &lifting("web*", &[Altnames]),
+        &skipping("web*", &[Altnames]),
         "another rule",
         &cli_auth,
         Some(Authorization),
     );
     check_by(
-        &lifting("web*", &[Authorization]),
+        &skipping("web*", &[Authorization]),
         "one of two",
         &both,
         Some(Altnames),
     );
     check_by(
-        &lifting("*", &[Authorization, Altnames]),
+        &skipping("*", &[Authorization, Altnames]),
         "both",
         &both,
         None,
     );
-    check_by(&lifting("*", &[Signature]), "the signature", &weak, None);
-    let all = lifting("*", &CsrRule::LIFTABLE);
+    check_by(&skipping("*", &[Signature]), "the signature", &weak, None);
+    let all = skipping("*", &CsrRule::LIFTABLE);
     check_by(
         &all,
         "never the name",
@@ -1011,7 +1011,9 @@ fn a_refusal_says_the_rule_what_helps_and_whether_it_can_be_lifted() {
         };
         let text = refusal.to_string();
         assert!(
-            text.starts_with("This certificate request was not passed on to the CA: it is so. "),
+            text.starts_with(
+                "The proxy did not forward this certificate request to the CA: it is so. "
+            ),
             "{text}"
         );
         assert!(text.contains("puppet ssl clean"), "{text}");

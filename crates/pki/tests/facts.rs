@@ -120,7 +120,7 @@ fn alarms_tell_of_every_date_that_is_wrong() {
     };
     assert_eq!(alarms(2030), Vec::<String>::new());
     assert_eq!(told(2019, "is not valid before 2020-01-01T00:00:00Z"), 2);
-    assert_eq!(told(2019, "which is to come: compare the clocks"), 2);
+    assert_eq!(told(2019, "which is in the future: check the clocks"), 2);
     assert_eq!(
         told(2040, "expired on 2040-01-01T00:00:00Z"),
         4,
@@ -133,10 +133,9 @@ fn a_policy_for_nobody_is_told() {
     let puppet = Puppet::new();
     let settings = unchecked(&["CN=Nobody"]);
     let store = store_with(&puppet.bundle(), &puppet.crls(1, &[]), &settings, None).unwrap();
-    assert!(
-        store.warnings().iter().any(|warning| warning
-            .contains("\"CN=Nobody\", which [trust] has a policy for, is not the subject of a CA"))
-    );
+    assert!(store.warnings().iter().any(|warning| warning.contains(
+        "[trust] has a policy for \"CN=Nobody\", but no CA of the bundle has this subject"
+    )));
     assert_eq!(puppet.store().warnings(), &[] as &[String]);
 }
 
@@ -167,8 +166,8 @@ fn what_is_no_ca_is_left_out_of_the_bundle_with_a_reason() {
         beside.warnings().join("\n")
     };
     for (der, words) in [
-        (leaf, "is no CA certificate"),
-        (unable.der, "does not allow to sign certificates"),
+        (leaf, "is not a CA certificate"),
+        (unable.der, "does not allow signing certificates"),
         (nameless.der, "its subject is empty"),
         (odd.der, "UnsupportedCriticalExtension"),
     ] {

@@ -96,8 +96,8 @@ fn a_sha1_list_counts_where_its_ca_is_named_and_is_told_where_it_is_not() {
             .any(|warning| warning.contains(words))
     };
     for words in [
-        "old-crl.pem\" block 1 is not used: SHA-1, or an RSA key under 2048 bits",
-        "small-crl.pem\" block 1 is not used: SHA-1, or an RSA key under 2048 bits",
+        "old-crl.pem\" block 1 is not used: it is signed with SHA-1 or an RSA key under 2048 bits",
+        "small-crl.pem\" block 1 is not used: it is signed with SHA-1 or an RSA key under 2048 bits",
     ] {
         assert!(told(words), "{words}: {:?}", not_named.warnings());
     }

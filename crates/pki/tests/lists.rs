@@ -113,7 +113,7 @@ fn a_list_that_another_key_of_that_name_signed_revokes_nobody_and_stands_for_not
     let good = List::new(1).signed_by(&root);
     let beside = store(bundle, &[forged, good]).unwrap();
     assert_eq!(verdict(&beside, &agent), None);
-    let told = |warning: &String| warning.contains("another key of that name");
+    let told = |warning: &String| warning.contains("another key of a CA with that name");
     assert!(beside.warnings().iter().any(told));
 }
 

@@ -39,8 +39,8 @@ fn a_member_is_believed_by_chain_and_by_a_name_of_its_subject_alt_names() {
         assert_eq!(
             text,
             format!(
-                "the member's certificate CN=c1.example.com is not for {name} but for \
-                 c1.example.com, puppet, 192.0.2.7; set `server_name` if that is \
+                "the member's certificate CN=c1.example.com is valid for \
+                 c1.example.com, puppet, 192.0.2.7, not for {name}; set `server_name` if that is \
                  the member's name"
             )
         );
@@ -82,7 +82,7 @@ fn a_bad_member_is_refused_with_its_reason() {
         (
             puppet.ca.sign(client_only),
             Reason::WrongPurpose,
-            "is not meant for server authentication",
+            "is not valid for server authentication",
         ),
     ] {
         let error = refused("puppet", &trust, &member(&puppet, &leaf));
@@ -217,14 +217,14 @@ fn a_bad_key_is_told_without_a_byte_of_it() {
         pem("CERTIFICATE", &ca.agent("puppet", 5).der).into_bytes(),
     );
     for (key, expected) in [
-        ("", "key \"key.pem\": holds no key"),
+        ("", "key \"key.pem\": contains no key"),
         (
             "-----BEGIN PRIVATE KEY-----\nc2VjcmV0!\n-----END PRIVATE KEY-----\n",
-            "key \"key.pem\": not PEM: its base64 is damaged",
+            "key \"key.pem\": not PEM: its base64 is invalid",
         ),
         (
             "-----BEGIN PRIVATE KEY-----c2VjcmV0",
-            "key \"key.pem\": not PEM: its BEGIN line is damaged",
+            "key \"key.pem\": not PEM: its BEGIN line is invalid",
         ),
         (
             "-----BEGIN ENCRYPTED PRIVATE KEY-----\nc2VjcmV0\n-----END ENCRYPTED PRIVATE KEY-----\n",
@@ -237,7 +237,7 @@ fn a_bad_key_is_told_without_a_byte_of_it() {
     let error = Credential::parse(&Named::new("cert.pem", b"x".to_vec()), &chain).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "certificate \"cert.pem\": holds no certificate"
+        "certificate \"cert.pem\": contains no certificate"
     );
 }
 
@@ -322,10 +322,7 @@ fn a_member_whose_names_are_no_names_is_told_in_words() {
     params.subject_alt_names = vec![SanType::Rfc822Name("root@example.com".try_into().unwrap())];
     let member = member(&puppet, &puppet.ca.sign(params));
     let error = refused("puppet", &trusted(&puppet), &member);
-    assert!(
-        error.to_string().contains("no name that can be read"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("no readable name"), "{error}");
 }
 
 #[test]

@@ -111,9 +111,9 @@ fn no_more_chains_are_remembered_than_the_limit_says() {
     let agents: Vec<_> = (1..=40)
         .map(|serial| root.agent(&format!("web{serial}"), serial))
         .collect();
-    for remembered_max in [0, 1, 2, 10] {
+    for chain_cache_max in [0, 1, 2, 10] {
         let settings = TrustSettings {
-            remembered_max,
+            chain_cache_max,
             ..TrustSettings::default()
         };
         let bundle = std::slice::from_ref(&root.der);
@@ -122,11 +122,11 @@ fn no_more_chains_are_remembered_than_the_limit_says() {
         for agent in &agents {
             assert_eq!(verdict(&store, agent), None);
             assert_eq!(verdict(&store, often), None);
-            assert!(store.chain_memory().chains <= remembered_max);
+            assert!(store.chain_memory().chains <= chain_cache_max);
         }
         // Who comes often stays.
         let hits = store.chain_memory().hits;
-        assert_eq!(hits, if remembered_max < 4 { hits } else { 40 });
+        assert_eq!(hits, if chain_cache_max < 4 { hits } else { 40 });
     }
 }
 

@@ -68,7 +68,7 @@ fn whatever_is_not_one_certificate_and_nothing_else_is_none() {
     ] {
         let error = told(&agent, &bad).unwrap_err();
         assert!(
-            error.starts_with("it is not one certificate"),
+            error.starts_with("it is not a single certificate"),
             "{bad}: {error}"
         );
     }

@@ -144,7 +144,7 @@ fn another_key_or_another_name_is_another_ca() {
     assert_eq!(reason(&judgement), Some(Reason::UnknownIssuer));
     let told = format!("{:?}", judgement.identity);
     assert!(
-        told.contains("Its key did not sign this certificate"),
+        told.contains("The CA's key did not sign this certificate"),
         "{told}"
     );
     // The same key under names that read otherwise.
@@ -259,7 +259,7 @@ fn further_from_a_root_names_have_to_be_the_same_byte_for_byte() {
     let judgement = store.judge(std::slice::from_ref(&agent.der), now());
     assert_eq!(reason(&judgement), Some(Reason::UnknownIssuer));
     let told = format!("{:?}", judgement.identity);
-    assert!(told.contains("right below one"), "{told}");
+    assert!(told.contains("directly below a root"), "{told}");
     let same = ca.agent_of(&[(DnType::CommonName, printable(NAME))], "web01");
     assert_eq!(verdict(&store, &same), None);
 }

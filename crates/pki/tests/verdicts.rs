@@ -152,8 +152,7 @@ fn whoever_is_of_another_ca_is_told_which_cas_count_here() {
     let impostor = text(&Ca::root("Puppet CA: test").agent("web01", 5));
     assert!(
         impostor.contains(
-            "The proxy knows a CA CN=Puppet CA: test, but its key did not sign this certificate: the CA was made anew, \
-             or this is another one of the same name."
+            "The proxy trusts a CA CN=Puppet CA: test, but that CA's key did not sign this certificate: the CA was recreated, or another CA has the same name."
         ),
         "{impostor}"
     );
@@ -559,7 +558,7 @@ fn an_intermediate_alone_is_trusted_by_itself_and_the_build_says_so() {
         store
             .warnings()
             .iter()
-            .any(|warning| warning.contains("trusted by itself"))
+            .any(|warning| warning.contains("trusts this CA directly"))
     );
     assert!(
         puppet.store().warnings().is_empty(),
@@ -594,8 +593,8 @@ fn an_intermediate_whose_root_cannot_be_used_is_not_trusted_by_itself() {
     let told = store_beside.warnings().join("\n");
     for words in [
         "block 3 is not used as a CA: ",
-        "block 2 is not used as a CA: its issuer CN=odd is in the bundle, and is not used",
-        "block 1 is not used as a CA: its issuer CN=above is in the bundle, and is not used",
+        "block 2 is not used as a CA: its issuer CN=odd is in the bundle but is not a valid CA",
+        "block 1 is not used as a CA: its issuer CN=above is in the bundle but is not a valid CA",
     ] {
         assert!(told.contains(words), "{words}: {told}");
     }
@@ -935,8 +934,8 @@ fn there_is_no_way_to_start_open() {
     assert_eq!(
         texts,
         [
-            "certificate \"ca.pem\": holds no certificate",
-            "CRL \"crl.pem\": holds no CRL"
+            "certificate \"ca.pem\": contains no certificate",
+            "CRL \"crl.pem\": contains no CRL"
         ]
     );
     let problems = TrustStore::build(
@@ -1290,8 +1289,7 @@ fn dates_are_told_to_the_second() {
     list.this_update = date_time_ymd(2031, 1, 1);
     let list = list.signed_by(&root.issuer).unwrap().der().clone();
     let store = store(std::slice::from_ref(&root.der), &[list]).unwrap();
-    let made = "the CRL of CN=root (\"crl.pem\" block 1) says it was made on 2031-01-01T00:00:00Z, which is to come: \
-                compare the clocks";
+    let made = "the CRL of CN=root (\"crl.pem\" block 1) was issued on 2031-01-01T00:00:00Z, which is in the future: check the clocks of this host and of the CA server";
     let early = "CA CN=root is not valid before 2030-01-01T00:00:00Z";
     let over = "CA CN=root expired on 2040-01-01T00:00:00Z";
     for (seconds, in_time, alarms) in [
@@ -1440,6 +1438,6 @@ fn the_ca_that_is_over_is_named_and_not_one_in_its_last_or_first_second() {
     assert!(
         refusal(&judgement)
             .help
-            .contains("It is about the CA certificate CN=over,")
+            .contains("The CA certificate is CN=over,")
     );
 }

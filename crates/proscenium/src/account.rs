@@ -26,14 +26,14 @@ pub(crate) fn become_user(name: &str) -> Result<(), Failure> {
             "only root can test the rights of {name}: run `sudo proscenium check --user {name}`"
         )));
     }
-    account
-        .adopt()
-        .map_err(|error| Failure::because(format!("cannot take the rights of {name}: {error}")))?;
+    account.adopt().map_err(|error| {
+        Failure::because(format!("cannot switch to the account {name}: {error}"))
+    })?;
     // A new start of the program: what the system derives from an account (dumpable, capabilities) is right again.
     let mut command = Command::new("/proc/self/exe");
     let error = command.args(env::args_os().skip(1)).exec();
     Err(Failure::because(format!(
-        "cannot start this program again as {name}: {error}; the account must be allowed to execute it"
+        "cannot execute this program as {name}: {error}; the account needs execute permission for it"
     )))
 }
 
@@ -49,7 +49,7 @@ impl Account {
         let ids = |option| id(option, name);
         let unknown = || {
             Failure::because(format!(
-                "`id` knows no account {name}: create it, or correct --user"
+                "the account {name} does not exist: create it, or correct --user"
             ))
         };
         let uid = ids("-u")?.first().copied().ok_or_else(unknown)?;

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
 use crate::{exit_codes, failure::Failure, output, version};
 
-/// A TLS-terminating reverse proxy in front of Puppet servers.
+/// A TLS-terminating reverse proxy for Puppet servers.
 #[derive(Debug, Parser)]
 #[command(
     name = "proscenium",
@@ -31,64 +31,65 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Serve until SIGTERM; SIGHUP reads configuration, certificates and CRLs again
+    /// Run the proxy until SIGTERM; SIGHUP reloads the configuration, certificates and CRLs
     #[command(after_long_help = exit_codes::help("run"))]
     Run(Run),
-    /// Test configuration, certificates, CRLs and host as a start would, and print every problem
+    /// Test the configuration, the certificates, the CRLs and this host, and print every problem
     ///
-    /// Addresses are bound without listening, and nothing is created. What the running proxy holds is accepted.
+    /// The test binds addresses without listening and creates nothing. It accepts addresses and sockets that the running
+    /// proxy uses.
     #[command(after_long_help = exit_codes::help("check"))]
     Check(Check),
-    /// Show where a request would go, and why: path rule, class, route, access, pool, members
+    /// Show how the proxy would handle a request: path rule, class, route, access, pool, members
     ///
-    /// No proxy has to run; blocks are read from the state directory.
+    /// The proxy does not have to be running; blocks are read from the state directory.
     #[command(after_long_help = exit_codes::help("explain"))]
     Explain(Explain),
-    /// Prove the deployment: files, certificates, lists, every member, and what members do with forged identities
+    /// Test the deployment: files, certificates, CRLs, every member, and how members treat forged identity headers
     ///
-    /// Nothing is changed anywhere, and no proxy has to run.
+    /// The test changes nothing, and the proxy does not have to be running.
     #[command(after_long_help = exit_codes::help("doctor"))]
     Doctor(Doctor),
-    /// Look at the configuration
+    /// Show the configuration
     #[command(subcommand)]
     Config(ConfigVerb),
-    /// Have the running proxy read configuration, certificates and CRLs again, and wait for the outcome
+    /// Reload the configuration, certificates and CRLs of the running proxy, and wait for the result
     Reload(Socket),
-    /// Have the running proxy open its log files again, after a rotation has renamed them
+    /// Reopen the log files of the running proxy, after log rotation has renamed them
     ///
-    /// Nothing else is read or changed. SIGUSR1 does the same.
+    /// The proxy reloads nothing else. SIGUSR1 has the same effect.
     #[command(name = "reopen-logs")]
     ReopenLogs(Socket),
-    /// Show which events the running proxy logs, or change it until the proxy ends
+    /// Show or change the log level of the running proxy
     ///
-    /// A restart goes back to `run --log`.
+    /// A change lasts until the proxy stops; the next start uses `run --log`.
     #[command(name = "log-level")]
     LogLevel(LogLevel),
-    /// Tell how the running proxy does: generation, listeners, pools, CRLs
+    /// Show the state of the running proxy: generation, alarms, listeners, pools, CRLs
     Status(Status),
-    /// Look at the CRLs in force, fetch them from the CA, or accept one that was refused
+    /// Show the active CRLs, fetch CRLs from the CA, or accept a refused CRL
     #[command(subcommand)]
     Crl(CrlVerb),
-    /// Let a member have requests again
+    /// Put a member back into service
     Ready(Member),
-    /// Let a member finish what it has and give it no more
+    /// Send no new requests to a member; its current requests finish
     Drain(Member),
-    /// Take a member out: no requests, no probes
+    /// Take a member out of service; probes of its health continue
     Maintenance(Member),
-    /// Keep a certificate out from now on, whatever its CA's list says
+    /// Refuse a certificate from now on, even if its CA has not revoked it
     Block(Block),
-    /// Lift a block
+    /// Remove a block
     Unblock(Unblock),
-    /// Tell who is blocked, since when and why
+    /// List the blocks, with their times and reasons
     Blocks(Blocks),
-    /// Tell what is known of an agent or a certificate and what would be decided now; of nobody in particular: who was seen
+    /// Show an agent's certificate, verdict and recent requests; without an argument, list agents
     Who(Who),
-    /// List the clients that the proxy refused recently: when, from where, under which name, and why
+    /// List recently refused clients, with time, address, name and reason
     ///
-    /// Handshakes that the proxy refused, and requests that it answered with 403. A name marked as unverified is the one
-    /// that the refused certificate says; no trusted CA vouches for it.
+    /// The list has refused handshakes and requests that the proxy answered with 403. A name marked as unverified is that
+    /// of the refused certificate; no trusted CA vouches for it.
     Refusals(Refusals),
-    /// Tell the version
+    /// Show the version
     Version(Version),
 }
 
@@ -100,20 +101,20 @@ pub(crate) enum ConfigVerb {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CrlVerb {
-    /// Tell the CRLs in force, how they are fetched, and which ones are refused
+    /// Show the active CRLs, the refused CRLs, and the state of fetching
     Show(Status),
-    /// Have the running proxy ask the CA now, and wait for the outcome
+    /// Fetch the CRLs from the CA now, and wait for the result
     Fetch(Socket),
-    /// Put a refused CRL in force, though it takes something back
+    /// Activate a CRL that the proxy refused because it drops revocations
     Accept(AcceptCrl),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AcceptCrl {
-    /// Issuer of the CRL, as `crl show` spells it
+    /// Issuer of the CRL, as `crl show` prints it
     #[arg(value_name = "ISSUER")]
     pub(crate) issuer: String,
-    /// Why, for the log
+    /// Reason, for the log
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: String,
     #[command(flatten)]
@@ -124,22 +125,21 @@ pub(crate) struct AcceptCrl {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) agent: Agent,
-    /// Which events are told: error, warn, info, debug, trace, or by part (`info,proxy=debug`)
+    /// Log level: error, warn, info, debug, trace, or levels by component (`info,proxy=debug`)
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// Leave out the tests of the host: addresses, log files, admin socket, state directory
+    /// Skip the tests of this host: addresses, log files, admin socket, state directory
     #[arg(long)]
     pub(crate) files_only: bool,
-    /// Test with the rights of this account, that of the service; needs root
-    ///
-    /// Capabilities of the service unit (`AmbientCapabilities=`) are not part of an account's rights.
+    /// Test with the rights of the service's account; requires root
+    /// These rights do not include capabilities that the service unit grants (`AmbientCapabilities=`).
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
-    /// Fail on warnings too, with exit code 78
+    /// Treat warnings as errors (exit code 78)
     #[arg(long)]
     pub(crate) strict: bool,
     /// Print the result, problems and facts as JSON
@@ -149,13 +149,13 @@ pub(crate) struct Check {
     pub(crate) agent: Agent,
 }
 
-/// The Puppet agent whose certificate is used; over what the file says.
+/// The Puppet agent whose certificate is used; overrides the configuration file.
 #[derive(Debug, Args)]
 pub(crate) struct Agent {
-    /// The Puppet agent's ssldir, in place of the file's
+    /// ssldir of the Puppet agent; overrides the configuration file
     #[arg(long, value_name = "DIR")]
     pub(crate) ssldir: Option<PathBuf>,
-    /// The certname whose certificate in the ssldir is used, in place of the file's
+    /// certname of the certificate to use from the ssldir; overrides the configuration file
     #[arg(long, value_name = "NAME")]
     pub(crate) certname: Option<String>,
 }
@@ -168,43 +168,43 @@ pub(crate) struct Explain {
     /// Method of the request
     #[arg(long, default_value = "GET")]
     pub(crate) method: String,
-    /// The client shows this certificate (PEM), judged as at a handshake
+    /// Certificate of the client (PEM), verified as in a TLS handshake
     #[arg(long, value_name = "FILE", conflicts_with = "certname")]
     pub(crate) cert: Option<PathBuf>,
-    /// The client is verified under this certname, unless that is blocked; without --cert and --certname it shows no
+    /// Verified certname of the client, unless it is blocked; without --cert and --certname, the client sends no
     /// certificate
     #[arg(long, value_name = "NAME")]
     pub(crate) certname: Option<String>,
-    /// Who signed that certname's certificate (RFC 2253), for access rules on `issuer`
+    /// Issuer of the client's certificate (RFC 2253), for access rules on `issuer`
     #[arg(long, value_name = "DN", requires = "certname")]
     pub(crate) issuer: Option<String>,
-    /// An extension of that certname's certificate, for access rules on `extension`; may be given several times
+    /// Extension of the client's certificate, for access rules on `extension`; can be repeated
     #[arg(long, value_name = "NAME=VALUE", requires = "certname", value_parser = extension)]
     pub(crate) extension: Vec<(String, String)>,
-    /// The client's address, for conditions on `source` and for pools that pick members by it
+    /// Address of the client, for conditions on `source` and for pools with algorithm `source-hash`
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) source: Option<IpAddr>,
-    /// The server name that the client asked for in the TLS handshake, for conditions on `sni`
+    /// Server name in the client's TLS handshake, for conditions on `sni`
     #[arg(long, value_name = "NAME")]
     pub(crate) sni: Option<String>,
-    /// A header field of the request, `Cookie: NAME=VALUE` among them; may be given several times
+    /// Header field of the request, for example `Cookie: NAME=VALUE`; can be repeated
     #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
     pub(crate) header: Vec<(String, String)>,
-    /// The Puppet agent's ssldir, in place of the file's
+    /// ssldir of the Puppet agent; overrides the configuration file
     #[arg(long, value_name = "DIR")]
     pub(crate) ssldir: Option<PathBuf>,
 }
 
-/// What is proved beside what the configuration says.
+/// Tests in addition to those that follow from the configuration.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// Certificate of an ordinary agent (PEM): members must refuse it; without one that is not proved
+    /// Certificate of an ordinary agent (PEM), to test that members refuse it; without it, this test is skipped
     #[arg(long, value_name = "FILE", requires = "agent_key")]
     pub(crate) agent_cert: Option<PathBuf>,
-    /// The key of that certificate
+    /// Private key of the certificate in --agent-cert
     #[arg(long, value_name = "FILE", requires = "agent_cert")]
     pub(crate) agent_key: Option<PathBuf>,
-    /// A port where members' hosts may have left plain HTTP open, beside that of the member; several with commas
+    /// Ports to test for plain HTTP on the members' hosts, in addition to the members' own; separate with commas
     #[arg(
         long,
         value_name = "PORT",
@@ -213,7 +213,7 @@ pub(crate) struct Doctor {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub(crate) plain_port: Vec<u16>,
-    /// A port where members' hosts may be open over TLS, beside that of the member; several with commas
+    /// Ports to test for TLS on the members' hosts, in addition to the members' own; separate with commas
     #[arg(
         long,
         value_name = "PORT",
@@ -222,7 +222,7 @@ pub(crate) struct Doctor {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     pub(crate) tls_port: Vec<u16>,
-    /// Findings and what passed as JSON
+    /// Print the findings and the passed tests as JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -233,7 +233,7 @@ pub(crate) struct Doctor {
 
 #[derive(Debug, Args)]
 pub(crate) struct ConfigShow {
-    /// Every setting, not only those that differ from their defaults
+    /// Print every setting, not only those that differ from their defaults
     #[arg(long)]
     pub(crate) defaults: bool,
     #[command(flatten)]
@@ -242,14 +242,14 @@ pub(crate) struct ConfigShow {
 
 #[derive(Debug, Args)]
 pub(crate) struct Socket {
-    /// Admin socket of the running proxy, in place of the one that the configuration file names
+    /// Admin socket of the running proxy; overrides the configuration file
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LogLevel {
-    /// error, warn, info, debug, trace, or levels by part (`info,proxy=debug`); without it, show the active level
+    /// error, warn, info, debug, trace, or levels by component (`info,proxy=debug`); without it, show the active level
     #[arg(value_name = "LEVEL")]
     pub(crate) level: Option<String>,
     #[command(flatten)]
@@ -258,21 +258,21 @@ pub(crate) struct LogLevel {
 
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// The whole answer as JSON
+    /// Print the complete response as JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) socket: Socket,
 }
 
-/// One of a certname, a serial with its issuer, a fingerprint.
+/// A certname, a serial number with its issuer, or a fingerprint.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct Whom {
-    /// Every certificate of this name, whoever issued it
+    /// Certname: matches every certificate of this name, of any issuer
     #[arg(value_name = "CERTNAME", conflicts_with_all = ["serial", "issuer", "fingerprint"])]
     pub(crate) certname: Option<String>,
-    /// The certificate with this serial, in hexadecimal; of a CA: all that it issued
+    /// Serial number in hexadecimal; that of a CA certificate matches every certificate that the CA issued
     #[arg(
         long,
         value_name = "N",
@@ -280,10 +280,10 @@ pub(crate) struct Whom {
         conflicts_with = "fingerprint"
     )]
     pub(crate) serial: Option<String>,
-    /// Who issued that certificate, as `proscenium status --json` spells CAs (RFC 2253)
+    /// Issuer of the certificate, as `proscenium status --json` prints it (RFC 2253)
     #[arg(long, value_name = "DN", requires = "serial")]
     pub(crate) issuer: Option<String>,
-    /// The certificate with this SHA-256, as `puppetserver ca list` tells it
+    /// SHA-256 fingerprint of the certificate, as `puppetserver ca list` prints it
     #[arg(long, value_name = "H")]
     pub(crate) fingerprint: Option<String>,
 }
@@ -292,10 +292,10 @@ pub(crate) struct Whom {
 pub(crate) struct Block {
     #[command(flatten)]
     pub(crate) whom: Whom,
-    /// Why: for the log, and for who looks at the list later
+    /// Reason, for the log and for `proscenium blocks`
     #[arg(long, value_name = "TEXT")]
     pub(crate) why: String,
-    /// When it ends by itself: 2030-01-31T08:00:00Z, 2030-01-31, or how long, as 12h or 7d
+    /// End of the block: a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (12h, 7d)
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
     #[command(flatten)]
@@ -312,7 +312,7 @@ pub(crate) struct Unblock {
 
 #[derive(Debug, Args)]
 pub(crate) struct Blocks {
-    /// The list as JSON
+    /// Print the list as JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -321,16 +321,16 @@ pub(crate) struct Blocks {
 
 #[derive(Debug, Args)]
 pub(crate) struct Who {
-    /// An agent that was seen since the start, or a file with a certificate (PEM)
+    /// Certname of an agent that has connected since the start, or a certificate file (PEM)
     #[arg(value_name = "CERTNAME|FILE", conflicts_with_all = ["serial", "issuer"])]
     pub(crate) whom: Option<String>,
-    /// The certificate with this serial, in hexadecimal
+    /// Serial number of the certificate, in hexadecimal
     #[arg(long, value_name = "N", requires = "issuer")]
     pub(crate) serial: Option<String>,
-    /// Who issued that certificate, as `proscenium status --json` spells CAs (RFC 2253)
+    /// Issuer of the certificate, as `proscenium status --json` prints it (RFC 2253)
     #[arg(long, value_name = "DN", requires = "serial")]
     pub(crate) issuer: Option<String>,
-    /// The answer as JSON
+    /// Print the response as JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -346,10 +346,10 @@ pub(crate) struct Version {
 
 #[derive(Debug, Args)]
 pub(crate) struct Refusals {
-    /// Only clients that were refused within this time: 30m, 12h or 7d
+    /// Show only clients refused within this time, for example 30m, 12h or 7d
     #[arg(long, value_name = "DURATION", value_parser = length)]
     pub(crate) since: Option<Duration>,
-    /// The answer as JSON
+    /// Print the response as JSON
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -361,7 +361,7 @@ pub(crate) struct Member {
     /// Name of the pool
     #[arg(value_name = "POOL")]
     pub(crate) pool: String,
-    /// Address of the member, as the configuration spells it
+    /// Address of the member, as written in the configuration
     #[arg(value_name = "MEMBER")]
     pub(crate) member: String,
     #[command(flatten)]
@@ -369,7 +369,7 @@ pub(crate) struct Member {
 }
 
 impl Arguments {
-    /// The command line of this process. Help and version are printed and end it with 0.
+    /// Parses the command line of this process. Help and version are printed, with exit code 0.
     pub(crate) fn read() -> Result<Self, Failure> {
         match Self::try_parse() {
             Ok(arguments) => Ok(arguments),
@@ -389,18 +389,18 @@ fn header(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.trim().is_empty() => {
             Ok((name.trim().to_owned(), value.trim().to_owned()))
         }
-        _ => Err("a header field is spelled NAME: VALUE".to_owned()),
+        _ => Err("write a header field as NAME: VALUE".to_owned()),
     }
 }
 
 fn length(text: &str) -> Result<Duration, String> {
-    config::duration(text).ok_or_else(|| "a duration is spelled 30m, 12h or 7d".to_owned())
+    config::duration(text).ok_or_else(|| "write a duration as 30m, 12h or 7d".to_owned())
 }
 
 fn extension(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("an extension is spelled NAME=VALUE".to_owned()),
+        _ => Err("write an extension as NAME=VALUE".to_owned()),
     }
 }
 

@@ -21,17 +21,17 @@ pub(crate) fn reload(arguments: &Arguments, socket: &Socket) -> Result<(), Failu
     match outcome.result {
         ReloadResult::Applied => said(
             report,
-            &format!("applied: generation {generation} is in force"),
+            &format!("applied: generation {generation} is active"),
         ),
         ReloadResult::Unchanged => said(
             report,
-            &format!("nothing has changed: generation {generation} stays in force"),
+            &format!("unchanged: generation {generation} stays active"),
         ),
         ReloadResult::Refused => Err(Failure::Configuration(format!(
-            "{report}\nrefused: generation {generation} serves on"
+            "{report}\nrefused: generation {generation} stays active"
         ))),
         ReloadResult::Stopping => Err(Failure::because(
-            "the proxy is stopping and reloads no more",
+            "the proxy is stopping and does not reload",
         )),
     }
 }
@@ -41,8 +41,8 @@ pub(crate) fn reopen_logs(arguments: &Arguments, socket: &Socket) -> Result<(), 
     let client = client(arguments, socket)?;
     let outcome = wait(client.reopen_logs())?;
     match outcome.reopened.is_empty() {
-        true => output::say("no log file to open again: the logs do not go to files"),
-        false => output::say(&format!("opened again: {}", outcome.reopened.join(", "))),
+        true => output::say("no log file to reopen: the proxy does not log to files"),
+        false => output::say(&format!("reopened: {}", outcome.reopened.join(", "))),
     }
 }
 
@@ -123,8 +123,9 @@ fn configured_socket(arguments: &Arguments) -> Result<PathBuf, Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(config::admin_socket("")),
         Err(error) => {
             let place = arguments.config.display();
-            let context =
-                format!("cannot read {place}, which names the admin socket; --socket names it too");
+            let context = format!(
+                "cannot read {place}, which sets the path of the admin socket; to set it on the command line, use --socket"
+            );
             Err(anyhow::Error::from(error).context(context).into())
         }
     }

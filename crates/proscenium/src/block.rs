@@ -62,16 +62,16 @@ pub(crate) fn blocks(arguments: &Arguments, blocks: &Blocks) -> Result<(), Failu
         return output::say(&text);
     }
     if told.is_empty() {
-        return output::say("nobody is blocked");
+        return output::say("no blocks");
     }
     told.iter().try_for_each(|block| output::say(&line(block)))
 }
 
 fn told(what: &str, outcome: &BlockOutcome) -> Result<(), Failure> {
     output::say(&format!("{what}: {}", line(&outcome.block)))?;
-    if let Some(why) = &outcome.not_kept {
+    if let Some(why) = &outcome.not_persisted {
         output::complain(&format!(
-            "it is in force, but a restart would undo it, since it could not be written: {why}"
+            "it is active, but a restart would undo it, because it could not be saved: {why}"
         ));
     }
     Ok(())
@@ -81,7 +81,7 @@ fn told(what: &str, outcome: &BlockOutcome) -> Result<(), Failure> {
 pub(crate) fn line(block: &BlockStatus) -> String {
     let until = match &block.until {
         Some(until) => format!("until {until}"),
-        None => "until it is lifted".to_owned(),
+        None => "until you remove it".to_owned(),
     };
     format!(
         "{}, since {} by {}, {until}: {}",
@@ -127,7 +127,7 @@ fn until(text: &str) -> Result<Timestamp, Failure> {
     let end = config::duration(text).and_then(|length| SystemTime::now().checked_add(length));
     end.map(Timestamp::from).ok_or_else(|| {
         Failure::Usage(format!(
-            "--until \"{text}\" is no time: write 2030-01-31T08:00:00Z, 2030-01-31, or how long, as 12h or 7d"
+            "--until \"{text}\" is not a time: write a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (12h, 7d)"
         ))
     })
 }

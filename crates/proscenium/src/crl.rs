@@ -35,8 +35,8 @@ fn fetch(arguments: &Arguments, socket: &Socket) -> Result<(), Failure> {
     let client = client(arguments, socket)?;
     let outcome = wait(client.fetch_crls())?;
     match outcome.result {
-        CrlFetchResult::Taken => output::say(&outcome.report),
-        CrlFetchResult::Unchanged => output::say("nothing has changed"),
+        CrlFetchResult::Applied => output::say(&outcome.report),
+        CrlFetchResult::Unchanged => output::say("unchanged: the CA has no newer CRL"),
         CrlFetchResult::Refused | CrlFetchResult::Failed | CrlFetchResult::Off => {
             Err(Failure::because(outcome.report))
         }
@@ -52,13 +52,13 @@ fn accept_refused(arguments: &Arguments, accept: &AcceptCrl) -> Result<(), Failu
     let told = wait(client.accept_crl(&request))?;
     for list in &told.accepted {
         output::say(&format!(
-            "accepted: {}: number {} with {} entries is in force",
+            "accepted: {}: number {} with {} entries is active",
             list.issuer, list.number, list.entries
         ))?;
     }
-    if let Some(why) = &told.not_kept {
+    if let Some(why) = &told.not_persisted {
         output::complain(&format!(
-            "it is in force, but a restart would undo it, since it could not be written: {why}"
+            "it is active, but a restart would undo it, because it could not be saved: {why}"
         ));
     }
     Ok(())

@@ -49,7 +49,7 @@ pub(crate) fn start(level: &str) -> Result<Arc<Events>, Failure> {
 fn filter(level: &str) -> Result<EnvFilter, String> {
     let wrong = |why: &str| {
         format!(
-            "{level:?}: {why}; it takes error, warn, info, debug or trace, or a list like info,proxy=debug"
+            "{level:?}: {why}; write error, warn, info, debug, trace, or levels by component, as in info,proxy=debug"
         )
     };
     // A word alone that is not a level would be read as the name of a part, at the level trace.

@@ -37,14 +37,14 @@ fn text(answer: &RefusalsStatus, since: Option<Duration>) -> String {
     let mut lines: Vec<_> = answer.refusals.iter().map(line).collect();
     if lines.is_empty() {
         lines.push(match since {
-            Some(_) => "no client was refused within this time".to_owned(),
-            None => "no client was refused since the start".to_owned(),
+            Some(_) => "no client has been refused within this time".to_owned(),
+            None => "no client has been refused since the start".to_owned(),
         });
     }
-    if answer.forgotten > 0 {
+    if answer.evicted > 0 {
         lines.push(format!(
             "{} older entries were removed to make room; the access log has every refusal",
-            answer.forgotten
+            answer.evicted
         ));
     }
     lines.join("\n")
@@ -62,7 +62,7 @@ pub(crate) fn line(refusal: &RefusalStatus) -> String {
         count => format!(", {count} times since {}", refusal.first_at),
     };
     format!(
-        "{}  {}  {name}  at listener {}: {}{times}",
+        "{}  {}  {name}  on listener {}: {}{times}",
         refusal.last_at, refusal.client, refusal.listener, refusal.reason
     )
 }

@@ -84,7 +84,7 @@ fn write_crls(text: &mut String, trust: &TrustStatus) -> std::fmt::Result {
         )?;
     }
     if let Some(fetch) = &trust.fetch {
-        let answered = match (&fetch.member, &fetch.answered) {
+        let answered = match (&fetch.member, &fetch.last_answer) {
             (Some(member), Some(at)) => format!("last answer {at} from {member}"),
             _ => "no answer yet".to_owned(),
         };
@@ -169,8 +169,8 @@ fn member(member: &MemberStatus) -> Vec<String> {
 fn crl(crl: &CrlStatus) -> Vec<String> {
     let promise = match (&crl.next_update, crl.expired) {
         (Some(instant), false) => format!("next update {instant}"),
-        (Some(instant), true) => match &crl.judged_by_until {
-            Some(end) => format!("EXPIRED {instant}, judged by until {end}"),
+        (Some(instant), true) => match &crl.accepted_until {
+            Some(end) => format!("EXPIRED {instant}, accepted until {end}"),
             None => format!("EXPIRED {instant}"),
         },
         (None, _) => "no next update".to_owned(),
@@ -182,8 +182,8 @@ fn crl(crl: &CrlStatus) -> Vec<String> {
         promise,
         crl.source.clone(),
     ];
-    if let Some(seconds) = crl.agents_copy_age_seconds {
-        cells.push(format!("the agent's own copy, {} old", age(seconds)));
+    if let Some(seconds) = crl.agent_copy_age_seconds {
+        cells.push(format!("the agent's copy, {} old", age(seconds)));
     }
     cells
 }
@@ -306,9 +306,9 @@ materials, watch = notify
             entries,
             next_update: Some(Timestamp::from_unix_seconds(next_update)),
             expired: next_update == 0,
-            judged_by_until: (next_update == 0).then(|| Timestamp::from_unix_seconds(60)),
+            accepted_until: (next_update == 0).then(|| Timestamp::from_unix_seconds(60)),
             source: source.to_owned(),
-            agents_copy_age_seconds: (next_update > 0).then_some(3 * 86_400),
+            agent_copy_age_seconds: (next_update > 0).then_some(3 * 86_400),
         };
         Status {
             version: "0.1.0".to_owned(),
@@ -333,7 +333,7 @@ materials, watch = notify
                 connections_max: 20_000,
                 handshakes: 1,
                 handshakes_max: 512,
-                distrusted: None,
+                certificate_rejected: None,
             }],
             pools: vec![PoolStatus {
                 name: "compilers".to_owned(),
@@ -359,7 +359,7 @@ materials, watch = notify
                 crl_missing: vec!["CN=Third".to_owned()],
                 alarms: vec!["the CRL of CN=Other has expired".to_owned()],
                 fetch: Some(admin::CrlFetchStatus {
-                    answered: Some(Timestamp::from_unix_seconds(240)),
+                    last_answer: Some(Timestamp::from_unix_seconds(240)),
                     member: Some("ca:8140".to_owned()),
                     ..admin::CrlFetchStatus::default()
                 }),
@@ -374,7 +374,7 @@ materials, watch = notify
             },
             state: StateStatus {
                 directory: "/var/lib/p".to_owned(),
-                unusable: Some("it is no directory".to_owned()),
+                unusable: Some("it is not a directory".to_owned()),
             },
             renewal: RenewalStatus {
                 configured: true,

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use admin::{AgentsStatus, ListStatus, RequestStatus, WhoRequest, WhoStatus};
+use admin::{AgentsStatus, RequestStatus, RevocationStatus, WhoRequest, WhoStatus};
 use anyhow::Context;
 
 use crate::{
@@ -67,7 +67,10 @@ fn one(who: &WhoStatus) -> String {
                 certificate.not_after
             ),
         ),
-        None => say("certificate", "none was seen since the start".to_owned()),
+        None => say(
+            "certificate",
+            "the agent has not connected since the start".to_owned(),
+        ),
     }
     match (&who.verdict, &who.certificate) {
         (Some(verdict), _) => say("verdict now", verdict.clone()),
@@ -75,43 +78,46 @@ fn one(who: &WhoStatus) -> String {
         (None, None) => {}
     }
     if let Some(refusal) = &who.refusal {
-        say("it is told", refusal.clone());
+        say("refusal", refusal.clone());
     }
-    for entry in &who.lists {
-        say("list", list(entry));
+    for entry in &who.crls {
+        say("CRL", list(entry));
     }
     for block in &who.blocks {
         say("blocked", block::line(block));
     }
     for access in &who.access {
-        let may = if access.allowed { "may" } else { "may not" };
+        let may = if access.allowed { "allowed" } else { "refused" };
         say(
             may,
-            format!("{} ({}): {}", access.class, access.asked, access.by),
+            format!(
+                "{} ({}): {}",
+                access.class, access.request, access.decided_by
+            ),
         );
     }
     if let Some(seen) = &who.seen {
-        say("seen", format!("{} from {}", seen.at, seen.client));
+        say("last seen", format!("{} from {}", seen.at, seen.client));
         for asked in &seen.requests {
-            say("asked", request_line(asked));
+            say("request", request_line(asked));
         }
     }
     for refusal in &who.refusals {
-        say("refused", refusals::line(refusal));
+        say("refusal", refusals::line(refusal));
     }
     lines.join("\n")
 }
 
 /// What is said of a certificate of which nothing bad is known.
-const UNKNOWN: &str = "not known before it connects again (its path to a CA is not remembered); name its file to have it judged";
+const UNKNOWN: &str = "unknown until the agent connects again, because its certificate chain is not cached; to verify it now, run `proscenium who FILE` with its certificate";
 
-fn list(list: &ListStatus) -> String {
+fn list(list: &RevocationStatus) -> String {
     let Some(number) = &list.number else {
-        return format!("{} has no list here", list.issuer);
+        return format!("no CRL of {}", list.issuer);
     };
     let source = list.source.as_deref().unwrap_or("-");
-    let said = match (list.listed, &list.revoked_at) {
-        (false, _) => "not on it".to_owned(),
+    let said = match (list.revoked, &list.revoked_at) {
+        (false, _) => "not revoked".to_owned(),
         (true, None) => "revoked".to_owned(),
         (true, Some(at)) => match &list.reason {
             Some(reason) => format!("revoked on {at}, {reason}"),
@@ -140,7 +146,7 @@ fn agents(agents: &AgentsStatus) -> String {
             let refused = agent.refused.as_ref();
             let refused = refused.map_or_else(String::new, |reason| format!(", {reason}"));
             format!(
-                "{}  {}  serial {}, seen {} from {}{refused}",
+                "{}  {}  serial {}, last seen {} from {}{refused}",
                 agent.certificate.not_after,
                 agent.certificate.certname.as_deref().unwrap_or("-"),
                 agent.certificate.serial,
@@ -149,15 +155,15 @@ fn agents(agents: &AgentsStatus) -> String {
             )
         })
         .collect();
-    let told = agents.agents.len();
+    let shown = agents.agents.len();
     lines.push(match agents.seen {
-        0 => "no agent was seen since the start".to_owned(),
-        1 => "1 agent seen since the start".to_owned(),
-        seen if seen > told => format!(
-            "{seen} agents seen since the start; these are the {told} whose certificates end first"
+        0 => "no agent has connected since the start".to_owned(),
+        1 => "1 agent has connected since the start".to_owned(),
+        seen if seen > shown => format!(
+            "{seen} agents have connected since the start; the list has the {shown} whose certificates expire first"
         ),
         seen => format!(
-            "{seen} agents seen since the start; those whose certificates end first come first"
+            "{seen} agents have connected since the start, sorted by the expiry of their certificates"
         ),
     });
     lines.join("\n")

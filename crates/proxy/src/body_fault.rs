@@ -9,7 +9,7 @@ pub enum BodyFault {
     #[error("the request body is larger than {0} bytes")]
     TooLarge(u64),
     /// The client sent nothing for too long.
-    #[error("the client sent nothing of the request body for {0:?}")]
+    #[error("the client sent no data of the request body for {0:?}")]
     Idle(Duration),
     /// The client sent too slowly for longer than the grace period: less than so many bytes a second.
     #[error("the client sent its body at less than {0} bytes per second (body_rate_min)")]

@@ -31,7 +31,7 @@ pub(crate) enum ProxyError {
     /// No renewal is passed on, since the CA has answered one with what is not the client's.
     RenewalOff,
     /// The CA would not be told whose certificate is to be renewed.
-    RenewalUntold,
+    RenewalWithoutCertificate,
     /// The CA answered a renewal with what is not the client's next certificate.
     NotRenewed { member: Arc<str>, what: String },
     /// The body is too large, stood still or broke off.
@@ -78,7 +78,7 @@ impl ProxyError {
                 RateOf::Total => LogReason::CaBusy,
             },
             Self::RenewalOff => LogReason::RenewalOff,
-            Self::RenewalUntold => LogReason::RenewalUntold,
+            Self::RenewalWithoutCertificate => LogReason::RenewalWithoutCertificate,
             Self::NotRenewed { .. } => LogReason::NotRenewed,
             Self::Body(BodyFault::TooLarge(_)) => LogReason::BodyTooLarge,
             Self::Body(BodyFault::Idle(_)) | Self::Stalled { .. } => LogReason::BodyTimeout,
@@ -88,7 +88,7 @@ impl ProxyError {
             Self::Body(BodyFault::Gone) => LogReason::ClientGone,
             Self::Unavailable { reason, .. } | Self::Answer { reason, .. } => *reason,
             Self::Unreachable(error) => LogReason::Dial(error.reason()),
-            Self::Broken { .. } => LogReason::MemberBrokeOff,
+            Self::Broken { .. } => LogReason::MemberClosed,
             Self::Late { .. } => LogReason::FirstByteTimeout,
         }
     }

@@ -36,11 +36,9 @@ impl Excess {
     /// The same in a sentence.
     pub(crate) fn cause(self) -> &'static str {
         match self {
-            Self::HeadTimeout => "a head that was begun had not ended within head_timeout",
-            Self::Resets => "the client took back far more requests than it let be answered",
-            Self::Frames => {
-                "the client sent far more frames that carry nothing than it has use for"
-            }
+            Self::HeadTimeout => "a request head was not complete within head_timeout",
+            Self::Resets => "the client reset far more requests than it let complete",
+            Self::Frames => "the client sent far too many frames without data",
         }
     }
 }

@@ -89,7 +89,7 @@ fn result_of(failure: HandshakeFailure) -> (HandshakeResult, EndedBy) {
         // A wrong signature counts as an error of the handshake: the error does not tell whether the certificate or the
         // proof of the client's key carries it.
         HandshakeFailure::NotTls
-        | HandshakeFailure::NothingInCommon
+        | HandshakeFailure::NoCommonTlsParameters
         | HandshakeFailure::Protocol
         | HandshakeFailure::Certificate(Reason::BadSignature) => {
             (HandshakeResult::Failed, EndedBy::Proxy)

@@ -49,7 +49,7 @@ pub(crate) enum LogReason {
     /// The request head is too large.
     HeadTooLarge,
     /// The member closed the connection before its answer was complete.
-    MemberBrokeOff,
+    MemberClosed,
     /// The member is starting or stopping.
     MemberStarting,
     /// Every available member is at its limit.
@@ -69,7 +69,7 @@ pub(crate) enum LogReason {
     /// The CA redirected a renewal.
     RenewalRedirected,
     /// The pool has no header for the certificate to renew.
-    RenewalUntold,
+    RenewalWithoutCertificate,
     /// The client sent too many frames without content (HTTP/2).
     TooManyFrames,
     /// The client cancelled too many requests (HTTP/2).
@@ -77,7 +77,7 @@ pub(crate) enum LogReason {
     /// A tunnel was idle for too long.
     TunnelIdleTimeout,
     /// The member switched protocols without a request to do so.
-    UnaskedUpgrade,
+    UnsolicitedUpgrade,
     /// The client read nothing of its answer for too long.
     WriteTimeout,
     /// A route, an access rule or the endpoint refuses the request.
@@ -113,7 +113,7 @@ impl LogReason {
             Self::FirstByteTimeout => "first-byte-timeout",
             Self::HeadTimeout => "head-timeout",
             Self::HeadTooLarge => "head-too-large",
-            Self::MemberBrokeOff => "member-broke-off",
+            Self::MemberClosed => "member-closed",
             Self::MemberStarting => "member-starting",
             Self::MembersFull => "members-full",
             Self::NoCompilerAvailable => "no-compiler-available",
@@ -123,11 +123,11 @@ impl LogReason {
             Self::RefusedCertificate => "refused-certificate",
             Self::RenewalOff => "renewal-off",
             Self::RenewalRedirected => "renewal-redirected",
-            Self::RenewalUntold => "renewal-untold",
+            Self::RenewalWithoutCertificate => "renewal-without-certificate",
             Self::TooManyFrames => "too-many-frames",
             Self::TooManyResets => "too-many-resets",
             Self::TunnelIdleTimeout => "tunnel-idle-timeout",
-            Self::UnaskedUpgrade => "unasked-upgrade",
+            Self::UnsolicitedUpgrade => "unsolicited-upgrade",
             Self::WriteTimeout => "write-timeout",
             Self::Route(reason) => reason.as_str(),
             Self::Csr(rule) => rule.reason(),

@@ -498,7 +498,7 @@ impl Exchanged {
             ),
             EndedBy::Member => (
                 telemetry::EndedBy::Member,
-                record.reason.or(Some(LogReason::MemberBrokeOff.as_str())),
+                record.reason.or(Some(LogReason::MemberClosed.as_str())),
             ),
             EndedBy::MemberIdle => (
                 telemetry::EndedBy::Member,

@@ -64,7 +64,7 @@ impl Renewal {
     fn forbid(&self, why: &str) {
         if self.off().is_none() {
             let message = format!(
-                "{why}; the answer was not passed on, and renewal is off until the next `proscenium reload`"
+                "{why}; the proxy did not forward the response, and renewal is off until the next `proscenium reload`"
             );
             self.0
                 .raise(Alarm::RenewalOff, "", message, SystemTime::now());
@@ -87,7 +87,7 @@ pub(crate) fn admit(
     // Without it the CA would take the certificate that it sees, which is ours.
     match context.standing.headers.tells_certificate(&pool.rules.form) {
         true => Ok(()),
-        false => Err(ProxyError::RenewalUntold),
+        false => Err(ProxyError::RenewalWithoutCertificate),
     }
 }
 
@@ -142,7 +142,7 @@ pub(crate) async fn judge(
     let checked = match (&answer, context.standing.identity()) {
         // What a reader makes of it is not what was judged.
         _ if is_coded(&head.headers) => Err(NotRenewed::Unreadable(
-            "it has a Content-Encoding, and none was asked for".to_owned(),
+            "it has a Content-Encoding, although the request did not accept one".to_owned(),
         )),
         (Some(answer), ClientIdentity::Verified(agent)) => pki::check_renewed(agent.leaf(), answer),
         _ => Err(NotRenewed::Unreadable(format!(
@@ -160,7 +160,7 @@ pub(crate) async fn judge(
                 .unwrap_or("-")
                 .escape_default();
             context.worker.shared.renewal.forbid(&format!(
-                "the CA server {member} answered the renewal of {client} with what is not its next certificate: {what}"
+                "the CA server {member} answered the renewal of {client} with something other than its new certificate: {what}"
             ));
             Err(ProxyError::NotRenewed {
                 member: Arc::clone(member),

@@ -198,17 +198,15 @@ fn describe(error: &ProxyError) -> Text {
              expires soon, contact the operator of this proxy: `proscenium status` there shows the cause."
                 .to_owned(),
         ),
-        ProxyError::RenewalUntold => plain(
+        ProxyError::RenewalWithoutCertificate => plain(
             StatusCode::BAD_GATEWAY,
-            "The proxy cannot pass this agent's certificate to the CA server, which would renew another certificate in \
-             its place; nothing was sent. The agent keeps its certificate. Contact the operator of this proxy."
+            "The proxy cannot forward this agent's certificate to the CA server, which would renew another certificate in its place; nothing was sent. The agent keeps its certificate. Contact the operator of this proxy."
                 .to_owned(),
         ),
         ProxyError::NotRenewed { member, what } => plain(
             StatusCode::BAD_GATEWAY,
             format!(
-                "The CA server {member} did not answer with a renewed certificate of this agent: {what}. The answer was \
-                 not passed on, and the agent keeps its certificate. Most likely the CA server renewed the certificate \
+                "The CA server {member} did not answer with a renewed certificate of this agent: {what}. The proxy did not forward the response, and the agent keeps its certificate. Most likely the CA server renewed the certificate \
                  of the proxy. Contact the operators of this proxy and of the CA server: renewal requires Puppet Server \
                  8.2.1 or later, with the proxy's certname in infra_inventory.txt."
             ),
@@ -231,8 +229,7 @@ fn describe(error: &ProxyError) -> Text {
         ProxyError::ShareTaken { pool } => later(
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
-                "This client already holds its share of the connections to the pool `{pool}` (client_share); nothing was \
-                 sent. Wait until its other requests are answered."
+                "This client already holds its share of the connections to the pool `{pool}` (client_share_percent); nothing was sent. Wait until its other requests are answered."
             ),
         ),
         ProxyError::Unavailable { pool, .. } => later(
@@ -261,7 +258,7 @@ fn describe(error: &ProxyError) -> Text {
         ProxyError::Stalled { member, limit } => plain(
             StatusCode::GATEWAY_TIMEOUT,
             format!(
-                "The server {member} read nothing of the request body for {limit:?} (idle_timeout)."
+                "The server {member} did not read the request body for {limit:?} (idle_timeout)."
             ),
         ),
         ProxyError::Answer {
@@ -274,7 +271,7 @@ fn describe(error: &ProxyError) -> Text {
         ProxyError::Answer { member, reason } => plain(
             StatusCode::BAD_GATEWAY,
             format!(
-                "The server {member} sent an answer that the proxy cannot pass on ({}).",
+                "The server {member} sent a response that the proxy cannot forward ({}).",
                 reason.as_str()
             ),
         ),
@@ -323,7 +320,7 @@ pub(crate) fn judge_answer(
     if head.status == StatusCode::SWITCHING_PROTOCOLS
         && !asked.is_some_and(|upgrade| upgrade.is_answered_by(head))
     {
-        return answer(LogReason::UnaskedUpgrade);
+        return answer(LogReason::UnsolicitedUpgrade);
     }
     if is_unmounted(head, class, unguarded) {
         return answer(LogReason::MemberStarting);

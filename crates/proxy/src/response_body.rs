@@ -20,10 +20,10 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ResponseFault {
     /// The member sent nothing for too long.
-    #[error("the member sent nothing of its body for {0:?}")]
+    #[error("the member sent no data of the response body for {0:?}")]
     Idle(Duration),
     /// The member went away or broke the framing.
-    #[error("the member broke off its body")]
+    #[error("the member closed the connection within the response body")]
     Broken(#[source] hyper::Error),
 }
 

@@ -57,7 +57,7 @@ impl RuleRuntime {
             } = observed;
             tracing::warn!(
                 rule = %rule.name, %client, certname = certname.unwrap_or("-"), class, others,
-                "an access rule that only observes would have refused a request"
+                "an observed access rule would have refused a request"
             );
         }
     }

@@ -19,7 +19,7 @@ pub(crate) enum Insane {
     #[error("the Host header {0}")]
     Host(&'static str),
     /// The absolute form names another authority than Host.
-    #[error("the request line names `{0}`, the Host header another host")]
+    #[error("the request line has the host `{0}`, but the Host header has another")]
     Authority(String),
     /// The request target is neither a path nor an absolute URL.
     #[error("the request target is neither a path nor an http(s) URL")]

@@ -69,7 +69,7 @@ pub(crate) async fn open(
     let Some(member) = lent.into_tunnel(&mut head).await else {
         let error = ProxyError::Answer {
             member: exchanged.member(),
-            reason: LogReason::MemberBrokeOff,
+            reason: LogReason::MemberClosed,
         };
         return respond::to_response(&context.worker, &error, exchanged);
     };

@@ -30,7 +30,7 @@ pub enum Class {
 
 /// A text that names no class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no endpoint class is called {0:?}")]
+#[error("unknown endpoint class {0:?}")]
 pub struct UnknownClass(pub String);
 
 impl Class {

@@ -170,7 +170,7 @@ impl fmt::Display for Step<'_> {
                 rule.name,
                 match rule.action {
                     RuleAction::Allow => "allows",
-                    RuleAction::Refuse if rule.observe => "would refuse, and only observes",
+                    RuleAction::Refuse if rule.observe => "would refuse, but only observes",
                     RuleAction::Refuse => "refuses",
                 }
             ),

@@ -37,7 +37,7 @@ pub enum NetworkProblem {
         network: String,
     },
     /// An IPv4 network in IPv6 form, in which no client would ever be.
-    #[error("{0:?} is an IPv4 network in IPv6 form; clients are compared in their own form")]
+    #[error("{0:?} is an IPv4 network in IPv6 form; write it in IPv4 form")]
     Mapped(String),
 }
 

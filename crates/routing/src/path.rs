@@ -15,10 +15,10 @@ pub enum PathProblem {
     #[error("The path does not begin with a slash.")]
     NotAbsolute,
     /// A byte that no path may hold as it is.
-    #[error("The path contains the byte 0x{0:02x}, which must not stand in a path.")]
+    #[error("The path contains the byte 0x{0:02x}, which is not allowed in a path.")]
     Byte(u8),
     /// A byte that no query may hold as it is.
-    #[error("The query contains the byte 0x{0:02x}, which must not stand in a request target.")]
+    #[error("The query contains the byte 0x{0:02x}, which is not allowed in a request target.")]
     QueryByte(u8),
     /// `.` or `..`, raw or encoded, with parameters or without.
     #[error("The path contains a dot segment (\".\" or \"..\").")]
@@ -40,7 +40,7 @@ pub enum PathProblem {
     Parameters,
     /// `//` where the endpoint or a certname is named.
     #[error(
-        "The path has an empty segment (\"//\") in its first three segments or in the place of a certname."
+        "The path has an empty segment (\"//\") in its first three segments or where a certname belongs."
     )]
     EmptySegment,
 }

@@ -130,20 +130,20 @@ impl RouteEntry {
         };
         let pool = pools.iter().position(|pool| **pool == *settings.pool);
         if pool.is_none() {
-            report("pool", format!("no pool is called {:?}", settings.pool));
+            report("pool", format!("there is no pool {:?}", settings.pool));
         }
         for class in &settings.classes {
             match class {
                 Class::Never => report(
                     "classes",
-                    "the class \"never\" cannot be opened (unguarded = true is for members that are no Puppet servers)"
+                    "the class \"never\" cannot be opened (unguarded = true is for members that are not Puppet servers)"
                         .to_owned(),
                 ),
                 // Named agents only: any certificate of this CA, the one of a broken web server too, would do else.
                 Class::CaAdministration | Class::Services | Class::OwnDocuments
                     if settings.allow.is_empty() && !settings.unguarded =>
                 {
-                    report("classes", format!("the class \"{class}\" is opened to named agents only: say which in allow"));
+                    report("classes", format!("the class \"{class}\" can be opened only to named agents: name them in allow"));
                 }
                 _ => {}
             }
@@ -154,8 +154,8 @@ impl RouteEntry {
             .and_then(|path| or_report(PathMatch::compile(path), "path", &mut report));
         let mut method = Vec::new();
         for text in &settings.method {
-            let parsed =
-                Method::from_bytes(text.as_bytes()).map_err(|_| format!("{text:?} is no method"));
+            let parsed = Method::from_bytes(text.as_bytes())
+                .map_err(|_| format!("{text:?} is not a method"));
             method.extend(or_report(parsed, "method", &mut report));
         }
         let mut header = Vec::new();
@@ -168,7 +168,10 @@ impl RouteEntry {
         }
         for host in &settings.host {
             if host.is_empty() || host_name(host) != host {
-                report("host", format!("{host:?} is no host name without a port"));
+                report(
+                    "host",
+                    format!("{host:?} is not a host name without a port"),
+                );
             }
         }
         for (key, pairs) in [("query", &settings.query), ("cookie", &settings.cookie)] {
@@ -185,7 +188,7 @@ impl RouteEntry {
             if !is_server_name(name) {
                 report(
                     "sni",
-                    format!("{name:?} is no name that a client asks for in a handshake"),
+                    format!("{name:?} is not a server name that a client can send in a handshake"),
                 );
             }
         }
@@ -351,13 +354,13 @@ fn anchored(text: &str) -> Result<Regex, String> {
 fn header_condition(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
     if identity::is_removed(name, &identity::OwnNames::default()) {
         return Err(format!(
-            "the header {name:?} is removed from every request, so no condition on it can hold"
+            "the proxy removes the header {name:?} from every request, so a condition on it never matches"
         ));
     }
     let parsed_name = HeaderName::from_bytes(name.as_bytes())
-        .map_err(|_| format!("{name:?} is no header name"))?;
+        .map_err(|_| format!("{name:?} is not a header name"))?;
     let parsed_value =
-        HeaderValue::from_str(value).map_err(|_| format!("{value:?} is no header value"))?;
+        HeaderValue::from_str(value).map_err(|_| format!("{value:?} is not a header value"))?;
     Ok((parsed_name, parsed_value))
 }
 

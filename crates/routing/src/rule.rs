@@ -90,7 +90,7 @@ impl AccessRule {
                     problems.push(RouteProblem::of_rule(
                         index,
                         "name",
-                        format!("two rules are called {:?}", rule.name),
+                        format!("two rules have the name {:?}", rule.name),
                     ));
                 }
                 Self::new(index, rule, settings, &routes, problems)
@@ -114,7 +114,7 @@ impl AccessRule {
         check_allow(rule, &mut report);
         for name in &rule.route {
             if !routes.contains(&name.as_str()) {
-                report("route", format!("no route is called {name:?}"));
+                report("route", format!("there is no route {name:?}"));
             }
         }
         let mut source = Vec::new();
@@ -209,9 +209,9 @@ impl AccessRule {
 impl ExtensionCondition {
     fn new(name: &str, value: &str, settings: &Settings) -> Result<Self, String> {
         let oid = oid_of(name, &settings.extension_names)
-            .ok_or_else(|| format!("no extension is called {name:?}"))?;
-        let value = ValuePattern::parse(value)
-            .ok_or_else(|| format!("no value of {name:?} that is compared can match"))?;
+            .ok_or_else(|| format!("there is no extension {name:?}"))?;
+        let value =
+            ValuePattern::parse(value).ok_or_else(|| format!("no value of {name:?} can match"))?;
         Ok(Self { oid, value })
     }
 }
@@ -232,7 +232,7 @@ fn check_allow(rule: &AccessRuleSettings, report: &mut impl FnMut(&'static str, 
     if rule.observe {
         report(
             "observe",
-            "a rule that allows refuses nobody, so there is nothing to observe".to_owned(),
+            "a rule that allows refuses no client, so `observe` has no effect".to_owned(),
         );
     }
     // Any certificate of this CA, the one of a broken web server too, would do else.
@@ -244,7 +244,7 @@ fn check_allow(rule: &AccessRuleSettings, report: &mut impl FnMut(&'static str, 
         report(
             "class",
             format!(
-                "the class \"{class}\" is opened to named agents only: say which by certname or extension"
+                "the class \"{class}\" can be opened only to named agents: name them by certname or extension"
             ),
         );
     }
@@ -254,9 +254,9 @@ fn check_allow(rule: &AccessRuleSettings, report: &mut impl FnMut(&'static str, 
 pub(crate) fn check_names(own: &[(String, String)], problems: &mut Vec<RouteProblem>) {
     for (name, oid) in own {
         let message = if extension_names().any(|known| known == name) {
-            format!("{name:?} is a name of Puppet's own")
+            format!("{name:?} is one of Puppet's own names")
         } else if !is_extension_oid(oid) {
-            format!("{oid:?} is no OID of an extension whose value could be compared")
+            format!("{oid:?} is not the OID of an extension with a string value")
         } else {
             continue;
         };

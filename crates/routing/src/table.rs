@@ -316,9 +316,9 @@ fn check_name(index: usize, routes: &[RouteSettings], problems: &mut Vec<RoutePr
     let message = if name.is_empty() {
         "the route has no name".to_owned()
     } else if name.starts_with(BUILTIN) {
-        format!("{name:?} begins like the name of a built-in route")
+        format!("{name:?} begins like the names of built-in routes")
     } else if routes[..index].iter().any(|earlier| earlier.name == *name) {
-        format!("two routes are called {name:?}")
+        format!("two routes have the name {name:?}")
     } else {
         return;
     };
@@ -342,7 +342,7 @@ fn builtin(
     let mut index = |name: &str| {
         let found = pools.iter().position(|pool| **pool == *name);
         if found.is_none() {
-            let message = format!("the built-in routes need a pool called {name:?}");
+            let message = format!("the built-in routes need a pool {name:?}");
             problems.push(RouteProblem {
                 route: None,
                 rule: None,

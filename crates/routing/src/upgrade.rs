@@ -13,13 +13,13 @@ pub fn check_protocol(protocol: &str) -> Result<(), String> {
     let token = |part: &str| !part.is_empty() && part.bytes().all(is_token_byte);
     if !parts.clone().all(token) || parts.clone().count() > 2 {
         return Err(format!(
-            "{protocol:?} is no protocol: a name, and a version after a slash where there is one"
+            "{protocol:?} is not a protocol: write a name, with its version after a slash if it has one"
         ));
     }
     let name = parts.next().unwrap_or_default().to_ascii_lowercase();
     if REFUSED.contains(&name.as_str()) {
         return Err(format!(
-            "{protocol:?} would carry requests past this proxy: no route may switch to it"
+            "{protocol:?} would carry requests that the proxy does not inspect: no route may upgrade to it"
         ));
     }
     Ok(())

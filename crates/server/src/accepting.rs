@@ -25,7 +25,7 @@ impl App {
         let why = request.why.trim().to_owned();
         if why.is_empty() || why.len() > WHY_BYTES_MAX || why.chars().any(char::is_control) {
             return Err(CrlAcceptError::Senseless(format!(
-                "say why in one line of 1 to {WHY_BYTES_MAX} bytes"
+                "the reason must be one line of 1 to {WHY_BYTES_MAX} bytes"
             )));
         }
         // Between two fetches: what is accepted is what was told last.
@@ -51,10 +51,10 @@ impl App {
         self.fetching.reloaded.notify_one();
         let lists = refused.iter().map(|refused| refused.list.clone()).collect();
         let word = self.keep_accepted().await;
-        let not_kept = word.or(self.keep_lists(lists).await);
+        let not_persisted = word.or(self.keep_lists(lists).await);
         Ok(CrlAccepted {
             accepted: refused.into_iter().map(|refused| refused.told).collect(),
-            not_kept,
+            not_persisted,
         })
     }
 
@@ -68,9 +68,9 @@ impl App {
             let of = |list: FetchedCrl| (list.key(), Refused::of(&list, trust.compare(&list)));
             lists.map(of).collect::<Vec<_>>()
         });
-        let compared = compared
-            .await
-            .map_err(|_| CrlAcceptError::Senseless("comparing the list broke off".to_owned()))?;
+        let compared = compared.await.map_err(|_| {
+            CrlAcceptError::Senseless("the comparison of the CRLs failed".to_owned())
+        })?;
         let mut standing = self.fetching.standing();
         for (told, (key, now)) in refused.iter().zip(compared) {
             match now {
@@ -82,7 +82,7 @@ impl App {
                 }
                 None => {
                     standing.refused.remove(&key);
-                    let why = "that list takes nothing back any more".to_owned();
+                    let why = "that CRL no longer drops revocations".to_owned();
                     return Err(CrlAcceptError::Changed(why));
                 }
             }
@@ -111,11 +111,11 @@ impl App {
         tracing::warn!(
             issuer = told.issuer,
             number = told.number,
-            lacking = told.lacking,
-            instead_of = told.in_force,
+            missing = told.missing,
+            replaces = told.active_number,
             %by,
             why,
-            "a CRL that takes something back was accepted"
+            "an operator accepted a CRL that drops revocations"
         );
         let mut standing = self.fetching.standing();
         standing.refused.retain(|_, refused| refused.told != *told);

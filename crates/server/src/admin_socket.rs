@@ -70,9 +70,9 @@ pub(crate) fn may_bind(path: &Path) -> io::Result<Found> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
         Err(error) => Err(error),
-        Ok(found) if !found.file_type().is_socket() => {
-            Err(io::Error::other("a file that is not a socket is there"))
-        }
+        Ok(found) if !found.file_type().is_socket() => Err(io::Error::other(
+            "a file that is not a socket has this path",
+        )),
         Ok(_) => match UnixStream::connect(path) {
             Ok(_) => Err(io::Error::new(
                 io::ErrorKind::AddrInUse,

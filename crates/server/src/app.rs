@@ -67,7 +67,7 @@ pub enum StartError {
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The control plane's socket.
-    #[error("admin socket {}: {source}; [admin] socket names another place", path.display())]
+    #[error("admin socket {}: {source}; to use another path, set [admin] socket", path.display())]
     Admin {
         /// Its path.
         path: PathBuf,
@@ -78,7 +78,9 @@ pub enum StartError {
     #[error("{0}")]
     AccessLog(io::Error),
     /// Threads, randomness, signals.
-    #[error("the system gives not enough to start: {0}")]
+    #[error(
+        "the operating system cannot provide what a start needs (threads, random data, signal handlers): {0}"
+    )]
     System(#[from] io::Error),
 }
 
@@ -204,7 +206,7 @@ async fn start(
     if !deny.is_empty() {
         tracing::info!(
             blocks = deny.blocks().len(),
-            "blocks of before are in force"
+            "restored blocks from the state directory"
         );
         generation.trust = Arc::new(generation.trust.with_deny_list(deny));
     }
@@ -215,7 +217,7 @@ async fn start(
     };
     let fetching = Fetching::restored(&restored);
     if let Some(trust) = restored.trust {
-        tracing::info!("lists that were fetched before are in force");
+        tracing::info!("restored fetched CRLs from the state directory");
         generation.trust = Arc::new(trust);
     }
 

@@ -49,7 +49,7 @@ impl Members {
         let generation = app.generation();
         let mut pools = generation.pools.iter();
         let Some(pool) = pools.position(|pool| &**pool.pool.name() == POOL) else {
-            return Err(format!("there is no pool `{POOL}` to ask"));
+            return Err(format!("there is no pool `{POOL}` to fetch from"));
         };
         let places: Vec<_> = in_order(&generation.pools[pool]).collect();
         if places.is_empty() {
@@ -72,11 +72,11 @@ impl Members {
         let connector = &self.generation.pools[self.pool].connectors[place];
         let member = &connector.address;
         let asked_at = Instant::now();
-        let whole_interval = wanted.fetch.whole_interval;
+        let full_interval = wanted.fetch.full_interval;
         let wish = Wish {
             path: wanted.path,
             accept: "text/plain",
-            if_modified_since: validator.condition(member, asked_at, whole_interval),
+            if_modified_since: validator.condition(member, asked_at, full_interval),
             timeout: wanted.fetch.timeout,
             body_bytes_max: wanted.bytes_max,
         };

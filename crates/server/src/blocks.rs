@@ -36,7 +36,7 @@ struct Kept {
 /// Why the deny list that was kept cannot be had. Starting without it would let in whom it blocks.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the deny list {} cannot be used: {why}; put it back, or remove it to start with nobody blocked",
+    "the list of blocks {} is invalid: {why}; restore it, or remove it to start without blocks",
     path.display()
 )]
 pub(crate) struct KeptBlocksError {
@@ -70,7 +70,7 @@ pub(crate) fn kept(directory: &StateDirectory) -> Result<DenyList, KeptBlocksErr
     };
     let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
     if kept.version != 1 || kept.blocks.len() > DenyList::BLOCKS_MAX {
-        return Err(failed("it was not written by this version".to_owned()));
+        return Err(failed("its format is that of another version".to_owned()));
     }
     let blocks: Result<Vec<_>, _> = kept.blocks.iter().map(block_of).collect();
     let blocks = blocks.map_err(|error| failed(error.to_string()))?;
@@ -104,7 +104,10 @@ impl App {
             let (mut blocks, _) = self.standing_and_over(now);
             blocks.retain(|known| known.blocked != block.blocked);
             if blocks.len() == DenyList::BLOCKS_MAX {
-                let full = format!("{} are blocked already, which is the most", blocks.len());
+                let full = format!(
+                    "there are already {} blocks, which is the maximum",
+                    blocks.len()
+                );
                 return Err(BlockError::Senseless(full));
             }
             blocks.push(block.clone());
@@ -113,13 +116,13 @@ impl App {
             self.deny(blocks);
             agent
         };
-        let not_kept = self.keep_blocks().await;
+        let not_persisted = self.keep_blocks().await;
         let status = status_of(&block);
         let until = status.until.as_ref().map(ToString::to_string);
-        tracing::warn!(blocked = %block.blocked, %by, why = block.why, until, not_kept, "blocked");
+        tracing::warn!(blocked = %block.blocked, %by, why = block.why, until, not_persisted, "blocked");
         Ok(BlockOutcome {
             block: status,
-            not_kept,
+            not_persisted,
             agent,
         })
     }
@@ -140,11 +143,11 @@ impl App {
             self.deny(blocks);
             lifted
         };
-        let not_kept = self.keep_blocks().await;
-        tracing::warn!(blocked = %lifted.blocked, %by, why = lifted.why, not_kept, "unblocked");
+        let not_persisted = self.keep_blocks().await;
+        tracing::warn!(blocked = %lifted.blocked, %by, why = lifted.why, not_persisted, "unblocked");
         Ok(BlockOutcome {
             block: status_of(&lifted),
-            not_kept,
+            not_persisted,
             agent: None,
         })
     }
@@ -183,7 +186,7 @@ impl App {
         let known = trust.status(UnixTime::now()).cas.into_iter();
         let known: Vec<_> = known.map(|ca| ca.subject).collect();
         Err(BlockError::Senseless(format!(
-            "\"{issuer}\" is no CA of the bundle; there are: {}",
+            "\"{issuer}\" is not a CA of the bundle; its CAs are: {}",
             known.join("; ")
         )))
     }
@@ -257,7 +260,7 @@ impl App {
                 return;
             }
             for block in &ended {
-                tracing::warn!(blocked = %block.blocked, why = block.why, "the block has ended");
+                tracing::warn!(blocked = %block.blocked, why = block.why, "a block has expired");
             }
             self.deny(stays);
         }
@@ -270,14 +273,14 @@ fn asked(request: BlockRequest, by: Caller, now: UnixTime) -> Result<Block, Bloc
     let why = request.why.trim();
     if why.is_empty() || why.len() > WHY_BYTES_MAX || why.chars().any(char::is_control) {
         return Err(BlockError::Senseless(format!(
-            "say why in one line of 1 to {WHY_BYTES_MAX} bytes"
+            "the reason must be one line of 1 to {WHY_BYTES_MAX} bytes"
         )));
     }
     let until = request.until.as_ref().map(instant).transpose()?;
     if let (Some(end), Some(text)) = (until, &request.until)
         && end <= now
     {
-        return Err(BlockError::Senseless(format!("{text} is past")));
+        return Err(BlockError::Senseless(format!("{text} is in the past")));
     }
     Ok(Block {
         blocked: blocked_of(&request.blocked)?,
@@ -308,7 +311,7 @@ fn blocked_of(blocked: &Blocked) -> Result<pki::Blocked, BlockError> {
             fingerprint: None,
         } => Certname::parse(&name.to_ascii_lowercase()) // As names are compared.
             .map(pki::Blocked::Certname)
-            .map_err(|error| senseless(format!("\"{name}\" is no certname: {error}"))),
+            .map_err(|error| senseless(format!("\"{name}\" is not a certname: {error}"))),
         Blocked {
             certname: None,
             serial: Some(serial),
@@ -325,7 +328,8 @@ fn blocked_of(blocked: &Blocked) -> Result<pki::Blocked, BlockError> {
             fingerprint: Some(fingerprint),
         } => pki::Blocked::fingerprint(fingerprint).map_err(|error| senseless(error.to_string())),
         _ => Err(senseless(
-            "name one of a certname, a fingerprint, or a serial with its issuer".to_owned(),
+            "specify exactly one of a certname, a fingerprint, or a serial number with its issuer"
+                .to_owned(),
         )),
     }
 }
@@ -358,7 +362,7 @@ pub(crate) fn status_of(block: &Block) -> BlockStatus {
 fn instant(stamp: &Timestamp) -> Result<UnixTime, BlockError> {
     let seconds = stamp.unix_seconds().and_then(|s| u64::try_from(s).ok());
     let seconds =
-        seconds.ok_or_else(|| BlockError::Senseless(format!("\"{stamp}\" is no time")))?;
+        seconds.ok_or_else(|| BlockError::Senseless(format!("\"{stamp}\" is not a time")))?;
     Ok(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
 }
 

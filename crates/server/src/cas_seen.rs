@@ -29,7 +29,7 @@ pub(crate) fn store(app: &App) {
 pub(crate) fn restore(directory: &StateDirectory, trust: &TrustStore) {
     match directory.read(NAME, BYTES_MAX) {
         Ok(stored) => trust.restore_cas_seen(&String::from_utf8_lossy(&stored.unwrap_or_default())),
-        Err(error) => tracing::warn!("the CAs seen in the last day are not known: {error}"),
+        Err(error) => tracing::warn!("cannot read which CAs agents used in the last day: {error}"),
     }
 }
 

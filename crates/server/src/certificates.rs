@@ -98,8 +98,7 @@ pub(crate) fn refused_replacements(
         if let Some(valid) = replaced.into_iter().find(|old| old.fault(now).is_none()) {
             reasons.entry(&candidate.file).or_insert_with(|| {
                 format!(
-                    "{candidate} {}, and {valid}, valid until {}, is active and stays so: provide a valid certificate with \
-                     its key",
+                    "{candidate} {}; the active {valid} is valid until {} and stays active: provide a valid certificate with its key",
                     candidate.describe(fault),
                     instant(valid.not_after)
                 )
@@ -386,7 +385,7 @@ mod tests {
                 beside(nameless("b")),
                 false,
             ),
-            ("mended", vec![expired("a")], vec![good("a")], false),
+            ("fixed", vec![expired("a")], vec![good("a")], false),
             (
                 "the valid one goes",
                 beside(expired("b")),
@@ -498,7 +497,7 @@ mod tests {
         }
     }
 
-    /// Whoever sleeps until then misses no alarm: nothing changes before, and something does then or a notice is shorter.
+    /// A task that sleeps until then misses no alarm: no alarm changes before that time.
     #[test]
     fn alarms_change_at_the_next_date_and_not_before() {
         let own = [ending_in("a", 40 * DAY as i64), not_yet_valid("b")];

@@ -126,7 +126,7 @@ fn alarms(prepared: &mut Prepared) {
         let ended = ended.filter(|ca| !clients.cas.contains(ca));
         alarms.extend(ended.map(|ca| {
             format!(
-                "CA {} ({}), by which members are judged, is not in its time: {} to {}",
+                "CA {} ({}), which verifies members, is expired or not valid yet: valid from {} to {}",
                 ca.subject,
                 ca.source,
                 instant(ca.not_before),
@@ -134,14 +134,12 @@ fn alarms(prepared: &mut Prepared) {
             )
         }));
         let refusing = members.crls.iter().filter_map(|crl| {
-            let end = crl
-                .judged_by_until
-                .filter(|end| crl.expired && now > *end)?;
+            let end = crl.accepted_until.filter(|end| crl.expired && now > *end)?;
             Some((crl, end))
         });
         alarms.extend(refusing.map(|(crl, end)| {
             format!(
-                "the CRL of {} ({}), by which members are judged, is over, and what it is about is refused since {}",
+                "the CRL of {} ({}), used for members, has expired; certificates of this CA are refused since {}",
                 crl.issuer,
                 crl.source,
                 instant(end)
@@ -184,9 +182,10 @@ pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
         ));
     }
     facts.extend(
-        status.crl_missing.iter().map(|issuer| {
-            format!("no CRL of {issuer}: certificates that it has issued are refused")
-        }),
+        status
+            .crl_missing
+            .iter()
+            .map(|issuer| format!("no CRL of {issuer}: its certificates are refused")),
     );
     facts.extend(
         status
@@ -195,9 +194,7 @@ pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
             .map(|issuer| format!("revocation is not checked for certificates of {issuer}")),
     );
     facts.extend(prepared.legacy_cas().into_iter().map(|(ca, side)| {
-        format!(
-            "signatures of another time (SHA-1, RSA under 2048 bits) of {ca} are admitted {side}"
-        )
+        format!("outdated signatures (SHA-1, RSA under 2048 bits) of {ca} are accepted in certificates {side}")
     }));
     // Of the CA's administration it is a warning; the rest may be meant so.
     let chosen = prepared.config.routes.opened_by_choice();
@@ -211,7 +208,7 @@ pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
         };
         let classes: Vec<_> = chosen.classes.iter().map(|class| class.as_str()).collect();
         format!(
-            "{kind} {:?} opens {} by {}, which agents write into their own certificate requests: as good as whoever signs these",
+            "{kind} {:?} opens {} to clients with {}; agents choose this value in their certificate requests, so check it before the CA signs a request",
             chosen.name,
             classes.join(" and "),
             chosen.by
@@ -224,11 +221,11 @@ pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
         let hours = age.as_secs() / 3600;
         facts.push(match prepared.config.trust.fetch {
             Some(fetch) => format!(
-                "the agent's own copy of the CRL, {hours} h old, is what is begun with: the CA is asked every {:?}",
+                "starting with the agent's CRL ({hours} h old); fetching a new one from the CA every {:?}",
                 fetch.interval
             ),
             None => format!(
-                "the CRL is the agent's own copy, {hours} h old: only agent runs on this host refresh it; name another in [trust] crl"
+                "the active CRL is the agent's copy, {hours} h old, which only agent runs on this host refresh; set another in [trust] crl"
             ),
         });
     }
@@ -247,11 +244,11 @@ fn shown_certificates(prepared: &Prepared, listener: &str) -> Vec<String> {
         .filter_map(|(_, files)| Some((files, prepared.credentials.get(files)?)));
     let told = shown.map(|(files, credential)| {
         let names = match credential.names() {
-            [] => "no name at all".to_owned(),
+            [] => "no name".to_owned(),
             names => names.join(", "),
         };
         format!(
-            "certificate {} ({}, {}) is good for {names}{own}, valid from {} until {}",
+            "certificate {} ({}, {}) is valid for {names}{own}, from {} until {}",
             files.chain.display(),
             credential.subject(),
             credential.key_kind(),

@@ -66,11 +66,13 @@ impl Control for Operator {
                         connections_max: settings.connections_max.into(),
                         handshakes: bound.listener.handshakes.inside().into(),
                         handshakes_max: settings.handshakes_max.into(),
-                        distrusted: bound.listener.distrust.told().map(|told| DistrustedStatus {
-                            times: told.times,
-                            client: told.client.to_string(),
-                            at: told.at.into(),
-                            alert: told.alert.to_owned(),
+                        certificate_rejected: bound.listener.distrust.told().map(|told| {
+                            DistrustedStatus {
+                                count: told.times,
+                                client: told.client.to_string(),
+                                at: told.at.into(),
+                                alert: told.alert.to_owned(),
+                            }
                         }),
                     })
                 })
@@ -102,8 +104,8 @@ impl Control for Operator {
                     generation.revoked_close_rate.into(),
                 ),
                 (
-                    "remembered_max".to_owned(),
-                    generation.trust.settings().remembered_max as u64,
+                    "chain_cache_max".to_owned(),
+                    generation.trust.settings().chain_cache_max as u64,
                 ),
                 (
                     "access_log_queue_max".to_owned(),
@@ -127,7 +129,7 @@ impl Control for Operator {
             reload.await.unwrap_or_else(|_| ReloadOutcome {
                 result: admin::ReloadResult::Refused,
                 generation: self.0.generation().number,
-                report: "the reload broke off".to_owned(),
+                report: "the reload failed".to_owned(),
             })
         })
     }
@@ -178,7 +180,7 @@ impl Control for Operator {
                 AdministrativeState::Drain => Administrative::Drain,
                 AdministrativeState::Maintenance => Administrative::Maintenance,
             });
-        tracing::info!(pool, member, %state, %by, "administrative state set");
+        tracing::info!(pool, member, %state, %by, "administrative state changed");
         match change {
             Some(change) => self.0.shared.health_changed(pool, member, &change),
             None => self.0.shared.assess_pool(pool),
@@ -201,7 +203,7 @@ impl Control for Operator {
         let app = Arc::clone(&self.0);
         let asked = tokio::task::spawn_blocking(move || app.who(&request));
         Box::pin(async move {
-            let broke_off = |_| Err(WhoError::Senseless("the question broke off".to_owned()));
+            let broke_off = |_| Err(WhoError::Senseless("the request failed".to_owned()));
             asked.await.unwrap_or_else(broke_off)
         })
     }
@@ -286,7 +288,7 @@ fn outlives<T: Send + 'static>(
 }
 
 /// What is said of a change whose task has ended without a word.
-const BROKE_OFF: &str = "the change broke off";
+const BROKE_OFF: &str = "the change failed";
 
 fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
     PoolStatus {
@@ -411,8 +413,8 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
                 entries: crl.entries as u64,
                 next_update: crl.next_update.map(stamp),
                 expired: crl.expired,
-                judged_by_until: crl.judged_by_until.map(stamp),
-                agents_copy_age_seconds: age_of(&crl.source),
+                accepted_until: crl.accepted_until.map(stamp),
+                agent_copy_age_seconds: age_of(&crl.source),
                 source: crl.source,
             })
             .collect(),
@@ -479,7 +481,7 @@ fn readings(app: &App) -> Readings {
             .by_end(SystemTime::now(), |name, certificate| {
                 is_out(&generation.trust, name, certificate, UnixTime::now()).is_some()
             }),
-        agents_forgotten: app.shared.agents.forgotten(),
+        agents_evicted: app.shared.agents.forgotten(),
         blocks: app.blocks().len(),
         body_buffer_bytes: app.shared.body_buffer_bytes(),
         trust_alarms: app.trust_alarms().len(),
@@ -521,7 +523,7 @@ fn readings(app: &App) -> Readings {
                 entries: crl.entries as u64,
                 number: crl.number.parse().ok(),
                 expired: crl.expired,
-                judged_by_until: crl.judged_by_until.map(time),
+                accepted_until: crl.accepted_until.map(time),
             })
             .collect(),
         cas: status

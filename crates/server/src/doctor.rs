@@ -80,8 +80,8 @@ fn ourselves(prepared: &Prepared, now: UnixTime, proof: &mut Proof) -> Option<Ou
             Check::OwnName,
             Grade::Note,
             "this proxy",
-            "no certificate of this proxy is one that it would take from an agent, so no member was asked as ourselves",
-            "show clients a certificate of the Puppet CA that is in time, not revoked, without authorisation extensions, and with a plain name",
+            "the proxy would not accept any of its own certificates from an agent, so doctor could not send requests in the proxy's name",
+            "configure a certificate of the Puppet CA that is valid now, not revoked, without authorization extensions, and with a plain name",
         ),
     }
     ourselves

@@ -64,7 +64,7 @@ impl App {
                 if kept.is_none() {
                     tracing::warn!(
                         document = document.as_str(),
-                        "the copy of the CA's document is not answered with any more: the trust in force is another"
+                        "discarded the copy of a CA document: the active trust store does not verify it"
                     );
                 }
                 // Unless a fetch has brought another meanwhile.
@@ -98,7 +98,7 @@ impl App {
             Ok(()) => alarms.clear(Alarm::CaCopy, ""),
             Err(why) => {
                 let message =
-                    format!("no current copy of the CA's certificates can be fetched: {why}");
+                    format!("cannot fetch a current copy of the CA's certificates: {why}");
                 alarms.raise(Alarm::CaCopy, "", message, SystemTime::now());
             }
         }
@@ -137,7 +137,9 @@ impl App {
         let trust = Arc::clone(&self.generation().trust);
         if let Err(why) = trust.check_cas(&body) {
             self.shared.edge.outdate(Document::Ca);
-            return Err(format!("what {member} has as the CA's certificates: {why}"));
+            return Err(format!(
+                "the CA certificates from {member} cannot be used: {why}"
+            ));
         }
         validator.came(&member, &answer, asked, Instant::now());
         self.keep_copy(Document::Ca, body.into(), (&answer, asked_at), &trust);

@@ -126,7 +126,7 @@ impl Explainer {
         let method: Method = asked
             .method
             .parse()
-            .map_err(|_| format!("`{}` is no method", asked.method))?;
+            .map_err(|_| format!("`{}` is not a method", asked.method))?;
         let (authority, target) = split(&asked.url);
         let identity = self.identity(&asked.client)?;
         let mut fields = HeaderMap::new();
@@ -134,17 +134,17 @@ impl Explainer {
             fields.insert(
                 HOST,
                 HeaderValue::from_str(authority)
-                    .map_err(|_| format!("`{authority}` is no host"))?,
+                    .map_err(|_| format!("`{authority}` is not a host"))?,
             );
         }
         for (name, value) in &asked.headers {
             let name: HeaderName = name
                 .parse()
-                .map_err(|_| format!("`{name}` is no header name"))?;
+                .map_err(|_| format!("`{name}` is not a header name"))?;
             fields.append(
                 name,
                 HeaderValue::from_str(value)
-                    .map_err(|_| format!("`{value}` is no header value"))?,
+                    .map_err(|_| format!("`{value}` is not a header value"))?,
             );
         }
         let (scrubbed, scrubbing) = upstream::Scrubbed::new(fields, &self.generation.own_names);
@@ -162,8 +162,8 @@ impl Explainer {
                 .for_each(|line| say(format_args!("{line}")));
         }
         let forwarded = self.forwards(&identity);
-        for (listener, told) in self.told_apart(&identity, forwarded) {
-            say(format_args!("listener {listener}: {told}"));
+        for (listener, difference) in self.told_apart(&identity, forwarded) {
+            say(format_args!("listener {listener}: {difference}"));
         }
         if scrubbing.identity + scrubbing.underscore > 0 {
             say(format_args!(
@@ -202,7 +202,7 @@ impl Explainer {
         });
         for step in &explanation.steps {
             match untold(step, asked) {
-                Some(option) => say(format_args!("{step} (not told: {option})")),
+                Some(option) => say(format_args!("{step} ({option} is not set)")),
                 None => say(format_args!("{step}")),
             }
         }
@@ -212,7 +212,7 @@ impl Explainer {
                     .iter()
                     .for_each(|rule| say(format_args!("{}", would_refuse(rule))));
                 say(format_args!(
-                    "answer   here: 200 `running` while a compiler is available, else 503 `error`"
+                    "answer   by the proxy: 200 `running` while a compiler is available, else 503 `error`"
                 ));
             }
             Decision::Refuse(refusal) => say(format_args!(
@@ -228,8 +228,7 @@ impl Explainer {
                     .for_each(|rule| say(format_args!("{}", would_refuse(rule))));
                 if let Some((document, age_max)) = answers_from_copy(&self.generation, plan) {
                     say(format_args!(
-                        "answer   here, from a copy of the CA's ({}) while there is one that it has confirmed within \
-                         {age_max:?}; else:",
+                        "answer   by the proxy, from a copy of the CA document ({}) that the CA confirmed within the last {age_max:?}; without such a copy:",
                         document.as_str()
                     ));
                 }
@@ -240,7 +239,7 @@ impl Explainer {
                 }
                 if let Some(certname) = plan.certificate_request() {
                     say(format_args!(
-                        "body     judged by [csr] before it is sent, as the certificate request of {}",
+                        "body     checked by [csr] before it is forwarded, as the certificate request of {}",
                         certname.escape_default()
                     ));
                 }
@@ -252,13 +251,13 @@ impl Explainer {
                         " and no other"
                     };
                     say(format_args!(
-                        "member   {}{alone}: a write to the CA is never sent twice",
+                        "member   {}{alone}, because a write to the CA is never repeated",
                         runtime.connectors[writer].address
                     ));
                     let members = runtime.connectors.iter().zip(runtime.pool.entries());
                     for (connector, _) in members.filter(|(_, entry)| entry.role == Role::Backup) {
                         say(format_args!(
-                            "member   {} (backup): while the first is down, and nothing that may have reached it",
+                            "member   {} (backup): only while the first is down, and never for a write that may have reached the first",
                             connector.address
                         ));
                     }
@@ -272,7 +271,7 @@ impl Explainer {
                         && lead.key.or(lead.source).is_none()
                     {
                         say(format_args!(
-                            "members  by the client's address (not told: --source); without it this would be their order"
+                            "members  picked by the client's address (--source is not set); without an address, the order is:"
                         ));
                     }
                     for place in runtime.pool.order(lead, Duration::ZERO) {
@@ -286,7 +285,7 @@ impl Explainer {
                         ));
                     }
                     say(format_args!(
-                        "health   each is taken for up and idle: `proscenium status` says which are"
+                        "health   every member is assumed up and idle; `proscenium status` shows their health"
                     ));
                 }
             }
@@ -318,7 +317,7 @@ impl Explainer {
     ) -> BTreeMap<&str, &'static str> {
         let differs = |settings: &listener::Settings| match (identity, settings.on_invalid) {
             (ClientIdentity::Refused(_), listener::OnInvalid::Forward) if !forwarded => Some(
-                "enrolment and routes with client = \"any\" go on as FAILED (on_invalid = \"forward\")",
+                "enrolment and routes with client = \"any\" are forwarded as FAILED (on_invalid = \"forward\")",
             ),
             _ => handshake_end(identity, settings),
         };
@@ -341,7 +340,7 @@ impl Explainer {
             match value {
                 ExtensionValue::Text(value) => Some(format!("with     {name} = {value:?}")),
                 ExtensionValue::Unreadable => Some(format!(
-                    "with     {name}, which cannot be read for certain: it allows nothing, and refuses whatever is said"
+                    "with     {name}, whose value is ambiguous: it matches no rule that allows, and every rule that refuses"
                 )),
                 ExtensionValue::Absent => None,
             }
@@ -354,8 +353,7 @@ impl Explainer {
     fn supposed(&self, extensions: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
         let own = self.generation.routes.extension_names();
         let by_oid = |(name, value): &(String, String)| {
-            let oid =
-                oid_of(name, own).ok_or_else(|| format!("no extension is called `{name}`"))?;
+            let oid = oid_of(name, own).ok_or_else(|| format!("unknown extension `{name}`"))?;
             Ok((oid, value.clone()))
         };
         extensions.iter().map(by_oid).collect()
@@ -389,7 +387,7 @@ impl Explainer {
                     .map_err(|error| format!("certificate {}: {error}", path.display()))?;
                 if chain.is_empty() {
                     return Err(format!(
-                        "certificate {}: no certificate in it",
+                        "certificate {}: the file contains no certificate",
                         path.display()
                     ));
                 }
@@ -418,10 +416,10 @@ fn handshake_end(identity: &ClientIdentity, settings: &listener::Settings) -> Op
         (ClientIdentity::Anonymous, _)
             if settings.client_cert == listener::ClientCert::Required =>
         {
-            Some("the handshake ends with an alert (client_cert = \"required\")")
+            Some("the handshake fails with an alert (client_cert = \"required\")")
         }
         (ClientIdentity::Refused(_), listener::OnInvalid::Abort) => {
-            Some("the handshake ends with an alert (on_invalid = \"abort\")")
+            Some("the handshake fails with an alert (on_invalid = \"abort\")")
         }
         _ => None,
     }
@@ -439,7 +437,7 @@ fn blocked(certname: &Certname) -> Refusal {
 
 fn would_refuse(rule: &AccessRule) -> String {
     format!(
-        "observed rule {} would refuse this, and only observes",
+        "observed rule {} would refuse this, but it only observes",
         rule.name
     )
 }

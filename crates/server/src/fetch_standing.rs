@@ -98,8 +98,8 @@ impl Fetching {
     pub(crate) fn status(&self) -> CrlFetchStatus {
         let standing = self.standing();
         CrlFetchStatus {
-            asked: standing.asked.map(Into::into),
-            answered: standing.answered.map(Into::into),
+            last_attempt: standing.asked.map(Into::into),
+            last_answer: standing.answered.map(Into::into),
             member: standing.member.as_ref().map(ToString::to_string),
             failing: standing.failing.as_ref().map(|(since, why)| FailingFetch {
                 since: (*since).into(),
@@ -118,7 +118,7 @@ impl Fetching {
             refused: standing
                 .refused
                 .values()
-                .map(|refused| (refused.told.issuer.clone(), refused.told.lacking))
+                .map(|refused| (refused.told.issuer.clone(), refused.told.missing))
                 .collect(),
         }
     }
@@ -129,18 +129,17 @@ impl Fetching {
         let failing = standing.failing.iter().map(|(since, why)| {
             let since = admin::Timestamp::from(*since);
             let message = format!(
-                "no CRL could be fetched since {since}; the previous ones stay active: {why}"
+                "no CRL could be fetched since {since}; the previous CRLs stay active: {why}"
             );
             (Alarm::CrlFetch, String::new(), message)
         });
         let refused = standing.refused.values().map(|refused| {
-            let told = &refused.told;
+            let refused = &refused.told;
             let message = format!(
-                "refused a fetched CRL: it drops revocations: {told}. To accept it, run proscenium crl accept \"{}\" \
-                 --why TEXT",
-                told.issuer
+                "refused a fetched CRL because it drops revocations: {refused}. To accept it, run proscenium crl accept \"{}\" --why TEXT",
+                refused.issuer
             );
-            (Alarm::CrlRefused, told.issuer.clone(), message)
+            (Alarm::CrlRefused, refused.issuer.clone(), message)
         });
         let unusable = standing.useless.iter().chain(&standing.unusable);
         let unusable = unusable.map(|why| (Alarm::CrlUnusable, why.clone(), why.clone()));
@@ -213,9 +212,9 @@ impl Refused {
                 issuer: list.issuer().to_owned(),
                 number: list.number(),
                 entries: list.entries() as u64,
-                in_force,
+                active_number: in_force,
                 is_older,
-                lacking: lacking as u64,
+                missing: lacking as u64,
                 since: SystemTime::now().into(),
             },
             list: list.clone(),
@@ -224,7 +223,7 @@ impl Refused {
 
     /// Whether it is the same list, and takes the same back.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let of = |one: &Self| (one.told.in_force.clone(), one.told.lacking);
+        let of = |one: &Self| (one.told.active_number.clone(), one.told.missing);
         self.list.fingerprint() == other.list.fingerprint() && of(self) == of(other)
     }
 }

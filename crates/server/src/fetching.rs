@@ -82,7 +82,7 @@ impl App {
         let Some(fetch) = self.fetch_settings().filter(|_| self.is_serving()) else {
             return CrlFetchOutcome {
                 result: CrlFetchResult::Off,
-                report: "lists are not fetched: [trust.fetch] is off, or the process is stopping"
+                report: "CRLs are not fetched: [trust.fetch] is off, or the process is stopping"
                     .to_owned(),
             };
         };
@@ -111,8 +111,7 @@ impl App {
         let Ok(_place) = self.fetching.by_hand.try_acquire() else {
             return CrlFetchOutcome {
                 result: CrlFetchResult::Failed,
-                report: "a fetch waits for the CA, and another for that one: look at \"proscenium crl show\", or try \
-                         again when they are over"
+                report: "a fetch is in progress and another is waiting: see \"proscenium crl show\", or try again later"
                     .to_owned(),
             };
         };
@@ -142,7 +141,7 @@ impl App {
                         Ok(outcome) if before.is_open => before.told(outcome),
                         Ok(outcome) => return Ok(before.with(outcome)),
                         Err(why) => {
-                            let story = format!("what {member} answers is of no use: {why}");
+                            let story = format!("the response of {member} cannot be used: {why}");
                             before.useless.push(story);
                         }
                     }
@@ -212,12 +211,12 @@ impl App {
                 issuer = list.issuer(),
                 number = list.number(),
                 entries = list.entries(),
-                "a fetched CRL is in force"
+                "activated a fetched CRL"
             );
         }
         let lists = sorted.newer.iter().chain(&sorted.in_force);
-        let not_kept = self.keep_lists(lists.cloned().collect()).await;
-        Ok(self.outcome_of(&sorted, not_kept))
+        let not_persisted = self.keep_lists(lists.cloned().collect()).await;
+        Ok(self.outcome_of(&sorted, not_persisted))
     }
 
     /// Reads an answer; with it a copy to answer with, where that is wanted.
@@ -236,8 +235,7 @@ impl App {
             let mut examined = trust.examine(Named::new(name, body))?;
             if !is_alone {
                 examined.useless.push(
-                    "between the CA's lists stands something that agents could take for another: they are not answered \
-                     from a copy"
+                    "the CA's response contains something other than CRLs that agents could take for a CRL, so the proxy does not serve it from a copy"
                         .to_owned(),
                 );
             }
@@ -245,7 +243,7 @@ impl App {
         });
         let examined = examined
             .await
-            .map_err(|_| "reading the list broke off".to_owned())?;
+            .map_err(|_| "reading the CRL failed".to_owned())?;
         examined.map_err(|problem: PkiProblem| problem.to_string())
     }
 
@@ -274,7 +272,7 @@ impl App {
         });
         let (sorted, next) = compared
             .await
-            .map_err(|_| "comparing the list broke off".to_owned())?;
+            .map_err(|_| "the comparison of the CRLs failed".to_owned())?;
         if let Some(next) = next {
             self.swap_trust(next);
         }
@@ -296,7 +294,7 @@ impl App {
         };
         // First: without an operator's word an accepted list would not count.
         let word = is_damaged || self.state_directory.lacks(lists::ACCEPTED_FILE);
-        let mut not_kept = match word {
+        let mut not_persisted = match word {
             true => self.keep_accepted().await,
             false => None,
         };
@@ -319,7 +317,7 @@ impl App {
         for (key, list, written) in written {
             if let Err(why) = written {
                 standing.kept.remove(&key);
-                not_kept.get_or_insert(why);
+                not_persisted.get_or_insert(why);
                 continue;
             }
             standing.kept.insert(key, list);
@@ -328,12 +326,12 @@ impl App {
                 standing.unkept.remove(&key);
             }
         }
-        if not_kept.is_none() {
+        if not_persisted.is_none() {
             standing.unusable.clear();
         }
         drop(standing);
         self.update_fetch_alarms();
-        not_kept
+        not_persisted
     }
 
     fn unchanged(&self) -> CrlFetchOutcome {
@@ -347,21 +345,22 @@ impl App {
         }
     }
 
-    fn outcome_of(&self, sorted: &Sorted, not_kept: Option<String>) -> CrlFetchOutcome {
+    fn outcome_of(&self, sorted: &Sorted, not_persisted: Option<String>) -> CrlFetchOutcome {
         let newer = sorted.newer.iter().map(|list| {
             format!(
-                "{}: number {} with {} entries is in force",
+                "{}: number {} with {} entries is active",
                 list.issuer(),
                 list.number(),
                 list.entries()
             )
         });
         let refused = sorted.refused.iter().map(|refused| refusal(&refused.told));
-        let not_kept = not_kept.map(|why| format!("it is not kept for the next start: {why}"));
-        let report: Vec<_> = newer.chain(refused).chain(not_kept).collect();
+        let not_persisted =
+            not_persisted.map(|why| format!("it could not be saved for the next start: {why}"));
+        let report: Vec<_> = newer.chain(refused).chain(not_persisted).collect();
         let result = match (sorted.refused.is_empty(), sorted.newer.is_empty()) {
             (false, _) => CrlFetchResult::Refused,
-            (true, false) => CrlFetchResult::Taken,
+            (true, false) => CrlFetchResult::Applied,
             (true, true) => CrlFetchResult::Unchanged,
         };
         CrlFetchOutcome {
@@ -409,19 +408,18 @@ impl Before {
 
 fn not_given(member: &str, issuer: &str) -> String {
     format!(
-        "{member} answers no CRL of {issuer}, a CA of the bundle: the one in force was fetched and grows old; see to the CA \
-         server, or name that list in [trust] crl"
+        "{member} provides no CRL of {issuer}, a CA of the bundle, so the active CRL, which was fetched, is no longer refreshed; fix the CA server, or set that CRL in [trust] crl"
     )
 }
 
 fn replaced(member: &str, list: &FetchedCrl) -> String {
     format!(
-        "what {member} answers is of no use: CRL number {} of {} is the one that an operator has replaced (crl accept)",
+        "the response of {member} cannot be used: CRL number {} of {} is the one that an operator has replaced (crl accept)",
         list.number(),
         list.issuer()
     )
 }
 
-fn refusal(told: &RefusedCrl) -> String {
-    format!("refused: {told}")
+fn refusal(refused: &RefusedCrl) -> String {
+    format!("refused: {refused}")
 }

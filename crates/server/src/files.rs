@@ -80,7 +80,7 @@ pub(crate) fn load_again(options: &Options) -> Result<Read, Report> {
     match fs::metadata(&options.config) {
         Ok(metadata) if !metadata.is_file() => Err(Report::unreadable(
             &options.config.display().to_string(),
-            &io::Error::other("it is no file, which alone can be read again"),
+            &io::Error::other("it is not a regular file, so it cannot be read again"),
         )),
         _ => load(options),
     }

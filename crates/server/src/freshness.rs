@@ -125,7 +125,7 @@ impl Keeper {
                 }
                 if !is_late {
                     tracing::info!(
-                        "materials have changed on disk and are not right yet: waiting for the rest"
+                        "materials have changed on disk but are not valid yet: waiting for further changes"
                     );
                 }
             }
@@ -148,7 +148,7 @@ impl Keeper {
     /// Looking goes on as often as before.
     fn complain(&self, why: &dyn std::fmt::Display) {
         let message = format!(
-            "the kernel does not report every change of materials, so they are checked every [materials] interval: {why}"
+            "the kernel does not report every change of materials, so the proxy also checks them every [materials] interval: {why}"
         );
         self.alarms()
             .raise(Alarm::MaterialsWatch, "", message, SystemTime::now());

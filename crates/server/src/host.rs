@@ -1,4 +1,4 @@
-//! What a start needs of the host besides the files that it reads: addresses, log files, the admin socket and the
+//! What a start needs of the host in addition to the files that it reads: addresses, log files, the admin socket and the
 //! state directory. Nothing is created, and no connection is accepted.
 
 use std::{
@@ -150,10 +150,10 @@ fn try_log(path: &Path) -> Result<(), Fault> {
             format!("cannot write the access log {}: {why}", path.display()),
         )
     };
-    let owned = || format!("let {} write there, or name another file", account());
+    let owned = || format!("give {} write access, or set another file", account());
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(fault(
-            "name a file in that directory".to_owned(),
+            "set a file in that directory".to_owned(),
             &"it is a directory",
         )),
         Ok(_) => permitted(path, Access::WRITE_OK).map_err(|error| fault(owned(), &error)),
@@ -178,9 +178,9 @@ fn try_log(path: &Path) -> Result<(), Fault> {
 fn try_socket(path: &Path) -> Result<(), Fault> {
     let fault = |error: io::Error| Fault {
         help: Some(match error.kind() {
-            io::ErrorKind::AddrInUse => "stop the other process, or name another socket".to_owned(),
+            io::ErrorKind::AddrInUse => "stop the other process, or set another socket".to_owned(),
             _ => format!(
-                "let {} write there (`RuntimeDirectory=` in the service unit), or name another socket",
+                "give {} write access (`RuntimeDirectory=` in the service unit), or set another socket",
                 account()
             ),
         }),

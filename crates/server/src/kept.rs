@@ -113,7 +113,7 @@ fn certificate_faults(
             let lost = after.cas_lost(before, &cas);
             if !lost.is_empty() || after.cas_above(active.chain(), now).is_none() {
                 faults.push(format!(
-                    "the CA bundle {} does not verify the proxy's own certificate in \"{chain}\" any more{}",
+                    "the CA bundle {} no longer verifies the proxy's certificate in \"{chain}\"{}",
                     named(&prepared.config.trust.ca),
                     without(&lost)
                 ));
@@ -140,7 +140,7 @@ fn bundle_faults(
         .seen_cas_lost(&current.trust, since);
     if !lost.is_empty() {
         faults.push(format!(
-            "the CA bundle {} lacks {}, and agents of it connected within the last day",
+            "the CA bundle {} lacks {}, but agents of this CA connected within the last day",
             named(&prepared.config.trust.ca),
             lost.join(", ")
         ));
@@ -152,7 +152,7 @@ fn bundle_faults(
         let lost = changed.trust.members_lost(&active.trust, now);
         if !lost.is_empty() {
             faults.push(format!(
-                "the CA bundle {} does not verify the certificates of the members {} any more",
+                "the CA bundle {} no longer verifies the certificates of the members {}",
                 named(&changed.settings.ca),
                 lost.join(", ")
             ));

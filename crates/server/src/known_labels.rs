@@ -24,7 +24,7 @@ pub(crate) fn start_at_zero(metrics: &Metrics) {
 
 /// What a fetch that was counted can result in.
 const FETCHES: [CrlFetchResult; 4] = [
-    CrlFetchResult::Taken,
+    CrlFetchResult::Applied,
     CrlFetchResult::Unchanged,
     CrlFetchResult::Refused,
     CrlFetchResult::Failed,
@@ -46,7 +46,7 @@ const REFUSALS: [&str; 26] = [
     "connect-timeout",
     "first-byte-timeout",
     "head-too-large",
-    "member-broke-off",
+    "member-closed",
     "member-tls-failed",
     "members-full",
     "method",

@@ -59,9 +59,9 @@ pub(crate) fn restore(
             restored.trust = Some(store.setting_aside(rules));
         }
         Ok(_) => {}
-        Err(why) => restored
-            .unusable
-            .push(format!("what operators have accepted is not known: {why}")),
+        Err(why) => restored.unusable.push(format!(
+            "cannot read which CRLs operators have accepted: {why}"
+        )),
     }
     let mut kept = Vec::new();
     for (key, issuer) in store.issuers() {
@@ -72,9 +72,9 @@ pub(crate) fn restore(
                 kept.push(list);
             }
             Ok(None) => {}
-            Err(why) => restored.unusable.push(format!(
-                "the list of {issuer} that was kept is not used: {why}"
-            )),
+            Err(why) => restored
+                .unusable
+                .push(format!("the saved CRL of {issuer} is not used: {why}")),
         }
     }
     let base = restored.trust.as_ref().unwrap_or(store);
@@ -146,7 +146,7 @@ fn list(
     match lists.find(|(list, _)| list.key() == key) {
         Some((list, _)) => Ok(Some(list)),
         None => Err(match examined.useless.is_empty() {
-            true => format!("{name} holds another CA's"),
+            true => format!("{name} contains the CRL of another CA"),
             false => examined.useless.join("; "),
         }),
     }

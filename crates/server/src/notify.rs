@@ -233,7 +233,7 @@ impl Notifier {
 /// Not everything is watched.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "there are more watches than the kernel (fs.inotify.max_user_watches) or {WATCHES_MAX} allow"
+    "the files need more inotify watches than the kernel (fs.inotify.max_user_watches) or the proxy ({WATCHES_MAX}) allows"
 )]
 pub(crate) struct Full;
 

@@ -232,7 +232,7 @@ impl Prepared {
         for name in named {
             if !known.iter().any(|ca| ca.subject == *name) {
                 let message = format!(
-                    "`issuer` \"{name}\" is not the subject of a CA of the bundle, as RFC 2253 spells it: no client has it"
+                    "no CA of the bundle has the subject \"{name}\" (write it as in RFC 2253), so `issuer` matches no client"
                 );
                 self.report.warn("access", &message);
             }
@@ -245,7 +245,7 @@ impl Prepared {
         for name in &self.config.trust.settings.legacy_signatures {
             if !known.iter().any(|(ca, _)| ca == name) {
                 let message = format!(
-                    "\"{name}\" is not the subject of a CA of a bundle, as RFC 2253 spells it"
+                    "no CA of a bundle has the subject \"{name}\" (write it as in RFC 2253)"
                 );
                 self.report.warn("trust.legacy_signatures", &message);
             }

@@ -88,9 +88,7 @@ impl App {
             Err(Stopped::Stopping | Stopped::Moving) => return self.stopping(),
             Err(Stopped::Unchanged) => {
                 let report = match self.reopen_access_log() {
-                    Ok(Some(_)) => {
-                        "nothing has changed; the access log was opened again".to_owned()
-                    }
+                    Ok(Some(_)) => "nothing has changed; reopened the access log".to_owned(),
                     Ok(None) => "nothing has changed".to_owned(),
                     Err(error) => format!("nothing has changed; {error}"),
                 };
@@ -172,7 +170,7 @@ impl App {
             None => SystemTime::now(),
         };
         let message = format!(
-            "changed materials are refused, and the previous ones stay active: {}",
+            "changed materials are refused, and the previous materials stay active: {}",
             one_line(&report)
         );
         let alarms = &self.lasting.metrics.alarms;
@@ -222,8 +220,8 @@ impl App {
         // Parsing a large CRL takes its time; requests and the operator do not wait for it.
         let app = Arc::clone(self);
         let prepared = tokio::task::spawn_blocking(move || app.prepare(input, insist)).await;
-        let (prepared, refused) = prepared
-            .unwrap_or_else(|_| Err(Stopped::Refused("the reload broke off".to_owned())))?;
+        let (prepared, refused) =
+            prepared.unwrap_or_else(|_| Err(Stopped::Refused("the reload failed".to_owned())))?;
         let report = self.commit(*prepared, input).await?;
         Ok(Applied { report, refused })
     }
@@ -235,7 +233,7 @@ impl App {
     fn stopping(&self) -> ReloadOutcome {
         self.outcome(
             ReloadResult::Stopping,
-            "the process is stopping and reloads no more".to_owned(),
+            "the process is stopping and does not reload".to_owned(),
         )
     }
 
@@ -574,14 +572,13 @@ fn rendered(report: &Report) -> String {
 /// unchecked. That the latter is meant is said by a reload, and `unchecked`.
 fn without_crls(lost: &[String], input: Input) -> String {
     let remedy = match input {
-        Input::Materials => "or run `proscenium reload` if it is meant to go",
+        Input::Materials => "or run `proscenium reload` to accept its removal",
         Input::Everything => {
-            "take the CA out of the bundle, or name it in `unchecked`: all that it issued would be refused"
+            "remove the CA from the bundle, or name it in `unchecked`; otherwise the proxy would refuse all certificates of this CA"
         }
     };
     format!(
-        "no file of [trust] crl or of a pool's `crl` holds a CRL of {} any more; the one in force stays. Put it back, \
-         {remedy}",
+        "no file of [trust] crl or of a pool's `crl` contains a CRL of {} any longer; the active CRL stays in use. Restore the file, {remedy}",
         lost.join(", ")
     )
 }

@@ -16,8 +16,8 @@ impl App {
         let _one_at_a_time = self.reloading.lock().await;
         let reopened: Vec<String> = self.reopen_access_log()?.into_iter().collect();
         match reopened.is_empty() {
-            true => tracing::info!("no log file to open again"),
-            false => tracing::info!(files = reopened.join(", "), "log files opened again"),
+            true => tracing::info!("no log file to reopen"),
+            false => tracing::info!(files = reopened.join(", "), "reopened the log files"),
         }
         Ok(LogsReopened { reopened })
     }
@@ -30,7 +30,7 @@ impl App {
             return Ok(None);
         };
         let output = outputs::open(&log.output).map_err(|error| {
-            tracing::error!(%error, "cannot open the access log again; still writing to the old file");
+            tracing::error!(%error, "cannot reopen the access log; the proxy continues to write to the old file");
             ReopenLogsError(error.to_string())
         })?;
         sink.reopen(output, log.settings.format);

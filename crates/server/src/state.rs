@@ -52,7 +52,7 @@ pub(crate) enum StateError {
         source: io::Error,
     },
     /// Somebody else could have written it.
-    #[error("{} {fault}: whoever else can write there could say anything in our name", path.display())]
+    #[error("{} {fault}, so another account could change the state of the proxy", path.display())]
     NotOurs {
         /// File or directory.
         path: PathBuf,
@@ -188,7 +188,7 @@ impl StateDirectory {
         };
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
-            return Err(failed(io::Error::other("it is no file")));
+            return Err(failed(io::Error::other("it is not a file")));
         }
         self.is_ours(&path, &metadata)?;
         let mut bytes = Vec::new();
@@ -239,7 +239,7 @@ impl StateDirectory {
         };
         match metadata.is_dir() {
             true => self.is_ours(&self.path, &metadata),
-            false => Err(failed(io::Error::other("it is no directory"))),
+            false => Err(failed(io::Error::other("it is not a directory"))),
         }
     }
 
@@ -297,8 +297,7 @@ impl StateDirectory {
         match trouble.values().next() {
             Some(why) => {
                 let message = format!(
-                    "the state directory cannot be used, and changes made now are lost at the next restart: {why}; make it \
-                     writable for the service's account, or name another in [state] directory"
+                    "the state directory is unusable, and changes made now are lost at the next restart: {why}; make it writable for the account of the service, or set another in [state] directory"
                 );
                 self.alarms
                     .raise(Alarm::StateDirectory, "", message, SystemTime::now());
@@ -386,7 +385,7 @@ mod tests {
         )
         .unwrap();
         let refused = state.read("pipe", 10).unwrap_err().to_string();
-        assert!(refused.contains("it is no file"), "{refused}");
+        assert!(refused.contains("it is not a file"), "{refused}");
     }
 
     #[test]
@@ -395,12 +394,12 @@ mod tests {
         let path = place.path().join("state");
         fs::write(&path, "a file").unwrap();
         let state = StateDirectory::open(&path, &Arc::default());
-        assert!(state.trouble().unwrap().contains("it is no directory"));
+        assert!(state.trouble().unwrap().contains("it is not a directory"));
         assert!(state.write("list", b"").is_err());
         fs::remove_file(&path).unwrap();
         state.write("other", b"").unwrap();
         assert!(state.lacks("list") && !state.lacks("other"));
-        assert!(state.trouble().unwrap().contains("it is no directory"));
+        assert!(state.trouble().unwrap().contains("it is not a directory"));
         state.write("list", b"").unwrap();
         assert_eq!(state.trouble(), None);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).unwrap();

@@ -39,7 +39,7 @@ impl Validator {
         &self,
         member: &str,
         now: Instant,
-        whole_interval: Duration,
+        full_interval: Duration,
     ) -> Option<HeaderValue> {
         let known = self.known.as_ref()?;
         // Another member's file has another date.
@@ -48,7 +48,7 @@ impl Validator {
         let is_old = age.is_some_and(|age| age >= AGE_MIN);
         let is_recent = self
             .whole_at
-            .is_some_and(|at| now.duration_since(at) < whole_interval);
+            .is_some_and(|at| now.duration_since(at) < full_interval);
         (is_same && is_old && is_recent).then(|| known.last_modified.clone())
     }
 

@@ -7,8 +7,8 @@ use std::{
 };
 
 use admin::{
-    AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, ListStatus,
-    RefusalStatus, RefusalsStatus, RequestStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
+    AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,
+    RefusalsStatus, RequestStatus, RevocationStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
 };
 use http::{HeaderMap, Method};
 use identity::{Agent, Certname, ClientIdentity, Reason};
@@ -48,7 +48,7 @@ impl App {
         let all = refusals.latest_first(|_| true);
         RefusalsStatus {
             refusals: all.iter().map(refusal_status).collect(),
-            forgotten: refusals.forgotten(),
+            evicted: refusals.forgotten(),
         }
     }
 
@@ -81,7 +81,7 @@ impl App {
                 certificate: Some(pem),
             } => asking.certificate(pem),
             _ => Err(WhoError::Senseless(
-                "name one of a certname, a serial with its issuer, or a certificate".to_owned(),
+                "specify exactly one of a certname, a serial number with its issuer, or a certificate".to_owned(),
             )),
         }
     }
@@ -110,7 +110,7 @@ impl Asking<'_> {
                 certificate: None,
                 verdict: None,
                 refusal: None,
-                lists: Vec::new(),
+                crls: Vec::new(),
                 blocks: self.blocks(Some(name), None, None),
                 access: Vec::new(),
                 seen: None,
@@ -123,7 +123,7 @@ impl Asking<'_> {
         let serial = read(serial)?;
         if !self.trust.knows_issuer(issuer) {
             return Err(WhoError::Senseless(format!(
-                "\"{issuer}\" is no CA of the bundle; proscenium status --json lists them"
+                "\"{issuer}\" is not a CA of the bundle; proscenium status --json lists the CAs"
             )));
         }
         let about = format!("serial {serial} of {issuer}");
@@ -141,7 +141,7 @@ impl Asking<'_> {
             certificate: None,
             verdict: failed_by(&lists, &blocks).map(told_as),
             refusal: None,
-            lists,
+            crls: lists,
             blocks,
             access: Vec::new(),
             seen: None,
@@ -188,7 +188,7 @@ impl Asking<'_> {
             certificate: Some(status_of(&seen.certname, certificate)),
             verdict,
             refusal: None,
-            lists,
+            crls: lists,
             blocks,
             seen: Some(seen_status(seen)),
             refusals: self.refusals(Some(&seen.certname)),
@@ -200,13 +200,14 @@ impl Asking<'_> {
         let chain: Result<Vec<CertificateDer<'static>>, _> =
             CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
         let chain =
-            chain.map_err(|error| WhoError::Senseless(format!("no certificate: {error}")))?;
+            chain.map_err(|error| WhoError::Senseless(format!("invalid certificate: {error}")))?;
         let Some(leaf) = chain.first() else {
-            let empty = "there is no PEM certificate in it".to_owned();
+            let empty = "the file contains no PEM certificate".to_owned();
             return Err(WhoError::Senseless(empty));
         };
-        let facts = pki::facts_of(leaf)
-            .ok_or_else(|| WhoError::Senseless("what it holds is no certificate".to_owned()))?;
+        let facts = pki::facts_of(leaf).ok_or_else(|| {
+            WhoError::Senseless("the file does not contain a valid certificate".to_owned())
+        })?;
         let judgement = self.trust.judge(&chain, self.now);
         let agent = judgement.identity.agent();
         let certname = agent.map(|agent| agent.certname().to_string());
@@ -243,7 +244,7 @@ impl Asking<'_> {
                 ClientIdentity::Refused(refusal) => Some(refusal.text()),
                 _ => None,
             },
-            lists,
+            crls: lists,
             blocks,
             seen: seen.as_ref().map(seen_status),
             refusals: self.refusals(certname.as_deref()),
@@ -304,14 +305,14 @@ impl Asking<'_> {
                     (false, by)
                 }
                 Decision::Forward(plan) => (true, format!("route {}", plan.route.name)),
-                Decision::Status(_) => (true, "answered here".to_owned()),
+                Decision::Status(_) => (true, "answered by the proxy".to_owned()),
                 Decision::Refuse(refusal) => (false, refusal.text),
             };
             Some(AccessStatus {
                 class: class.as_str().to_owned(),
-                asked: format!("{method} {target}"),
+                request: format!("{method} {target}"),
                 allowed,
-                by,
+                decided_by: by,
             })
         };
         let endpoints = [
@@ -326,7 +327,7 @@ impl Asking<'_> {
     }
 
     /// What lists say of every certificate on a path.
-    fn lists_on(&self, path: &[(String, SerialNumber)]) -> Vec<ListStatus> {
+    fn lists_on(&self, path: &[(String, SerialNumber)]) -> Vec<RevocationStatus> {
         let lists = path.iter();
         lists
             .flat_map(|(issuer, serial)| self.lists(issuer, serial))
@@ -345,7 +346,7 @@ impl Asking<'_> {
     }
 
     /// What each CA of that name has listed.
-    fn lists(&self, issuer: &str, serial: &SerialNumber) -> Vec<ListStatus> {
+    fn lists(&self, issuer: &str, serial: &SerialNumber) -> Vec<RevocationStatus> {
         let listings = self.trust.listings(issuer, serial, self.now);
         let is_listed = listings.iter().any(|listing| listing.is_listed);
         let entry = is_listed.then(|| self.entry(issuer, serial)).flatten();
@@ -353,11 +354,11 @@ impl Asking<'_> {
             .into_iter()
             .map(|listing| {
                 let entry = entry.as_ref().filter(|_| listing.is_listed);
-                ListStatus {
+                RevocationStatus {
                     issuer: issuer.to_owned(),
                     number: listing.crl.as_ref().map(|crl| crl.number.clone()),
                     source: listing.crl.map(|crl| crl.source),
-                    listed: listing.is_listed,
+                    revoked: listing.is_listed,
                     revoked_at: entry.map(|entry| stamp(entry.revoked_at)),
                     reason: entry.and_then(|entry| entry.reason).map(str::to_owned),
                 }
@@ -408,10 +409,10 @@ impl Asking<'_> {
 }
 
 /// Why a certificate is refused for certain, by what is known of itself alone.
-fn failed_by(lists: &[ListStatus], blocks: &[admin::BlockStatus]) -> Option<Reason> {
+fn failed_by(lists: &[RevocationStatus], blocks: &[admin::BlockStatus]) -> Option<Reason> {
     match () {
         // CAs of one name with several keys: whose serial it is, the number alone does not say.
-        () if !lists.is_empty() && lists.iter().all(|list| list.listed) => Some(Reason::Revoked),
+        () if !lists.is_empty() && lists.iter().all(|list| list.revoked) => Some(Reason::Revoked),
         () if !blocks.is_empty() => Some(Reason::Blocked),
         () => None,
     }

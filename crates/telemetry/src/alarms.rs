@@ -256,7 +256,7 @@ impl Alarm {
         }
     }
 
-    /// The alarm that this one turns into when nobody acts. Raise it first, then replace this one.
+    /// The alarm that this one turns into if the operator does not act. Raise it first, then replace this one.
     fn more_severe(self) -> Option<Self> {
         (self == Self::CertificateExpiring).then_some(Self::CertificateInvalid)
     }

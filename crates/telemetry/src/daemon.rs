@@ -127,7 +127,9 @@ impl Daemon {
     pub(crate) fn named(&self, error: &io::Error) -> io::Error {
         let socket = self.settings.socket.display();
         let text = match error.kind() {
-            ErrorKind::WouldBlock => format!("{socket}: it is full and nobody reads from it"),
+            ErrorKind::WouldBlock => {
+                format!("{socket}: the socket is full because the log daemon does not read from it")
+            }
             _ => format!("{socket}: {error}"),
         };
         io::Error::new(error.kind(), text)

@@ -36,7 +36,7 @@ pub struct Readings {
     /// Agents seen, by the time their certificates have left (`agents::ENDS`).
     pub agents: [u64; ENDS.len()],
     /// Agents that were forgotten to make room for others.
-    pub agents_forgotten: u64,
+    pub agents_evicted: u64,
     /// Blocks of the operator in force.
     pub blocks: usize,
     /// Bytes of request bodies that are buffered.
@@ -171,7 +171,7 @@ pub struct CrlReading {
     /// Whether the next is overdue.
     pub expired: bool,
     /// Until when it is judged by, if the policy sets an end.
-    pub judged_by_until: Option<SystemTime>,
+    pub accepted_until: Option<SystemTime>,
 }
 
 /// The memory of verified chains.
@@ -326,7 +326,7 @@ impl Readings {
         let entries = gauges();
         let number = gauges();
         let expired = gauges();
-        let judged_by_until = gauges();
+        let accepted_until = gauges();
         for reading in &self.crls {
             let labels = IssuerLabels {
                 issuer: reading.issuer.clone(),
@@ -334,8 +334,8 @@ impl Readings {
             set(&age, &labels, reading.age.as_secs_f64());
             set(&entries, &labels, reading.entries as f64);
             set(&expired, &labels, f64::from(u8::from(reading.expired)));
-            if let Some(end) = reading.judged_by_until {
-                set(&judged_by_until, &labels, unix(end));
+            if let Some(end) = reading.accepted_until {
+                set(&accepted_until, &labels, unix(end));
             }
             if let Some(next) = reading.next_update {
                 set(&next_update, &labels, unix(next));
@@ -371,7 +371,7 @@ impl Readings {
             "crl_accepted_until_timestamp",
             help,
             Unit::Seconds,
-            judged_by_until,
+            accepted_until,
         );
     }
 
@@ -421,9 +421,9 @@ impl Readings {
         let help = "Agents seen since the start, by the time until their certificates expire";
         registry.register("agents", help, agents);
         let forgotten = Counter::<u64>::default();
-        forgotten.inc_by(self.agents_forgotten);
+        forgotten.inc_by(self.agents_evicted);
         let help = "Agents removed from memory to make room for other agents";
-        registry.register("agents_forgotten", help, forgotten);
+        registry.register("agents_evicted", help, forgotten);
         let blocks = Gauge::<i64>::default();
         blocks.set(i64::try_from(self.blocks).unwrap_or(i64::MAX));
         let help = "Active blocks; proscenium blocks lists them";
@@ -474,7 +474,7 @@ impl Readings {
         let remembered = Gauge::<f64, AtomicU64>::default();
         remembered.set(self.chains.remembered as f64);
         let help = "Verified certificate chains in the cache";
-        registry.register("chains_remembered", help, remembered);
+        registry.register("chain_cache_entries", help, remembered);
         let lookups = Family::<LookupLabels, Counter>::default();
         for (result, count) in [("hit", self.chains.hits), ("miss", self.chains.misses)] {
             let result = result.to_owned();
@@ -483,7 +483,7 @@ impl Readings {
                 .inc_by(count);
         }
         let help = "Lookups of certificate chains in the cache, by result";
-        registry.register("chain_lookups", help, lookups);
+        registry.register("chain_cache_lookups", help, lookups);
     }
 }
 

@@ -160,7 +160,7 @@ fn a_list_expires_after_its_last_second() {
             unchecked,
             revocation: Revocation::Chain,
         };
-        crl.judged_by_until(policy).map(|end| end.as_secs())
+        crl.accepted_until(policy).map(|end| end.as_secs())
     };
     let grace = CrlExpired::Grace(Duration::from_secs(60));
     assert_eq!(until(CrlExpired::Reject, false), Some(1_893_456_000));

@@ -40,19 +40,19 @@ pub(crate) enum Asked {
 /// Why a request cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RequestError {
-    #[error("it is no certificate request ({0})")]
+    #[error("it is not a certificate request ({0})")]
     Der(#[from] DerError),
-    #[error("it is of a version that does not exist")]
+    #[error("its version is unknown")]
     Version,
-    #[error("it has an object identifier that is none")]
+    #[error("it has an invalid object identifier")]
     Oid,
-    #[error("it has more than one attribute that asks for extensions")]
+    #[error("it has more than one attribute that requests extensions")]
     SeveralRequests,
-    #[error("its attribute that asks for extensions has not exactly one value")]
+    #[error("its attribute that requests extensions does not have exactly one value")]
     Values,
-    #[error("it asks for the extension {0} twice")]
+    #[error("it requests the extension {0} twice")]
     Twice(String),
-    #[error("it asks for more than {EXTENSIONS_MAX} extensions")]
+    #[error("it requests more than {EXTENSIONS_MAX} extensions")]
     Many,
 }
 

@@ -112,7 +112,7 @@ impl<'a> Shelf<'a> {
         Ok(match maker {
             Maker::Known(issuer) => Sorted::Known(issuer, indexed),
             Maker::MayNot => Sorted::Unusable(format!(
-                "CRL {} is not used: the key usage of its issuer {} does not allow to sign CRLs",
+                "CRL {} is not used: the key usage of its issuer {} does not allow signing CRLs",
                 block.place(),
                 Subject(&indexed.crl.issuer)
             )),
@@ -164,7 +164,7 @@ impl<'a> Shelf<'a> {
         let crl = &indexed.crl;
         if self.strays.len() == STRAY_CRLS_MAX {
             self.warnings.push(format!(
-                "CRL {} is not used: its issuer {} is not in the CA bundle, and {STRAY_CRLS_MAX} such are kept already",
+                "CRL {} is not used: its issuer {} is not in the CA bundle, and {STRAY_CRLS_MAX} such CRLs are loaded already",
                 block.place(),
                 Subject(&crl.issuer)
             ));
@@ -179,13 +179,13 @@ impl<'a> Shelf<'a> {
         let is_legacy = is_sha1 || same_name.any(|issuer| legacy::is_small_rsa(&issuer.spki));
         if is_same_name && is_legacy {
             self.warnings.push(format!(
-                "CRL {} is not used: SHA-1, or an RSA key under 2048 bits, counts only if `legacy_signatures` names {}",
+                "CRL {} is not used: it is signed with SHA-1 or an RSA key under 2048 bits, and `legacy_signatures` does not name {}",
                 block.place(),
                 Subject(&crl.issuer)
             ));
         } else if is_same_name {
             self.warnings.push(format!(
-                "CRL {} is not by the CA {} of the bundle but by another key of that name (a CA made anew?)",
+                "CRL {} is not signed by the CA {} of the bundle but by another key of a CA with that name (was the CA recreated?)",
                 block.place(),
                 Subject(&crl.issuer)
             ));
@@ -258,9 +258,7 @@ impl Overruled {
             issuer,
             by: in_force.fingerprint,
             why: format!(
-                "the CRL of {} in {} (number {}) is not used, for it takes something back: it lacks {lacking} of the {} \
-                 certificates that the one in force (number {}) revokes. If that is meant, accept what the CA answers \
-                 (proscenium crl accept)",
+                "the CRL of {} in {} (number {}) is not used, because it drops revocations: it lacks {lacking} of the {} certificates that the active CRL (number {}) revokes. If that is intended, accept the CRL that the CA provides (proscenium crl accept)",
                 Subject(&crl.crl.issuer),
                 crl.place,
                 crl.crl.number_text(),

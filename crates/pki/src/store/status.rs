@@ -60,7 +60,7 @@ pub struct CrlStatus {
     /// Whether that is past.
     pub expired: bool,
     /// The last second for which it is judged by; none where the policy sets no end.
-    pub judged_by_until: Option<UnixTime>,
+    pub accepted_until: Option<UnixTime>,
     /// Where it stood.
     pub source: String,
 }
@@ -110,7 +110,7 @@ impl TrustStore {
             this_update: crl.this_update,
             next_update: crl.next_update,
             expired: crl.is_expired(now),
-            judged_by_until: crl.judged_by_until(self.settings.policy(&issuer)),
+            accepted_until: crl.accepted_until(self.settings.policy(&issuer)),
             source: indexed.place.clone(),
             issuer,
         }
@@ -149,7 +149,7 @@ impl TrustStore {
             }
             if indexed.crl.this_update > now {
                 alarms.push(format!(
-                    "the CRL of {issuer} ({}) says it was made on {}, which is to come: compare the clocks",
+                    "the CRL of {issuer} ({}) was issued on {}, which is in the future: check the clocks of this host and of the CA server",
                     indexed.place,
                     Day(indexed.crl.this_update)
                 ));
@@ -162,7 +162,7 @@ impl TrustStore {
         let policy = self
             .settings
             .policy(&crate::subject_text(&indexed.crl.issuer));
-        match indexed.crl.judged_by_until(policy) {
+        match indexed.crl.accepted_until(policy) {
             None => "it is still in use; certificates revoked since then are accepted".into(),
             Some(end) if now > end => "its issuer's certificates are refused".into(),
             Some(end) => format!(
@@ -183,7 +183,7 @@ impl TrustStore {
             [
                 Some(indexed.crl.this_update),
                 indexed.crl.next_update.and_then(after),
-                indexed.crl.judged_by_until(policy).and_then(after),
+                indexed.crl.accepted_until(policy).and_then(after),
             ]
         });
         dates.chain(lists).flatten().filter(|at| *at > now).min()
@@ -192,7 +192,7 @@ impl TrustStore {
     pub(super) fn warn_of_policy(&mut self) {
         for (issuer, unchecked) in self.without_crl() {
             self.warnings.push(match unchecked {
-                true => format!("certificates of CA {issuer} are accepted without a CRL: `unchecked` says so"),
+                true => format!("certificates of CA {issuer} are accepted without a CRL, because `unchecked` names it"),
                 false => format!(
                     "no CRL of CA {issuer}: every certificate it issued is refused; provide its CRL in a file of `[trust] \
                      crl`, or on the CA server if the proxy fetches CRLs from there (Puppet Server stores those of a root \
@@ -208,8 +208,7 @@ impl TrustStore {
                 .any(|issuer| issuer.text == *name);
             if !known {
                 self.warnings.push(format!(
-                    "\"{name}\", which [trust] has a policy for, is not the subject of a CA of the bundle, as RFC 2253 \
-                     spells it"
+                    "[trust] has a policy for \"{name}\", but no CA of the bundle has this subject (write it as in RFC 2253)"
                 ));
             }
         }

@@ -180,7 +180,7 @@ fn an_answer_that_its_member_cuts_short_does_not_look_whole_to_the_client() {
         assert_eq!(client.rest().await, "", "no last chunk");
         estate.assert_at_rest().await;
         let record = estate.record().await;
-        assert_eq!(record["reason"], "member-broke-off");
+        assert_eq!(record["reason"], "member-closed");
         assert_eq!(record["ended_by"], "member");
     });
 }

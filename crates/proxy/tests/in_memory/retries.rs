@@ -97,7 +97,7 @@ fn a_report_that_its_member_may_have_stored_is_not_sent_again() {
         assert_eq!(estate.compilers[1].dials(), 0);
         estate.assert_at_rest().await;
         let record = estate.record().await;
-        assert_eq!(record["reason"], "member-broke-off");
+        assert_eq!(record["reason"], "member-closed");
         assert_eq!(record["attempts"], 1);
     });
 }

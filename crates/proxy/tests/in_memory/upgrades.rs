@@ -198,7 +198,7 @@ fn a_101_that_was_not_asked_for_becomes_502() {
         assert_eq!(client.response().await.status, 502);
         assert!(member.is_ended().await);
         estate.assert_at_rest().await;
-        assert_eq!(estate.record().await["reason"], "unasked-upgrade");
+        assert_eq!(estate.record().await["reason"], "unsolicited-upgrade");
     });
 }
 

@@ -111,14 +111,14 @@ pub(super) fn ordinary_agent(
             Check::OutsideAgent,
             Grade::Note,
             "all members",
-            "not proved: no agent's certificate was given",
-            "name one with --agent-cert and --agent-key, such as that of a machine that is about to go",
+            "not tested: no agent certificate was provided",
+            "provide one with --agent-cert and --agent-key, for example that of a machine that will be removed",
         );
         return None;
     };
     let about = chain.display().to_string();
     let mut wrong = |found: String| {
-        let remedy = "name certificate and key of an agent of this CA that is in time, not revoked, and not this proxy";
+        let remedy = "provide the certificate and key of an agent of this CA; the certificate must be valid, not revoked, and not that of this proxy";
         proof.found(
             Check::AgentCertificate,
             Grade::Warning,
@@ -152,12 +152,12 @@ pub(super) fn ordinary_agent(
         ClientIdentity::Verified(agent) => {
             let own = is_ours(prepared, agent.certname(), now);
             let found = match (agent.has_authorization_extension(), own) {
-                (true, _) => {
-                    Some("it carries an authorisation extension: it is no ordinary agent's")
-                }
-                (_, true) => Some(
-                    "it has the name of this proxy: a member that took it for us would be right",
+                (true, _) => Some(
+                    "it has an authorization extension, so it is not that of an ordinary agent",
                 ),
+                (_, true) => {
+                    Some("it has the name of this proxy, so a member would accept it for the proxy")
+                }
                 _ => None,
             };
             if let Some(found) = found {

@@ -32,8 +32,8 @@ pub(super) fn examine(about: &str, headers: &HeaderMap, now: UnixTime, proof: &m
         Check::Clock,
         grade,
         about,
-        format!("its clock is {by} s {way} ours: what one calls valid the other calls expired, or not valid yet"),
-        "set both by NTP: `timedatectl` on both hosts says which one is not synchronised",
+        format!("its clock is {by} s {way} the clock of this host, so a certificate that is valid on one host can be expired or not valid yet on the other"),
+        "synchronize both clocks with NTP; `timedatectl` on each host shows whether it is synchronized",
     );
 }
 

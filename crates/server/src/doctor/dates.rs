@@ -52,14 +52,14 @@ fn within(
     let life = not_after.as_secs().saturating_sub(not_before.as_secs());
     let end = instant(not_after);
     if now > not_after {
-        Some((Grade::Failure, format!("it has expired on {end}")))
+        Some((Grade::Failure, format!("it expired on {end}")))
     } else if now < not_before {
         let begin = instant(not_before);
         Some((Grade::Failure, format!("it is not valid before {begin}")))
     } else if left < soon(life, notice) {
         Some((
             Grade::Warning,
-            format!("it ends on {end}, in {}", span(left)),
+            format!("it expires on {end}, in {}", span(left)),
         ))
     } else {
         None
@@ -87,7 +87,7 @@ fn credentials_time(chain: &Path, credential: &Credential, now: UnixTime, proof:
             grade,
             &about,
             found,
-            "have it signed anew and put both files in place: they are taken without a restart",
+            "renew it and replace both files; the proxy reloads them without a restart",
         ),
     }
 }
@@ -101,8 +101,8 @@ fn rights(chain: &Path, credential: &Credential, proof: &mut Proof) {
             Check::CredentialRights,
             Grade::Warning,
             &about,
-            format!("it carries an authorisation extension: {}", extensions.join(", ")),
-            "whoever takes its key has those rights: give the proxy a certificate of its own without any",
+            format!("it has an authorization extension: {}", extensions.join(", ")),
+            "anyone who steals its key gets these rights: use a separate certificate without such extensions for the proxy",
         ),
     }
 }
@@ -127,15 +127,15 @@ fn own(
     let (grade, remedy) = match refusal.reason {
         Reason::Revoked => (
             Grade::Failure,
-            "whoever checks revocation refuses us: make a new key, have it signed, and put both files in place",
+            "peers that check revocation refuse it: create a new key, get a certificate for it, and replace both files",
         ),
         Reason::Blocked => (
             Grade::Failure,
-            "lift the block, or give the proxy another certificate",
+            "remove the block, or use another certificate for the proxy",
         ),
         Reason::UnknownIssuer | Reason::BadSignature if shown_to_clients => (
             Grade::Warning,
-            "agents believe the Puppet CA alone: show them a certificate that it has signed",
+            "agents trust the Puppet CA only: use a certificate that this CA signed",
         ),
         // A CA that exists for the way to compilers is none of those that agents are judged by, as it should be; dates
         // have a check of their own; and a purpose that is no client's does no harm here.
@@ -167,19 +167,19 @@ fn cas(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
                     grade.min(Grade::Warning),
                     &ca.subject,
                     format!(
-                        "{found} ({}), and another of that name ({}) is in time until {}",
+                        "{found} ({}); another CA certificate with that name ({}) is valid until {}",
                         ca.source,
                         next.source,
                         instant(next.not_after)
                     ),
-                    "where both have one key, take the old one out of the bundle once it has ended; else what is below it enrols anew",
+                    "if both have the same key, remove the old one from the bundle after it expires; otherwise, enrol the agents below it again",
                 ),
                 None => proof.found(
                     Check::CaDates,
                     grade,
                     &ca.subject,
                     format!("{found} ({})", ca.source),
-                    "renew the CA's certificate with its key, and put both into the bundle until the old one has ended",
+                    "renew the CA certificate with the same key, and list both in the bundle until the old one expires",
                 ),
             }
         }

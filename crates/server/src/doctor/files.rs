@@ -19,7 +19,12 @@ const ROOT: u32 = 0;
 
 pub(super) fn examine(prepared: &Prepared, config: &Path, proof: &mut Proof) {
     let ours = rustix::process::geteuid().as_raw();
-    file(config, "decides whom this proxy believes", ours, proof);
+    file(
+        config,
+        "determines which clients the proxy trusts",
+        ours,
+        proof,
+    );
     for wanted in prepared.draft.wanted() {
         if wanted.optional && !wanted.path.exists() {
             continue;
@@ -30,7 +35,7 @@ pub(super) fn examine(prepared: &Prepared, config: &Path, proof: &mut Proof) {
     if state.exists() {
         file(
             state,
-            "holds blocks and lists that this proxy believes",
+            "contains blocks and CRLs that the proxy trusts",
             ours,
             proof,
         );
@@ -39,10 +44,10 @@ pub(super) fn examine(prepared: &Prepared, config: &Path, proof: &mut Proof) {
 
 fn worth(wanted: &Wanted) -> &'static str {
     match wanted.kind {
-        Kind::Key => "is what this proxy proves itself by",
-        Kind::Chain => "is what this proxy shows",
-        Kind::Ca => "decides whose certificates are believed",
-        Kind::Crl => "decides who is refused",
+        Kind::Key => "is a private key of the proxy",
+        Kind::Chain => "is a certificate of the proxy",
+        Kind::Ca => "determines which certificates the proxy accepts",
+        Kind::Crl => "determines which certificates the proxy refuses",
     }
 }
 
@@ -62,10 +67,7 @@ fn file(path: &Path, worth: &str, ours: u32, proof: &mut Proof) {
                 place if Some(&*place) == path.parent() => {
                     format!("it {worth}, and its directory {fault}")
                 }
-                place => format!(
-                    "it {worth}, and {}, which leads to it, {fault}",
-                    place.display()
-                ),
+                place => format!("it {worth}, and {} on its path {fault}", place.display()),
             };
             proof.found(Check::Files, grade, &about, found, remedy);
         }
@@ -95,23 +97,20 @@ fn fault(place: &Path, metadata: &Metadata, ours: u32) -> Option<(Grade, String,
     let sticky = metadata.is_dir() && mode & STICKY != 0;
     if mode & WRITE_BY_OTHERS != 0 && !sticky {
         let fault = format!(
-            "everyone on this machine may write there (mode {:04o})",
+            "is writable by every user of this machine (mode {:04o})",
             mode & 0o7777
         );
         return Some((Grade::Failure, fault, format!("run `chmod o-w {path}`")));
     }
     // Run by root the owner may be whatever account the service has; who else it could be cannot be known here.
     if owner != ROOT && owner != ours && ours != ROOT {
-        let fault = format!("belongs to user {owner}, who is neither root nor this account");
-        let remedy = format!("run `chown root {path}`, unless that account is meant to");
+        let fault = format!("belongs to user {owner}, which is neither root nor this account");
+        let remedy = format!("run `chown root {path}`, unless that account should own it");
         return Some((Grade::Note, fault, remedy));
     }
     if mode & WRITE_BY_GROUP != 0 && !sticky && !is_private(owner, metadata.gid()) {
         let gid = metadata.gid();
-        let fault = format!(
-            "everyone of group {gid} may write there (mode {:04o})",
-            mode & 0o7777
-        );
+        let fault = format!("is writable by group {gid} (mode {:04o})", mode & 0o7777);
         return Some((Grade::Warning, fault, format!("run `chmod g-w {path}`")));
     }
     None
@@ -130,9 +129,9 @@ fn is_private(owner: u32, group: u32) -> bool {
 }
 
 fn unseen(place: &Path, error: &io::Error) -> Option<(Grade, String, String)> {
-    let fault = format!("cannot be looked at: {error}");
+    let fault = format!("cannot be examined: {error}");
     let remedy = format!(
-        "run as root or as the account of the service, or see to {}",
+        "run as root or as the account of the service, or fix the access to {}",
         place.display()
     );
     Some((Grade::Note, fault, remedy))

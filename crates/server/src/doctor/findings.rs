@@ -219,7 +219,8 @@ impl Proof {
             let expected = expected.map(|expected| format!("expected {expected}"));
             let remedy: Vec<_> = expected.chain(problem.help.iter().cloned()).collect();
             let remedy = match remedy.is_empty() {
-                true => "correct that and look again; `proscenium check` shows the line".to_owned(),
+                true => "correct it, then run doctor again; `proscenium check` shows the line"
+                    .to_owned(),
                 false => remedy.join("; "),
             };
             let grade = match problem.severity {

@@ -28,8 +28,8 @@ async fn headers_read(member: &Member, simple: &Told, proof: &mut Proof) {
             Check::HeadersRead,
             Grade::Note,
             &member.about,
-            "not proved: what a server that reads other headers makes of a bad certificate is not known",
-            "see that `own-node` and `unknown-client` have passed: they show whose word it takes",
+            "not tested: how a server that reads other headers responds to an invalid certificate is unknown",
+            "check that `own-node` and `unknown-client` passed: they show which headers it trusts",
         );
     }
     let fields = match &member.ourselves {
@@ -46,14 +46,14 @@ async fn headers_read(member: &Member, simple: &Told, proof: &mut Proof) {
             Check::HeadersRead,
             Grade::Failure,
             about,
-            "it does not read the trusted headers: it takes every agent for this proxy, by our certificate, or for nobody",
-            "set `allow-header-cert-info: true` in its auth.conf, close its ports to all but the proxies, and restart it",
+            "it does not read the trusted headers, so every request has the identity of the proxy's certificate, or none",
+            "set `allow-header-cert-info: true` in its auth.conf, close its ports to everything except the proxies, and restart it",
         ),
         Ok(answer) if answer.status == StatusCode::BAD_REQUEST => {
             proof.passed(Check::HeadersRead, about);
         }
         Ok(answer) => {
-            let found = format!("a certificate that cannot be decoded was answered {}, not 400", answer.status);
+            let found = format!("the response to a certificate that cannot be decoded was {}, not 400", answer.status);
             unclear(Check::HeadersRead, about, found, proof);
         }
         Err(error) => unclear(Check::HeadersRead, about, story(&error), proof),
@@ -70,8 +70,8 @@ async fn unknown_client(member: &Member, proof: &mut Proof) {
             Check::UnknownClient,
             Grade::Failure,
             about,
-            format!("it answered {} for {path} though it was told that nobody is verified: it goes by our own certificate, or asks for none", answer.status),
-            "set `allow-header-cert-info: true` in its auth.conf, and see that no rule there has `allow-unauthenticated: true` for nodes",
+            format!("it answered {} to {path} for an unverified client: it uses the identity of the proxy's certificate, or requires none", answer.status),
+            "set `allow-header-cert-info: true` in its auth.conf, and make sure that no rule for nodes there has `allow-unauthenticated: true`",
         ),
         Ok(answer) => unclear(Check::UnknownClient, about, format!("{path} answered {}", answer.status), proof),
         Err(error) => unclear(Check::UnknownClient, about, story(&error), proof),
@@ -91,8 +91,8 @@ async fn own_node(member: &Member, proof: &mut Proof) {
             Check::OwnNode,
             Grade::Failure,
             about,
-            format!("it answered {} for {path} though it was told that we are {}: agents are refused alike", answer.status, ourselves.certname()),
-            "set `allow-header-cert-info: true` in its auth.conf, and see that its rules give nodes their own documents; `[pools.NAME.identity]` says which headers it reads",
+            format!("it answered {} to {path} for the verified client {}: it refuses agents in the same way", answer.status, ourselves.certname()),
+            "set `allow-header-cert-info: true` in its auth.conf, and make sure that its rules allow each node its own documents; `[pools.NAME.identity]` sets which headers the proxy sends",
         ),
         Ok(answer) => unclear(Check::OwnNode, about, format!("{path} answered {}", answer.status), proof),
         Err(error) => unclear(Check::OwnNode, about, story(&error), proof),
@@ -113,11 +113,11 @@ async fn others_node(member: &Member, proof: &mut Proof) {
             Grade::Failure,
             about,
             format!(
-                "it gives {} the documents of another: {path} answered {}",
+                "it serves the documents of another node to {}: {path} answered {}",
                 ourselves.certname(),
                 answer.status
             ),
-            "its auth.conf has to allow a node its own documents alone (`allow: \"$1\"`)",
+            "its auth.conf must allow each node only its own documents (`allow: \"$1\"`)",
         ),
         Ok(answer) => unclear(
             Check::OthersNode,
@@ -168,7 +168,7 @@ async fn ca_headers(member: &Member, proof: &mut Proof) {
         }
         (_, Ok(broken)) => {
             let found = format!(
-                "a certificate that cannot be decoded was answered {}",
+                "the response to a certificate that cannot be decoded was {}",
                 broken.status
             );
             unclear(Check::CaHeaders, about, found, proof);
@@ -180,7 +180,7 @@ async fn ca_headers(member: &Member, proof: &mut Proof) {
 /// Why nothing follows from an endpoint that answers no question.
 fn not_served(member: &Member, plain: &Told) -> String {
     format!(
-        "{} answered {}: who reads headers there is seen by a status that is served alone",
+        "{} answered {}: the test needs a status endpoint that answers successfully",
         member.open_path(),
         plain.status
     )
@@ -195,14 +195,13 @@ async fn ca_rights(member: &Member, proof: &mut Proof) {
             Check::CaRights,
             Grade::Failure,
             about,
-            format!("it lets this proxy's certificate administer the CA: {path} answered {}", answer.status),
-            "take our certname out of its auth.conf, or give the proxy a certificate without rights there",
+            format!("it allows the proxy's certificate to administer the CA: {path} answered {}", answer.status),
+            "remove the proxy's certname from its auth.conf, or use a certificate without rights there for the proxy",
         ),
         Ok(answer) => unclear(Check::CaRights, about, format!("{path} answered {}", answer.status), proof),
         Err(error) => unclear(Check::CaRights, about, story(&error), proof),
     }
 }
 
-pub(super) const CA_BELIEVES: &str =
-    "the CA server believes headers: it would sign for whoever forged a certificate into one";
-pub(super) const CA_BELIEVES_REMEDY: &str = "set `allow-header-cert-info: false` in its auth.conf and restart it: nothing that goes through this proxy needs it";
+pub(super) const CA_BELIEVES: &str = "the CA server trusts headers: it would sign certificates for any client that sends a forged certificate in a header";
+pub(super) const CA_BELIEVES_REMEDY: &str = "set `allow-header-cert-info: false` in its auth.conf and restart it: no request through this proxy needs it";

@@ -44,9 +44,9 @@ pub(super) async fn examine(member: &Member, simple: &Told, proof: &mut Proof) {
         grade,
         about,
         format!(
-            "a head with a certificate of {most} bytes (forward_cert_max) is too long for it: {refused}; our own certificate takes {own} bytes there"
+            "a request head with a certificate of {most} bytes (forward_cert_max) is too large for it: {refused}; the proxy's own certificate takes {own} bytes in a header"
         ),
-        "raise `request-header-max-size` in its webserver.conf, or lower `forward_cert_max` of the pool below it",
+        "raise `request-header-max-size` in its webserver.conf, or lower `forward_cert_max` of the pool",
     );
 }
 

@@ -26,15 +26,16 @@ pub(super) fn restore(prepared: &mut Prepared, proof: &mut Proof) {
             Check::Files,
             Grade::Note,
             &about,
-            "it is closed to this account: the lists that were fetched, and the operator's blocks, are not among what is judged by here",
-            "run as the account of the service, to whom that directory belongs, or as root",
+            "this account may not read it, so doctor does not use the fetched CRLs and the blocks in it",
+            "run as the account of the service, which owns that directory, or as root",
         );
     }
     let trust = &mut prepared.generation.trust;
     if let Some(fetch) = prepared.config.trust.fetch {
         let restored = lists::restore(trust, &directory, fetch.body_bytes_max);
         for why in restored.unusable {
-            let remedy = "see to that file, or take it away: the CA is asked again";
+            let remedy =
+                "fix or remove that file; the proxy then fetches the CRL from the CA again";
             proof.found(Check::Files, Grade::Warning, &about, why, remedy);
         }
         if let Some(restored) = restored.trust {
@@ -48,8 +49,8 @@ pub(super) fn restore(prepared: &mut Prepared, proof: &mut Proof) {
             Check::Files,
             Grade::Failure,
             &about,
-            format!("a start would be refused: {error}"),
-            "put back a copy of that file from a backup; where there is none, take it away and block anew whom it named",
+            format!("the proxy would not start: {error}"),
+            "restore that file from a backup; if there is none, remove the file and set its blocks again",
         ),
     }
 }
@@ -63,10 +64,10 @@ pub(super) fn examine(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
     // To name another file in `[trust] crl` would end the fetching.
     let missing = match prepared.config.agents_copy() {
         Some(copy) => format!(
-            "put the CA server's ca_crl.pem, which holds a list for each of its CAs, in the place of {}",
+            "replace {} with ca_crl.pem of the CA server, which contains the CRL of each of its CAs",
             copy.display()
         ),
-        None => "put its list beside the others in `[trust] crl`: the CA server's ca_crl.pem holds one for each of its CAs"
+        None => "add its CRL to `[trust] crl`; ca_crl.pem of the CA server contains the CRL of each of its CAs"
             .to_owned(),
     };
     for issuer in &status.crl_missing {
@@ -74,7 +75,7 @@ pub(super) fn examine(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
             Check::Crl,
             Grade::Failure,
             issuer,
-            "there is no revocation list of this CA, so every certificate below it is refused",
+            "there is no CRL of this CA, so the proxy refuses every certificate below it",
             missing.clone(),
         );
     }
@@ -83,8 +84,8 @@ pub(super) fn examine(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
             Check::Crl,
             Grade::Warning,
             issuer,
-            "revocation is not checked for what this CA has signed: a revoked agent is served",
-            "give it a list and take it out of `unchecked`",
+            "the proxy does not check certificates of this CA for revocation, so it serves revoked agents",
+            "provide its CRL, and remove it from `unchecked`",
         );
     }
     for stray in &status.strays {
@@ -92,8 +93,8 @@ pub(super) fn examine(prepared: &Prepared, now: UnixTime, proof: &mut Proof) {
             Check::Crl,
             Grade::Warning,
             stray,
-            "the CA that made this list is not in the bundle: the list keeps nobody out",
-            "put that CA's certificate into `[trust] ca`, or take the list away",
+            "the CA that issued this CRL is not in the bundle, so the CRL has no effect",
+            "add that CA's certificate to `[trust] ca`, or remove the CRL",
         );
     }
 }
@@ -102,9 +103,9 @@ fn list(crl: &CrlStatus, fetches: bool, now: UnixTime, proof: &mut Proof) {
     let (issuer, number, source) = (&crl.issuer, &crl.number, &crl.source);
     let fetch = match fetches {
         true => {
-            "`proscenium crl fetch` asks the CA for a newer one, and `proscenium crl show` says why none came; with no proxy running, start it"
+            "run `proscenium crl fetch` to fetch a newer CRL; `proscenium crl show` shows why a fetch fails; if the proxy is not running, start it"
         }
-        false => "fetch the list from the CA server, and see to whatever should have done so",
+        false => "copy the CRL from the CA server, and fix the job that should have copied it",
     };
     if crl.this_update.as_secs() > now.as_secs() + FUTURE_BEARABLE {
         let made = instant(crl.this_update);
@@ -112,8 +113,8 @@ fn list(crl: &CrlStatus, fetches: bool, now: UnixTime, proof: &mut Proof) {
             Check::Crl,
             Grade::Failure,
             issuer,
-            format!("list number {number} in {source} was made on {made}, which is to come: a clock is wrong"),
-            "set this host's and the CA server's clocks by NTP",
+            format!("CRL number {number} in {source} was issued on {made}, which is in the future: a clock is wrong"),
+            "synchronize the clocks of this host and of the CA server with NTP",
         );
     }
     let Some(next) = crl.next_update else {
@@ -123,13 +124,13 @@ fn list(crl: &CrlStatus, fetches: bool, now: UnixTime, proof: &mut Proof) {
     let life = next.as_secs().saturating_sub(crl.this_update.as_secs());
     if crl.expired {
         let found = format!(
-            "list number {number} in {source} has expired on {}",
+            "CRL number {number} in {source} expired on {}",
             instant(next)
         );
         proof.found(Check::Crl, Grade::Failure, issuer, found, fetch);
     } else if left < soon(life, NOTICE) {
         let found = format!(
-            "list number {number} in {source} expires on {}, in {}",
+            "CRL number {number} in {source} expires on {}, in {}",
             instant(next),
             span(left)
         );
@@ -149,8 +150,8 @@ pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) 
         Ok(examined) => examined,
         Err(problem) => {
             return wrong(
-                format!("what it serves as its lists cannot be used: {problem}"),
-                "ask it with curl: is that the CA server?",
+                format!("the CRLs that it serves are invalid: {problem}"),
+                "check with curl whether it is the CA server",
                 proof,
             );
         }
@@ -158,10 +159,10 @@ pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) 
     if examined.lists.is_empty() {
         return wrong(
             format!(
-                "none of the lists that it serves is of a CA of the bundle: {}",
+                "no CRL that it serves belongs to a CA of the bundle: {}",
                 examined.useless.join("; ")
             ),
-            "is that the CA whose certificates are in `[trust] ca`?",
+            "check whether `[trust] ca` contains the certificates of this CA server",
             proof,
         );
     }
@@ -182,15 +183,15 @@ pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) 
             Finding::Newer if member.fetches || says_same(list) => continue,
             Finding::Newer => (
                 format!(
-                    "it serves list number {number} of {issuer}, and an older one is in force: whom it has revoked since is served here"
+                    "it serves CRL number {number} of {issuer}, but the proxy uses an older one, so it serves agents that were revoked since then"
                 ),
-                "see to whatever brings lists here, and how often it does",
+                "check the job that copies CRLs to this host, and how often it runs",
             ),
             Finding::Replaced => (
                 format!(
-                    "it serves list number {number} of {issuer}, which an operator has replaced: whom it has revoked since is served here"
+                    "it serves CRL number {number} of {issuer}, which an operator has replaced (crl accept); the proxy does not use it"
                 ),
-                "it is an old copy: see to it that the pool `ca` names the CA server whose list was accepted",
+                "it is an old copy: make sure that the pool `ca` contains the CA server whose CRL was accepted",
             ),
             Finding::TakesBack {
                 in_force,
@@ -200,13 +201,13 @@ pub(super) fn held_against(member: &Member, served: Vec<u8>, proof: &mut Proof) 
             } => (
                 match is_older {
                     true => format!(
-                        "it serves list number {number} of {issuer}, and the newer number {in_force} is in force: an old copy, or a CA set back"
+                        "it serves CRL number {number} of {issuer}, but the proxy uses number {in_force}, which is newer: the CA server serves an old copy, or was restored from a backup"
                     ),
                     false => format!(
-                        "list number {number} of {issuer} that it serves lacks {lacking} of the {of} certificates that number {in_force} revokes: an infrastructure list in the place of the full one looks like this"
+                        "it serves CRL number {number} of {issuer}, which lacks {lacking} of the {of} certificates that number {in_force} revokes; a CA server that serves the infrastructure CRL in place of the full CRL causes this"
                     ),
                 },
-                "find out why before anybody takes it; `proscenium crl accept` says that it is meant",
+                "find the cause first; if it is intended, run `proscenium crl accept`",
             ),
         };
         good = false;
@@ -230,7 +231,7 @@ mod tests {
             this_update: at(this_update),
             next_update: next_update.map(at),
             expired: next_update.is_some_and(|next| next < now),
-            judged_by_until: None,
+            accepted_until: None,
             source: "crl.pem".to_owned(),
         }
     }

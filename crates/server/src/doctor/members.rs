@@ -116,7 +116,7 @@ pub(super) async fn examine(
             Err(error) => service::unclear(
                 Check::MemberReached,
                 "a member",
-                format!("its examination broke off: {error}"),
+                format!("its examination failed: {error}"),
                 proof,
             ),
         }
@@ -269,7 +269,7 @@ impl Member {
             .as_ref()
             .map(|own| self.trust.check_member(own, now))
         {
-            let remedy = "requests are not sent there: give that server another certificate, or take it out of `members`";
+            let remedy = "the proxy does not send requests to it: issue another certificate for that server, or remove it from `members`";
             let found =
                 MemberError::find(&error).map_or_else(|| error.to_string(), ToString::to_string);
             return proof.found(
@@ -289,7 +289,7 @@ impl Member {
                 grade,
                 &self.about,
                 format!("its certificate {}: {found}", facts.subject),
-                "have it renewed on that server before it is refused here",
+                "renew it on that server before the proxy refuses it",
             ),
         }
     }
@@ -363,9 +363,9 @@ pub(super) fn story(error: &AskError) -> String {
     match error.alert() {
         // Alerts that end a handshake before anybody's certificate is looked at.
         Some(alert) if unreached::NO_CERTIFICATES.contains(&&*alert) => {
-            format!("it ended the handshake with the TLS alert {alert}")
+            format!("it aborted the handshake with the TLS alert {alert}")
         }
-        Some(alert) => format!("it refused our certificate with the TLS alert {alert}"),
+        Some(alert) => format!("it refused the proxy's certificate with the TLS alert {alert}"),
         None => error.to_string(),
     }
 }

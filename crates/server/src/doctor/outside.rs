@@ -87,13 +87,13 @@ fn of_plain(asked: &Asked<'_>, host: &str, proof: &mut Proof) -> Vec<Door> {
     let (grade, found, remedy) = match local {
         true => (
             Grade::Note,
-            "plain HTTP on loopback: whoever has an account on this host can say to it that it is any agent",
-            "let nobody else log in here",
+            "plain HTTP on loopback: every user of this host can send it any identity",
+            "allow no other users to log in to this host",
         ),
         false => (
             Grade::Warning,
-            "plain HTTP over a network: whoever can put a byte on the way can say that it is any agent",
-            "use scheme = \"https\" with a certificate of a CA that exists for this alone",
+            "plain HTTP over a network: every host on the network path can send it any identity",
+            "use scheme = \"https\" with a certificate of a separate CA that serves no other purpose",
         ),
     };
     proof.found(Check::OutsidePlain, grade, asked.about, found, remedy);
@@ -196,25 +196,25 @@ fn told(member: &Member, door: &Door, outcome: Outcome, proof: &mut Proof) {
             check,
             Grade::Note,
             about,
-            format!("not proved {how}: {why}"),
-            "see to that first, and look again",
+            format!("not tested {how}: {why}"),
+            "fix that first, then run doctor again",
         ),
         Outcome::Served(status) => proof.found(
             check,
             Grade::Warning,
             about,
-            format!("it answers {status} to whoever comes {how}: the rules behind that door refuse, and nothing else does"),
+            format!("it answers {status} to a client that connects {how}: only its authorization rules refuse the request, and the port accepts every client"),
             REMEDY,
         ),
         Outcome::Believed(what) if member.role == Role::Ca => {
-            let found = format!("{CA_BELIEVES}; it does so {how} ({what})");
+            let found = format!("{CA_BELIEVES}; this was tested {how} ({what})");
             proof.found(check, Grade::Failure, about, found, CA_BELIEVES_REMEDY);
         }
         Outcome::Believed(what) => proof.found(
             check,
             Grade::Failure,
             about,
-            format!("it believes whoever comes {how} and says that it is somebody: {what}"),
+            format!("it trusts the identity headers of every client that connects {how}: {what}"),
             REMEDY,
         ),
     }
@@ -302,7 +302,7 @@ fn closed(error: &AskError) -> Outcome {
     }
 }
 
-const REMEDY: &str = "let it take nothing but the proxies' certificate (`client-auth: need`, `ssl-ca-cert` with a CA that exists for them alone), have no plain port, or close its ports by a packet filter";
+const REMEDY: &str = "accept only certificates of the proxies there (`client-auth: need`, `ssl-ca-cert` with a separate CA for them), disable the plain HTTP port, or close its ports with a packet filter";
 
 #[cfg(test)]
 mod tests {

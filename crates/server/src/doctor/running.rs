@@ -17,7 +17,7 @@ pub(super) async fn examine(socket: &Path, examined: Option<&Prepared>, proof: &
         Ok(status) => status,
         // Nothing is wrong with looking before the first start.
         Err(error @ ClientError::NotListening { .. }) => {
-            let remedy = "start it, and look again";
+            let remedy = "start it, then run doctor again";
             return proof.found(
                 Check::Running,
                 Grade::Note,
@@ -54,11 +54,10 @@ fn unasked(error: &ClientError) -> &'static str {
     match error {
         ClientError::PermissionDenied { .. } => "run as root or as the account of the service",
         ClientError::Late { .. } => {
-            "`ss -xlp` says who listens there: if it is the proxy, its log says what it does; a restart frees one that hangs"
+            "`ss -xlp` shows which process listens there; if it is the proxy, look at its log, and restart it if it hangs"
         }
         _ => {
-            "`ss -xlp` says who listens there: name the proxy's own socket with --socket, or restart it where it is of \
-             another version than this command"
+            "`ss -xlp` shows which process listens there: set --socket to the proxy's socket, or restart the proxy if its version differs from that of this command"
         }
     }
 }
@@ -74,20 +73,19 @@ fn in_force(about: &str, status: &Status, examined: &Prepared, proof: &mut Proof
     let (found, remedy) = if *theirs != ours {
         (
             format!(
-                "the running proxy keeps its state in {theirs}, and {ours} was examined: its blocks and the lists that it \
-                 has fetched are not among what was judged by here"
+                "the running proxy uses the state directory {theirs}, but doctor examined {ours}, so it did not use the proxy's blocks and fetched CRLs"
             ),
             format!(
-                "run this with STATE_DIRECTORY={theirs}, as its service does, or say so in [state] directory"
+                "run doctor with STATE_DIRECTORY={theirs}, as the service does, or set [state] directory"
             ),
         )
     } else if status.generation.fingerprint != examined.fingerprint.to_string() {
         (
             format!(
-                "the running proxy goes by another configuration or other files than those examined here, since {}",
+                "the running proxy uses another configuration or other files than those examined here, since {}",
                 status.generation.loaded_at
             ),
-            "`proscenium reload` puts these in force; or name what it was started with by --config, --ssldir and --certname"
+            "run `proscenium reload` to activate these; or set --config, --ssldir and --certname as in the start of the proxy"
                 .to_owned(),
         )
     } else {
@@ -99,27 +97,25 @@ fn in_force(about: &str, status: &Status, examined: &Prepared, proof: &mut Proof
 /// No agent says what time it is; one that lives in another hour calls our certificate or the CRL over, or not valid yet.
 fn clocks(listeners: &[ListenerStatus], now: Timestamp, proof: &mut Proof) {
     for listener in listeners {
-        let about = format!("agents at listener {}", listener.name);
-        let Some(told) = &listener.distrusted else {
+        let about = format!("agents on listener {}", listener.name);
+        let Some(told) = &listener.certificate_rejected else {
             proof.passed(Check::AgentClocks, &about);
             continue;
         };
         let found = format!(
-            "{} handshakes ended with a client that calls our certificate over or bad; the last with {} on {} ({}): by its \
-             clock our certificate or its CRL is over or not valid yet, or it asked for a name that we do not bear",
-            told.times, told.client, told.at, told.alert
+            "{} handshakes failed because the client refused the proxy's certificate, the last from {} on {} ({}): the client's clock is wrong, so that the certificate or the client's CRL is expired or not valid yet, or the client connected to a name that the certificate does not contain",
+            told.count, told.client, told.at, told.alert
         );
         let since = now.unix_seconds().zip(told.at.unix_seconds());
         // Agents come twice an hour: one that is as wrong as then has come again, and the count ends with the process alone.
         let (grade, remedy) = match since {
             Some((now, last)) if now.saturating_sub(last) > DISTRUST_SECONDS_MAX => (
                 Grade::Note,
-                "nobody has said so for a day: it was set right, or has gone; a restart of the proxy forgets it",
+                "this has not happened for a day; the count starts again with a restart of the proxy",
             ),
             _ => (
                 Grade::Warning,
-                "compare `date -u` there and here, and set both by NTP; where they agree, `proscenium check` shows the \
-                 names of our certificates",
+                "compare `date -u` on both hosts, and synchronize them with NTP; if the clocks agree, run `proscenium check` to see the names in the proxy's certificates",
             ),
         };
         proof.found(Check::AgentClocks, grade, &about, found, remedy);
@@ -135,34 +131,34 @@ fn told(about: &str, status: &Status, proof: &mut Proof) {
     };
     for alarm in &status.trust.alarms {
         warn(
-            format!("the running proxy says: {alarm}"),
-            "`proscenium status` tells more",
+            format!("alarm of the running proxy: {alarm}"),
+            "see `proscenium status`",
         );
     }
     if let Some(refused) = &status.materials.refused {
         warn(
             format!(
-                "files on disk are not in force since {}: {}",
+                "files on disk are refused and not active since {}: {}",
                 refused.since,
                 refused.report.trim()
             ),
-            "correct them; they are taken by themselves, or by `proscenium reload`",
+            "correct them; the proxy then loads them, at the latest after `proscenium reload`",
         );
     }
     if let Some(why) = &status.state.unusable {
         warn(
-            format!("what it learns does not outlast a restart: {why}"),
-            "give its account a directory of its own there, mode 0700",
+            format!("the state directory is unusable, so changes are lost at a restart: {why}"),
+            "create the directory with mode 0700, owned by the account of the service",
         );
     }
     if let Some(off) = &status.renewal.off {
         warn(
             format!(
-                "no renewal is passed on since {}: {}",
+                "the proxy has forwarded no certificate renewals since {}: {}",
                 off.since,
                 off.why.trim()
             ),
-            "mend the CA server first (docs: renewal of agents' certificates), then run `proscenium reload`",
+            "fix the CA server first (docs: renewal of agents' certificates), then run `proscenium reload`",
         );
     }
 }
@@ -180,8 +176,8 @@ fn pools(about: &str, status: &Status, proof: &mut Proof) {
                 Check::Running,
                 Grade::Warning,
                 about,
-                format!("it holds {} of pool {} for down", member.address, pool.name),
-                "the proxy's log says what the last probe found",
+                format!("{} of pool {} is down", member.address, pool.name),
+                "`proscenium status` shows the last probe",
             );
         }
         let is_out = |member: &MemberStatus| {
@@ -201,11 +197,11 @@ fn pools(about: &str, status: &Status, proof: &mut Proof) {
                 Grade::Failure,
                 about,
                 format!(
-                    "no member of pool {} takes requests, so whoever asks it gets a 503: {}",
+                    "no member of pool {} is available, so requests to it get a 503: {}",
                     pool.name,
                     states.join(", ")
                 ),
-                "`proscenium ready POOL MEMBER` puts back one that was taken out; the proxy's log says why others are down",
+                "run `proscenium ready POOL MEMBER` for a member that an operator took out of service; `proscenium status` shows why others are down",
             );
         }
     }
@@ -231,8 +227,8 @@ mod tests {
                 connections_max: 1,
                 handshakes: 0,
                 handshakes_max: 1,
-                distrusted: Some(DistrustedStatus {
-                    times: 1,
+                certificate_rejected: Some(DistrustedStatus {
+                    count: 1,
                     client: "192.0.2.7".to_owned(),
                     at: Timestamp::from_unix_seconds(10 * DAY - ago),
                     alert: "certificate_expired".to_owned(),

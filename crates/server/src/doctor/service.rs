@@ -38,17 +38,19 @@ pub(super) async fn status(member: &Member, simple: &Told, proof: &mut Proof) {
     }
     let remedy = match answer.status {
         StatusCode::NOT_FOUND => {
-            "nothing of Puppet is served there: see to the port in `members`, and which service listens on it"
+            "it is not a Puppet server: check the port in `members`, and which service listens there"
         }
-        StatusCode::SERVICE_UNAVAILABLE => "it starts, stops, or has failed to: its log says which",
-        status if status.is_server_error() => "it cannot work: its log says why",
-        _ => "ask it with curl: it has to answer 200 and `running` to everybody",
+        StatusCode::SERVICE_UNAVAILABLE => {
+            "it is starting, stopping, or has failed to start: look at its log"
+        }
+        status if status.is_server_error() => "it cannot serve requests: look at its log",
+        _ => "test it with curl: it must answer 200 and `running` to every client",
     };
     // Not all that moves a cursor is a control character, nor all that turns a line around.
     let plain = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
     let text: String = text.chars().map(plain).take(64).collect();
     let found = format!(
-        "{path} answered {} `{text}`, wanted 200 `{wanted}`",
+        "{path} answered {} `{text}`, expected 200 `{wanted}`",
         answer.status
     );
     proof.found(Check::Status, Grade::Failure, about, found, remedy);
@@ -70,8 +72,8 @@ pub(super) async fn ca(member: &Member, proof: &mut Proof) -> bool {
                 Check::Service,
                 Grade::Failure,
                 about,
-                format!("{CA_CERTIFICATE} answered 404: it is a compiler, or its CA service is off; an agent would wait for its certificate for ever"),
-                "name the CA server in `[pools.ca]`, or enable its CA service (services.d/ca.cfg)",
+                format!("{CA_CERTIFICATE} answered 404: it is a compiler, or its CA service is disabled, so an agent that enrols would never get its certificate"),
+                "set the CA server in `[pools.ca]`, or enable its CA service (services.d/ca.cfg)",
             );
             return false;
         }
@@ -110,8 +112,8 @@ pub(super) async fn compiler(member: &Member, proof: &mut Proof) {
             Check::Service,
             Grade::Warning,
             about,
-            "the CA service runs in a process that is to believe headers: whoever reached it could have any certificate made",
-            "disable it (`certificate-authority-disabled-service` in services.d/ca.cfg), or run the CA as a process of its own",
+            "the CA service runs in a process that trusts headers: a client that can connect to it could get a certificate with any name",
+            "disable it (`certificate-authority-disabled-service` in services.d/ca.cfg), or run the CA in a separate process",
         ),
         Ok(_) => proof.passed(Check::Service, about),
         Err(error) => unclear(Check::Service, about, story(&error), proof),
@@ -124,7 +126,7 @@ pub(super) fn unclear(check: Check, about: &str, found: String, proof: &mut Proo
         check,
         Grade::Warning,
         about,
-        format!("cannot be told: {found}"),
-        "its log says more; look again when it answers",
+        format!("cannot be tested: {found}"),
+        "look at its log, and run doctor again when it answers",
     );
 }

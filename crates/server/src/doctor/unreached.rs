@@ -19,7 +19,7 @@ pub(super) async fn told(member: &Member, error: &AskError, proof: &mut Proof) {
         error if let Some(alert) = error.alert() => of_alert(&alert),
         AskError::Dial(DialError::Resolve { .. }) => (
             Check::MemberReached,
-            "see to the name in DNS or in /etc/hosts, or to its spelling in `members`",
+            "correct the name in DNS or /etc/hosts, or in `members`",
         ),
         error => match speaks_otherwise(member, error).await {
             Some((what, remedy)) => {
@@ -47,8 +47,8 @@ async fn speaks_otherwise(
     match (member.connector.is_tls(), answer) {
         // Some web servers say in plain HTTP that they want TLS.
         (true, Ok(answer)) if answer.status != http::StatusCode::BAD_REQUEST => Some((
-            "it speaks plain HTTP there, and this pool speaks TLS",
-            "name the port in `members` where that server speaks TLS; `scheme = \"http\"` is for servers on loopback",
+            "it uses plain HTTP there, but this pool uses TLS",
+            "set the server's TLS port in `members`; `scheme = \"http\"` is for servers on loopback",
         )),
         (false, Ok(_)) => Some(SPEAKS_TLS),
         (false, Err(error)) if error.is_ours() || error.alert().is_some() => Some(SPEAKS_TLS),
@@ -57,8 +57,8 @@ async fn speaks_otherwise(
 }
 
 const SPEAKS_TLS: (&str, &str) = (
-    "it speaks TLS there, and this pool speaks plain HTTP",
-    "say `scheme = \"https\"` in the pool, or name the port in `members` where that server speaks plain HTTP",
+    "it uses TLS there, but this pool uses plain HTTP",
+    "set `scheme = \"https\"` in the pool, or set the server's plain HTTP port in `members`",
 );
 
 /// By what we have against its certificate.
@@ -66,19 +66,19 @@ fn of_certificate(error: &AskError) -> &'static str {
     match error.tls().and_then(MemberError::find) {
         Some(MemberError::Certificate { reason, .. }) => match reason {
             Reason::Expired => {
-                "requests are not sent there either: have its certificate made anew on that server"
+                "the proxy does not send requests to it either: renew its certificate on that server"
             }
             Reason::NotYetValid | Reason::CaNotYetValid => {
-                "requests are not sent there either: compare `date -u` here, there and on the CA server, and set all by NTP"
+                "the proxy does not send requests to it either: compare `date -u` on this host, on that server and on the CA server, and synchronize their clocks with NTP"
             }
             Reason::CaExpired => {
-                "requests are not sent there either: renew the CA's certificate (`ca-dates`), and put it into the bundle of the pool's `[tls] ca`"
+                "the proxy does not send requests to it either: renew the CA certificate (`ca-dates`), and add it to the pool's `[tls] ca`"
             }
             Reason::CrlMissing | Reason::CrlExpired => {
-                "requests are not sent there either: see to that list (`crl`); nothing is wrong with the member"
+                "the proxy does not send requests to it either: fix that CRL (`crl`); the member itself is not at fault"
             }
             Reason::Revoked => {
-                "requests are not sent there either: give that server another certificate, or take it out of `members`"
+                "the proxy does not send requests to it either: issue another certificate for that server, or remove it from `members`"
             }
             _ => WRONG_CA,
         },
@@ -87,29 +87,29 @@ fn of_certificate(error: &AskError) -> &'static str {
             | MemberError::WrongCommonName { .. }
             | MemberError::NoSubjectAltName { .. },
         ) => {
-            "requests are not sent there either: say `server_name` beside its address in `members`, or give it a certificate with that name"
+            "the proxy does not send requests to it either: set `server_name` for it in `members`, or issue a certificate with that name for it"
         }
         _ => WRONG_CA,
     }
 }
 
-const WRONG_CA: &str = "requests would not be sent there either: give it a certificate of the CA in the pool's `[tls] ca` with that name";
+const WRONG_CA: &str = "the proxy does not send requests to it either: issue a certificate with that name for it, from a CA in the pool's `[tls] ca`";
 
 /// By what it has against ours.
 fn of_alert(alert: &str) -> (Check, &'static str) {
     let remedy = match alert {
         alert if NO_CERTIFICATES.contains(&alert) => {
-            let remedy = "it speaks neither TLS 1.2 nor 1.3 with the ciphers that are spoken here: see to `ssl-protocols` and `cipher-suites` in its webserver.conf";
+            let remedy = "it supports neither TLS 1.2 nor 1.3 with a cipher suite of the proxy: correct `ssl-protocols` and `cipher-suites` in its webserver.conf";
             return (Check::MemberReached, remedy);
         }
         "CertificateExpired" => {
-            "see to the dates of our certificate towards it (`certificate-dates`); where they are good, that host's clock is wrong"
+            "check the dates of the proxy's certificate for this pool (`certificate-dates`); if they are valid, the clock of that host is wrong"
         }
         "CertificateRevoked" => {
-            "the list at its `ssl-crl-path` names our certificate: have one made with a new key, and put both files in place"
+            "the CRL at its `ssl-crl-path` revokes the proxy's certificate: create a new key, get a certificate for it, and replace both files"
         }
         "UnknownCA" => {
-            "its `ssl-ca-cert` has to hold the CA of our certificate towards it (the pool's `[tls] chain`)"
+            "its `ssl-ca-cert` must contain the CA of the proxy's certificate (the pool's `[tls] chain`)"
         }
         _ => REFUSED,
     };
@@ -125,15 +125,15 @@ fn silent(member: &Member, error: &AskError) -> (Check, &'static str) {
         AskError::Broken(_) if member.connector.is_tls() => (Check::CredentialAccepted, REFUSED),
         AskError::Late(_) => (
             Check::MemberReached,
-            "it takes connections and does not answer: its log says what it does; a restart frees one that hangs",
+            "it accepts connections but does not answer: look at its log, and restart it if it hangs",
         ),
         error if in_handshake(error) => (
             Check::MemberReached,
-            "somebody takes connections there and shakes no hands: see that it is a Puppet Server, and whether it hangs",
+            "the port accepts connections but does not complete a TLS handshake: check that it is a Puppet Server, and whether it hangs",
         ),
         _ => (
             Check::MemberReached,
-            "see that it runs, listens on that address, and that no packet filter is in between",
+            "check that it runs and listens on that address, and that no packet filter blocks the connection",
         ),
     }
 }
@@ -142,4 +142,4 @@ fn in_handshake(error: &AskError) -> bool {
     matches!(error, AskError::Dial(error) if error.stage() == DialStage::Handshake)
 }
 
-const REFUSED: &str = "see its log: its `ssl-ca-cert` has to hold the CA of our certificate (the pool's `[tls] chain`), and its `ssl-crl-path` a list of that CA that does not name it";
+const REFUSED: &str = "look at its log: its `ssl-ca-cert` must contain the CA of the proxy's certificate (the pool's `[tls] chain`), and its `ssl-crl-path` a CRL of that CA that does not revoke the certificate";

@@ -70,7 +70,7 @@ impl Problems<'_> {
         let shown = self.one(&key, ShownCredentials::new(read?))?;
         if settings.sni_strict && shown.are_nameless() {
             let nobody = PkiProblem::Tls(
-                "`sni_strict` serves by name alone, and no certificate has a subjectAltName: nobody would be served"
+                "with `sni_strict`, the proxy serves only names in certificates, but no certificate has a subjectAltName, so it could serve no client"
                     .into(),
             );
             return self.one(&key, Err(nobody));

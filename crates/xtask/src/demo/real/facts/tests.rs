@@ -78,7 +78,7 @@ fn logs_and_records_that_differ_are_told() {
         Arrival::parse("ca", FETCH).expect("the form of the servers' logs"),
     ];
     let answered = record("m1.lab.test:8140", 200, "-");
-    let lost = record("m2.lab.test:8140", 502, "member-broke-off");
+    let lost = record("m2.lab.test:8140", 502, "member-closed");
     let own = record("-", 403, "refused-certificate");
     assert_eq!(
         differences(&arrivals, &[answered.clone(), lost, own]),
