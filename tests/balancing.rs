@@ -257,7 +257,7 @@ fn explain_tells_the_member_that_a_clients_address_leads_to() {
         let arguments = [CATALOG, "--certname", "web01", "--source", &source];
         let told = estate.proxy.command(&["explain"], &arguments).stdout;
         let first = told.lines().find(|line| line.starts_with("member"));
-        let expected = format!("member   {member}: the client's address hashes to it");
+        let expected = format!("member   {member}: selected by the hash of the client's address");
         assert_eq!(first, Some(&*expected), "{told}");
     }
     let told = estate

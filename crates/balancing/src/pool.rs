@@ -506,8 +506,8 @@ impl fmt::Display for Why {
                     "less busy of two random members ({in_flight} in flight, weight {weight})"
                 )
             }
-            Self::Hash => f.write_str("the key hashes to it"),
-            Self::SourceHash => f.write_str("the client's address hashes to it"),
+            Self::Hash => f.write_str("selected by the hash of the file's checksum"),
+            Self::SourceHash => f.write_str("selected by the hash of the client's address"),
             Self::Full { in_flight, max } => {
                 write!(f, "not used: at its limit ({in_flight} of {max} in flight)")
             }

@@ -117,11 +117,11 @@ settings! {
         handshakes_max: count(1..=100_000) => handshakes_max;
         /// Maximum connections of one client address; of IPv6, of one /64 network. A further connection is closed at once.
         /// Thousands of agents may share one address behind NAT, and each has one or two connections for the length of a
-        /// run: half of what the listener has leaves room for them and for all other addresses.
+        /// run: half of the listener's limit leaves room for them and for all other addresses.
         connections_max_per_address: count(1..=1_000_000) => connections_max_per_address;
-        /// Maximum TLS handshakes in flight of one client address; of IPv6, of one /64 network. A further handshake waits for
-        /// one of the same address to end, within `handshake_timeout`. Half of what the listener has delays no agent behind
-        /// NAT: 256 handshakes at once are more than the processor can work on.
+        /// Maximum TLS handshakes in flight of one client address; of IPv6, of one /64 network. A further handshake
+        /// waits, within `handshake_timeout`, until one of the same address ends. Half of the listener's limit does not
+        /// delay agents behind NAT: 256 handshakes at once are more than the processor can work on.
         handshakes_max_per_address: count(1..=100_000) => handshakes_max_per_address;
         /// Networks of clients without the two limits per address, such as a load balancer that hides the addresses of
         /// all agents.
