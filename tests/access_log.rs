@@ -364,7 +364,7 @@ fn logs_are_opened_again_without_reading_the_configuration() {
     assert!(
         outcome
             .stderr
-            .contains("goes on writing to the file it has open"),
+            .contains("continues to write to the open file"),
         "{}",
         outcome.stderr
     );

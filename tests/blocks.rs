@@ -58,12 +58,12 @@ fn a_blocked_agent_is_out_on_new_resumed_and_live_connections_and_in_again_once_
 
     let listed = done(&estate.proxy, &["blocks"], &[]);
     assert!(listed.starts_with("certname web01, since 20"), "{listed}");
-    assert!(listed.contains("by uid ") && listed.ends_with("until it is lifted: stolen\n"));
+    assert!(listed.contains("by uid ") && listed.ends_with("until you remove it: stolen\n"));
     let lifted = done(&estate.proxy, &["unblock"], &["WEB01"]);
     assert!(lifted.starts_with("unblocked: certname web01"), "{lifted}");
     assert_eq!(estate.client(&bad).get(WEB01).status, 200);
     assert_eq!(client.get(WEB01).status, 200);
-    assert_eq!(done(&estate.proxy, &["blocks"], &[]), "nobody is blocked\n");
+    assert_eq!(done(&estate.proxy, &["blocks"], &[]), "no blocks\n");
     // Both are told, with who asked and why.
     let told = estate.proxy.stderr();
     for event in [": unblocked", ": blocked"] {
@@ -190,7 +190,7 @@ fn a_block_ends_when_it_is_said_to() {
         told.contains("a block has expired").then_some(())
     });
     assert!(ended.is_some(), "{}", estate.proxy.stderr());
-    assert_eq!(done(&estate.proxy, &["blocks"], &[]), "nobody is blocked\n");
+    assert_eq!(done(&estate.proxy, &["blocks"], &[]), "no blocks\n");
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn a_block_that_was_over_at_the_start_is_kept_until_the_clock_is_certain() {
     let estate = Estate::builder()
         .proxy(move |proxy| proxy.with(&table))
         .start();
-    assert_eq!(done(&estate.proxy, &["blocks"], &[]), "nobody is blocked\n");
+    assert_eq!(done(&estate.proxy, &["blocks"], &[]), "no blocks\n");
     let agent = estate.ca.agent("web01");
     assert_eq!(estate.client(&agent).get(WEB01).status, 200);
     done(&estate.proxy, &["block"], &["web02", "--why", "lost"]);
@@ -446,7 +446,7 @@ fn a_block_that_makes_no_sense_is_refused_and_says_what_would() {
             1,
             "the reason must be one line",
         ),
-        (&["web/01", "--why", "x"], 1, "is no certname"),
+        (&["web/01", "--why", "x"], 1, "is not a certname"),
         (
             &["--fingerprint", "abcd", "--why", "x"],
             1,
@@ -460,7 +460,7 @@ fn a_block_that_makes_no_sense_is_refused_and_says_what_would() {
         (
             &["--serial", "five", "--issuer", &issuer, "--why", "x"],
             1,
-            "is no serial",
+            "is not a serial number",
         ),
     ] {
         let outcome = estate.proxy.command(&["block"], arguments);
@@ -480,7 +480,7 @@ fn a_block_that_makes_no_sense_is_refused_and_says_what_would() {
     assert_eq!(outcome.code, Some(1));
     let expected = "certname web01 is not blocked; proscenium blocks lists the blocks";
     assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
-    assert_eq!(done(&estate.proxy, &["blocks"], &[]), "nobody is blocked\n");
+    assert_eq!(done(&estate.proxy, &["blocks"], &[]), "no blocks\n");
 }
 
 fn serial_of(pem: &str) -> String {

@@ -240,7 +240,11 @@ fn each_rule_refuses_with_its_reason() {
     for (reason, name, body, word) in &table {
         let before = refusals(&estate, reason);
         let response = put(&estate, name, body);
-        assert_refused(&response, 403, &["not passed on", word, "puppet ssl clean"]);
+        assert_refused(
+            &response,
+            403,
+            &["did not forward", word, "puppet ssl clean"],
+        );
         assert_eq!(refusals(&estate, reason), before + 1.0, "{reason}");
     }
     assert!(estate.far_end().is_empty(), "{:#?}", estate.far_end());

@@ -165,8 +165,8 @@ fn check_tells_each_certificate_with_its_names_and_its_kind_of_key() {
         checked.stderr
     );
     for words in [
-        "ecdsa.pem (CN=a.example.com, ECDSA P-256) is good for a.example.com, b.example.com, valid from ",
-        "rsa.pem (CN=puppet.lab.test, RSA 4096) is good for puppet, puppet.lab.test, valid from ",
+        "ecdsa.pem (CN=a.example.com, ECDSA P-256) is valid for a.example.com, b.example.com, from ",
+        "rsa.pem (CN=puppet.lab.test, RSA 4096) is valid for puppet, puppet.lab.test, from ",
         "nameless.pem (CN=old, ECDSA P-256) is valid for no name on listener others, from ",
     ] {
         assert!(checked.stdout.contains(words), "{words}{}", checked.stdout);
@@ -317,7 +317,7 @@ fn a_certificate_that_expires_soon_is_an_alarm_until_it_is_renewed() {
     let printed = checked.stdout + &checked.stderr;
     for words in [
         "in less than 30 days",
-        "is good for puppet, valid from ",
+        "is valid for puppet, from ",
         "(CN=puppet, ECDSA P-256) for members, valid from ",
     ] {
         assert!(printed.contains(words), "{words}: {printed}");

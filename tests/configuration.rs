@@ -470,7 +470,7 @@ fn the_command_lines_ssldir_and_certname_go_before_the_files() {
     let told = |words: &Outcome| {
         words
             .stdout
-            .contains("is good for front.example.com, puppet")
+            .contains("is valid for front.example.com, puppet")
     };
     let built = || {
         good(&ca)
@@ -487,7 +487,7 @@ fn the_command_lines_ssldir_and_certname_go_before_the_files() {
     let shown = proxy.client(None).connect().expect("connects");
     assert_eq!(shown.peer_certificates()[0], credential.cert_der);
     // The start says it too.
-    proxy.wait_for_event("is good for front.example.com, puppet");
+    proxy.wait_for_event("is valid for front.example.com, puppet");
     // And a reload keeps to the command line.
     assert_eq!(proxy.reload()["result"], "unchanged");
     // Without them the file counts.

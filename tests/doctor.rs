@@ -330,7 +330,7 @@ fn what_a_start_would_find_in_the_state_directory_is_found() {
     let mut clinic = clinic;
     clinic.fetches = true;
     clinic.write("state/crl-accepted.json", "no JSON", 0o600);
-    let found = &["crl-accepted.json", "is not known"];
+    let found = &["crl-accepted.json", "cannot read which CRLs"];
     clinic.assert_found("files", "warning", found);
 }
 
@@ -509,7 +509,7 @@ fn t05_a_member_that_is_down_and_open_elsewhere_is_found_for_both() {
         "in pool compilers",
         "in plain HTTP on port",
         &port,
-        "believes",
+        "trusts the identity headers",
     ];
     clinic.assert_found_with(ports, "outside-plain", "failure", found);
 }
@@ -591,7 +591,7 @@ fn t05_a_compiler_that_believes_whoever_shows_no_certificate_is_found() {
     };
     let clinic = Clinic::with_compiler(compiler);
     let found = &[
-        "believes",
+        "trusts the identity headers",
         "without a certificate",
         "/puppet/v3/node/puppet",
     ];
@@ -644,7 +644,11 @@ fn t05_a_plain_port_that_believes_headers_is_found() {
     let open = StandIn::start("c1");
     open.behave(Manner::headers());
     let port = open.socket_address().port().to_string();
-    let found = &["in plain HTTP on port", &port, "believes"];
+    let found = &[
+        "in plain HTTP on port",
+        &port,
+        "trusts the identity headers",
+    ];
     clinic.assert_found_with(&["--plain-port", &port], "outside-plain", "failure", found);
 }
 
@@ -658,7 +662,7 @@ fn t05_the_tls_port_of_a_compiler_that_is_spoken_to_in_plain_http_is_found() {
         .start();
     open.behave(Manner::headers());
     let port = open.socket_address().port().to_string();
-    let found = &["over TLS on port", &port, "believes"];
+    let found = &["over TLS on port", &port, "trusts the identity headers"];
     clinic.assert_found_with(
         &["--tls-port", &port],
         "outside-anonymous",
@@ -676,7 +680,12 @@ fn t05_another_tls_port_of_a_compilers_host_that_believes_headers_is_found() {
         .start();
     open.behave(Manner::headers());
     let port = open.socket_address().port().to_string();
-    let found = &["over TLS on port", &port, "believes", "in pool compilers"];
+    let found = &[
+        "over TLS on port",
+        &port,
+        "trusts the identity headers",
+        "in pool compilers",
+    ];
     for check in ["outside-anonymous", "outside-agent"] {
         clinic.assert_found_with(&["--tls-port", &port], check, "failure", found);
     }
@@ -724,11 +733,11 @@ fn a_compiler_that_gives_an_agent_what_is_anothers_is_found() {
 fn t07_a_ca_server_that_believes_headers_is_found() {
     let clinic = Clinic::new();
     clinic.ca_server.behave(Manner::headers());
-    clinic.assert_found("ca-headers", "failure", &["in pool ca", "believes headers"]);
+    clinic.assert_found("ca-headers", "failure", &["in pool ca", "trusts headers"]);
     clinic.assert_found(
         "outside-agent",
         "failure",
-        &["believes headers", "ordinary agent"],
+        &["trusts headers", "ordinary agent"],
     );
 }
 
@@ -873,7 +882,7 @@ fn t07_a_ca_server_in_a_pool_of_any_name_is_asked_as_a_ca_server() {
     clinic.assert_found(
         "ca-headers",
         "failure",
-        &["in pool issuing", "believes headers"],
+        &["in pool issuing", "trusts headers"],
     );
     issuing.behave(Manner::peer());
     let (proof, code) = clinic.examined(&[]);

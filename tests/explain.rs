@@ -61,7 +61,7 @@ fn explain_follows_what_a_listener_does_with_a_certificate_that_is_refused() {
             "on_invalid = \"abort\"",
             0,
             0,
-            "listener agents: the handshake ends with an alert",
+            "listener agents: the handshake fails with an alert",
         ),
     ] {
         let ca = Ca::new();
@@ -112,7 +112,7 @@ fn explain_says_where_a_client_without_a_certificate_comes_no_further() {
         .start()
         .command(&["explain"], &["/puppet-ca/v1/certificate/ca"]);
     assert_eq!(outcome.code, Some(1), "{}", outcome.stdout);
-    let told = "listener agents: the handshake ends with an alert (client_cert = \"required\")";
+    let told = "listener agents: the handshake fails with an alert (client_cert = \"required\")";
     assert!(outcome.stdout.contains(told), "{}", outcome.stdout);
 }
 
@@ -202,9 +202,9 @@ fn explain_says_in_which_order_members_are_asked_that_nobody_has_probed() {
         .filter(|line| line.starts_with("member"))
         .collect();
     assert_eq!(members.len(), 2, "{told}");
-    assert!(members[0].contains(":2: least in flight"), "{told}");
+    assert!(members[0].contains(":2: fewest in flight"), "{told}");
     assert!(
-        members[1].contains(":3 (backup): least in flight"),
+        members[1].contains(":3 (backup): fewest in flight"),
         "{told}"
     );
     assert!(told.contains("every member is assumed up"), "{told}");

@@ -156,7 +156,7 @@ fn a_route_leads_renewals_elsewhere_and_alone_opens_nothing() {
     assert!(is_renewed(&agent, &renew(&estate.client(&agent))));
     assert_told_certificate(&other.last(), &agent);
     other.answer(|request| (request.path() == RENEWAL).then(|| Reply::ok("north")));
-    assert_refused(&renew(&estate.client(&agent)), 502, &["not passed on"]);
+    assert_refused(&renew(&estate.client(&agent)), 502, &["did not forward"]);
     assert_refused(&renew(&estate.client(&agent)), 404, &["off"]);
     assert!(estate.far_end().is_empty());
 }
@@ -416,7 +416,7 @@ fn t07_whatever_is_not_the_agents_one_certificate_is_not_passed_on() {
     for (case, reply, word) in cases {
         answer_renewals(&estate.ca_server, reply);
         let response = renew(&client);
-        assert_refused(&response, 502, &[word, "not passed on"]);
+        assert_refused(&response, 502, &[word, "did not forward"]);
         assert_refused(&renew(&client), 404, &["off"]);
         assert_eq!(estate.proxy.metrics().sum(OFF, &[]), 1.0, "{case}");
         estate.proxy.reload();
