@@ -562,7 +562,7 @@ fn check_says_which_rules_open_a_class_by_what_agents_write_themselves() {
         .start();
     let checked = estate.proxy.command(&["check"], &[]);
     assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    let told = "\"by-role\" opens services by pp_role = \"diff\"";
+    let told = "\"by-role\" opens services to clients with pp_role = \"diff\"";
     assert!(checked.stdout.contains(told), "{}", checked.stdout);
     assert!(!checked.stdout.contains("by-right"), "{}", checked.stdout);
     assert!(!checked.stderr.contains("pp_role"), "{}", checked.stderr);

@@ -435,11 +435,11 @@ fn a_block_that_makes_no_sense_is_refused_and_says_what_would() {
             64,
             "cannot be used with",
         ),
-        (&["web01", "--why", "x", "--until", "soon"], 64, "12h or 7d"),
+        (&["web01", "--why", "x", "--until", "soon"], 64, "(12h, 7d)"),
         (
             &["web01", "--why", "x", "--until", "2001-01-01"],
             1,
-            "is past",
+            "is in the past",
         ),
         (
             &["web01", "--why", "a\nb"],

@@ -222,7 +222,7 @@ fn each_rule_refuses_with_its_reason() {
             good.clone(),
             "its name is web01, but it was sent for web02",
         ),
-        ("csr-name", "WEB01", good.clone(), "it names web01"),
+        ("csr-name", "WEB01", good.clone(), "its name is web01"),
         ("csr-signature", "web01", forged, "its own key"),
         (
             "csr-altnames",
@@ -270,7 +270,7 @@ fn keys_of_other_kinds_and_sizes_are_refused_where_it_is_said() {
 
 #[test]
 fn a_rule_is_lifted_for_those_who_are_named_and_no_other_rule() {
-    let estate = with("[[csr.allow]]\ncertname = [\"altnames.*\"]\nlifts = [\"altnames\"]");
+    let estate = with("[[csr.allow]]\ncertname = [\"altnames.*\"]\nskip_rules = [\"altnames\"]");
     let (altnames, wants_names) = of_an_agent("altnames");
     let (cli_auth, wants_rights) = of_an_agent("cli-auth");
     assert_eq!(put(&estate, &altnames, &wants_names).status, 200);

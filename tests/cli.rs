@@ -475,7 +475,7 @@ fn reload_waits_and_exits_by_the_outcome() {
     assert!(
         applied
             .stdout
-            .ends_with("applied: generation 2 is in force\n"),
+            .ends_with("applied: generation 2 is active\n"),
         "{}",
         applied.stdout
     );
@@ -486,7 +486,7 @@ fn reload_waits_and_exits_by_the_outcome() {
     proxy.edit_config("[pools.other]", "[pols.other]");
     let refused = proxy.command(&["reload"], &[]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(78), ""));
-    for expected in ["pols", "pools", "serves on"] {
+    for expected in ["pols", "pools", "stays active"] {
         assert!(
             refused.stderr.contains(expected),
             "{expected} is not in {}",

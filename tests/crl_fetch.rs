@@ -339,7 +339,9 @@ fn t10_an_older_list_is_refused_with_an_alarm_until_an_operator_accepts_it_for_g
     );
     assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
     let told = estate.proxy.stderr();
-    let event = told.lines().find(|line| line.contains("was accepted"));
+    let event = told
+        .lines()
+        .find(|line| line.contains("an operator accepted a CRL"));
     let event = event.unwrap_or_else(|| panic!("not told: {told}"));
     assert!(event.contains(why[1]) && event.contains("uid "), "{event}");
     let trust = estate.proxy.status()["trust"].clone();
@@ -742,7 +744,7 @@ fn a_reload_while_a_list_is_on_its_way_loses_neither() {
         assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
         gate.release();
         let told = fetched.join().expect("is fetched");
-        assert!(told.contains("is in force"), "{told}");
+        assert!(told.contains("is active"), "{told}");
     });
     assert_refused(&estate.client(&agent).get(CATALOG), 403, &["revoked"]);
     // And what was fetched stays over the next reload, whatever the file says.
@@ -1108,7 +1110,11 @@ fn what_cannot_be_accepted_is_refused_with_what_could() {
     for (arguments, code, expected) in [
         (&[issuer.as_str()][..], 64, "--why"),
         (&["--why", "x"], 64, "ISSUER"),
-        (&[&issuer, "--why", "x"], 1, "is refused; none is"),
+        (
+            &[&issuer, "--why", "x"],
+            1,
+            "is refused; the proxy refuses no CRL",
+        ),
         (&[&issuer, "--why", " "], 1, "the reason must be one line"),
         (
             &[&issuer, "--why", "a\nb"],
@@ -1201,7 +1207,7 @@ fn wait_for_answer(proxy: &Proxy) -> Value {
 #[track_caller]
 fn fetch(proxy: &Proxy) -> String {
     let told = done(proxy, &["crl", "fetch"], &[]);
-    assert!(told.contains("is in force"), "{told}");
+    assert!(told.contains("is active"), "{told}");
     told
 }
 

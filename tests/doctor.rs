@@ -284,7 +284,7 @@ fn a_key_that_everyone_may_read_is_found() {
 fn a_list_that_everyone_may_write_is_found() {
     let clinic = Clinic::new();
     clinic.chmod("crl.pem", 0o666);
-    clinic.assert_found("files", "failure", &["crl.pem", "everyone", "0666"]);
+    clinic.assert_found("files", "failure", &["crl.pem", "every user", "0666"]);
 }
 
 #[test]
@@ -313,7 +313,11 @@ fn a_directory_further_up_or_behind_a_link_in_which_everyone_may_write_is_found(
     std::fs::remove_file(clinic.path("crl.pem")).expect("it is there");
     std::os::unix::fs::symlink(open.join("crl.pem"), clinic.path("crl.pem")).expect("a link");
     let open = open.display().to_string();
-    clinic.assert_found("files", "failure", &["crl.pem", &open, "everyone", "0777"]);
+    clinic.assert_found(
+        "files",
+        "failure",
+        &["crl.pem", &open, "every user", "0777"],
+    );
 }
 
 #[test]
@@ -725,7 +729,7 @@ fn a_compiler_that_gives_an_agent_what_is_anothers_is_found() {
     clinic.assert_found(
         "others-node",
         "failure",
-        &["gives puppet the documents of another"],
+        &["serves the documents of another node to puppet"],
     );
 }
 
@@ -779,8 +783,16 @@ fn a_clock_that_differs_is_found() {
     let clinic = Clinic::new();
     clinic.compiler.behave(Manner::headers().clock_ahead(3600));
     clinic.ca_server.behave(Manner::peer().clock_ahead(-120));
-    clinic.assert_found("clock", "failure", &["in pool compilers", "ahead of ours"]);
-    clinic.assert_found("clock", "warning", &["in pool ca", "behind ours"]);
+    clinic.assert_found(
+        "clock",
+        "failure",
+        &["in pool compilers", "ahead of the clock of this host"],
+    );
+    clinic.assert_found(
+        "clock",
+        "warning",
+        &["in pool ca", "behind the clock of this host"],
+    );
 }
 
 #[test]
@@ -841,7 +853,7 @@ fn an_agents_certificate_that_is_no_ordinary_agents_is_not_proved_by() {
                 .leaf("web01")
                 .extension(&pp_cli_auth, "true")
                 .issue(),
-            "authorisation extension",
+            "authorization extension",
         ),
     ] {
         clinic.write_credential("agent", &agent);

@@ -228,7 +228,7 @@ impl Fate {
                 .collect();
             match words[..] {
                 ["pool", name] => Some(Self::Pool(name.to_owned())),
-                ["answer", "here", status, ..]
+                ["answer", "by", "the", "proxy", status, ..]
                 | ["answer", status, ..]
                 | ["path", "refused", "with", status, ..] => status.parse().ok().map(Self::Answer),
                 _ => None,

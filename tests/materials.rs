@@ -377,7 +377,7 @@ fn an_unrelated_ca_bundle_is_not_active_until_a_reload_accepts_it() {
     let (agent, strange) = (estate.ca.agent("web01"), Ca::other());
     let (ours, issuing) = (estate.ca.bundle_pem(), estate.ca.issuing_pem());
     for (bundle, lacks) in [
-        (strange.bundle_pem(), "own certificate"),
+        (strange.bundle_pem(), "the proxy's certificate"),
         // Cut exactly between its two blocks.
         (issuing, "CN=Puppet Root CA: test"),
     ] {

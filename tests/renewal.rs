@@ -51,7 +51,7 @@ fn is_renewed(agent: &Credential, response: &Response) -> bool {
 #[track_caller]
 fn assert_told_certificate(request: &Recorded, agent: &Credential) {
     assert_told(request, "SUCCESS", Some(&format!("CN={}", agent.certname)));
-    let told = readers::escaped_certificate(&request.headers).expect("one certificate");
+    let told = readers::escaped_certificate(&request.headers).expect("single certificate");
     assert_eq!(told.as_deref(), Some(&agent.cert_der[..]));
 }
 
@@ -368,30 +368,30 @@ fn t07_whatever_is_not_the_agents_one_certificate_is_not_passed_on() {
     let of_name = estate.ca.agent("web02").cert_pem;
     let none = "";
     let cases: Vec<(&str, Reply, &str)> = vec![
-        ("another key", Reply::ok(&of_key), "another key"),
+        ("another key", Reply::ok(&of_key), "its key is not"),
         ("another name", Reply::ok(&of_name), "CN=web02"),
         (
             "two",
             Reply::ok(&format!("{renewed}{renewed}")),
-            "one certificate",
+            "single certificate",
         ),
         (
             "another behind it",
             Reply::ok(&format!("{renewed}{of_name}")),
-            "one certificate",
+            "single certificate",
         ),
         (
             "text before",
             Reply::ok(&format!("Certificate:\n{renewed}")),
-            "one certificate",
+            "single certificate",
         ),
         (
             "a JSON text",
             Reply::json(&serde_json::json!({ "pem": renewed })),
-            "one certificate",
+            "single certificate",
         ),
-        ("nothing", Reply::ok(none), "one certificate"),
-        ("no content", Reply::status(204), "one certificate"),
+        ("nothing", Reply::ok(none), "single certificate"),
+        ("no content", Reply::status(204), "single certificate"),
         (
             "an endless text",
             Reply::ok(&renewed.repeat(200)),
@@ -410,7 +410,7 @@ fn t07_whatever_is_not_the_agents_one_certificate_is_not_passed_on() {
         (
             "garbage in base64",
             Reply::ok("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
-            "one certificate",
+            "single certificate",
         ),
     ];
     for (case, reply, word) in cases {

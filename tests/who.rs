@@ -56,7 +56,7 @@ fn an_agent_is_told_with_its_certificate_the_lists_and_what_it_asked_for_last() 
     };
     assert_eq!(access("own-documents")["allowed"], true, "{who:#}");
     assert_eq!(access("ca-administration")["allowed"], false, "{who:#}");
-    assert!(text.contains("may not     ca-administration"), "{text}");
+    assert!(text.contains("refused     ca-administration"), "{text}");
     let nobody = said(&estate.proxy, &["web09"]);
     assert!(
         nobody.contains("the agent has not connected since the start"),

@@ -131,7 +131,7 @@ async fn an_unknown_member_is_refused_with_the_names_there_are() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        r#"no member "nobody" in pool "compilers"; there are: c1:8140, c2:8140 (404 Not Found)"#
+        r#"no member "nobody" in pool "compilers"; the members are: c1:8140, c2:8140 (404 Not Found)"#
     );
 }
 
@@ -154,7 +154,7 @@ async fn what_cannot_be_answered_is_refused_in_one_sentence() {
         (
             "GET / HTTP/1.1\r\n\r\n",
             "404 Not Found",
-            "there are GET /v1/status",
+            "the endpoints are GET /v1/status",
         ),
         (
             "GET /v1/reload HTTP/1.1\r\n\r\n",
@@ -310,14 +310,11 @@ async fn a_client_refuses_what_is_not_ours() {
         .copied()
         .chain(std::iter::repeat_n(b'x', 17 << 20));
     for (spoken, expected) in [
-        (
-            b"220 mail ready\r\n".to_vec(),
-            "does not speak our protocol",
-        ),
-        (b"".to_vec(), "does not speak our protocol"),
+        (b"220 mail ready\r\n".to_vec(), "is invalid"),
+        (b"".to_vec(), "is invalid"),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}".to_vec(),
-            "does not speak our protocol",
+            "is invalid",
         ),
         (
             b"HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\n{}".to_vec(),

@@ -188,7 +188,7 @@ impl Draft {
     fn authorised(&self, named: &Named, credential: &pki::Credential) -> Problem {
         let extensions = credential.authorization_extensions().join(", ");
         let path = named.credential.chain.display();
-        let message = format!("{path} carries an authorisation extension: {extensions}");
+        let message = format!("{path} carries an authorization extension: {extensions}");
         if !named.seen_by_members {
             return self
                 .mentioned(&named.chain, Problem::warning("", message))

@@ -61,7 +61,7 @@ fn a_member_without_a_subject_alt_name_is_told_in_words() {
     assert!(
         error
             .to_string()
-            .contains("CN=puppet has no subjectAltName: "),
+            .contains("CN=puppet has no subjectAltName, so "),
         "{error}"
     );
 }

@@ -91,7 +91,7 @@ mod tests {
         }
         // The clock was set back since.
         assert!(is_within(&refusal, minute, at - minute));
-        let expected = "1970-01-01T00:16:40Z  10.0.0.1  web01 (unverified)  at listener agents: \
+        let expected = "1970-01-01T00:16:40Z  10.0.0.1  web01 (unverified)  on listener agents: \
                         revoked, 2 times since 1970-01-01T00:00:00Z";
         assert_eq!(line(&refusal), expected);
     }

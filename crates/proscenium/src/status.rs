@@ -255,8 +255,8 @@ pool compilers, least-connections, 1 of 2 members available
     c2.example.com:8140: its clock is 2 h behind the proxy's
 
 CRLs, trust generation 2
-  CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z                                    /ssl/crl.pem  the agent's own copy, 3 days old
-  CN=Other      number none  0 entries  EXPIRED 1970-01-01T00:00:00Z, judged by until 1970-01-01T00:01:00Z  other.pem
+  CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z                                   /ssl/crl.pem  the agent's copy, 3 days old
+  CN=Other      number none  0 entries  EXPIRED 1970-01-01T00:00:00Z, accepted until 1970-01-01T00:01:00Z  other.pem
   CN=Third: no CRL, its certificates are refused
   fetched from the pool ca: last answer 1970-01-01T00:04:00Z from ca:8140
 

@@ -440,8 +440,8 @@ mod tests {
         assert_eq!(
             reasons,
             [
-                "certificate b (CN=puppet) expired on 2027-01-15T07:59:00Z, and certificate a (CN=puppet), valid until \
-                 2028-01-15T08:00:00Z, is active and stays so: provide a valid certificate with its key"
+                "certificate b (CN=puppet) expired on 2027-01-15T07:59:00Z; the active certificate a (CN=puppet) is valid until \
+                 2028-01-15T08:00:00Z and stays active: provide a valid certificate with its key"
             ]
         );
     }

@@ -392,10 +392,10 @@ fn order_says_why_the_others_are_not_asked() {
     assert_eq!(
         told,
         [
-            "3 least in flight for its weight (0 in flight, weight 1)",
-            "0 not asked: at its limit (1 of 1 in flight)",
-            "1 not asked: down",
-            "2 not asked: drain",
+            "3 fewest in flight for its weight (0 in flight, weight 1)",
+            "0 not used: at its limit (1 of 1 in flight)",
+            "1 not used: down",
+            "2 not used: drain",
         ]
     );
 }

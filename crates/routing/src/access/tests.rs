@@ -476,7 +476,7 @@ fn what_no_rule_can_be_made_of_is_told_whole() {
                 ..allow("a")
             },
             "observe",
-            "refuses nobody",
+            "refuses no client",
         ),
         (
             AccessRuleSettings {
@@ -484,7 +484,7 @@ fn what_no_rule_can_be_made_of_is_told_whole() {
                 ..refuse("a")
             },
             "route",
-            "no route is called \"builtin:renewal\"",
+            "there is no route \"builtin:renewal\"",
         ),
         (
             AccessRuleSettings {
@@ -492,7 +492,7 @@ fn what_no_rule_can_be_made_of_is_told_whole() {
                 ..refuse("a")
             },
             "extension",
-            "no extension is called \"pp_rolle\"",
+            "there is no extension \"pp_rolle\"",
         ),
         (
             AccessRuleSettings {
@@ -520,5 +520,5 @@ fn what_no_rule_can_be_made_of_is_told_whole() {
         );
     }
     let twice = build(&settings(vec![refuse("a"), refuse("a")])).expect_err("refused");
-    assert_eq!(twice, ["name: two rules are called \"a\""]);
+    assert_eq!(twice, ["name: two rules have the name \"a\""]);
 }

@@ -1085,7 +1085,7 @@ fn names_of_routes_are_present_and_their_own() {
     );
     assert_eq!(
         problems(["a", "a"]),
-        [(Some(1), "two routes are called \"a\"".to_owned())]
+        [(Some(1), "two routes have the name \"a\"".to_owned())]
     );
 }
 
