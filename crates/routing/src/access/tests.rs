@@ -468,7 +468,7 @@ fn what_no_rule_can_be_made_of_is_told_whole() {
                 ..allow("a")
             },
             "class",
-            "named agents only",
+            "only to named agents",
         ),
         (
             AccessRuleSettings {
