@@ -174,7 +174,7 @@ async fn what_cannot_be_answered_is_refused_in_one_sentence() {
         (
             "DELETE /metrics HTTP/1.1\r\n\r\n",
             "405 Method Not Allowed",
-            "DELETE is not possible",
+            "DELETE is not supported",
         ),
         (&long_body, "413 Payload Too Large", "the body must be"),
         (&long_head, "431 Request Header Fields Too Large", ""),
