@@ -229,7 +229,7 @@ fn describe(error: &ProxyError) -> Text {
         ProxyError::ShareTaken { pool } => later(
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
-                "This client already holds its share of the connections to the pool `{pool}` (client_share_percent); nothing was sent. Wait until its other requests are answered."
+                "This client already holds its share of the connections to the pool `{pool}` (client_share); nothing was sent. Wait until its other requests are answered."
             ),
         ),
         ProxyError::Unavailable { pool, .. } => later(
