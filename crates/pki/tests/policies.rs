@@ -94,7 +94,7 @@ fn a_grace_ends_to_the_second_and_the_verdict_with_it() {
         (
             in_2035 + 61,
             Some(Reason::CrlExpired),
-            "expired on 2035-01-01T00:00:00Z: the certificates of its issuer are refused",
+            "expired on 2035-01-01T00:00:00Z: its issuer's certificates are refused",
         ),
     ] {
         assert_eq!(reason(&judge(seconds)), expected, "{seconds}");
