@@ -144,12 +144,13 @@ settings! {
         /// for the client counts. A client that is slower for longer than `rate_grace` gets a 408. A modem of the 1990s
         /// sends five times as fast.
         body_rate_min: size(1..=1 << 30) => body_rate_min;
-        /// Minimum rate, in bytes per second, at which a client must read a response that a member is still sending. A client
-        /// that is slower for longer than `rate_grace` loses its connection (HTTP/1.1) or its stream (HTTP/2), because it
-        /// holds a connection to a member meanwhile.
+        /// Minimum average rate, in bytes per second, at which a client must read a response that a member is still sending.
+        /// Bytes count when the operating system accepts them for the client, and only time in which the proxy waits for the
+        /// client counts. A client that falls behind by more than `rate_grace` loses its connection (HTTP/1.1) or its stream
+        /// (HTTP/2), because it holds a connection to a member meanwhile.
         read_rate_min: size(1..=1 << 30) => read_rate_min;
-        /// How long a client may be slower than `body_rate_min` or `read_rate_min`. Time is earned back by every byte, up to
-        /// this value. An agent on a busy machine or a bad network pauses for seconds.
+        /// How long a client may be slower than `body_rate_min`, or how far it may fall behind `read_rate_min`. A client
+        /// that sends a body earns time back with every byte, up to this value. An agent on a busy machine or a bad network pauses for seconds.
         rate_grace: duration(milliseconds(100)..=DAY) => rate_grace;
         /// Maximum size of a request's head: the request line and the header fields. Agents send less than 2 KiB,
         /// and a Puppet server accepts 8 KiB.

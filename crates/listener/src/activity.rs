@@ -49,6 +49,8 @@ pub struct Activity {
     last_write: AtomicU64,
     /// Microseconds from `start` since which a write has been refused; 0: none is.
     write_stalled: AtomicU64,
+    /// Bytes that the peer's connection has accepted.
+    written: AtomicU64,
 }
 
 impl Activity {
@@ -61,6 +63,7 @@ impl Activity {
             last_read: AtomicU64::new(0),
             last_write: AtomicU64::new(0),
             write_stalled: AtomicU64::new(0),
+            written: AtomicU64::new(0),
         }
     }
 
@@ -104,6 +107,11 @@ impl Activity {
         (stalled > 0).then(|| self.start + Duration::from_micros(stalled))
     }
 
+    /// Bytes that the peer's connection has accepted so far.
+    pub fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
     fn read_some(&self) {
         let now = self.now();
         self.last_read.store(now, Ordering::Relaxed);
@@ -122,6 +130,15 @@ impl Activity {
         } else if !pending && stalled > 0 {
             self.last_write.store(self.now(), Ordering::Relaxed);
             self.write_stalled.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// What a write has come to.
+    fn accepted(&self, polled: &Poll<io::Result<usize>>) {
+        self.wrote(polled.is_pending());
+        if let Poll::Ready(Ok(bytes)) = polled {
+            let written = self.written() + *bytes as u64;
+            self.written.store(written, Ordering::Relaxed);
         }
     }
 
@@ -287,7 +304,7 @@ impl AsyncWrite for TlsIo {
     ) -> Poll<io::Result<usize>> {
         self.writes();
         let polled = each!(&mut self.inner, inner => Pin::new(inner).poll_write(cx, bytes));
-        self.activity.wrote(polled.is_pending());
+        self.activity.accepted(&polled);
         polled
     }
 
@@ -314,7 +331,7 @@ impl AsyncWrite for TlsIo {
         self.writes();
         let polled =
             each!(&mut self.inner, inner => Pin::new(inner).poll_write_vectored(cx, slices));
-        self.activity.wrote(polled.is_pending());
+        self.activity.accepted(&polled);
         polled
     }
 

@@ -7,6 +7,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// Connections that may wait in a socket's queue before they are accepted.
 const BACKLOG: i32 = 1024;
 
+/// Bytes that a connection accepts before the network has taken them. The system's own limit is megabytes: a client that
+/// reads slowly would then seem to stall for minutes, until a third of them has been sent.
+const UNSENT_BYTES_MAX: u32 = 64 << 10;
+
 /// An address that could not be listened on.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}{}", hint(.source))]
@@ -93,6 +97,7 @@ fn open(address: SocketAddr, share: bool) -> io::Result<std::net::TcpListener> {
     }
     // Small answers must not wait for the peer's acknowledgement. Linux hands it on to what is accepted.
     socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     if share {
@@ -115,5 +120,7 @@ mod tests {
             .expect("a socket takes it");
         let (accepted, _) = sockets[0].accept().expect("who has connected");
         assert!(accepted.nodelay().expect("a socket"));
+        let unsent_max = socket2::SockRef::from(&accepted).tcp_notsent_lowat();
+        assert_eq!(unsent_max.expect("a socket"), UNSENT_BYTES_MAX);
     }
 }

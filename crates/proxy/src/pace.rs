@@ -15,21 +15,31 @@ pub(crate) struct RateLimits {
     pub(crate) grace: Duration,
 }
 
-/// How long a client may still be waited for. Waiting uses the time up, bytes earn it back, up to the grace period: a
-/// client that was fast before cannot stall for longer than one that has just begun.
+/// How long a client may still be waited for. Waiting uses the time up, bytes earn it back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     rate_min: u64,
-    grace: Duration,
+    left_max: Duration,
     left: Duration,
 }
 
 impl Pace {
+    /// Of a client that sends: time is earned up to the grace period, so that a client that was fast before cannot stall
+    /// for longer than one that has just begun.
     pub(crate) fn new(rate_min: u64, grace: Duration) -> Self {
         Self {
             rate_min: rate_min.max(1),
-            grace,
+            left_max: grace,
             left: grace,
+        }
+    }
+
+    /// Of a client that reads: time is earned without a limit. Buffers on the way accept many bytes at once, which the
+    /// client then takes its time to read; `write_timeout` limits how long it may stall.
+    pub(crate) fn of_reader(rate_min: u64, grace: Duration) -> Self {
+        Self {
+            left_max: Duration::MAX,
+            ..Self::new(rate_min, grace)
         }
     }
 
@@ -47,17 +57,27 @@ impl Pace {
     }
 
     pub(crate) fn moved(&mut self, bytes: usize) {
-        let earned = (bytes as u64).saturating_mul(1_000_000) / self.rate_min;
-        let left = self.left.saturating_add(Duration::from_micros(earned));
-        self.left = left.min(self.grace);
+        let left = self
+            .left
+            .saturating_add(time_for(bytes as u64, self.rate_min));
+        self.left = left.min(self.left_max);
     }
 }
 
-/// Since when the client of a connection that carries one response at a time has not asked for more of it.
+/// How long so many bytes take at this rate.
+fn time_for(bytes: u64, rate: u64) -> Duration {
+    Duration::from_micros(bytes.saturating_mul(1_000_000) / rate.max(1))
+}
+
+/// How fast the client of a connection that carries one response at a time reads it. The connection asks for the next
+/// piece when its own queue has room; what counts is the bytes that the client's socket has accepted meanwhile.
 #[derive(Debug)]
 pub(crate) struct ReaderPace {
     limits: RateLimits,
-    pace: Cell<Pace>,
+    /// Bytes that the client's socket had accepted when the response began.
+    written_before: Cell<u64>,
+    /// How long the connection has had no room so far.
+    waited: Cell<Duration>,
     /// When the last piece was handed to the connection, while it has not asked for the next one.
     since: Cell<Option<Instant>>,
 }
@@ -66,32 +86,28 @@ impl ReaderPace {
     pub(crate) fn new(limits: RateLimits) -> Self {
         Self {
             limits,
-            pace: Cell::new(Pace::new(limits.read_min, limits.grace)),
+            written_before: Cell::new(0),
+            waited: Cell::new(Duration::ZERO),
             since: Cell::new(None),
         }
     }
 
-    /// A response begins.
-    pub(crate) fn begin(&self) {
+    /// A response begins. `written`: bytes that the client's socket has accepted so far.
+    pub(crate) fn begin(&self, written: u64) {
         self.since.set(None);
-        let limits = self.limits;
-        self.pace.set(Pace::new(limits.read_min, limits.grace));
+        self.waited.set(Duration::ZERO);
+        self.written_before.set(written);
     }
 
     /// The connection asks for the next piece: it has room again.
     pub(crate) fn asked(&self) {
         if let Some(since) = self.since.take() {
-            let mut pace = self.pace.get();
-            pace.waited(since.elapsed());
-            self.pace.set(pace);
+            self.waited.set(self.waited.get() + since.elapsed());
         }
     }
 
     /// The connection was handed a piece, and there are more.
-    pub(crate) fn handed(&self, bytes: usize) {
-        let mut pace = self.pace.get();
-        pace.moved(bytes);
-        self.pace.set(pace);
+    pub(crate) fn handed(&self) {
         self.since.set(Some(Instant::now()));
     }
 
@@ -100,9 +116,13 @@ impl ReaderPace {
         self.since.set(None);
     }
 
-    /// When the client will have been too slow, if it asks for nothing until then.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        self.since.get().map(|since| since + self.pace.get().left())
+    /// When the client will have been too slow, if its socket accepts nothing more until then. `written`: bytes that it has
+    /// accepted so far.
+    pub(crate) fn due(&self, written: u64) -> Option<Instant> {
+        let since = self.since.get()?;
+        let accepted = written.saturating_sub(self.written_before.get());
+        let allowed = self.limits.grace + time_for(accepted, self.limits.read_min);
+        Some(since + allowed.saturating_sub(self.waited.get()))
     }
 }
 
@@ -153,6 +173,16 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_may_take_its_time_for_what_buffers_have_accepted_at_once() {
+        let mut pace = Pace::of_reader(1024, GRACE);
+        pace.moved(1 << 20);
+        pace.waited(Duration::from_secs(1024));
+        assert_eq!(pace.left(), GRACE);
+        pace.waited(GRACE);
+        assert_eq!(pace.left(), Duration::ZERO);
+    }
+
+    #[test]
     fn only_a_connection_that_has_not_asked_for_more_is_late() {
         let limits = RateLimits {
             body_min: 1,
@@ -160,13 +190,18 @@ mod tests {
             grace: GRACE,
         };
         let reader = ReaderPace::new(limits);
-        assert_eq!(reader.due(), None);
-        reader.handed(10);
-        assert!(reader.due().is_some_and(|due| due > Instant::now()));
+        reader.begin(500);
+        assert_eq!(reader.due(500), None);
+        let before = Instant::now();
+        reader.handed();
+        let due = |written| reader.due(written).expect("it has not asked for more");
+        assert!(due(500) >= before + GRACE);
+        assert!(due(500) <= Instant::now() + GRACE);
+        assert_eq!(due(500 + 2048), due(500) + Duration::from_secs(2));
         reader.asked();
-        assert_eq!(reader.due(), None, "the member is waited for");
-        reader.handed(10);
+        assert_eq!(reader.due(500), None, "the member is waited for");
+        reader.handed();
         reader.end();
-        assert_eq!(reader.due(), None);
+        assert_eq!(reader.due(500), None);
     }
 }

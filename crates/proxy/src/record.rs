@@ -383,6 +383,13 @@ impl Exchanged {
         self.is_alone().then_some(&self.conn.reader)
     }
 
+    /// The client begins to read a member's response.
+    pub(crate) fn begin_reading(&self) {
+        if let Some(reader) = self.reader() {
+            reader.begin(self.conn.activity.written());
+        }
+    }
+
     /// Counts bytes of the response's body.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.record.bytes_out += bytes as u64;

@@ -67,9 +67,7 @@ impl ResponseBody {
     pub(crate) fn member(answer: AnswerBody, idle: Duration, exchanged: Box<Exchanged>) -> Self {
         match answer {
             AnswerBody::Streamed(incoming) => {
-                if let Some(reader) = exchanged.reader() {
-                    reader.begin();
-                }
+                exchanged.begin_reading();
                 Self::new(Source::Member(incoming, IdleLimit::new(idle)), exchanged)
             }
             AnswerBody::Whole(bytes) => Self::local(bytes, exchanged),
@@ -129,11 +127,11 @@ impl ResponseBody {
             exchanged.sent(data.len());
         }
         match &data {
-            Ok(Some(data)) => {
+            Ok(Some(_)) => {
                 if !self.is_end_stream()
                     && let Some(reader) = self.reader()
                 {
-                    reader.handed(data.len());
+                    reader.handed();
                 }
             }
             Ok(None) => self.end(EndedBy::Completion),

@@ -337,7 +337,10 @@ impl Watch<'_> {
         [
             self.cut_at.map(|at| (at, Ending::Cut)),
             stalled.map(|since| (at(since, self.settings.write_timeout), Ending::WriteStalled)),
-            self.conn.reader.due().map(|at| (at, Ending::ReadSlowly)),
+            self.conn
+                .reader
+                .due(self.conn.activity.written())
+                .map(|at| (at, Ending::ReadSlowly)),
             self.revoked_at
                 .filter(|_| idle && stalled.is_none() && !self.conn.is_leaving())
                 .map(|at| (at, Ending::Revoked)),

@@ -114,7 +114,7 @@ async fn send(
     mut respond: SendResponse<Bytes>,
     reading: ReadLimits,
 ) -> Result<(), Unsent> {
-    let mut pace = Pace::new(reading.rates.read_min, reading.rates.grace);
+    let mut pace = Pace::of_reader(reading.rates.read_min, reading.rates.grace);
     let (mut head, mut body) = response.into_parts();
     if !head.headers.contains_key(DATE) {
         head.headers.insert(DATE, date::now());

@@ -216,11 +216,7 @@ fn a_client_that_reads_nothing_of_its_answer_is_cut_off_after_the_write_timeout(
         client.get(FILE).await;
         let mut member = estate.compilers[0].accept().await;
         member.request().await;
-        member.send_beside(format!(
-            "HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: {}\r\n\r\n{}",
-            2 << 20,
-            "x".repeat(2 << 20)
-        ));
+        member.send_beside(large_answer());
         let began = Instant::now();
         serving.await.expect("no panic");
         assert_took(began, 25);
@@ -239,11 +235,7 @@ fn a_client_that_reads_its_answer_too_slowly_is_cut_off_though_it_never_stops() 
         client.get(FILE).await;
         let mut member = estate.compilers[0].accept().await;
         member.request().await;
-        member.send_beside(format!(
-            "HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: {}\r\n\r\n{}",
-            2 << 20,
-            "x".repeat(2 << 20)
-        ));
+        member.send_beside(large_answer());
         client.head().await;
         let began = Instant::now();
         while !serving.is_finished() {
@@ -253,6 +245,62 @@ fn a_client_that_reads_its_answer_too_slowly_is_cut_off_though_it_never_stops() 
         }
         assert!(began.elapsed() >= Duration::from_secs(30));
         assert_eq!(estate.record().await["reason"], "read-too-slow");
+    });
+}
+
+/// A response of two megabytes from a member, as the proxy receives it.
+fn large_answer() -> String {
+    format!(
+        "HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: {}\r\n\r\n{}",
+        2 << 20,
+        "x".repeat(2 << 20)
+    )
+}
+
+#[test]
+fn a_client_that_reads_its_answer_faster_than_the_minimum_rate_gets_all_of_it() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.client_buffer = 4 << 10);
+        let mut client = estate.connect();
+        client.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        member.send_beside(large_answer());
+        client.head().await;
+        // Half a megabyte waits in the proxy: at this rate for longer than the grace.
+        for _ in 0..1 << 10 {
+            client.text(2 << 10).await;
+            pass(1).await;
+        }
+        estate.assert_at_rest().await;
+        assert_eq!(estate.record().await["bytes_out"], 2 << 20);
+    });
+}
+
+#[test]
+fn a_client_that_opens_its_window_faster_than_the_minimum_rate_gets_all_of_it() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let (mut requests, _connection) = estate.connect_http2(160 << 10).await;
+        let request = http::Request::get(format!("https://puppet{FILE}")).body(());
+        let sent = requests.send_request(request.expect("a request"), true);
+        let (response, _) = sent.expect("an open stream");
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        member.send_beside(large_answer());
+        let mut body = response.await.expect("an answer").into_body();
+        let (mut read, mut released) = (0, 0);
+        while let Some(data) = body.data().await {
+            read += data.expect("the stream goes on").len();
+            // At 2 KiB per second this opens the window every 40 s.
+            if read - released >= 80 << 10 {
+                tokio::time::sleep(Duration::from_secs(40)).await;
+                let release = body.flow_control().release_capacity(read - released);
+                release.expect("what was received");
+                released = read;
+            }
+        }
+        assert_eq!(read, 2 << 20);
     });
 }
 

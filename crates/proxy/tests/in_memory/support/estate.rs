@@ -12,6 +12,8 @@ use balancing::{
     Pool, Registry,
     settings::{CheckKind, CheckSettings, MemberSettings, PoolSettings},
 };
+use bytes::Bytes;
+use h2::client::SendRequest;
 use listener::{Activity, Connection, Downstream, Gate, TlsFacts, TlsIo};
 use pki::{CsrPolicy, CsrSettings};
 use proxy::{CaSettings, Generation, Phase, PoolRules, PoolRuntime, Shared, Worker};
@@ -20,7 +22,7 @@ use serde_json::Value;
 use telemetry::{AccessLogSettings, Format, Metrics, Output, Sink};
 use testkit::Credential;
 use tokio::{
-    io::duplex,
+    io::{DuplexStream, duplex},
     task::{JoinHandle, spawn_local},
 };
 
@@ -141,6 +143,27 @@ impl Estate {
         client: Option<&Credential>,
         http2: bool,
     ) -> (Wire, JoinHandle<()>) {
+        let (far, serving) = self.open(client, http2);
+        (Wire::new(far), serving)
+    }
+
+    /// An HTTP/2 connection of the agent `web01` whose streams have windows of this size, and the task that drives it.
+    pub async fn connect_http2(&self, window: u32) -> (SendRequest<Bytes>, JoinHandle<()>) {
+        let (far, _) = self.open(Some(&trusted().web01), true);
+        let handshake = h2::client::Builder::new()
+            .initial_window_size(window)
+            .initial_connection_window_size(window)
+            .handshake(far)
+            .await;
+        let (requests, connection) = handshake.expect("settings");
+        let driven = spawn_local(async move {
+            // Its streams say how it ended.
+            let _ = connection.await;
+        });
+        (requests.ready().await.expect("an open connection"), driven)
+    }
+
+    fn open(&self, client: Option<&Credential>, http2: bool) -> (DuplexStream, JoinHandle<()>) {
         let (near, far) = duplex(self.buffer);
         let activity = Arc::new(Activity::new());
         let connection = Connection {
@@ -164,7 +187,7 @@ impl Estate {
             permit: self.gate.try_enter(u32::MAX).expect("a place"),
         };
         let serving = spawn_local(Rc::clone(&self.worker).serve(connection));
-        (Wire::new(far), serving)
+        (far, serving)
     }
 
     /// Tells all connections where the process is in its life.
