@@ -206,7 +206,7 @@ async fn pass<'g>(
         Box::pin(judge_request(&generation.csr, certname, &upload, exchanged)).await?;
     }
     exchanged.place = Strangers::place(context, &plan, pool)?;
-    exchanged.share = Some(share::take(context, pool).await?);
+    exchanged.share = Some(share::take(context, pool, &upload).await?);
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
     let request = Outgoing {
         method: &method,

@@ -49,7 +49,8 @@ impl Alarm {
 }
 
 /// Waits for the head of a response. The limit `first_byte` counts from the request's last byte and not from the
-/// beginning of this attempt, so that an agent, which counts the same way, sees our answer before it gives up. The limit
+/// beginning of this attempt, so that an agent, which counts the same way, sees our answer before it gives up. Time that the
+/// request waited in a queue before its last byte was read counts too. The limit
 /// `idle` counts from the last byte that the member took; while the client sends nothing, its own silence is limited, not
 /// the member's.
 ///
@@ -72,14 +73,19 @@ pub(crate) async fn first_byte<T>(
                 return Ok(answer);
             }
             () = timer.as_mut() => {
+                let answer_limit = limits.first_byte.saturating_sub(upload.time_in_queue());
                 let (limit, waited, silence) = match upload.finished() {
-                    Some(finished) => (limits.first_byte, finished.elapsed(), Silence::Late),
+                    Some(finished) => (answer_limit, finished.elapsed(), Silence::Late),
                     None => (limits.idle, upload.untaken(), Silence::Stalled),
                 };
                 if waited >= limit {
                     return Err(silence);
                 }
                 let mut wait = limit - waited;
+                if upload.finished().is_none() {
+                    // The body may be complete right after this look.
+                    wait = wait.min(answer_limit.max(MEMBER_LOOK_INTERVAL));
+                }
                 if let Some(elsewhere) = elsewhere {
                     if let Some(lease) = elsewhere() {
                         return Err(Silence::Moved(lease));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use balancing::{BodyBudget, BodyCharge, ClientKey, Held, Holding, Holdings};
 use listener::Standing;
 use telemetry::Limit;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     connection::Conn,
@@ -64,7 +64,11 @@ fn key(conn: &Conn, standing: &Standing) -> ClientKey {
 ///
 /// # Errors
 /// The client held its whole share for the pool's `first_byte_timeout`.
-pub(crate) async fn take(context: &RequestContext, pool: &PoolRuntime) -> Result<Held, ProxyError> {
+pub(crate) async fn take(
+    context: &RequestContext,
+    pool: &PoolRuntime,
+    upload: &Upload,
+) -> Result<Held, ProxyError> {
     let shares = &context.worker.shared.shares;
     let holding = shares.of_pool(pool.pool.name(), &context.conn, &context.standing);
     // A share is at least one: an agent, which sends one request at a time, is never asked for more than this.
@@ -72,7 +76,10 @@ pub(crate) async fn take(context: &RequestContext, pool: &PoolRuntime) -> Result
         return Ok(held);
     }
     // Boxed: requests that need not wait have no room for it.
-    Box::pin(take_more(context, pool, holding)).await
+    let began = Instant::now();
+    let held = Box::pin(take_more(context, pool, holding)).await;
+    upload.queued(began.elapsed());
+    held
 }
 
 async fn take_more(

@@ -60,6 +60,8 @@ pub(crate) struct Upload {
     polled: Cell<bool>,
     bytes: Cell<u64>,
     finished: Cell<Option<Instant>>,
+    /// How long the request waited for a member while the body was not complete.
+    queued: Cell<Duration>,
     /// When the member connection took a frame and asked for no more; none while it waits for the client.
     taken: Cell<Option<Instant>>,
     fault: Cell<Option<BodyFault>>,
@@ -82,6 +84,7 @@ impl Upload {
             polled: Cell::new(false),
             bytes: Cell::new(0),
             finished: Cell::new(finished),
+            queued: Cell::new(Duration::ZERO),
             taken: Cell::new(None),
             fault: Cell::new(None),
         })
@@ -220,6 +223,19 @@ impl Upload {
     /// When the last byte was read from the client.
     pub(crate) fn finished(&self) -> Option<Instant> {
         self.finished.get()
+    }
+
+    /// Notes how long the request waited for a member while the body was not complete: nothing of the body is read in that
+    /// time, and it counts towards the time for the answer.
+    pub(crate) fn queued(&self, time: Duration) {
+        if self.finished.get().is_none() {
+            self.queued.set(time);
+        }
+    }
+
+    /// That time.
+    pub(crate) fn time_in_queue(&self) -> Duration {
+        self.queued.get()
     }
 
     /// How long the member has taken nothing though there is more.

@@ -116,6 +116,32 @@ fn a_client_that_waits_for_its_own_share_too_long_gets_503() {
 }
 
 #[test]
+fn the_wait_for_the_share_counts_towards_the_first_byte_timeout_of_a_streamed_body() {
+    run(async {
+        let mut estate = Estate::new(|setup| {
+            setup.upstream.connections_max = 4;
+            setup.upstream.first_byte_timeout = Duration::from_secs(30);
+            setup.exchange.body_buffer_bytes_max = 1 << 10;
+        });
+        let mut first = estate.connect();
+        first.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        let began = tokio::time::Instant::now();
+        let mut second = estate.connect();
+        second.put(REPORT, 600_000).await;
+        second.send_beside("x".repeat(600_000));
+        pass(20).await;
+        member.answer(200, "first").await;
+        first.response().await;
+        member.request().await;
+        member.text(600_000).await;
+        assert_eq!(second.response().await.status, 504);
+        assert_took(began, 30);
+    });
+}
+
+#[test]
 fn the_share_of_a_client_that_leaves_is_free_at_once() {
     run(async {
         let mut estate = Estate::new(|setup| setup.upstream.connections_max = 4);
