@@ -21,7 +21,7 @@ use routing::{Plan, RetryClass};
 use telemetry::{AttemptResult, MemberMetrics};
 use tokio::time::Instant;
 use upstream::{
-    AttemptError, DialError, DialStage, Exchange, Scrubbed, SendOptions, settings::Settings,
+    AttemptError, DialError, DialStage, Exchange, Lent, Scrubbed, SendOptions, settings::Settings,
 };
 
 use crate::{
@@ -32,6 +32,7 @@ use crate::{
     reason::LogReason,
     record::Exchanged,
     respond,
+    response_body::AnswerBody,
     settings::HostRule,
     upgrade::Upgrade,
     upload::{RequestBody, Upload},
@@ -72,6 +73,24 @@ pub(crate) struct Attempt<'a> {
     pub(crate) may_move: bool,
 }
 
+/// A member's answer.
+pub(crate) struct MemberAnswer {
+    pub(crate) head: response::Parts,
+    pub(crate) body: AnswerBody,
+    /// The connection that it comes on; none: it was read whole, and its connection has been given back.
+    pub(crate) lent: Option<Lent<RequestBody>>,
+}
+
+impl From<Exchange<RequestBody>> for MemberAnswer {
+    fn from(exchange: Exchange<RequestBody>) -> Self {
+        Self {
+            head: exchange.head,
+            body: AnswerBody::Streamed(exchange.body),
+            lent: Some(exchange.lent),
+        }
+    }
+}
+
 /// An attempt that brought no answer.
 pub(crate) enum Unanswered {
     /// The member went down or into maintenance, and this one is to be asked.
@@ -85,7 +104,7 @@ impl Attempts<'_> {
         &self,
         attempts_max: u32,
         exchanged: &mut Exchanged,
-    ) -> Result<Exchange<RequestBody>, ProxyError> {
+    ) -> Result<MemberAnswer, ProxyError> {
         // Each renewal burns a serial of the CA and puts the certificate before aside: one attempt, whatever comes of it.
         let attempts_max = match self.plan.is_renewal() {
             true => 1,
@@ -138,17 +157,17 @@ impl Attempts<'_> {
                     }
                     let asked = lease.index();
                     let answer = self.accept(exchange, lease, exchanged)?;
-                    if attempts < attempts_max && self.is_bucket_miss(&answer.head) {
+                    if attempts < attempts_max && self.is_bucket_miss(&answer) {
                         tried.push(asked);
                         let left = attempts_max - attempts;
                         // Boxed: every request's task would have to have room for it.
                         let search = self.search_buckets(answer, tried, left, exchanged);
                         return Ok(Box::pin(search).await);
                     }
-                    return Ok(answer);
+                    return Ok(answer.into());
                 }
                 Err(Unanswered::Moved(elsewhere)) => {
-                    counted.result.set(AttemptResult::Moved);
+                    counted.moved();
                     tracing::warn!(
                         pool = %self.pool.pool.name(), member = %member, to = %elsewhere.member().address(),
                         "request moved: its member is down or in maintenance and had not answered"
@@ -459,7 +478,7 @@ impl Attempts<'_> {
         let member = lease.member();
         tracing::warn!(
             pool = %self.pool.pool.name(), member = %member.address(), result = result.as_str(),
-            cause = error.cause().unwrap_or_default(), "attempt failed"
+            cause = error.cause().unwrap_or_else(|| error.reason().as_str().to_owned()), "attempt failed"
         );
         let refused = matches!(error, ProxyError::Unavailable { source: Some(source), .. } if source.refused());
         if refused && let Some(change) = member.connect_refused(self.context.worker.shared.now()) {
@@ -493,6 +512,13 @@ fn tell_of_connection(scrubbed: &mut Scrubbed, context: &RequestContext, upload:
 pub(crate) struct CountedAttempt<'a> {
     metrics: &'a MemberMetrics,
     result: Cell<AttemptResult>,
+}
+
+impl CountedAttempt<'_> {
+    /// Its member failed, and another is asked.
+    pub(crate) fn moved(&self) {
+        self.result.set(AttemptResult::Moved);
+    }
 }
 
 impl Drop for CountedAttempt<'_> {

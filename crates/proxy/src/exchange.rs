@@ -11,10 +11,10 @@ use routing::{
 };
 use tokio::task::{JoinError, spawn_local};
 use tokio::time::Instant;
-use upstream::{Exchange, Lent};
+use upstream::Lent;
 
 use crate::{
-    attempts::{Attempts, Outgoing},
+    attempts::{Attempts, MemberAnswer, Outgoing},
     body_fault::BodyFault,
     client_body::ClientBody,
     connection::Conn,
@@ -65,14 +65,17 @@ async fn exchange(
     let mut exchanged = Exchanged::begin(&context, &head, body);
     let mut response = match pass(&context, head, &mut exchanged).await {
         Ok(Outcome::Answered {
-            head, lent, pool, ..
+            head,
+            lent: Some(lent),
+            pool,
+            ..
         }) if head.status == StatusCode::SWITCHING_PROTOCOLS => {
             Box::pin(tunnel::open(&context, pool, head, lent, exchanged)).await
         }
         Ok(Outcome::Answered {
             head, body, lent, ..
         }) => {
-            exchanged.lent = Some(lent);
+            exchanged.lent = lent;
             let idle = exchanged.idle_timeout();
             let close = exchanged.is_last();
             let body = ResponseBody::member(body, idle, exchanged);
@@ -121,7 +124,8 @@ enum Outcome<'g> {
     Answered {
         head: response::Parts,
         body: AnswerBody,
-        lent: Lent<RequestBody>,
+        /// None: the answer was read whole, and its connection has been given back.
+        lent: Option<Lent<RequestBody>>,
         pool: &'g PoolRuntime,
     },
     /// A document of the CA, from a copy.
@@ -222,16 +226,15 @@ async fn pass<'g>(
         with_certificate,
         request,
     };
-    let Exchange {
-        head, body, lent, ..
-    } = attempts
+    let MemberAnswer { head, body, lent } = attempts
         .run(generation.settings.attempts_max, exchanged)
         .await?;
-    let body = if plan.is_renewal() {
-        let member = exchanged.member();
-        Box::pin(renewal::judge(context, pool, &member, &head, body)).await?
-    } else {
-        AnswerBody::Streamed(body)
+    let body = match body {
+        AnswerBody::Streamed(body) if plan.is_renewal() => {
+            let member = exchanged.member();
+            Box::pin(renewal::judge(context, pool, &member, &head, body)).await?
+        }
+        body => body,
     };
     Ok(Outcome::Answered {
         head,

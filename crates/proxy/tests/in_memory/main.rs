@@ -3,6 +3,7 @@
 //! A client's connection begins where its handshake would have ended; a member's begins with the dial.
 
 mod bodies;
+mod buckets;
 mod cancellation;
 mod drain;
 mod limits;
