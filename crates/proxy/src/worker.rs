@@ -14,6 +14,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use balancing::{Change, Health};
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use routing::Class;
 use telemetry::{
@@ -271,9 +272,9 @@ impl Worker {
     }
 }
 
-/// The value of `X-Request-Id`: 32 hexadecimal digits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestId([u8; 32]);
+/// The value of `X-Request-Id`: 32 hexadecimal digits. Made once for each request; all its headers share the bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestId(HeaderValue);
 
 impl RequestId {
     /// The header that carries it, to members and to clients.
@@ -281,22 +282,23 @@ impl RequestId {
 
     fn new(high: u64, low: u64) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut digits = [0; 32];
+        let mut digits = [0_u8; 32];
         // By bytes: a shift of all 128 bits for each digit costs more than all else here.
         let (high, low) = (high.to_be_bytes(), low.to_be_bytes());
         for (pair, byte) in digits.chunks_exact_mut(2).zip(high.into_iter().chain(low)) {
             pair[0] = DIGITS[usize::from(byte >> 4)];
             pair[1] = DIGITS[usize::from(byte & 15)];
         }
-        Self(digits)
+        let value = HeaderValue::from_maybe_shared(Bytes::from_owner(digits));
+        Self(value.expect("hexadecimal digits"))
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.0
+        self.0.as_bytes()
     }
 
-    pub(crate) fn to_value(self) -> HeaderValue {
-        HeaderValue::from_bytes(&self.0).expect("hexadecimal digits")
+    pub(crate) fn to_value(&self) -> HeaderValue {
+        self.0.clone()
     }
 }
 
