@@ -312,10 +312,8 @@ impl Attempts<'_> {
         let request = &self.request;
         let first = request.first.take();
         let mut scrubbed = first.unwrap_or_else(|| request.scrubbed.clone());
+        tell_of_host(&mut scrubbed, self.pool.rules.host, &connector.host);
         tell_of_connection(&mut scrubbed, self.context, upload);
-        if self.pool.rules.host == HostRule::Member || !scrubbed.headers().contains_key(HOST) {
-            scrubbed.set(HOST, connector.host.clone());
-        }
         if let Some(upgrade) = request.upgrade {
             scrubbed.set(CONNECTION, HeaderValue::from_static("upgrade"));
             scrubbed.set(UPGRADE, upgrade.field());
@@ -491,11 +489,19 @@ impl Attempts<'_> {
     }
 }
 
-/// Sets what is said of the connection, one value each.
-fn tell_of_connection(scrubbed: &mut Scrubbed, context: &RequestContext, upload: &Upload) {
-    if let Some(host) = scrubbed.headers().get(HOST).cloned() {
+/// Sets which host the client asked for, and the Host that the member reads.
+fn tell_of_host(scrubbed: &mut Scrubbed, rule: HostRule, member: &HeaderValue) {
+    let asked = scrubbed.headers().get(HOST).cloned();
+    if rule == HostRule::Member || asked.is_none() {
+        scrubbed.set(HOST, member.clone());
+    }
+    if let Some(host) = asked {
         scrubbed.set(X_FORWARDED_HOST, host);
     }
+}
+
+/// Sets what is said of the connection, one value each.
+fn tell_of_connection(scrubbed: &mut Scrubbed, context: &RequestContext, upload: &Upload) {
     let forwarded = context.conn.forwarded();
     scrubbed.set(X_FORWARDED_FOR, forwarded.client.clone());
     scrubbed.set(X_REAL_IP, forwarded.client.clone());
