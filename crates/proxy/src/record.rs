@@ -3,11 +3,7 @@
 use std::{future::poll_fn, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::{Held, Lease};
-use http::{
-    HeaderMap, Method, StatusCode, Version,
-    header::{EXPECT, HOST, REFERER, USER_AGENT},
-    request,
-};
+use http::{Method, StatusCode, Version, header::EXPECT, request};
 use identity::ClientIdentity;
 use listener::{Stage, Standing};
 use routing::{AccessRule, AccessStep, Class, Plan, RefusalReason};
@@ -102,6 +98,8 @@ impl Exchanged {
         if requests == 0 {
             record.times.handshake = Some(conn.downstream.tls.took);
         }
+        // Most requests have no body, and need not be searched for this.
+        let expects_continue = !body.is_end_stream() && head.headers.contains_key(EXPECT);
         // In a box: it is handed on from the request's task to the response's body, and is large.
         let mut exchanged = Box::new(Self {
             began: *began,
@@ -112,7 +110,7 @@ impl Exchanged {
             last: false,
             tunnel: false,
             idle_timeout: Duration::from_secs(60),
-            upload: Upload::new(body, head.headers.contains_key(EXPECT), *began),
+            upload: Upload::new(body, expects_continue, *began),
             lease: None,
             place: None,
             share: None,
@@ -566,8 +564,7 @@ async fn drop_at_most(mut rest: ClientBody, limit: u64) -> bool {
 }
 
 fn spoken(head: &request::Parts, request_id: &RequestId) -> SpokenCopy {
-    let field = |name| HeaderMap::get(&head.headers, name).map(http::HeaderValue::as_bytes);
-    SpokenCopy::of(&Spoken {
+    let mut spoken = Spoken {
         method: Some(head.method.as_str().as_bytes()),
         target: Some(
             head.uri
@@ -575,9 +572,18 @@ fn spoken(head: &request::Parts, request_id: &RequestId) -> SpokenCopy {
                 .map_or("*", |target| target.as_str())
                 .as_bytes(),
         ),
-        host: field(HOST),
-        referer: field(REFERER),
-        user_agent: field(USER_AGENT),
         request_id: Some(request_id.as_bytes()),
-    })
+        ..Spoken::default()
+    };
+    // One pass over a head costs less than a lookup for each name. Of a repeated header the first is told.
+    for (name, value) in &head.headers {
+        let told = match name.as_str() {
+            "host" => &mut spoken.host,
+            "referer" => &mut spoken.referer,
+            "user-agent" => &mut spoken.user_agent,
+            _ => continue,
+        };
+        told.get_or_insert(value.as_bytes());
+    }
+    SpokenCopy::of(&spoken)
 }
