@@ -2,7 +2,6 @@
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
     fmt,
     pin::pin,
     rc::Rc,
@@ -77,7 +76,7 @@ impl Crew {
 
 /// One worker's connections to all members. `B` is the body that requests carry.
 pub struct Connections<B> {
-    idle: RefCell<HashMap<u64, Vec<Idle<B>>>>,
+    idle: RefCell<foldhash::HashMap<u64, Vec<Idle<B>>>>,
     crew: Arc<Crew>,
     sweep: Arc<Notify>,
 }
