@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use balancing::counted_as;
+
 /// Refused clients since the start. Repeated refusals of one client for one reason are one entry.
 #[derive(Debug, Default)]
 pub struct RecentRefusals(Mutex<Entries>);
@@ -51,8 +53,9 @@ struct Times {
 }
 
 impl RecentRefusals {
-    /// Maximum number of entries; beyond it the one that was refused longest ago is removed. At about 400 bytes each
-    /// they take 400 KB at most.
+    /// Maximum number of entries; beyond it the address (IPv6: the /64 network) with the most of them loses the one that
+    /// was refused longest ago, so that one client with invented names cannot remove the entries of all others. At about
+    /// 400 bytes each they take 400 KB at most.
     pub const REFUSALS_MAX: usize = 1024;
 
     /// Counts a refusal.
@@ -104,7 +107,16 @@ impl RecentRefusals {
 
 impl Entries {
     fn forget_oldest(&mut self) {
-        let oldest = self.by_client.iter().min_by_key(|(_, times)| times.last_at);
+        let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
+        for refused in self.by_client.keys() {
+            *of_address.entry(counted_as(refused.client)).or_default() += 1;
+        }
+        let most = of_address.values().copied().max();
+        let is_of_most =
+            |refused: &RefusedClient| of_address.get(&counted_as(refused.client)).copied() == most;
+        let entries = self.by_client.iter();
+        let entries = entries.filter(|(refused, _)| is_of_most(refused));
+        let oldest = entries.min_by_key(|(_, times)| times.last_at);
         if let Some(oldest) = oldest.map(|(refused, _)| refused.clone()) {
             self.by_client.remove(&oldest);
             self.forgotten += 1;
@@ -178,5 +190,21 @@ mod tests {
             all.iter().any(named)
         };
         assert!(!knows("web0") && knows("web1") && knows("another"));
+    }
+
+    #[test]
+    fn invented_names_from_one_network_remove_no_entry_of_another_address() {
+        let refusals = RecentRefusals::default();
+        refusals.note(client("web01", "revoked"), at(1));
+        for number in 0..RecentRefusals::REFUSALS_MAX {
+            let mut invented = client(&format!("invented{number}"), "unknown-issuer");
+            let host = u128::try_from(number).unwrap();
+            invented.client = std::net::Ipv6Addr::from_bits(0x2001_0db8 << 96 | host).into();
+            refusals.note(invented, at(2));
+        }
+        let revoked = refusals.latest_first(|refused| refused.reason == "revoked");
+        assert_eq!(revoked.len(), 1);
+        let all = refusals.latest_first(|_| true);
+        assert_eq!(all.len(), RecentRefusals::REFUSALS_MAX);
     }
 }
