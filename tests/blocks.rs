@@ -75,6 +75,17 @@ fn a_blocked_agent_is_out_on_new_resumed_and_live_connections_and_in_again_once_
     let unknown = done(&estate.proxy, &["block"], &["web09", "--why", "a typo"]);
     let effect = "no agent web09 has connected since the start of the proxy: check the spelling";
     assert!(unknown.contains(effect), "{unknown}");
+
+    let refused = Ca::other().agent("web08");
+    assert_eq!(estate.client(&refused).get(WEB01).status, 403);
+    let blocked = done(&estate.proxy, &["block"], &["WEB08", "--why", "stolen"]);
+    let effect =
+        "no connection of WEB08 was accepted since the start of the proxy; last refused 20";
+    assert!(blocked.contains(effect), "{blocked}");
+    assert!(
+        blocked.ends_with(" from 127.0.0.1: unknown-issuer\n"),
+        "{blocked}"
+    );
 }
 
 #[test]

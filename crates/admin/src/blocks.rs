@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::Timestamp;
+use crate::{RefusalStatus, Timestamp};
 
 /// Whom a block is about: a certname, a fingerprint, or a serial with its issuer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +60,9 @@ pub struct BlockOutcome {
     pub not_persisted: Option<String>,
     /// The agent with this name, if a block by name was set and the agent connected since the start.
     pub agent: Option<BlockedAgentStatus>,
+    /// The latest refusal of a client with this name, if a block by name was set; nothing may prove the name.
+    #[serde(default)]
+    pub refusal: Option<RefusalStatus>,
 }
 
 /// The agent that a block by name closes out.

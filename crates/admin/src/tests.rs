@@ -490,6 +490,7 @@ impl Control for Fake {
                 block,
                 not_persisted,
                 agent: None,
+                refusal: None,
             })
         })
     }

@@ -31,9 +31,15 @@ pub(crate) fn block(arguments: &Arguments, block: &Block) -> Result<(), Failure>
 /// What a block by name does to the agent.
 fn effect(name: &str, outcome: &BlockOutcome) -> String {
     let Some(agent) = &outcome.agent else {
-        return format!(
-            "no agent {name} has connected since the start of the proxy: check the spelling"
-        );
+        return match &outcome.refusal {
+            Some(refusal) => format!(
+                "no connection of {name} was accepted since the start of the proxy; last refused {} from {}: {}",
+                refusal.last_at, refusal.client, refusal.reason
+            ),
+            None => format!(
+                "no agent {name} has connected since the start of the proxy: check the spelling"
+            ),
+        };
     };
     let connections = match agent.connections {
         0 => "it has no open connection".to_owned(),

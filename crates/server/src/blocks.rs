@@ -120,10 +120,13 @@ impl App {
         let status = status_of(&block);
         let until = status.until.as_ref().map(ToString::to_string);
         tracing::warn!(blocked = %block.blocked, %by, why = block.why, until, not_persisted, "blocked");
+        let name = status.blocked.certname.as_deref();
+        let refusal = name.and_then(|name| self.refusals_of(name).into_iter().next());
         Ok(BlockOutcome {
             block: status,
             not_persisted,
             agent,
+            refusal,
         })
     }
 
@@ -149,6 +152,7 @@ impl App {
             block: status_of(&lifted),
             not_persisted,
             agent: None,
+            refusal: None,
         })
     }
 

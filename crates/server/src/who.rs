@@ -52,6 +52,17 @@ impl App {
         }
     }
 
+    /// Recent refusals of clients with this name, verified or not, the latest first.
+    pub(crate) fn refusals_of(&self, certname: &str) -> Vec<RefusalStatus> {
+        let named = |refused: &RefusedClient| {
+            let name = refused.certname.as_deref();
+            name.is_some_and(|name| name.eq_ignore_ascii_case(certname))
+        };
+        let found = self.shared.refusals.latest_first(named);
+        let latest = found.iter().take(REFUSALS_OF_A_NAME_MAX);
+        latest.map(refusal_status).collect()
+    }
+
     /// What is known of somebody, and what would be decided now. Reads lists again where a serial is on one.
     pub(crate) fn who(self: &Arc<Self>, request: &WhoRequest) -> Result<WhoStatus, WhoError> {
         let generation = self.generation();
@@ -258,21 +269,8 @@ impl Asking<'_> {
         })
     }
 
-    /// Recent refusals of clients with this name, verified or not.
     fn refusals(&self, certname: Option<&str>) -> Vec<RefusalStatus> {
-        let Some(certname) = certname else {
-            return Vec::new();
-        };
-        let named = |refused: &RefusedClient| {
-            let name = refused.certname.as_deref();
-            name.is_some_and(|name| name.eq_ignore_ascii_case(certname))
-        };
-        let found = self.app.shared.refusals.latest_first(named);
-        found
-            .iter()
-            .take(REFUSALS_OF_A_NAME_MAX)
-            .map(refusal_status)
-            .collect()
+        certname.map_or_else(Vec::new, |certname| self.app.refusals_of(certname))
     }
 
     /// What an agent may ask for, one endpoint of each class that agents or services ask.
