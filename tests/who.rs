@@ -185,21 +185,46 @@ fn a_refused_client_is_known_by_the_name_that_its_certificate_says() {
 }
 
 #[test]
-fn a_handshake_that_was_refused_is_listed_without_a_name() {
+fn an_agent_that_was_refused_in_the_handshake_is_known_by_its_name() {
     let estate = Estate::builder()
         .proxy(|proxy| proxy.listener("on_invalid = \"abort\""))
         .start();
     let foreign = testkit::Ca::other().agent("web03");
-    let answer = estate.client(&foreign).try_request("GET", WEB01, &[], b"");
-    assert!(answer.is_err());
-    estate.proxy.wait_for_records(1);
-    let listed = || {
-        let all = done(&estate.proxy, &["refusals"], &[]);
-        all.contains("  127.0.0.1  no name  on listener agents: ")
-            .then_some(all)
-    };
-    let all = testkit::wait_until(support::LIMIT, listed).expect("it is listed");
-    assert!(all.contains("unknown-issuer"), "{all}");
+    let blocked = estate.ca.agent("web01");
+    done(&estate.proxy, &["block"], &["web01", "--why", "stolen"]);
+    for agent in [&foreign, &blocked] {
+        let answer = estate.client(agent).try_request("GET", WEB01, &[], b"");
+        assert!(answer.is_err());
+    }
+    for (name, reason, cause) in [
+        ("web03", "unknown-issuer", "issue"),
+        ("web01", "blocked", "is blocked by the operator"),
+    ] {
+        let record = estate
+            .proxy
+            .wait_for_record(|record| record["reason"] == reason);
+        assert_eq!(record["certname"], name, "{record}");
+        let text = record["cause"].as_str().unwrap_or_default();
+        assert!(text.contains(cause), "{record}");
+        let line = format!("127.0.0.1  {name} (unverified)  on listener agents: {reason}");
+        let listed = || said(&estate.proxy, &[name]).contains(&line).then_some(());
+        testkit::wait_until(support::LIMIT, listed).expect("who shows the refusal");
+        let metric = "proscenium_certificate_refusals_total";
+        let labels = [("reason", reason)];
+        estate.proxy.wait_for_metric(metric, &labels, 1.0);
+    }
+}
+
+#[test]
+fn a_refused_name_in_capitals_is_shown_as_the_certificate_spells_it() {
+    let estate = Estate::start();
+    let agent = estate.ca.agent("A2.Lab");
+    assert_refused(&estate.client(&agent).get(WEB01), 403, &[]);
+    for name in ["A2.Lab", "a2.lab"] {
+        let text = said(&estate.proxy, &[name]);
+        let expected = "127.0.0.1  A2.Lab (unverified)  on listener agents: subject";
+        assert!(text.contains(expected), "{text}");
+    }
 }
 
 #[test]

@@ -141,7 +141,8 @@ pub struct Refusal {
     pub certificate: String,
     /// What to run or to look at, as one or more sentences; may be empty.
     pub help: String,
-    /// The name that the certificate says, where it is an agent's by the rules of Puppet's CA. Nothing proves it.
+    /// The name that the certificate says, where it is an agent's by the rules of Puppet's CA, except for its case.
+    /// Nothing proves it.
     pub claimed: Option<Certname>,
 }
 

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use identity::Certname;
 use pki::{Peer, ServerTls, ShownCredentials, TrustStore};
 use rustls::pki_types::UnixTime;
 use tokio::{
@@ -73,8 +74,19 @@ pub struct HandshakeEnd<'a> {
     pub client: SocketAddr,
     /// How long it took, waiting for a place included.
     pub took: Duration,
-    /// `None`: the handshake succeeded. Otherwise the reason and the text of the error.
-    pub failure: Option<(HandshakeFailure, &'a str)>,
+    /// `None`: the handshake succeeded.
+    pub failure: Option<FailedHandshake<'a>>,
+}
+
+/// Why a handshake failed.
+#[derive(Debug)]
+pub struct FailedHandshake<'a> {
+    /// The kind of failure.
+    pub reason: HandshakeFailure,
+    /// The text of the error.
+    pub cause: &'a str,
+    /// The name in the client's certificate, where the verdict on it ended the handshake. Nothing proves it.
+    pub claimed: Option<Certname>,
 }
 
 /// The counts of one listener over all workers; they outlive configurations.
@@ -257,7 +269,7 @@ async fn handshake<L: Live>(
 ) -> Option<Connection> {
     let began = Instant::now();
     let (current, _) = live.current(&listener.name)?;
-    let ended = |failure: Option<(HandshakeFailure, &str)>| {
+    let ended = |failure: Option<FailedHandshake<'_>>| {
         live.handshake_ended(
             &listener.name,
             HandshakeEnd {
@@ -298,15 +310,21 @@ async fn handshake<L: Live>(
         }
         Ok(Err(error)) => {
             listener.distrust.note(client.ip().to_canonical(), &error);
-            let cause = pki::cause(&error, Peer::Client, |_| None);
-            ended(Some((HandshakeFailure::of(&error), &cause)));
+            let reason = HandshakeFailure::of(&error);
+            let is_refused = matches!(reason, HandshakeFailure::Certificate(_));
+            ended(Some(FailedHandshake {
+                reason,
+                cause: &pki::cause(&error, Peer::Client, |_| None),
+                claimed: is_refused.then(pki::take_refused_name).flatten(),
+            }));
             None
         }
         Err(_) => {
-            ended(Some((
-                HandshakeFailure::Timeout,
-                "the client did not finish its handshake in time",
-            )));
+            ended(Some(FailedHandshake {
+                reason: HandshakeFailure::Timeout,
+                cause: "the client did not finish its handshake in time",
+                claimed: None,
+            }));
             None
         }
     }

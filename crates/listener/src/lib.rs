@@ -14,7 +14,9 @@ pub mod settings;
 mod sni;
 mod socket;
 
-pub use accept::{HandshakeEnd, Listener, ListenerTls, Live, ReachedLimit, accept_loop};
+pub use accept::{
+    FailedHandshake, HandshakeEnd, Listener, ListenerTls, Live, ReachedLimit, accept_loop,
+};
 pub use activity::{Activity, Stage, TlsIo, Transport};
 pub use connection::{Connection, Downstream, Standing, TlsFacts};
 pub use distrust::{Distrust, Distrusted};

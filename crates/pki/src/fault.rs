@@ -188,11 +188,13 @@ fn renewal(leaf: &[u8]) -> String {
     )
 }
 
-/// The certname, where the subject is nothing else and harmless in a command that somebody pastes: no CA may have
-/// vouched for it.
+/// The certname as the certificate spells it, where the subject has nothing else. Except for its case it is a name that
+/// the Puppet CA signs, and so harmless in a command that an operator pastes: possibly no CA has vouched for it.
 pub(crate) fn claimed_certname(leaf: &[u8]) -> Option<Certname> {
     let subject = Subject(Certificate::read(leaf).ok()?.subject).to_string();
-    Certname::parse_puppet(subject.strip_prefix("CN=")?).ok()
+    let name = subject.strip_prefix("CN=")?;
+    Certname::parse_puppet(&name.to_ascii_lowercase()).ok()?;
+    Certname::parse(name).ok()
 }
 
 pub(crate) fn described(der: &[u8]) -> String {

@@ -61,7 +61,7 @@ pub use store::{CaStatus, CrlStatus, Material, TrustStatus, TrustStore};
 pub use tls::{MemberTlsConfig, Protocols, client_config, server_config};
 pub use verifier::{
     ClientCert, ClientVerifier, ListenerPolicy, OnInvalid, PRESENTED_BYTES_MAX,
-    PRESENTED_CERTIFICATES_MAX, handshake_reason,
+    PRESENTED_CERTIFICATES_MAX, handshake_reason, take_refused_name,
 };
 
 /// A Name, the whole DER element, in RFC 2253.

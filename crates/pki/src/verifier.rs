@@ -1,9 +1,10 @@
 //! The client certificate verifier: possession of the key is always checked, the verdict now or after the handshake.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-use identity::{ClientIdentity, Reason};
+use identity::{Certname, ClientIdentity, Reason};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::verify_tls13_signature_with_raw_key;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -99,7 +100,10 @@ impl ClientVerifier {
             .collect();
         match (self.current)().judge(&chain, now).identity {
             ClientIdentity::Verified(_) => Ok(ClientCertVerified::assertion()),
-            ClientIdentity::Refused(refusal) => Err(alert(refusal.reason)),
+            ClientIdentity::Refused(refusal) => {
+                REFUSED_NAME.set(refusal.claimed);
+                Err(alert(refusal.reason))
+            }
             ClientIdentity::Anonymous => Err(Error::NoCertificatesPresented),
         }
     }
@@ -128,6 +132,7 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        REFUSED_NAME.take();
         let bytes: usize =
             end_entity.len() + intermediates.iter().map(|der| der.len()).sum::<usize>();
         if intermediates.len() >= PRESENTED_CERTIFICATES_MAX || bytes > PRESENTED_BYTES_MAX {
@@ -212,6 +217,19 @@ pub fn handshake_reason(error: &Error) -> Option<Reason> {
         }
         _ => Reason::Malformed,
     })
+}
+
+thread_local! {
+    /// The errors that rustls turns into fitting alerts have no room for a name, and after an error the certificates of
+    /// the client are gone.
+    static REFUSED_NAME: Cell<Option<Certname>> = const { Cell::new(None) };
+}
+
+/// The name in the certificate that a handshake on this thread was just refused for. Nothing proves it.
+///
+/// To be called before another handshake goes on: when the handshake's error is returned.
+pub fn take_refused_name() -> Option<Certname> {
+    REFUSED_NAME.take()
 }
 
 /// What rustls has no word for.

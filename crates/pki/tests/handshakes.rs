@@ -57,6 +57,15 @@ fn an_aborting_listener_sends_the_fitting_alert_and_the_record_gets_the_reason()
                 continue;
             };
             assert_eq!(handshake_reason(&server.unwrap_err()), Some(expected));
+            let name = pki::take_refused_name().map(|name| name.to_string());
+            let said = match expected {
+                Reason::Revoked => "web09",
+                Reason::CertificateVersion => "old",
+                Reason::Subject => "UPPER",
+                _ => "web01",
+            };
+            assert_eq!(name.as_deref(), Some(said), "{expected}");
+            assert_eq!(pki::take_refused_name(), None);
             let alert = match expected {
                 Reason::Revoked => AlertDescription::CertificateRevoked,
                 Reason::Expired => AlertDescription::CertificateExpired,

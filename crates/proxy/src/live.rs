@@ -44,9 +44,10 @@ fn limit_reached(worker: &Worker, listener: &str, limit: ReachedLimit) {
 /// Counts a handshake; a failed one leaves a record.
 fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
     let metrics = worker.listener_metrics(listener);
-    let Some((reason, story)) = ended.failure else {
+    let Some(failure) = &ended.failure else {
         return metrics.handshake(HandshakeResult::Ok);
     };
+    let reason = failure.reason;
     let (result, ended_by) = result_of(reason);
     metrics.handshake(result);
     if reason == HandshakeFailure::NoBytes {
@@ -58,7 +59,9 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
     if reason == HandshakeFailure::PlainHttp {
         record.status = Some(StatusCode::BAD_REQUEST.as_u16());
     }
-    record.cause = Some(story.into());
+    record.cause = Some(failure.cause.into());
+    let certname = failure.claimed.as_ref().map(|name| name.as_str().into());
+    record.certname = certname;
     record.ended_by = ended_by;
     record.times = Times {
         handshake: Some(ended.took),
@@ -66,10 +69,14 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
     };
     worker.sink.send(&record);
     if result == HandshakeResult::Refused {
+        if let HandshakeFailure::Certificate(verdict) = reason {
+            let metrics = &worker.shared.metrics;
+            metrics.certificate_refused(verdict.as_str());
+        }
         let refused = RefusedClient {
             client: ended.client.ip().to_canonical(),
             listener: record.listener,
-            certname: None,
+            certname: record.certname,
             is_verified: false,
             reason: reason.as_str(),
         };

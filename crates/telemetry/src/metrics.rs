@@ -284,8 +284,7 @@ impl Metrics {
             "Requests that the proxy answered with an error of its own, by reason",
             self.refusals.clone(),
         );
-        let help =
-            "Requests refused because of the client certificate, by the reason of the verdict";
+        let help = "Requests and handshakes refused because of the client certificate, by the reason of the verdict";
         registry.register(
             "certificate_refusals",
             help,
@@ -422,7 +421,7 @@ impl Metrics {
         self.refusals.get_or_create(&RefusalLabels { reason }).inc();
     }
 
-    /// Counts a request that was refused because of the client's certificate; `reason` is the verdict's.
+    /// Counts a request or a handshake that was refused because of the client's certificate; `reason` is the verdict's.
     pub fn certificate_refused(&self, reason: &'static str) {
         self.certificate_refusals
             .get_or_create(&RefusalLabels { reason })
