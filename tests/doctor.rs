@@ -1215,7 +1215,8 @@ fn the_help_of_doctor_says_what_its_exit_codes_mean() {
     let words: Vec<_> = help.stdout.split_whitespace().collect();
     let help = words.join(" ");
     for expected in [
-        "1 warnings, 2 failures",
+        "1 Warnings: a condition",
+        "2 Failures: agents",
         "--agent-cert",
         "--plain-port",
         "8139",
