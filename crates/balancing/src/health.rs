@@ -61,6 +61,8 @@ pub(crate) struct Evidence {
     good_needed: u32,
     /// Good probes in a row while not up, bad ones in a row while up.
     streak: u32,
+    /// Whether it is down because its maintenance ended.
+    after_maintenance: bool,
 }
 
 impl Evidence {
@@ -78,7 +80,8 @@ impl Evidence {
     }
 
     /// Replaces the check. A member that was up stays so on trust, since taking every member of a pool down until its
-    /// next probe would refuse the requests of that time; one that was down needs but one good probe of the new kind.
+    /// next probe would refuse the requests of that time; one that was down needs but one good probe of the new kind. After
+    /// maintenance a probed member still needs `rise` of them.
     pub(crate) fn replace(&mut self, check: &CheckSettings) -> Option<Change> {
         if self.check.is_none() {
             return self.begin(check);
@@ -88,6 +91,10 @@ impl Evidence {
         }
         self.check = Some(check.clone());
         self.streak = 0;
+        if self.after_maintenance && check.kind != CheckKind::None {
+            self.good_needed = check.rise.max(1);
+            return None;
+        }
         self.good_needed = 1;
         match self.health {
             Health::Up => None,
@@ -160,6 +167,7 @@ impl Evidence {
             return None;
         }
         self.good_needed = check.rise.max(1);
+        self.after_maintenance = true;
         self.turn(Health::Down, Cause::MaintenanceEnded)
     }
 
@@ -183,6 +191,7 @@ impl Evidence {
 
     fn turn(&mut self, to: Health, cause: Cause) -> Option<Change> {
         let from = std::mem::replace(&mut self.health, to);
+        self.after_maintenance &= to == Health::Down;
         self.streak = 0;
         (from != to).then_some(Change { from, to, cause })
     }

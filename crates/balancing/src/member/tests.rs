@@ -110,3 +110,44 @@ fn only_the_end_of_maintenance_resets_health_and_only_of_a_probed_member() {
     assert_eq!(unprobed.administer(Administrative::Ready), None);
     assert_eq!(unprobed.health(), Health::Up);
 }
+
+#[test]
+fn a_changed_check_does_not_shorten_the_way_back_from_maintenance() {
+    let check = CheckSettings {
+        rise: 2,
+        ..CheckSettings::default()
+    };
+    let member = Member::new("compilers", "c1:8140");
+    member.begin_check(&check);
+    member.probe_succeeded(&check);
+    member.administer(Administrative::Maintenance);
+    member.administer(Administrative::Ready);
+    for assume_up in [false, true] {
+        let changed = CheckSettings {
+            rise: 3,
+            assume_up,
+            ..CheckSettings::default()
+        };
+        // Nor does a request that finds nobody listening.
+        member.connect_refused(START);
+        assert_eq!(member.replace_check(&changed), None);
+        for _ in 0..2 {
+            assert_eq!(member.probe_succeeded(&changed), None);
+            assert_eq!(member.health(), Health::Down);
+        }
+    }
+    let changed = CheckSettings {
+        rise: 3,
+        assume_up: true,
+        ..CheckSettings::default()
+    };
+    let change = member.probe_succeeded(&changed);
+    assert_eq!(change.map(|change| change.to), Some(Health::Up));
+    // From then on it is a member as any other.
+    member.probe_failed(&changed);
+    member.probe_failed(&changed);
+    member.probe_failed(&changed);
+    assert_eq!(member.health(), Health::Down);
+    assert!(member.replace_check(&check).is_some());
+    assert!(member.probe_succeeded(&check).is_some());
+}
