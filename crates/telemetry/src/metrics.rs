@@ -2,10 +2,10 @@
 //!
 //! Labels are names of the configuration and words of this program, never anything that a client can choose.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
@@ -41,6 +41,8 @@ pub struct Metrics {
     tunnels_open: Family<PoolLabels, Gauge>,
     certificates_omitted: Family<PoolLabels, Counter>,
     retries: Family<PoolLabels, Counter>,
+    /// Pools and members with series: a family cannot list its labels.
+    named: Mutex<Named>,
     reloads: Family<ReloadLabels, Counter>,
     crl_fetches: Family<ReloadLabels, Counter>,
     generation: Gauge,
@@ -56,6 +58,13 @@ pub struct Metrics {
     pub events_dropped: Counter,
     /// Looks at the materials on disk.
     pub materials_checks: Counter,
+}
+
+/// Names whose series are removed with them.
+#[derive(Debug, Default)]
+struct Named {
+    pools: BTreeSet<String>,
+    members: BTreeSet<(String, String)>,
 }
 
 /// Counters of one listener.
@@ -226,6 +235,7 @@ impl Default for Metrics {
             certificates_omitted: Family::default(),
             retries: Family::default(),
             reloads: Family::default(),
+            named: Mutex::default(),
             crl_fetches: Family::default(),
             generation: Gauge::default(),
             identity_headers_scrubbed: Counter::default(),
@@ -379,6 +389,10 @@ impl Metrics {
 
     /// The handle of a route, pool and class (`-` where there is none); resolve it once a generation.
     pub fn request(&self, route: &str, pool: &str, class: &'static str) -> RequestMetrics {
+        // Requests that no pool answers are counted as of pool `-`, which stays.
+        if pool != "-" {
+            self.named().pools.insert(pool.to_owned());
+        }
         RequestMetrics {
             codes: self.requests.codes(route, pool, class),
             duration: self.request_duration.get_or_create_owned(&PoolLabels {
@@ -390,6 +404,7 @@ impl Metrics {
     /// The handle of a pool; resolve it once a generation.
     pub fn pool(&self, name: &str) -> PoolMetrics {
         let pool = || name.to_owned();
+        self.named().pools.insert(pool());
         PoolMetrics {
             retries: self
                 .retries
@@ -405,6 +420,8 @@ impl Metrics {
 
     /// The handle of a member; resolve it once a generation.
     pub fn member(&self, pool: &str, member: &str) -> MemberMetrics {
+        let name = (pool.to_owned(), member.to_owned());
+        self.named().members.insert(name);
         MemberMetrics {
             attempts: AttemptResult::ALL.map(|result| {
                 self.attempts.get_or_create_owned(&AttemptLabels {
@@ -414,6 +431,35 @@ impl Metrics {
                 })
             }),
         }
+    }
+
+    /// Removes the series of pools and members that are not kept; `is_kept` is asked for a pool without a member too.
+    pub fn retain_pools(&self, is_kept: impl Fn(&str, Option<&str>) -> bool) {
+        let mut named = self.named();
+        let gone = named
+            .members
+            .extract_if(.., |(pool, member)| !is_kept(pool, Some(member)));
+        for (pool, member) in gone {
+            for result in AttemptResult::ALL.map(AttemptResult::as_str) {
+                self.attempts.remove(&AttemptLabels {
+                    pool: pool.clone(),
+                    member: member.clone(),
+                    result,
+                });
+            }
+        }
+        for pool in named.pools.extract_if(.., |pool| !is_kept(pool, None)) {
+            self.requests.forget(&pool);
+            let labels = PoolLabels { pool };
+            self.request_duration.remove(&labels);
+            self.retries.remove(&labels);
+            self.certificates_omitted.remove(&labels);
+            self.tunnels_open.remove(&labels);
+        }
+    }
+
+    fn named(&self) -> MutexGuard<'_, Named> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a request that no member saw; `reason` is the record's.
@@ -644,6 +690,11 @@ impl Requests {
         };
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(counts.entry(key).or_default())
+    }
+
+    fn forget(&self, pool: &str) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.retain(|key, _| key.pool != pool);
     }
 }
 

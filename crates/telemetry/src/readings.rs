@@ -1,5 +1,6 @@
 //! Gauges that nobody keeps up to date: they are read where the truth stands when somebody asks.
 
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
@@ -239,11 +240,11 @@ impl Readings {
         if let Some((at, success)) = self.last_reload {
             let ended = Gauge::<f64, AtomicU64>::default();
             ended.set(unix(at));
-            let help = "Time of the last reload, in Unix time";
+            let help = "Time of the last requested reload, in Unix time";
             registry.register_with_unit("last_reload_timestamp", help, Unit::Seconds, ended);
             let succeeded = Gauge::<i64>::default();
             succeeded.set(i64::from(success));
-            let help = "Whether the last reload succeeded (1) or was refused (0)";
+            let help = "Whether the last requested reload succeeded (1) or was refused (0)";
             registry.register("last_reload_success", help, succeeded);
         }
         let build = gauges();
@@ -327,7 +328,8 @@ impl Readings {
         let number = gauges();
         let expired = gauges();
         let accepted_until = gauges();
-        for reading in &self.crls {
+        // After a renewal with another key two CAs have one name, and one series.
+        for reading in first_to_end(&self.crls, |crl| &crl.issuer, |crl| crl.next_update) {
             let labels = IssuerLabels {
                 issuer: reading.issuer.clone(),
             };
@@ -402,7 +404,7 @@ impl Readings {
 
     fn register_cas(&self, registry: &mut Registry) {
         let not_after = gauges();
-        for reading in &self.cas {
+        for reading in first_to_end(&self.cas, |ca| &ca.subject, |ca| Some(ca.not_after)) {
             let labels = CaLabels {
                 subject: reading.subject.clone(),
             };
@@ -552,6 +554,24 @@ fn gauges<L: Clone + Eq + Hash>() -> Family<L, Gauge<f64, AtomicU64>> {
 
 fn set<L: Clone + Eq + Hash>(values: &Family<L, Gauge<f64, AtomicU64>>, labels: &L, value: f64) {
     values.get_or_create(labels).set(value);
+}
+
+/// Of the readings with one name, the one that ends first: an alert must not miss it because of the other.
+fn first_to_end<'r, T>(
+    readings: &'r [T],
+    name: impl Fn(&'r T) -> &'r String,
+    end: impl Fn(&T) -> Option<SystemTime>,
+) -> impl Iterator<Item = &'r T> {
+    let mut first: BTreeMap<&String, &T> = BTreeMap::new();
+    for reading in readings {
+        let of_name = first.entry(name(reading)).or_insert(reading);
+        // None is no end.
+        let ends = |reading: &T| end(reading).map_or((true, None), |end| (false, Some(end)));
+        if ends(reading) < ends(of_name) {
+            *of_name = reading;
+        }
+    }
+    first.into_values()
 }
 
 fn unix(time: SystemTime) -> f64 {

@@ -53,16 +53,20 @@ impl Lasting {
         self.slots(pool, address).open()
     }
 
-    /// Forgets counts of members that no configuration names and that have no connection left.
+    /// Forgets counts of members that no configuration names and that have no connection left, and the metrics of pools
+    /// and members that the active one does not name.
     pub(crate) fn forget(&self, named: &Config) {
-        let listeners = &named.listeners;
+        let (listeners, pools) = (&named.listeners, &named.pools);
         let named = |pool: &str, address: &str| {
-            named
-                .pools
+            pools
                 .iter()
                 .any(|p| p.pool.name == pool && p.pool.members.iter().any(|m| m.address == address))
         };
         self.registry.retain(named);
+        self.metrics.retain_pools(|pool, member| match member {
+            Some(address) => named(pool, address),
+            None => pools.iter().any(|p| p.pool.name == pool),
+        });
         self.tickets
             .retain(|name| listeners.iter().any(|listener| listener.name == name));
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);

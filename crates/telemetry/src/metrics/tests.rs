@@ -141,10 +141,13 @@ fn readings_are_told_as_gauges() {
             expired: true,
             accepted_until: Some(at(2_000_259_200)),
         }],
-        cas: vec![CaReading {
-            subject: "CN=Puppet CA: puppet".to_owned(),
-            not_after: at(2_100_000_000),
-        }],
+        // Two CAs of one name: the one that ends first is what an alert is about.
+        cas: [2_100_000_000, 2_150_000_000]
+            .map(|end| CaReading {
+                subject: "CN=Puppet CA: puppet".to_owned(),
+                not_after: at(end),
+            })
+            .to_vec(),
         certificates: vec![CertificateReading {
             role: "listener",
             name: "agents".to_owned(),
@@ -262,4 +265,31 @@ fn every_word_of_a_label_is_another() {
     check(Limit::ALL.map(Limit::as_str));
     check(HandshakeResult::ALL.map(HandshakeResult::as_str));
     check(AttemptResult::ALL.map(AttemptResult::as_str));
+}
+
+#[test]
+fn the_series_of_a_pool_or_member_go_with_it() {
+    let metrics = Metrics::default();
+    let handles = |pool: &str, member: &str| {
+        metrics.pool(pool);
+        metrics.member(pool, member);
+        metrics
+            .request("route", pool, "class")
+            .finished(200, Duration::ZERO);
+    };
+    for (pool, member) in [("ca", "ca1"), ("ca", "ca2"), ("extra", "x1")] {
+        handles(pool, member);
+    }
+    let text = || metrics.encode(&Readings::default(), Exposition::OpenMetrics);
+    let before = text();
+    handles("passing", "p1");
+    metrics.retain_pools(|pool, member| pool == "ca" && member != Some("ca2"));
+    for name in ["ca2", "extra", "x1", "passing", "p1"] {
+        assert!(!text().contains(&format!("=\"{name}\"")), "{}", text());
+    }
+    assert!(text().contains("\"ca1\"") && text().contains("pool=\"ca\""));
+    for (pool, member) in [("ca", "ca2"), ("extra", "x1")] {
+        handles(pool, member);
+    }
+    assert_eq!(text().lines().count(), before.lines().count());
 }
