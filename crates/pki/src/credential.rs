@@ -10,7 +10,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use crate::bundle::Fingerprint;
 use crate::certificate::{self, Certificate, Subject};
 use crate::key::KeyKind;
-use crate::pem::{self, Named};
+use crate::pem::{self, Block, Named};
 use crate::problem::PkiProblem;
 
 /// A chain whose key is at hand.
@@ -22,6 +22,7 @@ pub struct Credential {
     key_kind: KeyKind,
     not_before: UnixTime,
     not_after: UnixTime,
+    ends_with: Option<String>,
     authorization_extensions: Vec<String>,
     fingerprint: Fingerprint,
     warnings: Vec<String>,
@@ -61,6 +62,7 @@ impl Credential {
             Err(error) => return Err(leaf.malformed("certificate", error)),
         }
         let names = certificate::names(&leaf.der);
+        let validity = Validity::of(&facts, &blocks);
         let mut warnings = Vec::new();
         if names.is_empty() {
             warnings.push(format!(
@@ -72,8 +74,9 @@ impl Credential {
             names,
             subject,
             key_kind: KeyKind::of(facts.spki),
-            not_before: facts.not_before,
-            not_after: facts.not_after,
+            not_before: validity.begin,
+            not_after: validity.end,
+            ends_with: validity.ends_with,
             authorization_extensions: identity::authorization_extensions(&leaf.der),
             fingerprint: Fingerprint::of(blocks.iter().map(|block| &*block.der)),
             warnings,
@@ -96,14 +99,19 @@ impl Credential {
         self.key_kind.to_string()
     }
 
-    /// When the leaf begins.
+    /// When the last certificate of the chain becomes valid.
     pub fn not_before(&self) -> UnixTime {
         self.not_before
     }
 
-    /// When the leaf ends.
+    /// When the first certificate of the chain expires.
     pub fn not_after(&self) -> UnixTime {
         self.not_after
+    }
+
+    /// The subject (RFC 2253) of the intermediate CA that expires first; none if that is the leaf.
+    pub fn ends_with(&self) -> Option<&str> {
+        self.ends_with.as_deref()
     }
 
     /// Puppet's authorisation extensions of the leaf by name, `pp_cli_auth` say. A credential with any must not be
@@ -129,5 +137,47 @@ impl Credential {
 
     pub(crate) fn certified_key(&self) -> CertifiedKey {
         (*self.key).clone()
+    }
+}
+
+/// How long a chain is valid as a whole.
+struct Validity {
+    begin: UnixTime,
+    end: UnixTime,
+    ends_with: Option<String>,
+}
+
+impl Validity {
+    /// Follows the issuers from the leaf through the certificates of the file. What stands beside that way, and a root, does
+    /// not count: clients do not need it. Of several certificates of one CA the one that lasts longest counts.
+    fn of(leaf: &Certificate<'_>, blocks: &[Block]) -> Self {
+        let mut above: Vec<_> = blocks
+            .iter()
+            .skip(1)
+            .filter_map(|block| Certificate::read(&block.der).ok())
+            .filter(|certificate| !certificate.is_self_issued())
+            .collect();
+        let mut validity = Self {
+            begin: leaf.not_before,
+            end: leaf.not_after,
+            ends_with: None,
+        };
+        let mut issuer = leaf.issuer;
+        while let Some(ca) = above
+            .iter()
+            .filter(|ca| ca.subject == issuer)
+            .max_by_key(|ca| ca.not_after)
+        {
+            if ca.not_after < validity.end {
+                validity.end = ca.not_after;
+                validity.ends_with = Some(Subject(ca.subject).to_string());
+            }
+            validity.begin = validity.begin.max(ca.not_before);
+            let subject = ca.subject;
+            issuer = ca.issuer;
+            // Each CA once, so that a circle of issuers ends.
+            above.retain(|ca| ca.subject != subject);
+        }
+        validity
     }
 }

@@ -110,7 +110,13 @@ fn alarms_tell_of_every_date_that_is_wrong() {
     let puppet = Puppet::new();
     let alarms = |year: i32| {
         let now = at(u64::try_from(date_time_ymd(year, 6, 1).unix_timestamp()).unwrap_or(0));
-        puppet.store().status(now).alarms
+        puppet
+            .store()
+            .status(now)
+            .alarms
+            .into_iter()
+            .map(|alarm| alarm.message)
+            .collect::<Vec<_>>()
     };
     let told = |year: i32, words: &str| {
         alarms(year)
@@ -262,5 +268,51 @@ fn a_chain_whose_every_certificate_is_none_is_told_by_its_block() {
             told.starts_with(&format!("certificate \"cert.pem\" block {block}: ")),
             "{told}"
         );
+    }
+}
+
+#[test]
+fn a_chain_is_valid_as_long_as_the_certificate_of_it_that_ends_first() {
+    let root = Ca::root("root");
+    let until = |year| {
+        let mut params = ca_params("issuing");
+        params.not_after = date_time_ymd(year, 1, 1);
+        params
+    };
+    let key = KeyPair::generate().unwrap();
+    let old = root.intermediate_with(until(2030), key, 2);
+    let params = leaf_params("puppet", 5);
+    let leaf = old.sign(params);
+    let renewed = root.intermediate("issuing", 3);
+    let stranger = root.intermediate_with(
+        {
+            let mut params = until(2025);
+            params.distinguished_name = ca_params("stranger").distinguished_name;
+            params
+        },
+        KeyPair::generate().unwrap(),
+        4,
+    );
+    for (chain, year, ends_with) in [
+        (vec![&leaf.der], 2039, None),
+        (vec![&leaf.der, &old.der], 2030, Some("CN=issuing")),
+        (
+            vec![&leaf.der, &old.der, &root.der],
+            2030,
+            Some("CN=issuing"),
+        ),
+        // The renewed certificate of the same CA lasts longer.
+        (vec![&leaf.der, &old.der, &renewed.der], 2039, None),
+        (vec![&leaf.der, &renewed.der, &old.der], 2039, None),
+        // Nothing that the chain needs.
+        (vec![&leaf.der, &stranger.der], 2039, None),
+    ] {
+        let chain: String = chain.iter().map(|der| pem("CERTIFICATE", der)).collect();
+        let chain = Named::new("chain.pem", chain.into());
+        let key = Named::new("key.pem", leaf.key.serialize_pem().into());
+        let credential = Credential::parse(&chain, &key).unwrap();
+        let end = u64::try_from(date_time_ymd(year, 1, 1).unix_timestamp()).unwrap();
+        assert_eq!(credential.not_after(), at(end));
+        assert_eq!(credential.ends_with(), ends_with);
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct OwnCertificate {
     pub(crate) has_names: bool,
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
+    /// The intermediate CA of the chain that expires first; none if that is the leaf.
+    ends_with: Option<String>,
     fingerprint: Fingerprint,
 }
 
@@ -185,6 +187,7 @@ impl OwnCertificate {
             has_names: !credential.names().is_empty(),
             not_before: credential.not_before(),
             not_after: credential.not_after(),
+            ends_with: credential.ends_with().map(str::to_owned),
             fingerprint: credential.fingerprint(),
         }
     }
@@ -216,7 +219,9 @@ impl OwnCertificate {
 
     fn describe(&self, fault: Fault) -> String {
         match fault {
-            Fault::Expired => format!("expired on {}", instant(self.not_after)),
+            Fault::Expired => {
+                format!("expired on {}{}", instant(self.not_after), self.ending())
+            }
             Fault::NotYetValid => format!("is not valid before {}", instant(self.not_before)),
             Fault::Nameless => "has no subjectAltName, so agents refuse it".to_owned(),
         }
@@ -243,11 +248,20 @@ impl OwnCertificate {
             .filter(|notice| left < *notice)
             .min()?;
         let what = format!(
-            "expires on {}, in less than {}: {RENEW}",
+            "expires on {}{}, in less than {}: {RENEW}",
             instant(self.not_after),
+            self.ending(),
             span(notice)
         );
         Some((Alarm::CertificateExpiring, what))
+    }
+
+    /// What expires first, where that is not the certificate itself.
+    fn ending(&self) -> String {
+        let ca = self.ends_with.as_ref();
+        ca.map_or_else(String::new, |ca| {
+            format!(" (with the intermediate CA {ca} of its chain)")
+        })
     }
 
     /// Seconds before the expiry.
@@ -279,12 +293,14 @@ impl Role {
     }
 }
 
-/// Seconds in the largest unit that divides them well enough to be read.
+/// Seconds in the largest unit that is precise enough, rounded up.
 fn span(seconds: u64) -> String {
     match seconds {
         86_400 => "1 day".to_owned(),
-        ..172_800 => format!("{} hours", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
+        ..120 => format!("{seconds} seconds"),
+        ..7200 => format!("{} minutes", seconds.div_ceil(60)),
+        ..172_800 => format!("{} hours", seconds.div_ceil(3600)),
+        _ => format!("{} days", seconds.div_ceil(86_400)),
     }
 }
 
@@ -314,6 +330,7 @@ mod tests {
             has_names: true,
             not_before: at(not_after - 5 * 365 * DAY),
             not_after: at(not_after),
+            ends_with: None,
             fingerprint: Fingerprint::of([format!("{file} {left}").as_bytes()]),
         }
     }
@@ -513,5 +530,21 @@ mod tests {
         let of_b = [335 * DAY + 1, 358 * DAY + 1, 364 * DAY + 1, 365 * DAY + 1];
         let expected: Vec<_> = [60].into_iter().chain(of_a).chain(of_b).collect();
         assert_eq!(changes, expected);
+    }
+
+    #[test]
+    fn a_time_that_is_left_is_never_shorter_in_words_and_never_nothing() {
+        for (seconds, words) in [
+            (1, "1 seconds"),
+            (119, "119 seconds"),
+            (900, "15 minutes"),
+            (901, "16 minutes"),
+            (7200, "2 hours"),
+            (DAY, "1 day"),
+            (2 * DAY + 1, "3 days"),
+            (30 * DAY, "30 days"),
+        ] {
+            assert_eq!(span(seconds), words, "{seconds}");
+        }
     }
 }
