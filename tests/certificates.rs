@@ -174,6 +174,22 @@ fn check_tells_each_certificate_with_its_names_and_its_kind_of_key() {
 }
 
 #[test]
+fn a_certificate_of_another_ca_than_the_agents_is_a_warning() {
+    let ca = Ca::new();
+    let strange = Ca::named("another").server("puppet");
+    let words = "ssl/certs/puppet.pem (CN=puppet): agents that trust the same CAs refuse it";
+    let checked = estate(&ca).credential(&strange).check();
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    assert!(checked.stderr.contains(words), "{}", checked.stderr);
+    let proxy = estate(&ca).start();
+    assert!(!proxy.stderr().contains(words), "{}", proxy.stderr());
+    proxy.write("ssl/certs/puppet.pem", &strange.cert_pem, 0o644);
+    proxy.write("ssl/private_keys/puppet.pem", &strange.key_pem, 0o640);
+    let outcome = proxy.reload_applied();
+    assert!(outcome["report"].to_string().contains(words), "{outcome:#}");
+}
+
+#[test]
 fn a_listener_shows_its_own_certificates_and_a_reload_swaps_them() {
     let ca = Ca::new();
     let (first, own, renewed) = (ca.server("first"), ca.server("own"), ca.server("own"));

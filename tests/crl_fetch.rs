@@ -758,7 +758,9 @@ fn a_reload_while_a_list_is_on_its_way_loses_neither() {
 fn t08_a_ca_that_leaves_the_bundle_and_comes_back_has_the_list_that_was_fetched() {
     let ca = Ca::new();
     let (bad, good) = (ca.agent("web01"), ca.agent("web01"));
-    let file = ca.crl_pem();
+    // A bundle without any CRL is refused.
+    let other = Ca::other();
+    let file = ca.crl_pem() + &other.crl_pem();
     let estate = fetching(&ca, WHEN_ASKED)
         .proxy(move |proxy| proxy.file("ssl/crl.pem", &file, 0o644))
         .start();
@@ -769,7 +771,7 @@ fn t08_a_ca_that_leaves_the_bundle_and_comes_back_has_the_list_that_was_fetched(
     // Nobody can be asked meanwhile: the file is older.
     estate.ca_server.stop();
     for (bundle, reason, status) in [
-        (Ca::other().bundle_pem(), "CA", 403),
+        (other.bundle_pem(), "CA", 403),
         (ca.bundle_pem(), "revoked", 200),
     ] {
         estate.proxy.write("ssl/certs/ca.pem", &bundle, 0o644);

@@ -372,8 +372,11 @@ fn a_ca_that_leaves_the_bundle_is_not_answered_with_from_that_moment_on() {
     });
     assert!(asked.is_some());
     assert!(is_copy(&estate.anonymous().get(CA)));
-    let bundle = Ca::named("another").bundle_pem();
-    estate.proxy.write("ssl/certs/ca.pem", &bundle, 0o644);
+    let other = Ca::named("another");
+    estate.proxy.write("ssl/crl.pem", &other.crl_pem(), 0o644);
+    estate
+        .proxy
+        .write("ssl/certs/ca.pem", &other.bundle_pem(), 0o644);
     estate.proxy.reload_applied();
     assert!(!is_copy(&estate.anonymous().get(CA)));
     gate.release();
@@ -421,6 +424,24 @@ fn certificates_that_are_not_trusted_here_are_never_answered_with() {
             .wait_for_event("cleared: cannot fetch a current copy of the CA");
         assert_eq!(estate.anonymous().get(CA).text(), own);
     }
+}
+
+#[test]
+fn no_alarm_about_copies_is_left_once_nothing_is_fetched() {
+    let estate = edge(EACH_SECOND, "").start();
+    answer(&estate.ca_server, CA, || Reply::ok("not yet"));
+    let config = estate.proxy.config_text();
+    estate.proxy.wait_for_status("the alarm", |status| {
+        status["alarms"].to_string().contains("ca-copy")
+    });
+    let config = config
+        .replace("edge_answers = true", "edge_answers = false")
+        .replace(EACH_SECOND, "enabled = false");
+    estate.proxy.write_config(&config);
+    estate.proxy.reload_applied();
+    estate.proxy.wait_for_status("no alarm", |status| {
+        !status["alarms"].to_string().contains("ca-copy")
+    });
 }
 
 #[test]

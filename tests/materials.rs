@@ -104,8 +104,6 @@ fn a_list_written_just_now_ends_the_connections_of_whom_it_revokes() {
         assert!(goes.is_closed_within(LIMIT), "{watching}");
         assert_refused(&estate.client(&bad).get(CATALOG), 403, &["revoked"]);
         assert_eq!(stays.get(CATALOG).status, 200);
-        let last = estate.proxy.status()["last_reload"].clone();
-        assert_eq!(last["result"], "applied", "{last}");
         assert!(estate.proxy.stderr().contains("asked_by=materials"));
     }
 }
@@ -371,6 +369,67 @@ fn a_key_pair_for_another_name_is_not_active_until_a_reload_accepts_it() {
 }
 
 /// Nobody has connected yet: the proxy's own certificate is reason enough.
+#[test]
+fn what_a_reload_has_applied_meanwhile_is_never_refused_later() {
+    let waiting = "settle_max = \"20s\"";
+    let estate = estate(&[NOTIFY, waiting].join("\n")).start();
+    let strange = Ca::other();
+    let (crl, bundle) = (strange.crl_pem(), strange.bundle_pem());
+    for (times, (name, text)) in [("ssl/crl.pem", crl), ("ssl/certs/ca.pem", bundle)]
+        .into_iter()
+        .enumerate()
+    {
+        estate.proxy.write(name, &text, 0o644);
+        wait_for_words(&estate.proxy, NOT_RIGHT_YET, times + 1);
+    }
+    estate.proxy.reload_applied();
+    // It looks every 20 ms while it waits, and once an hour after that.
+    let looks = || estate.proxy.metrics().sum(LOOKS, &[]);
+    let stands_still = wait_until(LIMIT, || {
+        let before = looks();
+        thread::sleep(10 * LOOKS_APART);
+        (looks() == before).then_some(())
+    });
+    assert!(stands_still.is_some());
+    let stderr = estate.proxy.stderr();
+    assert!(
+        !stderr.contains("changed materials are refused"),
+        "{stderr}"
+    );
+    assert_eq!(refusals(&estate.proxy), 0.0);
+    let last = estate.proxy.status()["last_reload"].clone();
+    assert_eq!(last["result"], "applied", "{last}");
+}
+
+#[test]
+fn the_last_reload_is_the_one_that_was_requested() {
+    let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();
+    let success = || {
+        let name = "proscenium_last_reload_success";
+        estate.proxy.metrics().sum(name, &[])
+    };
+    estate.proxy.reload();
+    assert_eq!(success(), 1.0);
+    estate.proxy.write("ssl/crl.pem", "half", 0o644);
+    wait_for_alarm(&estate.proxy);
+    // The alarm says so, and ends when the file is right.
+    assert_eq!(success(), 1.0);
+    estate.proxy.write_crl();
+    wait_for_end_of_alarm(&estate.proxy);
+    let right = estate.proxy.config_text();
+    estate.proxy.write_config("nothing = 1");
+    assert_eq!(estate.proxy.reload()["result"], "refused");
+    let number = estate.ca.renew_crl();
+    estate.proxy.write_crl();
+    wait_for_crl(&estate.proxy, number);
+    // The configuration on disk is as wrong as before.
+    assert_eq!(success(), 0.0);
+    assert_eq!(estate.proxy.status()["last_reload"]["result"], "refused");
+    estate.proxy.write_config(&right);
+    estate.proxy.reload();
+    assert_eq!(success(), 1.0);
+}
+
 #[test]
 fn an_unrelated_ca_bundle_is_not_active_until_a_reload_accepts_it() {
     let estate = estate(&[NOTIFY, IMPATIENT].join("\n")).start();

@@ -742,6 +742,11 @@ fn a_reload_that_would_refuse_all_agents_of_a_ca_for_want_of_its_list_is_refused
     let target = |name: &str| format!("/puppet/v3/node/{name}");
     assert_eq!(estate.client(&good).get(&target("web01")).status, 200);
     assert_eq!(estate.client(&bad).get(&target("web02")).status, 403);
+    // Another edit of the table says nothing about CRLs.
+    estate
+        .proxy
+        .edit_config("[trust]\n", "[trust]\nrevoked_close_rate = 900\n");
+    assert_eq!(estate.proxy.reload()["result"], "refused");
     // Said in words, it is meant.
     estate
         .proxy

@@ -83,6 +83,15 @@ fn after_the_grace_an_expired_list_refuses_on_a_live_connection_too_and_each_ste
         let heard = wait_until(LIMIT, || said(&estate.proxy.stderr()).then_some(()));
         assert!(heard.is_some(), "{words:?}: {}", estate.proxy.stderr());
     }
+    // It becomes worse, which is an error and no end, and one alarm with one time.
+    let stderr = estate.proxy.stderr();
+    assert!(!stderr.contains("cleared: the CRL of"), "{stderr}");
+    let refuses = |line: &&str| line.contains("Z: its issuer's certificates are refused");
+    let line = stderr.lines().find(refuses).expect("it was found above");
+    assert!(line.contains("ERROR"), "{line}");
+    let alarms = estate.proxy.status()["alarms"].clone();
+    let key = format!("agents-refused:CRL of {issuer}");
+    assert_eq!(alarms[0]["key"], key, "{alarms:#}");
     let answer = live.get(CATALOG);
     let advice = "Nothing is wrong with the agent's certificate";
     assert_refused(&answer, 403, &["expired on", "grace period", advice]);
@@ -104,6 +113,50 @@ fn after_the_grace_an_expired_list_refuses_on_a_live_connection_too_and_each_ste
         stderr.contains("cleared: the CRL of").then_some(())
     });
     assert!(said.is_some(), "{}", estate.proxy.stderr());
+}
+
+#[test]
+fn check_and_reload_refuse_crls_that_refuse_every_agent() {
+    let ca = Ca::new();
+    let lists = ca.crl_pem();
+    let root = lists[lists.rfind("-----BEGIN").expect("two CRLs")..].to_owned();
+    let foreign = Ca::other().crl_pem();
+    ca.crl_next_update_days(-1);
+    let expired = ca.crl_pem();
+    let issuing = format!("CN={}", ca.name());
+    for (list, policy, words) in [
+        (&root, "", &*issuing),
+        (&format!("{root}{foreign}"), "", &*issuing),
+        (&foreign, "", "cannot be used"),
+        (&expired, "crl_expired = \"reject\"", "has expired"),
+    ] {
+        let checked = support::proxy(&ca)
+            .file("other.pem", list, 0o644)
+            .with(&format!("[trust]\ncrl = \"{{dir}}/other.pem\"\n{policy}"))
+            .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:2\"]")
+            .with("[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:3\"]")
+            .check();
+        assert_eq!(checked.code, Some(78), "{}", checked.stderr);
+        for words in ["every agent is refused", words] {
+            assert!(checked.stderr.contains(words), "{}", checked.stderr);
+        }
+        let estate = judged_by(&ca, "").start();
+        let agent = ca.agent("web01");
+        assert_let_in(&estate, &agent, true, "");
+        estate.proxy.write("other.pem", list, 0o644);
+        let config = estate.proxy.config_text();
+        let line = config.lines().find(|line| line.starts_with("crl = "));
+        let line = line.expect("a CRL file").to_owned();
+        let other = estate.proxy.directory().join("other.pem");
+        let other = format!("crl = \"{}\"\n{policy}", other.display());
+        estate.proxy.edit_config(&line, &other);
+        let outcome = estate.proxy.reload();
+        assert_eq!(outcome["result"], "refused", "{outcome:#}");
+        let report = outcome["report"].as_str().unwrap_or_default();
+        assert!(report.contains("every agent is refused"), "{report}");
+        assert!(report.contains(words), "{report}");
+        assert_let_in(&estate, &agent, true, "");
+    }
 }
 
 #[test]

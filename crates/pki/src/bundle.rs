@@ -313,6 +313,10 @@ enum Standing {
 }
 
 impl Ca {
+    pub(crate) fn is_in_time(&self, now: UnixTime) -> bool {
+        self.not_before <= now && now <= self.not_after
+    }
+
     /// A CA certificate, or why it is none.
     fn of(block: &Block) -> Result<Self, String> {
         let der = pem::certificate_der(block);

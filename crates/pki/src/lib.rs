@@ -57,7 +57,7 @@ pub use settings::{
     CrlExpired, CsrAllow, CsrSettings, IssuerSettings, MemberNames, Revocation, TrustSettings,
 };
 pub use shown::ShownCredentials;
-pub use store::{CaStatus, CrlStatus, Material, TrustStatus, TrustStore};
+pub use store::{CaStatus, CrlStatus, Lockout, Material, TrustAlarm, TrustStatus, TrustStore};
 pub use tls::{MemberTlsConfig, Protocols, client_config, server_config};
 pub use verifier::{
     ClientCert, ClientVerifier, ListenerPolicy, OnInvalid, PRESENTED_BYTES_MAX,

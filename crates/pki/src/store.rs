@@ -1,5 +1,6 @@
 //! The trust store: CA bundle, CRL index and policy as one value that is built whole and then only read.
 
+mod lockout;
 mod shelf;
 mod status;
 
@@ -19,8 +20,9 @@ use crate::problem::PkiProblem;
 use crate::remembered::{ChainMemory, Remembered};
 use crate::settings::{Revocation, TrustSettings};
 
+pub use lockout::Lockout;
 pub(crate) use shelf::{IndexedCrl, Origin, Overruled, Shelf, Sorted};
-pub use status::{CaStatus, CrlStatus, TrustStatus};
+pub use status::{CaStatus, CrlStatus, TrustAlarm, TrustStatus};
 
 /// The bytes a trust store is made of.
 #[derive(Clone, Debug, Default)]

@@ -100,7 +100,12 @@ fn a_grace_ends_to_the_second_and_the_verdict_with_it() {
         assert_eq!(reason(&judge(seconds)), expected, "{seconds}");
         let alarms = store.status(at(seconds)).alarms;
         assert_eq!(alarms.is_empty(), alarm.is_empty(), "{alarms:?}");
-        assert!(alarms.iter().all(|told| told.contains(alarm)), "{alarms:?}");
+        for told in alarms {
+            assert!(told.message.contains(alarm), "{told:?}");
+            // One alarm, however its message changes.
+            assert_eq!(told.about, "CRL of CN=root");
+            assert_eq!(told.refuses, expected.is_some(), "{told:?}");
+        }
     }
     let late = judge(in_2035 + 61);
     let help = &refusal(&late).help;
@@ -191,4 +196,95 @@ fn with_leaf_the_cas_of_clients_need_their_lists_and_the_root_none() {
             assert_eq!(store.needs_crl(name), expected, "{revocation:?}: {name}");
         }
     }
+}
+
+#[test]
+fn a_store_that_refuses_every_agent_says_why() {
+    let puppet = Puppet::new();
+    let foreign = Ca::root("other");
+    let expired = [puppet.ca.crl_until(1, &[], 2025), puppet.root.crl(1, &[])];
+    let leaf = TrustSettings {
+        revocation: Revocation::Leaf,
+        ..TrustSettings::default()
+    };
+    let default = TrustSettings::default();
+    let (root_alone, issuing_alone) = ([puppet.root.crl(1, &[])], [puppet.ca.crl(1, &[])]);
+    let root_and_foreign = [puppet.root.crl(1, &[]), foreign.crl(1, &[])];
+    for (crls, settings, words) in [
+        (&puppet.crls(1, &[])[..], &default, &[][..]),
+        (
+            &root_alone,
+            &default,
+            &["no CRL of CN=Puppet CA: test is provided"],
+        ),
+        (
+            &root_and_foreign,
+            &default,
+            &["no CRL of CN=Puppet CA: test", "cannot be used"],
+        ),
+        (
+            &issuing_alone,
+            &default,
+            &["no CRL of CN=Puppet Root CA: test"],
+        ),
+        (&issuing_alone, &leaf, &[]),
+        (&root_alone, &leaf, &["no CRL of CN=Puppet CA: test"]),
+        (&root_alone, &unchecked(&["CN=Puppet CA: test"]), &[]),
+        (&expired, &default, &[]),
+        (
+            &expired,
+            &rejecting(),
+            &["the CRL of CN=Puppet CA: test (", ") has expired"],
+        ),
+    ] {
+        let store = store_with(&puppet.bundle(), crls, settings, None).unwrap();
+        let agent = puppet.ca.agent("web01", 5);
+        let found = store.lockout(None, now());
+        assert_eq!(
+            found.is_some(),
+            verdict(&store, &agent).is_some(),
+            "{found:?}"
+        );
+        assert_eq!(found.is_some(), !words.is_empty(), "{found:?}");
+        if let Some(found) = found {
+            assert!(found.is_by_crls);
+            let is_said = |words: &&str| found.why.contains(*words);
+            assert!(words.iter().all(is_said), "{found:?}");
+        }
+    }
+    // No CRL helps against dates.
+    let late = puppet.store().lockout(None, at(IN_2041)).unwrap();
+    assert!(
+        !late.is_by_crls && late.why.contains("validity"),
+        "{late:?}"
+    );
+}
+
+#[test]
+fn of_two_cas_one_that_is_usable_is_enough() {
+    let (good, bad) = (Ca::root("good"), Ca::root("bad"));
+    let bundle = [good.der.clone(), bad.der.clone()];
+    let store = store_with(
+        &bundle,
+        &[good.crl(1, &[])],
+        &TrustSettings::default(),
+        None,
+    );
+    assert_eq!(store.unwrap().lockout(None, now()), None);
+}
+
+#[test]
+fn a_newer_crl_is_no_lockout_however_old_it_is_because_it_may_revoke() {
+    let root = Ca::root("root");
+    let bundle = [root.der.clone()];
+    let active = store_with(&bundle, &[root.crl(1, &[])], &rejecting(), None).unwrap();
+    let newer = [root.crl_until(2, &[5], 2025)];
+    let newer = store_with(&bundle, &newer, &rejecting(), Some(&active)).unwrap();
+    assert!(newer.lockout(None, now()).is_some());
+    assert_eq!(newer.lockout(Some(&active), now()), None);
+    // The same CRL under a stricter policy is one.
+    let crl = [root.crl_until(1, &[], 2025)];
+    let lenient = store_with(&bundle, &crl, &TrustSettings::default(), None).unwrap();
+    let strict = store_with(&bundle, &crl, &rejecting(), Some(&lenient)).unwrap();
+    assert!(strict.lockout(Some(&lenient), now()).is_some());
 }

@@ -505,7 +505,10 @@ fn an_expired_crl_is_judged_by_or_rejects_as_the_policy_says() {
     let status = warning.status(now());
     assert!(status.crls[0].expired);
     assert!(
-        status.alarms.iter().any(|alarm| alarm.contains("expired")),
+        status
+            .alarms
+            .iter()
+            .any(|alarm| alarm.message.contains("expired")),
         "{:?}",
         status.alarms
     );
@@ -1301,15 +1304,10 @@ fn dates_are_told_to_the_second() {
         (in_2040 + 1, false, &[over]),
     ] {
         let status = store.status(at(seconds));
+        let found: Vec<_> = status.alarms.iter().map(|alarm| &*alarm.message).collect();
         assert_eq!(
-            (status.cas[0].in_time, &status.alarms[..]),
-            (
-                in_time,
-                &alarms
-                    .iter()
-                    .map(|text| (*text).to_owned())
-                    .collect::<Vec<_>>()[..]
-            ),
+            (status.cas[0].in_time, &found[..]),
+            (in_time, alarms),
             "{seconds}"
         );
     }

@@ -31,9 +31,15 @@ impl App {
     /// Compares the alarms with what the active trust says now.
     pub(crate) fn update_trust_alarms(&self) {
         let found = self.generation().trust.status(UnixTime::now()).alarms;
-        let found: Vec<_> = found.into_iter().map(|one| (one.clone(), one)).collect();
-        let alarms = &self.lasting.metrics.alarms;
-        alarms.replace(Alarm::Trust, &found, SystemTime::now());
+        // The more severe first: where it takes the other's place, nothing is cleared.
+        for (alarm, refuses) in [(Alarm::AgentsRefused, true), (Alarm::Trust, false)] {
+            let of_kind = found.iter().filter(|found| found.refuses == refuses);
+            let of_kind: Vec<_> = of_kind
+                .map(|found| (found.about.clone(), found.message.clone()))
+                .collect();
+            let alarms = &self.lasting.metrics.alarms;
+            alarms.replace(alarm, &of_kind, SystemTime::now());
+        }
     }
 
     /// Compares the alarms about fetching CRLs with how it stands; without fetching there is none.
@@ -74,7 +80,11 @@ impl App {
         alarms.retain(|active| {
             matches!(
                 active.alarm,
-                Alarm::Trust | Alarm::CrlFetch | Alarm::CrlRefused | Alarm::CrlUnusable
+                Alarm::Trust
+                    | Alarm::AgentsRefused
+                    | Alarm::CrlFetch
+                    | Alarm::CrlRefused
+                    | Alarm::CrlUnusable
             )
         });
         alarms

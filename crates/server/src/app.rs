@@ -125,6 +125,8 @@ pub(crate) struct State {
     pub(crate) bound: Vec<Bound>,
     /// Listeners that a reload removed while connections were open on them.
     pub(crate) retired: Vec<Arc<Listener>>,
+    /// The last reload that somebody requested. Materials that change by themselves have an alarm of their own, and say
+    /// nothing about the configuration on disk.
     pub(crate) last_reload: Option<(SystemTime, admin::ReloadOutcome)>,
     /// Who notices changes of materials.
     pub(crate) watched_by: Watch,

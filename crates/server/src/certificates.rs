@@ -297,9 +297,9 @@ impl Role {
 fn span(seconds: u64) -> String {
     match seconds {
         86_400 => "1 day".to_owned(),
-        ..120 => format!("{seconds} seconds"),
-        ..7200 => format!("{} minutes", seconds.div_ceil(60)),
-        ..172_800 => format!("{} hours", seconds.div_ceil(3600)),
+        0..120 => format!("{seconds} seconds"),
+        120..7200 => format!("{} minutes", seconds.div_ceil(60)),
+        7200..172_800 => format!("{} hours", seconds.div_ceil(3600)),
         _ => format!("{} days", seconds.div_ceil(86_400)),
     }
 }

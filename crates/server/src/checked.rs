@@ -118,7 +118,12 @@ fn alarms(prepared: &mut Prepared) {
     let trust = &prepared.generation.trust;
     let clients = trust.status(now);
     let of_dates = |alarm: &String| !trust.warnings().contains(alarm);
-    let mut alarms: BTreeSet<String> = clients.alarms.into_iter().filter(of_dates).collect();
+    let mut alarms: BTreeSet<String> = clients
+        .alarms
+        .into_iter()
+        .map(|alarm| alarm.message)
+        .filter(of_dates)
+        .collect();
     // Lists that were fetched judge members' own certificates too, so one of theirs that is over is told where it refuses.
     for tls in &prepared.member_tls {
         let members = tls.trust.status(now);

@@ -45,8 +45,9 @@ pub(crate) async fn keep(app: Arc<App>) {
         app.update_fetch_alarms();
         if fetch.is_some() {
             Arc::clone(&app).fetch_lists(asked).await;
-            app.fetch_cas(asked).await;
         }
+        // Where nothing is fetched any more it clears its alarm.
+        app.fetch_cas(asked).await;
         asked = tokio::select! {
             () = wait(fetch) => Asked::Changes,
             () = app.fetching.reloaded.notified() => Asked::Whole,

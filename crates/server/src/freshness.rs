@@ -110,6 +110,10 @@ impl Keeper {
             sleep_until(deadline.min(Instant::now() + watching.settle)).await;
             let is_late = Instant::now() >= deadline;
             let found = self.look(watching).await;
+            // An operator's reload has applied it meanwhile, or the files are what they were.
+            if self.app.is_in_force(&found) {
+                return;
+            }
             if found != seen {
                 (seen, refusal) = (found, None);
                 if !is_late {

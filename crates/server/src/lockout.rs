@@ -2,23 +2,33 @@
 
 use std::collections::BTreeSet;
 
+use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 
 use crate::{checked::instant, prepare::Prepared};
 
-/// Adds an error for each certificate that no agent or member accepts, and one where every CRL is of another CA. Returns
-/// whether there is an error.
+/// Why every agent is refused.
+pub(crate) struct LockoutFault {
+    key: &'static str,
+    pub(crate) message: String,
+    pub(crate) help: &'static str,
+}
+
+/// Adds an error for each certificate that no agent or member accepts, and one where every agent is refused. Returns whether
+/// there is an error.
 pub(crate) fn add(prepared: &mut Prepared, now: UnixTime) -> bool {
-    let mut found = certificates(prepared, now);
-    found.extend(crls(prepared, now));
-    for (key, message) in &found {
-        let help = match key.as_str() {
-            "trust.crl" => "provide the CRL of this CA, or name the CA in [trust] unchecked",
-            _ => "renew the certificate, or provide another",
-        };
-        prepared.report.fail(key, message, &[help.to_owned()]);
+    let certificates = certificates(prepared, now);
+    for (key, message) in &certificates {
+        let help = "renew the certificate, or provide another".to_owned();
+        prepared.report.fail(key, message, &[help]);
     }
-    !found.is_empty()
+    let fetches = prepared.config.trust.fetch.is_some();
+    let of_agents = of_agents(&prepared.generation.trust, fetches, None, now);
+    if let Some(fault) = &of_agents {
+        let help = fault.help.to_owned();
+        prepared.report.fail(fault.key, &fault.message, &[help]);
+    }
+    !certificates.is_empty() || of_agents.is_some()
 }
 
 fn certificates(prepared: &Prepared, now: UnixTime) -> BTreeSet<(String, String)> {
@@ -61,7 +71,13 @@ fn certificates(prepared: &Prepared, now: UnixTime) -> BTreeSet<(String, String)
 fn out_of_time(credential: &pki::Credential, now: UnixTime) -> Option<String> {
     let (begin, end) = (credential.not_before(), credential.not_after());
     if now > end {
-        Some(format!("it expired at {}", instant(end)))
+        Some(match credential.ends_with() {
+            None => format!("it expired at {}", instant(end)),
+            Some(ca) => format!(
+                "the intermediate CA {ca} of its chain expired at {}",
+                instant(end)
+            ),
+        })
     } else if now < begin {
         Some(format!(
             "it is not valid before {}; compare this host's clock",
@@ -72,19 +88,32 @@ fn out_of_time(credential: &pki::Credential, now: UnixTime) -> Option<String> {
     }
 }
 
-/// Without any CRL that can be used no agent is accepted. Where none is provided, a start fetches them from the CA; where
-/// some are, they are the wrong ones.
-fn crls(prepared: &Prepared, now: UnixTime) -> Option<(String, String)> {
-    let status = prepared.generation.trust.status(now);
-    if !status.crls.is_empty() || status.crl_missing.is_empty() || status.strays.is_empty() {
+/// Why a configuration would refuse every agent: the setting, a sentence, and the remedy. A CRL that is newer than that of
+/// `active` is no reason, even if it has expired.
+///
+/// Where no CRL is provided, a start fetches them from the CA; where some are, they are the wrong ones.
+pub(crate) fn of_agents(
+    trust: &TrustStore,
+    fetches: bool,
+    active: Option<&TrustStore>,
+    now: UnixTime,
+) -> Option<LockoutFault> {
+    let found = trust.lockout(active, now)?;
+    let status = trust.status(now);
+    let may_come = fetches && (status.strays.is_empty() || !status.crls.is_empty());
+    if found.is_by_crls && may_come {
         return None;
     }
-    Some((
-        "trust.crl".to_owned(),
-        format!(
-            "every agent is refused: no CRL of {} is provided, and {} cannot be used",
-            status.crl_missing.join(" or "),
-            status.strays.join(", ")
+    let (key, help) = match found.is_by_crls {
+        true => (
+            "trust.crl",
+            "provide the CRL of this CA, or name the CA in [trust] unchecked",
         ),
-    ))
+        false => ("trust.ca", "provide a CA certificate that is valid now"),
+    };
+    Some(LockoutFault {
+        key,
+        message: format!("every agent is refused: {}", found.why),
+        help,
+    })
 }

@@ -170,6 +170,7 @@ pub(crate) fn prepare(
         report,
         member_tls,
     };
+    prepared.warn_of_unverified_certificates(UnixTime::now());
     prepared.warn_of_strange_cas();
     prepared.warn_of_strange_issuers();
     Ok(prepared)
@@ -236,6 +237,34 @@ impl Prepared {
                 );
                 self.report.warn("access", &message);
             }
+        }
+    }
+
+    /// Certificates of listeners that no CA of the bundle verifies: an agent trusts the same CAs as a rule. Those that are
+    /// not valid now have an error of their own.
+    fn warn_of_unverified_certificates(&mut self, now: UnixTime) {
+        let trust = &self.generation.trust;
+        let named = self.config.listeners.iter();
+        let named = named.flat_map(|listener| self.config.certificates_of(&listener.name));
+        let is_unverified = |credential: &pki::Credential| {
+            let is_valid = credential.not_before() <= now && now <= credential.not_after();
+            is_valid && trust.cas_above(credential.chain(), now).is_none()
+        };
+        let unverified: BTreeSet<_> = named
+            .filter_map(|(key, files)| {
+                let credential = self.credentials.get(files)?;
+                is_unverified(credential).then(|| {
+                    let message = format!(
+                        "no CA of [trust] ca verifies the certificate {} ({}): agents that trust the same CAs refuse it",
+                        files.chain.display(),
+                        credential.subject()
+                    );
+                    (key, message)
+                })
+            })
+            .collect();
+        for (key, message) in unverified {
+            self.report.warn(&key, &message);
         }
     }
 

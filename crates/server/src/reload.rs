@@ -19,7 +19,7 @@ use crate::{
     app::{App, Bound, State, adopt},
     certificates::refused_replacements,
     files::{self, Found},
-    kept, lists, outputs,
+    kept, lists, lockout, outputs,
     prepare::{Foundation, Prepared, agents_copy, fingerprint, prepare},
     probes,
     stamps::Stamps,
@@ -145,7 +145,6 @@ impl App {
                     "reloaded: {}",
                     first_line(&outcome.report)
                 );
-                self.state().last_reload = Some((SystemTime::now(), outcome));
                 let metrics = &self.lasting.metrics;
                 metrics.reloaded(telemetry::ReloadResult::Applied);
                 match refused {
@@ -175,8 +174,6 @@ impl App {
         );
         let alarms = &self.lasting.metrics.alarms;
         alarms.raise(Alarm::MaterialsRefused, "", message, since);
-        let outcome = self.outcome(ReloadResult::Refused, report.clone());
-        state.last_reload = Some((SystemTime::now(), outcome));
         state.refused_materials = Some((since, report));
         let metrics = &self.lasting.metrics;
         metrics.reloaded(telemetry::ReloadResult::Refused);
@@ -352,9 +349,8 @@ impl App {
         self.restore_lists(&mut prepared, &current);
         let mut lost = prepared.crls_lost(foundation, &current);
         if input == Input::Everything {
-            // Whoever changes the words about trust means what follows. Where only files have changed, nobody means to
-            // refuse all agents of a CA.
-            let said = foundation.config.trust != prepared.config.trust;
+            // An operator who names other CRL files means what follows. Otherwise nobody means to refuse all agents of a CA.
+            let said = foundation.config.trust.crl != prepared.config.trust.crl;
             lost.retain(|issuer| !said && prepared.generation.trust.needs_crl(issuer));
         }
         if !lost.is_empty() {
@@ -364,6 +360,7 @@ impl App {
             Input::Everything => None,
             Input::Materials => kept::fault(&prepared, foundation, &current, UnixTime::now()),
         };
+        let fault = fault.or_else(|| locks_out(&prepared, &current));
         fault.map_or(Ok(prepared), Err)
     }
 
@@ -581,6 +578,21 @@ fn without_crls(lost: &[String], input: Input) -> String {
         "no file of [trust] crl or of a pool's `crl` contains a CRL of {} any longer; the active CRL stays in use. Restore the file, {remedy}",
         lost.join(", ")
     )
+}
+
+/// Why no agent would be accepted any more, where agents are accepted now: the same rule by which `check` refuses it.
+fn locks_out(prepared: &Prepared, current: &Generation) -> Option<String> {
+    let now = UnixTime::now();
+    if current.trust.lockout(None, now).is_some() {
+        return None;
+    }
+    let trust = &prepared.generation.trust;
+    let fetches = prepared.config.trust.fetch.is_some();
+    let fault = lockout::of_agents(trust, fetches, Some(&current.trust), now)?;
+    Some(format!(
+        "{}; the active CAs and CRLs stay in use: {}",
+        fault.message, fault.help
+    ))
 }
 
 /// What a reload changes: each setting by its key path, and the trust store.

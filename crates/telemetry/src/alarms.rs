@@ -21,6 +21,8 @@ pub enum Alarm {
     PoolUnavailable,
     /// A CA or a CRL has expired, is missing or does not fit the others.
     Trust,
+    /// Every certificate of a CA is refused, because of its dates or those of its CRL, or because it has no CRL.
+    AgentsRefused,
     /// No CRL can be fetched from the CA.
     CrlFetch,
     /// A fetched CRL drops revocations.
@@ -72,14 +74,20 @@ struct Raised {
 
 impl Alarms {
     /// Raises an alarm. One that is active with the same message stays as it is; with another message it keeps its time
-    /// and is an event again.
+    /// and is an event again. One that a less severe alarm turned into keeps the time of that alarm.
     pub fn raise(&self, alarm: Alarm, about: &str, message: String, now: SystemTime) {
         let mut active = self.active_map();
         let key = (alarm, about.to_owned());
         let since = match active.get(&key) {
             Some(raised) if raised.message == message => return,
             Some(raised) => raised.since,
-            None => now,
+            None => {
+                let milder = |raised: &(&(Alarm, String), &Raised)| {
+                    raised.0.0.more_severe() == Some(alarm) && raised.0.1 == about
+                };
+                let milder = active.iter().find(milder);
+                milder.map_or(now, |(_, raised)| raised.since)
+            }
         };
         alarm.log_raised(&message);
         active.insert(key, Raised { since, message });
@@ -202,9 +210,10 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::PoolUnavailable,
         Self::Trust,
+        Self::AgentsRefused,
         Self::CrlFetch,
         Self::CrlRefused,
         Self::CrlUnusable,
@@ -223,6 +232,7 @@ impl Alarm {
         match self {
             Self::PoolUnavailable => "pool-unavailable",
             Self::Trust => "trust",
+            Self::AgentsRefused => "agents-refused",
             Self::CrlFetch => "crl-fetch",
             Self::CrlRefused => "crl-refused",
             Self::CrlUnusable => "crl-unusable",
@@ -241,6 +251,7 @@ impl Alarm {
     pub fn severity(self) -> Severity {
         match self {
             Self::PoolUnavailable
+            | Self::AgentsRefused
             | Self::CrlRefused
             | Self::MaterialsRefused
             | Self::RenewalOff
@@ -258,7 +269,11 @@ impl Alarm {
 
     /// The alarm that this one turns into if the operator does not act. Raise it first, then replace this one.
     fn more_severe(self) -> Option<Self> {
-        (self == Self::CertificateExpiring).then_some(Self::CertificateInvalid)
+        match self {
+            Self::Trust => Some(Self::AgentsRefused),
+            Self::CertificateExpiring => Some(Self::CertificateInvalid),
+            _ => None,
+        }
     }
 
     fn log_raised(self, message: &str) {
@@ -334,5 +349,17 @@ mod tests {
         let expected =
             expected.map(|(key, since, message)| (key.to_owned(), since, message.to_owned()));
         assert_eq!(shown(&alarms), expected);
+    }
+
+    #[test]
+    fn an_alarm_that_becomes_more_severe_keeps_its_time() {
+        let alarms = Alarms::default();
+        let of = |words: &str| [("CRL CN=a".to_owned(), words.to_owned())];
+        alarms.replace(Alarm::Trust, &of("still used"), at(1));
+        alarms.replace(Alarm::AgentsRefused, &of("refused"), at(2));
+        alarms.replace(Alarm::Trust, &[], at(2));
+        let key = "agents-refused:CRL CN=a".to_owned();
+        assert_eq!(shown(&alarms), [(key, 1, "refused".to_owned())]);
+        assert_eq!(Alarm::AgentsRefused.severity(), Severity::Error);
     }
 }

@@ -23,8 +23,20 @@ pub struct TrustStatus {
     pub unchecked: Vec<String>,
     /// CRLs whose issuer is not in the bundle, by place.
     pub strays: Vec<String>,
-    /// What is wrong and does not stop anything: sentences for the log.
-    pub alarms: Vec<String>,
+    /// What is wrong and does not stop anything.
+    pub alarms: Vec<TrustAlarm>,
+}
+
+/// One thing that is wrong with the CAs or CRLs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustAlarm {
+    /// The CA or CRL with the kind of fault: it stays the same while the message changes with time. The message itself where
+    /// that does not change.
+    pub about: String,
+    /// A sentence for the operator.
+    pub message: String,
+    /// Whether every certificate of a CA is refused because of it.
+    pub refuses: bool,
 }
 
 /// One CA of the bundle.
@@ -73,7 +85,7 @@ impl TrustStore {
             anchor: ca.is_anchor,
             not_before: ca.not_before,
             not_after: ca.not_after,
-            in_time: ca.not_before <= now && now <= ca.not_after,
+            in_time: ca.is_in_time(now),
             source: ca.place.clone(),
         });
         let mut crls: Vec<_> = self
@@ -116,46 +128,103 @@ impl TrustStore {
         }
     }
 
-    fn alarms(&self, now: UnixTime) -> Vec<String> {
-        let mut alarms = self.warnings.clone();
-        for ca in &self.bundle.cas {
-            if now > ca.not_after {
-                alarms.push(format!(
-                    "CA {} expired on {}",
-                    ca.issuer.text,
-                    Day(ca.not_after)
-                ));
+    fn alarms(&self, now: UnixTime) -> Vec<TrustAlarm> {
+        let missing: Vec<_> = self
+            .without_crl()
+            .iter()
+            .filter(|(_, unchecked)| !unchecked)
+            .map(|(issuer, _)| crl_missing(issuer))
+            .collect();
+        let warnings = self.warnings.iter().map(|warning| TrustAlarm {
+            about: warning.clone(),
+            message: warning.clone(),
+            refuses: missing.contains(warning),
+        });
+        let mut alarms: Vec<_> = warnings.collect();
+        alarms.extend(self.ca_alarms(now));
+        alarms.extend(self.crl_alarms(now));
+        alarms
+    }
+
+    fn ca_alarms(&self, now: UnixTime) -> impl Iterator<Item = TrustAlarm> {
+        self.bundle.cas.iter().filter_map(move |ca| {
+            let subject = &ca.issuer.text;
+            let what = if now > ca.not_after {
+                format!("expired on {}", Day(ca.not_after))
             } else if now < ca.not_before {
-                alarms.push(format!(
-                    "CA {} is not valid before {}",
-                    ca.issuer.text,
-                    Day(ca.not_before)
-                ));
-            }
-        }
+                format!("is not valid before {}", Day(ca.not_before))
+            } else {
+                return None;
+            };
+            // A renewed certificate of the same CA may stand beside the expired one.
+            let mut others = self.bundle.cas.iter();
+            let is_replaced =
+                others.any(|other| other.issuer.has_name(&ca.issuer.name) && other.is_in_time(now));
+            Some(TrustAlarm {
+                about: format!("CA {subject} ({})", ca.place),
+                message: format!("CA {subject} {what}"),
+                refuses: !is_replaced,
+            })
+        })
+    }
+
+    fn crl_alarms(&self, now: UnixTime) -> Vec<TrustAlarm> {
+        let mut alarms = Vec::new();
         for indexed in self.index.values() {
-            let issuer = Subject(&indexed.crl.issuer);
-            if let Some(next_update) = indexed
-                .crl
-                .next_update
-                .filter(|_| indexed.crl.is_expired(now))
-            {
-                alarms.push(format!(
-                    "the CRL of {issuer} ({}) expired on {}: {}; check the proxy's clock, then why no newer CRL arrives from the CA",
-                    indexed.place,
-                    Day(next_update),
-                    self.consequence_of_expiry(indexed, now)
-                ));
+            let crl = &indexed.crl;
+            let issuer = Subject(&crl.issuer);
+            // Two CAs may have the same name.
+            let namesakes = self
+                .index
+                .values()
+                .filter(|other| other.crl.issuer == crl.issuer);
+            let place = match namesakes.count() {
+                1 => String::new(),
+                _ => format!(" ({})", indexed.place),
+            };
+            if let Some(next_update) = crl.next_update.filter(|_| crl.is_expired(now)) {
+                alarms.push(TrustAlarm {
+                    about: format!("CRL of {issuer}{place}"),
+                    message: format!(
+                        "the CRL of {issuer} ({}) expired on {}: {}; check the proxy's clock, then why no newer CRL arrives from the CA",
+                        indexed.place,
+                        Day(next_update),
+                        self.consequence_of_expiry(indexed, now)
+                    ),
+                    refuses: self.is_out_of_use(indexed, now) && self.consults(indexed),
+                });
             }
-            if indexed.crl.this_update > now {
-                alarms.push(format!(
-                    "the CRL of {issuer} ({}) was issued on {}, which is in the future: check the clocks of this host and of the CA server",
-                    indexed.place,
-                    Day(indexed.crl.this_update)
-                ));
+            if crl.this_update > now {
+                alarms.push(TrustAlarm {
+                    about: format!("date of the CRL of {issuer}{place}"),
+                    message: format!(
+                        "the CRL of {issuer} ({}) was issued on {}, which is in the future: check the clocks of this host and of the CA server",
+                        indexed.place,
+                        Day(crl.this_update)
+                    ),
+                    refuses: false,
+                });
             }
         }
         alarms
+    }
+
+    /// Whether the policy refuses what a CRL is about, because the CRL has expired.
+    pub(super) fn is_out_of_use(&self, indexed: &IndexedCrl, now: UnixTime) -> bool {
+        let issuer = crate::subject_text(&indexed.crl.issuer);
+        let end = indexed.crl.accepted_until(self.settings.policy(&issuer));
+        end.is_some_and(|end| now > end)
+    }
+
+    /// Whether certificates are looked up in a CRL: with `revocation = "leaf"` none is looked up in that of a root above
+    /// the CA that issues to agents.
+    fn consults(&self, indexed: &IndexedCrl) -> bool {
+        let named = self.bundle.issuers.values();
+        let mut named = named.filter(|issuer| issuer.has_name(&indexed.crl.issuer));
+        named.any(|issuer| {
+            self.settings.policy(&issuer.text).revocation == Revocation::Chain
+                || !self.bundle.is_above_others(issuer)
+        })
     }
 
     fn consequence_of_expiry(&self, indexed: &IndexedCrl, now: UnixTime) -> String {
@@ -192,12 +261,10 @@ impl TrustStore {
     pub(super) fn warn_of_policy(&mut self) {
         for (issuer, unchecked) in self.without_crl() {
             self.warnings.push(match unchecked {
-                true => format!("certificates of CA {issuer} are accepted without a CRL, because `unchecked` names it"),
-                false => format!(
-                    "no CRL of CA {issuer}: every certificate it issued is refused; provide its CRL in a file of `[trust] \
-                     crl`, or on the CA server if the proxy fetches CRLs from there (Puppet Server stores those of a root \
-                     and its intermediate in ca_crl.pem)"
+                true => format!(
+                    "certificates of CA {issuer} are accepted without a CRL, because `unchecked` names it"
                 ),
+                false => crl_missing(&issuer),
             });
         }
         for name in self.settings.named_issuers() {
@@ -231,6 +298,14 @@ impl TrustStore {
         found.sort();
         found
     }
+}
+
+fn crl_missing(issuer: &str) -> String {
+    format!(
+        "no CRL of CA {issuer}: every certificate it issued is refused; provide its CRL in a file of `[trust] crl`, or on the \
+         CA server if the proxy fetches CRLs from there (Puppet Server stores those of a root and its intermediate in \
+         ca_crl.pem)"
+    )
 }
 
 /// The second after.

@@ -1,0 +1,91 @@
+//! Whether a trust store refuses every agent, by its dates and CRLs alone.
+
+use rustls_pki_types::UnixTime;
+
+use super::TrustStore;
+use crate::bundle::{Ca, Issuer};
+use crate::settings::Revocation;
+
+/// Why no certificate can be accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lockout {
+    /// The faults of CAs and CRLs, each with its name.
+    pub why: String,
+    /// Whether other CRLs alone would let agents in.
+    pub is_by_crls: bool,
+}
+
+impl TrustStore {
+    /// Why no agent is accepted; none if some CA that issues to agents is usable with all CAs above it.
+    ///
+    /// A CRL that has expired counts as usable if it is newer than that of `active`: it may revoke more, so it is no reason
+    /// to keep the older one active.
+    pub fn lockout(&self, active: Option<&Self>, now: UnixTime) -> Option<Lockout> {
+        let dates = |ca: &Ca| ca.is_in_time(now);
+        let crls = |ca: &Ca| self.crl_fault(&ca.issuer, active, now).is_none();
+        if self.has_path(&dates, &crls) {
+            return None;
+        }
+        let is_by_crls = self.has_path(&dates, &|_| true);
+        let mut faults: Vec<_> = self
+            .bundle
+            .cas
+            .iter()
+            .filter_map(|ca| match dates(ca) {
+                true => self.crl_fault(&ca.issuer, active, now),
+                false => Some(format!("CA {} is out of its validity period", ca.described)),
+            })
+            .collect();
+        faults.sort();
+        faults.dedup();
+        if !self.strays.is_empty() {
+            let places: Vec<_> = self.strays.iter().map(|stray| &*stray.place).collect();
+            faults.push(format!("{} cannot be used", places.join(", ")));
+        }
+        Some(Lockout {
+            why: faults.join(", and "),
+            is_by_crls,
+        })
+    }
+
+    /// Whether a CA that issues to agents, and each above it up to an anchor, is usable.
+    fn has_path(&self, dates: &dyn Fn(&Ca) -> bool, crls: &dyn Fn(&Ca) -> bool) -> bool {
+        let issuing = self.bundle.cas.iter();
+        let mut issuing = issuing.filter(|ca| !self.bundle.is_above_others(&ca.issuer));
+        issuing.any(|ca| crls(ca) && self.climbs(ca, dates, crls, 0))
+    }
+
+    fn climbs(
+        &self,
+        ca: &Ca,
+        dates: &dyn Fn(&Ca) -> bool,
+        crls: &dyn Fn(&Ca) -> bool,
+        above: u8,
+    ) -> bool {
+        if !dates(ca) || above > self.settings.depth {
+            return false;
+        }
+        let is_consulted =
+            |ca: &Ca| self.settings.policy(&ca.issuer.text).revocation == Revocation::Chain;
+        let mut parents = self.bundle.cas.iter().filter(|parent| {
+            parent.issuer.has_name(&ca.issued_by) && parent.issuer.id != ca.issuer.id
+        });
+        ca.is_anchor
+            || parents.any(|parent| {
+                (!is_consulted(parent) || crls(parent))
+                    && self.climbs(parent, dates, crls, above + 1)
+            })
+    }
+
+    /// Why certificates of a CA are refused for want of a CRL.
+    fn crl_fault(&self, issuer: &Issuer, active: Option<&Self>, now: UnixTime) -> Option<String> {
+        let Some(crl) = self.index.get(&issuer.id) else {
+            let is_unchecked = self.settings.policy(&issuer.text).unchecked;
+            return (!is_unchecked).then(|| format!("no CRL of {} is provided", issuer.text));
+        };
+        let before = active.and_then(|active| active.index.get(&issuer.id));
+        let is_newer = before.is_some_and(|before| crl.crl.age(&before.crl).is_gt());
+        let is_out = self.is_out_of_use(crl, now) && !is_newer;
+        is_out.then(|| format!("the CRL of {} ({}) has expired", issuer.text, crl.place))
+    }
+}
