@@ -64,6 +64,13 @@ fn the_service_waits_for_the_drain_and_is_not_restarted_in_vain() {
     assert!(stop > 60, "{stop}");
 }
 
+#[test]
+fn the_debian_changelog_begins_with_this_version() {
+    let changelog = include_str!("../packaging/deb/changelog");
+    let first = concat!("proscenium (", env!("CARGO_PKG_VERSION"), "-1) ");
+    assert!(changelog.starts_with(first), "{first}");
+}
+
 /// The value of a setting of the unit.
 fn setting(key: &str) -> Option<&'static str> {
     UNIT.lines()

@@ -8,6 +8,7 @@
 
 mod bench;
 mod demo;
+mod dist;
 mod lab;
 mod matrix;
 mod reference;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Matrix(options) => matrix::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Soak(options) => soak::run(&options),
+        Command::Dist(options) => dist::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -70,4 +72,6 @@ enum Command {
     Demo(demo::Options),
     /// A small estate at work while CRLs and certificates are replaced; exits 1 when a request is lost or memory grows
     Soak(soak::Options),
+    /// Packages for Debian and rpm, with checksums and an SBOM, in target/dist
+    Dist(dist::Options),
 }

@@ -1,0 +1,98 @@
+//! `cargo xtask dist`: a .deb and an .rpm with the same content, debug information apart, a list of components (SBOM)
+//! and checksums, in `target/dist`.
+
+mod check;
+mod packages;
+mod root;
+mod sbom;
+mod tools;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace;
+
+/// The options of `cargo xtask dist`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Afterwards install, upgrade, remove and purge both packages in a root of their own; needs root
+    #[arg(long)]
+    check: bool,
+}
+
+/// The largest program that is packaged, without debug information.
+const BINARY_BYTES_MAX: u64 = 20 << 20;
+
+/// Builds everything, and checks it.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    tools::require(&["dpkg-deb", "lintian", "rpm", "sha256sum"])?;
+    if options.check {
+        check::require_programs()?;
+    }
+    let tools = tools::install()?;
+    let dist = folder();
+    let _ = fs::remove_dir_all(&dist);
+    fs::create_dir_all(&dist).with_context(|| format!("cannot create {}", dist.display()))?;
+
+    println!("Building proscenium (some minutes)");
+    let binary = workspace::build_proscenium(true)?;
+    let packaged = workspace::target().join("release/proscenium");
+    if binary != packaged {
+        fs::copy(&binary, &packaged).context("cannot copy the program")?;
+    }
+    let first = packages::Packages::build(&tools, packages::FIRST)?;
+    check_size()?;
+    first.check_content()?;
+    first.check_by_lintian()?;
+    sbom::write(&tools, &dist.join("proscenium.cdx.json"))?;
+    write_checksums(&dist)?;
+    if options.check {
+        let second = packages::Packages::build(&tools, packages::SECOND)?;
+        check::run(&first, &second)?;
+    }
+    Ok(())
+}
+
+/// Where all of it is written.
+fn folder() -> PathBuf {
+    workspace::root().join("target/dist")
+}
+
+/// The files of the .deb and of its debug information, from which the .rpm is made.
+fn tree() -> PathBuf {
+    folder().join("tree")
+}
+
+fn check_size() -> Result<()> {
+    let binary = tree().join("usr/bin/proscenium");
+    let bytes = fs::metadata(&binary)
+        .with_context(|| format!("{} is missing", binary.display()))?
+        .len();
+    println!("  the program has {:.1} MB", bytes as f64 / 1e6);
+    if bytes > BINARY_BYTES_MAX {
+        bail!("the program has {bytes} bytes, more than {BINARY_BYTES_MAX}");
+    }
+    Ok(())
+}
+
+fn write_checksums(dist: &Path) -> Result<()> {
+    let mut names: Vec<_> = fs::read_dir(dist)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.is_file())
+        .filter_map(|path| Some(path.file_name()?.to_owned()))
+        .collect();
+    names.sort();
+    let sums = tools::output(
+        std::process::Command::new("sha256sum")
+            .args(&names)
+            .current_dir(dist),
+    )?;
+    fs::write(dist.join("SHA256SUMS"), &sums)?;
+    println!("{}:", dist.join("SHA256SUMS").display());
+    print!("{sums}");
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! `cargo xtask dist --check`: what becomes of a machine on which each package is installed, run, upgraded and removed.
+
+mod installed;
+
+use std::{fs, os::unix::fs::MetadataExt as _, path::Path};
+
+use anyhow::{Result, bail};
+
+use self::installed::Service;
+use super::{
+    packages::Packages,
+    root::Root,
+    tools::{output, require},
+};
+use crate::servers::Servers;
+
+const CONFIG: &str = "/etc/proscenium/proscenium.toml";
+const DATA: [&str; 2] = ["/var/lib/proscenium", "/var/log/proscenium"];
+
+/// Fails with what is missing for the check.
+pub(super) fn require_programs() -> Result<()> {
+    require(&[
+        "unshare",
+        "nsenter",
+        "setpriv",
+        "systemd-sysusers",
+        "systemd-tmpfiles",
+        "logrotate",
+    ])?;
+    if fs::metadata("/proc/self")?.uid() != 0 {
+        bail!("`dist --check` mounts file systems and changes accounts: run it as root");
+    }
+    Ok(())
+}
+
+/// Installs, runs, upgrades, removes and purges both packages.
+pub(super) fn run(first: &Packages, second: &Packages) -> Result<()> {
+    for (manager, first, second) in [
+        (&Manager::DPKG, &first.deb, &second.deb),
+        (&Manager::RPM, &first.rpm, &second.rpm),
+    ] {
+        println!("\n{}", manager.name);
+        let check = Check {
+            manager,
+            root: Root::new()?,
+        };
+        check.run(first, second)?;
+    }
+    Ok(())
+}
+
+/// How a package manager is called.
+struct Manager {
+    name: &'static str,
+    install: &'static [&'static str],
+    upgrade: &'static [&'static str],
+    /// Compares the installed files with the package.
+    verify: &'static [&'static str],
+    remove: &'static [&'static str],
+    /// Where the administrator's configuration is after that.
+    configuration_left: &'static str,
+    purge: Option<&'static [&'static str]>,
+}
+
+impl Manager {
+    const DPKG: Self = Self {
+        name: "dpkg",
+        install: &["dpkg", "--install"],
+        upgrade: &["dpkg", "--install"],
+        verify: &["dpkg", "--verify", "proscenium"],
+        remove: &["dpkg", "--remove", "proscenium"],
+        configuration_left: CONFIG,
+        purge: Some(&["dpkg", "--purge", "proscenium"]),
+    };
+    // Debian's rpm knows none of the libraries that dpkg has installed.
+    const RPM: Self = Self {
+        name: "rpm",
+        install: &["rpm", "--force-debian", "--nodeps", "--install"],
+        upgrade: &["rpm", "--force-debian", "--nodeps", "--upgrade"],
+        verify: &["rpm", "--verify", "--nodeps", "proscenium"],
+        remove: &["rpm", "--force-debian", "--erase", "proscenium"],
+        configuration_left: "/etc/proscenium/proscenium.toml.rpmsave",
+        purge: None,
+    };
+}
+
+struct Check<'a> {
+    manager: &'a Manager,
+    root: Root,
+}
+
+impl Check<'_> {
+    fn run(&self, first: &Path, second: &Path) -> Result<()> {
+        let before = self.root.changed("proscenium")?;
+        self.expect(
+            "nothing of the package is on this machine",
+            before.is_empty(),
+            &before,
+        )?;
+        self.install(self.manager.install, first)?;
+        self.has_owners_and_modes()?;
+        self.neither_enabled_nor_started()?;
+
+        let servers = Servers::start("dist");
+        let service = Service::new(&self.root, &servers)?;
+        self.is_refused_until_filled_in()?;
+        let edited = service.fill_in()?;
+        self.told(
+            "check --user proscenium accepts the filled-in configuration",
+            service.check()?,
+        )?;
+        self.serves(&service, "the installed program")?;
+
+        self.install(self.manager.upgrade, second)?;
+        self.configuration_is(CONFIG, &edited, "the upgrade")?;
+        self.neither_enabled_nor_started()?;
+        self.serves(&service, "the upgraded program")?;
+
+        self.call(self.manager.remove)?;
+        self.configuration_is(self.manager.configuration_left, &edited, "the removal")?;
+        for path in [
+            "/usr/bin/proscenium",
+            "/usr/lib/systemd/system/proscenium.service",
+            "/run/proscenium",
+        ] {
+            self.expect(
+                &format!("{path} is removed"),
+                !self.root.path(path).exists(),
+                &"it exists",
+            )?;
+        }
+        for path in DATA {
+            self.expect(
+                &format!("{path} stays"),
+                self.root.path(path).is_dir(),
+                &"it is gone",
+            )?;
+        }
+        if let Some(purge) = self.manager.purge {
+            self.call(purge)?;
+            let left = self.root.changed("proscenium")?;
+            self.expect("nothing is left behind", left.is_empty(), &left)?;
+        } else {
+            self.only_data_is_left()?;
+        }
+        let account = self.in_root("getent", &["passwd", "proscenium"])?;
+        self.say(&format!("the account stays: {}", account.trim()));
+        Ok(())
+    }
+
+    /// rpm does not know a purge.
+    fn only_data_is_left(&self) -> Result<()> {
+        let left = self.root.changed("proscenium")?;
+        let is_data = |path: &&String| {
+            let data = DATA.iter().any(|data| path.starts_with(data));
+            data || *path == "/etc/proscenium" || *path == self.manager.configuration_left
+        };
+        let others: Vec<_> = left.iter().filter(|path| !is_data(path)).collect();
+        self.expect(
+            "only the configuration, the state and the logs are left",
+            others.is_empty(),
+            &others,
+        )?;
+        self.say(&format!("    {}", left.join(" ")));
+        Ok(())
+    }
+
+    fn install(&self, words: &[&str], package: &Path) -> Result<()> {
+        let inside = self.root.bring(package)?;
+        self.call(&[words, &[&inside]].concat())?;
+        let changed = self.in_root(self.manager.verify[0], &self.manager.verify[1..]);
+        // Both print a line for the configuration that the administrator has edited, rpm with a failure.
+        let unexpected: Vec<_> = match changed {
+            Ok(text) => text.lines().map(str::to_owned).collect(),
+            Err(error) => format!("{error:#}")
+                .lines()
+                .skip(1)
+                .map(str::to_owned)
+                .collect(),
+        };
+        let unexpected: Vec<_> = unexpected
+            .iter()
+            .filter(|line| !line.is_empty() && !line.ends_with(CONFIG))
+            .collect();
+        self.expect(
+            "the installed files are those of the package",
+            unexpected.is_empty(),
+            &unexpected,
+        )
+    }
+
+    fn has_owners_and_modes(&self) -> Result<()> {
+        let account = self.in_root("getent", &["passwd", "proscenium"])?;
+        let expected = ":Proscenium reverse proxy:/var/lib/proscenium:/usr/sbin/nologin";
+        self.expect(
+            &format!("account {}", account.trim()),
+            account.trim_end().ends_with(expected),
+            &expected,
+        )?;
+        for (path, expected) in [
+            ("/usr/bin/proscenium", "root:root 755"),
+            (
+                "/usr/lib/systemd/system/proscenium.service",
+                "root:root 644",
+            ),
+            ("/etc/proscenium", "root:root 755"),
+            (CONFIG, "root:root 644"),
+            ("/etc/default/proscenium", "root:root 644"),
+            ("/etc/logrotate.d/proscenium", "root:root 644"),
+            ("/run/proscenium", "proscenium:proscenium 755"),
+            ("/var/lib/proscenium", "proscenium:proscenium 700"),
+            ("/var/log/proscenium", "proscenium:proscenium 750"),
+        ] {
+            let found = self.in_root("stat", &["--format", "%U:%G %a", path])?;
+            self.expect(
+                &format!("{path} {expected}"),
+                found.trim() == expected,
+                &found.trim(),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn neither_enabled_nor_started(&self) -> Result<()> {
+        let enabled = self
+            .root
+            .command("systemctl")
+            .args(["is-enabled", "proscenium"])
+            .output()?;
+        let enabled = String::from_utf8_lossy(&enabled.stdout).trim().to_owned();
+        self.expect(
+            "the service is not enabled",
+            enabled == "disabled",
+            &enabled,
+        )?;
+        let runs = self.root.path("/run/proscenium/admin.sock").exists();
+        self.expect(
+            "the service is not started",
+            !runs,
+            &"it has an admin socket",
+        )
+    }
+
+    fn is_refused_until_filled_in(&self) -> Result<()> {
+        let mut check = self.root.command("proscenium");
+        let refused = check.args(["check", "--user", "proscenium"]).output()?;
+        let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let wanted: Vec<_> = stderr
+            .lines()
+            .filter(|line| line.contains("FILL IN"))
+            .collect();
+        self.expect(
+            "check refuses the installed configuration (exit code 78) and shows what to fill in:",
+            refused.status.code() == Some(78) && wanted.len() == 2,
+            &stderr,
+        )?;
+        for line in wanted {
+            self.say(&format!("    {line}"));
+        }
+        Ok(())
+    }
+
+    /// Runs the service and has requests answered; what happened is told by `service`.
+    fn serves(&self, service: &Service<'_>, what: &str) -> Result<()> {
+        self.say(&format!("{what} starts as proscenium"));
+        for (claim, found) in service.serve()? {
+            self.told(claim, found)?;
+        }
+        Ok(())
+    }
+
+    fn configuration_is(&self, path: &str, expected: &str, after: &str) -> Result<()> {
+        let found = fs::read_to_string(self.root.path(path)).unwrap_or_default();
+        let claim = format!("the edited configuration survives {after}: {path}");
+        self.expect(&claim, found == expected, &found)
+    }
+
+    fn call(&self, words: &[&str]) -> Result<()> {
+        println!("  # {}", words.join(" "));
+        self.in_root(words[0], &words[1..]).map(drop)
+    }
+
+    fn in_root(&self, program: &str, arguments: &[&str]) -> Result<String> {
+        output(self.root.command(program).args(arguments))
+    }
+
+    fn told(&self, claim: &str, fault: Option<String>) -> Result<()> {
+        self.expect(claim, fault.is_none(), &fault)
+    }
+
+    fn expect(&self, claim: &str, holds: bool, found: &dyn std::fmt::Debug) -> Result<()> {
+        if !holds {
+            bail!("{}: {claim}; found: {found:?}", self.manager.name);
+        }
+        self.say(&format!("✓ {claim}"));
+        Ok(())
+    }
+
+    fn say(&self, text: &str) {
+        println!("  {text}");
+    }
+}

@@ -1,0 +1,222 @@
+//! The installed program, started as its service would be, in front of stand-in servers.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::net::{self, UnixDatagram},
+    },
+    process::{self, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use testkit::{Client, Credential, HeldPort, wait_until};
+
+use super::{CONFIG, Root};
+use crate::{dist::tools::output, servers::Servers};
+
+const SSLDIR: &str = "/srv/ssl";
+const LOG: &str = "/var/log/proscenium/access.log";
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+/// Longer than a start, a stop or a rotation takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The service and its surroundings.
+pub(super) struct Service<'a> {
+    root: &'a Root,
+    servers: &'a Servers,
+    port: HeldPort,
+    web01: Credential,
+    revoked: Credential,
+}
+
+/// What is expected, and what is wrong with it.
+type Outcome = (&'static str, Option<String>);
+
+impl<'a> Service<'a> {
+    /// Provides an ssldir of a CA that has revoked one of two agents.
+    pub(super) fn new(root: &'a Root, servers: &'a Servers) -> Result<Self> {
+        let ca = &servers.ca;
+        let (web01, revoked) = (ca.agent("web01"), ca.agent("web02"));
+        ca.revoke(&revoked);
+        fs::create_dir_all(root.path(SSLDIR))?;
+        ca.write_ssldir(&root.path(SSLDIR), "puppet");
+        output(
+            root.command("chown")
+                .args(["-R", "proscenium:proscenium", SSLDIR]),
+        )?;
+        Ok(Self {
+            root,
+            servers,
+            port: HeldPort::take(),
+            web01,
+            revoked,
+        })
+    }
+
+    /// Does what the comments of the installed configuration ask for; gives the text.
+    pub(super) fn fill_in(&self) -> Result<String> {
+        let [first, second] = &self.servers.compilers;
+        let ca = format!("members = [{:?}]", self.servers.ca_server.address());
+        let compilers = format!("members = [{:?}, {:?}]", first.address(), second.address());
+        let path = self.root.path(CONFIG);
+        let text = fs::read_to_string(&path)?
+            .replacen("members = []", &ca, 1)
+            .replacen("members = []", &compilers, 1)
+            .replacen("0.0.0.0:8140", &self.address().to_string(), 1)
+            .replacen(
+                "# ssldir = \"/etc/puppetlabs/puppet/ssl\"",
+                &format!("ssldir = {SSLDIR:?}"),
+                1,
+            )
+            .replacen(
+                "# certname = \"puppet.example.com\"",
+                "certname = \"puppet\"",
+                1,
+            );
+        fs::write(path, &text)?;
+        Ok(text)
+    }
+
+    /// `proscenium check`, as the guide says.
+    pub(super) fn check(&self) -> Result<Option<String>> {
+        let mut check = self.root.command("proscenium");
+        let checked = check.args(["check", "--user", "proscenium"]).output()?;
+        let stderr = String::from_utf8_lossy(&checked.stderr).into_owned();
+        Ok((!checked.status.success()).then_some(stderr))
+    }
+
+    /// One life of the service, from start to stop.
+    pub(super) fn serve(&self) -> Result<Vec<Outcome>> {
+        let name = format!("proscenium-dist-{}", process::id());
+        let manager = UnixDatagram::bind_addr(&net::SocketAddr::from_abstract_name(&name)?)?;
+        manager.set_read_timeout(Some(LIMIT))?;
+        let mut running = self.start(&name)?.spawn()?;
+        let ready = message(&manager);
+        let mut outcomes = vec![(
+            "READY=1 is sent to the service manager",
+            fault("READY=1", &ready),
+        )];
+        if ready == "READY=1" {
+            outcomes.extend(self.requests());
+            outcomes.push(self.rotation());
+        }
+        let pid = fs::read_to_string(self.root.path("/tmp/pid"))?;
+        output(self.root.command("kill").args(["-TERM", pid.trim()]))?;
+        let status = wait_until(LIMIT, || running.try_wait().ok().flatten());
+        let Some(status) = status else {
+            let _ = running.kill();
+            bail!("the service does not stop:\n{}", self.events());
+        };
+        outcomes.push((
+            "SIGTERM stops it with exit code 0",
+            fault("exit status: 0", &status.to_string()),
+        ));
+        for (_, fault) in &mut outcomes {
+            if let Some(fault) = fault {
+                fault.push_str(&format!("\n{}", self.events()));
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// As systemd would, except for the sandbox.
+    fn start(&self, manager: &str) -> Result<Command> {
+        let events = fs::File::create(self.root.path("/tmp/events"))?;
+        let mut command = self.root.command("sh");
+        command
+            .arg("-c")
+            .arg(
+                "echo $$ >/tmp/pid; . /etc/default/proscenium; exec setpriv --reuid=proscenium \
+                  --regid=proscenium --init-groups --bounding-set=-all --no-new-privs \
+                  /usr/bin/proscenium run $RUN_OPTIONS",
+            )
+            .env("NOTIFY_SOCKET", format!("@{manager}"))
+            .env("WATCHDOG_USEC", "30000000")
+            .env("STATE_DIRECTORY", "/var/lib/proscenium")
+            .stdout(Stdio::null())
+            .stderr(events);
+        Ok(command)
+    }
+
+    fn requests(&self) -> Vec<Outcome> {
+        let answer = |agent: Option<&Credential>| {
+            let client = Client::new(self.address(), &self.servers.ca.bundle_pem(), agent);
+            match client.try_request("GET", CATALOG, &[], b"") {
+                Ok(answer) => answer.status.to_string(),
+                Err(error) => error.to_string(),
+            }
+        };
+        let up = wait_until(LIMIT, || (answer(Some(&self.web01)) == "200").then_some(()));
+        vec![
+            (
+                "a verified agent's catalog request is answered with 200",
+                up.is_none().then(|| "no 200".to_owned()),
+            ),
+            (
+                "a revoked agent's is answered with 403",
+                fault("403", &answer(Some(&self.revoked))),
+            ),
+            (
+                "one without a certificate is answered with 403",
+                fault("403", &answer(None)),
+            ),
+        ]
+    }
+
+    /// The installed rule of logrotate renames the log, and the proxy goes on in a new file.
+    fn rotation(&self) -> Outcome {
+        let claim = "logrotate rotates the access log, and the proxy writes to a new one (0640)";
+        let rotated = self.rotate().err().map(|error| format!("{error:#}"));
+        (claim, rotated)
+    }
+
+    fn rotate(&self) -> Result<()> {
+        let _ = fs::remove_file(self.root.path(&format!("{LOG}.1")));
+        let written = || fs::metadata(self.root.path(LOG)).is_ok_and(|log| log.len() > 0);
+        wait_until(LIMIT, || written().then_some(())).context("no access record")?;
+        output(self.root.command("logrotate").args([
+            "--force",
+            "--state",
+            "/tmp/logrotate",
+            "/etc/logrotate.d/proscenium",
+        ]))?;
+        let old = output(
+            self.root
+                .command("stat")
+                .args(["--format", "%i", &format!("{LOG}.1")]),
+        )?;
+        let new = output(
+            self.root
+                .command("stat")
+                .args(["--format", "%i %U:%G %a", LOG]),
+        )?;
+        if new.starts_with(old.trim()) || !new.trim().ends_with("proscenium:proscenium 640") {
+            bail!("{old} {new}");
+        }
+        self.requests();
+        wait_until(LIMIT, || written().then_some(())).context("no record in the new log")
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    fn events(&self) -> String {
+        fs::read_to_string(self.root.path("/tmp/events")).unwrap_or_default()
+    }
+}
+
+fn message(manager: &UnixDatagram) -> String {
+    let mut bytes = [0; 64];
+    match manager.recv(&mut bytes) {
+        Ok(length) => String::from_utf8_lossy(&bytes[..length]).into_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn fault(expected: &str, found: &str) -> Option<String> {
+    (found != expected).then(|| found.to_owned())
+}

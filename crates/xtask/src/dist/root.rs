@@ -1,0 +1,125 @@
+//! A root file system of its own for a package: this machine's, with every change in memory, and its own processes.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+/// Changes that this file system keeps in memory: two packages, unpacked twice.
+const SIZE_MAX: &str = "1g";
+
+/// Ends with all its processes when it is dropped.
+pub(super) struct Root {
+    holder: Child,
+    /// A process in the namespaces, by its number here.
+    pid: u32,
+    directory: TempDir,
+}
+
+impl Root {
+    pub(super) fn new() -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("proscenium-").tempdir()?;
+        // The upper layer is on a file system of its own: it must not be below the lower one.
+        let script = format!(
+            "set -e\n\
+             read pid rest </proc/self/stat\n\
+             mount -t tmpfs -o mode=0755,size={SIZE_MAX} proscenium \"$1\"\n\
+             cd \"$1\"\n\
+             mkdir upper work root\n\
+             mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work overlay root\n\
+             mount -t proc proc root/proc\n\
+             mount --rbind /dev root/dev\n\
+             mount -t tmpfs -o mode=0755 run root/run\n\
+             mount -t tmpfs -o mode=1777 tmp root/tmp\n\
+             echo \"$pid\"\n\
+             exec sleep infinity"
+        );
+        let mut holder = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "--pid", "--fork"])
+            .args(["--kill-child", "sh", "-c", &script, "sh"])
+            .arg(directory.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("unshare does not start")?;
+        let mut line = String::new();
+        let stdout = holder.stdout.take().context("a pipe")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        let Ok(pid) = line.trim().parse() else {
+            let _ = holder.kill();
+            bail!(
+                "cannot make a root file system of its own: {}",
+                holder.wait()?
+            );
+        };
+        Ok(Self {
+            holder,
+            pid,
+            directory,
+        })
+    }
+
+    /// A program in this root.
+    pub(super) fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .args([
+                "--target",
+                &self.pid.to_string(),
+                "--mount",
+                "--pid",
+                "chroot",
+            ])
+            .arg(self.directory.path().join("root"))
+            .arg(program)
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// A file of this root, as seen from outside.
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.outside("root").join(path.trim_start_matches('/'))
+    }
+
+    /// Copies a file into `/tmp` of this root, and gives its path there.
+    pub(super) fn bring(&self, file: &Path) -> Result<String> {
+        let name = file.file_name().context("a file has a name")?;
+        let inside = format!("/tmp/{}", name.display());
+        fs::copy(file, self.path(&inside))?;
+        Ok(inside)
+    }
+
+    /// What differs from this machine and has these words in its path; what was removed is left out.
+    pub(super) fn changed(&self, words: &str) -> Result<Vec<String>> {
+        let found = super::tools::output(
+            Command::new("find")
+                .current_dir(self.outside("upper"))
+                .args([".", "-path", &format!("*{words}*"), "-not", "-type", "c"])
+                .args(["-printf", "/%P\n"]),
+        )?;
+        let mut paths: Vec<_> = found.lines().map(str::to_owned).collect();
+        paths.sort();
+        Ok(paths)
+    }
+
+    fn outside(&self, name: &str) -> PathBuf {
+        let directory = self.directory.path().join(name);
+        let relative = directory.strip_prefix("/").unwrap_or(&directory);
+        PathBuf::from(format!("/proc/{}/root", self.pid)).join(relative)
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        // The kernel ends every process of the namespace with its first one.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}

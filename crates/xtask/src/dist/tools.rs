@@ -1,0 +1,93 @@
+//! Programs that packages are made with: Debian's, and those of cargo, in pinned versions in the cache of `.ci/run`.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace;
+
+const CARGO_TOOLS: [(&str, &str); 3] = [
+    ("cargo-deb", "3.8.0"),
+    ("cargo-generate-rpm", "0.21.1"),
+    ("cargo-cyclonedx", "0.5.9"),
+];
+
+/// The folder of cargo's tools.
+pub(super) struct Tools {
+    folder: PathBuf,
+}
+
+impl Tools {
+    /// A subcommand of cargo, at the root of the workspace.
+    pub(super) fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(self.folder.join(name));
+        command.current_dir(workspace::root());
+        command.arg(name.trim_start_matches("cargo-"));
+        command
+    }
+}
+
+/// Builds cargo's tools where the cache does not have these versions.
+pub(super) fn install() -> Result<Tools> {
+    let cache = workspace::root().join(".ci/cache");
+    let tools = Tools {
+        folder: cache.join("bin"),
+    };
+    for (name, version) in CARGO_TOOLS {
+        if is_installed(&cache, name, version) {
+            continue;
+        }
+        println!("Building {name} {version} (some minutes, once)");
+        workspace::run(
+            workspace::cargo()
+                .args(["install", "--quiet", "--locked", name, "--version", version])
+                .arg("--root")
+                .arg(&cache)
+                .arg("--target-dir")
+                .arg(cache.join("target")),
+        )?;
+    }
+    Ok(tools)
+}
+
+/// Whether cargo has noted that it installed this version there.
+fn is_installed(cache: &Path, name: &str, version: &str) -> bool {
+    let noted = std::fs::read_to_string(cache.join(".crates.toml")).unwrap_or_default();
+    noted.contains(&format!("\"{name} {version} ")) && cache.join("bin").join(name).is_file()
+}
+
+/// Fails with what to install if one of these programs is missing.
+pub(super) fn require(programs: &[&str]) -> Result<()> {
+    let missing: Vec<_> = programs
+        .iter()
+        .filter(|program| !workspace::is_installed(program))
+        .copied()
+        .collect();
+    if !missing.is_empty() {
+        bail!(
+            "not installed: {}; on Debian: apt-get install {PACKAGES}",
+            missing.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Debian's packages with all programs that `dist` and `dist --check` run.
+const PACKAGES: &str = "dpkg lintian rpm coreutils util-linux systemd logrotate";
+
+/// Standard output of a program that must succeed.
+pub(super) fn output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().display().to_string();
+    let output = command
+        .output()
+        .with_context(|| format!("{name} does not start"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if !output.status.success() {
+        let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+        bail!("{name} failed: {}\n{stdout}{stderr}", output.status);
+    }
+    Ok(text(&output.stdout))
+}
