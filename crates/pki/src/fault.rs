@@ -182,10 +182,15 @@ fn renewal(leaf: &[u8]) -> String {
     format!(
         "To get a new certificate: on the CA run puppetserver ca clean --certname {}, on the agent run \
          puppet ssl clean, then puppet agent -t.",
-        claimed_certname(leaf)
+        certname_for_command(leaf)
             .as_ref()
             .map_or("NAME", Certname::as_str)
     )
+}
+
+/// The claimed certname where the Puppet CA signs such names, for a command that an operator pastes.
+pub(crate) fn certname_for_command(leaf: &[u8]) -> Option<Certname> {
+    claimed_certname(leaf).filter(|name| Certname::parse_puppet(name.as_str()).is_ok())
 }
 
 /// The certname as the certificate spells it, where the subject has nothing else. Except for its case it is a name that
