@@ -392,11 +392,24 @@ fn plain_http_on_the_tls_port_gets_a_readable_400() {
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
         assert!(answer.contains("https://"), "{answer}");
+        let mut lines = answer.lines();
+        let id = lines.find_map(|line| line.strip_prefix("X-Request-Id: "));
+        let id = id.unwrap_or_else(|| panic!("no id in {answer}"));
+        let record = estate.proxy.wait_for_record(|record| record["id"] == id);
+        assert_eq!(record["reason"], "plain-http", "{record}");
+        assert_eq!(record["status"], 400, "{record}");
+    }
+    for other in ["PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "SSH-2.0-x\r\n"] {
+        let mut stream = connected(&estate.proxy);
+        stream.write_all(other.as_bytes()).expect("sends");
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     }
     let record = estate
         .proxy
-        .wait_for_record(|record| record["reason"] == "plain-http");
-    assert_eq!(record["status"], 400, "{record}");
+        .wait_for_record(|record| record["reason"] == "not-tls");
+    assert_eq!(record["status"], serde_json::Value::Null, "{record}");
     let plain = [("listener", "agents"), ("result", "plain-http")];
     estate.proxy.wait_for_metric(HANDSHAKES, &plain, 3.0);
     assert!(estate.far_end().is_empty());

@@ -50,6 +50,8 @@ pub trait Live: 'static {
     fn current(&self, listener: &str) -> Option<(Arc<ListenerTls>, Arc<TrustStore>)>;
     /// A limit was reached: a client waits, or was closed.
     fn limit_reached(&self, listener: &str, limit: ReachedLimit);
+    /// A new name for a request, to be shown in its answer and in its access record.
+    fn request_id(&self) -> String;
     /// A handshake ended: well, or with a reason and what the system said.
     fn handshake_ended(&self, listener: &str, ended: HandshakeEnd<'_>);
 }
@@ -87,6 +89,8 @@ pub struct FailedHandshake<'a> {
     pub cause: &'a str,
     /// The name in the client's certificate, where the verdict on it ended the handshake. Nothing proves it.
     pub claimed: Option<Certname>,
+    /// What the `X-Request-Id` of an answer in plain HTTP says.
+    pub request_id: Option<&'a str>,
 }
 
 /// The counts of one listener over all workers; they outlive configurations.
@@ -311,11 +315,13 @@ async fn handshake<L: Live>(
         Ok(Err(error)) => {
             listener.distrust.note(client.ip().to_canonical(), &error);
             let reason = HandshakeFailure::of(&error);
+            let answered = error.get_ref().and_then(|e| e.downcast_ref::<PlainHttp>());
             let is_refused = matches!(reason, HandshakeFailure::Certificate(_));
             ended(Some(FailedHandshake {
                 reason,
                 cause: &pki::cause(&error, Peer::Client, |_| None),
                 claimed: is_refused.then(pki::take_refused_name).flatten(),
+                request_id: answered.map(|answered| &*answered.request_id),
             }));
             None
         }
@@ -324,6 +330,7 @@ async fn handshake<L: Live>(
                 reason: HandshakeFailure::Timeout,
                 cause: "the client did not finish its handshake in time",
                 claimed: None,
+                request_id: None,
             }));
             None
         }
@@ -338,14 +345,16 @@ async fn agree<L: Live>(
 ) -> io::Result<Box<TlsStream<TcpStream>>> {
     // A probe that only connects, as agents do before their first request and load balancers do with a reset, is no
     // handshake; and who says nothing takes no place from those who do.
-    let mut first = [0];
-    if !matches!(stream.peek(&mut first).await, Ok(1)) {
-        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, NoBytes));
-    }
-    if plain_http::is_http(first[0]) {
+    let mut first = [0; plain_http::FIRST_BYTES];
+    let first = match stream.peek(&mut first).await {
+        Ok(length @ 1..) => &first[..length],
+        _ => return Err(io::Error::new(io::ErrorKind::ConnectionAborted, NoBytes)),
+    };
+    if plain_http::is_http(first) {
+        let request_id = live.request_id();
         // Boxed: every handshake's task would have to have room for it.
-        Box::pin(plain_http::answer(stream)).await;
-        return Err(io::Error::other(PlainHttp));
+        Box::pin(plain_http::answer(stream, &request_id)).await;
+        return Err(io::Error::other(PlainHttp { request_id }));
     }
     let _address = handshake_of_address(listener, live, current, client).await;
     let limit = || {
@@ -396,6 +405,10 @@ mod tests {
         }
 
         fn limit_reached(&self, _: &str, _: ReachedLimit) {}
+
+        fn request_id(&self) -> String {
+            String::new()
+        }
 
         fn handshake_ended(&self, _: &str, _: HandshakeEnd<'_>) {}
     }

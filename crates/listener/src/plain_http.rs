@@ -13,28 +13,47 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How many bytes of the request are read and dropped in that time.
 const DISCARD_BYTES_MAX: u64 = 64 << 10;
 
-/// The same for every request.
-const ANSWER: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
-    Content-Type: text/plain; charset=utf-8\r\n\
-    Content-Length: 87\r\n\
-    Connection: close\r\n\
-    \r\n\
-    This port accepts HTTPS only, and the request was plain HTTP. Use an https:// address.\n";
+/// The methods of HTTP, and what a client of HTTP/2 begins with. A client of the PROXY protocol or of SSH, whose first
+/// bytes are letters too, gets no answer in HTTP.
+const METHODS: [&str; 10] = [
+    "GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS ", "PATCH ", "TRACE ", "CONNECT ", "PRI ",
+];
+/// Bytes of a connection that show whether it speaks HTTP.
+pub(crate) const FIRST_BYTES: usize = 8;
+
+const TEXT: &str =
+    "This port accepts HTTPS only, and the request was plain HTTP. Use an https:// address.\n";
 
 /// A client that sent plain HTTP to a port that speaks TLS.
 #[derive(Debug, Error)]
 #[error("the client sent plain HTTP to a TLS port")]
-pub(crate) struct PlainHttp;
+pub(crate) struct PlainHttp {
+    /// What the answer's `X-Request-Id` says.
+    pub(crate) request_id: String,
+}
 
-/// Whether a connection that begins with this byte speaks HTTP: a method is letters, a TLS handshake begins with 0x16.
-pub(crate) fn is_http(first: u8) -> bool {
-    first.is_ascii_alphabetic()
+/// Whether a connection that begins with these bytes speaks HTTP. There is at least one byte; further ones may be on their
+/// way.
+pub(crate) fn is_http(first: &[u8]) -> bool {
+    METHODS.iter().any(|method| {
+        let length = method.len().min(first.len());
+        method.as_bytes()[..length].eq_ignore_ascii_case(&first[..length])
+    })
+}
+
+/// The answer to every request. `request_id` is the `id` of its access record.
+fn response(request_id: &str) -> String {
+    format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
+         X-Request-Id: {request_id}\r\nConnection: close\r\n\r\n{TEXT}",
+        TEXT.len()
+    )
 }
 
 /// Sends the answer, then waits for the client to close the connection, within limits of time and bytes.
-pub(crate) async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+pub(crate) async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, request_id: &str) {
     let exchange = async {
-        stream.write_all(ANSWER).await?;
+        stream.write_all(response(request_id).as_bytes()).await?;
         stream.shutdown().await?;
         // A socket that is closed with unread bytes is reset, and a reset can discard the answer before the client reads it.
         copy(&mut stream.take(DISCARD_BYTES_MAX), &mut sink()).await?;
@@ -50,6 +69,8 @@ mod tests {
 
     use super::*;
 
+    const ID: &str = "0123456789abcdef0123456789abcdef";
+
     fn run(test: impl Future<Output = ()>) {
         let runtime = runtime::Builder::new_current_thread()
             .enable_time()
@@ -61,19 +82,17 @@ mod tests {
     #[test]
     fn letters_begin_http_and_nothing_else_does() {
         for method in ["GET", "PUT", "POST", "HEAD", "OPTIONS", "PRI", "get"] {
-            assert!(is_http(method.as_bytes()[0]), "{method}");
+            let request = format!("{method} / HTTP/1.1");
+            for length in 1..request.len() {
+                assert!(is_http(&request.as_bytes()[..length]), "{method} {length}");
+            }
         }
         for first in [0x16, 0x80, 0, b' ', b'\r', b'1', 0xff] {
-            assert!(!is_http(first), "{first:#x}");
+            assert!(!is_http(&[first]), "{first:#x}");
         }
-    }
-
-    #[test]
-    fn the_answer_has_the_length_that_it_declares() {
-        let answer = str::from_utf8(ANSWER).expect("ASCII");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-        let declared = format!("Content-Length: {}\r\n", body.len());
-        assert!(head.contains(&declared), "{declared}");
+        for other in ["PROXY TCP4 192.0.2.1", "SSH-2.0-OpenSSH"] {
+            assert!(!is_http(&other.as_bytes()[..FIRST_BYTES]), "{other}");
+        }
     }
 
     #[test]
@@ -89,8 +108,12 @@ mod tests {
                 bytes
             };
             let start = Instant::now();
-            let ((), bytes) = tokio::join!(answer(server), read);
-            assert_eq!(bytes, ANSWER);
+            let ((), bytes) = tokio::join!(answer(server, ID), read);
+            let text = String::from_utf8(bytes).expect("ASCII");
+            let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+            let declared = format!("Content-Length: {}\r\n", body.len());
+            assert!(head.contains(&declared), "{declared}");
+            assert!(head.contains(&format!("X-Request-Id: {ID}\r\n")), "{head}");
             assert_eq!(start.elapsed(), Duration::ZERO);
         });
     }
@@ -102,7 +125,7 @@ mod tests {
             for room in [1, 64 << 10] {
                 let (client, server) = duplex(room);
                 let start = Instant::now();
-                answer(server).await;
+                answer(server, ID).await;
                 assert_eq!(start.elapsed(), CLOSE_TIMEOUT, "{room}");
                 drop(client);
             }
@@ -121,7 +144,7 @@ mod tests {
                 sent
             };
             let start = Instant::now();
-            let ((), sent) = tokio::join!(answer(server), write);
+            let ((), sent) = tokio::join!(answer(server, ID), write);
             assert!(sent <= DISCARD_BYTES_MAX + (4 << 10), "{sent}");
             assert_eq!(start.elapsed(), Duration::ZERO);
         });

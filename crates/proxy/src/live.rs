@@ -6,7 +6,9 @@ use http::StatusCode;
 use identity::Reason;
 use listener::{HandshakeEnd, HandshakeFailure, ListenerTls, Live, ReachedLimit};
 use pki::TrustStore;
-use telemetry::{AccessRecord, EndedBy, HandshakeResult, Limit, RefusedClient, Times};
+use telemetry::{
+    AccessRecord, EndedBy, HandshakeResult, Limit, RefusedClient, Spoken, SpokenCopy, Times,
+};
 
 use crate::worker::Worker;
 
@@ -23,6 +25,10 @@ impl Live for LiveWorker {
 
     fn limit_reached(&self, listener: &str, limit: ReachedLimit) {
         limit_reached(&self.0, listener, limit);
+    }
+
+    fn request_id(&self) -> String {
+        self.0.request_id().to_string()
     }
 
     fn handshake_ended(&self, listener: &str, ended: HandshakeEnd<'_>) {
@@ -59,6 +65,10 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
     if reason == HandshakeFailure::PlainHttp {
         record.status = Some(StatusCode::BAD_REQUEST.as_u16());
     }
+    record.spoken = SpokenCopy::of(&Spoken {
+        request_id: failure.request_id.map(str::as_bytes),
+        ..Spoken::default()
+    });
     record.cause = Some(failure.cause.into());
     let certname = failure.claimed.as_ref().map(|name| name.as_str().into());
     record.certname = certname;

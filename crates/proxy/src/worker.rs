@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeSet,
+    fmt::{self, Write},
     hash::{BuildHasher, Hasher},
     rc::Rc,
     sync::{
@@ -299,6 +300,14 @@ impl RequestId {
 
     pub(crate) fn to_value(&self) -> HeaderValue {
         self.0.clone()
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_bytes()
+            .iter()
+            .try_for_each(|digit| f.write_char((*digit).into()))
     }
 }
 
