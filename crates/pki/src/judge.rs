@@ -72,6 +72,12 @@ impl VerifiedChain {
         self.links.last().map(|own| &own.fingerprint)
     }
 
+    /// The CAs on it.
+    pub(crate) fn cas(&self) -> impl Iterator<Item = Fingerprint> {
+        let links = self.links.iter().map(|link| link.issuer.id);
+        links.chain([self.anchor.issuer.id])
+    }
+
     /// The agent that it made known.
     pub fn agent(&self) -> &Arc<Agent> {
         &self.agent
@@ -142,9 +148,7 @@ impl TrustStore {
             None => (ClientIdentity::Anonymous, None),
             Some((leaf, _)) => match self.admitted(&presented, now) {
                 Ok(chain) => {
-                    let links = chain.links.iter().map(|link| link.issuer.id);
-                    let cas = links.chain([chain.anchor.issuer.id]);
-                    self.bundle.note_seen(cas, now);
+                    self.bundle.note_seen(chain.cas(), now);
                     (
                         ClientIdentity::Verified(Arc::clone(&chain.agent)),
                         Some(chain),

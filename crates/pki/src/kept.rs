@@ -9,7 +9,9 @@ use std::time::Duration;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use webpki::KeyUsage;
 
-use crate::bundle::{Bundle, Fingerprint};
+use crate::bundle::{Bundle, Ca, Fingerprint, Issuer};
+use crate::certificate::Certificate;
+use crate::judge::Judgement;
 use crate::path::Path;
 use crate::settings::UNCHECKED_ALL;
 use crate::store::TrustStore;
@@ -27,9 +29,33 @@ impl LastSeen {
         }
     }
 
+    /// A clock that was ahead, or a damaged file, would keep a CA in use until that time has come.
+    fn clamp(&self, now: UnixTime) {
+        let latest = now.as_secs().saturating_add(HOUR);
+        self.0.fetch_min(latest, Ordering::Relaxed);
+    }
+
     pub(crate) fn inherit(&self, other: &Self) {
         self.0
             .fetch_max(other.0.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// The side of a handshake on which a certificate is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificatePurpose {
+    /// To clients, by a listener or a member.
+    Server,
+    /// To members.
+    Client,
+}
+
+impl CertificatePurpose {
+    fn usage(self) -> KeyUsage {
+        match self {
+            Self::Server => KeyUsage::server_auth(),
+            Self::Client => KeyUsage::client_auth(),
+        }
     }
 }
 
@@ -57,22 +83,42 @@ impl MembersSeen {
 }
 
 impl TrustStore {
-    /// Digests of names and keys of the CAs above a server's or an agent's certificate; none if this bundle does not verify
-    /// it. CRLs are not looked at: a revocation is no change of the bundle.
+    /// Digests of names and keys of the CAs above a certificate that is shown for this purpose; none if this bundle does not
+    /// verify it. CRLs are not looked at: a revocation is no change of the bundle.
     pub fn cas_above(
         &self,
         chain: &[CertificateDer<'_>],
+        purpose: CertificatePurpose,
         now: UnixTime,
     ) -> Option<Vec<Fingerprint>> {
-        self.without_crls().path_of(chain, now)
+        self.without_crls().path_of(chain, purpose, now)
     }
 
-    /// Subjects of CAs of `before` that are not in this bundle, although agents below them were seen since `since`.
-    pub fn seen_cas_lost(&self, before: &Self, since: UnixTime) -> Vec<String> {
+    /// Notes that an agent is still connected whose certificate was verified earlier.
+    pub fn note_in_use(&self, judgement: &Judgement, now: UnixTime) {
+        if let Some(chain) = &judgement.chain {
+            self.bundle.note_seen(chain.cas(), now);
+        }
+    }
+
+    /// Subjects of CAs of `before` by which this bundle does not verify what `before` does, although agents below them were
+    /// seen since `since`.
+    pub fn seen_cas_lost(&self, before: &Self, since: UnixTime, now: UnixTime) -> Vec<String> {
         let issuers = before.bundle.issuers.values();
-        let is_lost = |id| !self.bundle.issuers.contains_key(id);
+        let was_seen = |ca: &Issuer| {
+            ca.seen.clamp(now);
+            ca.seen.0.load(Ordering::Relaxed) >= since.as_secs()
+        };
+        let is_lost = |id| {
+            let mut known = before.bundle.valid_copies(id, now).peekable();
+            known.peek().is_some()
+                && !known.any(|known| {
+                    let mut copies = self.bundle.valid_copies(id, now);
+                    copies.any(|copy| copy.verifies_what(known))
+                })
+        };
         let mut lost: Vec<_> = issuers
-            .filter(|ca| ca.seen.0.load(Ordering::Relaxed) >= since.as_secs() && is_lost(&ca.id))
+            .filter(|ca| was_seen(ca) && is_lost(ca.id))
             .map(|ca| ca.text.clone())
             .collect();
         lost.sort();
@@ -92,24 +138,34 @@ impl TrustStore {
         lost
     }
 
-    /// Names of members whose certificate, the one they showed last, `before` verifies and this bundle does not.
-    pub fn members_lost(&self, before: &Self, now: UnixTime) -> Vec<String> {
+    /// Names of members whose certificate, the one they showed last, `before` verifies and this bundle does not. `is_member`:
+    /// whether a name is still that of a member.
+    pub fn members_lost(
+        &self,
+        before: &Self,
+        is_member: impl Fn(&str) -> bool,
+        now: UnixTime,
+    ) -> Vec<String> {
         let (this, before) = (self.without_crls(), before.without_crls());
         let chains = before.members_seen.chains();
-        let is_lost = |chain: &[_]| {
-            before.path_of(chain, now).is_some() && this.path_of(chain, now).is_none()
+        let verifies = |store: &Self, chain: &[_]| {
+            let path = store.path_of(chain, CertificatePurpose::Server, now);
+            path.is_some()
         };
-        let lost = chains.iter().filter(|(_, chain)| is_lost(chain));
+        let lost = chains.iter().filter(|(name, chain)| {
+            is_member(name) && verifies(&before, chain) && !verifies(&this, chain)
+        });
         lost.map(|(name, _)| name.clone()).collect()
     }
 
     /// When agents below each CA were seen last, as text to store: a line of digest and Unix time for each CA. It changes
     /// at most once an hour for each CA.
-    pub fn cas_seen(&self) -> String {
+    pub fn cas_seen(&self, now: UnixTime) -> String {
         let mut lines: Vec<_> = self
             .bundle
             .issuers
             .values()
+            .inspect(|ca| ca.seen.clamp(now))
             .map(|ca| (ca.id, ca.seen.0.load(Ordering::Relaxed)))
             .filter(|(_, seen)| *seen > 0)
             .collect();
@@ -124,7 +180,7 @@ impl TrustStore {
 
     /// Restores what [`cas_seen`](Self::cas_seen) gave. Lines that cannot be read and CAs that are not in the bundle are
     /// left out.
-    pub fn restore_cas_seen(&self, text: &str) {
+    pub fn restore_cas_seen(&self, text: &str, now: UnixTime) {
         let lines: HashMap<_, _> = text
             .lines()
             .filter_map(|line| line.split_once(' '))
@@ -133,14 +189,19 @@ impl TrustStore {
             let stored = lines.get(ca.id.to_string().as_str());
             if let Some(seen) = stored.and_then(|seen| seen.parse().ok()) {
                 ca.seen.inherit(&LastSeen(AtomicU64::new(seen)));
+                ca.seen.clamp(now);
             }
         }
     }
 
-    fn path_of(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Option<Vec<Fingerprint>> {
+    fn path_of(
+        &self,
+        chain: &[CertificateDer<'_>],
+        purpose: CertificatePurpose,
+        now: UnixTime,
+    ) -> Option<Vec<Fingerprint>> {
         let (leaf, sent) = chain.split_first()?;
-        let verify = |usage| self.verify(leaf, sent, usage, now).ok();
-        let path = verify(KeyUsage::server_auth()).or_else(|| verify(KeyUsage::client_auth()))?;
+        let path = self.verify(leaf, sent, purpose.usage(), now).ok()?;
         let Path { links, anchor, .. } = path;
         let mut cas: Vec<_> = links.iter().map(|link| link.issuer.id).collect();
         cas.push(anchor.issuer.id);
@@ -161,11 +222,37 @@ impl TrustStore {
 }
 
 impl Bundle {
+    /// The certificates of a CA that are valid now.
+    fn valid_copies(&self, id: Fingerprint, now: UnixTime) -> impl Iterator<Item = &Ca> {
+        let copies = self.cas.iter().filter(move |ca| ca.issuer.id == id);
+        copies.filter(move |ca| ca.not_before <= now && now <= ca.not_after)
+    }
+
     /// Notes that a verified certificate below these CAs was seen.
     pub(crate) fn note_seen(&self, cas: impl Iterator<Item = Fingerprint>, now: UnixTime) {
         for ca in cas.filter_map(|id| self.issuers.get(&id)) {
             ca.seen.note(now);
         }
+    }
+}
+
+impl Ca {
+    /// Whether it constrains the certificates below it no more than another certificate of the same CA does.
+    fn verifies_what(&self, other: &Self) -> bool {
+        if self.der == other.der {
+            return true;
+        }
+        let (Ok(own), Ok(other)) = (Certificate::read(&self.der), Certificate::read(&other.der))
+        else {
+            return false;
+        };
+        let (own, other) = (own.extensions, other.extensions);
+        own.basic_constraints == other.basic_constraints
+            && own
+                .name_constraints
+                .is_none_or(|own| Some(own) == other.name_constraints)
+            && own.has_extended_key_usage <= other.has_extended_key_usage
+            && own.signs_certificates() >= other.signs_certificates()
     }
 }
 

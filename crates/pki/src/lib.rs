@@ -45,7 +45,7 @@ pub use csr::{CsrKey, CsrPolicy, CsrRefusal, CsrRule};
 pub use deny::{Block, Blocked, BlockedError, DenyList, SerialNumber, fingerprint_of};
 pub use fetched::{Examined, FetchedCrl, Finding, NotSetAside, SetAside};
 pub use judge::{Judgement, Recalled, VerifiedChain};
-pub use kept::CA_SEEN_WITHIN;
+pub use kept::{CA_SEEN_WITHIN, CertificatePurpose};
 pub use lookup::{CertificateFacts, CrlEntry, Listing, entry_in, entry_in_list, facts_of};
 pub use member::MemberError;
 pub use pem::{Named, holds_certificate, holds_crl, holds_key};

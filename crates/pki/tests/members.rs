@@ -48,6 +48,18 @@ fn a_member_is_believed_by_chain_and_by_a_name_of_its_subject_alt_names() {
 }
 
 #[test]
+fn a_bundle_must_verify_the_members_that_are_left_and_no_removed_one() {
+    let (puppet, other) = (Puppet::new(), Puppet::new());
+    let member = member(&puppet, &puppet.ca.agent("c1", 5));
+    let before = trusted(&puppet);
+    dial("c1", &before, &member).unwrap();
+    let after = trusted(&other);
+    let lost = |is_member: &dyn Fn(&str) -> bool| after.members_lost(&before, is_member, now());
+    assert_eq!(lost(&|name| name == "c1"), ["c1"]);
+    assert!(lost(&|name| name == "c2").is_empty(), "c1 was removed");
+}
+
+#[test]
 fn a_member_without_a_subject_alt_name_is_told_in_words() {
     let puppet = Puppet::new();
     let mut params = leaf_params("puppet", 5);

@@ -41,6 +41,8 @@ pub(crate) struct Conn {
     pub(crate) seen: Option<Arc<agents::Agent>>,
     /// Counts this connection among the agent's open ones, where its certificate was accepted.
     _counted: Option<agents::OpenConnection>,
+    /// Until when (Unix time) its CA need not be noted again as one in use.
+    ca_noted_until: Cell<u64>,
     /// The client was accepted once and is no more: one 403, then the end.
     turned: Cell<bool>,
     /// Whether a request has come; the handshake's time is told with the first.
@@ -67,6 +69,9 @@ pub(crate) struct Conn {
     pub(crate) opening: RefCell<Option<Box<Opening>>>,
     _permit: Permit,
 }
+
+/// How often an open connection notes that its CA is in use.
+const CA_NOTE_SECONDS: u64 = 3600;
 
 /// Notes a verified agent; what its certificate says is read only where it was not seen before.
 fn seen(agents: &Agents, standing: &Standing, client: IpAddr) -> Option<Arc<agents::Agent>> {
@@ -147,6 +152,7 @@ impl Conn {
             tls,
             forwarded: OnceCell::new(),
             standing: RefCell::new(Rc::new(standing)),
+            ca_noted_until: Cell::new(0),
             turned: Cell::new(false),
             requests: Cell::new(0),
             closing: Cell::new(false),
@@ -186,7 +192,17 @@ impl Conn {
             }
             *standing = Rc::new(anew);
         }
+        self.note_ca_in_use(trust, &standing, now);
         Rc::clone(&standing)
+    }
+
+    /// Notes once an hour that the CA of the client's certificate is in use. A connection may stay open for days, and its
+    /// certificate is verified again only when the trust changes.
+    fn note_ca_in_use(&self, trust: &TrustStore, standing: &Standing, now: UnixTime) {
+        if now.as_secs() >= self.ca_noted_until.get() {
+            trust.note_in_use(&standing.judgement, now);
+            self.ca_noted_until.set(now.as_secs() + CA_NOTE_SECONDS);
+        }
     }
 
     /// Takes the word of another trust store, where looking serials up is enough for the same verdict; whether it is.

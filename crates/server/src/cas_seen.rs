@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use pki::TrustStore;
+use rustls_pki_types::UnixTime;
 use tokio::time::sleep;
 
 use crate::{app::App, state::StateDirectory};
@@ -18,7 +19,7 @@ pub(crate) async fn keep(app: Arc<App>) {
 
 /// Stores them if they have changed. It blocks. That they cannot be stored is an alarm of the state directory.
 pub(crate) fn store(app: &App) {
-    let text = app.generation().trust.cas_seen();
+    let text = app.generation().trust.cas_seen(UnixTime::now());
     let stored = app.state_directory.read(NAME, BYTES_MAX).ok().flatten();
     if !text.is_empty() && stored.as_deref() != Some(text.as_bytes()) {
         let _ = app.state_directory.write(NAME, text.as_bytes());
@@ -28,7 +29,10 @@ pub(crate) fn store(app: &App) {
 /// Restores them at a start. Without them the CAs count from the next connection of their agents.
 pub(crate) fn restore(directory: &StateDirectory, trust: &TrustStore) {
     match directory.read(NAME, BYTES_MAX) {
-        Ok(stored) => trust.restore_cas_seen(&String::from_utf8_lossy(&stored.unwrap_or_default())),
+        Ok(stored) => {
+            let text = String::from_utf8_lossy(stored.as_deref().unwrap_or_default());
+            trust.restore_cas_seen(&text, UnixTime::now());
+        }
         Err(error) => tracing::warn!("cannot read which CAs agents used in the last day: {error}"),
     }
 }

@@ -2,8 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use pki::{CA_SEEN_WITHIN, TrustStore};
-use proxy::Generation;
+use pki::{CA_SEEN_WITHIN, CertificatePurpose, TrustStore};
+use proxy::{Generation, PoolRuntime};
 use rustls_pki_types::UnixTime;
 
 use crate::prepare::{Foundation, Prepared, PreparedTls};
@@ -88,17 +88,22 @@ fn certificate_faults(
     let is_same = |a: &pki::Credential, b: &pki::Credential| a.fingerprint() == b.fingerprint();
     let for_clients = foundation.credentials.iter().filter_map(|(files, active)| {
         let changed = prepared.credentials.get(files)?;
-        Some((files, active, changed, false))
+        Some((files, active, changed, CertificatePurpose::Server))
     });
     let for_members = foundation.member_tls.iter().filter_map(|active| {
         let changed = of_same_kind(active, &prepared.member_tls)?;
         let files = &active.settings.credential;
-        Some((files, &active.credential, &changed.credential, true))
+        Some((
+            files,
+            &active.credential,
+            &changed.credential,
+            CertificatePurpose::Client,
+        ))
     });
-    for (files, active, changed, is_for_members) in for_clients.chain(for_members) {
+    for (files, active, changed, purpose) in for_clients.chain(for_members) {
         let chain = files.chain.display();
         if !is_same(active, changed) {
-            let of = |credential, trust| facts(credential, trust, is_for_members, now);
+            let of = |credential, trust| facts(credential, trust, purpose, now);
             match certificate_fault(&of(active, before), &of(changed, after)) {
                 Some(CertificateFault::NamesLost(names)) => faults.push(format!(
                     "the certificate in \"{chain}\" is not valid for {}, as the active one is",
@@ -109,9 +114,9 @@ fn certificate_faults(
                 )),
                 None => {}
             }
-        } else if let Some(cas) = before.cas_above(active.chain(), now) {
+        } else if let Some(cas) = before.cas_above(active.chain(), purpose, now) {
             let lost = after.cas_lost(before, &cas);
-            if !lost.is_empty() || after.cas_above(active.chain(), now).is_none() {
+            if !lost.is_empty() || after.cas_above(active.chain(), purpose, now).is_none() {
                 faults.push(format!(
                     "the CA bundle {} no longer verifies the proxy's certificate in \"{chain}\"{}",
                     named(&prepared.config.trust.ca),
@@ -137,19 +142,28 @@ fn bundle_faults(
     let lost = prepared
         .generation
         .trust
-        .seen_cas_lost(&current.trust, since);
+        .seen_cas_lost(&current.trust, since, now);
     if !lost.is_empty() {
         faults.push(format!(
-            "the CA bundle {} lacks {}, but agents of this CA connected within the last day",
+            "the CA bundle {} lacks a valid certificate of {} without further constraints, but agents of this CA connected \
+             within the last day",
             named(&prepared.config.trust.ca),
             lost.join(", ")
         ));
     }
+    let connectors = |pool: &PoolRuntime| pool.connectors.clone();
+    let members: Vec<_> = prepared
+        .generation
+        .pools
+        .iter()
+        .flat_map(connectors)
+        .collect();
+    let is_member = |name: &str| members.iter().any(|member| member.has_name(name));
     for active in &foundation.member_tls {
         let Some(changed) = of_same_kind(active, &prepared.member_tls) else {
             continue;
         };
-        let lost = changed.trust.members_lost(&active.trust, now);
+        let lost = changed.trust.members_lost(&active.trust, is_member, now);
         if !lost.is_empty() {
             faults.push(format!(
                 "the CA bundle {} no longer verifies the certificates of the members {}",
@@ -165,18 +179,18 @@ fn bundle_faults(
 fn facts(
     credential: &pki::Credential,
     trust: &TrustStore,
-    is_for_members: bool,
+    purpose: CertificatePurpose,
     now: UnixTime,
 ) -> CertificateFacts {
     let mut names = credential.names().to_vec();
     // Members know a client by its subject.
-    if is_for_members || names.is_empty() {
+    if purpose == CertificatePurpose::Client || names.is_empty() {
         names.push(credential.subject().to_owned());
     }
     CertificateFacts {
         names,
         is_expired: credential.not_after() < now,
-        is_verified: trust.cas_above(credential.chain(), now).is_some(),
+        is_verified: trust.cas_above(credential.chain(), purpose, now).is_some(),
     }
 }
 

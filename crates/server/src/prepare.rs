@@ -6,7 +6,7 @@ mod parts;
 use std::{collections::BTreeSet, sync::Arc};
 
 use config::{Config, Draft, Loaded, Report};
-use pki::Fingerprint;
+use pki::{CertificatePurpose, Fingerprint};
 use proxy::{Generation, RuleRuntime};
 use rustls_pki_types::UnixTime;
 
@@ -248,7 +248,8 @@ impl Prepared {
         let named = named.flat_map(|listener| self.config.certificates_of(&listener.name));
         let is_unverified = |credential: &pki::Credential| {
             let is_valid = credential.not_before() <= now && now <= credential.not_after();
-            is_valid && trust.cas_above(credential.chain(), now).is_none()
+            let purpose = CertificatePurpose::Server;
+            is_valid && trust.cas_above(credential.chain(), purpose, now).is_none()
         };
         let unverified: BTreeSet<_> = named
             .filter_map(|(key, files)| {

@@ -368,6 +368,11 @@ impl Connector {
         self.tls.is_some()
     }
 
+    /// Whether this is the name that its certificate must carry.
+    pub fn has_name(&self, name: &str) -> bool {
+        self.server_name.to_str() == name
+    }
+
     /// Whether it is what `spec` asks for, so that its connections may go on.
     pub fn is(&self, spec: &ConnectorSpec<'_>) -> bool {
         let same_tls = match (&self.tls, &spec.tls) {

@@ -1,7 +1,8 @@
 //! Connections to members: their reuse, their limits and their number.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
+use rustls_pki_types::UnixTime;
 use tokio::time::Instant;
 
 use crate::support::{Estate, FILE, Wire, pass, run, settle, trusted};
@@ -47,6 +48,20 @@ fn a_request_on_a_reused_connection_carries_the_identity_of_its_own_client() {
         let request = member.request().await;
         assert!(request.contains("x-client-dn: cn=web02"), "{request}");
         assert!(!request.contains("web01"), "{request}");
+    });
+}
+
+#[test]
+fn a_request_of_an_open_connection_keeps_the_ca_of_its_client_in_use() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let mut client = estate.connect();
+        let seen = || trusted().unused.cas_seen(UnixTime::now());
+        estate.apply(|generation| generation.trust = Arc::clone(&trusted().unused));
+        assert_eq!(seen(), "");
+        client.get(FILE).await;
+        estate.compilers[0].accept().await.request().await;
+        assert_ne!(seen(), "");
     });
 }
 

@@ -23,6 +23,8 @@ pub struct Trusted {
     pub store: Arc<TrustStore>,
     /// The next trust store, under which `web02` is revoked.
     pub without_web02: Arc<TrustStore>,
+    /// The same trust as `store`, under which no agent has been seen.
+    pub unused: Arc<TrustStore>,
     credential: Credential,
 }
 
@@ -32,7 +34,7 @@ pub fn trusted() -> &'static Trusted {
     TRUSTED.get_or_init(|| {
         let ca = Ca::new();
         let (web01, web02) = (ca.agent("web01"), ca.agent("web02"));
-        let both = store(&ca, None);
+        let (both, unused) = (store(&ca, None), store(&ca, None));
         ca.revoke(&web02);
         Trusted {
             web01,
@@ -40,6 +42,7 @@ pub fn trusted() -> &'static Trusted {
             credential: ca.server("puppet"),
             without_web02: Arc::new(store(&ca, Some(&both))),
             store: Arc::new(both),
+            unused: Arc::new(unused),
         }
     })
 }
