@@ -130,6 +130,13 @@ fn known_series_start_at_zero_and_a_refused_certificate_counts_by_its_verdict() 
         ("certificate_requests_observed", "reason", "csr-altnames"),
         ("refusals", "reason", "csr-name"),
         ("refusals", "reason", "refused-certificate"),
+        ("refusals", "reason", "client-share"),
+        ("refusals", "reason", "body-too-slow"),
+        ("refusals", "reason", "member-starting"),
+        ("refusals", "reason", "head-timeout"),
+        ("refusals", "reason", "bad-head"),
+        ("refusals", "reason", "no-route"),
+        ("refusals", "reason", "name-unresolved"),
         ("edge_answers", "document", "crl"),
     ] {
         let name = format!("proscenium_{name}_total");

@@ -1,137 +1,123 @@
 //! The reasons in access records, metrics and `who`: every word that this crate writes there.
 
 use pki::CsrRule;
-use routing::RefusalReason;
+use routing::{AccessStep, RefusalReason};
+use upstream::DialError;
 
-/// Why a request was refused, failed or was cut off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogReason {
-    /// The framing could be read in two ways.
-    BadFraming,
-    /// The client broke the rules of HTTP/2.
-    BadFrames,
-    /// The request head is malformed.
-    BadHead,
-    /// Host is missing, repeated or not a host.
-    BadHost,
-    /// The path could be read in two ways.
-    BadPath,
-    /// The request target is neither a path nor a URL.
-    BadTarget,
-    /// The request body does not match its framing.
-    BodyBroken,
-    /// A body made no progress for too long.
-    BodyTimeout,
-    /// The client sent its body below the minimum rate.
-    BodyTooSlow,
-    /// The request body is larger than the route allows.
-    BodyTooLarge,
-    /// The CA has as many requests of clients without a certificate as it may.
-    CaBusy,
-    /// The same for one address.
-    CaBusyAddress,
-    /// One address without a certificate asks the CA too often.
-    CaRateAddress,
-    /// Clients without a certificate ask the CA too often.
-    CaRateTotal,
-    /// The certificate does not fit into the header.
-    CertificateTooLarge,
-    /// The client closed the connection or the stream.
-    ClientGone,
-    /// The client holds its share of the pool's connections.
-    ClientShare,
-    /// The drain grace period expired.
-    DrainGrace,
-    /// The member did not answer in time.
-    FirstByteTimeout,
-    /// The request head did not arrive in time.
-    HeadTimeout,
-    /// The request head is too large.
-    HeadTooLarge,
-    /// The member closed the connection before its answer was complete.
-    MemberClosed,
-    /// The member is starting or stopping.
-    MemberStarting,
-    /// Every available member is at its limit.
-    MembersFull,
-    /// The status answer: no compiler is available.
-    NoCompilerAvailable,
-    /// No member of the pool is available.
-    NoMemberAvailable,
-    /// The CA answered a renewal with another certificate.
-    NotRenewed,
-    /// The client read its response below the minimum rate.
-    ReadTooSlow,
-    /// The certificate was accepted before and is refused now.
-    RefusedCertificate,
-    /// Renewal is off until the next requested reload.
-    RenewalOff,
-    /// The CA redirected a renewal.
-    RenewalRedirected,
-    /// The pool has no header for the certificate to renew.
-    RenewalWithoutCertificate,
-    /// The client sent too many frames without content (HTTP/2).
-    TooManyFrames,
-    /// The client cancelled too many requests (HTTP/2).
-    TooManyResets,
-    /// A tunnel was idle for too long.
-    TunnelIdleTimeout,
-    /// The member switched protocols without a request to do so.
-    UnsolicitedUpgrade,
-    /// The client read nothing of its answer for too long.
-    WriteTimeout,
-    /// A route, an access rule or the endpoint refuses the request.
-    Route(RefusalReason),
-    /// The certificate request breaks a rule.
-    Csr(CsrRule),
-    /// No connection to the member: the word of [`upstream::DialError::reason`].
-    Dial(&'static str),
+/// Declares the reasons of this crate with their words, so that the list of the known words has each of them.
+macro_rules! log_reasons {
+    ($($(#[$doc:meta])* $name:ident = $word:literal,)+) => {
+        /// Why a request was refused, failed or was cut off.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum LogReason {
+            $($(#[$doc])* $name,)+
+            /// A route, an access rule or the endpoint refuses the request.
+            Route(RefusalReason),
+            /// The certificate request breaks a rule.
+            Csr(CsrRule),
+            /// No connection to the member: the word of [`upstream::DialError::reason`].
+            Dial(&'static str),
+        }
+
+        impl LogReason {
+            /// The words of this crate.
+            const OWN_WORDS: &[&str] = &[$($word,)+];
+
+            /// The word in records and metrics.
+            pub(crate) fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)+
+                    Self::Route(reason) => reason.as_str(),
+                    Self::Csr(rule) => rule.reason(),
+                    Self::Dial(reason) => reason,
+                }
+            }
+        }
+    };
 }
 
-impl LogReason {
-    /// The word in records and metrics.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::BadFraming => "bad-framing",
-            Self::BadFrames => "bad-frames",
-            Self::BadHead => "bad-head",
-            Self::BadHost => "bad-host",
-            Self::BadPath => "bad-path",
-            Self::BadTarget => "bad-target",
-            Self::BodyBroken => "body-broken",
-            Self::BodyTimeout => "body-timeout",
-            Self::BodyTooSlow => "body-too-slow",
-            Self::BodyTooLarge => "body-too-large",
-            Self::CaBusy => "ca-busy",
-            Self::CaBusyAddress => "ca-busy-address",
-            Self::CaRateAddress => "ca-rate-address",
-            Self::CaRateTotal => "ca-rate-total",
-            Self::CertificateTooLarge => "certificate-too-large",
-            Self::ClientGone => "client-gone",
-            Self::ClientShare => "client-share",
-            Self::DrainGrace => "drain-grace",
-            Self::FirstByteTimeout => "first-byte-timeout",
-            Self::HeadTimeout => "head-timeout",
-            Self::HeadTooLarge => "head-too-large",
-            Self::MemberClosed => "member-closed",
-            Self::MemberStarting => "member-starting",
-            Self::MembersFull => "members-full",
-            Self::NoCompilerAvailable => "no-compiler-available",
-            Self::NoMemberAvailable => "no-member-available",
-            Self::NotRenewed => "not-renewed",
-            Self::ReadTooSlow => "read-too-slow",
-            Self::RefusedCertificate => "refused-certificate",
-            Self::RenewalOff => "renewal-off",
-            Self::RenewalRedirected => "renewal-redirected",
-            Self::RenewalWithoutCertificate => "renewal-without-certificate",
-            Self::TooManyFrames => "too-many-frames",
-            Self::TooManyResets => "too-many-resets",
-            Self::TunnelIdleTimeout => "tunnel-idle-timeout",
-            Self::UnsolicitedUpgrade => "unsolicited-upgrade",
-            Self::WriteTimeout => "write-timeout",
-            Self::Route(reason) => reason.as_str(),
-            Self::Csr(rule) => rule.reason(),
-            Self::Dial(reason) => reason,
-        }
-    }
+log_reasons! {
+    /// The framing could be read in two ways.
+    BadFraming = "bad-framing",
+    /// The client broke the rules of HTTP/2.
+    BadFrames = "bad-frames",
+    /// The request head is malformed.
+    BadHead = "bad-head",
+    /// Host is missing, repeated or not a host.
+    BadHost = "bad-host",
+    /// The path could be read in two ways.
+    BadPath = "bad-path",
+    /// The request target is neither a path nor a URL.
+    BadTarget = "bad-target",
+    /// The request body does not match its framing.
+    BodyBroken = "body-broken",
+    /// A body made no progress for too long.
+    BodyTimeout = "body-timeout",
+    /// The client sent its body below the minimum rate.
+    BodyTooSlow = "body-too-slow",
+    /// The request body is larger than the route allows.
+    BodyTooLarge = "body-too-large",
+    /// The CA has as many requests of clients without a certificate as it may.
+    CaBusy = "ca-busy",
+    /// The same for one address.
+    CaBusyAddress = "ca-busy-address",
+    /// One address without a certificate asks the CA too often.
+    CaRateAddress = "ca-rate-address",
+    /// Clients without a certificate ask the CA too often.
+    CaRateTotal = "ca-rate-total",
+    /// The certificate does not fit into the header.
+    CertificateTooLarge = "certificate-too-large",
+    /// The client closed the connection or the stream.
+    ClientGone = "client-gone",
+    /// The client holds its share of the pool's connections.
+    ClientShare = "client-share",
+    /// The drain grace period expired.
+    DrainGrace = "drain-grace",
+    /// The member did not answer in time.
+    FirstByteTimeout = "first-byte-timeout",
+    /// The request head did not arrive in time.
+    HeadTimeout = "head-timeout",
+    /// The request head is too large.
+    HeadTooLarge = "head-too-large",
+    /// The member closed the connection before its answer was complete.
+    MemberClosed = "member-closed",
+    /// The member is starting or stopping.
+    MemberStarting = "member-starting",
+    /// Every available member is at its limit.
+    MembersFull = "members-full",
+    /// The status answer: no compiler is available.
+    NoCompilerAvailable = "no-compiler-available",
+    /// No member of the pool is available.
+    NoMemberAvailable = "no-member-available",
+    /// The CA answered a renewal with another certificate.
+    NotRenewed = "not-renewed",
+    /// The client read its response below the minimum rate.
+    ReadTooSlow = "read-too-slow",
+    /// The certificate was accepted before and is refused now.
+    RefusedCertificate = "refused-certificate",
+    /// Renewal is off until the next requested reload.
+    RenewalOff = "renewal-off",
+    /// The CA redirected a renewal.
+    RenewalRedirected = "renewal-redirected",
+    /// The pool has no header for the certificate to renew.
+    RenewalWithoutCertificate = "renewal-without-certificate",
+    /// The client sent too many frames without content (HTTP/2).
+    TooManyFrames = "too-many-frames",
+    /// The client cancelled too many requests (HTTP/2).
+    TooManyResets = "too-many-resets",
+    /// A tunnel was idle for too long.
+    TunnelIdleTimeout = "tunnel-idle-timeout",
+    /// The member switched protocols without a request to do so.
+    UnsolicitedUpgrade = "unsolicited-upgrade",
+    /// The client read nothing of its answer for too long.
+    WriteTimeout = "write-timeout",
+}
+
+/// The words that `proscenium_refusals_total` can have as a reason, except those of certificate requests.
+pub fn refusal_reasons() -> Vec<&'static str> {
+    let routes = [RefusalReason::NoRoute, RefusalReason::Method];
+    let steps = AccessStep::REFUSALS.map(RefusalReason::Access);
+    let routes = routes.into_iter().chain(steps).map(RefusalReason::as_str);
+    let own = LogReason::OWN_WORDS.iter().copied();
+    own.chain(routes).chain(DialError::REASONS).collect()
 }

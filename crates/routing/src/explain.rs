@@ -72,6 +72,19 @@ pub enum AccessStep {
 }
 
 impl AccessStep {
+    /// Those that refuse.
+    pub const REFUSALS: [Self; 9] = [
+        Self::NotConfigured,
+        Self::NoEndpoint,
+        Self::RefusedCertificate,
+        Self::NoCertificate,
+        Self::NotOwn,
+        Self::NotAllowed,
+        Self::ClassClosed,
+        Self::Never,
+        Self::RefusedByRule,
+    ];
+
     /// Whether the request may go on.
     pub const fn is_granted(self) -> bool {
         matches!(

@@ -16,7 +16,7 @@ pub(crate) fn start_at_zero(metrics: &Metrics) {
     metrics.start_at_zero(&KnownLabels {
         verdict_reasons: &Reason::ALL.map(Reason::as_str),
         csr_reasons: &csr,
-        refusal_reasons: &REFUSALS,
+        refusal_reasons: &proxy::refusal_reasons(),
         crl_fetch_results: &FETCHES.map(CrlFetchResult::as_str),
         documents: &Document::ALL.map(Document::as_str),
     });
@@ -28,34 +28,4 @@ const FETCHES: [CrlFetchResult; 4] = [
     CrlFetchResult::Unchanged,
     CrlFetchResult::Refused,
     CrlFetchResult::Failed,
-];
-
-/// The reasons that alerts ask for: by access, by limits at the CA, and for want of a member.
-const REFUSALS: [&str; 26] = [
-    "access-rule",
-    "body-timeout",
-    "body-too-large",
-    "ca-busy",
-    "ca-busy-address",
-    "ca-rate-address",
-    "ca-rate-total",
-    "certificate-too-large",
-    "class-closed",
-    "connect-failed",
-    "connect-refused",
-    "connect-timeout",
-    "first-byte-timeout",
-    "head-too-large",
-    "member-closed",
-    "member-tls-failed",
-    "members-full",
-    "method",
-    "never",
-    "no-certificate",
-    "no-endpoint",
-    "no-member-available",
-    "not-allowed",
-    "not-own",
-    "not-renewed",
-    "refused-certificate",
 ];

@@ -107,6 +107,17 @@ impl DialError {
             || matches!(self, Self::Connect { source, .. } if matches!(source.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound))
     }
 
+    /// Every word of [`reason`](Self::reason).
+    pub const REASONS: [&str; 7] = [
+        "name-unresolved",
+        "connect-refused",
+        "connect-failed",
+        "plaintext-refused",
+        "member-tls-failed",
+        "connect-timeout",
+        "connections-max",
+    ];
+
     /// Short reason for records and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
