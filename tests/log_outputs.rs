@@ -183,7 +183,11 @@ fn the_log_level_changes_while_the_proxy_runs() {
         "{}",
         refused.stderr
     );
+    assert!(ask(&[""]).stderr.contains("\"\" is not a level"));
     assert_eq!(shown(&["error"]), "error (was info)\n");
+    estate
+        .proxy
+        .wait_for_event("log level changed from=info to=error");
     // At this level the reload logs nothing.
     assert_eq!(estate.proxy.reload()["result"], "unchanged");
     assert_eq!(

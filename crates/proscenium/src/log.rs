@@ -54,7 +54,7 @@ fn filter(level: &str) -> Result<EnvFilter, String> {
     };
     // A word alone that is not a level would be read as the name of a part, at the level trace.
     for part in level.split(',').filter(|part| !part.contains('=')) {
-        if part.parse::<LevelFilter>().is_err() {
+        if part.is_empty() || part.parse::<LevelFilter>().is_err() {
             return Err(wrong(&format!("{part:?} is not a level")));
         }
     }
@@ -198,7 +198,7 @@ impl Said {
 
 /// Whether standard error is the journal's: it names its socket in `JOURNAL_STREAM`, which children of a service
 /// inherit even where their standard error goes elsewhere (systemd.exec(5)).
-fn journal_reads_stderr() -> bool {
+pub(crate) fn journal_reads_stderr() -> bool {
     let Ok(stream) = env::var("JOURNAL_STREAM") else {
         return false;
     };

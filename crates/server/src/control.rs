@@ -242,8 +242,17 @@ impl Control for Operator {
     }
 
     fn set_log_level(&self, level: &str, by: Caller) -> Result<LogLevelStatus, LogLevelError> {
-        let previous = self.0.events.level.set(level).map_err(LogLevelError)?;
-        tracing::warn!(from = previous, to = level, %by, "log level changed");
+        let active = &self.0.events.level;
+        let previous = active.set(level).map_err(LogLevelError)?;
+        let log = || tracing::warn!(from = previous, to = level, %by, "log level changed");
+        if tracing::enabled!(tracing::Level::WARN) {
+            log();
+        } else {
+            // The new level hides this event, so it is logged at the previous one.
+            active.set(&previous).map_err(LogLevelError)?;
+            log();
+            active.set(level).map_err(LogLevelError)?;
+        }
         Ok(LogLevelStatus {
             level: level.to_owned(),
             previous: Some(previous),
