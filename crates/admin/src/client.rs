@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 use tokio::{net::UnixStream, time::timeout};
 
@@ -22,6 +22,18 @@ use crate::{
     RefusalsStatus, ReloadOutcome, Status, WhoRequest, WhoStatus,
     api::{LogLevelRequest, Problem, StateRequest},
 };
+
+/// The part of a status that every version has.
+#[derive(Deserialize)]
+struct ListenersOnly {
+    listeners: Vec<AddressOnly>,
+}
+
+/// The same of a listener.
+#[derive(Deserialize)]
+struct AddressOnly {
+    address: String,
+}
 
 /// Asks a running proxy over its admin socket. Wants a tokio runtime with IO and time.
 #[derive(Clone, Debug)]
@@ -49,6 +61,21 @@ impl Client {
             .await?;
         self.expect_ok(&answer)?;
         self.parse(&answer)
+    }
+
+    /// The addresses that the proxy accepts connections on. Only these are read from the status: a proxy of another
+    /// version may lack fields.
+    ///
+    /// # Errors
+    /// No process answers, or the answer is not a status.
+    pub async fn listener_addresses(&self) -> Result<Vec<String>, ClientError> {
+        let answer = self
+            .exchange(Method::GET, "/v1/status", None, READ_TIMEOUT)
+            .await?;
+        self.expect_ok(&answer)?;
+        let status: ListenersOnly = self.parse(&answer)?;
+        let listeners = status.listeners.into_iter();
+        Ok(listeners.map(|listener| listener.address).collect())
     }
 
     /// Has the proxy read its configuration and materials again, and waits for the outcome.

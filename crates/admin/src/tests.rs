@@ -336,6 +336,31 @@ async fn a_client_does_not_wait_for_ever() {
     assert!(error.to_string().contains("within 30 s"), "{error}");
 }
 
+#[tokio::test]
+async fn the_addresses_of_a_proxy_of_another_version_are_read() {
+    let directory = TempDir::new().unwrap();
+    let socket = directory.path().join("admin.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let old = async {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).await.unwrap();
+            let body =
+                r#"{"version":"0.0.1","listeners":[{"name":"agents","address":"[::]:8140"}]}"#;
+            let length = body.len();
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    };
+    let client = Client::new(&socket);
+    let asked = async {
+        assert!(client.status().await.is_err(), "it lacks fields");
+        assert_eq!(client.listener_addresses().await.unwrap(), ["[::]:8140"]);
+    };
+    tokio::join!(old, asked);
+}
+
 /// A control plane at work on a socket of its own.
 struct Admin {
     control: Arc<Fake>,

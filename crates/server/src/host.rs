@@ -4,7 +4,7 @@
 use std::{
     fs, io,
     net::SocketAddr,
-    os::unix::net,
+    os::unix::{ffi::OsStrExt, fs::FileTypeExt, net},
     path::{Path, PathBuf},
 };
 
@@ -43,17 +43,24 @@ impl Running {
         let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else {
             return Self::default();
         };
-        match runtime.block_on(Client::new(socket).status()) {
-            Ok(status) => Self {
+        match runtime.block_on(Client::new(socket).listener_addresses()) {
+            Ok(addresses) => Self {
                 answers: true,
-                addresses: status
-                    .listeners
+                addresses: addresses
                     .iter()
-                    .filter_map(|listener| listener.address.parse().ok())
+                    .filter_map(|address| address.parse().ok())
                     .collect(),
             },
             Err(_) => Self::default(),
         }
+    }
+
+    /// Whether a listener of it may be what keeps `address` from being bound: one of both is every address of the host.
+    fn overlaps(&self, address: SocketAddr) -> bool {
+        self.addresses.iter().any(|held| {
+            let is_any = held.ip().is_unspecified() || address.ip().is_unspecified();
+            held.port() == address.port() && is_any
+        })
     }
 }
 
@@ -67,6 +74,9 @@ pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
         }
         if let Err(error) = listener::try_bind(listener.address) {
             let (address, source) = (error.address, &error.source);
+            if source.kind() == io::ErrorKind::AddrInUse && running.overlaps(address) {
+                continue;
+            }
             faults.push(Fault {
                 help: error.help().map(str::to_owned),
                 may_pass: may_pass(source),
@@ -78,7 +88,7 @@ pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
         }
     }
     if let Output::File(path) = &config.access_log.output {
-        faults.extend(try_log(path).err());
+        faults.extend(try_log(path, &config.admin.socket).err());
     }
     if !running.answers {
         faults.extend(try_socket(&config.admin.socket).err());
@@ -142,7 +152,7 @@ fn may_pass(error: &io::Error) -> bool {
     )
 }
 
-fn try_log(path: &Path) -> Result<(), Fault> {
+fn try_log(path: &Path, admin_socket: &Path) -> Result<(), Fault> {
     let fault = |help: String, why: &dyn std::fmt::Display| Fault {
         help: Some(help),
         ..Fault::new(
@@ -151,14 +161,25 @@ fn try_log(path: &Path) -> Result<(), Fault> {
         )
     };
     let owned = || format!("give {} write access, or set another file", account());
+    let in_directory = || "set a file in that directory".to_owned();
+    if path == admin_socket {
+        let why = "`admin.socket` has the same path";
+        return Err(fault("set another file".to_owned(), &why));
+    }
     match fs::metadata(path) {
-        Ok(found) if found.is_dir() => Err(fault(
-            "set a file in that directory".to_owned(),
-            &"it is a directory",
-        )),
+        Ok(found) if found.is_dir() => Err(fault(in_directory(), &"it is a directory")),
+        Ok(found) if found.file_type().is_socket() => {
+            Err(fault("set another file".to_owned(), &"it is a socket"))
+        }
         Ok(_) => permitted(path, Access::WRITE_OK).map_err(|error| fault(owned(), &error)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let parent = parent_of(path);
+            if path.as_os_str().as_bytes().ends_with(b"/") {
+                return Err(fault(in_directory(), &"the path ends in a slash"));
+            }
+            // Opening the file creates the target of a link, in the target's directory.
+            let target = fs::read_link(path).ok();
+            let target = target.map(|target| parent_of(path).join(target));
+            let parent = parent_of(target.as_deref().unwrap_or(path));
             match parent.exists() {
                 true => may_create_in(&parent).map_err(|error| fault(owned(), &error)),
                 false => Err(fault(
@@ -195,6 +216,10 @@ fn try_socket(path: &Path) -> Result<(), Fault> {
     // Missing directories above it are made by the start.
     let mut directory = parent_of(path);
     while !directory.exists() && directory.parent().is_some() {
+        if directory.is_symlink() {
+            let why = format!("directory {}: the link leads nowhere", directory.display());
+            return Err(fault(io::Error::new(io::ErrorKind::NotADirectory, why)));
+        }
         directory = parent_of(&directory);
     }
     may_create_in(&directory).map_err(fault)
@@ -233,7 +258,7 @@ fn account() -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener;
+    use std::os::unix::{fs::symlink, net::UnixListener};
 
     use super::*;
 
@@ -245,16 +270,17 @@ mod tests {
     fn a_log_can_be_written_where_its_directory_exists_and_nothing_is_created() {
         let place = tempfile::tempdir().expect("a directory");
         let log = place.path().join("access.log");
-        assert_eq!(said(try_log(&log)), None);
+        let socket = place.path().join("admin.sock");
+        assert_eq!(said(try_log(&log, &socket)), None);
         assert!(!log.exists());
         fs::write(&log, "").expect("a file of our own");
-        assert_eq!(said(try_log(&log)), None);
+        assert_eq!(said(try_log(&log, &socket)), None);
         for (path, why) in [
             (place.path().join("none/access.log"), "does not exist"),
             (place.path().to_owned(), "it is a directory"),
             (log.join("below"), "Not a directory"),
         ] {
-            let (message, may_pass) = said(try_log(&path)).expect("a fault");
+            let (message, may_pass) = said(try_log(&path, &socket)).expect("a fault");
             assert!(message.contains(why) && !may_pass, "{message}");
         }
     }
@@ -288,6 +314,56 @@ mod tests {
             (io::ErrorKind::NotFound, false),
         ] {
             assert_eq!(may_pass(&kind.into()), expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_log_path_that_cannot_be_opened_as_a_file_is_a_fault() {
+        let place = tempfile::tempdir().expect("a directory");
+        let below = |name: &str| place.path().join(name);
+        let socket = below("admin.sock");
+        let _listening = UnixListener::bind(below("other.sock")).expect("a socket of our own");
+        symlink("none/access.log", below("dangling")).expect("a link of our own");
+        symlink("new.log", below("link")).expect("a link of our own");
+        assert_eq!(said(try_log(&below("link"), &socket)), None);
+        for (path, why) in [
+            (below("dangling"), "does not exist"),
+            (below("new/"), "ends in a slash"),
+            (below("other.sock"), "it is a socket"),
+            (socket.clone(), "has the same path"),
+        ] {
+            let (message, may_pass) = said(try_log(&path, &socket)).expect("a fault");
+            assert!(message.contains(why) && !may_pass, "{message}");
+        }
+    }
+
+    #[test]
+    fn an_admin_socket_below_a_link_that_leads_nowhere_is_a_fault() {
+        let place = tempfile::tempdir().expect("a directory");
+        let link = place.path().join("run");
+        symlink("none", &link).expect("a link of our own");
+        let (message, may_pass) = said(try_socket(&link.join("admin.sock"))).expect("a fault");
+        assert!(
+            message.contains("the link leads nowhere") && !may_pass,
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn an_address_that_overlaps_one_of_the_running_proxy_is_its_own() {
+        let running = |address: &str| Running {
+            answers: true,
+            addresses: vec![address.parse().expect("an address")],
+        };
+        for (held, wanted, expected) in [
+            ("127.0.0.1:8140", "0.0.0.0:8140", true),
+            ("127.0.0.1:8140", "[::]:8140", true),
+            ("[::]:8140", "127.0.0.1:8140", true),
+            ("127.0.0.1:8140", "0.0.0.0:8141", false),
+            ("127.0.0.1:8140", "127.0.0.2:8140", false),
+        ] {
+            let wanted = wanted.parse().expect("an address");
+            assert_eq!(running(held).overlaps(wanted), expected, "{held} {wanted}");
         }
     }
 }
