@@ -74,12 +74,10 @@ pub(crate) fn crls(material: &Named<Vec<u8>>) -> Result<Vec<Block>, PkiProblem> 
 /// Text that is not PEM, or holds no key. An encrypted key is no key: nobody is there to type the password.
 pub(crate) fn private_key(material: &Named<Vec<u8>>) -> Result<PrivateKeyDer<'static>, PkiProblem> {
     PrivateKeyDer::from_pem_slice(&material.value).map_err(|error| match error {
-        Error::NoItemsFound if contains(&material.value, b"-----BEGIN ENCRYPTED PRIVATE KEY") => {
-            PkiProblem::UnusableKey {
-                name: material.name.clone(),
-                why: "it is encrypted; write it without a password (openssl pkey)".into(),
-            }
-        }
+        _ if is_encrypted_key(&material.value) => PkiProblem::UnusableKey {
+            name: material.name.clone(),
+            why: "it is encrypted; write it without a password (openssl pkey)".into(),
+        },
         Error::NoItemsFound => empty("key", material),
         error => PkiProblem::NotPem {
             what: "key",
@@ -107,12 +105,25 @@ pub fn holds_key(bytes: &[u8]) -> bool {
     contains(bytes, b"PRIVATE KEY-----")
 }
 
+/// Whether the key is encrypted: PKCS#8, or the older form of OpenSSL, whose header no reader of PEM blocks accepts.
+fn is_encrypted_key(bytes: &[u8]) -> bool {
+    contains(bytes, b"-----BEGIN ENCRYPTED PRIVATE KEY")
+        || contains(bytes, b"Proc-Type: 4,ENCRYPTED")
+}
+
 /// What to say of a material in which no PEM block was found.
 fn empty(what: &'static str, material: &Named<Vec<u8>>) -> PkiProblem {
     let name = material.name.clone();
-    // A DER SEQUENCE whose length takes two octets or more: nothing that is text begins so.
+    // A DER SEQUENCE whose length takes two octets or more, or which begins with a version: no text begins so.
     match material.value.as_slice() {
-        [0x30, 0x81..=0x84, ..] => PkiProblem::NotPem {
+        [0x30, 0x82, _, _, 0x02, 0x01, 0x03, ..] => PkiProblem::NotPem {
+            what,
+            why: format!(
+                "it is PKCS#12; convert it with `openssl pkcs12 -in {name} -nodes -out FILE.pem`"
+            ),
+            name,
+        },
+        [0x30, 0x81..=0x84, ..] | [0x30, _, 0x02, 0x01, ..] => PkiProblem::NotPem {
             what,
             why: format!(
                 "it is DER; convert it with `openssl {} -inform der -in {name} -out FILE.pem`",
@@ -171,4 +182,41 @@ fn in_words(error: &Error) -> &'static str {
 
 fn contains(bytes: &[u8], needle: &[u8]) -> bool {
     bytes.windows(needle.len()).any(|window| window == needle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_in_another_form_is_named_with_its_conversion() {
+        let encrypted = b"-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\
+            DEK-Info: AES-256-CBC,00\n\nAAAA\n-----END EC PRIVATE KEY-----\n";
+        let cases: [(&[u8], &str); 5] = [
+            (
+                &[0x30, 0x77, 0x02, 0x01, 0x01, 0x04],
+                "openssl pkey -inform der",
+            ),
+            (
+                &[0x30, 0x81, 0x87, 0x02, 0x01, 0x00],
+                "openssl pkey -inform der",
+            ),
+            (
+                &[0x30, 0x82, 0x0a, 0x00, 0x02, 0x01, 0x03],
+                "openssl pkcs12 -in",
+            ),
+            (encrypted, "it is encrypted"),
+            (b"text", "no key"),
+        ];
+        for (value, expected) in cases {
+            let material = Named {
+                name: "key.pem".into(),
+                value: value.to_vec(),
+            };
+            let problem = private_key(&material)
+                .expect_err("not a PEM key")
+                .to_string();
+            assert!(problem.contains(expected), "{problem}");
+        }
+    }
 }
