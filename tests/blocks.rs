@@ -304,23 +304,36 @@ fn a_deny_list_that_cannot_be_read_keeps_the_proxy_from_starting() {
     let ca = Ca::new();
     let table = format!("[state]\ndirectory = {:?}", state.path());
     let list = state.path().join("blocks.json");
+    let outcome = || {
+        let refused = support::proxy(&ca)
+            .with(&table)
+            .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
+            .stderr_to_journal()
+            .try_start();
+        let outcome = refused.err().expect("does not start");
+        assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
+        let is_error = |line: &str| line.starts_with("<3>");
+        assert!(outcome.stderr.lines().all(is_error), "{}", outcome.stderr);
+        outcome.stderr
+    };
     for garbage in [
         "",
         "{\"version\": 1, \"blocks\": [{",
         "{\"version\": 2, \"blocks\": []}",
     ] {
         fs::write(&list, garbage).expect("is written");
-        let table = table.clone();
-        let refused = support::proxy(&ca)
-            .with(&table)
-            .with("[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n[pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]")
-            .try_start();
-        let outcome = refused.err().expect("does not start");
-        assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
+        let stderr = outcome();
         for expected in ["blocks.json", "remove it to start without blocks"] {
-            assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
+            assert!(stderr.contains(expected), "{stderr}");
         }
     }
+
+    // It may be good, so no advice to remove it.
+    fs::remove_file(&list).expect("is there");
+    fs::create_dir(&list).expect("is created");
+    let stderr = outcome();
+    assert!(stderr.contains("blocks.json cannot be read"), "{stderr}");
+    assert!(!stderr.contains("remove it"), "{stderr}");
 }
 
 #[test]

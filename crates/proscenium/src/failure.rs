@@ -32,19 +32,19 @@ impl Failure {
             Self::Found(code) => ExitCode::from(*code),
             Self::Failed(error) => {
                 // `{:#}` prints the causes too, each after a colon.
-                output::complain(&format!("error: {error:#}"));
+                output::complain_of_failure(&format!("error: {error:#}"));
                 ExitCode::from(FAILED)
             }
             Self::Usage(text) => {
-                output::complain(text.trim_end());
+                output::complain_of_failure(text.trim_end());
                 ExitCode::from(USAGE)
             }
             Self::Unavailable(report) => {
-                output::complain(report.trim_end());
+                output::complain_of_failure(report.trim_end());
                 ExitCode::from(UNAVAILABLE)
             }
             Self::Configuration(report) => {
-                output::complain(report.trim_end());
+                output::complain_of_failure(report.trim_end());
                 ExitCode::from(CONFIGURATION)
             }
         }

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, log};
 
 /// Prints an answer and a line end. A reader that has seen enough (`| head`) is no failure.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
@@ -20,6 +20,24 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
 /// Prints a complaint and a line end; where even that fails there is nobody left to tell.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Prints why the program ends. The journal reads the priority at the beginning of each line (sd-daemon(3)).
+pub(crate) fn complain_of_failure(text: &str) {
+    match log::journal_reads_stderr() {
+        true => complain(&with_priority(text)),
+        false => complain(text),
+    }
+}
+
+/// Each line with the priority `err`.
+fn with_priority(text: &str) -> String {
+    let priority = server::Severity::Error as u8;
+    let lines: Vec<_> = text
+        .lines()
+        .map(|line| format!("<{priority}>{line}"))
+        .collect();
+    lines.join("\n")
 }
 
 /// Whether standard error takes colours.

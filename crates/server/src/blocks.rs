@@ -12,7 +12,10 @@ use rustls_pki_types::UnixTime;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use crate::{app::App, state::StateDirectory};
+use crate::{
+    app::App,
+    state::{StateDirectory, StateError},
+};
 
 /// Name of the deny list in the state directory.
 pub(crate) const FILE: &str = "blocks.json";
@@ -36,7 +39,7 @@ struct Kept {
 /// Why the deny list that was kept cannot be had. Starting without it would let in whom it blocks.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the list of blocks {} is invalid: {why}; restore it, or remove it to start without blocks",
+    "the list of blocks {} {why}",
     path.display()
 )]
 pub(crate) struct KeptBlocksError {
@@ -52,7 +55,15 @@ pub(crate) fn kept(directory: &StateDirectory) -> Result<DenyList, KeptBlocksErr
     let path = directory.path().join(FILE);
     let failed = |why: String| KeptBlocksError {
         path: path.clone(),
-        why,
+        why: format!("is invalid: {why}; restore it, or remove it to start without blocks"),
+    };
+    // Blocks that this account may not read are not to be removed.
+    let unreadable = |error: &StateError| KeptBlocksError {
+        path: path.clone(),
+        why: format!(
+            "cannot be read: {error}; give {} read access, or run the command as root",
+            crate::files::user()
+        ),
     };
     let is_absent = || {
         let found = fs::symlink_metadata(&path).map_err(|error| error.kind());
@@ -66,6 +77,7 @@ pub(crate) fn kept(directory: &StateDirectory) -> Result<DenyList, KeptBlocksErr
         Ok(None) => return Ok(DenyList::default()),
         // What is wrong is the directory, which has an alarm of its own.
         Err(_) if is_absent() => return Ok(DenyList::default()),
+        Err(error @ StateError::System { .. }) => return Err(unreadable(&error)),
         Err(error) => return Err(failed(error.to_string())),
     };
     let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
