@@ -24,7 +24,8 @@ pub(super) struct Root {
 impl Root {
     pub(super) fn new() -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("proscenium-").tempdir()?;
-        // The upper layer is on a file system of its own: it must not be below the lower one.
+        // The upper layer is on a file system of its own: it must not be below the lower one. A proxy that was used on
+        // this machine has left files that no package knows.
         let script = format!(
             "set -e\n\
              read pid rest </proc/self/stat\n\
@@ -32,6 +33,7 @@ impl Root {
              cd \"$1\"\n\
              mkdir upper work root\n\
              mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work overlay root\n\
+             rm -rf root/etc/proscenium root/var/lib/proscenium root/var/log/proscenium\n\
              mount -t proc proc root/proc\n\
              mount --rbind /dev root/dev\n\
              mount -t tmpfs -o mode=0755 run root/run\n\
