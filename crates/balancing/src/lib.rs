@@ -4,6 +4,7 @@
 //! A [`Member`] lives in a [`Registry`] that outlasts configurations; a [`Pool`] belongs to one generation and holds
 //! what its configuration says about the members. [`Pool::pick`] is where every request meets its member.
 
+pub mod admission;
 pub mod budget;
 pub mod health;
 pub mod member;
@@ -14,6 +15,7 @@ pub mod registry;
 pub mod retry;
 pub mod settings;
 pub mod share;
+pub mod work;
 
 mod choice;
 mod rendezvous;

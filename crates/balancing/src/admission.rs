@@ -1,0 +1,604 @@
+//! One pool's admission: a request runs, waits in the pool's queue, or is refused.
+//!
+//! The queue is a state machine without a clock and without IO. A member is found by a [`Picker`], so the machine does
+//! not know how members are chosen. It lasts over generations: requests that wait are given to the newest configuration's
+//! members.
+//!
+//! A request without a queue before it takes no lock: its client's account and its member are atomic counts.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering, fence},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use crate::{choice::Lead, pool::PickError, share::Holding, work::Work};
+
+mod lanes;
+
+use lanes::{Lanes, Place};
+
+/// Finds a member for a request and takes a place on it.
+pub trait Picker<L>: Send + Sync {
+    /// # Errors
+    /// Says why no member can be asked now.
+    fn pick(&self, request: &Offer) -> Result<L, PickError>;
+}
+
+/// What the admission needs to know of a request.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    /// What its client holds of the pool.
+    pub account: Arc<Holding>,
+    /// What kind of work it is.
+    pub work: Work,
+    /// Which members may be asked.
+    pub target: Target,
+    /// What leads the choice among them.
+    pub lead: Lead,
+    /// Members that were asked before, by [`Member::id`](crate::Member::id).
+    pub tried: Vec<u64>,
+    /// Whether the agent comes back after a 503. Those that do not fail their run on it (PUP-11853).
+    pub comes_back: bool,
+    /// Bytes of its body that are buffered while it waits.
+    pub bytes: u64,
+}
+
+/// Which members of a pool may be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// Any.
+    #[default]
+    Any,
+    /// The one that gets writes, or a backup while that one is down.
+    Write,
+    /// The one that gets writes, and no other.
+    WriterAlone,
+}
+
+/// Limits of the queue and of one client's part of it, from the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests that wait at once.
+    pub queue_max: u32,
+    /// Bytes of bodies that wait at once.
+    pub queue_bytes_max: u64,
+    /// Requests of one client that run at once; the rest of its requests wait.
+    pub client_max: u32,
+    /// Requests of one client that wait beside those it may run; the next is refused. None: no limit but the queue's.
+    pub client_queue_max: Option<u32>,
+}
+
+/// What becomes of an offered request.
+#[derive(Debug)]
+pub enum Decision<L> {
+    /// It runs.
+    Run(Admitted<L>),
+    /// It waits.
+    Wait(Ticket<L>),
+    /// It is refused.
+    Refuse(Refusal),
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No member is up and ready.
+    #[error("no member is available")]
+    NoneAvailable,
+    /// Every available member has been tried.
+    #[error("every available member has been tried")]
+    AllTried,
+    /// The queue is full.
+    #[error("the queue is full")]
+    QueueFull,
+    /// The queue is full, and an agent that would fail its run needs the place.
+    #[error("gave its place in the queue to an agent that cannot come back")]
+    MadeRoom,
+    /// As many requests of this client wait as may.
+    #[error("too many requests of this client are waiting")]
+    ClientQueueFull,
+}
+
+/// What waits now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueState {
+    /// Requests by kind of work, in the order of [`Work::ALL`].
+    pub waiting: [u32; 4],
+    /// Bytes of their bodies.
+    pub bytes: u64,
+    /// When the one that has waited longest came, as time since start.
+    pub oldest: Option<Duration>,
+}
+
+/// One pool's admission. `L` is what a request holds of a member while it runs.
+pub struct Admission<L> {
+    /// Requests that wait, to be read without the lock.
+    waiting: AtomicU32,
+    queue: Mutex<Queue<L>>,
+}
+
+/// A request is in `waiters` until its ticket has its outcome or is dropped; while it has none, it is counted in `waiting`
+/// and `bytes`, and in one of `lanes` and `blocked`.
+struct Queue<L> {
+    next: u64,
+    waiters: HashMap<u64, Waiter<L>>,
+    waiting: u32,
+    bytes: u64,
+    lanes: Lanes,
+    /// Requests that wait behind their own client's limit, by account.
+    blocked: HashMap<usize, BTreeSet<u64>>,
+    /// Requests whose agents come back after a 503.
+    comes_back: BTreeSet<u64>,
+    picker: Option<Arc<dyn Picker<L>>>,
+    /// Of requests that were decided on since the lock was taken.
+    woken: Vec<Waker>,
+}
+
+struct Waiter<L> {
+    offer: Offer,
+    place: Place,
+    client_max: u32,
+    since: Duration,
+    waker: Option<Waker>,
+    outcome: Option<Result<L, Refusal>>,
+}
+
+impl<L> Default for Admission<L> {
+    fn default() -> Self {
+        Self {
+            waiting: AtomicU32::new(0),
+            queue: Mutex::new(Queue {
+                next: 0,
+                waiters: HashMap::new(),
+                waiting: 0,
+                bytes: 0,
+                lanes: Lanes::default(),
+                blocked: HashMap::new(),
+                comes_back: BTreeSet::new(),
+                picker: None,
+                woken: Vec::new(),
+            }),
+        }
+    }
+}
+
+impl<L> std::fmt::Debug for Admission<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admission").finish_non_exhaustive()
+    }
+}
+
+impl<L> Admission<L> {
+    /// Decides on a request that came at `now` (time since start). `picker` finds its member if it need not wait.
+    pub fn offer(
+        self: &Arc<Self>,
+        offer: Offer,
+        limits: &Limits,
+        picker: &dyn Picker<L>,
+        now: Duration,
+    ) -> Decision<L> {
+        if self.waiting.load(Ordering::SeqCst) == 0
+            && offer.account.raise(1, limits.client_max.into())
+        {
+            match picker.pick(&offer) {
+                Ok(lease) => return Decision::Run(self.admitted(offer.account, lease)),
+                Err(PickError::Full) => offer.account.lower(1),
+                Err(error) => {
+                    offer.account.lower(1);
+                    return Decision::Refuse(error.into());
+                }
+            }
+        }
+        self.enqueue(offer, false, limits, picker, now)
+    }
+
+    /// Gives requests that wait to the members of another configuration from now on.
+    pub fn adopt(&self, picker: Arc<dyn Picker<L>>) {
+        self.queue().picker = Some(picker);
+        self.members_changed();
+    }
+
+    /// Gives requests that wait to members that have become available, and refuses those that have no member left.
+    pub fn members_changed(&self) {
+        // After what the caller has changed: a request that queues from here on sees it.
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.change(Queue::drain);
+        }
+    }
+
+    /// What waits now.
+    pub fn state(&self) -> QueueState {
+        let mut state = QueueState::default();
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return state;
+        }
+        let queue = self.queue();
+        state.bytes = queue.bytes;
+        for waiter in queue
+            .waiters
+            .values()
+            .filter(|waiter| waiter.outcome.is_none())
+        {
+            state.waiting[waiter.offer.work.index()] += 1;
+            state.oldest = state.oldest.into_iter().chain([waiter.since]).min();
+        }
+        state
+    }
+
+    /// `active`: the request's client has a place for it already.
+    fn enqueue(
+        self: &Arc<Self>,
+        offer: Offer,
+        active: bool,
+        limits: &Limits,
+        picker: &dyn Picker<L>,
+        now: Duration,
+    ) -> Decision<L> {
+        let decided = self.change(|queue| {
+            let account = Arc::clone(&offer.account);
+            let id = queue.join(offer, active, limits.client_max, now);
+            // Counted first, looked at then: what is given back after these looks finds this request.
+            self.waiting.store(queue.waiting, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            queue.unblock(&account);
+            queue.drain();
+            queue.settle(id, limits, picker)
+        });
+        match decided {
+            Settled::Runs(account, lease) => Decision::Run(self.admitted(account, lease)),
+            Settled::Waits(id) => Decision::Wait(Ticket {
+                admission: Arc::clone(self),
+                id,
+            }),
+            Settled::Refused(refusal) => Decision::Refuse(refusal),
+        }
+    }
+
+    fn admitted(self: &Arc<Self>, account: Arc<Holding>, lease: L) -> Admitted<L> {
+        let hold = Hold {
+            admission: Arc::clone(self),
+            account: Some(account),
+        };
+        Admitted { lease, hold }
+    }
+
+    /// Notes that one of this client's requests has ended.
+    fn finished(&self, account: &Arc<Holding>) {
+        account.lower(1);
+        fence(Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.change(|queue| {
+                queue.unblock(account);
+                queue.drain();
+            });
+        }
+    }
+
+    /// Changes the queue, and wakes those that it has decided on.
+    fn change<R>(&self, change: impl FnOnce(&mut Queue<L>) -> R) -> R {
+        let mut queue = self.queue();
+        let result = change(&mut queue);
+        self.waiting.store(queue.waiting, Ordering::SeqCst);
+        let woken = std::mem::take(&mut queue.woken);
+        drop(queue);
+        woken.into_iter().for_each(Waker::wake);
+        result
+    }
+
+    /// A panic elsewhere leaves a whole queue behind: a picker that panics has taken nothing.
+    fn queue(&self) -> MutexGuard<'_, Queue<L>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What became of a request that joined the queue.
+enum Settled<L> {
+    Runs(Arc<Holding>, L),
+    Waits(u64),
+    Refused(Refusal),
+}
+
+impl<L> Queue<L> {
+    fn join(&mut self, offer: Offer, active: bool, client_max: u32, now: Duration) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let place = match active {
+            true => Place::Front,
+            false if offer.account.raise(1, client_max.into()) => Lanes::lane_of(&offer),
+            false => Place::Blocked,
+        };
+        match place {
+            Place::Blocked => {
+                _ = self
+                    .blocked
+                    .entry(key(&offer.account))
+                    .or_default()
+                    .insert(id)
+            }
+            _ => self.lanes.insert(place, id),
+        }
+        self.waiting += 1;
+        self.bytes += offer.bytes;
+        // What has run already may be half-way through its agent's run: it is not sent away.
+        if offer.comes_back && !active {
+            self.comes_back.insert(id);
+        }
+        let waiter = Waiter {
+            offer,
+            place,
+            client_max,
+            since: now,
+            waker: None,
+            outcome: None,
+        };
+        self.waiters.insert(id, waiter);
+        id
+    }
+
+    /// What becomes of a request that has just joined and was not given to a member by that.
+    fn settle(&mut self, id: u64, limits: &Limits, picker: &dyn Picker<L>) -> Settled<L> {
+        let waiter = &self.waiters[&id];
+        if waiter.outcome.is_none() && waiter.place != Place::Blocked {
+            match picker.pick(&waiter.offer) {
+                Ok(lease) => self.decide(id, Ok(lease)),
+                Err(PickError::Full) => {}
+                Err(error) => self.decide(id, Err(error.into())),
+            }
+        }
+        if self.waiters[&id].outcome.is_none()
+            && let Err(refusal) = self.make_room(id, limits)
+        {
+            self.decide(id, Err(refusal));
+        }
+        if self.waiters[&id].outcome.is_none() {
+            return Settled::Waits(id);
+        }
+        let waiter = self.waiters.remove(&id).expect("it was looked at");
+        match waiter.outcome.expect("it was looked at") {
+            Ok(lease) => Settled::Runs(waiter.offer.account, lease),
+            Err(refusal) => Settled::Refused(refusal),
+        }
+    }
+
+    /// Keeps the limits, with the request that has just joined counted.
+    fn make_room(&mut self, id: u64, limits: &Limits) -> Result<(), Refusal> {
+        let Waiter { offer, place, .. } = &self.waiters[&id];
+        if let (Place::Blocked, Some(max)) = (place, limits.client_queue_max)
+            && self.blocked[&key(&offer.account)].len() > max as usize
+        {
+            return Err(Refusal::ClientQueueFull);
+        }
+        if offer.bytes > limits.queue_bytes_max {
+            return Err(Refusal::QueueFull);
+        }
+        let comes_back = offer.comes_back;
+        while self.waiting > limits.queue_max || self.bytes > limits.queue_bytes_max {
+            // The newest of those that come back has waited least.
+            match self.comes_back.last() {
+                Some(last) if !comes_back => self.decide(*last, Err(Refusal::MadeRoom)),
+                _ => return Err(Refusal::QueueFull),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives members to all requests that can run now, and refuses those that no member is left for.
+    fn drain(&mut self) {
+        let Some(picker) = self.picker.clone() else {
+            return;
+        };
+        while self.waiting > 0 && self.serve_one(&*picker) {}
+    }
+
+    fn serve_one(&mut self, picker: &dyn Picker<L>) -> bool {
+        let front: Vec<_> = self
+            .lanes
+            .front
+            .iter()
+            .map(|id| (Place::Front, *id))
+            .collect();
+        for (place, id) in front.into_iter().chain(self.lanes.heads()) {
+            match picker.pick(&self.waiters[&id].offer) {
+                Ok(lease) => {
+                    self.lanes.served(place);
+                    self.decide(id, Ok(lease));
+                    return true;
+                }
+                Err(PickError::AllTried) => {
+                    self.decide(id, Err(Refusal::AllTried));
+                    return true;
+                }
+                // A member may come back before the request has waited for too long.
+                Err(PickError::Full | PickError::NoneAvailable) => {}
+            }
+        }
+        false
+    }
+
+    /// Ends a request's wait.
+    fn decide(&mut self, id: u64, outcome: Result<L, Refusal>) {
+        let refused = outcome.is_err();
+        let waiter = self
+            .waiters
+            .get_mut(&id)
+            .expect("only those that wait are decided on");
+        waiter.outcome = Some(outcome);
+        self.woken.extend(waiter.waker.take());
+        let (place, account) = (waiter.place, Arc::clone(&waiter.offer.account));
+        self.leave(id, place);
+        if refused && place != Place::Blocked {
+            self.finish(&account);
+        }
+    }
+
+    /// Takes a request off the counts and the place where it waits.
+    fn leave(&mut self, id: u64, place: Place) {
+        self.waiting -= 1;
+        self.bytes -= self.waiters[&id].offer.bytes;
+        self.comes_back.remove(&id);
+        self.take_off(id, place);
+    }
+
+    /// Gives back one of what a client may run.
+    fn finish(&mut self, account: &Arc<Holding>) {
+        account.lower(1);
+        self.unblock(account);
+    }
+
+    /// Lets requests of a client join their lanes, as many as it may run.
+    fn unblock(&mut self, account: &Arc<Holding>) {
+        let first = |queue: &Self| queue.blocked.get(&key(account))?.first().copied();
+        while let Some(id) = first(self) {
+            if !account.raise(1, self.waiters[&id].client_max.into()) {
+                return;
+            }
+            self.take_off(id, Place::Blocked);
+            let waiter = self.waiters.get_mut(&id).expect("it is blocked");
+            waiter.place = Lanes::lane_of(&waiter.offer);
+            self.lanes.insert(waiter.place, id);
+        }
+    }
+
+    /// Takes a request off the place where it waits.
+    fn take_off(&mut self, id: u64, place: Place) {
+        if place != Place::Blocked {
+            return self.lanes.remove(place, id);
+        }
+        let account = key(&self.waiters[&id].offer.account);
+        if let Some(rest) = self.blocked.get_mut(&account) {
+            rest.remove(&id);
+            if rest.is_empty() {
+                self.blocked.remove(&account);
+            }
+        }
+    }
+
+    /// Forgets a request whose client is gone; what it was given, if anything.
+    fn withdraw(&mut self, id: u64) -> Option<L> {
+        let waiter = self.waiters.get(&id)?;
+        let (place, account) = (waiter.place, Arc::clone(&waiter.offer.account));
+        let waits = waiter.outcome.is_none();
+        if waits {
+            self.leave(id, place);
+        }
+        let given = self.waiters.remove(&id)?.outcome.and_then(Result::ok);
+        // Of those that were refused the client's place was given back at once.
+        if given.is_some() || (waits && place != Place::Blocked) {
+            self.finish(&account);
+        }
+        self.drain();
+        given
+    }
+}
+
+/// An account by its identity. Requests that wait hold it, so it is no other's.
+fn key(account: &Arc<Holding>) -> usize {
+    Arc::as_ptr(account) as usize
+}
+
+/// A request that may run.
+#[derive(Debug)]
+pub struct Admitted<L> {
+    /// What it holds of its member. Whatever gives a member's place back must call
+    /// [`members_changed`](Admission::members_changed) then.
+    pub lease: L,
+    /// Its place among those that its client may run.
+    pub hold: Hold<L>,
+}
+
+/// A request's place among those that its client may run, for all its attempts. Dropping it gives it back.
+#[derive(Debug)]
+pub struct Hold<L> {
+    admission: Arc<Admission<L>>,
+    /// None once it was given back.
+    account: Option<Arc<Holding>>,
+}
+
+impl<L> Hold<L> {
+    /// Looks for a member for another attempt of a request that has given up its member. It goes before requests that have
+    /// not run. The offer's account is not looked at.
+    pub fn again(
+        mut self,
+        offer: Offer,
+        limits: &Limits,
+        picker: &dyn Picker<L>,
+        now: Duration,
+    ) -> Decision<L> {
+        match picker.pick(&offer) {
+            Ok(lease) => Decision::Run(Admitted { lease, hold: self }),
+            Err(PickError::Full) => {
+                let admission = Arc::clone(&self.admission);
+                let account = self.account.take().expect("it is held until it is dropped");
+                let offer = Offer { account, ..offer };
+                admission.enqueue(offer, true, limits, picker, now)
+            }
+            Err(error) => Decision::Refuse(error.into()),
+        }
+    }
+}
+
+impl<L> Drop for Hold<L> {
+    fn drop(&mut self) {
+        if let Some(account) = self.account.take() {
+            self.admission.finished(&account);
+        }
+    }
+}
+
+/// A request's place in the queue. It resolves when the request may run or is refused; dropped, the request leaves the
+/// queue.
+#[derive(Debug)]
+pub struct Ticket<L> {
+    admission: Arc<Admission<L>>,
+    id: u64,
+}
+
+impl<L> Future for Ticket<L> {
+    type Output = Result<Admitted<L>, Refusal>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut queue = self.admission.queue();
+        let waiter = queue
+            .waiters
+            .get_mut(&self.id)
+            .expect("polled until it is ready");
+        let Some(outcome) = waiter.outcome.take() else {
+            waiter.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        let waiter = queue.waiters.remove(&self.id).expect("it was looked at");
+        drop(queue);
+        let admitted = |lease| self.admission.admitted(waiter.offer.account, lease);
+        Poll::Ready(outcome.map(admitted))
+    }
+}
+
+impl<L> Drop for Ticket<L> {
+    fn drop(&mut self) {
+        let given = self.admission.change(|queue| queue.withdraw(self.id));
+        if given.is_some() {
+            drop(given);
+            self.admission.members_changed();
+        }
+    }
+}
+
+impl From<PickError> for Refusal {
+    fn from(error: PickError) -> Self {
+        match error {
+            PickError::NoneAvailable => Self::NoneAvailable,
+            PickError::AllTried => Self::AllTried,
+            PickError::Full => Self::QueueFull,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,587 @@
+use std::{
+    sync::{Weak, atomic::AtomicBool},
+    task::{Wake, Waker},
+    thread,
+};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::share::{ClientKey, Holdings};
+
+/// Members as a picker sees them: how many requests each runs, how many it may, and whether it is up.
+#[derive(Debug, Default)]
+struct Members(Mutex<Vec<TestMember>>);
+
+#[derive(Clone, Debug)]
+struct TestMember {
+    running: u32,
+    max: u32,
+    up: bool,
+}
+
+/// A place at a member.
+#[derive(Debug)]
+struct Slot(Arc<Members>, usize, Weak<Admission<Self>>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.members()[self.1].running -= 1;
+        if let Some(admission) = self.2.upgrade() {
+            admission.members_changed();
+        }
+    }
+}
+
+impl Members {
+    fn new(maxima: &[u32]) -> Arc<Self> {
+        let members = maxima.iter().map(|max| TestMember {
+            running: 0,
+            max: *max,
+            up: true,
+        });
+        Arc::new(Self(Mutex::new(members.collect())))
+    }
+
+    fn members(&self) -> MutexGuard<'_, Vec<TestMember>> {
+        self.0.lock().expect("no test panics with it")
+    }
+
+    fn has_room(&self) -> bool {
+        self.members()
+            .iter()
+            .any(|member| member.up && member.running < member.max)
+    }
+}
+
+/// The least busy member that is up and was not tried.
+#[derive(Clone)]
+struct LeastBusy(Arc<Members>, Weak<Admission<Slot>>);
+
+impl Picker<Slot> for LeastBusy {
+    fn pick(&self, request: &Offer) -> Result<Slot, PickError> {
+        let mut members = self.0.members();
+        let up: Vec<_> = (0..members.len())
+            .filter(|index| members[*index].up)
+            .collect();
+        if up.is_empty() {
+            return Err(PickError::NoneAvailable);
+        }
+        let tried = |index: &&usize| request.tried.contains(&(**index as u64));
+        if up.iter().all(|index| tried(&index)) {
+            return Err(PickError::AllTried);
+        }
+        let free = up
+            .iter()
+            .filter(|index| !tried(index) && members[**index].running < members[**index].max);
+        let best = *free
+            .min_by_key(|index| members[**index].running)
+            .ok_or(PickError::Full)?;
+        members[best].running += 1;
+        Ok(Slot(Arc::clone(&self.0), best, Weak::clone(&self.1)))
+    }
+}
+
+const LIMITS: Limits = Limits {
+    queue_max: 6,
+    queue_bytes_max: 600,
+    client_max: 3,
+    client_queue_max: Some(2),
+};
+const NO_LIMITS: Limits = Limits {
+    queue_max: u32::MAX,
+    queue_bytes_max: u64::MAX,
+    client_max: u32::MAX,
+    client_queue_max: None,
+};
+
+/// A pool with its clients, and time that only the test moves.
+struct Site {
+    admission: Arc<Admission<Slot>>,
+    members: Arc<Members>,
+    picker: LeastBusy,
+    clients: Arc<Holdings>,
+    accounts: Vec<Arc<Holding>>,
+    limits: Limits,
+    now: Duration,
+}
+
+impl Site {
+    fn new(maxima: &[u32], clients: usize, limits: Limits) -> Self {
+        let members = Members::new(maxima);
+        let holdings = Arc::new(Holdings::default());
+        let pool = Arc::from("compilers");
+        let account = |client| {
+            let name: Arc<str> = format!("agent{client}").into();
+            holdings.of(&pool, ClientKey::Agent(name))
+        };
+        let admission = Arc::new(Admission::default());
+        let picker = LeastBusy(Arc::clone(&members), Arc::downgrade(&admission));
+        admission.adopt(Arc::new(picker.clone()));
+        Self {
+            admission,
+            picker,
+            members,
+            accounts: (0..clients).map(account).collect(),
+            clients: holdings,
+            limits,
+            now: Duration::ZERO,
+        }
+    }
+
+    fn request(&self, client: usize, work: Work) -> Offer {
+        Offer {
+            account: Arc::clone(&self.accounts[client]),
+            work,
+            target: Target::Any,
+            lead: Lead::default(),
+            tried: Vec::new(),
+            comes_back: false,
+            bytes: 0,
+        }
+    }
+
+    fn offer(&mut self, offer: Offer) -> Decision<Slot> {
+        self.now += Duration::from_millis(1);
+        self.admission
+            .offer(offer, &self.limits, &self.picker, self.now)
+    }
+
+    fn again(&self, admitted: Admitted<Slot>, offer: Offer) -> Decision<Slot> {
+        drop(admitted.lease);
+        admitted
+            .hold
+            .again(offer, &self.limits, &self.picker, self.now)
+    }
+
+    #[track_caller]
+    fn run(&mut self, client: usize) -> Admitted<Slot> {
+        let request = self.request(client, Work::Catalog);
+        match self.offer(request) {
+            Decision::Run(running) => running,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn wait(&mut self, offer: Offer) -> Ticket<Slot> {
+        match self.offer(offer) {
+            Decision::Wait(ticket) => ticket,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn poll(ticket: &mut Ticket<Slot>) -> Poll<Result<Admitted<Slot>, Refusal>> {
+    Pin::new(ticket).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[track_caller]
+fn granted(ticket: &mut Ticket<Slot>) -> Admitted<Slot> {
+    match poll(ticket) {
+        Poll::Ready(Ok(running)) => running,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_request_runs_at_once_while_a_member_has_room_and_waits_in_order_then() {
+    let mut site = Site::new(&[1, 1], 9, NO_LIMITS);
+    let [first, second] = [0, 1].map(|client| site.run(client));
+    assert_ne!(first.lease.1, second.lease.1);
+    let mut waiting: Vec<_> = (2..5)
+        .map(|client| site.wait(site.request(client, Work::Catalog)))
+        .collect();
+    assert!(waiting.iter_mut().all(|ticket| poll(ticket).is_pending()));
+    let state = site.admission.state();
+    assert_eq!(state.waiting, [3, 0, 0, 0]);
+    assert_eq!(state.oldest, Some(Duration::from_millis(3)));
+    drop(first);
+    let third = granted(&mut waiting[0]);
+    assert!(poll(&mut waiting[1]).is_pending());
+    // One whose client is gone is passed over, and what it was given goes to the next.
+    drop(second);
+    drop(waiting.remove(1));
+    let fourth = granted(&mut waiting[1]);
+    drop((third, fourth));
+    assert_eq!(site.admission.state(), QueueState::default());
+    site.run(8);
+}
+
+#[test]
+fn a_client_at_its_limit_waits_behind_itself_and_holds_up_no_other() {
+    let mut site = Site::new(&[8], 9, LIMITS);
+    let mut running: Vec<_> = (0..3).map(|_| site.run(0)).collect();
+    let mut own: Vec<_> = (0..2)
+        .map(|_| site.wait(site.request(0, Work::Catalog)))
+        .collect();
+    let request = site.request(0, Work::Catalog);
+    let Decision::Refuse(refusal) = site.offer(request) else {
+        panic!("more may not wait");
+    };
+    assert_eq!(refusal, Refusal::ClientQueueFull);
+    running.push(site.run(1));
+    drop(running.remove(0));
+    running.push(granted(&mut own[0]));
+    assert!(poll(&mut own[1]).is_pending());
+    assert_eq!(site.accounts[0].held(), 3);
+}
+
+#[test]
+fn agents_that_come_back_make_room_the_newest_first_and_none_else_is_sent_away() {
+    let limits = Limits {
+        queue_max: 3,
+        ..NO_LIMITS
+    };
+    let mut site = Site::new(&[1], 9, limits);
+    let running = site.run(0);
+    let returning = |site: &Site, client| Offer {
+        comes_back: true,
+        ..site.request(client, Work::Catalog)
+    };
+    let mut staying = site.wait(site.request(1, Work::Catalog));
+    let mut first = site.wait(returning(&site, 2));
+    let mut second = site.wait(returning(&site, 3));
+    let refused = |decision| matches!(decision, Decision::Refuse(Refusal::QueueFull));
+    let request = returning(&site, 4);
+    assert!(refused(site.offer(request)), "it comes back itself");
+    let fifth = site.wait(site.request(5, Work::Catalog));
+    assert!(matches!(
+        poll(&mut second),
+        Poll::Ready(Err(Refusal::MadeRoom))
+    ));
+    assert!(poll(&mut first).is_pending());
+    let sixth = site.wait(site.request(6, Work::Catalog));
+    assert!(matches!(
+        poll(&mut first),
+        Poll::Ready(Err(Refusal::MadeRoom))
+    ));
+    let request = site.request(7, Work::Catalog);
+    assert!(refused(site.offer(request)), "all that wait would fail");
+    drop(running);
+    drop((granted(&mut staying), fifth, sixth));
+    assert_eq!(site.admission.state(), QueueState::default());
+    assert!(site.accounts.iter().all(|account| account.held() == 0));
+}
+
+#[test]
+fn bytes_that_wait_have_a_limit() {
+    let limits = Limits {
+        queue_bytes_max: 100,
+        ..NO_LIMITS
+    };
+    let mut site = Site::new(&[1], 3, limits);
+    let _running = site.run(0);
+    let of = |site: &Site, bytes| Offer {
+        bytes,
+        ..site.request(1, Work::Report)
+    };
+    let waiting = site.wait(of(&site, 60));
+    let request = of(&site, 41);
+    assert!(matches!(
+        site.offer(request),
+        Decision::Refuse(Refusal::QueueFull)
+    ));
+    let _exact = site.wait(of(&site, 40));
+    drop(waiting);
+    assert_eq!(site.admission.state().bytes, 40);
+}
+
+#[test]
+fn kinds_of_work_leave_the_queue_by_their_weights() {
+    let mut site = Site::new(&[1], 1, NO_LIMITS);
+    let mut running = site.run(0);
+    let mut waiting: Vec<_> = (0..400)
+        .map(|n| {
+            let work = Work::ALL[n % 4];
+            (work, site.wait(site.request(0, work)))
+        })
+        .collect();
+    let mut served = [0; 4];
+    for _ in 0..110 {
+        drop(running);
+        let ready = |(_, ticket): &mut (_, Ticket<Slot>)| match poll(ticket) {
+            Poll::Ready(outcome) => Some(outcome.expect("a member")),
+            Poll::Pending => None,
+        };
+        let found = waiting
+            .iter_mut()
+            .enumerate()
+            .find_map(|(n, entry)| Some((n, ready(entry)?)));
+        let (n, next) = found.expect("the member is free");
+        served[waiting.remove(n).0.index()] += 1;
+        running = next;
+    }
+    let shares = [10, 40, 40, 20];
+    let off = served
+        .iter()
+        .zip(shares)
+        .map(|(served, share): (&i32, i32)| (served - share).abs());
+    assert!(off.max() <= Some(1), "{served:?}");
+}
+
+#[test]
+fn a_lane_that_was_empty_has_no_turns_to_make_up_for() {
+    let mut site = Site::new(&[1], 1, NO_LIMITS);
+    let mut running = site.run(0);
+    for _ in 0..100 {
+        let mut next = site.wait(site.request(0, Work::Catalog));
+        drop(running);
+        running = granted(&mut next);
+    }
+    let mut files: Vec<_> = (0..20)
+        .map(|_| site.wait(site.request(0, Work::File)))
+        .collect();
+    let mut catalog = site.wait(site.request(0, Work::Catalog));
+    for file in &mut files[..9] {
+        drop(running);
+        if let Poll::Ready(outcome) = poll(&mut catalog) {
+            drop(outcome.expect("a member"));
+            return;
+        }
+        running = granted(file);
+    }
+    panic!("the catalog waits behind more files than its weight says");
+}
+
+#[test]
+fn a_further_attempt_goes_before_all_others_and_keeps_its_clients_place() {
+    let mut site = Site::new(&[1, 1], 9, NO_LIMITS);
+    let (first, second) = (site.run(0), site.run(1));
+    let mut waiting = site.wait(site.request(2, Work::File));
+    let offer = Offer {
+        tried: vec![first.lease.1 as u64],
+        ..site.request(0, Work::Catalog)
+    };
+    let Decision::Wait(mut again) = site.again(first, offer) else {
+        panic!("the other member is full");
+    };
+    // The place that it gave up is the waiting request's.
+    let third = granted(&mut waiting);
+    let mut fourth = site.wait(site.request(3, Work::File));
+    assert_eq!(site.accounts[0].held(), 1);
+    drop(second);
+    let first = granted(&mut again);
+    assert!(poll(&mut fourth).is_pending());
+    drop((first, third, fourth, again, waiting));
+    assert!(site.accounts.iter().all(|account| account.held() == 0));
+    // A member that goes down while it waits leaves none to try.
+    let (first, _second) = (site.run(0), site.run(1));
+    let at = first.lease.1;
+    let offer = Offer {
+        tried: vec![at as u64],
+        ..site.request(0, Work::Catalog)
+    };
+    let Decision::Wait(mut again) = site.again(first, offer) else {
+        panic!("the other member is full");
+    };
+    site.members.members()[1 - at].up = false;
+    site.admission.members_changed();
+    assert!(matches!(
+        poll(&mut again),
+        Poll::Ready(Err(Refusal::AllTried))
+    ));
+    assert_eq!(site.accounts[0].held(), 0);
+}
+
+#[test]
+fn without_an_available_member_nothing_new_waits_and_what_waits_stays() {
+    let mut site = Site::new(&[1], 3, NO_LIMITS);
+    let running = site.run(0);
+    let mut waiting = site.wait(site.request(1, Work::Catalog));
+    site.members.members()[0].up = false;
+    site.admission.members_changed();
+    drop(running);
+    assert!(poll(&mut waiting).is_pending());
+    let request = site.request(2, Work::Catalog);
+    assert!(matches!(
+        site.offer(request),
+        Decision::Refuse(Refusal::NoneAvailable)
+    ));
+    site.members.members()[0].up = true;
+    site.admission.members_changed();
+    drop(granted(&mut waiting));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Offer {
+        client: usize,
+        work: usize,
+        comes_back: bool,
+        bytes: u64,
+    },
+    Finish(usize),
+    Again(usize),
+    Leave(usize),
+    Collect(usize),
+    Switch(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0..4usize, 0..4usize, any::<bool>(), 0..250u64).prop_map(|(client, work, comes_back, bytes)| {
+            Step::Offer { client, work, comes_back, bytes }
+        }),
+        3 => any::<usize>().prop_map(Step::Finish),
+        1 => any::<usize>().prop_map(Step::Again),
+        1 => any::<usize>().prop_map(Step::Leave),
+        3 => any::<usize>().prop_map(Step::Collect),
+        1 => (0..3usize).prop_map(Step::Switch),
+    ]
+}
+
+/// One of several by a number drawn over all of `usize`.
+fn drawn<T>(from: &mut Vec<T>, number: usize) -> Option<T> {
+    (!from.is_empty()).then(|| from.swap_remove(number % from.len()))
+}
+
+type Waiting = (usize, Ticket<Slot>);
+type Busy = (usize, Admitted<Slot>);
+
+/// What holds after every step.
+fn holds(site: &Site, running: &[Busy], waiting: &mut [Waiting]) -> Result<(), TestCaseError> {
+    let state = site.admission.state();
+    let queued: u32 = state.waiting.iter().sum();
+    prop_assert!(queued <= site.limits.queue_max);
+    prop_assert!(state.bytes <= site.limits.queue_bytes_max);
+    for member in &*site.members.members() {
+        prop_assert!(member.running <= member.max);
+    }
+    for (client, account) in site.accounts.iter().enumerate() {
+        prop_assert!(account.held() <= u64::from(site.limits.client_max));
+        let busy = running.iter().filter(|(of, _)| *of == client).count();
+        prop_assert!(busy as u64 <= account.held());
+    }
+    let queue = site.admission.queue();
+    for rest in queue.blocked.values() {
+        prop_assert!(rest.len() <= 2);
+    }
+    let idle = site.members.has_room();
+    for (client, ticket) in waiting {
+        let waiter = &queue.waiters[&ticket.id];
+        let waits = waiter.outcome.is_none() && waiter.place != Place::Front;
+        let may_run = waiter.place != Place::Blocked
+            || site.accounts[*client].held() < u64::from(site.limits.client_max);
+        prop_assert!(
+            !(waits && may_run && idle),
+            "it waits though a member has room"
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_limits_hold_no_request_waits_for_nothing_and_all_is_given_back(
+        steps in proptest::collection::vec(step(), 1..120)
+    ) {
+        let mut site = Site::new(&[1, 2, 1], 4, LIMITS);
+        let (mut running, mut waiting) = (Vec::<Busy>::new(), Vec::<Waiting>::new());
+        for step in steps {
+            let mut decided = |client, decision| match decision {
+                Decision::Run(busy) => running.push((client, busy)),
+                Decision::Wait(ticket) => waiting.push((client, ticket)),
+                Decision::Refuse(_) => {}
+            };
+            match step {
+                Step::Offer { client, work, comes_back, bytes } => {
+                    let offer = Offer { comes_back, bytes, ..site.request(client, Work::ALL[work]) };
+                    let decision = site.offer(offer);
+                    decided(client, decision);
+                }
+                Step::Finish(n) => drop(drawn(&mut running, n)),
+                Step::Again(n) => {
+                    if let Some((client, busy)) = drawn(&mut running, n) {
+                        let tried = vec![busy.lease.1 as u64];
+                        let offer = Offer { tried, ..site.request(client, Work::Other) };
+                        let decision = site.again(busy, offer);
+                        match decision {
+                            Decision::Run(busy) => running.push((client, busy)),
+                            Decision::Wait(ticket) => waiting.push((client, ticket)),
+                            Decision::Refuse(_) => {}
+                        }
+                    }
+                }
+                Step::Leave(n) => drop(drawn(&mut waiting, n)),
+                Step::Collect(n) => {
+                    if let Some((client, mut ticket)) = drawn(&mut waiting, n) {
+                        match poll(&mut ticket) {
+                            Poll::Ready(Ok(busy)) => running.push((client, busy)),
+                            Poll::Ready(Err(_)) => {}
+                            Poll::Pending => waiting.push((client, ticket)),
+                        }
+                    }
+                }
+                Step::Switch(member) => {
+                    let mut members = site.members.members();
+                    members[member].up = !members[member].up;
+                    drop(members);
+                    site.admission.members_changed();
+                }
+            }
+            holds(&site, &running, &mut waiting)?;
+        }
+        running.clear();
+        waiting.clear();
+        prop_assert_eq!(site.admission.state(), QueueState::default());
+        prop_assert!(site.accounts.iter().all(|account| account.held() == 0));
+        prop_assert!(site.members.members().iter().all(|member| member.running == 0));
+        prop_assert!(site.admission.queue().waiters.is_empty());
+        prop_assert!(site.admission.queue().blocked.is_empty());
+        prop_assert_eq!(site.clients.len(), 4);
+    }
+}
+
+/// Wakes a thread that waits for its ticket.
+struct Unpark(thread::Thread, AtomicBool);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.1.store(true, Ordering::Release);
+        self.0.unpark();
+    }
+}
+
+#[test]
+fn no_wake_up_is_lost_between_threads() {
+    let limits = Limits {
+        client_max: 2,
+        ..NO_LIMITS
+    };
+    let site = &Site::new(&[1, 1], 3, limits);
+    thread::scope(|scope| {
+        for worker in 0..4usize {
+            scope.spawn(move || {
+                for turn in 0..2_000usize {
+                    let request = site.request((worker + turn) % 3, Work::ALL[turn % 4]);
+                    let decision =
+                        site.admission
+                            .offer(request, &site.limits, &site.picker, site.now);
+                    let mut ticket = match decision {
+                        Decision::Run(_) => continue,
+                        Decision::Wait(ticket) => ticket,
+                        Decision::Refuse(refusal) => panic!("{refusal}"),
+                    };
+                    if turn % 7 == 0 {
+                        continue;
+                    }
+                    let unpark = Arc::new(Unpark(thread::current(), AtomicBool::new(false)));
+                    let waker = Waker::from(Arc::clone(&unpark));
+                    while Pin::new(&mut ticket)
+                        .poll(&mut Context::from_waker(&waker))
+                        .is_pending()
+                    {
+                        // A wake-up that is lost is a test that does not end: no time is long enough to tell.
+                        // A wake-up that is lost is a test that does not end.
+                        while !unpark.1.swap(false, Ordering::Acquire) {
+                            thread::park();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(site.admission.state(), QueueState::default());
+    assert!(site.accounts.iter().all(|account| account.held() == 0));
+}

@@ -1,0 +1,52 @@
+//! What kind of work a request is for a Puppet server.
+
+use std::fmt;
+
+/// A kind of work. Service times differ by orders of magnitude between them, and so does what a refusal costs the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// A catalog: 1 to 90 s of a JRuby.
+    Catalog,
+    /// Content and metadata of files. An agent asks for these while it applies its catalog.
+    File,
+    /// A report: the end of a run that has done its work.
+    Report,
+    /// Everything else.
+    Other,
+}
+
+impl Work {
+    /// All kinds, in the order of their index.
+    pub const ALL: [Self; 4] = [Self::Catalog, Self::File, Self::Report, Self::Other];
+
+    /// The word in records and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Catalog => "catalog",
+            Self::File => "file",
+            Self::Report => "report",
+            Self::Other => "other",
+        }
+    }
+
+    /// Its place in [`ALL`](Self::ALL).
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// How many requests of this kind leave the queue for each one of another kind, as a ratio. Files and reports belong
+    /// to runs that have begun and take milliseconds, so they go before catalogs; every kind gets its part.
+    pub(crate) const fn queue_weight(self) -> u64 {
+        match self {
+            Self::File | Self::Report => 8,
+            Self::Other => 4,
+            Self::Catalog => 2,
+        }
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
