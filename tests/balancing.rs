@@ -267,11 +267,11 @@ fn explain_tells_the_member_that_a_clients_address_leads_to() {
 }
 
 #[test]
-fn a_member_gets_no_more_than_its_max_and_then_all_are_full() {
+fn a_member_gets_no_more_than_its_max_and_a_full_queue_is_a_503() {
     let estate = Estate::builder()
         .compiler(1, "max = 1")
         .compiler(2, "max = 2")
-        .proxy(|proxy| proxy.with("[upstream]\nclient_share = \"100%\""))
+        .proxy(|proxy| proxy.with("[upstream]\nclient_share = \"100%\"\nqueue_max = 0"))
         .start();
     estate.compilers.iter().for_each(StandIn::hold);
     let connections = pending(&estate, 3);
@@ -280,7 +280,7 @@ fn a_member_gets_no_more_than_its_max_and_then_all_are_full() {
     let record = estate
         .proxy
         .wait_for_record(|record| record["status"] == 503);
-    assert_eq!(record["reason"], "members-full");
+    assert_eq!(record["reason"], "queue-full");
     answered(&estate, connections);
     assert_eq!(connection(&estate).get(FILE).status, 200);
 }
@@ -1339,11 +1339,9 @@ fn no_more_connections_than_connections_max_over_all_workers() {
         for connection in &mut waiting {
             connection.send("GET", FILE, &[], b"").expect("sends");
         }
-        estate
-            .proxy
-            .wait_for_status("all twelve at the member's door", |status| {
-                status["pools"].to_string().contains("\"in_flight\":12")
-            });
+        estate.proxy.wait_for_status("ten wait", |status| {
+            status["pools"].to_string().contains("\"waiting\":10")
+        });
         estate.compilers[0].wait_for_request(2, LIMIT);
         assert_eq!(estate.compilers[0].connections_accepted() - probe, 2);
         answered(&estate, waiting);

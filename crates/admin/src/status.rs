@@ -119,6 +119,12 @@ pub struct PoolStatus {
     pub algorithm: String,
     /// Members that are up, ready and so may get requests.
     pub available: u64,
+    /// Requests that wait for a member.
+    #[serde(default)]
+    pub waiting: u64,
+    /// How long the one that came first has waited.
+    #[serde(default)]
+    pub longest_wait_seconds: Option<u64>,
     /// Its members in the order of the configuration.
     pub members: Vec<MemberStatus>,
 }

@@ -668,6 +668,8 @@ fn status() -> Status {
             name: "compilers".to_owned(),
             algorithm: "least-connections".to_owned(),
             available: 1,
+            waiting: 0,
+            longest_wait_seconds: None,
             members: vec![member()],
         }],
         trust: TrustStatus {

@@ -43,10 +43,10 @@ pub struct Offer {
     pub lead: Lead,
     /// Members that were asked before, by [`Member::id`](crate::Member::id).
     pub tried: Vec<u64>,
+    /// Whether the attempt before failed on a connection that was used before. The member may then be asked again.
+    pub after_reuse: bool,
     /// Whether the agent comes back after a 503. Those that do not fail their run on it (PUP-11853).
     pub comes_back: bool,
-    /// Bytes of its body that are buffered while it waits.
-    pub bytes: u64,
 }
 
 /// Which members of a pool may be asked.
@@ -66,8 +66,6 @@ pub enum Target {
 pub struct Limits {
     /// Requests that wait at once.
     pub queue_max: u32,
-    /// Bytes of bodies that wait at once.
-    pub queue_bytes_max: u64,
     /// Requests of one client that run at once; the rest of its requests wait.
     pub client_max: u32,
     /// Requests of one client that wait beside those it may run; the next is refused. None: no limit but the queue's.
@@ -110,8 +108,6 @@ pub enum Refusal {
 pub struct QueueState {
     /// Requests by kind of work, in the order of [`Work::ALL`].
     pub waiting: [u32; 4],
-    /// Bytes of their bodies.
-    pub bytes: u64,
     /// When the one that has waited longest came, as time since start.
     pub oldest: Option<Duration>,
 }
@@ -124,12 +120,11 @@ pub struct Admission<L> {
 }
 
 /// A request is in `waiters` until its ticket has its outcome or is dropped; while it has none, it is counted in `waiting`
-/// and `bytes`, and in one of `lanes` and `blocked`.
+/// and in one of `lanes` and `blocked`.
 struct Queue<L> {
     next: u64,
     waiters: HashMap<u64, Waiter<L>>,
     waiting: u32,
-    bytes: u64,
     lanes: Lanes,
     /// Requests that wait behind their own client's limit, by account.
     blocked: HashMap<usize, BTreeSet<u64>>,
@@ -157,7 +152,6 @@ impl<L> Default for Admission<L> {
                 next: 0,
                 waiters: HashMap::new(),
                 waiting: 0,
-                bytes: 0,
                 lanes: Lanes::default(),
                 blocked: HashMap::new(),
                 comes_back: BTreeSet::new(),
@@ -176,16 +170,20 @@ impl<L> std::fmt::Debug for Admission<L> {
 
 impl<L> Admission<L> {
     /// Decides on a request that came at `now` (time since start). `picker` finds its member if it need not wait.
+    ///
+    /// `limits` are asked for where they count: a client that runs one request at a time is within any.
     pub fn offer(
         self: &Arc<Self>,
         offer: Offer,
-        limits: &Limits,
+        limits: impl Fn() -> Limits,
         picker: &dyn Picker<L>,
         now: Duration,
     ) -> Decision<L> {
-        if self.waiting.load(Ordering::SeqCst) == 0
-            && offer.account.raise(1, limits.client_max.into())
-        {
+        let raise = || {
+            let account = &offer.account;
+            account.raise(1, 1) || account.raise(1, limits().client_max.into())
+        };
+        if self.waiting.load(Ordering::SeqCst) == 0 && raise() {
             match picker.pick(&offer) {
                 Ok(lease) => return Decision::Run(self.admitted(offer.account, lease)),
                 Err(PickError::Full) => offer.account.lower(1),
@@ -195,7 +193,7 @@ impl<L> Admission<L> {
                 }
             }
         }
-        self.enqueue(offer, false, limits, picker, now)
+        self.enqueue(offer, false, &limits(), picker, now)
     }
 
     /// Gives requests that wait to the members of another configuration from now on.
@@ -220,7 +218,6 @@ impl<L> Admission<L> {
             return state;
         }
         let queue = self.queue();
-        state.bytes = queue.bytes;
         for waiter in queue
             .waiters
             .values()
@@ -325,7 +322,6 @@ impl<L> Queue<L> {
             _ => self.lanes.insert(place, id),
         }
         self.waiting += 1;
-        self.bytes += offer.bytes;
         // What has run already may be half-way through its agent's run: it is not sent away.
         if offer.comes_back && !active {
             self.comes_back.insert(id);
@@ -375,11 +371,8 @@ impl<L> Queue<L> {
         {
             return Err(Refusal::ClientQueueFull);
         }
-        if offer.bytes > limits.queue_bytes_max {
-            return Err(Refusal::QueueFull);
-        }
         let comes_back = offer.comes_back;
-        while self.waiting > limits.queue_max || self.bytes > limits.queue_bytes_max {
+        while self.waiting > limits.queue_max {
             // The newest of those that come back has waited least.
             match self.comes_back.last() {
                 Some(last) if !comes_back => self.decide(*last, Err(Refusal::MadeRoom)),
@@ -441,7 +434,6 @@ impl<L> Queue<L> {
     /// Takes a request off the counts and the place where it waits.
     fn leave(&mut self, id: u64, place: Place) {
         self.waiting -= 1;
-        self.bytes -= self.waiters[&id].offer.bytes;
         self.comes_back.remove(&id);
         self.take_off(id, place);
     }
@@ -527,7 +519,7 @@ impl<L> Hold<L> {
     pub fn again(
         mut self,
         offer: Offer,
-        limits: &Limits,
+        limits: impl Fn() -> Limits,
         picker: &dyn Picker<L>,
         now: Duration,
     ) -> Decision<L> {
@@ -537,7 +529,7 @@ impl<L> Hold<L> {
                 let admission = Arc::clone(&self.admission);
                 let account = self.account.take().expect("it is held until it is dropped");
                 let offer = Offer { account, ..offer };
-                admission.enqueue(offer, true, limits, picker, now)
+                admission.enqueue(offer, true, &limits(), picker, now)
             }
             Err(error) => Decision::Refuse(error.into()),
         }
@@ -558,6 +550,15 @@ impl<L> Drop for Hold<L> {
 pub struct Ticket<L> {
     admission: Arc<Admission<L>>,
     id: u64,
+}
+
+impl<L> Ticket<L> {
+    /// Whether the request waits behind others of its own client, and not for a member.
+    pub fn is_behind_its_client(&self) -> bool {
+        let queue = self.admission.queue();
+        let waiter = queue.waiters.get(&self.id);
+        waiter.is_some_and(|waiter| waiter.outcome.is_none() && waiter.place == Place::Blocked)
+    }
 }
 
 impl<L> Future for Ticket<L> {

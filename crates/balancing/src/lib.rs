@@ -2,7 +2,8 @@
 //! arguments.
 //!
 //! A [`Member`] lives in a [`Registry`] that outlasts configurations; a [`Pool`] belongs to one generation and holds
-//! what its configuration says about the members. [`Pool::pick`] is where every request meets its member.
+//! what its configuration says about the members. [`Admission`] decides whether a request runs, waits or is refused, and
+//! [`Pool::pick_for`] chooses its member.
 
 pub mod admission;
 pub mod budget;
@@ -21,6 +22,9 @@ mod choice;
 mod rendezvous;
 mod rotation;
 
+pub use crate::admission::{
+    Admission, Admitted, Decision, Hold, Limits, Offer, Picker, QueueState, Refusal, Target, Ticket,
+};
 pub use crate::budget::{BodyBudget, BodyCharge};
 pub use crate::choice::Lead;
 pub use crate::health::{Cause, Change, Health};
@@ -31,4 +35,5 @@ pub use crate::rate::{Rate, RateLimiter, RateOf, Rates, TooSoon, counted_as};
 pub use crate::registry::Registry;
 pub use crate::rendezvous::{key_hash, source_hash};
 pub use crate::retry::{Failure, Progress, RetryPolicy, RetryVerdict, Stage};
-pub use crate::share::{ClientKey, ClientShare, Held, Holding, Holdings};
+pub use crate::share::{ClientKey, ClientShare, Holding, Holdings};
+pub use crate::work::Work;

@@ -14,6 +14,7 @@ use crate::settings::CheckSettings;
 /// that a reload does not alter a generation that still runs.
 #[derive(Debug)]
 pub struct Member {
+    id: u64,
     pool: Arc<str>,
     address: Arc<str>,
     in_flight: AtomicU32,
@@ -37,8 +38,9 @@ pub enum Administrative {
 }
 
 impl Member {
-    pub(crate) fn new(pool: &str, address: &str) -> Self {
+    pub(crate) fn new(id: u64, pool: &str, address: &str) -> Self {
         Self {
+            id,
             pool: pool.into(),
             address: address.into(),
             in_flight: AtomicU32::new(0),
@@ -47,6 +49,11 @@ impl Member {
             retry_at_ms: AtomicU64::new(0),
             evidence: Mutex::default(),
         }
+    }
+
+    /// Its number, which no other member of its registry has, ever.
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// Name of its pool.
@@ -141,9 +148,9 @@ impl Member {
         self.health() == Health::Up || self.retry_due(now).is_some()
     }
 
-    /// Takes one place, unless `max` are taken or somebody else is trying a member that is down.
-    pub(crate) fn take(&self, max: Option<u32>, now: Duration) -> bool {
-        if !raise_below(&self.in_flight, max.unwrap_or(u32::MAX)) {
+    /// Takes one place, unless `max` are taken or another request is trying a member that is down.
+    pub(crate) fn take(&self, max: u32, now: Duration) -> bool {
+        if !raise_below(&self.in_flight, max) {
             return false;
         }
         let asked = self.health() == Health::Up || self.claim_retry(now);

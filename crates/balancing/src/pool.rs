@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admission::{Offer, Target};
 use crate::choice::{Lead, Load, drawn, least_loaded, most_wanted};
 use crate::health::{Change, Health};
 use crate::member::{Administrative, Member};
@@ -33,8 +34,8 @@ pub struct Entry {
     pub member: Arc<Member>,
     /// Share of the load, at least 1.
     pub weight: u32,
-    /// Most attempts in flight at once; none: no limit.
-    pub in_flight_max: Option<u32>,
+    /// Most attempts in flight at once.
+    pub in_flight_max: u32,
     /// Name its certificate must carry; none: the host of its address.
     pub server_name: Option<Arc<str>>,
     /// Whether it is asked only while no ordinary member is available.
@@ -116,11 +117,13 @@ impl Pool {
     ///
     /// Nothing that a running generation sees changes before [`adopt`](Self::adopt), so a pool may be built and thrown
     /// away.
-    pub fn new(settings: &PoolSettings, registry: &Registry) -> Self {
+    ///
+    /// `connections_max`: connections to one member. Each request in flight holds one.
+    pub fn new(settings: &PoolSettings, connections_max: u32, registry: &Registry) -> Self {
         let entries: Box<[Entry]> = settings
             .members
             .iter()
-            .map(|member| Entry::new(member, &settings.name, registry))
+            .map(|member| Entry::new(member, &settings.name, connections_max, registry))
             .collect();
         for entry in &entries {
             entry.member.begin_check(&settings.check);
@@ -151,14 +154,31 @@ impl Pool {
             .collect()
     }
 
-    /// Picks a member that is available and not among `tried`, and takes a place on it.
+    /// Picks a member for a request, and takes a place on it.
+    ///
+    /// # Errors
+    /// Says why no member can be asked.
+    pub fn pick_for(&self, request: &Offer, now: Duration) -> Result<Lease, PickError> {
+        let pick = |tried: &[u64]| match request.target {
+            Target::Any => self.pick(tried, request.lead, now),
+            Target::Write => self.pick_for_write(tried, now),
+            Target::WriterAlone => self.pick_writer(now),
+        };
+        match pick(&request.tried) {
+            // A kept connection that breaks says little about its member: if no other is left, a new one shows.
+            Err(PickError::AllTried) if request.after_reuse => pick(&[]),
+            picked => picked,
+        }
+    }
+
+    /// Picks a member that is available and not among `tried` (by [`Member::id`]), and takes a place on it.
     ///
     /// Where a hash leads (see [`key_hash`]), the next best member is taken while the best is not available. `now` is the
     /// time since start.
     ///
     /// # Errors
     /// Says why nobody can be picked.
-    pub fn pick(&self, tried: &[usize], lead: Lead, now: Duration) -> Result<Lease, PickError> {
+    pub fn pick(&self, tried: &[u64], lead: Lead, now: Duration) -> Result<Lease, PickError> {
         for _ in 0..RACES_MAX {
             let role = self.role_in_turn(now);
             let Some(index) = self.choose(role, tried, lead, now, &mut Turns::Shared(self)) else {
@@ -177,11 +197,11 @@ impl Pool {
     ///
     /// # Errors
     /// Says why nobody can be asked.
-    pub fn pick_for_write(&self, tried: &[usize], now: Duration) -> Result<Lease, PickError> {
+    pub fn pick_for_write(&self, tried: &[u64], now: Duration) -> Result<Lease, PickError> {
         let index = self.writer().ok_or(PickError::NoneAvailable)?;
         let first = &self.entries[index];
         if first.obstacle(now).is_none() {
-            if tried.contains(&index) {
+            if first.is_among(tried) {
                 return Err(PickError::AllTried);
             }
             if let Some(lease) = self.lease(index, now) {
@@ -220,7 +240,7 @@ impl Pool {
     pub fn pick_elsewhere(
         &self,
         from: usize,
-        tried: &[usize],
+        tried: &[u64],
         lead: Lead,
         now: Duration,
     ) -> Option<Lease> {
@@ -229,7 +249,7 @@ impl Pool {
         if !down && member.administrative() != Administrative::Maintenance {
             return None;
         }
-        let tried: Vec<_> = tried.iter().copied().chain([from]).collect();
+        let tried: Vec<_> = tried.iter().copied().chain([member.id()]).collect();
         let lease = self.pick(&tried, lead, now).ok()?;
         self.moves.admit(now).then_some(lease)
     }
@@ -251,11 +271,11 @@ impl Pool {
     /// It rehearses what [`pick`](Self::pick) does, by the same code, and takes neither places nor turns.
     pub fn order(&self, lead: Lead, now: Duration) -> Vec<Place> {
         let mut rehearsal = Turns::rehearsed(self);
-        let mut asked: Vec<usize> = Vec::with_capacity(self.entries.len());
+        let mut asked: Vec<u64> = Vec::with_capacity(self.entries.len());
         let mut places = Vec::with_capacity(self.entries.len());
         for role in [Role::Ordinary, Role::Backup] {
             while let Some(index) = self.choose(role, &asked, lead, now, &mut rehearsal) {
-                asked.push(index);
+                asked.push(self.entries[index].member.id());
                 places.push(Place {
                     index,
                     why: self.reason(index, lead),
@@ -272,7 +292,7 @@ impl Pool {
             .entries
             .iter()
             .enumerate()
-            .filter(|(index, _)| !asked.contains(index));
+            .filter(|(_, entry)| !entry.is_among(&asked));
         places.extend(rest.filter_map(left_out));
         places
     }
@@ -325,19 +345,13 @@ impl Pool {
         }
     }
 
-    /// Connections that requests may use now, where each member has at most `each_max`: those of the members in turn that
-    /// are up and ready, or of all members while none is.
-    pub fn connections(&self, each_max: u32, now: Duration) -> u32 {
+    /// Requests that the pool's members may have in flight now: those of the members in turn that are up and ready, or of
+    /// all members while none is.
+    pub fn capacity(&self, now: Duration) -> u32 {
         let role = self.role_in_turn(now);
         let sum = |in_turn: &dyn Fn(&Entry) -> bool| {
             let entries = self.entries.iter().filter(|entry| in_turn(entry));
-            entries.fold(0u32, |sum, entry| {
-                sum.saturating_add(
-                    entry
-                        .in_flight_max
-                        .map_or(each_max, |max| max.min(each_max)),
-                )
-            })
+            entries.fold(0u32, |sum, entry| sum.saturating_add(entry.in_flight_max))
         };
         match sum(&|entry| entry.role == role && entry.is_up_and_ready(now)) {
             0 => sum(&|_| true),
@@ -348,13 +362,13 @@ impl Pool {
     fn choose(
         &self,
         role: Role,
-        tried: &[usize],
+        tried: &[u64],
         lead: Lead,
         now: Duration,
         turns: &mut Turns<'_>,
     ) -> Option<usize> {
-        let candidates = self.entries.iter().enumerate().filter(|(index, entry)| {
-            entry.role == role && !tried.contains(index) && entry.obstacle(now).is_none()
+        let candidates = self.entries.iter().enumerate().filter(|(_, entry)| {
+            entry.role == role && !entry.is_among(tried) && entry.obstacle(now).is_none()
         });
         match self.course(lead) {
             Course::Hashed(hash) => most_wanted(candidates, hash),
@@ -385,9 +399,9 @@ impl Pool {
     }
 
     /// The first backup that is available.
-    fn backup(&self, tried: &[usize], now: Duration) -> Option<Lease> {
-        let free = |(index, entry): &(usize, &Entry)| {
-            entry.role == Role::Backup && !tried.contains(index) && entry.obstacle(now).is_none()
+    fn backup(&self, tried: &[u64], now: Duration) -> Option<Lease> {
+        let free = |(_, entry): &(usize, &Entry)| {
+            entry.role == Role::Backup && !entry.is_among(tried) && entry.obstacle(now).is_none()
         };
         let backups = self.entries.iter().enumerate().filter(free);
         backups
@@ -395,14 +409,13 @@ impl Pool {
             .find_map(|index| self.lease(index, now))
     }
 
-    fn refusal(&self, role: Role, tried: &[usize], now: Duration) -> PickError {
+    fn refusal(&self, role: Role, tried: &[u64], now: Duration) -> PickError {
         let mut refusal = PickError::NoneAvailable;
         // Where backups have their turn, ordinary members count as well: they may be full.
         let in_turn = |entry: &Entry| role == Role::Backup || entry.role == Role::Ordinary;
-        let entries = self.entries.iter().enumerate();
-        for (index, entry) in entries.filter(|(_, entry)| in_turn(entry)) {
+        for entry in self.entries.iter().filter(|entry| in_turn(entry)) {
             match entry.is_up_and_ready(now) {
-                true if !tried.contains(&index) => return PickError::Full,
+                true if !entry.is_among(tried) => return PickError::Full,
                 true => refusal = PickError::AllTried,
                 false => {}
             }
@@ -432,11 +445,18 @@ enum Course {
 }
 
 impl Entry {
-    fn new(settings: &MemberSettings, pool: &str, registry: &Registry) -> Self {
+    fn new(
+        settings: &MemberSettings,
+        pool: &str,
+        connections_max: u32,
+        registry: &Registry,
+    ) -> Self {
         Self {
             member: registry.member(pool, &settings.address),
             weight: settings.weight.max(1),
-            in_flight_max: settings.in_flight_max,
+            in_flight_max: settings
+                .in_flight_max
+                .map_or(connections_max, |max| max.min(connections_max)),
             server_name: settings.server_name.as_deref().map(Into::into),
             role: settings.role,
             address_hash: key_hash(settings.address.as_bytes()),
@@ -454,10 +474,12 @@ impl Entry {
         if !self.member.may_be_asked(now) {
             return Some(Why::Health(self.member.health()));
         }
-        let in_flight = self.member.in_flight();
-        self.in_flight_max
-            .filter(|max| in_flight >= *max)
-            .map(|max| Why::Full { in_flight, max })
+        let (in_flight, max) = (self.member.in_flight(), self.in_flight_max);
+        (in_flight >= max).then_some(Why::Full { in_flight, max })
+    }
+
+    fn is_among(&self, members: &[u64]) -> bool {
+        members.contains(&self.member.id())
     }
 
     fn is_up_and_ready(&self, now: Duration) -> bool {

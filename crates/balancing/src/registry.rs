@@ -6,20 +6,26 @@ use crate::member::Member;
 
 /// Members by pool name and address.
 #[derive(Debug, Default)]
-pub struct Registry {
+pub struct Registry(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
     /// Sorted by pool and address.
-    members: Mutex<Vec<Arc<Member>>>,
+    members: Vec<Arc<Member>>,
+    next_id: u64,
 }
 
 impl Registry {
     /// The member of that pool at that address: the one already known, else a new one.
     pub fn member(&self, pool: &str, address: &str) -> Arc<Member> {
-        let mut members = self.lock();
+        let mut known = self.lock();
+        let members = &known.members;
         match members.binary_search_by(|member| key(member).cmp(&(pool, address))) {
-            Ok(known) => Arc::clone(&members[known]),
+            Ok(place) => Arc::clone(&members[place]),
             Err(place) => {
-                let member = Arc::new(Member::new(pool, address));
-                members.insert(place, Arc::clone(&member));
+                let member = Arc::new(Member::new(known.next_id, pool, address));
+                known.next_id += 1;
+                known.members.insert(place, Arc::clone(&member));
                 member
             }
         }
@@ -30,19 +36,19 @@ impl Registry {
     /// One that an older generation or a request still holds stays, with its counts, until a later call.
     pub fn retain(&self, mut named: impl FnMut(&str, &str) -> bool) {
         // A member is only ever cloned from the registry, under this lock, or by a holder: alone means unheld.
-        self.lock().retain(|member| {
+        self.lock().members.retain(|member| {
             named(member.pool(), member.address()) || Arc::strong_count(member) > 1
         });
     }
 
     /// All members known, by pool and address.
     pub fn members(&self) -> Vec<Arc<Member>> {
-        self.lock().clone()
+        self.lock().members.clone()
     }
 
     /// The list is whole after any panic: every change to it is one call.
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Member>>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

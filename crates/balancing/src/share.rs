@@ -4,14 +4,12 @@
 //! told apart by their certificates.
 
 use std::{
-    collections::{BTreeMap, HashMap},
-    future::poll_fn,
+    collections::HashMap,
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    task::{Poll, Waker},
 };
 
 use crate::rate::counted_as;
@@ -76,8 +74,6 @@ impl Holdings {
             home: Arc::clone(self),
             key: key.clone(),
             held: AtomicU64::new(0),
-            waiting: AtomicU32::new(0),
-            queue: Mutex::default(),
         });
         entries.insert(key, Arc::downgrade(&holding));
         holding
@@ -99,24 +95,12 @@ impl Holdings {
     }
 }
 
-/// How much of one resource one client holds, and which of its requests wait for more.
+/// How much of one resource one client holds.
 #[derive(Debug)]
 pub struct Holding {
     home: Arc<Holdings>,
     key: Key,
     held: AtomicU64,
-    /// Length of the queue, to be read without its lock.
-    waiting: AtomicU32,
-    queue: Mutex<Queue>,
-}
-
-/// Requests of one client that wait behind its own share, oldest first. The client's streams and connections limit their
-/// number. A request that stops waiting leaves from any position, so this is a map: a client that drops all of its
-/// requests at once must not have the queue searched for each.
-#[derive(Debug, Default)]
-struct Queue {
-    next: u64,
-    wakers: BTreeMap<u64, Waker>,
 }
 
 impl Holding {
@@ -142,38 +126,6 @@ impl Holding {
     /// Gives back `amount`, which was added before.
     pub fn lower(&self, amount: u64) {
         self.held.fetch_sub(amount, Ordering::SeqCst);
-        // Ordered after the count: a request that queues after this look finds what was given back.
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            self.queue().wake_first();
-        }
-    }
-
-    /// Takes one, unless the client holds `max` already.
-    pub fn try_take(self: &Arc<Self>, max: u32) -> Option<Held> {
-        self.raise(1, u64::from(max))
-            .then(|| Held(Arc::clone(self)))
-    }
-
-    /// Takes one, and waits behind the client's own requests while it holds all it may. `max` is asked again each time
-    /// one is given back.
-    pub async fn take(self: &Arc<Self>, max: impl Fn() -> u32) -> Held {
-        let mut ticket = Ticket {
-            holding: self,
-            number: None,
-        };
-        poll_fn(|cx| {
-            // Queued first: what is given back in between is not missed.
-            ticket.queue(cx.waker());
-            match self.try_take(max()) {
-                Some(held) => Poll::Ready(held),
-                None => Poll::Pending,
-            }
-        })
-        .await
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -187,56 +139,6 @@ impl Drop for Holding {
         {
             entries.remove(&self.key);
         }
-    }
-}
-
-impl Queue {
-    fn wake_first(&self) {
-        if let Some((_, first)) = self.wakers.first_key_value() {
-            first.wake_by_ref();
-        }
-    }
-}
-
-/// A place in a client's queue; dropping it gives it up.
-struct Ticket<'a> {
-    holding: &'a Arc<Holding>,
-    number: Option<u64>,
-}
-
-impl Ticket<'_> {
-    fn queue(&mut self, waker: &Waker) {
-        let mut queue = self.holding.queue();
-        if let Some(number) = self.number {
-            queue.wakers.insert(number, waker.clone());
-            return;
-        }
-        let number = queue.next;
-        queue.next += 1;
-        queue.wakers.insert(number, waker.clone());
-        self.number = Some(number);
-        self.holding.waiting.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        let Some(number) = self.number else { return };
-        let mut queue = self.holding.queue();
-        queue.wakers.remove(&number);
-        self.holding.waiting.fetch_sub(1, Ordering::SeqCst);
-        // There may be more to take, or this request was woken and gave up.
-        queue.wake_first();
-    }
-}
-
-/// One of what a client holds; dropping it gives it back.
-#[derive(Debug)]
-pub struct Held(Arc<Holding>);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.lower(1);
     }
 }
 

@@ -354,6 +354,13 @@ settings! {
         /// Maximum number of connections to one member, over all workers. A Puppet server has 200 threads
         /// (`max-threads` in webserver.conf), and a request that waits for a JRuby instance occupies one.
         connections_max: count(1..=100_000) => upstream.connections_max;
+        /// Maximum number of requests that wait for a member of one pool at once, while all its members are at their
+        /// limits (`connections_max` and `max`). A further one is answered 503.
+        queue_max: count(0..=1_000_000) => upstream.queue_max;
+        /// How long a request may wait for a member before it is answered 503. The wait counts in `first_byte_timeout`.
+        /// An agent waits 10 min for an answer, and most agents fail their run on a 503, so the default leaves 90 s
+        /// for a slow catalog.
+        queue_wait_max: duration(milliseconds(10)..=DAY) => upstream.queue_wait_max;
         /// Maximum number of attempts of one request, each on another member if there is one. The proxy never
         /// repeats a catalog, a report or a write to the CA, whatever this setting is.
         attempts_max: count(1..=10) => exchange.attempts_max;
@@ -446,6 +453,10 @@ settings! {
         keepalive: duration(seconds(0)..=DAY) => upstream.keepalive, else "that of `[upstream]`";
         /// See `[upstream]`.
         connections_max: count(1..=100_000) => upstream.connections_max, else "that of `[upstream]`";
+        /// See `[upstream]`.
+        queue_max: count(0..=1_000_000) => upstream.queue_max, else "that of `[upstream]`";
+        /// See `[upstream]`.
+        queue_wait_max: duration(milliseconds(10)..=DAY) => upstream.queue_wait_max, else "that of `[upstream]`";
         tls: table(MemberTls::TABLE), else "`[upstream.tls]`";
         check: table(Check::TABLE), else "the defaults below";
         identity: table(PoolIdentity::TABLE), else "`[identity]`";

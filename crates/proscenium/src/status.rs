@@ -50,6 +50,13 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
             pool.available,
             pool.members.len()
         )?;
+        if let (1.., Some(wait)) = (pool.waiting, pool.longest_wait_seconds) {
+            writeln!(
+                text,
+                "  {} requests wait for a member, the first for {wait} s",
+                pool.waiting
+            )?;
+        }
         rows(text, pool.members.iter().map(member).collect())?;
         for member in pool.members.iter().filter(|m| m.health != Health::Up) {
             write_down(text, member)?;
@@ -339,6 +346,8 @@ materials, watch = notify
                 name: "compilers".to_owned(),
                 algorithm: "least-connections".to_owned(),
                 available: 1,
+                waiting: 0,
+                longest_wait_seconds: None,
                 members: vec![
                     member("c1:8140", Health::Up, AdministrativeState::Ready, 3, 1),
                     member(

@@ -9,8 +9,8 @@ use std::{
 };
 
 use balancing::{
-    Failure, Lead, Lease, PickError, Progress, RetryPolicy, RetryVerdict, Stage as AttemptStage,
-    key_hash, settings::Algorithm, source_hash,
+    Failure, Lead, Offer, PickError, Picker, Progress, RetryPolicy, RetryVerdict,
+    Stage as AttemptStage, Target, key_hash, settings::Algorithm, source_hash,
 };
 use http::{
     HeaderName, HeaderValue, Method, Uri,
@@ -18,13 +18,14 @@ use http::{
     response,
 };
 use routing::{Plan, RetryClass};
-use telemetry::{AttemptResult, MemberMetrics};
+use telemetry::AttemptResult;
 use tokio::time::Instant;
 use upstream::{
     AttemptError, DialError, DialStage, Exchange, Lent, Scrubbed, SendOptions, settings::Settings,
 };
 
 use crate::{
+    admission::{PickNow, PoolLease, admit},
     context::RequestContext,
     error::ProxyError,
     first_byte::{Limits, Silence, first_byte},
@@ -42,7 +43,7 @@ use crate::{
 /// The attempts of one request.
 pub(crate) struct Attempts<'a> {
     pub(crate) context: &'a RequestContext,
-    pub(crate) pool: &'a PoolRuntime,
+    pub(crate) pool: &'a Arc<PoolRuntime>,
     pub(crate) plan: &'a Plan<'a>,
     /// Whether the client's certificate goes too.
     pub(crate) with_certificate: bool,
@@ -68,7 +69,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) fresh: bool,
     pub(crate) now: Instant,
     /// Members that were asked before.
-    pub(crate) tried: &'a [usize],
+    pub(crate) tried: &'a [u64],
     /// Whether the request may move to another member when this one fails before the first byte of an answer.
     pub(crate) may_move: bool,
 }
@@ -94,7 +95,7 @@ impl From<Exchange<RequestBody>> for MemberAnswer {
 /// An attempt that brought no answer.
 pub(crate) enum Unanswered {
     /// The member went down or into maintenance, and this one is to be asked.
-    Moved(Lease),
+    Moved(PoolLease),
     Failed(Failure, ProxyError),
 }
 
@@ -123,14 +124,20 @@ impl Attempts<'_> {
             if attempts > 0 {
                 now = Instant::now();
             }
-            let lease = match next.take().map_or_else(|| self.pick(&tried, now), Ok) {
-                Ok(lease) => lease,
-                // A kept connection that breaks tells little of its member: with nobody else to ask, a new one shows.
-                Err(PickError::AllTried) if std::mem::take(&mut reused) => {
-                    tried.clear();
-                    continue;
+            let lease = match next.take() {
+                Some(lease) => lease,
+                None => {
+                    let offer = self.offer(&tried, reused);
+                    let hold = exchanged.hold.take();
+                    let asked = (self.context, self.pool);
+                    match admit(asked, offer, hold, self.since_start(now)).await {
+                        Ok(admitted) => {
+                            exchanged.hold = Some(admitted.hold);
+                            admitted.lease
+                        }
+                        Err(error) => return Err(last.unwrap_or(error)),
+                    }
                 }
-                Err(error) => return Err(last.unwrap_or_else(|| self.unavailable(error))),
             };
             let member = Arc::clone(lease.member().address());
             attempts += 1;
@@ -149,13 +156,13 @@ impl Attempts<'_> {
                     self.note_answer(&lease, &counted);
                     let again = attempts < attempts_max && exchanged.upload.replayable();
                     if again && self.may_ask_another(&exchange.head) {
-                        tried.push(lease.index());
-                        next = self.pick(&tried, Instant::now()).ok();
+                        tried.push(lease.member().id());
+                        next = self.pick_at_once(&tried, Instant::now()).ok();
                         if next.is_some() {
                             continue;
                         }
                     }
-                    let asked = lease.index();
+                    let asked = lease.member().id();
                     let answer = self.accept(exchange, lease, exchanged)?;
                     if attempts < attempts_max && self.is_bucket_miss(&answer) {
                         tried.push(asked);
@@ -173,7 +180,7 @@ impl Attempts<'_> {
                         "request moved: its member is down or in maintenance and had not answered"
                     );
                     moved = true;
-                    tried.push(lease.index());
+                    tried.push(lease.member().id());
                     next = Some(elsewhere);
                 }
                 Err(Unanswered::Failed(failure, error)) => {
@@ -196,7 +203,7 @@ impl Attempts<'_> {
                     }
                     reused = failure.reused;
                     if failure.blames_member() {
-                        tried.push(lease.index());
+                        tried.push(lease.member().id());
                     }
                     last = Some(error);
                 }
@@ -207,12 +214,12 @@ impl Attempts<'_> {
     /// Notes an attempt in the record, and counts it when it is over.
     pub(crate) fn begin_attempt(
         &self,
-        lease: &Lease,
+        lease: &PoolLease,
         exchanged: &mut Exchanged,
-    ) -> CountedAttempt<'_> {
+    ) -> CountedAttempt {
         exchanged.attempted(lease.member().address(), &self.pool.metrics);
         CountedAttempt {
-            metrics: &self.pool.member_metrics[lease.index()],
+            at: lease.place(),
             result: Cell::new(AttemptResult::Abandoned),
         }
     }
@@ -221,7 +228,7 @@ impl Attempts<'_> {
     fn accept(
         &self,
         exchange: Exchange<RequestBody>,
-        lease: Lease,
+        lease: PoolLease,
         exchanged: &mut Exchanged,
     ) -> Result<Exchange<RequestBody>, ProxyError> {
         exchanged.connected(exchange.connect);
@@ -250,17 +257,32 @@ impl Attempts<'_> {
         self.is_safe() && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
     }
 
-    /// The CA's writes go to one member, or to a backup while that one is down, renewals to the one alone; a filebucket's
-    /// checksum leads to one; the rest is balanced.
-    pub(crate) fn pick(&self, tried: &[usize], now: Instant) -> Result<Lease, PickError> {
-        let now = self.since_start(now);
-        if self.plan.is_renewal() {
-            self.pool.pool.pick_writer(now)
-        } else if self.plan.endpoint.ca_write {
-            self.pool.pool.pick_for_write(tried, now)
-        } else {
-            self.pool.pool.pick(tried, self.lead(), now)
+    /// What the admission needs to know: the CA's writes go to one member, or to a backup while that one is down, renewals
+    /// to the one alone; the rest is balanced.
+    fn offer(&self, tried: &[u64], after_reuse: bool) -> Offer {
+        let target = match self.plan.endpoint.ca_write {
+            _ if self.plan.is_renewal() => Target::WriterAlone,
+            true => Target::Write,
+            false => Target::Any,
+        };
+        let context = self.context;
+        let shares = &context.worker.shared.shares;
+        Offer {
+            account: shares.of_pool(self.pool.pool.name(), &context.conn, &context.standing),
+            work: self.plan.endpoint.work,
+            target,
+            lead: self.lead(),
+            tried: tried.to_vec(),
+            after_reuse,
+            comes_back: false,
         }
+    }
+
+    /// A member that can be asked without a wait.
+    pub(crate) fn pick_at_once(&self, tried: &[u64], now: Instant) -> Result<PoolLease, PickError> {
+        let now = self.since_start(now);
+        let pool = self.pool;
+        PickNow { pool, now }.pick(&self.offer(tried, false))
     }
 
     /// The time by the balancer's clock.
@@ -289,26 +311,14 @@ impl Attempts<'_> {
         }
     }
 
-    fn unavailable(&self, error: PickError) -> ProxyError {
-        let reason = match error {
-            PickError::Full => LogReason::MembersFull,
-            PickError::NoneAvailable | PickError::AllTried => LogReason::NoMemberAvailable,
-        };
-        ProxyError::Unavailable {
-            pool: Arc::clone(self.pool.pool.name()),
-            reason,
-            source: None,
-        }
-    }
-
     /// One attempt at one member: stamp last, send, wait for the head.
     pub(crate) async fn attempt(
         &self,
-        lease: &Lease,
+        lease: &PoolLease,
         upload: &Rc<Upload>,
         how: Attempt<'_>,
     ) -> Result<Exchange<RequestBody>, Unanswered> {
-        let connector = &self.pool.connectors[lease.index()];
+        let connector = lease.connector();
         let request = &self.request;
         let first = request.first.take();
         let mut scrubbed = first.unwrap_or_else(|| request.scrubbed.clone());
@@ -362,7 +372,8 @@ impl Attempts<'_> {
         };
         let elsewhere = || {
             let may_move = !begun.get() && upload.replayable();
-            may_move.then(|| self.pick_elsewhere(lease, how.tried))?
+            let now = self.since_start(Instant::now());
+            may_move.then(|| lease.elsewhere(&self.offer(how.tried, false), now))?
         };
         let elsewhere: Option<&dyn Fn() -> _> = how.may_move.then_some(&elsewhere);
         let timer = (&self.context.conn.alarm, how.now);
@@ -437,15 +448,8 @@ impl Attempts<'_> {
         }
     }
 
-    /// Another member, if the one that the request waits at has failed.
-    fn pick_elsewhere(&self, from: &Lease, tried: &[usize]) -> Option<Lease> {
-        let now = self.since_start(Instant::now());
-        let pool = &self.pool.pool;
-        pool.pick_elsewhere(from.index(), tried, self.lead(), now)
-    }
-
     /// Notes in metrics and in the member's health that an attempt was answered.
-    pub(crate) fn note_answer(&self, lease: &Lease, counted: &CountedAttempt<'_>) {
+    pub(crate) fn note_answer(&self, lease: &PoolLease, counted: &CountedAttempt) {
         let member = lease.member();
         if let Some(change) = member.answered() {
             let pool = self.pool.pool.name();
@@ -458,10 +462,10 @@ impl Attempts<'_> {
     /// Tells metrics, events and the member's health of a failed attempt.
     pub(crate) fn note_failure(
         &self,
-        lease: &Lease,
+        lease: &PoolLease,
         failure: &Failure,
         error: &ProxyError,
-        counted: &CountedAttempt<'_>,
+        counted: &CountedAttempt,
     ) {
         let result = match (failure.stage, error) {
             (_, ProxyError::Late { .. } | ProxyError::Stalled { .. }) => AttemptResult::Timeout,
@@ -515,21 +519,22 @@ fn tell_of_connection(scrubbed: &mut Scrubbed, context: &RequestContext, upload:
 }
 
 /// Counts an attempt when it is over; one that is dropped half-way was abandoned by its client.
-pub(crate) struct CountedAttempt<'a> {
-    metrics: &'a MemberMetrics,
+pub(crate) struct CountedAttempt {
+    at: (Arc<PoolRuntime>, usize),
     result: Cell<AttemptResult>,
 }
 
-impl CountedAttempt<'_> {
+impl CountedAttempt {
     /// Its member failed, and another is asked.
     pub(crate) fn moved(&self) {
         self.result.set(AttemptResult::Moved);
     }
 }
 
-impl Drop for CountedAttempt<'_> {
+impl Drop for CountedAttempt {
     fn drop(&mut self) {
-        self.metrics.attempt(self.result.get());
+        let (pool, member) = &self.at;
+        pool.member_metrics[*member].attempt(self.result.get());
     }
 }
 

@@ -51,7 +51,7 @@ impl Attempts<'_> {
     pub(crate) async fn search_buckets(
         &self,
         first: Exchange<RequestBody>,
-        mut tried: Vec<usize>,
+        mut tried: Vec<u64>,
         attempts_left: u32,
         exchanged: &mut Exchanged,
     ) -> MemberAnswer {
@@ -63,7 +63,7 @@ impl Attempts<'_> {
             if !exchanged.upload.replayable() {
                 break;
             }
-            let Ok(lease) = self.pick(&tried, now) else {
+            let Ok(lease) = self.pick_at_once(&tried, now) else {
                 break;
             };
             let counted = self.begin_attempt(&lease, exchanged);
@@ -99,7 +99,7 @@ impl Attempts<'_> {
                     break;
                 }
             }
-            tried.push(lease.index());
+            tried.push(lease.member().id());
         }
         exchanged.answered_by(answered_by);
         first

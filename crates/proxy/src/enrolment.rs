@@ -78,8 +78,8 @@ fn in_flight_max(settings: CaSettings, pool: &PoolRuntime, now: Duration) -> u32
     let entries = pool.pool.entries().iter();
     let in_turn = entries.filter(|entry| entry.role == role);
     let least = in_turn
-        .filter_map(|entry| entry.in_flight_max)
-        .fold(pool.settings.connections_max, u32::min);
+        .map(|entry| entry.in_flight_max)
+        .fold(u32::MAX, u32::min);
     settings
         .anonymous_in_flight_max
         .min(least - least.div_ceil(4))

@@ -36,9 +36,7 @@ pub(crate) enum ProxyError {
     NotRenewed { member: Arc<str>, what: String },
     /// The body is too large, stood still or broke off.
     Body(BodyFault),
-    /// The client holds its whole share of the pool's connections.
-    ShareTaken { pool: Arc<str> },
-    /// Nobody can be asked now.
+    /// No member can be asked, or the request may not wait for one any longer.
     Unavailable {
         pool: Arc<str>,
         reason: LogReason,
@@ -83,7 +81,6 @@ impl ProxyError {
             Self::Body(BodyFault::TooLarge(_)) => LogReason::BodyTooLarge,
             Self::Body(BodyFault::Idle(_)) | Self::Stalled { .. } => LogReason::BodyTimeout,
             Self::Body(BodyFault::Slow(_)) => LogReason::BodyTooSlow,
-            Self::ShareTaken { .. } => LogReason::ClientShare,
             Self::Body(BodyFault::Broken) => LogReason::BodyBroken,
             Self::Body(BodyFault::Gone) => LogReason::ClientGone,
             Self::Unavailable { reason, .. } | Self::Answer { reason, .. } => *reason,

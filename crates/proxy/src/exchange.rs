@@ -126,7 +126,7 @@ enum Outcome<'g> {
         body: AnswerBody,
         /// None: the answer was read whole, and its connection has been given back.
         lent: Option<Lent<RequestBody>>,
-        pool: &'g PoolRuntime,
+        pool: &'g Arc<PoolRuntime>,
     },
     /// A document of the CA, from a copy.
     Copy(EdgeAnswer),
@@ -210,7 +210,6 @@ async fn pass<'g>(
         Box::pin(judge_request(&generation.csr, certname, &upload, exchanged)).await?;
     }
     exchanged.place = Strangers::place(context, &plan, pool)?;
-    exchanged.share = Some(share::take(context, pool, &upload).await?);
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
     let request = Outgoing {
         method: &method,

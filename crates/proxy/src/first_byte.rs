@@ -2,10 +2,9 @@
 
 use std::{cell::RefCell, pin::Pin, time::Duration};
 
-use balancing::Lease;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::upload::Upload;
+use crate::{admission::PoolLease, upload::Upload};
 
 /// How often a request that waits looks whether its member has failed. Nearly all requests are answered before the first
 /// look, and so pay nothing for it.
@@ -27,7 +26,7 @@ pub(crate) enum Silence {
     /// The time for taking more of the body is over.
     Stalled,
     /// The member has failed, and this one can be asked.
-    Moved(Lease),
+    Moved(PoolLease),
 }
 
 /// A connection's timer, for one request after the other. One that is only ever put off costs the runtime next to
@@ -60,7 +59,7 @@ pub(crate) async fn first_byte<T>(
     upload: &Upload,
     limits: Limits,
     (alarm, began): (&Alarm, Instant),
-    elsewhere: Option<&dyn Fn() -> Option<Lease>>,
+    elsewhere: Option<&dyn Fn() -> Option<PoolLease>>,
 ) -> Result<T, Silence> {
     let first_limit = limits.first_byte.min(limits.idle);
     // All requests of a connection begin with the same interval, so that its timer is only ever put off.

@@ -11,6 +11,7 @@ use telemetry::{MemberMetrics, PoolMetrics};
 use upstream::Connector;
 
 use crate::{
+    admission::PoolAdmission,
     rules::RuleRuntime,
     settings::{CaSettings, PoolRules, Settings},
 };
@@ -25,7 +26,7 @@ pub struct Generation {
     /// What the rules of access have done, by their index.
     pub rules: Arc<[RuleRuntime]>,
     /// The pools, in the order that `routes` knows them by.
-    pub pools: Arc<[PoolRuntime]>,
+    pub pools: Arc<[Arc<PoolRuntime>]>,
     /// The pool whose availability the built-in status answer tells.
     pub status_pool: Option<usize>,
     /// The pool whose documents are answered from copies, where they are.
@@ -62,6 +63,8 @@ impl Generation {
 pub struct PoolRuntime {
     /// Who is picked.
     pub pool: Pool,
+    /// Which requests run and which wait, over generations.
+    pub admission: Arc<PoolAdmission>,
     /// How each member is reached, by the pool's index.
     pub connectors: Vec<Arc<Connector>>,
     /// What requests to it look like.

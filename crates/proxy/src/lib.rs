@@ -2,6 +2,7 @@
 //!
 //! [`Worker`] is one thread's proxy; `exchange::handle` is the request path in one function. No TOML, no files.
 
+mod admission;
 mod allowance;
 mod attempts;
 mod body_fault;
@@ -50,6 +51,7 @@ mod upgrade;
 mod upload;
 mod worker;
 
+pub use admission::{PoolAdmission, PoolLease};
 pub use body_fault::BodyFault;
 pub use clock_offsets::{CLOCK_OFFSET_MAX, ClockOffset};
 pub use edge::{Edge, EdgeCopy, answers as answers_from_copy};

@@ -83,14 +83,16 @@ log_reasons! {
     MemberClosed = "member-closed",
     /// The member is starting or stopping.
     MemberStarting = "member-starting",
-    /// Every available member is at its limit.
-    MembersFull = "members-full",
     /// The status answer: no compiler is available.
     NoCompilerAvailable = "no-compiler-available",
     /// No member of the pool is available.
     NoMemberAvailable = "no-member-available",
     /// The CA answered a renewal with another certificate.
     NotRenewed = "not-renewed",
+    /// As many requests wait for a member of the pool as may.
+    QueueFull = "queue-full",
+    /// The request waited for a member for as long as it may.
+    QueueTimeout = "queue-timeout",
     /// The client read its response below the minimum rate.
     ReadTooSlow = "read-too-slow",
     /// The certificate was accepted before and is refused now.

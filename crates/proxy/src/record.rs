@@ -2,7 +2,7 @@
 
 use std::{future::poll_fn, rc::Rc, sync::Arc, time::Duration};
 
-use balancing::{Held, Lease};
+use balancing::Hold;
 use http::{Method, StatusCode, Version, header::EXPECT, request};
 use identity::ClientIdentity;
 use listener::{Stage, Standing};
@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use upstream::{Lent, Scrubbing};
 
 use crate::{
+    admission::PoolLease,
     body_fault::BodyFault,
     client_body::ClientBody,
     connection::Conn,
@@ -66,11 +67,11 @@ pub(crate) struct Exchanged {
     tunnel: bool,
     idle_timeout: Duration,
     pub(crate) upload: Rc<Upload>,
-    pub(crate) lease: Option<Lease>,
+    pub(crate) lease: Option<PoolLease>,
     /// Where it is one of those that the CA has limits for.
     pub(crate) place: Option<Place>,
-    /// One of the connections to its pool that its client may hold.
-    pub(crate) share: Option<Held>,
+    /// Its place among those that its client may run.
+    pub(crate) hold: Option<Hold<PoolLease>>,
     pub(crate) lent: Option<Lent<RequestBody>>,
 }
 
@@ -113,7 +114,7 @@ impl Exchanged {
             upload: Upload::new(body, expects_continue, *began),
             lease: None,
             place: None,
-            share: None,
+            hold: None,
             lent: None,
             worker: Rc::clone(&context.worker),
             conn: Rc::clone(conn),
@@ -424,7 +425,7 @@ impl Exchanged {
         }
         self.lease = None;
         self.place = None;
-        self.share = None;
+        self.hold = None;
         if let Some(lent) = self.lent.take() {
             lent.give_back(Instant::now());
         }
@@ -434,7 +435,7 @@ impl Exchanged {
     pub(crate) fn end(mut self: Box<Self>, by: EndedBy) {
         self.lease = None;
         self.place = None;
-        self.share = None;
+        self.hold = None;
         let lent = self.lent.take();
         let now = Instant::now();
         if by == EndedBy::Completion {

@@ -226,10 +226,25 @@ fn describe(error: &ProxyError) -> Text {
         ProxyError::Body(fault @ (BodyFault::Broken | BodyFault::Gone)) => {
             plain(StatusCode::BAD_REQUEST, format!("Bad request: {fault}."))
         }
-        ProxyError::ShareTaken { pool } => later(
+        ProxyError::Unavailable {
+            pool,
+            reason: LogReason::ClientShare,
+            ..
+        } => later(
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
                 "This client already holds its share of the connections to the pool `{pool}` (client_share); nothing was sent. Wait until its other requests are answered."
+            ),
+        ),
+        ProxyError::Unavailable {
+            pool,
+            reason: LogReason::QueueFull | LogReason::QueueTimeout,
+            ..
+        } => later(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "All servers of the pool `{pool}` are busy, and the request could not wait any longer; nothing was sent. \
+                 Try again later."
             ),
         ),
         ProxyError::Unavailable { pool, .. } => later(

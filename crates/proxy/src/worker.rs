@@ -151,12 +151,15 @@ impl Shared {
     /// Raises or clears the alarm about a pool, whose members may have changed.
     pub fn assess_pool(&self, pool: &str) {
         let generation = self.current.load();
-        let mut pools = generation.pools.iter().map(|runtime| &runtime.pool);
-        let found = pools.find(|known| &**known.name() == pool);
+        let mut pools = generation.pools.iter();
+        let found = pools.find(|known| &**known.pool.name() == pool);
+        if let Some(found) = found {
+            found.admission.members_changed();
+        }
         self.metrics
             .alarms
             .assess(Alarm::PoolUnavailable, pool, SystemTime::now(), || {
-                found.filter(|pool| pool.available() == 0).map(|_| {
+                found.filter(|known| known.pool.available() == 0).map(|_| {
                     format!(
                         "no member of pool {pool} is available, and requests to it get 503; proscenium status shows why"
                     )

@@ -3,6 +3,7 @@
 //! Whole segments, case-sensitive, as a Puppet server compares them. What a server could read as a guarded endpoint
 //! must never come out as [`Class::Unknown`], because a route with `client = "any"` opens that class.
 
+use balancing::Work;
 use http::Method;
 
 use crate::{CanonicalPath, Class};
@@ -14,6 +15,8 @@ pub struct Endpoint<'a> {
     pub class: Class,
     /// The certname in the path, where the endpoint has one.
     pub certname: Option<&'a str>,
+    /// What kind of work it is for a Puppet server.
+    pub work: Work,
     /// Methods that the endpoint knows.
     pub methods: Methods,
     /// Whether this request may be sent again after something of it may have been acted on.
@@ -110,7 +113,7 @@ pub fn classify<'a>(method: &Method, path: &CanonicalPath<'a>) -> Endpoint<'a> {
         "puppet-ca" => certificate_authority(method, &segments),
         "puppet" if second == "v3" => compile(method, &segments),
         "puppet" if segments.are(&["puppet", "v4", "catalog"]) => {
-            Endpoint::of(Class::Services, POST)
+            Endpoint::of(Class::Services, POST).of_work(Work::Catalog)
         }
         // Other versions, and what legacy routes make of an environment called "puppet".
         "puppet" => {
@@ -180,19 +183,21 @@ fn compile<'a>(method: &Method, segments: &Segments<'a>) -> Endpoint<'a> {
     let services = |methods| Endpoint::of(Class::Services, methods);
     let named = segments.count == 4 && !fourth.is_empty();
     match indirection {
-        "catalog" if named => own(CATALOG),
+        "catalog" if named => own(CATALOG).of_work(Work::Catalog),
         "node" if named => own(GET).safe_to_repeat(method),
-        "facts" | "report" if named => own(PUT),
-        "file_metadata" | "file_metadatas" if below => files(GET_POST),
-        "file_content" | "static_file_content" if below => files(GET),
+        "report" if named => own(PUT).of_work(Work::Report),
+        "facts" if named => own(PUT),
+        "file_metadata" | "file_metadatas" if below => files(GET_POST).of_work(Work::File),
+        "file_content" | "static_file_content" if below => files(GET).of_work(Work::File),
         "environments" if exact => files(GET),
         "tasks" => files(GET),
         // Not marked safe: the next member's bucket would answer 404 for a file that is there.
         "file_bucket_file" if !fourth.is_empty() && !fifth.is_empty() => Endpoint {
             bucket_key: Some(fifth),
+            work: Work::File,
             ..Endpoint::of(Class::Filebucket, GET_PUT)
         },
-        "compile" if exact => services(POST),
+        "compile" if exact => services(POST).of_work(Work::Catalog),
         "environment_classes" | "environment_modules" | "environment_transports" if exact => {
             services(GET).safe_to_repeat(method)
         }
@@ -242,6 +247,7 @@ impl<'a> Endpoint<'a> {
         Self {
             class,
             certname: None,
+            work: Work::Other,
             methods,
             retry: RetryClass::Never,
             bucket_key: None,
@@ -261,6 +267,10 @@ impl<'a> Endpoint<'a> {
             },
             _ => self,
         }
+    }
+
+    const fn of_work(self, work: Work) -> Self {
+        Self { work, ..self }
     }
 
     const fn of_name(self, certname: Option<&'a str>) -> Self {

@@ -311,6 +311,7 @@ pub(crate) fn adopt(generation: &Generation, shared: &Shared, answered: &[(usize
     for (index, runtime) in generation.pools.iter().enumerate() {
         let pool = &runtime.pool;
         let mut changes = pool.adopt();
+        runtime.adopt_queue(shared.started);
         for (_, member) in answered.iter().filter(|(of, _)| *of == index) {
             let change = pool.entries()[*member].member.probe_succeeded(pool.check());
             changes.extend(change.map(|change| (*member, change)));

@@ -21,7 +21,7 @@ use routing::Document;
 use rustls_pki_types::UnixTime;
 use telemetry::{
     CaReading, CertificateReading, ChainReading, CrlReading, Exposition, ListenerReading,
-    MemberReading, Readings,
+    MemberReading, PoolReading, Readings,
 };
 
 use crate::{
@@ -300,10 +300,14 @@ fn outlives<T: Send + 'static>(
 const BROKE_OFF: &str = "the change failed";
 
 fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
+    let queue = runtime.admission.state();
+    let waited = |came: Duration| app.shared.now().saturating_sub(came).as_secs();
     PoolStatus {
         name: runtime.pool.name().to_string(),
         algorithm: runtime.pool.algorithm().as_str().to_owned(),
         available: runtime.pool.available() as u64,
+        waiting: queue.waiting.iter().map(|count| u64::from(*count)).sum(),
+        longest_wait_seconds: queue.oldest.map(waited),
         members: (0..runtime.connectors.len())
             .map(|index| member_status(app, runtime, index))
             .collect(),
@@ -512,7 +516,11 @@ fn readings(app: &App) -> Readings {
         pools: generation
             .pools
             .iter()
-            .map(|runtime| (runtime.pool.name().to_string(), runtime.pool.available()))
+            .map(|runtime| PoolReading {
+                pool: runtime.pool.name().to_string(),
+                available: runtime.pool.available(),
+                waiting: runtime.admission.state().waiting.iter().sum(),
+            })
             .collect(),
         members: generation
             .pools

@@ -35,7 +35,7 @@ pub use crate::metrics::{
 };
 pub use crate::readings::{
     BuildInfo, CaReading, CertificateReading, ChainReading, CrlFetchReading, CrlReading,
-    ListenerReading, MemberReading, ProcessReading, Readings,
+    ListenerReading, MemberReading, PoolReading, ProcessReading, Readings,
 };
 pub use crate::record::{AccessRecord, EndedBy, Times, TlsFacts};
 pub use crate::refusals::{RecentRefusals, RefusalEntry, RefusedClient};

@@ -18,8 +18,8 @@ use crate::agents::ENDS;
 pub struct Readings {
     /// Every listener.
     pub listeners: Vec<ListenerReading>,
-    /// How many members of each pool are available.
-    pub pools: Vec<(String, usize)>,
+    /// Every pool.
+    pub pools: Vec<PoolReading>,
     /// Every member of every pool.
     pub members: Vec<MemberReading>,
     /// Every CRL in force.
@@ -137,6 +137,17 @@ pub struct ListenerReading {
     pub listener: String,
     /// Handshakes in flight.
     pub handshakes: u32,
+}
+
+/// What is read of a pool.
+#[derive(Clone, Debug)]
+pub struct PoolReading {
+    /// Its name in the configuration.
+    pub pool: String,
+    /// Members that are up and ready.
+    pub available: usize,
+    /// Requests that wait for a member.
+    pub waiting: u32,
 }
 
 /// One member.
@@ -296,10 +307,16 @@ impl Readings {
             }
         }
         let available = gauges();
-        for (pool, count) in &self.pools {
-            let labels = PoolLabels { pool: pool.clone() };
-            set(&available, &labels, *count as f64);
+        let waiting = gauges();
+        for reading in &self.pools {
+            let labels = PoolLabels {
+                pool: reading.pool.clone(),
+            };
+            set(&available, &labels, reading.available as f64);
+            set(&waiting, &labels, f64::from(reading.waiting));
         }
+        let help = "Requests that wait for a member of a pool";
+        registry.register("pool_queue_length", help, waiting);
         let help = "Members of a pool that are up and ready";
         registry.register("pool_members_available", help, available);
         let help = "Whether a member is in this administrative state (1) or not (0)";

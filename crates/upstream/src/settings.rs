@@ -42,6 +42,11 @@ pub struct Settings {
     pub keepalive: Duration,
     /// Most connections to one member over all workers. Default 128: Jetty has 200 threads.
     pub connections_max: u32,
+    /// Most requests that wait for a member at once. Default 10,000.
+    pub queue_max: u32,
+    /// Time that a request may wait for a member. Default 8 min: an agent waits 10 min for its answer, and 90 s is a slow
+    /// catalog.
+    pub queue_wait_max: Duration,
 }
 
 impl Default for Settings {
@@ -55,6 +60,8 @@ impl Default for Settings {
             tunnel_idle_timeout: Duration::from_secs(900),
             keepalive: Duration::from_secs(20),
             connections_max: 128,
+            queue_max: 10_000,
+            queue_wait_max: Duration::from_secs(480),
         }
     }
 }

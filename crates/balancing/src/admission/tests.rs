@@ -84,13 +84,11 @@ impl Picker<Slot> for LeastBusy {
 
 const LIMITS: Limits = Limits {
     queue_max: 6,
-    queue_bytes_max: 600,
     client_max: 3,
     client_queue_max: Some(2),
 };
 const NO_LIMITS: Limits = Limits {
     queue_max: u32::MAX,
-    queue_bytes_max: u64::MAX,
     client_max: u32::MAX,
     client_queue_max: None,
 };
@@ -136,22 +134,22 @@ impl Site {
             target: Target::Any,
             lead: Lead::default(),
             tried: Vec::new(),
+            after_reuse: false,
             comes_back: false,
-            bytes: 0,
         }
     }
 
     fn offer(&mut self, offer: Offer) -> Decision<Slot> {
         self.now += Duration::from_millis(1);
         self.admission
-            .offer(offer, &self.limits, &self.picker, self.now)
+            .offer(offer, || self.limits, &self.picker, self.now)
     }
 
     fn again(&self, admitted: Admitted<Slot>, offer: Offer) -> Decision<Slot> {
         drop(admitted.lease);
         admitted
             .hold
-            .again(offer, &self.limits, &self.picker, self.now)
+            .again(offer, || self.limits, &self.picker, self.now)
     }
 
     #[track_caller]
@@ -262,29 +260,6 @@ fn agents_that_come_back_make_room_the_newest_first_and_none_else_is_sent_away()
     drop((granted(&mut staying), fifth, sixth));
     assert_eq!(site.admission.state(), QueueState::default());
     assert!(site.accounts.iter().all(|account| account.held() == 0));
-}
-
-#[test]
-fn bytes_that_wait_have_a_limit() {
-    let limits = Limits {
-        queue_bytes_max: 100,
-        ..NO_LIMITS
-    };
-    let mut site = Site::new(&[1], 3, limits);
-    let _running = site.run(0);
-    let of = |site: &Site, bytes| Offer {
-        bytes,
-        ..site.request(1, Work::Report)
-    };
-    let waiting = site.wait(of(&site, 60));
-    let request = of(&site, 41);
-    assert!(matches!(
-        site.offer(request),
-        Decision::Refuse(Refusal::QueueFull)
-    ));
-    let _exact = site.wait(of(&site, 40));
-    drop(waiting);
-    assert_eq!(site.admission.state().bytes, 40);
 }
 
 #[test]
@@ -409,7 +384,6 @@ enum Step {
         client: usize,
         work: usize,
         comes_back: bool,
-        bytes: u64,
     },
     Finish(usize),
     Again(usize),
@@ -420,8 +394,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0..4usize, 0..4usize, any::<bool>(), 0..250u64).prop_map(|(client, work, comes_back, bytes)| {
-            Step::Offer { client, work, comes_back, bytes }
+        6 => (0..4usize, 0..4usize, any::<bool>()).prop_map(|(client, work, comes_back)| {
+            Step::Offer { client, work, comes_back }
         }),
         3 => any::<usize>().prop_map(Step::Finish),
         1 => any::<usize>().prop_map(Step::Again),
@@ -444,7 +418,6 @@ fn holds(site: &Site, running: &[Busy], waiting: &mut [Waiting]) -> Result<(), T
     let state = site.admission.state();
     let queued: u32 = state.waiting.iter().sum();
     prop_assert!(queued <= site.limits.queue_max);
-    prop_assert!(state.bytes <= site.limits.queue_bytes_max);
     for member in &*site.members.members() {
         prop_assert!(member.running <= member.max);
     }
@@ -485,8 +458,8 @@ proptest! {
                 Decision::Refuse(_) => {}
             };
             match step {
-                Step::Offer { client, work, comes_back, bytes } => {
-                    let offer = Offer { comes_back, bytes, ..site.request(client, Work::ALL[work]) };
+                Step::Offer { client, work, comes_back } => {
+                    let offer = Offer { comes_back, ..site.request(client, Work::ALL[work]) };
                     let decision = site.offer(offer);
                     decided(client, decision);
                 }
@@ -557,7 +530,7 @@ fn no_wake_up_is_lost_between_threads() {
                     let request = site.request((worker + turn) % 3, Work::ALL[turn % 4]);
                     let decision =
                         site.admission
-                            .offer(request, &site.limits, &site.picker, site.now);
+                            .offer(request, || site.limits, &site.picker, site.now);
                     let mut ticket = match decision {
                         Decision::Run(_) => continue,
                         Decision::Wait(ticket) => ticket,

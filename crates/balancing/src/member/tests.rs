@@ -7,7 +7,7 @@ use crate::settings::CheckKind;
 const START: Duration = Duration::ZERO;
 
 fn unprobed() -> Arc<Member> {
-    let member = Arc::new(Member::new("compilers", "c1:8140"));
+    let member = Arc::new(Member::new(0, "compilers", "c1:8140"));
     member.begin_check(&CheckSettings {
         kind: CheckKind::None,
         ..CheckSettings::default()
@@ -21,23 +21,23 @@ fn an_unprobed_member_that_refused_is_tried_by_one_request_a_second() {
     let later = |millis| Duration::from_millis(millis);
     member.connect_refused(START);
     assert!(!member.may_be_asked(later(999)));
-    assert!(!member.take(None, later(999)));
+    assert!(!member.take(u32::MAX, later(999)));
     assert!(member.may_be_asked(later(1_000)));
-    assert!(member.take(None, later(1_000)));
+    assert!(member.take(u32::MAX, later(1_000)));
     assert!(
-        !member.take(None, later(1_000)),
+        !member.take(u32::MAX, later(1_000)),
         "one tries, the others wait for what it finds"
     );
-    assert!(!member.take(None, later(1_999)));
-    assert!(member.take(None, later(2_000)));
+    assert!(!member.take(u32::MAX, later(1_999)));
+    assert!(member.take(u32::MAX, later(2_000)));
     assert_eq!(member.in_flight(), 2, "a place not taken is not counted");
     assert_eq!(member.answered().map(|change| change.to), Some(Health::Up));
-    assert!(member.take(None, later(2_000)));
+    assert!(member.take(u32::MAX, later(2_000)));
 }
 
 #[test]
 fn a_probed_member_that_refused_waits_for_its_probe_however_long() {
-    let member = Arc::new(Member::new("compilers", "c1:8140"));
+    let member = Arc::new(Member::new(0, "compilers", "c1:8140"));
     let check = CheckSettings::default();
     member.begin_check(&check);
     member.probe_succeeded(&check);
@@ -63,7 +63,7 @@ fn a_member_that_leaves_maintenance_is_asked_after_rise_good_probes_only() {
         ..CheckSettings::default()
     };
     for leave in [Administrative::Ready, Administrative::Drain] {
-        let member = Member::new("compilers", "c1:8140");
+        let member = Member::new(0, "compilers", "c1:8140");
         member.begin_check(&check);
         member.probe_succeeded(&check);
         assert!(member.may_be_asked(START));
@@ -93,7 +93,7 @@ fn a_member_that_leaves_maintenance_is_asked_after_rise_good_probes_only() {
 #[test]
 fn only_the_end_of_maintenance_resets_health_and_only_of_a_probed_member() {
     let check = CheckSettings::default();
-    let probed = Member::new("compilers", "c1:8140");
+    let probed = Member::new(0, "compilers", "c1:8140");
     probed.begin_check(&check);
     probed.probe_succeeded(&check);
     for state in [

@@ -22,6 +22,9 @@ impl Random {
     }
 }
 
+/// More than any test holds at once.
+const CONNECTIONS_MAX: u32 = 10_000;
+
 /// Members `a`, `b`, … with these weights and limits, all up.
 fn settings(algorithm: Algorithm, members: &[(u32, Option<u32>)]) -> PoolSettings {
     let member = |(index, (weight, max)): (usize, &(u32, Option<u32>))| MemberSettings {
@@ -43,7 +46,11 @@ fn settings(algorithm: Algorithm, members: &[(u32, Option<u32>)]) -> PoolSetting
 }
 
 fn pool(algorithm: Algorithm, members: &[(u32, Option<u32>)]) -> Pool {
-    Pool::new(&settings(algorithm, members), &Registry::default())
+    Pool::new(
+        &settings(algorithm, members),
+        CONNECTIONS_MAX,
+        &Registry::default(),
+    )
 }
 
 fn weights(algorithm: Algorithm, weights: &[u32]) -> Pool {
@@ -201,7 +208,7 @@ fn a_member_not_probed_yet_is_not_picked_unless_assumed_up() {
             assume_up,
             ..CheckSettings::default()
         };
-        let pool = Pool::new(&settings, &Registry::default());
+        let pool = Pool::new(&settings, CONNECTIONS_MAX, &Registry::default());
         assert_eq!(pool.pick(&[], any(), NOW).err(), expected);
     }
 }
@@ -228,7 +235,7 @@ fn with_backups(algorithm: Algorithm, max: &[Option<u32>], backups: usize) -> Po
     for member in &mut settings.members[backups..] {
         member.role = Role::Backup;
     }
-    Pool::new(&settings, &Registry::default())
+    Pool::new(&settings, CONNECTIONS_MAX, &Registry::default())
 }
 
 #[test]
@@ -236,7 +243,7 @@ fn a_backup_is_asked_only_while_no_ordinary_member_is_available() {
     for algorithm in ALGORITHMS {
         for hash in [None, Some(1), Some(2), Some(3)] {
             let pool = with_backups(algorithm, &[Some(1), None, Some(1), None], 2);
-            let pick = |tried: &[usize]| pool.pick(tried, keyed(hash), NOW);
+            let pick = |tried: &[u64]| pool.pick(tried, keyed(hash), NOW);
             let seen = |picks: usize| {
                 let picks: Vec<_> = (0..picks).map(|_| pick(&[]).expect("up").index()).collect();
                 shares(&picks).into_keys().collect::<Vec<_>>()
@@ -286,7 +293,7 @@ fn order_puts_backups_after_all_others() {
 #[test]
 fn a_write_goes_to_a_backup_only_while_the_first_is_known_to_be_out() {
     let pool = with_backups(Algorithm::RoundRobin, &[Some(1), None, None, None], 2);
-    let pick = |tried: &[usize]| pool.pick_for_write(tried, NOW).map(|lease| lease.index());
+    let pick = |tried: &[u64]| pool.pick_for_write(tried, NOW).map(|lease| lease.index());
     let first = &pool.entries()[0].member;
     assert_eq!(pick(&[]), Ok(0));
     assert_eq!(pick(&[0]), Err(PickError::AllTried), "tried and still up");
@@ -309,7 +316,7 @@ fn a_write_waits_for_a_first_member_that_nobody_has_probed_yet() {
     let mut settings = settings(Algorithm::LeastConnections, &[(1, None), (1, None)]);
     settings.members[1].role = Role::Backup;
     settings.check = CheckSettings::default();
-    let pool = Pool::new(&settings, &Registry::default());
+    let pool = Pool::new(&settings, CONNECTIONS_MAX, &Registry::default());
     pool.entries()[1].member.probe_succeeded(pool.check());
     let pick = || pool.pick_for_write(&[], NOW).map(|lease| lease.index());
     assert_eq!(pick(), Err(PickError::NoneAvailable));
@@ -365,11 +372,12 @@ fn order_tells_what_picks_then_do() {
                     .map(|place| place.index)
                     .collect::<Vec<_>>()
             );
-            let mut tried = Vec::new();
+            let (mut tried, mut order) = (Vec::new(), Vec::new());
             while let Ok(lease) = pool.pick(&tried, lead, NOW) {
-                tried.push(lease.index());
+                tried.push(lease.member().id());
+                order.push(lease.index());
             }
-            assert_eq!(told, tried, "{algorithm:?}, round {round}");
+            assert_eq!(told, order, "{algorithm:?}, round {round}");
             drop(held);
         }
     }
@@ -448,7 +456,7 @@ fn a_key_finds_its_member_whatever_the_order_of_the_file() {
             .to_string()
     };
     let (forward, backward) = [forward, backward]
-        .map(|settings| Pool::new(&settings, &Registry::default()))
+        .map(|settings| Pool::new(&settings, CONNECTIONS_MAX, &Registry::default()))
         .into();
     for n in 0..500_u32 {
         let key = key_hash(&n.to_be_bytes());
@@ -544,12 +552,12 @@ fn key_hash_is_what_it_was() {
 fn a_reload_keeps_counts_and_health_and_does_not_alter_the_running_pool() {
     let registry = Registry::default();
     let mut settings = settings(Algorithm::LeastConnections, &[(1, Some(1)), (1, None)]);
-    let old = Pool::new(&settings, &registry);
+    let old = Pool::new(&settings, CONNECTIONS_MAX, &registry);
     let held = old.pick_for_write(&[], NOW).expect("free");
     old.entries()[1].member.connect_refused(NOW);
     settings.members[0].in_flight_max = Some(2);
     settings.members[0].weight = 7;
-    let new = Pool::new(&settings, &registry);
+    let new = Pool::new(&settings, CONNECTIONS_MAX, &registry);
     assert!(new.adopt().is_empty());
     assert_eq!(
         old.pick_for_write(&[], NOW).err(),
@@ -569,11 +577,11 @@ fn a_reload_keeps_counts_and_health_and_does_not_alter_the_running_pool() {
 fn a_changed_check_takes_hold_when_adopted_and_resets_health_only() {
     let registry = Registry::default();
     let mut settings = settings(Algorithm::LeastConnections, &[(1, None), (1, None)]);
-    let old = Pool::new(&settings, &registry);
+    let old = Pool::new(&settings, CONNECTIONS_MAX, &registry);
     old.entries()[0].member.connect_refused(NOW);
     old.entries()[1].member.administer(Administrative::Drain);
     settings.check = CheckSettings::default();
-    let new = Pool::new(&settings, &registry);
+    let new = Pool::new(&settings, CONNECTIONS_MAX, &registry);
     assert_eq!(
         old.entries()[0].member.health(),
         Health::Down,
@@ -614,9 +622,7 @@ fn hammer(pool: &Pool, held: &[AtomicU32; 3], seed: u64) {
             let hash = (random.below(4) == 0).then(|| random.below(1 << 31));
             if let Ok(lease) = pool.pick(&[], keyed(hash), NOW) {
                 let count = held[lease.index()].fetch_add(1, Atomic::SeqCst) + 1;
-                let max = pool.entries()[lease.index()]
-                    .in_flight_max
-                    .expect("all have one");
+                let max = pool.entries()[lease.index()].in_flight_max;
                 assert!(count <= max, "{count} held of {max}, seed {seed}");
                 leases.push(lease);
             }
@@ -653,7 +659,7 @@ fn simulate(seed: u64) {
     let mut settings = settings(algorithm, &members);
     settings.check = CheckSettings::default();
     let registry = Registry::default();
-    let mut pool = Pool::new(&settings, &registry);
+    let mut pool = Pool::new(&settings, CONNECTIONS_MAX, &registry);
     let mut leases: Vec<Lease> = Vec::new();
     for step in 0..2_000_u64 {
         let now = Duration::from_millis(step * 10);
@@ -666,20 +672,24 @@ fn simulate(seed: u64) {
             5 | 6 => drop(entry.member.administer(Administrative::Ready)),
             7 if random.below(50) == 0 => {
                 settings.check.fall = 1 + random.below(4) as u32;
-                pool = Pool::new(&settings, &registry);
+                pool = Pool::new(&settings, CONNECTIONS_MAX, &registry);
                 pool.adopt();
             }
             8..=13 if !leases.is_empty() => {
                 drop(leases.swap_remove(random.below(leases.len() as u64) as usize))
             }
             _ => {
-                let tried: Vec<usize> = (0..random.below(3))
-                    .map(|_| random.below(members.len() as u64) as usize)
+                // Numbers of members are their places: they have a registry of their own.
+                let tried: Vec<u64> = (0..random.below(3))
+                    .map(|_| random.below(members.len() as u64))
                     .collect();
                 let hash = (random.below(5) == 0).then(|| random.below(1 << 31));
                 match pool.pick(&tried, keyed(hash), now) {
                     Ok(lease) => {
-                        assert!(!tried.contains(&lease.index()), "seed {seed}, step {step}");
+                        assert!(
+                            !tried.contains(&lease.member().id()),
+                            "seed {seed}, step {step}"
+                        );
                         assert_eq!(
                             lease.member().health(),
                             Health::Up,
@@ -708,7 +718,7 @@ fn simulate(seed: u64) {
                 "seed {seed}, step {step}"
             );
             assert!(
-                entry.in_flight_max.is_none_or(|max| held <= max as usize),
+                held <= entry.in_flight_max as usize,
                 "seed {seed}, step {step}"
             );
         }
@@ -724,28 +734,24 @@ fn simulate(seed: u64) {
 }
 
 #[test]
-fn connections_are_counted_of_available_members_within_both_limits() {
-    let pool = pool(
-        Algorithm::LeastConnections,
-        &[(1, None), (1, Some(10)), (1, Some(500))],
-    );
-    assert_eq!(pool.connections(128, NOW), 128 + 10 + 128);
+fn capacity_is_that_of_available_members_within_both_limits() {
+    let members = [(1, None), (1, Some(10)), (1, Some(500))];
+    let settings = settings(Algorithm::LeastConnections, &members);
+    let pool = Pool::new(&settings, 128, &Registry::default());
+    assert_eq!(pool.capacity(NOW), 128 + 10 + 128);
     let first = &pool.entries()[0].member;
     first.administer(Administrative::Drain);
-    assert_eq!(pool.connections(128, NOW), 10 + 128);
+    assert_eq!(pool.capacity(NOW), 10 + 128);
     for entry in pool.entries() {
         entry.member.administer(Administrative::Maintenance);
     }
-    assert_eq!(
-        pool.connections(128, NOW),
-        128 + 10 + 128,
-        "none is available"
-    );
-    assert_eq!(pool.connections(u32::MAX, NOW), u32::MAX);
+    assert_eq!(pool.capacity(NOW), 128 + 10 + 128, "none is available");
+    let boundless = Pool::new(&settings, u32::MAX, &Registry::default());
+    assert_eq!(boundless.capacity(NOW), u32::MAX);
 }
 
 /// The same question asked in another way, from what can be seen outside.
-fn expected_refusal(pool: &Pool, tried: &[usize]) -> PickError {
+fn expected_refusal(pool: &Pool, tried: &[u64]) -> PickError {
     let up: Vec<(usize, &Entry)> = pool
         .entries()
         .iter()
@@ -755,13 +761,9 @@ fn expected_refusal(pool: &Pool, tried: &[usize]) -> PickError {
         .collect();
     let untried: Vec<_> = up
         .iter()
-        .filter(|(index, _)| !tried.contains(index))
+        .filter(|(_, entry)| !tried.contains(&entry.member.id()))
         .collect();
-    let is_full = |entry: &Entry| {
-        entry
-            .in_flight_max
-            .is_some_and(|max| entry.member.in_flight() >= max)
-    };
+    let is_full = |entry: &Entry| entry.member.in_flight() >= entry.in_flight_max;
     assert!(
         untried.iter().all(|(_, entry)| is_full(entry)),
         "somebody could have been picked"
@@ -784,7 +786,7 @@ fn probed() -> Pool {
         rise: 1,
         ..CheckSettings::default()
     };
-    let pool = Pool::new(&settings, &Registry::default());
+    let pool = Pool::new(&settings, CONNECTIONS_MAX, &Registry::default());
     for entry in pool.entries() {
         entry.member.probe_succeeded(pool.check());
     }
@@ -819,7 +821,7 @@ fn a_waiting_request_leaves_a_member_that_is_down_or_in_maintenance_and_no_other
 fn a_move_needs_a_member_that_is_available_and_was_not_tried() {
     let pool = probed();
     let down = |index: usize| pool.entries()[index].member.probe_failed(pool.check());
-    let moved = |tried: &[usize]| {
+    let moved = |tried: &[u64]| {
         let lease = pool.pick_elsewhere(0, tried, any(), NOW);
         lease.map(|lease| lease.index())
     };

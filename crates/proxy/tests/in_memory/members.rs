@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rustls_pki_types::UnixTime;
 use tokio::time::Instant;
 
-use crate::support::{Estate, FILE, Wire, pass, run, settle, trusted};
+use crate::support::{Estate, FILE, Wire, assert_took, pass, run, settle, trusted};
 
 /// One request and its answer.
 async fn exchange(client: &mut Wire, member: &mut Wire) {
@@ -145,11 +145,8 @@ fn a_member_at_its_limit_of_connections_makes_a_request_wait_until_one_is_free()
         assert_eq!(estate.compilers[0].open(), 1, "it waits");
         member.answer(200, "first").await;
         assert_eq!(first.response().await.body, "first");
-        let free = Instant::now();
-        let mut member = estate.compilers[0].accept().await;
-        assert!(free.elapsed() < Duration::from_millis(100), "at once");
         member.request().await;
-        assert_eq!(estate.compilers[0].open(), 1);
+        assert_eq!(estate.compilers[0].dials(), 1, "on the same connection");
         member.answer(200, "second").await;
         assert_eq!(second.response().await.body, "second");
         estate.assert_at_rest().await;
@@ -157,22 +154,115 @@ fn a_member_at_its_limit_of_connections_makes_a_request_wait_until_one_is_free()
 }
 
 #[test]
-fn a_member_at_its_limit_of_requests_is_asked_no_more_and_the_client_gets_503() {
+fn a_request_waits_while_the_member_is_at_its_limit_of_requests() {
     run(async {
         let mut estate = Estate::new(|setup| setup.in_flight_max = Some(1));
         let mut first = estate.connect();
         first.get(FILE).await;
         let mut member = estate.compilers[0].accept().await;
         member.request().await;
+        let (mut second, _) = estate.connect_as(Some(&trusted().web02));
+        second.get(FILE).await;
+        settle().await;
         assert_eq!(estate.compilers[0].in_flight(), 1);
+        assert_eq!(estate.compilers[0].dials(), 1);
+        member.answer(200, "first").await;
+        assert_eq!(first.response().await.body, "first");
+        member.request().await;
+        member.answer(200, "second").await;
+        assert_eq!(second.response().await.body, "second");
+        estate.assert_at_rest().await;
+    });
+}
+
+#[test]
+fn a_request_beyond_the_queue_gets_503_at_once() {
+    run(async {
+        let mut estate = Estate::new(|setup| {
+            setup.in_flight_max = Some(1);
+            setup.upstream.queue_max = 1;
+        });
+        let mut first = estate.connect();
+        first.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        let (mut second, _) = estate.connect_as(Some(&trusted().web02));
+        second.get(FILE).await;
+        settle().await;
+        let began = Instant::now();
+        let (mut third, _) = estate.connect_as(None);
+        third.get(FILE).await;
+        let refused = third.response().await;
+        assert_took(began, 0);
+        assert_eq!(
+            refused.status, 403,
+            "a client without a certificate has no place to take"
+        );
+        let (mut third, _) = estate.connect_as(Some(&trusted().web02));
+        third.get(FILE).await;
+        assert_eq!(third.response().await.status, 503);
+        assert_took(began, 0);
+        member.answer(200, "first").await;
+        assert_eq!(first.response().await.body, "first");
+        member.request().await;
+        member.answer(200, "second").await;
+        assert_eq!(second.response().await.body, "second");
+        estate.assert_at_rest().await;
+        let records = estate.records().await;
+        assert!(
+            records
+                .iter()
+                .any(|record| record["reason"] == "queue-full")
+        );
+    });
+}
+
+#[test]
+fn a_request_that_has_waited_as_long_as_it_may_gets_503() {
+    run(async {
+        let mut estate = Estate::new(|setup| {
+            setup.in_flight_max = Some(1);
+            setup.upstream.queue_wait_max = Duration::from_secs(20);
+        });
+        let mut first = estate.connect();
+        first.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        let began = Instant::now();
         let (mut second, _) = estate.connect_as(Some(&trusted().web02));
         second.get(FILE).await;
         assert_eq!(second.response().await.status, 503);
+        assert_took(began, 20);
         member.answer(200, "first").await;
         assert_eq!(first.response().await.body, "first");
         estate.assert_at_rest().await;
         let records = estate.records().await;
-        assert_eq!(records[0]["reason"], "members-full");
+        assert_eq!(records[0]["reason"], "queue-timeout");
+    });
+}
+
+#[test]
+fn a_client_that_leaves_the_queue_is_passed_over() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.in_flight_max = Some(1));
+        let mut first = estate.connect();
+        first.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        let (mut second, _) = estate.connect_as(Some(&trusted().web02));
+        second.get(FILE).await;
+        settle().await;
+        let (mut third, _) = estate.connect_as(Some(&trusted().web02));
+        third.get(FILE).await;
+        settle().await;
+        drop(second);
+        settle().await;
+        member.answer(200, "first").await;
+        assert_eq!(first.response().await.body, "first");
+        member.request().await;
+        member.answer(200, "third").await;
+        assert_eq!(third.response().await.body, "third");
+        estate.assert_at_rest().await;
     });
 }
 

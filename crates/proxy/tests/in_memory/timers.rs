@@ -106,30 +106,6 @@ fn a_dial_that_hangs_ends_with_503_after_the_connect_timeout() {
 }
 
 #[test]
-fn a_request_that_finds_no_free_connection_waits_for_the_connect_timeout_and_gets_503() {
-    run(async {
-        let mut estate = Estate::new(|setup| {
-            setup.upstream.connections_max = 1;
-            setup.upstream.connect_timeout = Duration::from_secs(4);
-            setup.exchange.attempts_max = 1;
-        });
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
-        let began = Instant::now();
-        let mut second = estate.connect();
-        second.get(FILE).await;
-        assert_eq!(second.response().await.status, 503);
-        assert_took(began, 4);
-        assert_eq!(estate.compilers[0].dials(), 1);
-        member.answer(200, "first").await;
-        assert_eq!(first.response().await.body, "first");
-        estate.assert_at_rest().await;
-    });
-}
-
-#[test]
 fn a_connection_to_a_member_is_closed_once_it_was_unused_for_its_keepalive() {
     run(async {
         let mut estate = Estate::new(|setup| setup.upstream.keepalive = Duration::from_secs(12));

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use balancing::Registry;
 use config::Config;
 use pki::TicketKeys;
-use proxy::Generation;
+use proxy::{Generation, PoolAdmission};
 use rustls_pki_types::UnixTime;
 use telemetry::Metrics;
 use upstream::{MemberCheck, Slots};
@@ -22,6 +22,8 @@ pub(crate) struct Lasting {
     pub(super) tickets: TicketKeys,
     /// Connections to members, by pool and address.
     slots: Mutex<BTreeMap<(String, String), Arc<Slots>>>,
+    /// Which requests run and which wait, by pool.
+    admissions: Mutex<BTreeMap<String, Arc<PoolAdmission>>>,
     /// The cell that requests and handshakes read; set at the first commit.
     pub(crate) cell: Arc<OnceLock<Arc<ArcSwap<Generation>>>>,
 }
@@ -34,6 +36,14 @@ impl Lasting {
                 .entry((pool.to_owned(), address.to_owned()))
                 .or_default(),
         )
+    }
+
+    pub(super) fn admission(&self, pool: &str) -> Arc<PoolAdmission> {
+        let mut admissions = self
+            .admissions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(admissions.entry(pool.to_owned()).or_default())
     }
 
     /// Whom the lists in force revoke, or the operator blocks, is no member either: those that were fetched are in no file.
@@ -67,6 +77,10 @@ impl Lasting {
             Some(address) => named(pool, address),
             None => pools.iter().any(|p| p.pool.name == pool),
         });
+        self.admissions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|pool, _| pools.iter().any(|named| named.pool.name == *pool));
         self.tickets
             .retain(|name| listeners.iter().any(|listener| listener.name == name));
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);

@@ -140,7 +140,7 @@ impl Problems<'_> {
         lasting: &Lasting,
         member_tls: &[PreparedTls],
         previous: Option<(&Config, &Generation)>,
-    ) -> Vec<PoolRuntime> {
+    ) -> Vec<Arc<PoolRuntime>> {
         let mut pools = Vec::new();
         for settings in &config.pools {
             let name = &settings.pool.name;
@@ -180,8 +180,13 @@ impl Problems<'_> {
                     }
                 }
             }
-            pools.push(PoolRuntime {
-                pool: Pool::new(&settings.pool, &lasting.registry),
+            pools.push(Arc::new(PoolRuntime {
+                pool: Pool::new(
+                    &settings.pool,
+                    settings.upstream.connections_max,
+                    &lasting.registry,
+                ),
+                admission: lasting.admission(name),
                 connectors,
                 rules: settings.rules.clone(),
                 settings: settings.upstream,
@@ -192,7 +197,7 @@ impl Problems<'_> {
                     .iter()
                     .map(|member| lasting.metrics.member(name, &member.address))
                     .collect(),
-            });
+            }));
         }
         pools
     }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use super::*;
 use crate::readings::{
     BuildInfo, CaReading, CertificateReading, ChainReading, CrlFetchReading, CrlReading,
-    ListenerReading, MemberReading, ProcessReading,
+    ListenerReading, MemberReading, PoolReading, ProcessReading,
 };
 
 #[track_caller]
@@ -123,7 +123,11 @@ fn readings_are_told_as_gauges() {
             listener: "agents".to_owned(),
             handshakes: 2,
         }],
-        pools: vec![("compilers".to_owned(), 3)],
+        pools: vec![PoolReading {
+            pool: "compilers".to_owned(),
+            available: 3,
+            waiting: 2,
+        }],
         members: vec![MemberReading {
             pool: "compilers".to_owned(),
             member: "c1:8140".to_owned(),
@@ -197,6 +201,7 @@ fn readings_are_told_as_gauges() {
             "proscenium_trust_alarms 3",
             r#"proscenium_alarms{alarm="pool-unavailable"} 0"#,
             r#"proscenium_pool_members_available{pool="compilers"} 3.0"#,
+            r#"proscenium_pool_queue_length{pool="compilers"} 2.0"#,
             "proscenium_blocks 2",
             "proscenium_body_buffer_bytes 4096.0",
             r#"proscenium_agents{expires="expired"} 1.0"#,

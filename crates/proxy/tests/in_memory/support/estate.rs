@@ -108,6 +108,9 @@ impl Estate {
         let sink = Sink::start(&log, output, &metrics).expect("a thread");
         let current = Arc::new(ArcSwap::from_pointee(generation));
         let shared = Arc::new(Shared::new(current, metrics, sink.handle()));
+        for pool in &*shared.current.load().pools {
+            pool.adopt_queue(shared.started);
+        }
         let (worker, sweeping) = Worker::new(&shared);
         spawn_local(sweeping);
         Self {
@@ -259,7 +262,7 @@ fn pool(
             ..CheckSettings::default()
         },
     };
-    let pool = Pool::new(&settings, registry);
+    let pool = Pool::new(&settings, setup.upstream.connections_max, registry);
     pool.adopt();
     let limits = (setup.upstream, setup.member_buffer);
     let (members, connectors) = addresses
@@ -268,6 +271,7 @@ fn pool(
         .unzip();
     let runtime = PoolRuntime {
         pool,
+        admission: Arc::default(),
         connectors,
         rules: PoolRules::default(),
         settings: setup.upstream,
@@ -288,7 +292,7 @@ fn generation(setup: &Setup, pools: [PoolRuntime; 2]) -> Generation {
         number: 1,
         routes: Arc::new(routes),
         rules: Arc::default(),
-        pools: Arc::new(pools),
+        pools: Arc::new(pools.map(Arc::new)),
         status_pool: Some(0),
         ca_pool: Some(1),
         own_names: identity::OwnNames::default(),

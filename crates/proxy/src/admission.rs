@@ -1,0 +1,200 @@
+//! A request's way to a member: at once, after a wait in its pool's queue, or not at all.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use balancing::{
+    Admission, Admitted, Decision, Hold, Lease, Limits, Member, Offer, PickError, Picker, Refusal,
+    Ticket,
+};
+use telemetry::Limit;
+use tokio::time::{Instant, timeout};
+use upstream::Connector;
+
+use crate::{
+    context::RequestContext, error::ProxyError, generation::PoolRuntime, reason::LogReason,
+};
+
+/// The admission of a pool in this proxy.
+pub type PoolAdmission = Admission<PoolLease>;
+
+/// A member held for one attempt. Dropping it gives the member's place to the next request that waits.
+#[derive(Debug)]
+pub struct PoolLease {
+    // Fields are dropped in this order: the place is given back before it is announced.
+    lease: Lease,
+    freed: Freed,
+}
+
+#[derive(Debug)]
+struct Freed(Arc<PoolRuntime>);
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        self.0.admission.members_changed();
+    }
+}
+
+impl PoolLease {
+    fn new(pool: &Arc<PoolRuntime>, lease: Lease) -> Self {
+        Self {
+            lease,
+            freed: Freed(Arc::clone(pool)),
+        }
+    }
+
+    /// The pool as the configuration has it that the member was chosen by: a request that has waited may get a newer one.
+    pub(crate) fn pool(&self) -> &Arc<PoolRuntime> {
+        &self.freed.0
+    }
+
+    pub(crate) fn member(&self) -> &Arc<Member> {
+        self.lease.member()
+    }
+
+    pub(crate) fn connector(&self) -> &Arc<Connector> {
+        &self.pool().connectors[self.lease.index()]
+    }
+
+    /// The pool, and which of its members.
+    pub(crate) fn place(&self) -> (Arc<PoolRuntime>, usize) {
+        (Arc::clone(self.pool()), self.lease.index())
+    }
+
+    /// Another member, if this one has failed.
+    pub(crate) fn elsewhere(&self, request: &Offer, now: Duration) -> Option<Self> {
+        let pool = self.pool();
+        let from = self.lease.index();
+        let lease = pool
+            .pool
+            .pick_elsewhere(from, &request.tried, request.lead, now)?;
+        Some(Self::new(pool, lease))
+    }
+}
+
+/// Finds members in one configuration's pool at one moment.
+pub(crate) struct PickNow<'a> {
+    pub(crate) pool: &'a Arc<PoolRuntime>,
+    /// Time since start.
+    pub(crate) now: Duration,
+}
+
+impl Picker<PoolLease> for PickNow<'_> {
+    fn pick(&self, request: &Offer) -> Result<PoolLease, PickError> {
+        let lease = self.pool.pool.pick_for(request, self.now)?;
+        Ok(PoolLease::new(self.pool, lease))
+    }
+}
+
+/// Finds members for requests that wait, by the newest configuration.
+struct PickLater {
+    /// Weak: the pool holds the admission, which holds this.
+    pool: Weak<PoolRuntime>,
+    started: Instant,
+}
+
+impl Picker<PoolLease> for PickLater {
+    fn pick(&self, request: &Offer) -> Result<PoolLease, PickError> {
+        let pool = self.pool.upgrade().ok_or(PickError::NoneAvailable)?;
+        let now = self.started.elapsed();
+        PickNow { pool: &pool, now }.pick(request)
+    }
+}
+
+impl PoolRuntime {
+    /// Lets requests that wait run by this configuration from now on. `started`: the zero of the balancer's clock.
+    pub fn adopt_queue(self: &Arc<Self>, started: Instant) {
+        let pool = Arc::downgrade(self);
+        self.admission.adopt(Arc::new(PickLater { pool, started }));
+    }
+}
+
+/// Gets a member for a request, and its client's place where it has none yet. It waits while all members are at their
+/// limits, and while its client runs as much as it may: many agents fail on a 503.
+///
+/// # Errors
+/// No member is available, the queue is full, or the wait was too long.
+pub(crate) async fn admit(
+    (context, pool): (&RequestContext, &Arc<PoolRuntime>),
+    offer: Offer,
+    hold: Option<Hold<PoolLease>>,
+    now: Duration,
+) -> Result<Admitted<PoolLease>, ProxyError> {
+    let limits = || limits(context, pool);
+    let picker = PickNow { pool, now };
+    let decision = match hold {
+        None => pool.admission.offer(offer, limits, &picker, now),
+        Some(hold) => hold.again(offer, limits, &picker, now),
+    };
+    match decision {
+        Decision::Run(admitted) => Ok(admitted),
+        Decision::Refuse(refusal) => Err(refused(pool, refusal.into())),
+        // Boxed: requests that need not wait have no room for it.
+        Decision::Wait(ticket) => Box::pin(wait((context, pool), ticket)).await,
+    }
+}
+
+fn limits(context: &RequestContext, pool: &PoolRuntime) -> Limits {
+    let share = context.generation.settings.client_share;
+    let capacity = pool.pool.capacity(context.worker.shared.now());
+    // The whole of a pool is not a share: its members' own limits say who waits.
+    let client_max = match share.of(capacity) {
+        part if part < capacity => part,
+        _ => u32::MAX,
+    };
+    Limits {
+        queue_max: pool.settings.queue_max,
+        client_max,
+        client_queue_max: None,
+    }
+}
+
+async fn wait(
+    (context, pool): (&RequestContext, &Arc<PoolRuntime>),
+    mut ticket: Ticket<PoolLease>,
+) -> Result<Admitted<PoolLease>, ProxyError> {
+    if ticket.is_behind_its_client() {
+        context.conn.metrics.limit(Limit::ClientShare);
+    }
+    let settings = &pool.settings;
+    let until = Instant::now() + settings.queue_wait_max.min(settings.first_byte_timeout);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let reason = match ticket.is_behind_its_client() {
+                true => LogReason::ClientShare,
+                false => LogReason::QueueTimeout,
+            };
+            return Err(refused(pool, reason));
+        }
+        match timeout(left.min(LOOK_INTERVAL), &mut ticket).await {
+            Ok(Ok(admitted)) => return Ok(admitted),
+            Ok(Err(refusal)) => return Err(refused(pool, refusal.into())),
+            // A member without probes that is down may be tried again by now, which nothing announces.
+            Err(_) => pool.admission.members_changed(),
+        }
+    }
+}
+
+impl From<Refusal> for LogReason {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NoneAvailable | Refusal::AllTried => Self::NoMemberAvailable,
+            Refusal::QueueFull | Refusal::MadeRoom => Self::QueueFull,
+            Refusal::ClientQueueFull => Self::ClientShare,
+        }
+    }
+}
+
+fn refused(pool: &PoolRuntime, reason: LogReason) -> ProxyError {
+    ProxyError::Unavailable {
+        pool: Arc::clone(pool.pool.name()),
+        reason,
+        source: None,
+    }
+}
+
+/// How often a request that waits looks for members by itself.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
