@@ -264,7 +264,7 @@ fn those_who_waited_in_vain_cost_nobody_a_connection_later() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("connections_max = 1")
-        .compiler_pool("connect_timeout = \"100ms\"")
+        .compiler_pool("queue_wait_max = \"100ms\"")
         .compiler_pool("check = { interval = \"1h\" }")
         .proxy(|proxy| proxy.top("workers = 1"))
         .start();

@@ -1368,11 +1368,11 @@ fn a_worker_at_the_limit_gets_an_idle_connection_of_another_closed() {
 }
 
 #[test]
-fn whoever_finds_all_connections_busy_waits_and_is_told_in_the_end() {
+fn a_request_that_has_waited_for_queue_wait_max_is_answered_503() {
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("connections_max = 1")
-        .compiler_pool("connect_timeout = \"200ms\"")
+        .compiler_pool("queue_wait_max = \"200ms\"")
         .start();
     estate.compilers[0].hold();
     let first = pending(&estate, 1);
@@ -1380,7 +1380,7 @@ fn whoever_finds_all_connections_busy_waits_and_is_told_in_the_end() {
     let record = estate
         .proxy
         .wait_for_record(|record| record["status"] == 503);
-    assert_eq!(record["reason"], "connections-max");
+    assert_eq!(record["reason"], "queue-timeout");
     answered(&estate, first);
 }
 
