@@ -15,6 +15,7 @@ use upstream::Connector;
 
 use crate::{
     context::RequestContext, error::ProxyError, generation::PoolRuntime, reason::LogReason,
+    upload::Upload,
 };
 
 /// The admission of a pool in this proxy.
@@ -120,6 +121,7 @@ pub(crate) async fn admit(
     (context, pool): (&RequestContext, &Arc<PoolRuntime>),
     offer: Offer,
     hold: Option<Hold<PoolLease>>,
+    patience: Patience<'_>,
     now: Duration,
 ) -> Result<Admitted<PoolLease>, ProxyError> {
     let limits = || limits(context, pool);
@@ -131,8 +133,32 @@ pub(crate) async fn admit(
     match decision {
         Decision::Run(admitted) => Ok(admitted),
         Decision::Refuse(refusal) => Err(refused(pool, refusal.into())),
-        // Boxed: requests that need not wait have no room for it.
-        Decision::Wait(ticket) => Box::pin(wait((context, pool), ticket)).await,
+        Decision::Wait(ticket) => match patience {
+            // Boxed: requests that need not wait have no room for it.
+            Patience::Waits(upload) => {
+                let began = Instant::now();
+                let admitted = Box::pin(wait((context, pool), ticket)).await;
+                upload.queued(began.elapsed());
+                admitted
+            }
+            Patience::None => Err(refused(pool, waited_for(&ticket))),
+        },
+    }
+}
+
+/// Whether a request may wait.
+pub(crate) enum Patience<'a> {
+    /// It may; the time counts towards the answer to this body.
+    Waits(&'a Upload),
+    /// It may not: tunnels stay open for so long that waiting for one to end is no use.
+    None,
+}
+
+/// What a request that waits is refused for when it may not wait longer.
+fn waited_for(ticket: &Ticket<PoolLease>) -> LogReason {
+    match ticket.is_behind_its_client() {
+        true => LogReason::ClientShare,
+        false => LogReason::QueueTimeout,
     }
 }
 
@@ -163,11 +189,7 @@ async fn wait(
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let reason = match ticket.is_behind_its_client() {
-                true => LogReason::ClientShare,
-                false => LogReason::QueueTimeout,
-            };
-            return Err(refused(pool, reason));
+            return Err(refused(pool, waited_for(&ticket)));
         }
         match timeout(left.min(LOOK_INTERVAL), &mut ticket).await {
             Ok(Ok(admitted)) => return Ok(admitted),

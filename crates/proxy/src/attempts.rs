@@ -25,7 +25,7 @@ use upstream::{
 };
 
 use crate::{
-    admission::{PickNow, PoolLease, admit},
+    admission::{Patience, PickNow, PoolLease, admit},
     context::RequestContext,
     error::ProxyError,
     first_byte::{Limits, Silence, first_byte},
@@ -130,7 +130,11 @@ impl Attempts<'_> {
                     let offer = self.offer(&tried, reused);
                     let hold = exchanged.hold.take();
                     let asked = (self.context, self.pool);
-                    match admit(asked, offer, hold, self.since_start(now)).await {
+                    let patience = match self.request.upgrade {
+                        None => Patience::Waits(&exchanged.upload),
+                        Some(_) => Patience::None,
+                    };
+                    match admit(asked, offer, hold, patience, self.since_start(now)).await {
                         Ok(admitted) => {
                             exchanged.hold = Some(admitted.hold);
                             admitted.lease
