@@ -63,6 +63,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_member_in_flight",
     "proscenium_member_up",
     "proscenium_pool_members_available",
+    "proscenium_pool_queue_length",
     "proscenium_refusals_total",
     "proscenium_reloads_total",
     "proscenium_renewal_disabled",

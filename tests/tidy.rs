@@ -11,8 +11,8 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// From the bottom: a crate imports from lower lines only. testkit is for tests and imports nobody.
 const LAYERS: &[&[&str]] = &[
-    &["identity"],
-    &["routing", "balancing"],
+    &["identity", "balancing"],
+    &["routing"],
     &["pki", "telemetry"],
     &["listener", "upstream"],
     &["proxy"],

@@ -733,18 +733,23 @@ fn the_grace_cuts_tunnels_and_records_them() {
 
 #[test]
 fn a_tunnel_takes_a_place_among_what_its_member_may_have() {
-    let full = "No server of the pool";
-    for (limits, member) in [
-        ("", "max = 1"),
-        (
-            "connections_max = 1\nconnect_timeout = \"100ms\"",
-            "weight = 1",
-        ),
-    ] {
-        let estate = start(builder("").compiler_pool(limits).compiler(1, member));
+    for (limits, member) in [("", "max = 1"), ("connections_max = 1", "weight = 1")] {
+        let estate = start(
+            builder("")
+                .compiler_pool(limits)
+                .compiler_pool("queue_wait_max = \"100ms\"")
+                .compiler(1, member),
+        );
         let agent = estate.ca.agent("web01");
         let tunnel = opened(&estate, &agent);
-        assert_refused(&estate.client(&agent).get(CATALOG), 503, &[full]);
+        let busy = &["are busy"];
+        assert_refused(&estate.client(&agent).get(CATALOG), 503, busy);
+        // One that would stay does not wait.
+        let further = estate.client(&agent).request("GET", CHAT, &WEBSOCKET, b"");
+        assert_refused(&further, 503, busy);
+        estate
+            .proxy
+            .wait_for_record(|record| record["reason"] == "queue-full");
         end(&estate, tunnel);
         assert_eq!(
             estate.client(&agent).get(CATALOG).status,

@@ -141,7 +141,13 @@ pub(crate) async fn admit(
                 upload.queued(began.elapsed());
                 admitted
             }
-            Patience::None => Err(refused(pool, waited_for(&ticket))),
+            Patience::None => {
+                let reason = match ticket.is_behind_its_client() {
+                    true => LogReason::ClientShare,
+                    false => LogReason::QueueFull,
+                };
+                Err(refused(pool, reason))
+            }
         },
     }
 }

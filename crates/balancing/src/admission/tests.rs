@@ -1,3 +1,5 @@
+//! The admission by examples, by properties and by threads.
+
 use std::{
     sync::{Weak, atomic::AtomicBool},
     task::{Wake, Waker},
