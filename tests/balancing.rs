@@ -586,7 +586,7 @@ fn a_ca_server_taken_out_by_the_operator_leaves_the_writes_to_its_backup() {
             .unwrap_or_else(|| panic!("{words}: {told}"))
     };
     let backup = format!("member   {} (backup)", second.address());
-    assert!(place(&format!("member   {first}: ")) < place(&backup));
+    assert!(place(&format!("member   {first}, ")) < place(&backup));
 }
 
 // Checks.
