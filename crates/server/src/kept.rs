@@ -1,6 +1,6 @@
 //! What changed materials must keep where no operator has requested the change: names, verifiable certificates, CAs in use.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use pki::{CA_SEEN_WITHIN, CertificatePurpose, TrustStore};
 use proxy::{Generation, PoolRuntime};
@@ -151,7 +151,7 @@ fn bundle_faults(
             lost.join(", ")
         ));
     }
-    let connectors = |pool: &PoolRuntime| pool.connectors.clone();
+    let connectors = |pool: &Arc<PoolRuntime>| pool.connectors.clone();
     let members: Vec<_> = prepared
         .generation
         .pools

@@ -117,7 +117,7 @@ fn a_changed_check_does_not_shorten_the_way_back_from_maintenance() {
         rise: 2,
         ..CheckSettings::default()
     };
-    let member = Member::new("compilers", "c1:8140");
+    let member = Member::new(0, "compilers", "c1:8140");
     member.begin_check(&check);
     member.probe_succeeded(&check);
     member.administer(Administrative::Maintenance);
