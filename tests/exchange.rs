@@ -1093,7 +1093,7 @@ fn a_client_that_stops_within_its_body_is_given_up() {
                 .send_raw(&[head, b"0123".to_vec()].concat())
                 .expect("sends");
             let response = connection.read_response().expect("an answer");
-            assert_refused(&response, 408, &["sent nothing"]);
+            assert_refused(&response, 408, &["sent no data"]);
             assert!(connection.is_closed_within(LIMIT));
             let record = estate
                 .proxy
@@ -1120,7 +1120,7 @@ fn an_enrolment_request_that_never_ends_takes_no_connection_to_the_ca() {
         .send_raw(&[head, b"-----BEGIN".to_vec()].concat())
         .expect("sends");
     let response = connection.read_response().expect("an answer");
-    assert_refused(&response, 408, &["sent nothing"]);
+    assert_refused(&response, 408, &["sent no data"]);
     assert!(estate.ca_server.requests().is_empty(), "the CA saw it");
     let record = estate
         .proxy

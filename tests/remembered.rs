@@ -63,15 +63,11 @@ fn another_bundle_or_policy_forgets_and_zero_remembers_none() {
         assert_accepted(&estate, &agent);
     }
     assert_eq!(lookups(&estate), (1.0, 1.0, 1.0));
-    estate.proxy.edit_config("depth = 6", "depth = 0");
+    estate.proxy.edit_config("depth = 6", "depth = 5");
     estate.proxy.reload_applied();
-    assert_refused(
-        &estate.client(&agent).get(CATALOG),
-        403,
-        &["`depth` allows 0"],
-    );
-    assert_eq!(lookups(&estate), (0.0, 1.0, 2.0));
-    estate.proxy.edit_config("depth = 0", "chain_cache_max = 0");
+    assert_accepted(&estate, &agent);
+    assert_eq!(lookups(&estate), (1.0, 1.0, 2.0));
+    estate.proxy.edit_config("depth = 5", "chain_cache_max = 0");
     estate.proxy.reload_applied();
     for _ in 0..2 {
         assert_accepted(&estate, &agent);

@@ -349,8 +349,11 @@ impl App {
         self.restore_lists(&mut prepared, &current);
         let mut lost = prepared.crls_lost(foundation, &current);
         if input == Input::Everything {
-            // An operator who names other CRL files means what follows. Otherwise nobody means to refuse all agents of a CA.
-            let said = foundation.config.trust.crl != prepared.config.trust.crl;
+            // An operator who names other CRL files, or other CAs whose old signatures are accepted, means what follows.
+            // Otherwise no operator means to refuse all agents of a CA.
+            let (active, next) = (&foundation.config.trust, &prepared.config.trust);
+            let said = active.crl != next.crl
+                || active.settings.legacy_signatures != next.settings.legacy_signatures;
             lost.retain(|issuer| !said && prepared.generation.trust.needs_crl(issuer));
         }
         if !lost.is_empty() {

@@ -33,6 +33,8 @@ impl Attacker {
     pub fn slow_head(client: &Client, target: &str) -> Result<Self, ClientError> {
         let mut connection = client.connect()?;
         if connection.is_http2() {
+            // Within a head no other frame may follow, not even the acknowledgement of the proxy's settings.
+            connection.settle()?;
             let stream = connection.reserve_stream();
             let fields = [
                 (":method", "GET"),

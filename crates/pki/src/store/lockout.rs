@@ -42,6 +42,12 @@ impl TrustStore {
             let places: Vec<_> = self.strays.iter().map(|stray| &*stray.place).collect();
             faults.push(format!("{} cannot be used", places.join(", ")));
         }
+        if faults.is_empty() {
+            let depth = self.settings.depth;
+            faults.push(format!(
+                "[trust] depth = {depth} allows no CA that issues to agents"
+            ));
+        }
         Some(Lockout {
             why: faults.join(", and "),
             is_by_crls,
