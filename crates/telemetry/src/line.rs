@@ -39,6 +39,8 @@ struct Key {
     name: &'static str,
     combined: &'static str,
     json: &'static str,
+    /// Whether its value is a sentence, which the combined form has in quotes.
+    is_sentence: bool,
 }
 
 macro_rules! key {
@@ -47,6 +49,7 @@ macro_rules! key {
             name: $name,
             combined: concat!(" ", $name, "="),
             json: concat!(",\"", $name, "\":"),
+            is_sentence: matches!($name.as_bytes(), b"cause"),
         }
     };
 }
@@ -138,15 +141,13 @@ impl LineWriter {
         }
         for_each_field(record, |key, value| {
             line.extend_from_slice(key.combined.as_bytes());
-            // The one field that is a sentence.
-            let is_quoted = key.name == "cause" && !value.is_missing();
-            let (quote, place) = match is_quoted {
-                true => (&b"\""[..], Place::Quoted),
-                false => (&b""[..], Place::Bare),
-            };
-            line.extend_from_slice(quote);
-            push_value(line, value, place);
-            line.extend_from_slice(quote);
+            if key.is_sentence && !value.is_missing() {
+                line.push(b'"');
+                push_value(line, value, Place::Quoted);
+                line.push(b'"');
+            } else {
+                push_value(line, value, Place::Bare);
+            }
         });
     }
 
