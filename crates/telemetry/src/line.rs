@@ -141,12 +141,9 @@ impl LineWriter {
         }
         for_each_field(record, |key, value| {
             line.extend_from_slice(key.combined.as_bytes());
-            if key.is_sentence && !value.is_missing() {
-                line.push(b'"');
-                push_value(line, value, Place::Quoted);
-                line.push(b'"');
-            } else {
-                push_value(line, value, Place::Bare);
+            match key.is_sentence {
+                true => push_sentence(line, value),
+                false => push_value(line, value, Place::Bare),
             }
         });
     }
@@ -330,6 +327,17 @@ fn push_value(line: &mut Vec<u8>, value: Value<'_>, place: Place) {
         Value::Count(count) => push_count(line, count),
         Value::Flag(flag) => line.extend_from_slice(if flag { b"yes" } else { b"no" }),
     }
+}
+
+/// In quotes, if there is one. Not inlined: there is one field of this kind, and the others have no room for it.
+#[inline(never)]
+fn push_sentence(line: &mut Vec<u8>, value: Value<'_>) {
+    if value.is_missing() {
+        return line.push(b'-');
+    }
+    line.push(b'"');
+    push_value(line, value, Place::Quoted);
+    line.push(b'"');
 }
 
 fn push_json_value(line: &mut Vec<u8>, value: Value<'_>) {
