@@ -209,7 +209,7 @@ settings! {
         /// CAs whose outdated signatures the proxy accepts, by distinguished name (RFC 2253): RSA with SHA-1, and
         /// RSA keys of 1024 to 2047 bits, of the CA and of the certificates that it issued to clients and members.
         /// An attacker with enough resources can forge such signatures, so name a CA here only until you have
-        /// replaced it. Outdated signatures of other CAs are refused, also on the same path.
+        /// replaced it. SHA-1 signatures and small keys of other CAs are refused, even in the same certificate chain.
         legacy_signatures: texts(&forms::CA) => trust.settings.legacy_signatures;
         /// What the proxy does when a CRL is past its next update (RFC 5280, 5.1.2.5). `warn` continues to use the
         /// CRL and raises an alarm. `reject` refuses the clients of its issuer. `grace:DURATION`, as `grace:72h`,

@@ -124,7 +124,7 @@ fn list(list: &RevocationStatus) -> String {
             None => format!("revoked on {at}"),
         },
     };
-    format!("number {number} of {} ({source}): {said}", list.issuer)
+    format!("CRL {number} of {} ({source}): {said}", list.issuer)
 }
 
 fn request_line(request: &RequestStatus) -> String {
