@@ -179,7 +179,8 @@ fn limits(context: &RequestContext, pool: &PoolRuntime) -> Limits {
     Limits {
         queue_max: pool.settings.queue_max,
         client_max,
-        client_queue_max: None,
+        // One client must not fill the queue that all share.
+        client_queue_max: Some((pool.settings.queue_max / CLIENT_QUEUE_PART).max(1)),
     }
 }
 
@@ -224,5 +225,7 @@ fn refused(pool: &PoolRuntime, reason: LogReason) -> ProxyError {
     }
 }
 
+/// The part of a pool's queue, as one in so many, that requests of one client may take beyond its share of the pool.
+const CLIENT_QUEUE_PART: u32 = 8;
 /// How often a request that waits looks for members by itself.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -142,6 +142,33 @@ fn the_wait_for_the_share_counts_towards_the_first_byte_timeout_of_a_streamed_bo
 }
 
 #[test]
+fn requests_beyond_a_clients_share_take_a_part_of_the_queue_and_no_more() {
+    run(async {
+        let mut estate = Estate::new(|setup| {
+            setup.upstream.connections_max = 4;
+            setup.upstream.queue_max = 8;
+        });
+        let mut first = estate.connect();
+        first.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        let mut second = estate.connect();
+        second.get(FILE).await;
+        settle().await;
+        let began = tokio::time::Instant::now();
+        let mut third = estate.connect();
+        third.get(FILE).await;
+        assert_eq!(third.response().await.status, 503, "an eighth waits");
+        assert_took(began, 0);
+        member.answer(200, "first").await;
+        assert_eq!(first.response().await.body, "first");
+        member.request().await;
+        member.answer(200, "second").await;
+        assert_eq!(second.response().await.body, "second");
+    });
+}
+
+#[test]
 fn the_share_of_a_client_that_leaves_is_free_at_once() {
     run(async {
         let mut estate = Estate::new(|setup| setup.upstream.connections_max = 4);
