@@ -35,6 +35,7 @@ mod log_outputs;
 mod materials;
 mod metrics;
 mod packaging;
+mod queue;
 mod reload;
 mod remembered;
 mod renewal;

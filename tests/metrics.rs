@@ -64,6 +64,8 @@ const FAMILIES: &[&str] = &[
     "proscenium_member_up",
     "proscenium_pool_members_available",
     "proscenium_pool_queue_length",
+    "proscenium_pool_queue_longest_wait_seconds",
+    "proscenium_pool_queue_refusals_total",
     "proscenium_refusals_total",
     "proscenium_reloads_total",
     "proscenium_renewal_disabled",

@@ -21,6 +21,7 @@ mod exchange;
 mod header_forms;
 mod identity;
 mod limits;
+mod queue;
 mod reload;
 mod renewal;
 mod revocation;

@@ -125,6 +125,9 @@ pub struct PoolStatus {
     /// How long the one that came first has waited.
     #[serde(default)]
     pub longest_wait_seconds: Option<u64>,
+    /// Requests that the queue has refused since the start, by the reason in their access records.
+    #[serde(default)]
+    pub queue_refusals: BTreeMap<String, u64>,
     /// Its members in the order of the configuration.
     pub members: Vec<MemberStatus>,
 }

@@ -1,6 +1,7 @@
 //! The control plane over a real socket, with a stand-in behind it.
 
 use std::{
+    collections::BTreeMap,
     os::unix::net::UnixListener as StdListener,
     path::PathBuf,
     pin::Pin,
@@ -670,6 +671,7 @@ fn status() -> Status {
             available: 1,
             waiting: 0,
             longest_wait_seconds: None,
+            queue_refusals: BTreeMap::new(),
             members: vec![member()],
         }],
         trust: TrustStatus {

@@ -57,6 +57,17 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
                 pool.waiting
             )?;
         }
+        if !pool.queue_refusals.is_empty() {
+            let refusals = pool.queue_refusals.iter();
+            let refusals: Vec<_> = refusals
+                .map(|(reason, count)| format!("{count} {reason}"))
+                .collect();
+            writeln!(
+                text,
+                "  refused by the queue since the start: {}",
+                refusals.join(", ")
+            )?;
+        }
         rows(text, pool.members.iter().map(member).collect())?;
         for member in pool.members.iter().filter(|m| m.health != Health::Up) {
             write_down(text, member)?;
@@ -348,6 +359,7 @@ materials, watch = notify
                 available: 1,
                 waiting: 0,
                 longest_wait_seconds: None,
+                queue_refusals: BTreeMap::new(),
                 members: vec![
                     member("c1:8140", Health::Up, AdministrativeState::Ready, 3, 1),
                     member(

@@ -9,7 +9,7 @@ use balancing::{
     Admission, Admitted, Decision, Hold, Lease, Limits, Member, Offer, PickError, Picker, Refusal,
     Ticket,
 };
-use telemetry::Limit;
+use telemetry::{Limit, QueueRefusal};
 use tokio::time::{Instant, timeout};
 use upstream::Connector;
 
@@ -136,10 +136,11 @@ pub(crate) async fn admit(
         Decision::Wait(ticket) => match patience {
             // Boxed: requests that need not wait have no room for it.
             Patience::Waits(upload) => {
-                let began = Instant::now();
-                let admitted = Box::pin(wait((context, pool), ticket)).await;
-                upload.queued(began.elapsed());
-                admitted
+                let _waiting = Waiting {
+                    upload,
+                    began: Instant::now(),
+                };
+                Box::pin(wait((context, pool), ticket)).await
             }
             Patience::None => {
                 let reason = match ticket.is_behind_its_client() {
@@ -158,6 +159,18 @@ pub(crate) enum Patience<'a> {
     Waits(&'a Upload),
     /// It may not: tunnels stay open for so long that waiting for one to end is no use.
     None,
+}
+
+/// A wait, which is noted when it ends, by the client's leaving too.
+struct Waiting<'a> {
+    upload: &'a Upload,
+    began: Instant,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.upload.queued(self.began.elapsed());
+    }
 }
 
 /// What a request that waits is refused for when it may not wait longer.
@@ -211,13 +224,21 @@ impl From<Refusal> for LogReason {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::NoneAvailable | Refusal::AllTried => Self::NoMemberAvailable,
-            Refusal::QueueFull | Refusal::MadeRoom => Self::QueueFull,
+            Refusal::QueueFull => Self::QueueFull,
+            Refusal::MadeRoom => Self::QueueMadeRoom,
             Refusal::ClientQueueFull => Self::ClientShare,
         }
     }
 }
 
 fn refused(pool: &PoolRuntime, reason: LogReason) -> ProxyError {
+    match reason {
+        LogReason::QueueFull => pool.metrics.queue_refused(QueueRefusal::Full),
+        LogReason::QueueMadeRoom => pool.metrics.queue_refused(QueueRefusal::MadeRoom),
+        LogReason::QueueTimeout => pool.metrics.queue_refused(QueueRefusal::Timeout),
+        LogReason::ClientShare => pool.metrics.queue_refused(QueueRefusal::ClientShare),
+        _ => {}
+    }
     ProxyError::Unavailable {
         pool: Arc::clone(pool.pool.name()),
         reason,

@@ -72,7 +72,7 @@ pub(crate) async fn first_byte<T>(
                 return Ok(answer);
             }
             () = timer.as_mut() => {
-                let answer_limit = limits.first_byte.saturating_sub(upload.time_in_queue());
+                let answer_limit = limits.first_byte.saturating_sub(upload.time_in_queue_incomplete());
                 let (limit, waited, silence) = match upload.finished() {
                     Some(finished) => (answer_limit, finished.elapsed(), Silence::Late),
                     None => (limits.idle, upload.untaken(), Silence::Stalled),

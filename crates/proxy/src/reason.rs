@@ -91,6 +91,8 @@ log_reasons! {
     NotRenewed = "not-renewed",
     /// As many requests wait for a member of the pool as may.
     QueueFull = "queue-full",
+    /// The queue was full, and a request of an agent that would fail its run took the place.
+    QueueMadeRoom = "queue-made-room",
     /// The request waited for a member for as long as it may.
     QueueTimeout = "queue-timeout",
     /// The client read its response below the minimum rate.

@@ -487,6 +487,7 @@ impl Exchanged {
             self.conn.metrics.limit(Limit::BodyTimeout);
         }
         record.bytes_in = self.upload.bytes();
+        record.times.queue = self.upload.time_in_queue();
         record.times.total = Some(total);
         (record.ended_by, record.reason) = match by {
             EndedBy::Completion if record.status.is_none() => {

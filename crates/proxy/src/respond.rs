@@ -238,7 +238,7 @@ fn describe(error: &ProxyError) -> Text {
         ),
         ProxyError::Unavailable {
             pool,
-            reason: LogReason::QueueFull | LogReason::QueueTimeout,
+            reason: LogReason::QueueFull | LogReason::QueueMadeRoom | LogReason::QueueTimeout,
             ..
         } => later(
             StatusCode::SERVICE_UNAVAILABLE,

@@ -60,8 +60,10 @@ pub(crate) struct Upload {
     polled: Cell<bool>,
     bytes: Cell<u64>,
     finished: Cell<Option<Instant>>,
-    /// How long the request waited for a member while the body was not complete.
-    queued: Cell<Duration>,
+    /// How long the request waited for a member; none if it did not.
+    queued: Cell<Option<Duration>>,
+    /// How much of that while the body was not complete.
+    queued_incomplete: Cell<Duration>,
     /// When the member connection took a frame and asked for no more; none while it waits for the client.
     taken: Cell<Option<Instant>>,
     fault: Cell<Option<BodyFault>>,
@@ -84,7 +86,8 @@ impl Upload {
             polled: Cell::new(false),
             bytes: Cell::new(0),
             finished: Cell::new(finished),
-            queued: Cell::new(Duration::ZERO),
+            queued: Cell::new(None),
+            queued_incomplete: Cell::new(Duration::ZERO),
             taken: Cell::new(None),
             fault: Cell::new(None),
         })
@@ -225,17 +228,25 @@ impl Upload {
         self.finished.get()
     }
 
-    /// Notes how long the request waited for a member while the body was not complete: nothing of the body is read in that
-    /// time, and it counts towards the time for the answer.
+    /// Notes a wait for a member. While the body is not complete, nothing of it is read in that time, and it counts towards
+    /// the time for the answer.
     pub(crate) fn queued(&self, time: Duration) {
+        let before = self.queued.get().unwrap_or_default();
+        self.queued.set(Some(before + time));
         if self.finished.get().is_none() {
-            self.queued.set(time);
+            self.queued_incomplete
+                .set(self.queued_incomplete.get() + time);
         }
     }
 
-    /// That time.
-    pub(crate) fn time_in_queue(&self) -> Duration {
+    /// How long the request waited for a member, in all; none if it did not.
+    pub(crate) fn time_in_queue(&self) -> Option<Duration> {
         self.queued.get()
+    }
+
+    /// How long the request waited while the body was not complete.
+    pub(crate) fn time_in_queue_incomplete(&self) -> Duration {
+        self.queued_incomplete.get()
     }
 
     /// How long the member has taken nothing though there is more.

@@ -308,6 +308,12 @@ fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
         available: runtime.pool.available() as u64,
         waiting: queue.waiting.iter().map(|count| u64::from(*count)).sum(),
         longest_wait_seconds: queue.oldest.map(waited),
+        queue_refusals: runtime
+            .metrics
+            .queue_refusals()
+            .filter(|(_, count)| *count > 0)
+            .map(|(reason, count)| (reason.as_str().to_owned(), count))
+            .collect(),
         members: (0..runtime.connectors.len())
             .map(|index| member_status(app, runtime, index))
             .collect(),
@@ -516,10 +522,15 @@ fn readings(app: &App) -> Readings {
         pools: generation
             .pools
             .iter()
-            .map(|runtime| PoolReading {
-                pool: runtime.pool.name().to_string(),
-                available: runtime.pool.available(),
-                waiting: runtime.admission.state().waiting.iter().sum(),
+            .map(|runtime| {
+                let queue = runtime.admission.state();
+                let waited = |came| app.shared.now().saturating_sub(came);
+                PoolReading {
+                    pool: runtime.pool.name().to_string(),
+                    available: runtime.pool.available(),
+                    waiting: queue.waiting.iter().sum(),
+                    longest_wait: queue.oldest.map_or(Duration::ZERO, waited),
+                }
             })
             .collect(),
         members: generation

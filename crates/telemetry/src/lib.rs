@@ -31,7 +31,7 @@ pub use crate::exposition::Exposition;
 pub use crate::log_level::{LevelFilter, LogLevel};
 pub use crate::metrics::{
     AttemptResult, HandshakeResult, KnownLabels, Limit, ListenerMetrics, MemberMetrics, Metrics,
-    OpenTunnel, PoolMetrics, ReloadResult, RequestMetrics, RuleMetrics,
+    OpenTunnel, PoolMetrics, QueueRefusal, ReloadResult, RequestMetrics, RuleMetrics,
 };
 pub use crate::readings::{
     BuildInfo, CaReading, CertificateReading, ChainReading, CrlFetchReading, CrlReading,

@@ -262,6 +262,7 @@ fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value
         Value::count(record.status.map(|_| record.bytes_in)),
     );
     field(key!("handshake_us"), Value::micros(record.times.handshake));
+    field(key!("queue_us"), Value::micros(record.times.queue));
     field(key!("connect_us"), Value::micros(record.times.connect));
     field(
         key!("first_byte_us"),

@@ -40,6 +40,7 @@ pub struct Metrics {
     attempts: Family<AttemptLabels, Counter>,
     tunnels_open: Family<PoolLabels, Gauge>,
     certificates_omitted: Family<PoolLabels, Counter>,
+    queue_refusals: Family<QueueLabels, Counter>,
     retries: Family<PoolLabels, Counter>,
     /// Pools and members with series: a family cannot list its labels.
     named: Mutex<Named>,
@@ -106,6 +107,7 @@ pub struct PoolMetrics {
     /// Requests sent without the client's certificate, since it was too large.
     pub certificates_omitted: Counter,
     tunnels_open: Gauge,
+    queue_refusals: [Counter; QueueRefusal::ALL.len()],
 }
 
 /// Counters of one member of a pool.
@@ -181,6 +183,19 @@ pub enum Limit {
     TunnelIdleTimeout,
 }
 
+/// Why a pool's queue refused a request. The words are also reasons in access records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueRefusal {
+    /// As many requests wait as may.
+    Full,
+    /// The queue was full, and a request of an agent that would fail its run took the place.
+    MadeRoom,
+    /// The request waited for as long as it may.
+    Timeout,
+    /// The client holds its share of the pool, and as many of its requests wait as may.
+    ClientShare,
+}
+
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptResult {
@@ -233,6 +248,7 @@ impl Default for Metrics {
             attempts: Family::default(),
             tunnels_open: Family::default(),
             certificates_omitted: Family::default(),
+            queue_refusals: Family::default(),
             retries: Family::default(),
             reloads: Family::default(),
             named: Mutex::default(),
@@ -330,6 +346,8 @@ impl Metrics {
             help,
             self.certificates_omitted.clone(),
         );
+        let help = "Requests that the queue of a pool refused, by reason";
+        registry.register("pool_queue_refusals", help, self.queue_refusals.clone());
         registry.register(
             "retries",
             "Attempts after the first attempt of a request",
@@ -415,6 +433,12 @@ impl Metrics {
             tunnels_open: self
                 .tunnels_open
                 .get_or_create_owned(&PoolLabels { pool: pool() }),
+            queue_refusals: QueueRefusal::ALL.map(|reason| {
+                self.queue_refusals.get_or_create_owned(&QueueLabels {
+                    pool: pool(),
+                    reason: reason.as_str(),
+                })
+            }),
         }
     }
 
@@ -450,6 +474,12 @@ impl Metrics {
         }
         for pool in named.pools.extract_if(.., |pool| !is_kept(pool, None)) {
             self.requests.forget(&pool);
+            for reason in QueueRefusal::ALL.map(QueueRefusal::as_str) {
+                self.queue_refusals.remove(&QueueLabels {
+                    pool: pool.clone(),
+                    reason,
+                });
+            }
             let labels = PoolLabels { pool };
             self.request_duration.remove(&labels);
             self.retries.remove(&labels);
@@ -601,6 +631,20 @@ impl PoolMetrics {
     }
 }
 
+impl PoolMetrics {
+    /// Counts a request that the queue refused.
+    pub fn queue_refused(&self, reason: QueueRefusal) {
+        self.queue_refusals[reason as usize].inc();
+    }
+
+    /// How many requests the queue has refused since the start, by reason.
+    pub fn queue_refusals(&self) -> impl Iterator<Item = (QueueRefusal, u64)> {
+        QueueRefusal::ALL
+            .map(|reason| (reason, self.queue_refusals[reason as usize].get()))
+            .into_iter()
+    }
+}
+
 impl MemberMetrics {
     /// Counts an attempt that has ended.
     pub fn attempt(&self, result: AttemptResult) {
@@ -651,6 +695,12 @@ words!(Limit {
     Resets => "resets",
     Frames => "frames",
     TunnelIdleTimeout => "tunnel_idle_timeout",
+});
+words!(QueueRefusal {
+    Full => "queue-full",
+    MadeRoom => "queue-made-room",
+    Timeout => "queue-timeout",
+    ClientShare => "client-share",
 });
 words!(AttemptResult {
     Ok => "ok",
@@ -780,6 +830,12 @@ struct RequestLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PoolLabels {
     pool: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabels {
+    pool: String,
+    reason: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -148,6 +148,8 @@ pub struct PoolReading {
     pub available: usize,
     /// Requests that wait for a member.
     pub waiting: u32,
+    /// How long the one that came first has waited; zero if none waits.
+    pub longest_wait: Duration,
 }
 
 /// One member.
@@ -307,16 +309,19 @@ impl Readings {
             }
         }
         let available = gauges();
-        let waiting = gauges();
+        let (waiting, longest) = (gauges(), gauges());
         for reading in &self.pools {
             let labels = PoolLabels {
                 pool: reading.pool.clone(),
             };
             set(&available, &labels, reading.available as f64);
             set(&waiting, &labels, f64::from(reading.waiting));
+            set(&longest, &labels, reading.longest_wait.as_secs_f64());
         }
         let help = "Requests that wait for a member of a pool";
         registry.register("pool_queue_length", help, waiting);
+        let help = "How long the request that came first has waited for a member of a pool";
+        registry.register_with_unit("pool_queue_longest_wait", help, Unit::Seconds, longest);
         let help = "Members of a pool that are up and ready";
         registry.register("pool_members_available", help, available);
         let help = "Whether a member is in this administrative state (1) or not (0)";

@@ -61,6 +61,8 @@ pub struct AccessRecord {
 pub struct Times {
     /// The connection's handshake; on its first exchange only.
     pub handshake: Option<Duration>,
+    /// Waiting in the queue of the pool, for all attempts together; none if the request did not wait.
+    pub queue: Option<Duration>,
     /// Connecting to the member, TLS and all; none on a kept connection.
     pub connect: Option<Duration>,
     /// From the request's head to the response's head.

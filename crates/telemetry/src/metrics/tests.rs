@@ -127,6 +127,7 @@ fn readings_are_told_as_gauges() {
             pool: "compilers".to_owned(),
             available: 3,
             waiting: 2,
+            longest_wait: Duration::from_millis(2_500),
         }],
         members: vec![MemberReading {
             pool: "compilers".to_owned(),
@@ -202,6 +203,7 @@ fn readings_are_told_as_gauges() {
             r#"proscenium_alarms{alarm="pool-unavailable"} 0"#,
             r#"proscenium_pool_members_available{pool="compilers"} 3.0"#,
             r#"proscenium_pool_queue_length{pool="compilers"} 2.0"#,
+            r#"proscenium_pool_queue_longest_wait_seconds{pool="compilers"} 2.5"#,
             "proscenium_blocks 2",
             "proscenium_body_buffer_bytes 4096.0",
             r#"proscenium_agents{expires="expired"} 1.0"#,
