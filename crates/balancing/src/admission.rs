@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{choice::Lead, pool::PickError, share::Holding, work::Work};
+use crate::{choice::Lead, pool::PickError, share::Holding};
 
 mod lanes;
 
@@ -35,11 +35,9 @@ pub trait Picker<L>: Send + Sync {
 pub struct Offer {
     /// What its client holds of the pool.
     pub account: Arc<Holding>,
-    /// What kind of work it is.
-    pub work: Work,
     /// Which members may be asked.
     pub target: Target,
-    /// What leads the choice among them.
+    /// What leads the choice among them, and what kind of work it is.
     pub lead: Lead,
     /// Members that were asked before, by [`Member::id`](crate::Member::id).
     pub tried: Vec<u64>,
@@ -106,7 +104,7 @@ pub enum Refusal {
 /// What waits now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueState {
-    /// Requests by kind of work, in the order of [`Work::ALL`].
+    /// Requests by kind of work, in the order of [`Work::ALL`](crate::Work::ALL).
     pub waiting: [u32; 4],
     /// When the one that has waited longest came, as time since start.
     pub oldest: Option<Duration>,
@@ -223,7 +221,7 @@ impl<L> Admission<L> {
             .values()
             .filter(|waiter| waiter.outcome.is_none())
         {
-            state.waiting[waiter.offer.work.index()] += 1;
+            state.waiting[waiter.offer.lead.task.work.index()] += 1;
             state.oldest = state.oldest.into_iter().chain([waiter.since]).min();
         }
         state

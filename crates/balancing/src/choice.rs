@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use crate::pool::Entry;
 use crate::rendezvous::{mix, score};
 use crate::rotation::point;
+use crate::work::Task;
 
 /// What leads a choice beside the state of the members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Lead {
     pub source: Option<u64>,
     /// A number drawn anew for each request, even over all of `u64`, which `random` goes by.
     pub random: u64,
+    /// What the request is for the member.
+    pub task: Task,
 }
 
 /// Members among whom is chosen, by their places in the pool. They are walked more than once, and what other workers
@@ -52,11 +55,11 @@ pub(crate) fn least_loaded<'a>(
             Ordering::Less => {
                 best = Some((index, load));
                 tied = 1;
-                tied_weight = u64::from(entry.weight);
+                tied_weight = u64::from(entry.weight_now());
             }
             Ordering::Equal => {
                 tied += 1;
-                tied_weight += u64::from(entry.weight);
+                tied_weight += u64::from(entry.weight_now());
             }
             Ordering::Greater => {}
         }
@@ -87,26 +90,30 @@ pub(crate) fn drawn<'a>(candidates: impl Candidates<'a>, random: u64) -> Option<
 
 /// The member that wants the key most.
 pub(crate) fn most_wanted<'a>(candidates: impl Candidates<'a>, key: u64) -> Option<usize> {
-    let ranked =
-        candidates.map(|(index, entry)| (index, score(key, entry.address_hash, entry.weight)));
+    let ranked = candidates
+        .map(|(index, entry)| (index, score(key, entry.address_hash, entry.weight_now())));
     ranked
         .max_by(|(_, a), (_, b)| a.total_cmp(b))
         .map(|(index, _)| index)
 }
 
 fn weight_of<'a>(candidates: impl Candidates<'a>) -> u64 {
-    candidates.map(|(_, entry)| u64::from(entry.weight)).sum()
+    candidates
+        .map(|(_, entry)| u64::from(entry.weight_now()))
+        .sum()
 }
 
 /// The candidate at a point of their weights laid end to end.
 fn at<'a>(mut candidates: impl Candidates<'a>, mut point: u64) -> Option<(usize, &'a Entry)> {
-    candidates.find(|(_, entry)| match point.checked_sub(entry.weight.into()) {
-        Some(rest) => {
-            point = rest;
-            false
-        }
-        None => true,
-    })
+    candidates.find(
+        |(_, entry)| match point.checked_sub(entry.weight_now().into()) {
+            Some(rest) => {
+                point = rest;
+                false
+            }
+            None => true,
+        },
+    )
 }
 
 /// Brings a number that is even over `u64` below `bound`, without a division.

@@ -28,12 +28,12 @@ pub use crate::admission::{
 pub use crate::budget::{BodyBudget, BodyCharge};
 pub use crate::choice::Lead;
 pub use crate::health::{Cause, Change, Health};
-pub use crate::member::{Administrative, Member};
+pub use crate::member::{Administrative, JRUBIES_MAX, Member, WeightSource};
 pub use crate::moves::MoveLimiter;
 pub use crate::pool::{Entry, Lease, PickError, Place, Pool, Why};
 pub use crate::rate::{Rate, RateLimiter, RateOf, Rates, TooSoon, counted_as};
-pub use crate::registry::Registry;
+pub use crate::registry::{PoolState, Registry};
 pub use crate::rendezvous::{key_hash, source_hash};
 pub use crate::retry::{Failure, Progress, RetryPolicy, RetryVerdict, Stage};
 pub use crate::share::{ClientKey, ClientShare, Holding, Holdings};
-pub use crate::work::Work;
+pub use crate::work::{Task, Work};

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::health::{Change, Evidence, Health, REFUSED_RETRY};
+use crate::rotation::Credit;
 use crate::settings::CheckSettings;
+use crate::work::{Task, Work};
 
 /// A member's run time state, shared by all workers and by every generation that names it.
 ///
@@ -18,12 +20,36 @@ pub struct Member {
     pool: Arc<str>,
     address: Arc<str>,
     in_flight: AtomicU32,
+    /// Of these, by kind of work: those that hold a JRuby, and those that do not.
+    holding_jruby: [AtomicU32; Work::ALL.len()],
+    without_jruby: [AtomicU32; Work::ALL.len()],
+    /// Learned from the status service; 0: unknown.
+    jrubies: AtomicU32,
+    /// Percent of the configured weight, by source, and their product.
+    percents: [AtomicU32; WeightSource::ALL.len()],
+    percent: AtomicU32,
+    pub(crate) credit: Credit,
     health: AtomicU8,
     administrative: AtomicU8,
     /// Milliseconds since start from which an unprobed member that is down may be tried once; 0: not to be tried.
     retry_at_ms: AtomicU64,
     evidence: Mutex<Evidence>,
 }
+
+/// What lowers a member's weight while it runs. The percentages of all sources are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightSource {
+    /// The member's own answer to the agent check.
+    AgentCheck,
+}
+
+impl WeightSource {
+    /// All sources, in the order of their index.
+    pub const ALL: [Self; 1] = [Self::AgentCheck];
+}
+
+/// Largest number of JRubies that is believed.
+pub const JRUBIES_MAX: u32 = 1_000;
 
 /// What the operator wants of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +70,12 @@ impl Member {
             pool: pool.into(),
             address: address.into(),
             in_flight: AtomicU32::new(0),
+            holding_jruby: Default::default(),
+            without_jruby: Default::default(),
+            jrubies: AtomicU32::new(0),
+            percents: WeightSource::ALL.map(|_| AtomicU32::new(100)),
+            percent: AtomicU32::new(100),
+            credit: Credit::default(),
             health: AtomicU8::new(Health::Unknown as u8),
             administrative: AtomicU8::new(Administrative::Ready as u8),
             retry_at_ms: AtomicU64::new(0),
@@ -69,6 +101,42 @@ impl Member {
     /// Attempts leased and not finished, over all workers.
     pub fn in_flight(&self) -> u32 {
         self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// The same by kind of work, in the order of [`Work::ALL`].
+    pub fn in_flight_by_work(&self) -> [u32; Work::ALL.len()] {
+        let read = |counts: &[AtomicU32], work: Work| counts[work.index()].load(Ordering::Relaxed);
+        Work::ALL.map(|work| read(&self.holding_jruby, work) + read(&self.without_jruby, work))
+    }
+
+    /// JRubies that its status service has shown; none: unknown.
+    pub fn jrubies(&self) -> Option<u32> {
+        Some(self.jrubies.load(Ordering::Relaxed)).filter(|count| *count > 0)
+    }
+
+    /// Sets how many JRubies its status service has shown. False, and unknown from now on: the count is not 1 to
+    /// [`JRUBIES_MAX`].
+    pub fn learn_jrubies(&self, count: Option<u32>) -> bool {
+        let believed = count.filter(|count| (1..=JRUBIES_MAX).contains(count));
+        self.jrubies.store(believed.unwrap_or(0), Ordering::Relaxed);
+        believed == count
+    }
+
+    /// Percent of the configured weight that it has now, over all sources; 0: it gets no new requests.
+    pub fn weight_percent(&self) -> u32 {
+        self.percent.load(Ordering::Relaxed)
+    }
+
+    /// Sets one source's percentage, at most 100. More than 0 of each source leaves at least 1.
+    pub fn set_weight_percent(&self, source: WeightSource, percent: u32) {
+        // Under a lock, so that of two sources at once the product holds both.
+        let _evidence = self.evidence();
+        self.percents[source as usize].store(percent.min(100), Ordering::Relaxed);
+        let product = self.percents.iter().fold(100, |product, percent| {
+            let percent = percent.load(Ordering::Relaxed);
+            (product * percent / 100).max(u32::from(product * percent > 0))
+        });
+        self.percent.store(product, Ordering::Relaxed);
     }
 
     /// What is known of it.
@@ -149,19 +217,29 @@ impl Member {
     }
 
     /// Takes one place, unless `max` are taken or another request is trying a member that is down.
-    pub(crate) fn take(&self, max: u32, now: Duration) -> bool {
+    pub(crate) fn take(&self, task: Task, max: u32, now: Duration) -> bool {
         if !raise_below(&self.in_flight, max) {
             return false;
         }
         let asked = self.health() == Health::Up || self.claim_retry(now);
-        if !asked {
-            self.give_back();
+        match asked {
+            true => _ = self.count_of(task).fetch_add(1, Ordering::Relaxed),
+            false => _ = self.in_flight.fetch_sub(1, Ordering::AcqRel),
         }
         asked
     }
 
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn give_back(&self, task: Task) {
+        self.count_of(task).fetch_sub(1, Ordering::Relaxed);
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn count_of(&self, task: Task) -> &AtomicU32 {
+        let counts = match task.without_jruby {
+            true => &self.without_jruby,
+            false => &self.holding_jruby,
+        };
+        &counts[task.work.index()]
     }
 
     fn claim_retry(&self, now: Duration) -> bool {

@@ -8,11 +8,11 @@ use crate::admission::{Offer, Target};
 use crate::choice::{Lead, Load, drawn, least_loaded, most_wanted};
 use crate::health::{Change, Health};
 use crate::member::{Administrative, Member};
-use crate::moves::MoveLimiter;
-use crate::registry::Registry;
+use crate::registry::{PoolState, Registry};
 use crate::rendezvous::key_hash;
-use crate::rotation::{Ties, Wheel, turn};
+use crate::rotation::{Credit, turn};
 use crate::settings::{Algorithm, CheckKind, CheckSettings, MemberSettings, PoolSettings, Role};
+use crate::work::Task;
 
 /// One generation's view of a pool.
 #[derive(Debug)]
@@ -22,9 +22,7 @@ pub struct Pool {
     has_backup: bool,
     algorithm: Algorithm,
     check: CheckSettings,
-    ties: Ties,
-    wheel: Wheel,
-    moves: MoveLimiter,
+    state: Arc<PoolState>,
 }
 
 /// A member, and what this generation's configuration says about it.
@@ -48,6 +46,7 @@ pub struct Entry {
 pub struct Lease {
     member: Arc<Member>,
     index: usize,
+    task: Task,
 }
 
 /// Why no member was picked.
@@ -110,6 +109,8 @@ pub enum Why {
     Health(Health),
     /// Not asked: the operator said so.
     Administrative(Administrative),
+    /// Not asked: its weight is 0 for now.
+    NoWeight,
 }
 
 impl Pool {
@@ -132,9 +133,7 @@ impl Pool {
             name: settings.name.as_str().into(),
             algorithm: settings.algorithm,
             check: settings.check.clone(),
-            ties: Ties::default(),
-            wheel: Wheel::new(entries.len()),
-            moves: MoveLimiter::default(),
+            state: registry.pool(&settings.name),
             has_backup: entries.iter().any(|entry| entry.role == Role::Backup),
             entries,
         }
@@ -159,10 +158,11 @@ impl Pool {
     /// # Errors
     /// Says why no member can be asked.
     pub fn pick_for(&self, request: &Offer, now: Duration) -> Result<Lease, PickError> {
+        let task = request.lead.task;
         let pick = |tried: &[u64]| match request.target {
             Target::Any => self.pick(tried, request.lead, now),
-            Target::Write => self.pick_for_write(tried, now),
-            Target::WriterAlone => self.pick_writer(now),
+            Target::Write => self.pick_for_write(tried, task, now),
+            Target::WriterAlone => self.pick_writer(task, now),
         };
         match pick(&request.tried) {
             // A kept connection that breaks says little about its member: if no other is left, a new one shows.
@@ -184,7 +184,7 @@ impl Pool {
             let Some(index) = self.choose(role, tried, lead, now, &mut Turns::Shared(self)) else {
                 return Err(self.refusal(role, tried, now));
             };
-            if let Some(lease) = self.lease(index, now) {
+            if let Some(lease) = self.lease(index, lead.task, now) {
                 return Ok(lease);
             }
         }
@@ -197,14 +197,19 @@ impl Pool {
     ///
     /// # Errors
     /// Says why nobody can be asked.
-    pub fn pick_for_write(&self, tried: &[u64], now: Duration) -> Result<Lease, PickError> {
+    pub fn pick_for_write(
+        &self,
+        tried: &[u64],
+        task: Task,
+        now: Duration,
+    ) -> Result<Lease, PickError> {
         let index = self.writer().ok_or(PickError::NoneAvailable)?;
         let first = &self.entries[index];
         if first.obstacle(now).is_none() {
             if first.is_among(tried) {
                 return Err(PickError::AllTried);
             }
-            if let Some(lease) = self.lease(index, now) {
+            if let Some(lease) = self.lease(index, task, now) {
                 return Ok(lease);
             }
         }
@@ -212,7 +217,9 @@ impl Pool {
         match first.obstacle(now) {
             None | Some(Why::Full { .. }) => Err(PickError::Full),
             Some(Why::Health(Health::Unknown)) => Err(PickError::NoneAvailable),
-            Some(_) => self.backup(tried, now).ok_or(PickError::NoneAvailable),
+            Some(_) => self
+                .backup(tried, task, now)
+                .ok_or(PickError::NoneAvailable),
         }
     }
 
@@ -221,10 +228,10 @@ impl Pool {
     ///
     /// # Errors
     /// Says why it cannot be asked.
-    pub fn pick_writer(&self, now: Duration) -> Result<Lease, PickError> {
+    pub fn pick_writer(&self, task: Task, now: Duration) -> Result<Lease, PickError> {
         let index = self.writer().ok_or(PickError::NoneAvailable)?;
         match self.entries[index].obstacle(now) {
-            None => self.lease(index, now).ok_or(PickError::Full),
+            None => self.lease(index, task, now).ok_or(PickError::Full),
             Some(Why::Full { .. }) => Err(PickError::Full),
             Some(_) => Err(PickError::NoneAvailable),
         }
@@ -251,7 +258,7 @@ impl Pool {
         }
         let tried: Vec<_> = tried.iter().copied().chain([member.id()]).collect();
         let lease = self.pick(&tried, lead, now).ok()?;
-        self.moves.admit(now).then_some(lease)
+        self.state.moves.admit(now).then_some(lease)
     }
 
     /// The member that gets the writes while it can: the first ordinary one.
@@ -374,9 +381,7 @@ impl Pool {
             Course::Hashed(hash) => most_wanted(candidates, hash),
             Course::LeastLoaded => least_loaded(candidates, || turns.break_tie()),
             Course::Drawn => drawn(candidates, lead.random),
-            Course::Rotating => {
-                turns.rotate(candidates.map(|(index, entry)| (index, entry.weight)))
-            }
+            Course::Rotating => turns.rotate(candidates),
         }
     }
 
@@ -390,23 +395,25 @@ impl Pool {
         }
     }
 
-    fn lease(&self, index: usize, now: Duration) -> Option<Lease> {
+    fn lease(&self, index: usize, task: Task, now: Duration) -> Option<Lease> {
         let entry = &self.entries[index];
-        entry.member.take(entry.in_flight_max, now).then(|| Lease {
+        let taken = entry.member.take(task, entry.in_flight_max, now);
+        taken.then(|| Lease {
             member: Arc::clone(&entry.member),
             index,
+            task,
         })
     }
 
     /// The first backup that is available.
-    fn backup(&self, tried: &[u64], now: Duration) -> Option<Lease> {
+    fn backup(&self, tried: &[u64], task: Task, now: Duration) -> Option<Lease> {
         let free = |(_, entry): &(usize, &Entry)| {
             entry.role == Role::Backup && !entry.is_among(tried) && entry.obstacle(now).is_none()
         };
         let backups = self.entries.iter().enumerate().filter(free);
         backups
             .map(|(index, _)| index)
-            .find_map(|index| self.lease(index, now))
+            .find_map(|index| self.lease(index, task, now))
     }
 
     fn refusal(&self, role: Role, tried: &[u64], now: Duration) -> PickError {
@@ -471,6 +478,9 @@ impl Entry {
                 return Some(Why::Administrative(state));
             }
         }
+        if self.member.weight_percent() == 0 {
+            return Some(Why::NoWeight);
+        }
         if !self.member.may_be_asked(now) {
             return Some(Why::Health(self.member.health()));
         }
@@ -489,8 +499,13 @@ impl Entry {
     pub(crate) fn load(&self) -> Load {
         Load {
             in_flight: self.member.in_flight(),
-            weight: self.weight,
+            weight: self.weight_now(),
         }
+    }
+
+    /// Its weight with what lowers it for now, in hundredths.
+    pub(crate) fn weight_now(&self) -> u32 {
+        self.weight.saturating_mul(self.member.weight_percent())
     }
 }
 
@@ -508,7 +523,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.member.give_back();
+        self.member.give_back(self.task);
     }
 }
 
@@ -536,6 +551,7 @@ impl fmt::Display for Why {
             Self::Health(Health::Unknown) => f.write_str("not used: not probed yet"),
             Self::Health(health) => write!(f, "not used: {health}"),
             Self::Administrative(state) => write!(f, "not used: {state}"),
+            Self::NoWeight => f.write_str("not used: its weight is 0 for now"),
         }
     }
 }
@@ -543,20 +559,26 @@ impl fmt::Display for Why {
 /// Where turns come from: a pick takes them, a rehearsal only looks.
 enum Turns<'a> {
     Shared(&'a Pool),
-    Rehearsed { tie: u64, credits: Box<[i64]> },
+    Rehearsed { tie: u64, credits: Box<[Credit]> },
 }
 
 impl<'a> Turns<'a> {
     fn rehearsed(pool: &'a Pool) -> Self {
+        let _wheel = pool.state.wheel.lock();
+        let copy = |entry: &Entry| {
+            let credit = Credit::default();
+            credit.set(entry.member.credit.get());
+            credit
+        };
         Self::Rehearsed {
-            tie: pool.ties.peek(),
-            credits: pool.wheel.lock().clone(),
+            tie: pool.state.ties.peek(),
+            credits: pool.entries.iter().map(copy).collect(),
         }
     }
 
     fn break_tie(&mut self) -> u64 {
         match self {
-            Self::Shared(pool) => pool.ties.next(),
+            Self::Shared(pool) => pool.state.ties.next(),
             Self::Rehearsed { tie, .. } => {
                 let turn = *tie;
                 *tie = tie.wrapping_add(1);
@@ -565,10 +587,21 @@ impl<'a> Turns<'a> {
         }
     }
 
-    fn rotate(&mut self, candidates: impl Iterator<Item = (usize, u32)>) -> Option<usize> {
+    fn rotate<'e>(&self, candidates: impl Iterator<Item = (usize, &'e Entry)>) -> Option<usize> {
         match self {
-            Self::Shared(pool) => turn(&mut pool.wheel.lock(), candidates),
-            Self::Rehearsed { credits, .. } => turn(credits, candidates),
+            Self::Shared(pool) => {
+                let _wheel = pool.state.wheel.lock();
+                let credit = |(index, entry): (usize, &'e Entry)| {
+                    (&entry.member.credit, index, entry.weight_now())
+                };
+                turn(candidates.map(credit))
+            }
+            Self::Rehearsed { credits, .. } => {
+                let credit = |(index, entry): (usize, &'e Entry)| {
+                    (&credits[index], index, entry.weight_now())
+                };
+                turn(candidates.map(credit))
+            }
         }
     }
 }

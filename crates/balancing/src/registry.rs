@@ -1,10 +1,13 @@
-//! Every member that any generation names, kept across reloads.
+//! Every member and pool that any generation names, kept across reloads.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::member::Member;
+use crate::moves::MoveLimiter;
+use crate::rotation::{Ties, Wheel};
 
-/// Members by pool name and address.
+/// Members by pool name and address, and what each pool keeps.
 #[derive(Debug, Default)]
 pub struct Registry(Mutex<Known>);
 
@@ -12,7 +15,16 @@ pub struct Registry(Mutex<Known>);
 struct Known {
     /// Sorted by pool and address.
     members: Vec<Arc<Member>>,
+    pools: BTreeMap<String, Arc<PoolState>>,
     next_id: u64,
+}
+
+/// What a pool keeps over generations: whose turn it is, and how many requests may leave a failed member.
+#[derive(Debug, Default)]
+pub struct PoolState {
+    pub(crate) ties: Ties,
+    pub(crate) wheel: Wheel,
+    pub(crate) moves: MoveLimiter,
 }
 
 impl Registry {
@@ -31,13 +43,28 @@ impl Registry {
         }
     }
 
-    /// Forgets the members that `named(pool, address)` does not want and that nobody holds.
+    /// What the pool of that name keeps.
+    pub fn pool(&self, name: &str) -> Arc<PoolState> {
+        let mut known = self.lock();
+        match known.pools.get(name) {
+            Some(state) => Arc::clone(state),
+            None => Arc::clone(known.pools.entry(name.to_owned()).or_default()),
+        }
+    }
+
+    /// Forgets the members that `named(pool, address)` does not want and that nobody holds, and the pools
+    /// that have no member left.
     ///
     /// One that an older generation or a request still holds stays, with its counts, until a later call.
     pub fn retain(&self, mut named: impl FnMut(&str, &str) -> bool) {
         // A member is only ever cloned from the registry, under this lock, or by a holder: alone means unheld.
-        self.lock().members.retain(|member| {
+        let mut known = self.lock();
+        known.members.retain(|member| {
             named(member.pool(), member.address()) || Arc::strong_count(member) > 1
+        });
+        let Known { members, pools, .. } = &mut *known;
+        pools.retain(|name, state| {
+            Arc::strong_count(state) > 1 || members.iter().any(|member| **member.pool() == **name)
         });
     }
 
@@ -83,6 +110,17 @@ mod tests {
         drop(held);
         registry.retain(|_, _| false);
         assert!(registry.members().is_empty());
+    }
+
+    #[test]
+    fn what_a_pool_keeps_lasts_as_long_as_it_has_members() {
+        let registry = Registry::default();
+        registry.member("compilers", "c1:8140");
+        registry.pool("compilers").ties.next();
+        registry.retain(|_, _| true);
+        assert_eq!(registry.pool("compilers").ties.peek(), 1);
+        registry.retain(|_, _| false);
+        assert_eq!(registry.pool("compilers").ties.peek(), 0);
     }
 
     #[test]

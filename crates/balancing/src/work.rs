@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// A kind of work. Service times differ by orders of magnitude between them, and so does what a refusal costs the agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Work {
     /// A catalog: 1 to 90 s of a JRuby.
     Catalog,
@@ -11,7 +11,8 @@ pub enum Work {
     File,
     /// A report: the end of a run that has done its work.
     Report,
-    /// Everything else.
+    /// Everything else. The default.
+    #[default]
     Other,
 }
 
@@ -41,6 +42,25 @@ impl Work {
             Self::File | Self::Report => 8,
             Self::Other => 4,
             Self::Catalog => 2,
+        }
+    }
+}
+
+/// What a request is for a member: its kind of work, and whether a JRuby does it. The default is other work in a JRuby.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Task {
+    /// Its kind of work.
+    pub work: Work,
+    /// Whether Puppet Server answers it outside its JRubies.
+    pub without_jruby: bool,
+}
+
+impl Task {
+    /// Work of this kind in a JRuby.
+    pub const fn of(work: Work) -> Self {
+        Self {
+            work,
+            without_jruby: false,
         }
     }
 }

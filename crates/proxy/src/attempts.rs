@@ -273,7 +273,6 @@ impl Attempts<'_> {
         let shares = &context.worker.shared.shares;
         Offer {
             account: shares.of_pool(self.pool.pool.name(), &context.conn, &context.standing),
-            work: self.plan.endpoint.work,
             target,
             lead: self.lead(),
             tried: tried.to_vec(),
@@ -296,22 +295,16 @@ impl Attempts<'_> {
 
     /// What the choice of a member goes by, each only where something asks for it.
     fn lead(&self) -> Lead {
-        let key = self.plan.bucket_key.map(|key| key_hash(key.as_bytes()));
-        match self.pool.pool.algorithm() {
-            Algorithm::LeastConnections | Algorithm::RoundRobin => Lead {
-                key,
-                ..Lead::default()
+        let algorithm = self.pool.pool.algorithm();
+        let source = || source_hash(self.context.conn.downstream.client.ip());
+        Lead {
+            key: self.plan.bucket_key.map(|key| key_hash(key.as_bytes())),
+            source: (algorithm == Algorithm::SourceHash).then(source),
+            random: match algorithm {
+                Algorithm::Random => self.context.worker.random(),
+                _ => 0,
             },
-            Algorithm::Random => Lead {
-                key,
-                random: self.context.worker.random(),
-                ..Lead::default()
-            },
-            Algorithm::SourceHash => Lead {
-                key,
-                source: Some(source_hash(self.context.conn.downstream.client.ip())),
-                ..Lead::default()
-            },
+            task: self.plan.endpoint.task,
         }
     }
 

@@ -3,7 +3,7 @@
 //! Whole segments, case-sensitive, as a Puppet server compares them. What a server could read as a guarded endpoint
 //! must never come out as [`Class::Unknown`], because a route with `client = "any"` opens that class.
 
-use balancing::Work;
+use balancing::{Task, Work};
 use http::Method;
 
 use crate::{CanonicalPath, Class};
@@ -15,8 +15,8 @@ pub struct Endpoint<'a> {
     pub class: Class,
     /// The certname in the path, where the endpoint has one.
     pub certname: Option<&'a str>,
-    /// What kind of work it is for a Puppet server.
-    pub work: Work,
+    /// What it is for a Puppet server: its kind of work, and whether it holds a JRuby.
+    pub task: Task,
     /// Methods that the endpoint knows.
     pub methods: Methods,
     /// Whether this request may be sent again after something of it may have been acted on.
@@ -169,7 +169,8 @@ fn certificate_authority<'a>(method: &Method, segments: &Segments<'a>) -> Endpoi
         ca_write: !is_safe(method),
         document,
         certificate_request: requested.then(|| segments.from(3)),
-        ..endpoint
+        // The CA of Puppet Server runs in the JVM itself.
+        ..endpoint.without_jruby()
     }
 }
 
@@ -188,13 +189,14 @@ fn compile<'a>(method: &Method, segments: &Segments<'a>) -> Endpoint<'a> {
         "report" if named => own(PUT).of_work(Work::Report),
         "facts" if named => own(PUT),
         "file_metadata" | "file_metadatas" if below => files(GET_POST).of_work(Work::File),
-        "file_content" | "static_file_content" if below => files(GET).of_work(Work::File),
+        "file_content" if below => files(GET).of_work(Work::File),
+        "static_file_content" if below => files(GET).of_work(Work::File).without_jruby(),
         "environments" if exact => files(GET),
         "tasks" => files(GET),
         // Not marked safe: the next member's bucket would answer 404 for a file that is there.
         "file_bucket_file" if !fourth.is_empty() && !fifth.is_empty() => Endpoint {
             bucket_key: Some(fifth),
-            work: Work::File,
+            task: Task::of(Work::File),
             ..Endpoint::of(Class::Filebucket, GET_PUT)
         },
         "compile" if exact => services(POST).of_work(Work::Catalog),
@@ -247,7 +249,7 @@ impl<'a> Endpoint<'a> {
         Self {
             class,
             certname: None,
-            work: Work::Other,
+            task: Task::of(Work::Other),
             methods,
             retry: RetryClass::Never,
             bucket_key: None,
@@ -270,7 +272,21 @@ impl<'a> Endpoint<'a> {
     }
 
     const fn of_work(self, work: Work) -> Self {
-        Self { work, ..self }
+        Self {
+            task: Task::of(work),
+            ..self
+        }
+    }
+
+    /// Puppet Server answers it outside its JRubies.
+    const fn without_jruby(self) -> Self {
+        Self {
+            task: Task {
+                without_jruby: true,
+                ..self.task
+            },
+            ..self
+        }
     }
 
     const fn of_name(self, certname: Option<&'a str>) -> Self {

@@ -266,6 +266,7 @@ impl Explainer {
                         key: plan.bucket_key.map(|key| key_hash(key.as_bytes())),
                         source: asked.source.map(source_hash),
                         random: 0,
+                        task: plan.endpoint.task,
                     };
                     if runtime.pool.algorithm() == Algorithm::SourceHash
                         && lead.key.or(lead.source).is_none()

@@ -47,7 +47,7 @@ impl Lanes {
             Target::Any => 0,
             Target::Write | Target::WriterAlone => Work::ALL.len(),
         };
-        Place::Lane(offer.work.index() + writes)
+        Place::Lane(offer.lead.task.work.index() + writes)
     }
 
     pub(super) fn insert(&mut self, place: Place, id: u64) {

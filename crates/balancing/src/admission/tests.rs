@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::share::{ClientKey, Holdings};
+use crate::work::{Task, Work};
 
 /// Members as a picker sees them: how many requests each runs, how many it may, and whether it is up.
 #[derive(Debug, Default)]
@@ -132,9 +133,11 @@ impl Site {
     fn request(&self, client: usize, work: Work) -> Offer {
         Offer {
             account: Arc::clone(&self.accounts[client]),
-            work,
             target: Target::Any,
-            lead: Lead::default(),
+            lead: Lead {
+                task: Task::of(work),
+                ..Lead::default()
+            },
             tried: Vec::new(),
             after_reuse: false,
             comes_back: false,

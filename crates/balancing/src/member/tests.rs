@@ -21,18 +21,18 @@ fn an_unprobed_member_that_refused_is_tried_by_one_request_a_second() {
     let later = |millis| Duration::from_millis(millis);
     member.connect_refused(START);
     assert!(!member.may_be_asked(later(999)));
-    assert!(!member.take(u32::MAX, later(999)));
+    assert!(!member.take(Task::default(), u32::MAX, later(999)));
     assert!(member.may_be_asked(later(1_000)));
-    assert!(member.take(u32::MAX, later(1_000)));
+    assert!(member.take(Task::default(), u32::MAX, later(1_000)));
     assert!(
-        !member.take(u32::MAX, later(1_000)),
+        !member.take(Task::default(), u32::MAX, later(1_000)),
         "one tries, the others wait for what it finds"
     );
-    assert!(!member.take(u32::MAX, later(1_999)));
-    assert!(member.take(u32::MAX, later(2_000)));
+    assert!(!member.take(Task::default(), u32::MAX, later(1_999)));
+    assert!(member.take(Task::default(), u32::MAX, later(2_000)));
     assert_eq!(member.in_flight(), 2, "a place not taken is not counted");
     assert_eq!(member.answered().map(|change| change.to), Some(Health::Up));
-    assert!(member.take(u32::MAX, later(2_000)));
+    assert!(member.take(Task::default(), u32::MAX, later(2_000)));
 }
 
 #[test]
@@ -150,4 +150,35 @@ fn a_changed_check_does_not_shorten_the_way_back_from_maintenance() {
     assert_eq!(member.health(), Health::Down);
     assert!(member.replace_check(&check).is_some());
     assert!(member.probe_succeeded(&check).is_some());
+}
+
+#[test]
+fn requests_in_flight_are_counted_by_kind_of_work_with_and_without_a_jruby() {
+    let member = unprobed();
+    let catalog = Task::of(Work::Catalog);
+    let file = Task::of(Work::File);
+    let static_file = Task {
+        without_jruby: true,
+        ..file
+    };
+    for task in [catalog, file, static_file] {
+        assert!(member.take(task, u32::MAX, START));
+    }
+    assert!(!member.take(file, 3, START));
+    assert_eq!(member.in_flight_by_work(), [1, 2, 0, 0]);
+    member.give_back(file);
+    member.give_back(static_file);
+    assert_eq!(member.in_flight_by_work(), [1, 0, 0, 0]);
+    assert_eq!(member.in_flight(), 1);
+}
+
+#[test]
+fn a_count_of_jrubies_outside_its_bounds_is_not_believed() {
+    let member = unprobed();
+    assert_eq!(member.jrubies(), None);
+    for (count, learned) in [(1, Some(1)), (1_000, Some(1_000)), (0, None), (1_001, None)] {
+        assert_eq!(member.learn_jrubies(Some(count)), learned.is_some());
+        assert_eq!(member.jrubies(), learned);
+    }
+    assert!(member.learn_jrubies(None));
 }

@@ -1,5 +1,6 @@
 //! Endpoints by table: every row, its near misses, and the layouts of older servers.
 
+use balancing::{Task, Work};
 use http::Method;
 use proptest::prelude::*;
 
@@ -462,5 +463,26 @@ fn a_certificate_request_is_known_on_every_path_that_a_ca_takes_one_on() {
     ] {
         let found = requested(method, path);
         assert_eq!(found.as_deref(), expected, "{method} {path}");
+    }
+}
+
+#[test]
+fn static_files_and_the_ca_hold_no_jruby() {
+    for (path, work, without_jruby) in [
+        (
+            "/puppet/v3/static_file_content/modules/a/files/b",
+            Work::File,
+            true,
+        ),
+        ("/puppet/v3/file_content/modules/a/b", Work::File, false),
+        ("/puppet/v3/catalog/web01", Work::Catalog, false),
+        ("/puppet-ca/v1/certificate/web01", Work::Other, true),
+    ] {
+        let path = CanonicalPath::check(path).expect(path);
+        let expected = Task {
+            work,
+            without_jruby,
+        };
+        assert_eq!(classify(&Method::GET, &path).task, expected);
     }
 }
