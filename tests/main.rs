@@ -13,6 +13,7 @@ mod blocks;
 mod ca_protection;
 mod certificate_forms;
 mod certificates;
+mod checks;
 mod cli;
 mod configuration;
 mod crl_fetch;

@@ -179,6 +179,11 @@ impl Evidence {
         }
     }
 
+    /// Whether probes have begun to change health: some in a row disagree with it, fewer than it takes.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.streak > 0
+    }
+
     pub(crate) fn is_unprobed(&self) -> bool {
         self.check
             .as_ref()

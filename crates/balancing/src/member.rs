@@ -203,6 +203,11 @@ impl Member {
         }
     }
 
+    /// Whether its last probes disagree with its health, but too few of them to change it yet.
+    pub fn is_changing(&self) -> bool {
+        self.evidence().is_changing()
+    }
+
     pub(crate) fn begin_check(&self, check: &CheckSettings) -> Option<Change> {
         self.note(|evidence| evidence.begin(check))
     }

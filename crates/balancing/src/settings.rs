@@ -1,6 +1,6 @@
 //! What a configuration says about a pool.
 
-use std::time::Duration;
+use std::{fmt, str::FromStr, time::Duration};
 
 /// How a member is picked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,10 +47,20 @@ pub enum CheckKind {
 pub struct CheckSettings {
     /// What a probe asks. Default `http`.
     pub kind: CheckKind,
-    /// Port that probes go to, in plain text; none: that of the member, as requests do. With `http` and `tcp` only.
+    /// Port that probes go to; none: that of the member, as requests do. With `http` and `tcp` only.
     pub port: Option<u16>,
+    /// Whether probes to `port` use the TLS of the pool. Default false: plain text.
+    pub tls: bool,
+    /// Path and query that a probe by HTTP requests; none: that of its kind.
+    pub path: Option<String>,
+    /// Status codes that pass; empty: 200. With `http` only.
+    pub expect_status: Vec<StatusRange>,
+    /// What the body must contain; none: what the kind and the path expect. With `http` only.
+    pub expect_body: Option<String>,
     /// Time between probes of one member. Default 5 s.
     pub interval: Duration,
+    /// Time between probes while their results are changing a member's health; none: `interval`.
+    pub fast_interval: Option<Duration>,
     /// Time allowed for one probe. Default 3 s.
     pub timeout: Duration,
     /// Good probes that bring a member up; one that was never probed comes up on its first. Default 2.
@@ -61,11 +71,65 @@ pub struct CheckSettings {
     pub assume_up: bool,
 }
 
+/// Status codes from the first to the last, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusRange {
+    first: u16,
+    last: u16,
+}
+
+impl StatusRange {
+    /// Whether it includes a status code.
+    pub fn contains(&self, status: u16) -> bool {
+        (self.first..=self.last).contains(&status)
+    }
+}
+
+impl FromStr for StatusRange {
+    type Err = ();
+
+    /// Reads `200` or `200-299`.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let code = |text: &str| match text.parse() {
+            Ok(code @ 100..=599) if text.len() == 3 => Ok(code),
+            _ => Err(()),
+        };
+        let range = Self {
+            first: code(first)?,
+            last: code(last)?,
+        };
+        (range.first <= range.last).then_some(range).ok_or(())
+    }
+}
+
+impl fmt::Display for StatusRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first == self.last {
+            true => write!(f, "{}", self.first),
+            false => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}
+
 impl CheckSettings {
+    /// Time from the end of one probe to the next. `is_changing`: the last probes disagree with the member's health.
+    ///
+    /// The interval is up to 10 % longer, by member and turn: probes that met once, as after a pause of the machine, drift
+    /// apart again.
+    pub fn wait(&self, is_changing: bool, member: u64, turn: u64) -> Duration {
+        let interval = match self.fast_interval {
+            Some(fast) if is_changing => fast.min(self.interval),
+            _ => self.interval,
+        };
+        let drawn = crate::rendezvous::mix(member.rotate_left(32) ^ turn) % JITTER_STEPS;
+        interval + interval / 10 * (drawn as u32) / (JITTER_STEPS as u32)
+    }
+
     /// Whether the answer to a probe may show the member's clock: an HTTP response of the member itself.
     pub fn shows_clock(&self) -> bool {
         match self.kind {
-            CheckKind::Http => self.port.is_none(),
+            CheckKind::Http => self.port.is_none() || self.tls,
             CheckKind::Legacy => true,
             CheckKind::Tcp | CheckKind::None => false,
         }
@@ -77,6 +141,11 @@ impl Default for CheckSettings {
         Self {
             kind: CheckKind::Http,
             port: None,
+            tls: false,
+            path: None,
+            expect_status: Vec::new(),
+            expect_body: None,
+            fast_interval: None,
             interval: Duration::from_secs(5),
             timeout: Duration::from_secs(3),
             rise: 2,
@@ -85,6 +154,9 @@ impl Default for CheckSettings {
         }
     }
 }
+
+/// Steps in which the jitter of an interval is drawn.
+const JITTER_STEPS: u64 = 1024;
 
 /// One entry of `members`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,4 +207,52 @@ pub struct PoolSettings {
     pub algorithm: Algorithm,
     /// How members are probed.
     pub check: CheckSettings,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_codes_are_read_one_by_one_and_as_ranges() {
+        for (text, shown, inside, outside) in [
+            ("200", "200", 200, 201),
+            ("200-299", "200-299", 299, 300),
+            ("404-404", "404", 404, 403),
+        ] {
+            let range: StatusRange = text.parse().expect(text);
+            assert_eq!(range.to_string(), shown);
+            assert!(range.contains(inside) && !range.contains(outside));
+        }
+        for text in [
+            "", "20", "0200", "+20", "299-200", "200-", "99", "600", "ok",
+        ] {
+            assert!(text.parse::<StatusRange>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn intervals_are_up_to_a_tenth_longer_and_differ_by_member_and_turn() {
+        let check = CheckSettings::default();
+        let waits = |member: u64| (0..100).map(move |turn| (member, turn));
+        let mut seen = std::collections::BTreeSet::new();
+        for (member, turn) in (0..10).flat_map(waits) {
+            let wait = check.wait(false, member, turn);
+            assert!((check.interval..=check.interval * 11 / 10).contains(&wait));
+            seen.insert(wait);
+        }
+        assert!(seen.len() > 500, "{} different intervals", seen.len());
+    }
+
+    #[test]
+    fn the_fast_interval_applies_while_health_changes_and_is_never_the_slower_one() {
+        let mut check = CheckSettings {
+            fast_interval: Some(Duration::from_secs(1)),
+            ..CheckSettings::default()
+        };
+        assert!(check.wait(true, 0, 0) <= Duration::from_millis(1100));
+        assert!(check.wait(false, 0, 0) >= Duration::from_secs(5));
+        check.fast_interval = Some(Duration::from_secs(50));
+        assert!(check.wait(true, 0, 0) <= Duration::from_millis(5500));
+    }
 }

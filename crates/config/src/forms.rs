@@ -104,6 +104,25 @@ pub(crate) static PATH_SEGMENTS: Form = Form {
     what: "a path that starts with `/`",
     check: path_condition,
 };
+pub(crate) static PROBE_PATH: Form = Form {
+    what: "a path that starts with `/`, and its query",
+    check: |text| {
+        let printable = text.bytes().all(|byte| (0x21..=0x7e).contains(&byte));
+        match text.starts_with('/') && printable && !text.contains('#') && text.len() <= 1024 {
+            true => Ok(()),
+            false => Err(Fault::new(format!("\"{text}\" is not a path"))),
+        }
+    },
+};
+pub(crate) static STATUS_RANGE: Form = Form {
+    what: "a status code or a range of them, as \"200\" or \"200-299\"",
+    check: |text| match text.parse::<balancing::settings::StatusRange>() {
+        Ok(_) => Ok(()),
+        Err(()) => Err(Fault::new(format!(
+            "\"{text}\" is not a status code or a range of them"
+        ))),
+    },
+};
 pub(crate) static REGEX: Form = Form {
     what: "a regular expression, anchored at both ends",
     check: regular_expression,

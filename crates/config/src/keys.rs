@@ -493,10 +493,29 @@ settings! {
         /// a script below inetd. With `type = "http"`, the proxy sends GET `/` in plain HTTP: 200 means up, any
         /// other status means down. With `tcp`, the port must accept a connection. Stop that service to take the
         /// member out of use. Probes carry nothing secret, but anything on the network path can forge their answer.
+        /// With `tls = true` the port is another port of the Puppet server itself.
         port: count(1..=65_535) => port, else "the member's own port, with the pool's `scheme`";
+        /// Whether probes to `port` use TLS, with the pool's certificate and the member's name as requests do. Set it
+        /// if the service that agents use has no status service but another port of the same server does: check a
+        /// PCP broker on 8142 by `port = 8140` and `tls = true`. The default path and expectations are then those
+        /// without `port`.
+        tls: switch() => tls;
+        /// Path that a probe requests with GET, with its query. Puppet Enterprise runs several services in one
+        /// process, and `/status/v1/simple` fails if any of them fails; `/status/v1/simple/server` shows only
+        /// the service that compiles. With `type = "http"` only.
+        path: text(&forms::PROBE_PATH) => path, else "`/status/v1/simple`; `/` on a `port` without TLS";
+        /// Status codes that a probe accepts, as `["200"]` or `["200-299", "404"]`. Set it, without `expect_body`, for
+        /// a service whose body does not matter. With `type = "http"` only.
+        expect_status: conditions(&forms::STATUS_RANGE) => expect_status, else "200";
+        /// Text that the body of the answer must contain in its first 4096 bytes. With `type = "http"` only.
+        expect_body: text(&forms::ANY_TEXT) => expect_body, else "`running` and nothing else at `/status/v1/simple` and below it if `expect_status` is not set; otherwise any body";
         /// Time between two probes of a member. Together with `fall` it limits how long a member that hangs still
-        /// gets requests: 15 s by default.
+        /// gets requests: 15 s by default. The proxy adds up to 10 %, different for each member and probe.
         interval: duration(milliseconds(10)..=DAY) => interval;
+        /// Time between two probes while their results disagree with the member's health, until `rise` or `fall` is
+        /// reached. A shorter time finds a failed or a returned member sooner, but a busy server has less time to
+        /// answer again before it counts as down.
+        fast_interval: duration(milliseconds(10)..=DAY) => fast_interval, else "`interval`";
         /// How long one probe may take. A Puppet server answers in 2 to 4 ms, but later when it is busy, and a busy
         /// server is not down.
         timeout: duration(milliseconds(10)..=DAY) => timeout;

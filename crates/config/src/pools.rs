@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use balancing::settings::{CheckKind, CheckSettings, MemberSettings, Role};
+use balancing::settings::{CheckKind, MemberSettings, Role};
 use routing::pool_names;
 use upstream::settings::{Plaintext, Scheme};
 
@@ -86,14 +86,30 @@ fn fill(
         Scheme::Http => plain_members(&members, section, pool.upstream.plaintext, problems),
     }
     pool.pool.members = members.into_iter().map(|entry| entry.settings).collect();
-    check(&section.table(Pool::check), &mut pool.pool.check, problems);
+    check(&section.table(Pool::check), pool, problems);
 }
 
-fn check(section: &Section<'_>, settings: &mut CheckSettings, problems: &mut Vec<Problem>) {
+fn check(section: &Section<'_>, pool: &mut PoolConfig, problems: &mut Vec<Problem>) {
+    let settings = &mut pool.pool.check;
     Check::read(section, settings);
     if settings.port.is_some() && matches!(settings.kind, CheckKind::Legacy | CheckKind::None) {
         let problem = section.error(Check::port, "this type of check cannot use another port");
         problems.push(problem.expected("type = \"http\" or type = \"tcp\""));
+    }
+    if settings.kind != CheckKind::Http {
+        for key in [Check::path, Check::expect_status, Check::expect_body] {
+            if section.is_set(key) {
+                let problem = section.error(key, "this type of check sends no such request");
+                problems.push(problem.expected("type = \"http\""));
+            }
+        }
+    }
+    if settings.tls && settings.port.is_none() {
+        let problem = section.error(Check::tls, "this check uses the member's own port");
+        problems.push(problem.expected("`port`, the port that probes go to"));
+    } else if settings.tls && pool.upstream.scheme == Scheme::Http {
+        let problem = section.error(Check::tls, "this pool has no TLS");
+        problems.push(problem.expected("scheme = \"https\" for the pool"));
     }
 }
 

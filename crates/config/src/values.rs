@@ -327,7 +327,12 @@ macro_rules! texts {
         )*
     };
 }
-texts!(String, SocketAddr, routing::Class);
+texts!(
+    String,
+    SocketAddr,
+    routing::Class,
+    balancing::settings::StatusRange
+);
 
 impl Text for PathBuf {
     fn parse(text: &str) -> Option<Self> {

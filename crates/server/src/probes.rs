@@ -1,9 +1,6 @@
 //! The probes of one generation's members, each a task that ends with its generation.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::SystemTime};
 
 use balancing::{Health, settings::CheckKind};
 use proxy::{Generation, Shared};
@@ -103,14 +100,8 @@ async fn probe_for_ever(
         if let Some(change) = change {
             shared.health_changed(pool, address, &change);
         }
-        sleep(
-            check.interval
-                + if turn == 0 && !probed_already {
-                    spread
-                } else {
-                    Duration::ZERO
-                },
-        )
-        .await;
+        let first = turn == 0 && !probed_already;
+        let wait = check.wait(state.is_changing(), state.id(), turn);
+        sleep(if first { wait + spread } else { wait }).await;
     }
 }

@@ -91,7 +91,7 @@ impl Recorded {
 
     /// Whether this is a health probe.
     pub fn is_probe(&self) -> bool {
-        self.path() == PROBE_PATH || self.path() == LEGACY_PROBE_PATH
+        self.path().starts_with(PROBE_PATH) || self.path() == LEGACY_PROBE_PATH
     }
 }
 

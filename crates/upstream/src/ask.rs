@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::{
     cause::{Peer, cause},
     connector::Connector,
-    dial::{DialError, dial},
+    dial::{DialError, dial_tls},
     io::{Counted, Intake},
 };
 
@@ -22,6 +22,8 @@ use crate::{
 pub struct Question<'q> {
     /// Path and query.
     pub path: &'q str,
+    /// Port of the member's host that is asked; none: the member's own.
+    pub port: Option<u16>,
     /// Fields beside Host and Connection.
     pub headers: HeaderMap,
     /// Time for all of it, the connection among it.
@@ -97,7 +99,7 @@ pub async fn ask(connector: &Connector, question: &Question<'_>) -> Result<Told,
 async fn exchange(connector: &Connector, question: &Question<'_>) -> Result<Told, AskError> {
     let intake = Arc::new(Intake::new());
     intake.expect_head();
-    let io = dial(connector).await?;
+    let io = dial_tls(connector, question.port).await?;
     let certificate = io.shown();
     let io = TokioIo::new(Counted::new(io, Arc::clone(&intake), None));
     let (mut sender, connection) = http1::Builder::new()
@@ -137,7 +139,7 @@ fn request(
         .map_err(|error| AskError::Broken(Box::new(error)))?;
     let fields = request.headers_mut();
     fields.clone_from(&question.headers);
-    fields.insert(header::HOST, connector.host.clone());
+    fields.insert(header::HOST, connector.host_at(question.port));
     fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
     Ok(request)
 }

@@ -19,7 +19,7 @@ use rustls::{
 };
 use tokio::sync::Notify;
 
-use crate::{io::Transport, settings::Settings};
+use crate::{dial::authority, io::Transport, settings::Settings};
 
 /// Tells connectors apart, so that a connection is reused only by the connector that opened it.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -361,6 +361,13 @@ impl Connector {
         let mut connector = Self::new(spec)?;
         connector.in_memory = Some(InMemory(Arc::new(move || Box::pin(connect()))));
         Ok(connector)
+    }
+
+    /// What Host says at this port of its host; none: at its own.
+    pub(crate) fn host_at(&self, port: Option<u16>) -> HeaderValue {
+        let name = self.server_name.to_str();
+        let other = port.and_then(|port| HeaderValue::from_str(&authority(&name, port)).ok());
+        other.unwrap_or_else(|| self.host.clone())
     }
 
     /// Whether TLS is spoken there.

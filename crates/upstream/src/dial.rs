@@ -134,6 +134,14 @@ impl DialError {
 
 /// Opens a transport to a member.
 pub(crate) async fn dial(connector: &Connector) -> Result<MemberIo, DialError> {
+    dial_tls(connector, None).await
+}
+
+/// Opens a transport to a member, or to another port of its host in the same way: with the TLS and the name of the member.
+pub(crate) async fn dial_tls(
+    connector: &Connector,
+    port: Option<u16>,
+) -> Result<MemberIo, DialError> {
     let limit = connector.settings.connect_timeout;
     let deadline = Instant::now() + limit;
     let late = |stage| DialError::Late {
@@ -153,12 +161,13 @@ pub(crate) async fn dial(connector: &Connector) -> Result<MemberIo, DialError> {
         let opened = timeout_at(deadline, memory.connect()).await;
         return connected(opened.map(|opened| opened.map(MemberIo::Memory)));
     }
-    let (host, port) = match &connector.target {
-        Target::Unix(path) => {
+    let (host, port) = match (&connector.target, port) {
+        (target, Some(port)) => (target.host(), port),
+        (Target::Unix(path), None) => {
             let opened = timeout_at(deadline, UnixStream::connect(path)).await;
             return connected(opened.map(|opened| opened.map(MemberIo::Unix)));
         }
-        Target::Tcp { host, port } => (host.as_str(), *port),
+        (Target::Tcp { host, port }, None) => (host.as_str(), *port),
     };
     let stream = open(connector, &connector.address, (host, port), deadline).await?;
     let Some(tls) = &connector.tls else {

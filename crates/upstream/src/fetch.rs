@@ -91,6 +91,7 @@ pub async fn fetch(connector: &Connector, wish: &Wish) -> Result<Answer, FetchEr
     let max = wish.body_bytes_max;
     let question = Question {
         path: wish.path,
+        port: None,
         headers,
         timeout: wish.timeout,
         // A byte more shows that there is more.

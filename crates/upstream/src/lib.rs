@@ -23,5 +23,5 @@ pub use exchange::{AttemptError, Exchange, Lent, SendOptions};
 pub use fetch::{Answer, FetchError, Wish, fetch};
 pub use head::{Scrubbed, Scrubbing, Stamped, hop_by_hop};
 pub use io::{Counted as MemberIo, Transport};
-pub use probe::{ProbeError, ProbeOutcome, probe};
+pub use probe::{Inquiry, ProbeError, ProbeOutcome, probe};
 pub use settings::{Plaintext, Scheme, Settings};

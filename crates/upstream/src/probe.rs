@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use balancing::settings::{CheckKind, CheckSettings};
+use balancing::settings::{CheckKind, CheckSettings, StatusRange};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -13,7 +13,7 @@ use crate::{
     ask::{AskError, Question, ask},
     cause::{Peer, cause},
     connector::Connector,
-    dial::{DialError, authority, dial, dial_port},
+    dial::{DialError, authority, dial, dial_port, dial_tls},
 };
 
 /// Bytes of a probe's answer that are read.
@@ -21,30 +21,106 @@ const ANSWER_BYTES_MAX: usize = 4096;
 /// Bytes of a status line that are read.
 const STATUS_LINE_BYTES_MAX: usize = 256;
 
-/// What a member is asked, and what shows that it can work.
-struct Inquiry {
-    path: &'static str,
+/// Path of the status that a Puppet server shows to every client (Puppet Server `status` service, `simple` level). A
+/// service's name may follow it.
+const SIMPLE: &str = "/status/v1/simple";
+/// What that status is while the server can work.
+const RUNNING: &str = "running";
+/// What masters from 0.25 to 3 answer, in any environment that they have; `production` is there when no other is.
+const LEGACY: &str = "/production/status/no_key";
+/// What that status contains while the master works.
+const ALIVE: &str = "\"is_alive\":true";
+
+/// What a member is asked, and which answer shows that it can work.
+#[derive(Clone, Copy, Debug)]
+pub struct Inquiry<'c> {
+    /// Path and query.
+    pub path: &'c str,
     accept: &'static str,
-    wanted: &'static str,
-    /// Judges the body of a 200.
-    is_good: fn(&str) -> bool,
+    /// Status codes that pass; empty: 200.
+    status: &'c [StatusRange],
+    body: ExpectedBody<'c>,
 }
 
-/// What a Puppet server's status service answers to everybody (Puppet Server `status` service, `simple` level).
-static SIMPLE: Inquiry = Inquiry {
-    path: "/status/v1/simple",
-    accept: "*/*",
-    wanted: "running",
-    is_good: |text| text == "running",
-};
+/// What the body must be.
+#[derive(Clone, Copy, Debug)]
+enum ExpectedBody<'c> {
+    Any,
+    /// This and nothing else.
+    Is(&'c str),
+    Contains(&'c str),
+}
 
-/// What masters from 0.25 to 3 answer, in any environment that they have; `production` is there when no other is.
-static LEGACY: Inquiry = Inquiry {
-    path: "/production/status/no_key",
-    accept: "pson",
-    wanted: "\"is_alive\":true",
-    is_good: |text| text.contains("\"is_alive\":true"),
-};
+impl<'c> Inquiry<'c> {
+    /// What a check requests; none: it requests nothing by HTTP.
+    pub fn of(check: &'c CheckSettings) -> Option<Self> {
+        let (path, accept, body) = match check.kind {
+            CheckKind::Tcp | CheckKind::None => return None,
+            CheckKind::Legacy => (LEGACY, "pson", ExpectedBody::Contains(ALIVE)),
+            CheckKind::Http => {
+                let other_service = check.port.is_some() && !check.tls;
+                let default = if other_service { "/" } else { SIMPLE };
+                let path = check.path.as_deref().unwrap_or(default);
+                let is_default = is_simple(path) && check.expect_status.is_empty();
+                let body = match (&check.expect_body, is_default) {
+                    (Some(text), _) => ExpectedBody::Contains(text),
+                    (None, true) => ExpectedBody::Is(RUNNING),
+                    (None, false) => ExpectedBody::Any,
+                };
+                (path, "*/*", body)
+            }
+        };
+        Some(Self {
+            path,
+            accept,
+            status: &check.expect_status,
+            body,
+        })
+    }
+
+    /// Whether this answer shows that the member can work.
+    pub fn accepts(&self, status: StatusCode, body: &str) -> bool {
+        self.accepts_status(status.as_u16())
+            && match self.body {
+                ExpectedBody::Any => true,
+                ExpectedBody::Is(text) => body.trim() == text,
+                ExpectedBody::Contains(text) => body.contains(text),
+            }
+    }
+
+    /// Whether it requests the status of a Puppet server.
+    pub fn is_puppet_status(&self) -> bool {
+        is_simple(self.path)
+    }
+
+    fn accepts_status(&self, status: u16) -> bool {
+        match self.status {
+            [] => status == 200,
+            ranges => ranges.iter().any(|range| range.contains(status)),
+        }
+    }
+
+    /// What is expected, for messages.
+    pub fn expected(&self) -> String {
+        let status = match self.status {
+            [] => "200".to_owned(),
+            ranges => {
+                let words: Vec<_> = ranges.iter().map(StatusRange::to_string).collect();
+                words.join(", ")
+            }
+        };
+        match self.body {
+            ExpectedBody::Any => status,
+            ExpectedBody::Is(text) | ExpectedBody::Contains(text) => format!("{status} `{text}`"),
+        }
+    }
+}
+
+/// Whether it is the status of a Puppet server, or of one of its services.
+fn is_simple(path: &str) -> bool {
+    let rest = path.strip_prefix(SIMPLE);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
 
 /// How a probe ended.
 #[derive(Debug)]
@@ -68,29 +144,31 @@ pub enum ProbeError {
     #[error("no answer to {path}: {}", cause(&**source, Peer::Member))]
     Broken {
         /// What was asked.
-        path: &'static str,
+        path: String,
         /// What went wrong.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The answer was another than wanted.
-    #[error("{path} answered {status} `{text}`, wanted 200 `{wanted}`")]
+    #[error("{path} answered {status} `{text}`, wanted {wanted}")]
     Unwanted {
         /// What was asked.
-        path: &'static str,
+        path: String,
         /// Status code.
         status: StatusCode,
         /// Beginning of the body, printable.
         text: String,
-        /// What the body should have been, or have held.
-        wanted: &'static str,
+        /// What was expected.
+        wanted: String,
     },
-    /// The port of the check answered otherwise than with 200.
-    #[error("port {port} answered `{line}`, wanted a status line with 200")]
+    /// The port of the check answered otherwise than expected.
+    #[error("port {port} answered `{line}`, wanted a status line with {wanted}")]
     Port {
         /// The port.
         port: u16,
         /// What came, printable; empty where it closed without a word.
         line: String,
+        /// What was expected.
+        wanted: String,
     },
 }
 
@@ -98,16 +176,20 @@ pub enum ProbeError {
 pub async fn probe(connector: &Connector, check: &CheckSettings) -> ProbeOutcome {
     let mut date = None;
     let asked = async {
-        match (check.kind, check.port) {
-            (CheckKind::None, _) => Ok(()),
-            (CheckKind::Tcp, None) => dial(connector).await.map(drop).map_err(ProbeError::from),
-            (CheckKind::Tcp, Some(port)) => {
-                let dialled = dial_port(connector, port).await;
-                dialled.map(drop).map_err(ProbeError::from)
+        match (Inquiry::of(check), check.port) {
+            (Some(inquiry), Some(port)) if !check.tls => ask_port(connector, port, &inquiry).await,
+            (Some(inquiry), port) => {
+                inquire(connector, (&inquiry, port), check.timeout, &mut date).await
             }
-            (CheckKind::Http, None) => inquire(connector, &SIMPLE, check.timeout, &mut date).await,
-            (CheckKind::Http, Some(port)) => ask_port(connector, port).await,
-            (CheckKind::Legacy, _) => inquire(connector, &LEGACY, check.timeout, &mut date).await,
+            (None, _) if check.kind == CheckKind::None => Ok(()),
+            (None, None) => dial(connector).await.map(drop).map_err(ProbeError::from),
+            (None, Some(port)) => {
+                let dialled = match check.tls {
+                    true => dial_tls(connector, Some(port)).await.map(drop),
+                    false => dial_port(connector, port).await.map(drop),
+                };
+                dialled.map_err(ProbeError::from)
+            }
         }
     };
     let result = timeout(check.timeout, asked)
@@ -116,20 +198,31 @@ pub async fn probe(connector: &Connector, check: &CheckSettings) -> ProbeOutcome
     ProbeOutcome { result, date }
 }
 
-/// Asks what answers for the member on a port of its own: 200 is up, and nothing of the body counts.
+/// Asks what answers for the member on a port of its own, in plain text.
 ///
 /// Such a thing is often a shell script below inetd, which writes its answer without reading a byte and closes. An HTTP
-/// client takes that for a fault; the status line is all that is wanted, so it alone is read.
-async fn ask_port(connector: &Connector, port: u16) -> Result<(), ProbeError> {
+/// client takes that for a fault; so the answer is read as bytes, and no more of it than the check needs.
+async fn ask_port(
+    connector: &Connector,
+    port: u16,
+    inquiry: &Inquiry<'_>,
+) -> Result<(), ProbeError> {
     let mut stream = dial_port(connector, port).await?;
     let host = authority(connector.target.host(), port);
+    let path = inquiry.path;
     let request =
-        format!("GET / HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\nConnection: close\r\n\r\n");
+        format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\nConnection: close\r\n\r\n");
     // Whoever has closed already may have answered before.
     let _ = stream.write_all(request.as_bytes()).await;
-    let mut read = Vec::with_capacity(STATUS_LINE_BYTES_MAX);
-    let mut stream = stream.take(STATUS_LINE_BYTES_MAX as u64);
-    while !read.contains(&b'\n') {
+    let reads_body = !matches!(inquiry.body, ExpectedBody::Any);
+    let most = if reads_body {
+        ANSWER_BYTES_MAX
+    } else {
+        STATUS_LINE_BYTES_MAX
+    };
+    let mut read = Vec::with_capacity(most);
+    let mut stream = stream.take(most as u64);
+    while reads_body || !read.contains(&b'\n') {
         match stream.read_buf(&mut read).await {
             Ok(1..) => {}
             // A reset after the answer is how a script closes that has read nothing.
@@ -137,20 +230,29 @@ async fn ask_port(connector: &Connector, port: u16) -> Result<(), ProbeError> {
         }
     }
     let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    match is_status_200(line) && read.contains(&b'\n') {
+    let status = read.contains(&b'\n').then(|| status_of(line)).flatten();
+    let text = String::from_utf8_lossy(&read);
+    let body = text
+        .split_once("\r\n\r\n")
+        .or_else(|| text.split_once("\n\n"));
+    let body = body.map_or("", |(_, body)| body);
+    match status.is_some_and(|status| inquiry.accepts(status, body)) {
         true => Ok(()),
         false => Err(ProbeError::Port {
             port,
             line: printable(&String::from_utf8_lossy(line)),
+            wanted: inquiry.expected(),
         }),
     }
 }
 
-/// Version, status code, and perhaps a reason (RFC 9112, 4).
-fn is_status_200(line: &[u8]) -> bool {
+/// The status code of a status line: version, status code, and perhaps a reason (RFC 9112, 4).
+fn status_of(line: &[u8]) -> Option<StatusCode> {
     let mut words = line.trim_ascii_end().splitn(3, |byte| *byte == b' ');
     let version = words.next().unwrap_or_default();
-    matches!(version, b"HTTP/1.0" | b"HTTP/1.1") && words.next() == Some(b"200")
+    let is_version = matches!(version, b"HTTP/1.0" | b"HTTP/1.1");
+    let code = words.next().filter(|code| is_version && code.len() == 3)?;
+    StatusCode::from_bytes(code).ok()
 }
 
 fn printable(text: &str) -> String {
@@ -159,36 +261,36 @@ fn printable(text: &str) -> String {
 
 async fn inquire(
     connector: &Connector,
-    inquiry: &Inquiry,
+    (inquiry, port): (&Inquiry<'_>, Option<u16>),
     limit: Duration,
     date: &mut Option<HeaderValue>,
 ) -> Result<(), ProbeError> {
     let mut headers = HeaderMap::new();
     headers.insert(header::ACCEPT, HeaderValue::from_static(inquiry.accept));
     headers.insert("x-client-verify", HeaderValue::from_static("NONE"));
-    let path = inquiry.path;
+    let path = inquiry.path.to_owned();
     let question = Question {
-        path,
+        path: inquiry.path,
+        port,
         headers,
         timeout: limit,
         body_bytes_max: ANSWER_BYTES_MAX,
     };
-    let answer = ask(connector, &question)
-        .await
-        .map_err(|error| match error {
-            AskError::Dial(error) => ProbeError::Dial(error),
-            AskError::Late(limit) => ProbeError::Late(limit),
-            AskError::Broken(source) => ProbeError::Broken { path, source },
-        })?;
+    let answer = match ask(connector, &question).await {
+        Ok(answer) => answer,
+        Err(AskError::Dial(error)) => return Err(ProbeError::Dial(error)),
+        Err(AskError::Late(limit)) => return Err(ProbeError::Late(limit)),
+        Err(AskError::Broken(source)) => return Err(ProbeError::Broken { path, source }),
+    };
     *date = answer.headers.get(header::DATE).cloned();
-    let text = String::from_utf8_lossy(&answer.body).trim().to_owned();
-    match answer.status == StatusCode::OK && (inquiry.is_good)(&text) {
+    let text = String::from_utf8_lossy(&answer.body);
+    match inquiry.accepts(answer.status, &text) {
         true => Ok(()),
         false => Err(ProbeError::Unwanted {
             path,
             status: answer.status,
-            text: printable(&text),
-            wanted: inquiry.wanted,
+            text: printable(text.trim()),
+            wanted: inquiry.expected(),
         }),
     }
 }

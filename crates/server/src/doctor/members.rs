@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use balancing::settings::CheckKind;
+use balancing::settings::{CheckKind, CheckSettings};
 use config::PoolConfig;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use identity::{CertFormat, HeaderForm};
@@ -41,7 +41,7 @@ pub(super) struct Member {
     pub(super) role: Role,
     /// Whether the pool's name says so; else its servers may be others that have the same status service.
     by_name: bool,
-    pub(super) check: CheckKind,
+    pub(super) check: CheckSettings,
     pub(super) connector: Arc<Connector>,
     /// The same address in plain HTTP where the pool speaks TLS, and the other way round.
     pub(super) otherwise: Option<Arc<Connector>>,
@@ -92,7 +92,7 @@ pub(super) async fn examine(
             let member = Member {
                 role: role(pool, prepared),
                 by_name: matches!(&*pool.pool.name, pool_names::CA | pool_names::COMPILERS),
-                check: pool.pool.check.kind,
+                check: pool.pool.check.clone(),
                 connector: Arc::clone(connector),
                 otherwise: asked.otherwise(&settings.address),
                 doors: outside::doors(&asked, connector, proof),
@@ -188,9 +188,14 @@ pub(super) fn role(pool: &PoolConfig, prepared: &Prepared) -> Role {
             Role::Ca
         }
         _ if check.kind == CheckKind::Legacy => Role::Compiler,
-        _ if check.kind == CheckKind::Http && check.port.is_none() => Role::Compiler,
+        _ if check.kind == CheckKind::Http && is_puppet_status(check) => Role::Compiler,
         _ => Role::Other,
     }
+}
+
+/// Whether probes request a Puppet server's status.
+fn is_puppet_status(check: &CheckSettings) -> bool {
+    upstream::Inquiry::of(check).is_some_and(|inquiry| inquiry.is_puppet_status())
 }
 
 /// Whether a configured route would send this path to the pool, for some client.
@@ -309,6 +314,7 @@ impl Member {
         };
         let question = Question {
             path,
+            port: None,
             headers: fields,
             timeout,
             body_bytes_max,
@@ -335,7 +341,7 @@ impl Member {
 
     /// Whether it is a master of Puppet 0.25 to 3, or one below Rack.
     pub(super) fn is_legacy(&self) -> bool {
-        self.check == CheckKind::Legacy || self.form().cert_format == CertFormat::OneLine
+        self.check.kind == CheckKind::Legacy || self.form().cert_format == CertFormat::OneLine
     }
 
     /// What everybody may ask of it.

@@ -6,34 +6,36 @@ use upstream::Told;
 
 use super::{
     Check, Grade, Proof, claim, lists,
-    members::{CA_CERTIFICATE, LEGACY_STATUS, LISTS, Member, Role, STATUS, story},
+    members::{CA_CERTIFICATE, LISTS, Member, Role, STATUS, story},
 };
-
-const RUNNING: &str = "running";
 
 /// Whether it says that it can work, where its check would ask for that.
 pub(super) async fn status(member: &Member, simple: &Told, proof: &mut Proof) {
     let about = &member.about;
+    let inquiry = upstream::Inquiry::of(&member.check);
     let asked;
-    let (answer, path, wanted) = match member.check {
-        CheckKind::Http if member.role != Role::Other => (simple, STATUS, RUNNING),
-        CheckKind::Legacy => {
+    let (answer, inquiry) = match (inquiry, member.check.kind) {
+        // What answers on another port is the probes' alone.
+        (Some(_), _) if member.check.port.is_some() => return,
+        (Some(inquiry), CheckKind::Http)
+            if inquiry.path == STATUS && member.role != Role::Other =>
+        {
+            (simple, inquiry)
+        }
+        (Some(inquiry), CheckKind::Http) if !inquiry.is_puppet_status() => return,
+        (Some(inquiry), _) => {
             let fields = claim::nobody(member.form());
-            asked = match member.ask_inside(LEGACY_STATUS, fields).await {
+            asked = match member.ask_inside(inquiry.path, fields).await {
                 Ok(answer) => answer,
                 Err(error) => return unclear(Check::Status, about, story(&error), proof),
             };
-            (&asked, LEGACY_STATUS, "\"is_alive\":true")
+            (&asked, inquiry)
         }
-        _ => return,
+        (None, _) => return,
     };
+    let path = inquiry.path;
     let text = String::from_utf8_lossy(&answer.body);
-    // As the probe reads it: `not running` is no `running`.
-    let is_good = match wanted {
-        RUNNING => text.trim() == RUNNING,
-        wanted => text.contains(wanted),
-    };
-    if answer.status == StatusCode::OK && is_good {
+    if inquiry.accepts(answer.status, &text) {
         return proof.passed(Check::Status, about);
     }
     let remedy = match answer.status {
@@ -50,8 +52,9 @@ pub(super) async fn status(member: &Member, simple: &Told, proof: &mut Proof) {
     let plain = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
     let text: String = text.chars().map(plain).take(64).collect();
     let found = format!(
-        "{path} answered {} `{text}`, expected 200 `{wanted}`",
-        answer.status
+        "{path} answered {} `{text}`, expected {}",
+        answer.status,
+        inquiry.expected()
     );
     proof.found(Check::Status, Grade::Failure, about, found, remedy);
 }
