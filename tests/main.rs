@@ -50,6 +50,7 @@ mod tidy;
 mod trust_policies;
 mod tunnels;
 mod who;
+mod work;
 
 /// What clients speak to the proxy under test.
 pub(crate) const SPOKEN: testkit::Protocol = testkit::Protocol::Http1;

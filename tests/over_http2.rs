@@ -86,6 +86,9 @@ mod trust_policies;
 // Agents are noted by one function for both protocols.
 #[cfg(feature = "every-module-over-http2")]
 mod who;
+// The kind of work is found from the parsed request, and the choice of a member is the same.
+#[cfg(feature = "every-module-over-http2")]
+mod work;
 
 /// The protocol that clients use with the proxy under test.
 pub(crate) const SPOKEN: testkit::Protocol = testkit::Protocol::Http2;

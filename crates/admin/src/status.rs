@@ -152,6 +152,9 @@ pub struct MemberStatus {
     pub administrative_state: AdministrativeState,
     /// Attempts leased and not finished.
     pub in_flight: u64,
+    /// The same by kind of work; kinds without any are left out.
+    #[serde(default)]
+    pub in_flight_by_work: BTreeMap<String, u64>,
     /// Connections open to it, over all workers.
     pub connections: u64,
     /// Share of the load within the pool.

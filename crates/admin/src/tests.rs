@@ -732,6 +732,7 @@ fn member() -> MemberStatus {
         clock_offset_seconds: Some(-2),
         administrative_state: AdministrativeState::Ready,
         in_flight: 3,
+        in_flight_by_work: [("catalog".to_owned(), 3)].into(),
         connections: 4,
         weight: 1,
         backup: false,

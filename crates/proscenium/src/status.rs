@@ -174,7 +174,7 @@ fn member(member: &MemberStatus) -> Vec<String> {
         member.address.clone(),
         member.health.to_string(),
         member.administrative_state.to_string(),
-        format!("{} in flight", member.in_flight),
+        in_flight(member),
         format!("{} connections", member.connections),
         format!("weight {}", member.weight),
     ];
@@ -182,6 +182,17 @@ fn member(member: &MemberStatus) -> Vec<String> {
         cells.push("backup".to_owned());
     }
     cells
+}
+
+fn in_flight(member: &MemberStatus) -> String {
+    let by_work = member.in_flight_by_work.iter();
+    let by_work: Vec<String> = by_work
+        .map(|(work, count)| format!("{count} {work}"))
+        .collect();
+    match by_work.is_empty() {
+        true => format!("{} in flight", member.in_flight),
+        false => format!("{} in flight ({})", member.in_flight, by_work.join(", ")),
+    }
 }
 
 fn crl(crl: &CrlStatus) -> Vec<String> {
@@ -314,6 +325,7 @@ materials, watch = notify
                 clock_offset_seconds: Some(if weight == 2 { -7200 } else { 300 }),
                 administrative_state,
                 in_flight,
+                in_flight_by_work: Default::default(),
                 connections: in_flight + u64::from(in_flight > 0),
                 weight,
                 backup: weight == 2,

@@ -39,7 +39,7 @@ pub(crate) fn no_request(
     worker
         .shared
         .metrics
-        .request("-", "-", "-")
+        .request("-", "-", "-", None)
         .finished(status.as_u16(), Duration::ZERO);
     worker.sink.send(&record);
 }

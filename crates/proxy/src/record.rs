@@ -155,12 +155,14 @@ impl Exchanged {
             &plan.route.name,
             &name,
             plan.endpoint.class,
+            plan.endpoint.task.work,
         ));
         self.idle_timeout = pool.settings.idle_timeout;
         let route = Arc::clone(&plan.route.name);
         let record = &mut self.record;
         record.route = Some(route);
         record.class = Some(plan.endpoint.class.as_str());
+        record.work = Some(plan.endpoint.task.work);
         record.pool = Some(name);
     }
 
@@ -523,7 +525,7 @@ impl Exchanged {
             self.worker
                 .shared
                 .metrics
-                .request("-", "-", class)
+                .request("-", "-", class, record.work)
                 .finished(status, total);
         }
         if let Some(agent) = &self.conn.seen {

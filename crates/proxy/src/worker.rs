@@ -14,7 +14,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use balancing::{Change, Health};
+use balancing::{Change, Health, Work};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use routing::Class;
@@ -185,7 +185,7 @@ impl Shared {
 #[derive(Debug, Default)]
 struct GenerationMetrics {
     generation: u64,
-    counters: foldhash::HashMap<(usize, Class), RequestMetrics>,
+    counters: foldhash::HashMap<(usize, Class, Work), RequestMetrics>,
 }
 
 /// One thread's proxy.
@@ -232,13 +232,14 @@ impl Worker {
         metrics
     }
 
-    /// The counters of a route and class, looked up by name once a generation.
+    /// The counters of a route, class and kind of work, looked up by name once a generation.
     pub(crate) fn request_metrics(
         &self,
         generation: u64,
         route: &Arc<str>,
         pool: &str,
         class: Class,
+        work: Work,
     ) -> RequestMetrics {
         let mut cache = self.request_metrics.borrow_mut();
         if cache.generation != generation {
@@ -249,8 +250,11 @@ impl Worker {
         }
         cache
             .counters
-            .entry((Arc::as_ptr(route).cast::<u8>() as usize, class))
-            .or_insert_with(|| self.shared.metrics.request(route, pool, class.as_str()))
+            .entry((Arc::as_ptr(route).cast::<u8>() as usize, class, work))
+            .or_insert_with(|| {
+                let metrics = &self.shared.metrics;
+                metrics.request(route, pool, class.as_str(), Some(work))
+            })
             .clone()
     }
 

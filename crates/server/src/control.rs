@@ -15,7 +15,7 @@ use admin::{
     ProbeStatus, RefusalsStatus, RefusedMaterials, ReloadOutcome, ReopenLogsError, Status,
     Timestamp, WhoError, WhoRequest, WhoStatus,
 };
-use balancing::{Administrative, Health, settings::Role};
+use balancing::{Administrative, Health, Member, Work, settings::Role};
 use proxy::{Generation, Phase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
@@ -347,10 +347,19 @@ fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus
             Administrative::Maintenance => AdministrativeState::Maintenance,
         },
         in_flight: entry.member.in_flight().into(),
+        in_flight_by_work: in_flight_by_work(&entry.member),
         connections: app.lasting.connections(runtime.pool.name(), address).into(),
         weight: entry.weight,
         backup: entry.role == Role::Backup,
     }
+}
+
+fn in_flight_by_work(member: &Member) -> BTreeMap<String, u64> {
+    let counts = Work::ALL.into_iter().zip(member.in_flight_by_work());
+    counts
+        .filter(|(_, count)| *count > 0)
+        .map(|(work, count)| (work.as_str().to_owned(), count.into()))
+        .collect()
 }
 
 fn alarms_status(app: &App) -> Vec<admin::AlarmStatus> {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use balancing::Work;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
@@ -254,6 +255,7 @@ fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value
     field(key!("ended_by"), Value::Word(record.ended_by.as_str()));
     field(key!("route"), Value::name(record.route.as_deref()));
     field(key!("class"), Value::word(record.class));
+    field(key!("work"), Value::word(record.work.map(Work::as_str)));
     field(key!("pool"), Value::name(record.pool.as_deref()));
     field(key!("member"), Value::name(record.member.as_deref()));
     field(key!("attempts"), Value::count(Some(record.attempts)));

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use balancing::Work;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -31,7 +32,7 @@ pub struct Metrics {
     handshakes: Family<HandshakeLabels, Counter>,
     limits_hit: Family<LimitLabels, Counter>,
     requests: Requests,
-    request_duration: Family<PoolLabels, Latency>,
+    request_duration: Family<WorkLabels, Latency>,
     refusals: Family<RefusalLabels, Counter>,
     certificate_refusals: Family<RefusalLabels, Counter>,
     csr_observed: Family<RefusalLabels, Counter>,
@@ -405,16 +406,23 @@ impl Metrics {
         }
     }
 
-    /// The handle of a route, pool and class (`-` where there is none); resolve it once a generation.
-    pub fn request(&self, route: &str, pool: &str, class: &'static str) -> RequestMetrics {
+    /// The handle of a route, pool, class and kind of work (`-` where there is none); resolve it once a generation.
+    pub fn request(
+        &self,
+        route: &str,
+        pool: &str,
+        class: &'static str,
+        work: Option<Work>,
+    ) -> RequestMetrics {
         // Requests that no pool answers are counted as of pool `-`, which stays.
         if pool != "-" {
             self.named().pools.insert(pool.to_owned());
         }
         RequestMetrics {
             codes: self.requests.codes(route, pool, class),
-            duration: self.request_duration.get_or_create_owned(&PoolLabels {
+            duration: self.request_duration.get_or_create_owned(&WorkLabels {
                 pool: pool.to_owned(),
+                work: work.map_or("-", Work::as_str),
             }),
         }
     }
@@ -480,8 +488,11 @@ impl Metrics {
                     reason,
                 });
             }
+            for work in Work::ALL.map(Work::as_str) {
+                let pool = pool.clone();
+                self.request_duration.remove(&WorkLabels { pool, work });
+            }
             let labels = PoolLabels { pool };
-            self.request_duration.remove(&labels);
             self.retries.remove(&labels);
             self.certificates_omitted.remove(&labels);
             self.tunnels_open.remove(&labels);
@@ -830,6 +841,12 @@ struct RequestLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PoolLabels {
     pool: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkLabels {
+    pool: String,
+    work: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

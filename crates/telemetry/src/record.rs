@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use balancing::Work;
+
 use crate::spoken::SpokenCopy;
 
 /// What is told of one exchange, or of one handshake that was refused.
@@ -38,6 +40,8 @@ pub struct AccessRecord {
     pub route: Option<Arc<str>>,
     /// Endpoint class.
     pub class: Option<&'static str>,
+    /// Kind of work that it is for a Puppet server.
+    pub work: Option<Work>,
     /// Pool chosen.
     pub pool: Option<Arc<str>>,
     /// Member of the last attempt.
@@ -113,6 +117,7 @@ impl AccessRecord {
             bytes_out: 0,
             route: None,
             class: None,
+            work: None,
             pool: None,
             member: None,
             attempts: 0,

@@ -64,12 +64,12 @@ fn handles_count_into_their_families() {
 #[test]
 fn requests_are_told_by_code_and_only_those_seen() {
     let metrics = Metrics::default();
-    let request = metrics.request("compile", "compilers", "catalog");
+    let request = metrics.request("compile", "compilers", "catalog", Some(Work::Catalog));
     for code in [200, 200, 404, 418, 599, 999] {
         request.finished(code, Duration::from_millis(3));
     }
     metrics
-        .request("compile", "compilers", "catalog")
+        .request("compile", "compilers", "catalog", Some(Work::Catalog))
         .finished(499, Duration::from_secs(700));
     let text = metrics.encode(&Readings::default(), Exposition::OpenMetrics);
     let labels = r#"route="compile",pool="compilers",class="catalog""#;
@@ -94,12 +94,12 @@ fn requests_are_told_by_code_and_only_those_seen() {
         &[
             "# TYPE proscenium_requests counter",
             "# TYPE proscenium_request_duration_seconds histogram",
-            r#"proscenium_request_duration_seconds_count{pool="compilers"} 7"#,
-            r#"proscenium_request_duration_seconds_sum{pool="compilers"} 700.018"#,
-            r#"proscenium_request_duration_seconds_bucket{le="0.0025",pool="compilers"} 0"#,
-            r#"proscenium_request_duration_seconds_bucket{le="0.005",pool="compilers"} 6"#,
-            r#"proscenium_request_duration_seconds_bucket{le="660.0",pool="compilers"} 6"#,
-            r#"proscenium_request_duration_seconds_bucket{le="+Inf",pool="compilers"} 7"#,
+            r#"proscenium_request_duration_seconds_count{pool="compilers",work="catalog"} 7"#,
+            r#"proscenium_request_duration_seconds_sum{pool="compilers",work="catalog"} 700.018"#,
+            r#"proscenium_request_duration_seconds_bucket{le="0.0025",pool="compilers",work="catalog"} 0"#,
+            r#"proscenium_request_duration_seconds_bucket{le="0.005",pool="compilers",work="catalog"} 6"#,
+            r#"proscenium_request_duration_seconds_bucket{le="660.0",pool="compilers",work="catalog"} 6"#,
+            r#"proscenium_request_duration_seconds_bucket{le="+Inf",pool="compilers",work="catalog"} 7"#,
         ],
     );
 }
@@ -281,7 +281,7 @@ fn the_series_of_a_pool_or_member_go_with_it() {
         metrics.pool(pool);
         metrics.member(pool, member);
         metrics
-            .request("route", pool, "class")
+            .request("route", pool, "class", Some(Work::Other))
             .finished(200, Duration::ZERO);
     };
     for (pool, member) in [("ca", "ca1"), ("ca", "ca2"), ("extra", "x1")] {
