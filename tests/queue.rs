@@ -1,7 +1,7 @@
 //! The queue of a pool: who waits, who is refused and what is shown of it.
 
 use serde_json::Value;
-use testkit::Connection;
+use testkit::{Connection, Protocol, Response};
 
 use crate::support::{Estate, LIMIT};
 
@@ -11,6 +11,39 @@ const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
 fn connection(estate: &Estate, certname: &str) -> Connection {
     let agent = estate.ca.agent(certname);
     estate.client(&agent).connect().expect("connects")
+}
+
+/// Sends an agent's request, which states this version of Puppet.
+fn send(connection: &mut Connection, version: &str) {
+    let fields = [("X-Puppet-Version", version)];
+    connection.send("GET", FILE, &fields, b"").expect("sends");
+}
+
+/// The answer to an agent's request with this version of Puppet.
+fn ask(estate: &Estate, certname: &str, version: &str) -> Response {
+    let mut connection = connection(estate, certname);
+    send(&mut connection, version);
+    connection.read_response().expect("an answer")
+}
+
+/// The seconds after which an agent that is sent away comes back.
+#[track_caller]
+fn seconds(response: &Response) -> u64 {
+    assert_eq!(response.status, 503, "{response:?}");
+    if crate::SPOKEN == Protocol::Http1 {
+        assert_eq!(response.headers.only("connection"), "close");
+    }
+    let seconds = response.headers.only("retry-after").parse();
+    seconds.expect("seconds")
+}
+
+/// Whether the queue's alarm is active.
+fn alarm(estate: &Estate) -> bool {
+    let status = estate.proxy.status();
+    let alarms = status["alarms"].as_array().expect("alarms");
+    alarms
+        .iter()
+        .any(|alarm| alarm["key"] == "queue-full:compilers")
 }
 
 /// One agent's request, which its member has and does not answer.
@@ -77,4 +110,89 @@ fn the_queue_and_what_it_refuses_are_visible() {
     let (waited, total) = of("web01");
     assert!(waited.as_u64() > Some(10_000) && waited.as_u64() <= total.as_u64());
     assert_eq!(of("web02").0, Value::Null, "it did not wait");
+}
+
+/// Agents of this version send their request again after a 503.
+const RETRIES: &str = "8.10.0";
+/// Agents of this version fail their run on a 503 (PUP-11853).
+const FAILS: &str = "7.23.0";
+
+#[test]
+fn agents_that_come_back_make_room_in_a_full_queue_and_only_then_is_one_refused_that_fails() {
+    let estate = Estate::builder()
+        .compiler(1, "max = 1")
+        .compilers(1)
+        .compiler_pool("queue_max = 3")
+        .compiler_pool("retry_after_max = \"10m\"")
+        .start();
+    let mut first = held(&estate);
+    let waits = |number, version| {
+        let mut connection = connection(&estate, &format!("web0{number}"));
+        send(&mut connection, version);
+        wait_for_waiting(&estate, number);
+        connection
+    };
+    let mut staying = waits(1, FAILS);
+    let mut older = waits(2, RETRIES);
+    let mut newer = waits(3, RETRIES);
+    // One that comes back does not push another one out.
+    assert!((30..=600).contains(&seconds(&ask(&estate, "web04", RETRIES))));
+    assert!(!alarm(&estate), "no run fails");
+    let mut fourth = connection(&estate, "web05");
+    send(&mut fourth, FAILS);
+    assert!((30..=600).contains(&seconds(&newer.read_response().expect("an answer"))));
+    let mut fifth = connection(&estate, "web06");
+    send(&mut fifth, FAILS);
+    seconds(&older.read_response().expect("an answer"));
+    let reasons = |certname| {
+        let record = estate.proxy.wait_for_record(|r| r["certname"] == certname);
+        record["reason"].clone()
+    };
+    assert_eq!(reasons("web02"), "queue-made-room");
+    assert_eq!(reasons("web04"), "queue-full");
+    assert!(!alarm(&estate), "no run has failed");
+    let refused = ask(&estate, "web07", FAILS);
+    assert_eq!(refused.status, 503);
+    assert!(refused.headers.get("retry-after").is_none(), "{refused:?}");
+    assert!(alarm(&estate));
+    estate.compilers[0].release();
+    for kept in [&mut first, &mut staying, &mut fourth, &mut fifth] {
+        assert_eq!(kept.read_response().expect("an answer").status, 200);
+    }
+}
+
+#[test]
+fn agents_that_are_sent_away_come_back_spread_by_their_certnames() {
+    let estate = Estate::builder()
+        .compiler(1, "max = 1")
+        .compilers(1)
+        .compiler_pool("queue_max = 0")
+        .start();
+    let mut first = held(&estate);
+    let mut drawn: Vec<_> = (1..=12)
+        .map(|n| seconds(&ask(&estate, &format!("web{n:02}"), RETRIES)))
+        .collect();
+    assert!(drawn.iter().all(|s| (90..=1800).contains(s)), "{drawn:?}");
+    assert_eq!(drawn[0], seconds(&ask(&estate, "web01", RETRIES)));
+    let (least, most) = (drawn.iter().min(), drawn.iter().max());
+    let (least, most) = (*least.expect("some"), *most.expect("some"));
+    assert!(most - least > 600, "{drawn:?}");
+    drawn.sort_unstable();
+    drawn.dedup();
+    assert!(drawn.len() > 9, "{drawn:?}");
+    // A version that cannot be read is not believed, and a client without one is not an agent.
+    for version in ["8.10.0.1", "many"] {
+        let refused = ask(&estate, "web01", version);
+        assert_eq!(refused.status, 503);
+        assert!(refused.headers.get("retry-after").is_none(), "{refused:?}");
+    }
+    let mut other = connection(&estate, "web01");
+    let head = String::from_utf8(other.head("GET", FILE, &[], None)).expect("text");
+    let head = head.replace("X-Puppet-Version: 8.10.0\r\n", "");
+    other.send_raw(head.as_bytes()).expect("sends");
+    let soon = other.read_response().expect("an answer");
+    let soon: u64 = soon.headers.only("retry-after").parse().expect("seconds");
+    assert!((10..=30).contains(&soon), "{soon}");
+    estate.compilers[0].release();
+    assert_eq!(first.read_response().expect("an answer").status, 200);
 }

@@ -355,12 +355,18 @@ settings! {
         /// (`max-threads` in webserver.conf), and a request that waits for a JRuby instance occupies one.
         connections_max: count(1..=100_000) => upstream.connections_max;
         /// Maximum number of requests that wait for a member of one pool at once, while all its members are at their
-        /// limits (`connections_max` and `max`). A further one is answered 503.
+        /// limits (`connections_max` and `max`). When the queue is full, agents that send their request again after a
+        /// 503 make room for agents that would fail their run (see `retry_after_max`), and then further requests get 503.
         queue_max: count(0..=1_000_000) => upstream.queue_max;
         /// How long a request may wait for a member before it is answered 503. The wait counts in `first_byte_timeout`.
         /// An agent waits 10 min for an answer, and most agents fail their run on a 503, so the default leaves 90 s
         /// for a slow catalog.
         queue_wait_max: duration(milliseconds(10)..=DAY) => upstream.queue_wait_max;
+        /// Longest `Retry-After` that the queue answers. When it is full, or a request has waited for `queue_wait_max`,
+        /// agents that send their request again (5.3.1 to 6.13, 7.26 and later, and 8.2 and later) get 503 with a
+        /// `Retry-After` between a twentieth of this and all of it. It follows from the certname, so that a herd spreads
+        /// and stays spread. Agents wait no longer than their `runinterval` (30 min).
+        retry_after_max: duration(seconds(1)..=DAY) => upstream.retry_after_max;
         /// Maximum number of attempts of one request, each on another member if there is one. The proxy never
         /// repeats a catalog, a report or a write to the CA, whatever this setting is.
         attempts_max: count(1..=10) => exchange.attempts_max;
@@ -457,6 +463,8 @@ settings! {
         queue_max: count(0..=1_000_000) => upstream.queue_max, else "that of `[upstream]`";
         /// See `[upstream]`.
         queue_wait_max: duration(milliseconds(10)..=DAY) => upstream.queue_wait_max, else "that of `[upstream]`";
+        /// See `[upstream]`.
+        retry_after_max: duration(seconds(1)..=DAY) => upstream.retry_after_max, else "that of `[upstream]`";
         tls: table(MemberTls::TABLE), else "`[upstream.tls]`";
         check: table(Check::TABLE), else "the defaults below";
         identity: table(PoolIdentity::TABLE), else "`[identity]`";
@@ -469,8 +477,7 @@ settings! {
         /// Share of the load within the pool: a member of weight 2 gets twice as much as one of weight 1.
         weight: count(1..=1000) => weight;
         /// Maximum number of requests in flight. Requests above it go to other members. If every member of the pool is at its
-        /// maximum, the proxy answers 503 with a `Retry-After`. Agents 6.14 to 7.25 and 8.0 to 8.1 fail on it, other
-        /// agents send the request again. A Puppet server compiles as many catalogs at once as it has JRuby instances.
+        /// maximum, requests wait in the pool's queue (`queue_max`, `queue_wait_max`). A Puppet server compiles as many catalogs at once as it has JRuby instances.
         max: count(1..=100_000) => in_flight_max, else "no limit";
         /// Name that the member's certificate must carry.
         server_name: text(&forms::SERVER_NAME) => server_name, else "the host of `address`";

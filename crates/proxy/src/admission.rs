@@ -7,7 +7,7 @@ use std::{
 
 use balancing::{
     Admission, Admitted, Decision, Hold, Lease, Limits, Member, Offer, PickError, Picker, Refusal,
-    Ticket,
+    Ticket, key_hash, source_hash,
 };
 use telemetry::{Limit, QueueRefusal};
 use tokio::time::{Instant, timeout};
@@ -112,19 +112,29 @@ impl PoolRuntime {
     }
 }
 
+/// A request that asks a pool's admission for a member.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking<'a> {
+    pub(crate) context: &'a RequestContext,
+    pub(crate) pool: &'a Arc<PoolRuntime>,
+    /// As [`Offer::comes_back`].
+    pub(crate) comes_back: bool,
+}
+
 /// Gets a member for a request, and its client's place where it has none yet. It waits while all members are at their
 /// limits, and while its client runs as much as it may: many agents fail on a 503.
 ///
 /// # Errors
 /// No member is available, the queue is full, or the wait was too long.
 pub(crate) async fn admit(
-    (context, pool): (&RequestContext, &Arc<PoolRuntime>),
+    asking: Asking<'_>,
     offer: Offer,
     hold: Option<Hold<PoolLease>>,
     patience: Patience<'_>,
     now: Duration,
 ) -> Result<Admitted<PoolLease>, ProxyError> {
-    let limits = || limits(context, pool);
+    let pool = asking.pool;
+    let limits = || asking.limits();
     let picker = PickNow { pool, now };
     let decision = match hold {
         None => pool.admission.offer(offer, limits, &picker, now),
@@ -132,7 +142,7 @@ pub(crate) async fn admit(
     };
     match decision {
         Decision::Run(admitted) => Ok(admitted),
-        Decision::Refuse(refusal) => Err(refused(pool, refusal.into())),
+        Decision::Refuse(refusal) => Err(asking.refused_by_queue(refusal)),
         Decision::Wait(ticket) => match patience {
             // Boxed: requests that need not wait have no room for it.
             Patience::Waits(upload) => {
@@ -140,14 +150,14 @@ pub(crate) async fn admit(
                     upload,
                     began: Instant::now(),
                 };
-                Box::pin(wait((context, pool), ticket)).await
+                Box::pin(asking.wait(ticket)).await
             }
             Patience::None => {
                 let reason = match ticket.is_behind_its_client() {
                     true => LogReason::ClientShare,
                     false => LogReason::QueueFull,
                 };
-                Err(refused(pool, reason))
+                Err(asking.refused(reason))
             }
         },
     }
@@ -181,42 +191,89 @@ fn waited_for(ticket: &Ticket<PoolLease>) -> LogReason {
     }
 }
 
-fn limits(context: &RequestContext, pool: &PoolRuntime) -> Limits {
-    let share = context.generation.settings.client_share;
-    let capacity = pool.pool.capacity(context.worker.shared.now());
-    // The whole of a pool is not a share: its members' own limits say who waits.
-    let client_max = match share.of(capacity) {
-        part if part < capacity => part,
-        _ => u32::MAX,
-    };
-    Limits {
-        queue_max: pool.settings.queue_max,
-        client_max,
-        // One client must not fill the queue that all share.
-        client_queue_max: Some((pool.settings.queue_max / CLIENT_QUEUE_PART).max(1)),
+impl Asking<'_> {
+    fn limits(&self) -> Limits {
+        let pool = self.pool;
+        let share = self.context.generation.settings.client_share;
+        let capacity = pool.pool.capacity(self.context.worker.shared.now());
+        // The whole of a pool is not a share: its members' own limits say who waits.
+        let client_max = match share.of(capacity) {
+            part if part < capacity => part,
+            _ => u32::MAX,
+        };
+        Limits {
+            queue_max: pool.settings.queue_max,
+            client_max,
+            // One client must not fill the queue that all share.
+            client_queue_max: Some((pool.settings.queue_max / CLIENT_QUEUE_PART).max(1)),
+        }
     }
-}
 
-async fn wait(
-    (context, pool): (&RequestContext, &Arc<PoolRuntime>),
-    mut ticket: Ticket<PoolLease>,
-) -> Result<Admitted<PoolLease>, ProxyError> {
-    if ticket.is_behind_its_client() {
-        context.conn.metrics.limit(Limit::ClientShare);
+    async fn wait(&self, mut ticket: Ticket<PoolLease>) -> Result<Admitted<PoolLease>, ProxyError> {
+        let pool = self.pool;
+        if ticket.is_behind_its_client() {
+            self.context.conn.metrics.limit(Limit::ClientShare);
+        }
+        let settings = &pool.settings;
+        let until = Instant::now() + settings.queue_wait_max.min(settings.first_byte_timeout);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.refused(waited_for(&ticket)));
+            }
+            match timeout(left.min(LOOK_INTERVAL), &mut ticket).await {
+                Ok(Ok(admitted)) => return Ok(admitted),
+                Ok(Err(refusal)) => return Err(self.refused_by_queue(refusal)),
+                // A member without probes that is down may be tried again by now, which nothing announces.
+                Err(_) => pool.admission.members_changed(),
+            }
+        }
     }
-    let settings = &pool.settings;
-    let until = Instant::now() + settings.queue_wait_max.min(settings.first_byte_timeout);
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(refused(pool, waited_for(&ticket)));
+
+    fn refused_by_queue(&self, refusal: Refusal) -> ProxyError {
+        if refusal == Refusal::QueueFull && !self.comes_back {
+            let shared = &self.context.worker.shared;
+            let alarms = &shared.metrics.alarms;
+            let pool = self.pool.pool.name();
+            shared.full_queues.refused(alarms, pool, shared.now());
         }
-        match timeout(left.min(LOOK_INTERVAL), &mut ticket).await {
-            Ok(Ok(admitted)) => return Ok(admitted),
-            Ok(Err(refusal)) => return Err(refused(pool, refusal.into())),
-            // A member without probes that is down may be tried again by now, which nothing announces.
-            Err(_) => pool.admission.members_changed(),
+        self.refused(refusal.into())
+    }
+
+    fn refused(&self, reason: LogReason) -> ProxyError {
+        let pool = Arc::clone(self.pool.pool.name());
+        let counted = match reason {
+            LogReason::QueueFull => QueueRefusal::Full,
+            LogReason::QueueMadeRoom => QueueRefusal::MadeRoom,
+            LogReason::QueueTimeout => QueueRefusal::Timeout,
+            LogReason::ClientShare => QueueRefusal::ClientShare,
+            _ => {
+                return ProxyError::Unavailable {
+                    pool,
+                    reason,
+                    source: None,
+                };
+            }
+        };
+        self.pool.metrics.queue_refused(counted);
+        let is_sent_away = self.comes_back && reason != LogReason::ClientShare;
+        ProxyError::Queue {
+            pool,
+            reason,
+            retry_after: is_sent_away.then(|| self.retry_after()),
         }
+    }
+
+    /// When an agent that is sent away is to come back: spread by its certname over the run interval. Never soon, because an
+    /// agent gives up after a hundred tries.
+    fn retry_after(&self) -> Duration {
+        let client = match &self.context.standing.certname {
+            Some(certname) => key_hash(certname.as_bytes()),
+            None => source_hash(self.context.conn.downstream.client.ip()),
+        };
+        let max = self.pool.settings.retry_after_max.as_secs().max(1);
+        let min = (max / RETRY_AFTER_PART).max(1);
+        Duration::from_secs(min + client % (max - min + 1))
     }
 }
 
@@ -231,22 +288,9 @@ impl From<Refusal> for LogReason {
     }
 }
 
-fn refused(pool: &PoolRuntime, reason: LogReason) -> ProxyError {
-    match reason {
-        LogReason::QueueFull => pool.metrics.queue_refused(QueueRefusal::Full),
-        LogReason::QueueMadeRoom => pool.metrics.queue_refused(QueueRefusal::MadeRoom),
-        LogReason::QueueTimeout => pool.metrics.queue_refused(QueueRefusal::Timeout),
-        LogReason::ClientShare => pool.metrics.queue_refused(QueueRefusal::ClientShare),
-        _ => {}
-    }
-    ProxyError::Unavailable {
-        pool: Arc::clone(pool.pool.name()),
-        reason,
-        source: None,
-    }
-}
-
 /// The part of a pool's queue, as one in so many, that requests of one client may take beyond its share of the pool.
 const CLIENT_QUEUE_PART: u32 = 8;
 /// How often a request that waits looks for members by itself.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// The part of `retry_after_max`, as one in so many, that an agent waits at least.
+const RETRY_AFTER_PART: u64 = 20;

@@ -25,7 +25,7 @@ use upstream::{
 };
 
 use crate::{
-    admission::{Patience, PickNow, PoolLease, admit},
+    admission::{Asking, Patience, PickNow, PoolLease, admit},
     context::RequestContext,
     error::ProxyError,
     first_byte::{Limits, Silence, first_byte},
@@ -34,6 +34,7 @@ use crate::{
     record::Exchanged,
     respond,
     response_body::AnswerBody,
+    retry_support::RetrySupport,
     settings::HostRule,
     upgrade::Upgrade,
     upload::{RequestBody, Upload},
@@ -127,14 +128,22 @@ impl Attempts<'_> {
             let lease = match next.take() {
                 Some(lease) => lease,
                 None => {
-                    let offer = self.offer(&tried, reused);
+                    let comes_back = exchanged.retry_support() == RetrySupport::Retries;
+                    let offer = Offer {
+                        comes_back,
+                        ..self.offer(&tried, reused)
+                    };
                     let hold = exchanged.hold.take();
-                    let asked = (self.context, self.pool);
+                    let asking = Asking {
+                        context: self.context,
+                        pool: self.pool,
+                        comes_back,
+                    };
                     let patience = match self.request.upgrade {
                         None => Patience::Waits(&exchanged.upload),
                         Some(_) => Patience::None,
                     };
-                    match admit(asked, offer, hold, patience, self.since_start(now)).await {
+                    match admit(asking, offer, hold, patience, self.since_start(now)).await {
                         Ok(admitted) => {
                             exchanged.hold = Some(admitted.hold);
                             admitted.lease

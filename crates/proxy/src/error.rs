@@ -36,7 +36,13 @@ pub(crate) enum ProxyError {
     NotRenewed { member: Arc<str>, what: String },
     /// The body is too large, stood still or broke off.
     Body(BodyFault),
-    /// No member can be asked, or the request may not wait for one any longer.
+    /// The queue of a pool refuses it. `retry_after`: when an agent that it sends away is to come back.
+    Queue {
+        pool: Arc<str>,
+        reason: LogReason,
+        retry_after: Option<Duration>,
+    },
+    /// No member can be asked.
     Unavailable {
         pool: Arc<str>,
         reason: LogReason,
@@ -83,7 +89,9 @@ impl ProxyError {
             Self::Body(BodyFault::Slow(_)) => LogReason::BodyTooSlow,
             Self::Body(BodyFault::Broken) => LogReason::BodyBroken,
             Self::Body(BodyFault::Gone) => LogReason::ClientGone,
-            Self::Unavailable { reason, .. } | Self::Answer { reason, .. } => *reason,
+            Self::Queue { reason, .. }
+            | Self::Unavailable { reason, .. }
+            | Self::Answer { reason, .. } => *reason,
             Self::Unreachable(error) => LogReason::Dial(error.reason()),
             Self::Broken { .. } => LogReason::MemberClosed,
             Self::Late { .. } => LogReason::FirstByteTimeout,

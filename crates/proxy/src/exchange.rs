@@ -78,9 +78,10 @@ async fn exchange(
             exchanged.lent = lent;
             let idle = exchanged.idle_timeout();
             let close = exchanged.is_last();
+            let support = exchanged.retry_support();
             let body = ResponseBody::member(body, idle, exchanged);
             let own_names = &context.generation.own_names;
-            respond::from_member(&context.worker, own_names, head, body, close)
+            respond::from_member(&context.worker, own_names, head, body, close, support)
         }
         Ok(Outcome::Copy(answer)) => respond::from_copy(&answer, exchanged),
         Ok(Outcome::Status { available }) => respond::status(available, exchanged),

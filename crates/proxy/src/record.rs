@@ -27,6 +27,7 @@ use crate::{
     pace::ReaderPace,
     places::Place,
     reason::LogReason,
+    retry_support::RetrySupport,
     rules::Observed,
     sanitize::Insane,
     upload::{RequestBody, Upload},
@@ -63,6 +64,7 @@ pub(crate) struct Exchanged {
     metrics: Option<RequestMetrics>,
     method: Method,
     last: bool,
+    retry_support: RetrySupport,
     /// It goes on as a tunnel: its request is counted already.
     tunnel: bool,
     idle_timeout: Duration,
@@ -88,7 +90,8 @@ impl Exchanged {
             conn.downstream.client,
         );
         record.tls = Some(Arc::clone(&conn.tls));
-        record.spoken = spoken(head, &context.request_id);
+        let (said, retry_support) = spoken(head, &context.request_id);
+        record.spoken = said;
         record.http_version = Some(match head.version {
             Version::HTTP_10 => "HTTP/1.0",
             Version::HTTP_2 => "HTTP/2",
@@ -109,6 +112,7 @@ impl Exchanged {
             metrics: None,
             method: head.method.clone(),
             last: false,
+            retry_support,
             tunnel: false,
             idle_timeout: Duration::from_secs(60),
             upload: Upload::new(body, expects_continue, *began),
@@ -122,6 +126,11 @@ impl Exchanged {
         });
         exchanged.identified(&context.standing);
         exchanged
+    }
+
+    /// What its client does on a 503.
+    pub(crate) fn retry_support(&self) -> RetrySupport {
+        self.retry_support
     }
 
     /// When a member can first be asked: with its head, unless a body had to be waited for.
@@ -347,6 +356,16 @@ impl Exchanged {
                 _ => {}
             }
         }
+        // It comes back on a new connection; this one would stay open until then.
+        if matches!(
+            error,
+            ProxyError::Queue {
+                retry_after: Some(_),
+                ..
+            }
+        ) {
+            self.last |= self.is_alone();
+        }
         let gone = matches!(error, ProxyError::Body(BodyFault::Gone));
         let rule = self.refused_by_rule(error);
         let record = &mut self.record;
@@ -567,7 +586,9 @@ async fn drop_at_most(mut rest: ClientBody, limit: u64) -> bool {
     true
 }
 
-fn spoken(head: &request::Parts, request_id: &RequestId) -> SpokenCopy {
+/// What the client said, and what it does on a 503.
+fn spoken(head: &request::Parts, request_id: &RequestId) -> (SpokenCopy, RetrySupport) {
+    let mut support = RetrySupport::default();
     let mut spoken = Spoken {
         method: Some(head.method.as_str().as_bytes()),
         target: Some(
@@ -585,9 +606,13 @@ fn spoken(head: &request::Parts, request_id: &RequestId) -> SpokenCopy {
             "host" => &mut spoken.host,
             "referer" => &mut spoken.referer,
             "user-agent" => &mut spoken.user_agent,
+            "x-puppet-version" => {
+                support.note(value.as_bytes());
+                continue;
+            }
             _ => continue,
         };
         told.get_or_insert(value.as_bytes());
     }
-    SpokenCopy::of(&spoken)
+    (SpokenCopy::of(&spoken), support)
 }

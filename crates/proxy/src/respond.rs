@@ -17,8 +17,8 @@ use routing::Class;
 
 use crate::{
     body_fault::BodyFault, edge::EdgeAnswer, error::ProxyError, places::Full, reason::LogReason,
-    record::Exchanged, response_body::ResponseBody, sanitize::Insane, upgrade::Upgrade,
-    worker::Worker,
+    record::Exchanged, response_body::ResponseBody, retry_support::RetrySupport, sanitize::Insane,
+    upgrade::Upgrade, worker::Worker,
 };
 
 /// Seconds after which a client may try again, drawn anew each time so that a herd spreads.
@@ -39,7 +39,7 @@ struct Text {
 enum Again {
     /// Nothing: it would end the same.
     Never,
-    /// Soon, spread.
+    /// Soon, spread; not to agents that fail on it.
     Soon,
     /// After this, which spreads by itself.
     After(Duration),
@@ -57,6 +57,7 @@ pub(crate) fn to_response(
         allow,
         retry_after,
     } = describe(error);
+    let support = exchanged.retry_support();
     exchanged.failed(status, error);
     let mut response = plain(status, Bytes::from(text), exchanged);
     let headers = response.headers_mut();
@@ -65,6 +66,7 @@ pub(crate) fn to_response(
     }
     let seconds = match retry_after {
         Again::Never => None,
+        Again::Soon if support == RetrySupport::Fails => None,
         Again::Soon => Some(spread(worker)),
         Again::After(wait) => Some(HeaderValue::from(wait.as_secs().max(1))),
     };
@@ -226,7 +228,7 @@ fn describe(error: &ProxyError) -> Text {
         ProxyError::Body(fault @ (BodyFault::Broken | BodyFault::Gone)) => {
             plain(StatusCode::BAD_REQUEST, format!("Bad request: {fault}."))
         }
-        ProxyError::Unavailable {
+        ProxyError::Queue {
             pool,
             reason: LogReason::ClientShare,
             ..
@@ -236,17 +238,18 @@ fn describe(error: &ProxyError) -> Text {
                 "This client already holds its share of the connections to the pool `{pool}` (client_share); nothing was sent. Wait until its other requests are answered."
             ),
         ),
-        ProxyError::Unavailable {
-            pool,
-            reason: LogReason::QueueFull | LogReason::QueueMadeRoom | LogReason::QueueTimeout,
-            ..
-        } => later(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!(
-                "All servers of the pool `{pool}` are busy, and the request could not wait any longer; nothing was sent. \
-                 Try again later."
-            ),
-        ),
+        ProxyError::Queue {
+            pool, retry_after, ..
+        } => Text {
+            retry_after: retry_after.map_or(Again::Soon, Again::After),
+            ..plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!(
+                    "All servers of the pool `{pool}` are busy, and the request could not wait any longer; nothing was \
+                     sent. Try again later."
+                ),
+            )
+        },
         ProxyError::Unavailable { pool, .. } => later(
             StatusCode::SERVICE_UNAVAILABLE,
             format!(
@@ -384,6 +387,7 @@ pub(crate) fn from_member(
     mut head: Parts,
     body: ResponseBody,
     close: bool,
+    support: RetrySupport,
 ) -> Response<ResponseBody> {
     frame_once(&mut head.headers);
     upstream::hop_by_hop(&mut head.headers);
@@ -397,8 +401,13 @@ pub(crate) fn from_member(
     for name in own.renamed() {
         head.headers.remove(name);
     }
-    if head.status == StatusCode::SERVICE_UNAVAILABLE && !head.headers.contains_key(RETRY_AFTER) {
-        head.headers.insert(RETRY_AFTER, spread(worker));
+    if head.status == StatusCode::SERVICE_UNAVAILABLE {
+        match support {
+            // It would only wait before it fails, with an error that hides the member's.
+            RetrySupport::Fails => _ = head.headers.remove(RETRY_AFTER),
+            _ if head.headers.contains_key(RETRY_AFTER) => {}
+            _ => _ = head.headers.insert(RETRY_AFTER, spread(worker)),
+        }
     }
     if close {
         head.headers
@@ -416,7 +425,14 @@ pub(crate) fn switching(
 ) -> Response<ResponseBody> {
     head.headers.remove(CONTENT_LENGTH);
     let protocol = head.headers.get(UPGRADE).cloned();
-    let mut response = from_member(worker, own, head, ResponseBody::none(), false);
+    let mut response = from_member(
+        worker,
+        own,
+        head,
+        ResponseBody::none(),
+        false,
+        RetrySupport::Unknown,
+    );
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.extend(protocol.map(|protocol| (UPGRADE, protocol)));

@@ -27,8 +27,8 @@ use upstream::{Connections, Crew};
 
 use crate::{
     clock_offsets::LoggedClocks, copying::PIECE_BYTES_MAX, edge::Edge, enrolment::Strangers,
-    forged::ForgedHeaders, generation::Generation, member_history::MemberHistory, renewal::Renewal,
-    share::Shares, upload::RequestBody,
+    forged::ForgedHeaders, generation::Generation, member_history::MemberHistory,
+    queue_alarm::FullQueues, renewal::Renewal, share::Shares, upload::RequestBody,
 };
 
 /// Where the process is in its life.
@@ -77,6 +77,7 @@ pub struct Shared {
     pub renewal: Renewal,
     /// What was last seen of members, for the status.
     pub members: MemberHistory,
+    pub(crate) full_queues: FullQueues,
     pub(crate) strangers: Strangers,
     pub(crate) shares: Shares,
     pub(crate) forged: ForgedHeaders,
@@ -103,6 +104,7 @@ impl Shared {
             started: Instant::now(),
             edge: Edge::default(),
             members: MemberHistory::default(),
+            full_queues: FullQueues::default(),
             strangers: Strangers::new(seed()),
             shares: Shares::default(),
             forged: ForgedHeaders::default(),
@@ -165,6 +167,11 @@ impl Shared {
                     )
                 })
             });
+    }
+
+    /// Clears the alarms about queues that are no longer full. To be called from time to time.
+    pub fn assess_queues(&self) {
+        self.full_queues.assess(&self.metrics.alarms, self.now());
     }
 
     /// As [`assess_pool`](Self::assess_pool), for every pool of the active generation and of those before.

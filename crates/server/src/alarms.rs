@@ -17,6 +17,7 @@ pub(crate) async fn keep(app: Arc<App>) {
     loop {
         app.update_trust_alarms();
         app.update_certificate_alarms();
+        app.shared.assess_queues();
         let now = UnixTime::now();
         // An operator may set the clock meanwhile, so no sleep is longer than the interval.
         let of_trust = app.generation().trust.next_change(now);

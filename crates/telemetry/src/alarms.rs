@@ -19,6 +19,8 @@ use crate::syslog::Severity;
 pub enum Alarm {
     /// No member of a pool is available.
     PoolUnavailable,
+    /// The queue of a pool is full and refuses requests whose agents fail their runs on it.
+    QueueFull,
     /// A CA or a CRL has expired, is missing or does not fit the others.
     Trust,
     /// Every certificate of a CA is refused, because of its dates or those of its CRL, or because it has no CRL.
@@ -210,8 +212,9 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::PoolUnavailable,
+        Self::QueueFull,
         Self::Trust,
         Self::AgentsRefused,
         Self::CrlFetch,
@@ -231,6 +234,7 @@ impl Alarm {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::PoolUnavailable => "pool-unavailable",
+            Self::QueueFull => "queue-full",
             Self::Trust => "trust",
             Self::AgentsRefused => "agents-refused",
             Self::CrlFetch => "crl-fetch",
@@ -251,6 +255,7 @@ impl Alarm {
     pub fn severity(self) -> Severity {
         match self {
             Self::PoolUnavailable
+            | Self::QueueFull
             | Self::AgentsRefused
             | Self::CrlRefused
             | Self::MaterialsRefused

@@ -47,6 +47,8 @@ pub struct Settings {
     /// Time that a request may wait for a member. Default 8 min: an agent waits 10 min for its answer, and 90 s is a slow
     /// catalog.
     pub queue_wait_max: Duration,
+    /// Longest time after which an agent that the queue has sent away comes back. Default 30 min: the run interval.
+    pub retry_after_max: Duration,
 }
 
 impl Default for Settings {
@@ -62,6 +64,7 @@ impl Default for Settings {
             connections_max: 128,
             queue_max: 10_000,
             queue_wait_max: Duration::from_secs(480),
+            retry_after_max: Duration::from_secs(1800),
         }
     }
 }
