@@ -13,6 +13,7 @@ mod lab;
 mod matrix;
 mod reference;
 mod servers;
+mod simulate;
 mod soak;
 mod test;
 mod workspace;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         Command::Matrix(options) => matrix::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Soak(options) => soak::run(&options),
+        Command::Simulate(options) => simulate::run(&options),
         Command::Dist(options) => dist::run(&options),
     };
     match outcome {
@@ -72,6 +74,8 @@ enum Command {
     Demo(demo::Options),
     /// A small estate at work while CRLs and certificates are replaced; exits 1 when a request is lost or memory grows
     Soak(soak::Options),
+    /// A fleet of 100,000 agents in virtual time, balanced by this code and by others; exits 1 when a goal is missed
+    Simulate(simulate::Options),
     /// Packages for Debian and rpm, with checksums and an SBOM, in target/dist
     Dist(dist::Options),
 }

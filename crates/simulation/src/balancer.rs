@@ -1,0 +1,111 @@
+//! What every column of the comparison can do: the part of a proxy that chooses, queues and tries again.
+
+use balancing::{Failure, RetryVerdict, Work};
+
+use crate::time::Micros;
+
+/// A request, by its place in the simulation; one agent's run makes one request at a time.
+pub type RequestId = u32;
+
+/// What a proxy can see of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// The agent's certname, as a number.
+    pub certname: u32,
+    /// Kind of work, from the path.
+    pub work: Work,
+    /// Whether it may be sent twice.
+    pub safe: bool,
+    /// Whether `X-Puppet-Version` is one that honours `Retry-After`.
+    pub comes_back: bool,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Answer {
+    /// It goes to this member.
+    Send(usize),
+    /// It waits; [`Balancer::decided`] tells what becomes of it.
+    Wait,
+    /// The agent gets an error; with the seconds of `Retry-After`, if there are any.
+    Refuse(Option<f64>),
+}
+
+/// What the operator does with a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// No new requests.
+    Drain,
+    /// Requests again.
+    Ready,
+}
+
+/// A member's answer, as far as the choice of what to do next depends on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MemberReply {
+    /// The request was served.
+    Served,
+    /// 503 with `Retry-After` (seconds): its queue is full, nothing was done.
+    QueueFull(f64),
+    /// 503 without `Retry-After`: it is stopping, or a JRuby was waited for in vain.
+    Unavailable,
+}
+
+/// One column. It hears what a proxy hears and no more.
+pub trait Balancer {
+    /// Decides on a new request.
+    fn offer(&mut self, id: RequestId, ask: Ask, now: Micros) -> Answer;
+
+    /// A member has answered. None: the answer goes to the agent, and the request is over.
+    fn replied(&mut self, id: RequestId, reply: MemberReply, now: Micros) -> Option<Answer>;
+
+    /// An attempt has failed. None: the agent gets an error, and the request is over.
+    fn failed(&mut self, id: RequestId, failure: &Failure, now: Micros) -> Option<Answer>;
+
+    /// The agent is gone, or its wait was too long.
+    fn gone(&mut self, id: RequestId, now: Micros);
+
+    /// A probe has an outcome.
+    fn probed(&mut self, member: usize, good: bool, now: Micros);
+
+    /// The operator gives an order.
+    fn order(&mut self, member: usize, order: Order, now: Micros);
+
+    /// Requests that waited and were decided on since the last call.
+    fn decided(&mut self, now: Micros, decided: &mut Vec<(RequestId, Answer)>);
+
+    /// Whether a member gets probes' word that it is up.
+    fn is_up(&self, member: usize) -> bool;
+
+    /// Requests that a member has.
+    fn in_flight(&self, member: usize) -> u32;
+
+    /// Requests that wait.
+    fn waiting(&self) -> usize;
+
+    /// How long a request may wait.
+    fn patience(&self) -> Micros;
+
+    /// Seconds of `Retry-After` on the 503 that ends a wait; none: there is no such field.
+    fn after_wait(&mut self, id: RequestId) -> Option<f64>;
+
+    /// The certname's connections are closed: its run is over.
+    fn closed(&mut self, id: RequestId);
+
+    /// Seconds between probes of one member.
+    fn probe_interval(&self) -> f64;
+}
+
+/// Whether a failed attempt may be made again, by the rules of one [`balancing::RetryPolicy`].
+pub fn may_repeat(failure: &Failure, attempts: u32, attempts_max: u32, safe: bool) -> bool {
+    let progress = balancing::Progress {
+        attempts,
+        response_started: false,
+        safe,
+        body_replayable: true,
+        single_member: false,
+        late: false,
+    };
+    let policy = balancing::RetryPolicy { attempts_max };
+    policy.judge(failure, &progress) == RetryVerdict::Again
+}

@@ -1,0 +1,213 @@
+//! Agents: what each asks for, how long that takes a JRuby, and what it does when it is sent away.
+
+use balancing::Work;
+
+use crate::random::Random;
+
+/// What a fleet is made of. The numbers are those of published installations.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FleetSettings {
+    /// How many agents.
+    pub agents: u32,
+    /// Seconds between the runs of an agent.
+    pub interval: f64,
+    /// Median seconds of a catalog, log-normal between `catalog_min` and `catalog_max`.
+    pub catalog_median: f64,
+    /// Spread of that distribution.
+    pub catalog_sigma: f64,
+    /// The quickest catalog.
+    pub catalog_min: f64,
+    /// The slowest catalog.
+    pub catalog_max: f64,
+    /// Share of agents whose code uses recursive file sources: 128 requests a run and not 6.
+    pub with_files: f64,
+    /// Share of agents that honour `Retry-After`: 5.3.1 to 6.13, 7.26 and later, 8.2 and later.
+    pub honour_retry_after: f64,
+    /// Environments, of which the first has half of the agents.
+    pub environments: u8,
+    /// What a run consists of.
+    pub requests: Requests,
+}
+
+/// What a run consists of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Requests {
+    /// What a Puppet agent asks for.
+    Puppet,
+    /// One catalog of exponential length with this mean, to compare the simulation with queueing theory.
+    Exponential(f64),
+    /// One catalog of this length, for the same purpose.
+    Fixed(f64),
+}
+
+impl FleetSettings {
+    /// A fleet of so many agents at the default interval.
+    pub fn new(agents: u32) -> Self {
+        Self {
+            agents,
+            interval: 1800.0,
+            catalog_median: 2.4,
+            catalog_sigma: 0.75,
+            catalog_min: 1.0,
+            catalog_max: 90.0,
+            with_files: 0.03,
+            honour_retry_after: 0.4,
+            environments: 4,
+            requests: Requests::Puppet,
+        }
+    }
+
+    /// The agent of this number.
+    pub fn agent(&self, seed: u64, number: u32) -> Agent {
+        let mut random = Random::keyed(&[seed, AGENT, number.into()]);
+        let catalog = random.log_normal(self.catalog_median, self.catalog_sigma);
+        let environment = match random.chance(0.5) {
+            true => 0,
+            false => (random.bits() % u64::from(self.environments.max(1))) as u8,
+        };
+        Agent {
+            catalog: catalog.clamp(self.catalog_min, self.catalog_max) as f32,
+            environment,
+            files: random.chance(self.with_files),
+            honours_retry_after: random.chance(self.honour_retry_after),
+            phase: (random.unit() * self.interval) as f32,
+            requests: self.requests,
+        }
+    }
+}
+
+/// One agent.
+#[derive(Clone, Copy, Debug)]
+pub struct Agent {
+    /// Seconds that its catalog takes.
+    pub catalog: f32,
+    /// Its environment.
+    pub environment: u8,
+    /// Whether it asks for many files.
+    pub files: bool,
+    /// Whether it comes back after a 503 with `Retry-After`; others fail their run.
+    pub honours_retry_after: bool,
+    /// When in the interval it runs.
+    pub phase: f32,
+    /// What its runs consist of.
+    pub requests: Requests,
+}
+
+/// One request of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// Kind of work, as a proxy reads it off the path.
+    pub work: Work,
+    /// Whether it is a GET of an endpoint that may be asked twice.
+    pub safe: bool,
+    /// Seconds of a warm JRuby.
+    pub jruby: f64,
+    /// Seconds of the agent's own work before it.
+    pub before: f64,
+}
+
+impl Agent {
+    /// How many requests a run has: node, three file_metadatas, catalog, files, report.
+    pub fn steps(&self) -> u16 {
+        match (self.requests, self.files) {
+            (Requests::Puppet, true) => 128,
+            (Requests::Puppet, false) => 6,
+            (Requests::Exponential(_) | Requests::Fixed(_), _) => 1,
+        }
+    }
+
+    /// A request of a run. The same in every column, for the same `key`.
+    pub fn step(&self, step: u16, key: &[u64]) -> Step {
+        let mut random = Random::keyed(key);
+        let get = |work, jruby, before| Step {
+            work,
+            safe: true,
+            jruby,
+            before,
+        };
+        let catalog = |jruby| Step {
+            work: Work::Catalog,
+            safe: false,
+            jruby,
+            before: 0.0,
+        };
+        match self.requests {
+            Requests::Puppet => {}
+            Requests::Exponential(mean) => return catalog(random.exponential(mean)),
+            Requests::Fixed(length) => return catalog(length),
+        }
+        match step {
+            0 => get(Work::Other, random.exponential(0.05), 0.0),
+            1..=3 => get(
+                Work::File,
+                random.exponential(0.015),
+                random.between(0.05, 0.3),
+            ),
+            CATALOG => Step {
+                before: random.between(1.0, 4.0),
+                ..catalog(f64::from(self.catalog) * random.between(0.9, 1.1))
+            },
+            last if last + 1 == self.steps() => Step {
+                work: Work::Report,
+                safe: false,
+                jruby: random.exponential(0.1),
+                before: random.between(2.0, 14.0),
+            },
+            _ => get(
+                Work::File,
+                random.exponential(0.006),
+                random.between(0.02, 0.1),
+            ),
+        }
+    }
+}
+
+/// Which step gets the catalog.
+pub const CATALOG: u16 = 4;
+const AGENT: u64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_have_the_requests_that_were_recorded() {
+        let agent = Agent {
+            catalog: 3.0,
+            environment: 0,
+            files: false,
+            honours_retry_after: true,
+            phase: 0.0,
+            requests: Requests::Puppet,
+        };
+        let kinds = |agent: &Agent| {
+            let works = (0..agent.steps()).map(|step| agent.step(step, &[1, step.into()]).work);
+            Work::ALL.map(|kind| works.clone().filter(|work| *work == kind).count())
+        };
+        assert_eq!(kinds(&agent), [1, 3, 1, 1]);
+        assert_eq!(
+            kinds(&Agent {
+                files: true,
+                ..agent
+            }),
+            [1, 125, 1, 1]
+        );
+    }
+
+    #[test]
+    fn catalogs_take_1_to_90_seconds() {
+        let fleet = FleetSettings::new(20_000);
+        let catalogs = (0..fleet.agents).map(|number| fleet.agent(1, number).catalog);
+        let (least, most) = catalogs
+            .clone()
+            .fold((f32::MAX, 0.0f32), |(least, most), catalog| {
+                (least.min(catalog), most.max(catalog))
+            });
+        assert!(
+            least >= 1.0 && most <= 90.0 && most > 20.0,
+            "{least} to {most}"
+        );
+        let mean = catalogs.sum::<f32>() / fleet.agents as f32;
+        assert!((3.0..3.6).contains(&mean), "{mean}");
+    }
+}

@@ -1,0 +1,60 @@
+//! What is wanted of our column, and whether it was reached.
+
+use crate::{
+    outcome::Outcome,
+    scenario::{READ_TIMEOUT, Scenario},
+};
+
+/// One goal in one scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Goal {
+    /// What is wanted and what came out, in words.
+    pub what: String,
+    /// Whether it was reached.
+    pub met: bool,
+}
+
+/// Judges a scenario. `outcomes` are those of each column by seed, ours first.
+pub fn judge(scenario: &Scenario, names: &[&str], outcomes: &[Vec<Outcome>]) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    let (ours, others) = outcomes.split_first().expect("our column is the first");
+    if scenario.goals.no_failed_runs {
+        let unavoidable = unavoidable(scenario);
+        let most = ours.iter().map(Outcome::failed).max().unwrap_or_default();
+        goals.push(Goal {
+            what: format!(
+                "{}: {most} failed runs, at most {unavoidable}",
+                scenario.name
+            ),
+            met: most <= unavoidable,
+        });
+    }
+    let factor = 1.0 + f64::from(scenario.goals.p99_slack.unwrap_or_default()) / 100.0;
+    let mut what = format!("{}: p99 to catalog", scenario.name);
+    let mut met = true;
+    for seed in 0..ours.len() {
+        let percentile = ours[seed].percentile(0.99);
+        let rivals = names[1..].iter().zip(others);
+        let rivals = rivals.map(|(name, outcomes)| (name, outcomes[seed].percentile(0.99)));
+        let Some((name, best)) = rivals.min_by(|(_, a), (_, b)| a.total_cmp(b)) else {
+            continue;
+        };
+        met &= match scenario.goals.p99_slack {
+            Some(_) => percentile <= best * factor,
+            None => percentile < best,
+        };
+        what += &format!(", {percentile:.2} s (best other {best:.2} s, {name})");
+    }
+    goals.push(Goal { what, met });
+    goals
+}
+
+/// Runs that fail whatever a proxy does: those whose turn comes after the agent's patience.
+fn unavoidable(scenario: &Scenario) -> u64 {
+    match (scenario.longest_wait(), scenario.event) {
+        (Some(wait), crate::scenario::Event::Herd { agents, .. }) if wait > READ_TIMEOUT => {
+            (f64::from(agents) * (wait - READ_TIMEOUT) / wait).ceil() as u64
+        }
+        _ => 0,
+    }
+}

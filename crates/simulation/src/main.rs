@@ -1,0 +1,55 @@
+//! `simulation [SEED,...] [SCENARIO,...]`: the table of the comparison. `cargo xtask simulate` builds and starts it.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for the terminal"
+)]
+
+use std::{process::ExitCode, thread, time::Instant};
+
+use simulation::{column, ours::OurSettings, report, scenario};
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let seeds = arguments.next().unwrap_or_else(|| "1,2,3".to_owned());
+    let wanted = arguments.next().unwrap_or_default();
+    let seeds: Result<Vec<u64>, _> = seeds.split(',').map(str::parse).collect();
+    let Ok(seeds) = seeds else {
+        eprintln!("seeds are integers, separated by commas");
+        return ExitCode::from(2);
+    };
+    let columns = match column::all(OurSettings::default()) {
+        Ok(columns) => columns,
+        Err(error) => {
+            eprintln!("bench/simulate: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let scenarios: Vec<_> = scenario::all()
+        .into_iter()
+        .filter(|scenario| wanted.is_empty() || wanted.split(',').any(|name| name == scenario.name))
+        .collect();
+    let began = Instant::now();
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let report = report::compare(&scenarios, &columns, &seeds, threads);
+    print!("{}", report.table);
+    let met = report.goals.iter().filter(|goal| goal.met).count();
+    for goal in &report.goals {
+        println!(
+            "{} {}",
+            if goal.met { "met    " } else { "NOT MET" },
+            goal.what
+        );
+    }
+    // Not on standard output, which is the same for the same seeds.
+    eprintln!(
+        "{:.0} s on {threads} threads",
+        began.elapsed().as_secs_f64()
+    );
+    println!("{met} of {} goals are met", report.goals.len());
+    match met == report.goals.len() && met > 0 {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}

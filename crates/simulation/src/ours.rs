@@ -1,0 +1,454 @@
+//! Our column: the code that the proxy runs, with a virtual clock.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+use balancing::{
+    Administrative, Admission, Admitted, ClientKey, ClientShare, Decision, Failure, Hold, Holding,
+    Holdings, Lead, Lease, Limits, Offer, PickError, Picker, Pool, Refusal, Registry, Stage,
+    Target, Task, Ticket,
+    settings::{Algorithm, CheckSettings, MemberSettings, PoolSettings},
+};
+
+use crate::{
+    balancer::{Answer, Ask, Balancer, MemberReply, Order, RequestId, may_repeat},
+    random::Random,
+    time::{Micros, SECOND},
+};
+
+/// What an operator may set. A test of xtask compares the defaults with those of the program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OurSettings {
+    /// `algorithm`.
+    pub algorithm: Algorithm,
+    /// `max` of each member as a multiple of its JRubies; none: `connections_max` alone.
+    pub max: Option<f64>,
+    /// `connections_max`.
+    pub connections_max: u32,
+    /// `queue_max`.
+    pub queue_max: u32,
+    /// `queue_wait_max`.
+    pub queue_wait_max: Duration,
+    /// `client_share`.
+    pub client_share: ClientShare,
+    /// `attempts_max`.
+    pub attempts_max: u32,
+    /// `[pools.NAME.check]`.
+    pub check: CheckSettings,
+}
+
+impl Default for OurSettings {
+    fn default() -> Self {
+        Self {
+            algorithm: Algorithm::default(),
+            max: Some(1.0),
+            connections_max: 128,
+            queue_max: 10_000,
+            queue_wait_max: Duration::from_secs(480),
+            client_share: ClientShare::default(),
+            attempts_max: 3,
+            check: CheckSettings::default(),
+        }
+    }
+}
+
+/// The proxy's balancing, and the little of `proxy` around it that decides on attempts.
+pub struct Ours {
+    settings: OurSettings,
+    shared: Arc<Shared>,
+    shares: Arc<Holdings>,
+    resource: Arc<str>,
+    requests: Vec<Request>,
+    woken: Arc<Woken>,
+    waiting: usize,
+    random: Random,
+}
+
+/// What leases and the queue refer to.
+struct Shared {
+    pool: Pool,
+    admission: Arc<Admission<MemberLease>>,
+    /// Microseconds since start.
+    clock: AtomicU64,
+}
+
+/// As the proxy's: the place is given back before that is announced.
+struct MemberLease {
+    lease: Lease,
+    _freed: Freed,
+}
+
+struct Freed(Arc<Shared>);
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        self.0.admission.members_changed();
+    }
+}
+
+/// Finds members. The queue keeps it, so it holds what it needs weakly.
+struct PickNow(std::sync::Weak<Shared>);
+
+impl Picker<MemberLease> for PickNow {
+    fn pick(&self, request: &Offer) -> Result<MemberLease, PickError> {
+        let shared = self.0.upgrade().ok_or(PickError::NoneAvailable)?;
+        shared.pick(request)
+    }
+}
+
+impl Picker<MemberLease> for Arc<Shared> {
+    fn pick(&self, request: &Offer) -> Result<MemberLease, PickError> {
+        let lease = self.pool.pick_for(request, self.now())?;
+        Ok(MemberLease {
+            lease,
+            _freed: Freed(Self::clone(self)),
+        })
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Duration {
+        Duration::from_micros(self.clock.load(Ordering::Relaxed))
+    }
+}
+
+#[derive(Default)]
+struct Request {
+    ask: Option<Ask>,
+    account: Option<Arc<Holding>>,
+    hold: Option<Hold<MemberLease>>,
+    lease: Option<MemberLease>,
+    ticket: Option<Ticket<MemberLease>>,
+    tried: Vec<u64>,
+    attempts: u32,
+}
+
+/// Requests whose wait has ended.
+#[derive(Default)]
+struct Woken(Mutex<Vec<RequestId>>);
+
+impl Woken {
+    fn take(&self) -> Vec<RequestId> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+struct WakeOne {
+    id: RequestId,
+    woken: Arc<Woken>,
+}
+
+impl Wake for WakeOne {
+    fn wake(self: Arc<Self>) {
+        let mut woken = self.woken.0.lock().unwrap_or_else(PoisonError::into_inner);
+        woken.push(self.id);
+    }
+}
+
+impl Ours {
+    /// A pool of members with so many JRubies each.
+    pub fn new(settings: OurSettings, jrubies: &[u32], seed: u64) -> Self {
+        let members = jrubies
+            .iter()
+            .enumerate()
+            .map(|(index, jrubies)| MemberSettings {
+                in_flight_max: settings
+                    .max
+                    .map(|factor| ((f64::from(*jrubies) * factor).round() as u32).max(1)),
+                ..MemberSettings::new(&format!("compiler{index}.example.com:8140"))
+            });
+        let pool = PoolSettings {
+            name: "compilers".to_owned(),
+            members: members.collect(),
+            algorithm: settings.algorithm,
+            check: CheckSettings {
+                assume_up: true,
+                ..settings.check.clone()
+            },
+        };
+        let registry = Registry::default();
+        let pool = Pool::new(&pool, settings.connections_max, &registry);
+        pool.adopt();
+        let shared = Arc::new(Shared {
+            pool,
+            admission: Arc::default(),
+            clock: AtomicU64::new(0),
+        });
+        shared
+            .admission
+            .adopt(Arc::new(PickNow(Arc::downgrade(&shared))));
+        Self {
+            resource: "compilers".into(),
+            shares: Arc::default(),
+            requests: Vec::new(),
+            woken: Arc::default(),
+            waiting: 0,
+            random: Random::keyed(&[seed, OURS]),
+            shared,
+            settings,
+        }
+    }
+
+    fn at(&self, now: Micros) {
+        self.shared.clock.store(now, Ordering::Relaxed);
+    }
+
+    fn request(&mut self, id: RequestId) -> &mut Request {
+        let index = id as usize;
+        if self.requests.len() <= index {
+            self.requests.resize_with(index + 1, Request::default);
+        }
+        &mut self.requests[index]
+    }
+
+    /// Offers a request, or an attempt of it after the first.
+    fn attempt(&mut self, id: RequestId, after_reuse: bool) -> Answer {
+        let random = self.random.bits();
+        let (resource, shares) = (Arc::clone(&self.resource), Arc::clone(&self.shares));
+        let request = self.request(id);
+        let ask = request.ask.expect("only requests are attempted");
+        let account = request.account.get_or_insert_with(|| {
+            let certname = format!("agent{}.example.com", ask.certname);
+            shares.of(&resource, ClientKey::Agent(certname.into()))
+        });
+        let offer = Offer {
+            account: Arc::clone(account),
+            target: Target::Any,
+            lead: Lead {
+                task: Task {
+                    work: ask.work,
+                    without_jruby: false,
+                },
+                random,
+                ..Lead::default()
+            },
+            tried: request.tried.clone(),
+            after_reuse,
+            comes_back: ask.comes_back,
+        };
+        let hold = request.hold.take();
+        let now = self.shared.now();
+        let limits = || self.limits();
+        let decision = match hold {
+            None => self
+                .shared
+                .admission
+                .offer(offer, limits, &self.shared, now),
+            Some(hold) => hold.again(offer, limits, &self.shared, now),
+        };
+        match decision {
+            Decision::Run(admitted) => Answer::Send(self.runs(id, admitted)),
+            Decision::Refuse(refusal) => self.refused(id, refusal),
+            Decision::Wait(ticket) => {
+                self.waiting += 1;
+                self.request(id).ticket = Some(ticket);
+                match self.look(id) {
+                    None => Answer::Wait,
+                    Some(answer) => answer,
+                }
+            }
+        }
+    }
+
+    /// Polls a request that waits.
+    fn look(&mut self, id: RequestId) -> Option<Answer> {
+        let wake = WakeOne {
+            id,
+            woken: Arc::clone(&self.woken),
+        };
+        let waker = Waker::from(Arc::new(wake));
+        let ticket = self.request(id).ticket.as_mut()?;
+        let Poll::Ready(outcome) = std::pin::pin!(ticket).poll(&mut Context::from_waker(&waker))
+        else {
+            return None;
+        };
+        self.waiting -= 1;
+        self.request(id).ticket = None;
+        Some(match outcome {
+            Ok(admitted) => Answer::Send(self.runs(id, admitted)),
+            Err(refusal) => self.refused(id, refusal),
+        })
+    }
+
+    fn runs(&mut self, id: RequestId, admitted: Admitted<MemberLease>) -> usize {
+        let index = admitted.lease.lease.index();
+        let request = self.request(id);
+        request.attempts += 1;
+        request.hold = Some(admitted.hold);
+        request.lease = Some(admitted.lease);
+        index
+    }
+
+    /// The proxy's 503 comes with a short `Retry-After`, spread at random.
+    fn refused(&mut self, id: RequestId, _refusal: Refusal) -> Answer {
+        self.end(id);
+        Answer::Refuse(Some(self.random.between(10.0, 30.0)))
+    }
+
+    fn limits(&self) -> Limits {
+        let capacity = self.shared.pool.capacity(self.shared.now());
+        let client_max = match self.settings.client_share.of(capacity) {
+            part if part < capacity => part,
+            _ => u32::MAX,
+        };
+        Limits {
+            queue_max: self.settings.queue_max,
+            client_max,
+            client_queue_max: Some((self.settings.queue_max / 8).max(1)),
+        }
+    }
+
+    /// Gives back all that a request has.
+    fn end(&mut self, id: RequestId) {
+        let request = self.request(id);
+        let account = request.account.take();
+        let waited = request.ticket.is_some();
+        // As in the proxy: the member's place first, then the client's.
+        let ended = std::mem::replace(
+            request,
+            Request {
+                account,
+                ..Request::default()
+            },
+        );
+        drop(ended.ticket);
+        drop(ended.lease);
+        drop(ended.hold);
+        self.waiting -= usize::from(waited);
+    }
+
+    fn member_answered(&self, id: RequestId) {
+        if let Some(lease) = &self.requests[id as usize].lease
+            && lease.lease.member().answered().is_some()
+        {
+            self.shared.admission.members_changed();
+        }
+    }
+}
+
+impl Balancer for Ours {
+    fn offer(&mut self, id: RequestId, ask: Ask, now: Micros) -> Answer {
+        self.at(now);
+        self.request(id).ask = Some(ask);
+        self.attempt(id, false)
+    }
+
+    fn replied(&mut self, id: RequestId, reply: MemberReply, now: Micros) -> Option<Answer> {
+        self.at(now);
+        self.member_answered(id);
+        let attempts_max = self.settings.attempts_max;
+        let request = self.request(id);
+        let ask = request.ask?;
+        // A stopping server has done nothing: what is safe goes to another member, if one has room.
+        if reply == MemberReply::Unavailable && ask.safe && request.attempts < attempts_max {
+            let lease = request.lease.take()?;
+            request.tried.push(lease.lease.member().id());
+            drop(lease);
+            return Some(self.attempt(id, false));
+        }
+        self.end(id);
+        match reply {
+            MemberReply::Served | MemberReply::QueueFull(_) => None,
+            // A member's 503 without `Retry-After` gets one.
+            MemberReply::Unavailable => Some(Answer::Refuse(Some(self.random.between(10.0, 30.0)))),
+        }
+    }
+
+    fn failed(&mut self, id: RequestId, failure: &Failure, now: Micros) -> Option<Answer> {
+        self.at(now);
+        let attempts_max = self.settings.attempts_max;
+        let since_start = self.shared.now();
+        let request = self.request(id);
+        let ask = request.ask?;
+        let lease = request.lease.take()?;
+        let member = lease.lease.member();
+        let changed =
+            failure.stage == Stage::Connect && member.connect_refused(since_start).is_some();
+        if failure.blames_member() {
+            request.tried.push(member.id());
+        }
+        let again = may_repeat(failure, request.attempts, attempts_max, ask.safe);
+        drop(lease);
+        if changed {
+            self.shared.admission.members_changed();
+        }
+        if again {
+            return Some(self.attempt(id, failure.reused));
+        }
+        self.end(id);
+        None
+    }
+
+    fn gone(&mut self, id: RequestId, now: Micros) {
+        self.at(now);
+        self.end(id);
+    }
+
+    fn probed(&mut self, member: usize, good: bool, now: Micros) {
+        self.at(now);
+        let check = self.shared.pool.check();
+        let member = &self.shared.pool.entries()[member].member;
+        let change = match good {
+            true => member.probe_succeeded(check),
+            false => member.probe_failed(check),
+        };
+        if change.is_some() {
+            self.shared.admission.members_changed();
+        }
+    }
+
+    fn order(&mut self, member: usize, order: Order, now: Micros) {
+        self.at(now);
+        let state = match order {
+            Order::Drain => Administrative::Drain,
+            Order::Ready => Administrative::Ready,
+        };
+        self.shared.pool.entries()[member].member.administer(state);
+        self.shared.admission.members_changed();
+    }
+
+    fn decided(&mut self, now: Micros, decided: &mut Vec<(RequestId, Answer)>) {
+        self.at(now);
+        for id in self.woken.take() {
+            if let Some(answer) = self.look(id) {
+                decided.push((id, answer));
+            }
+        }
+    }
+
+    fn is_up(&self, member: usize) -> bool {
+        self.shared.pool.entries()[member].member.health() == balancing::Health::Up
+    }
+
+    fn in_flight(&self, member: usize) -> u32 {
+        self.shared.pool.entries()[member].member.in_flight()
+    }
+
+    fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    fn patience(&self) -> Micros {
+        self.settings.queue_wait_max.as_secs() * SECOND
+    }
+
+    fn after_wait(&mut self, _id: RequestId) -> Option<f64> {
+        Some(self.random.between(10.0, 30.0))
+    }
+
+    fn closed(&mut self, id: RequestId) {
+        self.request(id).account = None;
+    }
+
+    fn probe_interval(&self) -> f64 {
+        self.settings.check.interval.as_secs_f64()
+    }
+}
+
+const OURS: u64 = 2;

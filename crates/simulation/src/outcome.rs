@@ -1,0 +1,60 @@
+//! What a simulated estate has measured.
+
+/// Counts and times of the runs that began while they were measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Runs that began.
+    pub runs: u64,
+    /// Runs that ended well.
+    pub succeeded: u64,
+    /// Runs that failed because an answer took longer than the agent waits.
+    pub timed_out: u64,
+    /// Runs that failed on a refusal: 503 or 429.
+    pub refused: u64,
+    /// Runs that failed because a member died with a request that must not be sent again.
+    pub broken: u64,
+    /// Seconds from the beginning of each run to its catalog; infinite where the run failed before.
+    pub to_catalog: Vec<f32>,
+    /// Most requests that waited at once, in the proxy and in the compilers.
+    pub longest_queue: usize,
+    /// Refusals that agents got, failed runs or not.
+    pub refusals: u64,
+    /// Requests sent by agents, all runs together.
+    pub requests: u64,
+    /// Seconds until the last measured run had ended.
+    pub length: f64,
+}
+
+impl Outcome {
+    /// Runs that failed.
+    pub fn failed(&self) -> u64 {
+        self.timed_out + self.refused + self.broken
+    }
+
+    /// The part of the runs that had their catalog within so many seconds, as a number of seconds: `percentile(0.99)`.
+    pub fn percentile(&self, part: f64) -> f64 {
+        let mut times = self.to_catalog.clone();
+        times.sort_unstable_by(f32::total_cmp);
+        let rank = (times.len() as f64 * part).ceil() as usize;
+        let at = rank.saturating_sub(1).min(times.len().saturating_sub(1));
+        times.get(at).copied().map_or(f64::NAN, f64::from)
+    }
+
+    /// Several outcomes as one.
+    pub fn merged(outcomes: &[Self]) -> Self {
+        let mut all = Self::default();
+        for outcome in outcomes {
+            all.runs += outcome.runs;
+            all.succeeded += outcome.succeeded;
+            all.timed_out += outcome.timed_out;
+            all.refused += outcome.refused;
+            all.broken += outcome.broken;
+            all.to_catalog.extend(&outcome.to_catalog);
+            all.longest_queue = all.longest_queue.max(outcome.longest_queue);
+            all.refusals += outcome.refusals;
+            all.requests += outcome.requests;
+            all.length = all.length.max(outcome.length);
+        }
+        all
+    }
+}

@@ -1,0 +1,261 @@
+//! What happens to an estate while it is watched.
+
+use crate::{compiler::CompilerSettings, fleet::FleetSettings};
+
+/// One scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What happens, in a few words.
+    pub what: &'static str,
+    /// The agents.
+    pub fleet: FleetSettings,
+    /// The compilers.
+    pub compilers: Vec<CompilerSettings>,
+    /// What goes on beside the agents' runs.
+    pub event: Event,
+    /// Runs that begin from here on are measured, in seconds.
+    pub from: f64,
+    /// Runs that begin from here on are not.
+    pub until: f64,
+    /// What is wanted of our column.
+    pub goals: Goals,
+}
+
+/// What goes on beside the agents' runs. Times are seconds since the beginning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event {
+    /// Nothing.
+    Nothing,
+    /// So many agents share one phase of the interval.
+    Herd {
+        /// When they run.
+        at: f64,
+        /// Within so many seconds.
+        within: f64,
+        /// How many.
+        agents: u32,
+    },
+    /// The first compiler is so many times slower.
+    Slow {
+        /// How many times.
+        times: f64,
+    },
+    /// The first compiler is killed and comes back cold.
+    Death {
+        /// When.
+        at: f64,
+    },
+    /// One compiler after the other is drained, restarted and made ready again.
+    RollingRestart {
+        /// When the first is drained.
+        at: f64,
+    },
+    /// All environment caches are emptied.
+    Deploy {
+        /// When.
+        at: f64,
+    },
+    /// One certname asks for catalogs in a loop, so many at once.
+    Loop {
+        /// From when.
+        at: f64,
+        /// How many at once.
+        streams: u32,
+    },
+}
+
+/// What is wanted of our column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Goals {
+    /// No run fails, where the queued work fits into the agents' patience.
+    pub no_failed_runs: bool,
+    /// Percent by which the 99th percentile may exceed that of the best other column; none: it has to be better than all.
+    pub p99_slack: Option<u32>,
+}
+
+impl Goals {
+    const BETTER: Self = Self {
+        no_failed_runs: false,
+        p99_slack: None,
+    };
+    const LOSSLESS: Self = Self {
+        no_failed_runs: true,
+        p99_slack: None,
+    };
+}
+
+/// How long an agent waits for an answer.
+pub const READ_TIMEOUT: f64 = 600.0;
+/// Seconds until a compiler that was told to stop is gone.
+pub const STOP: f64 = 5.0;
+/// Seconds until a compiler that was started takes requests.
+pub const START: f64 = 19.0;
+
+/// All scenarios, with so many agents where the scenario does not say how many.
+pub fn all() -> Vec<Scenario> {
+    let estate = |name, what, compilers: Vec<u32>, event| Scenario {
+        name,
+        what,
+        fleet: FleetSettings::new(100_000),
+        compilers: compilers.into_iter().map(CompilerSettings::new).collect(),
+        event,
+        from: 120.0,
+        until: 720.0,
+        goals: Goals::BETTER,
+    };
+    let even = || vec![7; 40];
+    vec![
+        Scenario {
+            goals: Goals {
+                no_failed_runs: true,
+                p99_slack: Some(2),
+            },
+            ..estate("steady", "runs spread evenly", even(), Event::Nothing)
+        },
+        Scenario {
+            fleet: FleetSettings::new(1_800),
+            goals: Goals::LOSSLESS,
+            ..estate(
+                "herd-900",
+                "900 of 1,800 agents run at once, on 4 compilers",
+                vec![4; 4],
+                Event::Herd {
+                    at: 180.0,
+                    within: 5.0,
+                    agents: 900,
+                },
+            )
+        },
+        Scenario {
+            goals: Goals::LOSSLESS,
+            ..estate(
+                "herd-10%",
+                "a tenth of the fleet runs at once",
+                vec![5; 60],
+                Event::Herd {
+                    at: 180.0,
+                    within: 10.0,
+                    agents: 10_000,
+                },
+            )
+        },
+        estate(
+            "slow",
+            "one compiler is 5 times slower",
+            even(),
+            Event::Slow { times: 5.0 },
+        ),
+        estate(
+            "death",
+            "one compiler dies under load and returns cold",
+            even(),
+            Event::Death { at: 240.0 },
+        ),
+        Scenario {
+            until: 1_800.0,
+            goals: Goals::LOSSLESS,
+            ..estate(
+                "rolling-restart",
+                "20 compilers are drained and restarted in turn",
+                vec![14; 20],
+                Event::RollingRestart { at: 180.0 },
+            )
+        },
+        estate(
+            "unequal",
+            "compilers with 3, 7 and 15 JRubies",
+            [vec![3; 24], vec![7; 12], vec![15; 8]].concat(),
+            Event::Nothing,
+        ),
+        estate(
+            "deploy",
+            "a deploy empties all environment caches",
+            even(),
+            Event::Deploy { at: 240.0 },
+        ),
+        estate(
+            "loop",
+            "one certname asks for 200 catalogs at once, again and again",
+            even(),
+            Event::Loop {
+                at: 180.0,
+                streams: 200,
+            },
+        ),
+    ]
+}
+
+/// A small estate in the same trouble, for tests: two compilers with two JRubies each.
+pub fn small(scenario: &Scenario) -> Scenario {
+    let compilers = vec![CompilerSettings::new(2); 2];
+    let part = 4.0 / f64::from(scenario.jrubies());
+    let agents = |agents: u32| (f64::from(agents) * part * 0.9) as u32;
+    let event = match scenario.event {
+        Event::Herd {
+            at,
+            within,
+            agents: herd,
+        } => Event::Herd {
+            at,
+            within,
+            agents: agents(herd),
+        },
+        Event::Loop { at, .. } => Event::Loop { at, streams: 10 },
+        other => other,
+    };
+    Scenario {
+        fleet: FleetSettings {
+            agents: agents(scenario.fleet.agents),
+            ..scenario.fleet.clone()
+        },
+        compilers,
+        event,
+        until: 360.0,
+        ..scenario.clone()
+    }
+}
+
+impl Scenario {
+    /// JRubies of all compilers.
+    pub fn jrubies(&self) -> u32 {
+        self.compilers.iter().map(|compiler| compiler.jrubies).sum()
+    }
+
+    /// The part of the JRubies that is at work on average.
+    pub fn load(&self) -> f64 {
+        self.work_of(self.fleet.agents) / self.fleet.interval / f64::from(self.jrubies())
+    }
+
+    /// Seconds that the last of what is queued waits when all JRubies work; none: nothing queues up by itself.
+    pub fn longest_wait(&self) -> Option<f64> {
+        let jrubies = f64::from(self.jrubies());
+        match self.event {
+            Event::Herd { agents, .. } => {
+                let others = self.work_of(self.fleet.agents - agents) / self.fleet.interval;
+                Some(self.work_of(agents) / (jrubies - others).max(f64::MIN_POSITIVE))
+            }
+            Event::RollingRestart { .. } => {
+                let largest = self.compilers.iter().map(|compiler| compiler.jrubies).max();
+                let left = jrubies - f64::from(largest.unwrap_or_default());
+                let fits = self.load() * jrubies < left;
+                Some(if fits { 0.0 } else { f64::INFINITY })
+            }
+            _ => None,
+        }
+    }
+
+    /// Seconds of a JRuby that the runs of so many agents take.
+    fn work_of(&self, agents: u32) -> f64 {
+        let sample = agents.min(2_000);
+        let of_sample: f64 = (0..sample)
+            .map(|number| {
+                let agent = self.fleet.agent(0, number);
+                let files = f64::from(agent.steps().saturating_sub(6)) * 0.006;
+                f64::from(agent.catalog) + 0.05 + 3.0 * 0.015 + 0.1 + files
+            })
+            .sum();
+        of_sample / f64::from(sample.max(1)) * f64::from(agents)
+    }
+}

@@ -1,0 +1,167 @@
+use crate::{
+    column::{self, Column, Kind},
+    compiler::CompilerSettings,
+    fleet::{FleetSettings, Requests},
+    haproxy::HaproxySettings,
+    ours::OurSettings,
+    outcome::Outcome,
+    report::compare,
+    scenario::{self, Event, Goals, Scenario},
+};
+
+/// One compiler under Poisson-like arrivals of single requests at this load.
+fn single_queue(jrubies: u32, load: f64, requests: Requests) -> Scenario {
+    let mean = match requests {
+        Requests::Exponential(mean) | Requests::Fixed(mean) => mean,
+        Requests::Puppet => 1.0,
+    };
+    let interval = 10_000.0;
+    let rate = load * f64::from(jrubies) / mean;
+    let fleet = FleetSettings {
+        interval,
+        requests,
+        ..FleetSettings::new((rate * interval) as u32)
+    };
+    Scenario {
+        name: "single-queue",
+        what: "a queue that theory knows",
+        fleet,
+        compilers: vec![CompilerSettings {
+            queue_max: 0,
+            ..CompilerSettings::new(jrubies)
+        }],
+        event: Event::Nothing,
+        from: 500.0,
+        until: interval,
+        goals: Goals {
+            no_failed_runs: true,
+            p99_slack: None,
+        },
+    }
+}
+
+fn mean_wait(outcome: &Outcome, service: f64) -> f64 {
+    let total: f64 = outcome.to_catalog.iter().map(|time| f64::from(*time)).sum();
+    total / outcome.to_catalog.len() as f64 - service
+}
+
+/// The mean wait of M/M/c by Erlang's formula.
+fn erlang(servers: u32, load: f64, service: f64) -> f64 {
+    let offered = load * f64::from(servers);
+    let (mut term, mut sum) = (1.0, 1.0);
+    for k in 1..servers {
+        term *= offered / f64::from(k);
+        sum += term;
+    }
+    let last = term * offered / f64::from(servers) / (1.0 - load);
+    let waits = last / (sum + last);
+    waits * service / (f64::from(servers) * (1.0 - load))
+}
+
+fn columns() -> Vec<Column> {
+    column::all(OurSettings::default()).expect("the files of bench/simulate")
+}
+
+fn is_near(found: f64, expected: f64) -> bool {
+    (found - expected).abs() < 0.05 * expected
+}
+
+#[test]
+fn waits_are_those_of_erlangs_formula_by_us_and_by_others() {
+    let scenario = single_queue(4, 0.7, Requests::Exponential(0.5));
+    let expected = erlang(4, 0.7, 0.5);
+    for column in &columns()[..2] {
+        let outcomes: Vec<_> = (1..=2).map(|seed| column.run(&scenario, seed)).collect();
+        let found = mean_wait(&Outcome::merged(&outcomes), 0.5);
+        assert!(
+            is_near(found, expected),
+            "{}: {found}, not {expected}",
+            column.name
+        );
+    }
+}
+
+#[test]
+fn waits_for_requests_of_one_length_are_those_of_pollaczek_and_khinchin() {
+    let scenario = single_queue(1, 0.7, Requests::Fixed(0.4));
+    let expected = 0.4 * 0.7 / (2.0 * 0.3);
+    let outcomes: Vec<_> = (1..=2)
+        .map(|seed| columns()[0].run(&scenario, seed))
+        .collect();
+    let found = mean_wait(&Outcome::merged(&outcomes), 0.4);
+    assert!(is_near(found, expected), "{found}, not {expected}");
+}
+
+#[test]
+fn every_run_of_every_scenario_ends_once() {
+    for scenario in scenario::all() {
+        let scenario = scenario::small(&scenario);
+        for column in columns() {
+            let outcome = column.run(&scenario, 7);
+            assert!(
+                outcome.runs > 20,
+                "{}: {} runs",
+                scenario.name,
+                outcome.runs
+            );
+            let ended = outcome.succeeded + outcome.failed();
+            assert_eq!(outcome.runs, ended, "{} by {}", scenario.name, column.name);
+            let times = outcome.to_catalog.len() as u64;
+            assert_eq!(outcome.runs, times, "{} by {}", scenario.name, column.name);
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_report_on_any_number_of_threads() {
+    let scenarios: Vec<_> = scenario::all().iter().map(scenario::small).collect();
+    let first = compare(&scenarios, &columns(), &[5, 6], 1);
+    assert_eq!(first, compare(&scenarios, &columns(), &[5, 6], 2));
+    let other = compare(&scenarios, &columns(), &[5, 7], 2);
+    assert_ne!(first.table, other.table);
+}
+
+#[test]
+fn without_a_limit_a_herd_fills_the_compilers_queues_and_agents_are_sent_away() {
+    let herd = scenario::all()
+        .into_iter()
+        .find(|scenario| scenario.name == "herd-900");
+    let herd = herd.expect("a scenario");
+    let unlimited = OurSettings {
+        max: None,
+        ..OurSettings::default()
+    };
+    let outcome = Column {
+        name: "unlimited",
+        kind: Kind::Ours(unlimited),
+    }
+    .run(&herd, 1);
+    assert!(
+        outcome.refused > 100,
+        "{} runs failed on a refusal",
+        outcome.refused
+    );
+}
+
+#[test]
+fn a_file_that_is_not_understood_says_where() {
+    let good = include_str!("../../../../bench/simulate/random-two.cfg");
+    assert!(HaproxySettings::read(good).is_ok());
+    let error = |text: String| {
+        HaproxySettings::read(&text)
+            .expect_err("a wrong file")
+            .to_string()
+    };
+    assert_eq!(
+        error(good.replace("slowstart 120s", "")),
+        "the configuration has no `slowstart`"
+    );
+    assert_eq!(
+        error(good.replace("balance random(2)", "balance uri")),
+        "`balance uri` is not understood"
+    );
+    assert_eq!(
+        error(good.replace("\"${JRUBIES}\"", "10")),
+        "`maxconn 10` is not understood"
+    );
+}

@@ -1,0 +1,56 @@
+//! `cargo xtask simulate`: what the balancing does to a large estate, beside what other balancers would do.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::workspace;
+
+/// Which scenarios, and by which seeds.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Seeds; each goal has to be met for every one of them
+    #[arg(long, value_delimiter = ',', default_value = "1,2,3")]
+    seeds: Vec<u64>,
+    /// Scenarios, such as steady,herd-900; all if not given
+    #[arg(long, value_delimiter = ',')]
+    scenarios: Vec<String>,
+}
+
+/// Builds the simulation optimised, since a debug build is ten times slower, and runs it.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let seeds: Vec<_> = options.seeds.iter().map(u64::to_string).collect();
+    let (seeds, scenarios) = (seeds.join(","), options.scenarios.join(","));
+    let arguments = [
+        "run",
+        "--quiet",
+        "--release",
+        "--package",
+        "simulation",
+        "--",
+    ];
+    workspace::run(
+        workspace::cargo()
+            .args(arguments)
+            .args([&seeds, &scenarios]),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use simulation::ours::OurSettings;
+
+    #[test]
+    fn the_simulation_uses_the_defaults_of_the_program() {
+        let (ours, upstream) = (
+            OurSettings::default(),
+            upstream::settings::Settings::default(),
+        );
+        assert_eq!(ours.connections_max, upstream.connections_max);
+        assert_eq!(ours.queue_max, upstream.queue_max);
+        assert_eq!(ours.queue_wait_max, upstream.queue_wait_max);
+        assert_eq!(
+            ours.attempts_max,
+            proxy::settings::Settings::default().attempts_max
+        );
+    }
+}
