@@ -26,7 +26,7 @@ use tokio::{
 use crate::{
     cause::{Peer, cause},
     connector::{Connector, MemberCheck, OpenSlot},
-    dial::{DialError, dial},
+    dial::{DialError, DialStage, dial},
     io::{Counted, Intake},
 };
 
@@ -180,41 +180,42 @@ where
             });
         }
         // Boxed: kilobytes for a dial, which a request that finds a connection need not have room for.
-        Box::pin(self.wait_or_open(connector)).await
+        Box::pin(self.open_or_wait(connector)).await
     }
 
-    /// A connection that somebody puts back, or a new one where there is a place for it.
-    async fn wait_or_open(&self, connector: &Arc<Connector>) -> Result<Held<B>, DialError> {
-        let full = || DialError::Full {
-            address: Arc::clone(&connector.address),
-            limit: connector.settings.connections_max,
-        };
-        match timeout(
-            connector.settings.connect_timeout,
-            self.slot_or_ready(connector),
-        )
-        .await
-        {
-            Err(_) => Err(full()),
-            Ok(Place::Ready(sender)) => Ok(Held {
-                sender,
-                connect: None,
-            }),
-            Ok(Place::Slot(slot)) => {
-                let began = Instant::now();
-                let sender = self.open(connector, slot).await?;
-                Ok(Held {
-                    sender,
-                    connect: Some(began.elapsed()),
-                })
+    /// A new connection. While all are open, one that is idle on this worker, or a new one once another worker has closed
+    /// an idle one.
+    async fn open_or_wait(&self, connector: &Arc<Connector>) -> Result<Held<B>, DialError> {
+        let (slots, settings) = (&connector.slots, &connector.settings);
+        let max = settings.connections_max;
+        let slot = match slots.try_open(max) {
+            Some(slot) => slot,
+            None => {
+                // Better than none, even for a request that should have a new one.
+                if let Some(sender) = self.ready(connector, Instant::now()) {
+                    return Ok(Held {
+                        sender,
+                        connect: None,
+                    });
+                }
+                let closed = slots.wait(max, || self.crew.ask_all());
+                timeout(settings.connect_timeout, closed)
+                    .await
+                    .map_err(|_| connector.late(DialStage::Connect))?
             }
-        }
+        };
+        let began = Instant::now();
+        let sender = self.open(connector, slot).await?;
+        Ok(Held {
+            sender,
+            connect: Some(began.elapsed()),
+        })
     }
 
-    /// Puts a connection back whose exchange is over. It is closed instead where others wait for its place, or
+    /// Puts a connection back whose exchange is over. It is closed instead while requests of other workers wait for that, or
     /// where this worker keeps its share already.
     pub(crate) fn put(&self, connector: &Arc<Connector>, mut sender: Sender<B>, now: Instant) {
-        if sender.http.is_closed() || connector.slots.grant() || !sender.stands(connector) {
+        if sender.http.is_closed() || connector.slots.waiting() > 0 || !sender.stands(connector) {
             return;
         }
         let share = (connector.settings.connections_max / self.crew.size().max(1)).max(1) as usize;
@@ -241,20 +242,6 @@ where
             }
         }
         None
-    }
-
-    async fn slot_or_ready(&self, connector: &Arc<Connector>) -> Place<B> {
-        let (slots, max) = (&connector.slots, connector.settings.connections_max);
-        if let Some(slot) = slots.try_open(max) {
-            return Place::Slot(slot);
-        }
-        // At the limit a used connection is better than none, even where a fresh one was wished for.
-        if let Some(sender) = self.ready(connector, Instant::now()) {
-            return Place::Ready(sender);
-        }
-        let ticket = slots.wait(max);
-        self.crew.ask_all();
-        Place::Slot(ticket.slot(max).await)
     }
 
     async fn open(&self, connector: &Connector, slot: OpenSlot) -> Result<Sender<B>, DialError> {
@@ -296,7 +283,7 @@ where
         })
     }
 
-    /// Drops what is closed, too old or good no more, and what another worker asked for.
+    /// Closes what is closed by the member, too old or good no more, and as many as requests of other workers wait for.
     fn sweep(&self) {
         self.idle.borrow_mut().retain(|_, idle| {
             idle.retain_mut(|kept| {
@@ -304,18 +291,10 @@ where
                     && kept.since.elapsed() < kept.connector.settings.keepalive
                     && kept.sender.stands(&kept.connector)
             });
-            while idle
-                .first()
-                .is_some_and(|oldest| oldest.connector.slots.grant())
-            {
-                idle.remove(0);
-            }
+            let waiting = |oldest: &Idle<B>| oldest.connector.slots.waiting() as usize;
+            let asked = idle.first().map_or(0, waiting);
+            idle.drain(..asked.min(idle.len()));
             !idle.is_empty()
         });
     }
-}
-
-enum Place<B> {
-    Ready(Sender<B>),
-    Slot(OpenSlot),
 }

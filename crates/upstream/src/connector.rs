@@ -1,13 +1,12 @@
 //! How one member is reached: where, by which protocol, under which name, within which limits.
 
 use std::{
-    collections::VecDeque,
     fmt, io,
     net::IpAddr,
     path::PathBuf,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -89,22 +88,16 @@ impl Target {
     }
 }
 
-/// Connections to one member over all workers and generations, and who waits for one.
+/// Counts the connections that are open to one member, over all workers and generations.
+///
+/// The pool's admission lets no more requests run at a member than connections may be open. A request that cannot open one
+/// therefore waits for an idle connection of another worker to be closed, and never for another request.
 #[derive(Debug, Default)]
 pub struct Slots {
     open: AtomicU32,
-    /// Length of the queue, to be looked at without its lock.
+    /// Requests that wait for an idle connection to be closed.
     waiting: AtomicU32,
-    queue: Mutex<Queue>,
-}
-
-/// First come, first served: at the limit a place that is given up goes to whoever has waited longest, on whichever
-/// worker, and never to a newcomer.
-#[derive(Debug, Default)]
-struct Queue {
-    tickets: VecDeque<Arc<Notify>>,
-    /// Connections that are still to be closed for those who wait.
-    wanted: u32,
+    closed: Notify,
 }
 
 impl Slots {
@@ -114,100 +107,47 @@ impl Slots {
     }
 
     pub(crate) fn try_open(self: &Arc<Self>, max: u32) -> Option<OpenSlot> {
-        let queue = self.queue();
-        (queue.tickets.is_empty() && self.open() < max).then(|| self.opened())
+        let below = |open| (open < max).then_some(open + 1);
+        self.open
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, below)
+            .ok()?;
+        Some(OpenSlot(Arc::clone(self)))
     }
 
-    /// A place in the queue, and the wish that somebody closes a connection: several, where a lowered limit leaves more
-    /// open than there may be.
-    pub(crate) fn wait(self: &Arc<Self>, max: u32) -> Ticket {
-        let called = Arc::new(Notify::new());
-        let mut queue = self.queue();
-        queue.tickets.push_back(Arc::clone(&called));
-        queue.wanted += 1;
-        self.counted(&mut queue);
-        queue.wanted = queue.wanted.max(self.open().saturating_sub(max) + 1);
-        Ticket {
-            slots: Arc::clone(self),
-            called,
-        }
-    }
-
-    /// Takes one of the wishes for a closed connection; true: the caller closes one.
-    pub(crate) fn grant(&self) -> bool {
-        if self.waiting.load(Ordering::Acquire) == 0 {
-            return false;
-        }
-        let mut queue = self.queue();
-        let wanted = queue.wanted > 0;
-        queue.wanted -= u32::from(wanted);
-        wanted
-    }
-
-    /// To be called with the queue locked.
-    fn opened(self: &Arc<Self>) -> OpenSlot {
-        self.open.fetch_add(1, Ordering::AcqRel);
-        OpenSlot(Arc::clone(self))
-    }
-
-    /// Brings the counts in line with the queue.
-    fn counted(&self, queue: &mut Queue) {
-        let waiting = queue.tickets.len() as u32;
-        queue.wanted = queue.wanted.min(waiting);
-        self.waiting.store(waiting, Ordering::Release);
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Queue {
-    fn call_first(&self) {
-        if let Some(first) = self.tickets.front() {
-            first.notify_one();
-        }
-    }
-}
-
-/// A place in the queue; dropped, it is given up.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    slots: Arc<Slots>,
-    called: Arc<Notify>,
-}
-
-impl Ticket {
-    /// Waits until a connection may be opened.
-    pub(crate) async fn slot(self, max: u32) -> OpenSlot {
+    /// Waits until a connection may be opened. `close_idle` asks all workers to close idle ones.
+    pub(crate) async fn wait(self: &Arc<Self>, max: u32, close_idle: impl Fn()) -> OpenSlot {
+        let _waiting = Waiting::new(self);
         loop {
+            let mut closed = pin!(self.closed.notified());
+            // Before the look: a connection that is closed after it wakes this request.
+            closed.as_mut().enable();
             if let Some(slot) = self.try_open(max) {
                 return slot;
             }
-            self.called.notified().await;
+            close_idle();
+            closed.await;
         }
     }
 
-    fn try_open(&self, max: u32) -> Option<OpenSlot> {
-        let slots = &self.slots;
-        let queue = slots.queue();
-        let first = queue
-            .tickets
-            .front()
-            .is_some_and(|first| Arc::ptr_eq(first, &self.called));
-        (first && slots.open() < max).then(|| slots.opened())
+    /// Requests that wait for an idle connection to be closed.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::SeqCst)
     }
 }
 
-impl Drop for Ticket {
+/// Counts a request among those that wait, until it is dropped.
+struct Waiting<'a>(&'a Slots);
+
+impl<'a> Waiting<'a> {
+    fn new(slots: &'a Slots) -> Self {
+        slots.waiting.fetch_add(1, Ordering::SeqCst);
+        Self(slots)
+    }
+}
+
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut queue = self.slots.queue();
-        queue
-            .tickets
-            .retain(|ticket| !Arc::ptr_eq(ticket, &self.called));
-        self.slots.counted(&mut queue);
-        // There may be another place, or this one was given up.
-        queue.call_first();
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -217,9 +157,8 @@ pub(crate) struct OpenSlot(Arc<Slots>);
 
 impl Drop for OpenSlot {
     fn drop(&mut self) {
-        let queue = self.0.queue();
-        self.0.open.fetch_sub(1, Ordering::AcqRel);
-        queue.call_first();
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+        self.0.closed.notify_one();
     }
 }
 
@@ -398,7 +337,20 @@ impl Connector {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        cell::RefCell,
+        task::{Context, Poll, Waker},
+    };
+
     use super::*;
+
+    fn poll_once<T>(mut future: impl Future<Output = T> + Unpin) -> Option<T> {
+        let mut context = Context::from_waker(Waker::noop());
+        match Pin::new(&mut future).poll(&mut context) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
 
     #[test]
     fn addresses_are_read_as_operators_write_them() {
@@ -433,38 +385,43 @@ mod tests {
         assert_eq!(slots.open(), 0);
     }
 
-    #[test]
-    fn a_place_goes_to_whoever_waited_longest_and_to_no_newcomer() {
+    #[tokio::test]
+    async fn a_request_at_the_limit_asks_until_enough_idle_connections_are_closed() {
+        let slots = Arc::new(Slots::default());
+        let mut open: Vec<_> = (0..3).map_while(|_| slots.try_open(3)).collect();
+        let open = RefCell::new(&mut open);
+        // The limit was lowered meanwhile: three have to be closed, one for each time that the request asks.
+        let slot = slots.wait(1, || {
+            assert_eq!(slots.waiting(), 1);
+            drop(open.borrow_mut().pop());
+        });
+        let _slot = slot.await;
+        assert_eq!((slots.open(), slots.waiting()), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn each_connection_that_is_closed_wakes_a_request_that_waits() {
+        let slots = Arc::new(Slots::default());
+        let held = (slots.try_open(2), slots.try_open(2));
+        let mut first = pin!(slots.wait(2, || ()));
+        let mut second = pin!(slots.wait(2, || ()));
+        assert!(poll_once(&mut first).is_none() && poll_once(&mut second).is_none());
+        drop(held);
+        let opened = (first.await, second.await);
+        assert_eq!(slots.open(), 2);
+        drop(opened);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_leaves_passes_its_turn_on() {
         let slots = Arc::new(Slots::default());
         let held = slots.try_open(1);
-        let (first, second) = (slots.wait(1), slots.wait(1));
-        assert!(
-            slots.grant() && slots.grant() && !slots.grant(),
-            "a wish each"
-        );
+        let mut first = Box::pin(slots.wait(1, || ()));
+        let mut second = pin!(slots.wait(1, || ()));
+        assert!(poll_once(&mut first).is_none() && poll_once(&mut second).is_none());
         drop(held);
-        assert!(slots.try_open(1).is_none() && second.try_open(1).is_none());
-        let slot = first.try_open(1);
-        assert!(slot.is_some());
-        drop((first, slot));
-        assert!(second.try_open(1).is_some());
-    }
-
-    #[test]
-    fn whoever_waits_at_a_lowered_limit_wishes_all_that_is_too_much_closed() {
-        let slots = Arc::new(Slots::default());
-        let open: Vec<_> = (0..3).map_while(|_| slots.try_open(3)).collect();
-        let ticket = slots.wait(1);
-        assert_eq!((0..9).filter(|_| slots.grant()).count(), 3);
-        drop(open);
-        assert!(ticket.try_open(1).is_some());
-    }
-
-    #[test]
-    fn who_gives_up_waiting_takes_the_wish_along() {
-        let slots = Arc::new(Slots::default());
-        let _held = slots.try_open(1);
-        drop(slots.wait(1));
-        assert!(!slots.grant());
+        drop(first);
+        assert_eq!(slots.waiting(), 1);
+        second.await;
     }
 }

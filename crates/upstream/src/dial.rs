@@ -79,14 +79,6 @@ pub enum DialError {
         /// The limit.
         limit: Duration,
     },
-    /// All connections are in use.
-    #[error("{address}: all {limit} connections are in use (connections_max)")]
-    Full {
-        /// The member.
-        address: Arc<str>,
-        /// The limit.
-        limit: u32,
-    },
 }
 
 impl DialError {
@@ -94,7 +86,7 @@ impl DialError {
     pub fn stage(&self) -> DialStage {
         match self {
             Self::Resolve { .. } => DialStage::Resolve,
-            Self::Connect { .. } | Self::Plaintext { .. } | Self::Full { .. } => DialStage::Connect,
+            Self::Connect { .. } | Self::Plaintext { .. } => DialStage::Connect,
             Self::Handshake { .. } => DialStage::Handshake,
             Self::Late { stage, .. } => *stage,
         }
@@ -108,14 +100,13 @@ impl DialError {
     }
 
     /// Every word of [`reason`](Self::reason).
-    pub const REASONS: [&str; 7] = [
+    pub const REASONS: [&str; 6] = [
         "name-unresolved",
         "connect-refused",
         "connect-failed",
         "plaintext-refused",
         "member-tls-failed",
         "connect-timeout",
-        "connections-max",
     ];
 
     /// Short reason for records and metrics.
@@ -127,7 +118,17 @@ impl DialError {
             Self::Plaintext { .. } => "plaintext-refused",
             Self::Handshake { .. } => "member-tls-failed",
             Self::Late { .. } => "connect-timeout",
-            Self::Full { .. } => "connections-max",
+        }
+    }
+}
+
+impl Connector {
+    /// No connection was opened within `connect_timeout`.
+    pub(crate) fn late(&self, stage: DialStage) -> DialError {
+        DialError::Late {
+            address: Arc::clone(&self.address),
+            stage,
+            limit: self.settings.connect_timeout,
         }
     }
 }
@@ -142,20 +143,14 @@ pub(crate) async fn dial_tls(
     connector: &Connector,
     port: Option<u16>,
 ) -> Result<MemberIo, DialError> {
-    let limit = connector.settings.connect_timeout;
-    let deadline = Instant::now() + limit;
-    let late = |stage| DialError::Late {
-        address: Arc::clone(&connector.address),
-        stage,
-        limit,
-    };
+    let deadline = Instant::now() + connector.settings.connect_timeout;
     let connected = |opened| match opened {
         Ok(Ok(io)) => Ok(io),
         Ok(Err(source)) => Err(DialError::Connect {
             address: Arc::clone(&connector.address),
             source,
         }),
-        Err(_) => Err(late(DialStage::Connect)),
+        Err(_) => Err(connector.late(DialStage::Connect)),
     };
     if let Some(memory) = &connector.in_memory {
         let opened = timeout_at(deadline, memory.connect()).await;
@@ -182,7 +177,7 @@ pub(crate) async fn dial_tls(
     let io = match timeout_at(deadline, handshake).await {
         Ok(Ok(stream)) => MemberIo::Tls(Box::new(stream)),
         Ok(Err(source)) => return Err(failed(source)),
-        Err(_) => return Err(late(DialStage::Handshake)),
+        Err(_) => return Err(connector.late(DialStage::Handshake)),
     };
     if let (Some(check), Some(own)) = (&connector.check, io.shown()) {
         check
