@@ -1,3 +1,5 @@
+//! The simulation held against queueing theory, conservation and repetition.
+
 use crate::{
     column::{self, Column, Kind},
     compiler::CompilerSettings,
@@ -114,10 +116,10 @@ fn every_run_of_every_scenario_ends_once() {
 
 #[test]
 fn the_same_seed_gives_the_same_report_on_any_number_of_threads() {
-    let scenarios: Vec<_> = scenario::all().iter().map(scenario::small).collect();
+    let scenarios: Vec<_> = scenario::all()[1..4].iter().map(scenario::small).collect();
     let first = compare(&scenarios, &columns(), &[5, 6], 1);
     assert_eq!(first, compare(&scenarios, &columns(), &[5, 6], 2));
-    let other = compare(&scenarios, &columns(), &[5, 7], 2);
+    let other = compare(&scenarios, &columns(), &[7], 2);
     assert_ne!(first.table, other.table);
 }
 
@@ -131,11 +133,17 @@ fn without_a_limit_a_herd_fills_the_compilers_queues_and_agents_are_sent_away() 
         max: None,
         ..OurSettings::default()
     };
-    let outcome = Column {
+    let column = Column {
         name: "unlimited",
         kind: Kind::Ours(unlimited),
-    }
-    .run(&herd, 1);
+    };
+    let outcome = column.run(
+        &Scenario {
+            until: 200.0,
+            ..herd
+        },
+        1,
+    );
     assert!(
         outcome.refused > 100,
         "{} runs failed on a refusal",
