@@ -29,6 +29,7 @@ mod header_forms;
 mod http2;
 mod http2_floods;
 mod identity;
+mod jrubies;
 mod kept;
 mod legacy;
 mod limits;

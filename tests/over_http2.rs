@@ -53,6 +53,9 @@ mod failed_members;
 // What decides is the parsed request and the member's answer, which comes over HTTP/1.1 in both cases.
 #[cfg(feature = "every-module-over-http2")]
 mod filebucket;
+// The status service is asked over HTTP/1.1 in both cases.
+#[cfg(feature = "every-module-over-http2")]
+mod jrubies;
 // The state directory does not depend on how a request arrived.
 #[cfg(feature = "every-module-over-http2")]
 mod kept;

@@ -47,9 +47,9 @@ pub use crl::{
 pub use serve::serve;
 pub use status::{
     AdministrativeState, AlarmStatus, CaStatus, CrlStatus, DistrustedStatus, GenerationStatus,
-    Health, LastReload, ListenerStatus, MaterialsStatus, MemberStatus, Phase, PoolStatus,
-    ProbeStatus, RefusedMaterials, RenewalOff, RenewalStatus, StateStatus, Status, Timestamp,
-    TrustStatus, Watch,
+    Health, JrubyStatus, LastReload, ListenerStatus, MaterialsStatus, MemberStatus, Phase,
+    PoolStatus, ProbeStatus, RefusedMaterials, RenewalOff, RenewalStatus, StateStatus, Status,
+    Timestamp, TrustStatus, Watch,
 };
 pub use who::{
     AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,

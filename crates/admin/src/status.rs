@@ -148,6 +148,9 @@ pub struct MemberStatus {
     /// Its clock minus the proxy's, by the `Date` of the last probe that had one; none without.
     #[serde(default)]
     pub clock_offset_seconds: Option<i64>,
+    /// What it shows of its JRubies; none: it was not asked, or has not answered.
+    #[serde(default)]
+    pub jrubies: Option<JrubyStatus>,
     /// What the operator wants.
     pub administrative_state: AdministrativeState,
     /// Attempts leased and not finished.
@@ -171,6 +174,25 @@ pub struct ProbeStatus {
     pub at: Timestamp,
     /// Why it failed; none if it succeeded.
     pub failure: Option<String>,
+}
+
+/// What a member shows of its JRubies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JrubyStatus {
+    /// How many it has; none: unknown.
+    pub count: Option<u32>,
+    /// How many of them are idle.
+    pub free: Option<u32>,
+    /// Requests inside the member that wait for one.
+    pub waiting: Option<u32>,
+    /// Mean time for which a request holds one, in milliseconds.
+    pub borrow_milliseconds: Option<u64>,
+    /// Mean time for which a request waits for one, in milliseconds.
+    pub wait_milliseconds: Option<u64>,
+    /// When this was read.
+    pub at: Option<Timestamp>,
+    /// Why the counts are unknown, and what to do.
+    pub problem: Option<String>,
 }
 
 /// What probes and connects found of a member.

@@ -729,6 +729,7 @@ fn member() -> MemberStatus {
             at: SystemTime::UNIX_EPOCH.into(),
             failure: None,
         }),
+        jrubies: None,
         clock_offset_seconds: Some(-2),
         administrative_state: AdministrativeState::Ready,
         in_flight: 3,

@@ -69,6 +69,8 @@ pub struct CheckSettings {
     pub fall: u32,
     /// Whether a member counts as up before its first probe. Default false.
     pub assume_up: bool,
+    /// Whether the proxy reads how many JRubies the members have; none: where probes request a Puppet server's status.
+    pub read_jrubies: Option<bool>,
 }
 
 /// Status codes from the first to the last, both included.
@@ -151,6 +153,7 @@ impl Default for CheckSettings {
             rise: 2,
             fall: 3,
             assume_up: false,
+            read_jrubies: None,
         }
     }
 }

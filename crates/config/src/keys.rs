@@ -534,6 +534,12 @@ settings! {
         fall: count(1..=100) => fall;
         /// Whether a member counts as up before the result of its first probe.
         assume_up: switch() => assume_up;
+        /// Whether the proxy also reads, at each `interval`, how many JRubies a member has and how busy they are. It
+        /// requests `/status/v1/services/jruby-metrics?level=debug` over a connection of its own, with the pool's TLS
+        /// and without any identity, on the port that probes use. A member that answers 403 or 404 works without:
+        /// the proxy asks it at every twelfth interval. On 403, `proscenium status` and `doctor` show the rule that
+        /// auth.conf needs.
+        read_jrubies: switch() => read_jrubies, else "`true` if probes request the status of a Puppet Server with the pool's `scheme`, except in the pool `ca`";
     }
 
     /// A route: conditions, access and a pool. All conditions must match. The first route that matches applies, and

@@ -92,6 +92,10 @@ fn fill(
 fn check(section: &Section<'_>, pool: &mut PoolConfig, problems: &mut Vec<Problem>) {
     let settings = &mut pool.pool.check;
     Check::read(section, settings);
+    if pool.pool.name == pool_names::CA && settings.read_jrubies.is_none() {
+        // What agents request from a CA holds no JRuby.
+        settings.read_jrubies = Some(false);
+    }
     if settings.port.is_some() && matches!(settings.kind, CheckKind::Legacy | CheckKind::None) {
         let problem = section.error(Check::port, "this type of check cannot use another port");
         problems.push(problem.expected("type = \"http\" or type = \"tcp\""));
@@ -103,6 +107,15 @@ fn check(section: &Section<'_>, pool: &mut PoolConfig, problems: &mut Vec<Proble
                 problems.push(problem.expected("type = \"http\""));
             }
         }
+    }
+    let no_http = matches!(settings.kind, CheckKind::Tcp | CheckKind::None);
+    let other_service = settings.port.is_some() && !settings.tls;
+    if settings.read_jrubies == Some(true) && (no_http || other_service) {
+        let problem = section.error(
+            Check::read_jrubies,
+            "probes do not reach the status of a Puppet Server",
+        );
+        problems.push(problem.expected("type = \"http\", without `port` or with `tls`"));
     }
     if settings.tls && settings.port.is_none() {
         let problem = section.error(Check::tls, "this check uses the member's own port");

@@ -1,6 +1,6 @@
 //! A status as a person reads it.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
 use admin::{
     CrlStatus, Health, ListenerStatus, MaterialsStatus, MemberStatus, Status, TrustStatus,
@@ -73,6 +73,7 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
             write_down(text, member)?;
         }
         pool.members.iter().try_for_each(|m| write_clock(text, m))?;
+        write_jrubies(text, &pool.members)?;
     }
     writeln!(text)?;
     write_crls(text, &status.trust)?;
@@ -140,6 +141,36 @@ fn write_down(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
     }
 }
 
+/// How busy the JRubies of members are, and why that is unknown. The same problem of several members is shown once.
+fn write_jrubies(text: &mut String, members: &[MemberStatus]) -> std::fmt::Result {
+    let mut problems: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for member in members {
+        let Some(jrubies) = &member.jrubies else {
+            continue;
+        };
+        if let (Some(free), Some(wait)) = (jrubies.free, jrubies.wait_milliseconds)
+            && free == 0
+        {
+            let waiting = jrubies.waiting.unwrap_or(0);
+            writeln!(
+                text,
+                "    {}: no JRuby is idle, {waiting} requests wait inside it ({wait} ms on average)",
+                member.address
+            )?;
+        }
+        if let Some(problem) = &jrubies.problem {
+            problems.entry(problem).or_default().push(&member.address);
+        }
+    }
+    problems.iter().try_for_each(|(problem, members)| {
+        writeln!(
+            text,
+            "    {}: JRuby counts unknown: {problem}",
+            members.join(", ")
+        )
+    })
+}
+
 /// A member's clock, where it differs.
 fn write_clock(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
     match member.clock_offset_seconds {
@@ -178,6 +209,9 @@ fn member(member: &MemberStatus) -> Vec<String> {
         format!("{} connections", member.connections),
         format!("weight {}", member.weight),
     ];
+    if let Some(count) = member.jrubies.as_ref().and_then(|jrubies| jrubies.count) {
+        cells.push(format!("{count} JRubies"));
+    }
     if member.backup {
         cells.push("backup".to_owned());
     }
@@ -255,12 +289,10 @@ fn rows(text: &mut String, rows: Vec<Vec<String>>) -> std::fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use admin::{
-        AdministrativeState, AlarmStatus, GenerationStatus, LastReload, Phase, PoolStatus,
-        ProbeStatus, RefusedMaterials, ReloadOutcome, ReloadResult, RenewalOff, RenewalStatus,
-        StateStatus, Timestamp, Watch,
+        AdministrativeState, AlarmStatus, GenerationStatus, JrubyStatus, LastReload, Phase,
+        PoolStatus, ProbeStatus, RefusedMaterials, ReloadOutcome, ReloadResult, RenewalOff,
+        RenewalStatus, StateStatus, Timestamp, Watch,
     };
 
     use super::*;
@@ -278,10 +310,12 @@ listeners
   agents  0.0.0.0:8140  12 of 20000 connections  1 of 512 handshakes
 
 pool compilers, least-connections, 1 of 2 members available
-  c1:8140              up    ready  3 in flight  4 connections  weight 1
+  c1:8140              up    ready  3 in flight  4 connections  weight 1  4 JRubies
   c2.example.com:8140  down  drain  0 in flight  0 connections  weight 2  backup
     c2.example.com:8140: down since 1970-01-01T00:00:00Z (probes-failed), last probe 1970-01-01T00:00:01Z: connection refused
     c2.example.com:8140: its clock is 2 h behind the proxy's
+    c1:8140: no JRuby is idle, 9 requests wait inside it (250 ms on average)
+    c2.example.com:8140: JRuby counts unknown: answered 404 Not Found
 
 CRLs, trust generation 2
   CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z                                   /ssl/crl.pem  the agent's copy, 3 days old
@@ -311,6 +345,22 @@ materials, watch = notify
         }
     }
 
+    fn jrubies(weight: u32) -> JrubyStatus {
+        match weight {
+            1 => JrubyStatus {
+                count: Some(4),
+                free: Some(0),
+                waiting: Some(9),
+                wait_milliseconds: Some(250),
+                ..JrubyStatus::default()
+            },
+            _ => JrubyStatus {
+                problem: Some("answered 404 Not Found".to_owned()),
+                ..JrubyStatus::default()
+            },
+        }
+    }
+
     fn status() -> Status {
         let member =
             |address: &str, health, administrative_state, in_flight, weight| MemberStatus {
@@ -323,6 +373,7 @@ materials, watch = notify
                     failure: Some("connection refused".to_owned()),
                 }),
                 clock_offset_seconds: Some(if weight == 2 { -7200 } else { 300 }),
+                jrubies: Some(jrubies(weight)),
                 administrative_state,
                 in_flight,
                 in_flight_by_work: Default::default(),

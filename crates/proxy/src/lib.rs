@@ -58,7 +58,7 @@ pub use body_fault::BodyFault;
 pub use clock_offsets::{CLOCK_OFFSET_MAX, ClockOffset};
 pub use edge::{Edge, EdgeCopy, answers as answers_from_copy};
 pub use generation::{Generation, PoolRuntime};
-pub use member_history::{MemberFacts, MemberHistory};
+pub use member_history::{JrubyAnswer, JrubyReading, MemberFacts, MemberHistory};
 pub use reason::refusal_reasons;
 pub use renewal::{Renewal, RenewalOff};
 pub use rules::RuleRuntime;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use balancing::Cause;
@@ -23,6 +23,40 @@ pub struct MemberFacts {
     pub probed: Option<(SystemTime, Option<String>)>,
     /// Its clock, by the last probe whose answer had a `Date`; none before.
     pub clock_offset: Option<ClockOffset>,
+    /// What the last request for its JRuby counts brought; none before.
+    pub jrubies: Option<JrubyAnswer>,
+}
+
+/// What a member answers about its JRubies.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JrubyAnswer {
+    /// Its counts.
+    Known(JrubyReading),
+    /// 403: its auth.conf does not allow the request.
+    Forbidden,
+    /// It knows nothing of JRubies, or nothing that can be believed.
+    Unknown(String),
+}
+
+/// How many JRubies a member has and how busy they are, as it says itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JrubyReading {
+    /// When it was read.
+    pub at: SystemTime,
+    /// JRubies.
+    pub count: u32,
+    /// Of these, idle ones.
+    pub free: u32,
+    /// Requests inside the member that wait for one.
+    pub waiting: u32,
+    /// Mean time for which a request holds one.
+    pub borrow_time: Duration,
+    /// Mean time for which a request waits for one.
+    pub wait_time: Duration,
+    /// Requests that waited too long for one, since its start.
+    pub borrow_timeouts: u64,
+    /// Requests that it has refused because too many waited, since its start.
+    pub queue_limit_hits: u64,
 }
 
 impl MemberHistory {
@@ -47,6 +81,18 @@ impl MemberHistory {
             let before = facts.clock_offset;
             facts.clock_offset = Some(ClockOffset::measured(offset_seconds, before));
         });
+    }
+
+    /// Notes what a member answers about its JRubies. Yields whether that is another kind of answer than before.
+    pub fn jrubies_read(&self, pool: &str, member: &str, answer: JrubyAnswer) -> bool {
+        self.facts(pool, member, |facts| {
+            let differs = match (&facts.jrubies, &answer) {
+                (Some(JrubyAnswer::Known(_)), JrubyAnswer::Known(_)) => false,
+                (before, answer) => before.as_ref() != Some(answer),
+            };
+            facts.jrubies = Some(answer);
+            differs
+        })
     }
 
     /// What is known of a member.

@@ -10,13 +10,13 @@ use std::{
 use admin::{
     AdministrativeState, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus,
     Blocked, Caller, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
-    CrlFetchResult, DistrustedStatus, GenerationStatus, LastReload, ListenerStatus, LogLevelError,
-    LogLevelStatus, LogsReopened, MaterialsStatus, MemberStateError, MemberStatus, PoolStatus,
-    ProbeStatus, RefusalsStatus, RefusedMaterials, ReloadOutcome, ReopenLogsError, Status,
-    Timestamp, WhoError, WhoRequest, WhoStatus,
+    CrlFetchResult, DistrustedStatus, GenerationStatus, JrubyStatus, LastReload, ListenerStatus,
+    LogLevelError, LogLevelStatus, LogsReopened, MaterialsStatus, MemberStateError, MemberStatus,
+    PoolStatus, ProbeStatus, RefusalsStatus, RefusedMaterials, ReloadOutcome, ReopenLogsError,
+    Status, Timestamp, WhoError, WhoRequest, WhoStatus,
 };
 use balancing::{Administrative, Health, Member, Work, settings::Role};
-use proxy::{Generation, Phase, PoolRuntime};
+use proxy::{Generation, JrubyAnswer, Phase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
 use telemetry::{
@@ -26,6 +26,7 @@ use telemetry::{
 
 use crate::{
     app::{App, State},
+    jrubies,
     prepare::Foundation,
     process,
     who::is_out,
@@ -341,6 +342,7 @@ fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus
             Health::Up => admin::Health::Up,
             Health::Down => admin::Health::Down,
         },
+        jrubies: facts.jrubies.map(jruby_status),
         administrative_state: match entry.member.administrative() {
             Administrative::Ready => AdministrativeState::Ready,
             Administrative::Drain => AdministrativeState::Drain,
@@ -360,6 +362,33 @@ fn in_flight_by_work(member: &Member) -> BTreeMap<String, u64> {
         .filter(|(_, count)| *count > 0)
         .map(|(work, count)| (work.as_str().to_owned(), count.into()))
         .collect()
+}
+
+fn jruby_status(answer: JrubyAnswer) -> JrubyStatus {
+    let problem = match answer {
+        JrubyAnswer::Known(reading) => {
+            let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            return JrubyStatus {
+                count: Some(reading.count),
+                free: Some(reading.free),
+                waiting: Some(reading.waiting),
+                borrow_milliseconds: Some(milliseconds(reading.borrow_time)),
+                wait_milliseconds: Some(milliseconds(reading.wait_time)),
+                at: Some(reading.at.into()),
+                problem: None,
+            };
+        }
+        JrubyAnswer::Forbidden => format!(
+            "its auth.conf does not allow {}: add {}",
+            jrubies::PATH,
+            jrubies::AUTH_RULE
+        ),
+        JrubyAnswer::Unknown(why) => why,
+    };
+    JrubyStatus {
+        problem: Some(problem),
+        ..JrubyStatus::default()
+    }
 }
 
 fn alarms_status(app: &App) -> Vec<admin::AlarmStatus> {
@@ -466,7 +495,12 @@ fn readings(app: &App) -> Readings {
     let member = |runtime: &PoolRuntime, index: usize| {
         let entry = &runtime.pool.entries()[index];
         let address = &runtime.connectors[index].address;
+        let jrubies = match app.shared.members.of(runtime.pool.name(), address).jrubies {
+            Some(JrubyAnswer::Known(reading)) => Some((reading.count, reading.free)),
+            _ => None,
+        };
         MemberReading {
+            jrubies,
             pool: runtime.pool.name().to_string(),
             member: address.to_string(),
             up: entry.member.health() == Health::Up,

@@ -26,6 +26,7 @@ mod files;
 mod freshness;
 mod host;
 mod http_date;
+mod jrubies;
 mod kept;
 mod known_labels;
 mod lists;

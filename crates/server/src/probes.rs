@@ -6,7 +6,7 @@ use balancing::{Health, settings::CheckKind};
 use proxy::{Generation, Shared};
 use tokio::{task::JoinSet, time::sleep};
 
-use crate::http_date::clock_offset;
+use crate::{http_date::clock_offset, jrubies};
 
 /// Probes once, all at the same time, the members of pools in which a commit of `next` would leave nobody known to be
 /// up: so requests that come right after it find somebody. Those that answer well come into `answered`, by pool and
@@ -48,6 +48,7 @@ pub(crate) fn start(
     answered: &[(usize, usize)],
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
+    jrubies::forget(generation, shared);
     for (pool, runtime) in generation.pools.iter().enumerate() {
         if runtime.pool.check().kind == CheckKind::None {
             continue;
@@ -59,6 +60,10 @@ pub(crate) fn start(
                 (pool, member),
                 answered.contains(&(pool, member)),
             ));
+            if upstream::reads_jrubies(runtime.pool.check()) {
+                let (generation, shared) = (Arc::clone(generation), Arc::clone(shared));
+                tasks.spawn(jrubies::read_for_ever(generation, shared, (pool, member)));
+            }
         }
     }
     tasks

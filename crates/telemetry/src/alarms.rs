@@ -47,6 +47,8 @@ pub enum Alarm {
     StateDirectory,
     /// The proxy's clock differs from those of most members.
     ClockOffset,
+    /// A member reports a number of JRubies that cannot be.
+    JrubyCount,
 }
 
 /// Every alarm that is active. Callers bound it: by pools, CAs and certificates of the configuration, one alarm for each.
@@ -212,7 +214,7 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::PoolUnavailable,
         Self::QueueFull,
         Self::Trust,
@@ -228,6 +230,7 @@ impl Alarm {
         Self::CertificateInvalid,
         Self::StateDirectory,
         Self::ClockOffset,
+        Self::JrubyCount,
     ];
 
     /// The word in events, in the status and in metrics.
@@ -248,6 +251,7 @@ impl Alarm {
             Self::CertificateInvalid => "certificate-invalid",
             Self::StateDirectory => "state-directory",
             Self::ClockOffset => "clock-offset",
+            Self::JrubyCount => "jruby-count",
         }
     }
 
@@ -268,7 +272,8 @@ impl Alarm {
             | Self::CrlUnusable
             | Self::CaCopy
             | Self::MaterialsWatch
-            | Self::StateDirectory => Severity::Warning,
+            | Self::StateDirectory
+            | Self::JrubyCount => Severity::Warning,
         }
     }
 

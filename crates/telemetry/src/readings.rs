@@ -167,6 +167,8 @@ pub struct MemberReading {
     pub in_flight: u32,
     /// Connections open.
     pub connections: u32,
+    /// JRubies that it shows, and how many of them are idle; none: unknown.
+    pub jrubies: Option<(u32, u32)>,
 }
 
 /// One CRL.
@@ -290,6 +292,7 @@ impl Readings {
         let administrative = gauges();
         let in_flight = gauges();
         let connections = gauges();
+        let (jrubies, jrubies_free) = (gauges(), gauges());
         for reading in &self.members {
             let labels = MemberLabels {
                 pool: reading.pool.clone(),
@@ -298,6 +301,10 @@ impl Readings {
             set(&up, &labels, f64::from(u8::from(reading.up)));
             set(&in_flight, &labels, f64::from(reading.in_flight));
             set(&connections, &labels, f64::from(reading.connections));
+            if let Some((count, free)) = reading.jrubies {
+                set(&jrubies, &labels, f64::from(count));
+                set(&jrubies_free, &labels, f64::from(free));
+            }
             for state in ADMINISTRATIVE_STATES {
                 let labels = AdministrativeLabels {
                     pool: reading.pool.clone(),
@@ -324,6 +331,10 @@ impl Readings {
         registry.register_with_unit("pool_queue_longest_wait", help, Unit::Seconds, longest);
         let help = "Members of a pool that are up and ready";
         registry.register("pool_members_available", help, available);
+        let help = "JRubies of a member, as it shows them itself; no series while that is unknown";
+        registry.register("member_jrubies", help, jrubies);
+        let help = "JRubies of a member that are idle, as it shows them itself";
+        registry.register("member_jrubies_free", help, jrubies_free);
         let help = "Whether a member is in this administrative state (1) or not (0)";
         registry.register("member_administrative_state", help, administrative);
         registry.register(

@@ -91,7 +91,14 @@ impl Recorded {
 
     /// Whether this is a health probe.
     pub fn is_probe(&self) -> bool {
-        self.path().starts_with(PROBE_PATH) || self.path() == LEGACY_PROBE_PATH
+        self.path().starts_with(PROBE_PATH)
+            || self.path() == LEGACY_PROBE_PATH
+            || self.path() == JRUBY_PATH
+    }
+
+    /// Whether it is the proxy's request for JRuby counts.
+    pub fn is_jruby_reading(&self) -> bool {
+        self.path() == JRUBY_PATH
     }
 }
 
@@ -266,11 +273,20 @@ impl StandIn {
             .collect()
     }
 
-    /// Probes in order.
+    /// Requests for JRuby counts in order.
+    pub fn jruby_readings(&self) -> Vec<Recorded> {
+        lock(&self.shared.recorded)
+            .iter()
+            .filter(|request| request.is_jruby_reading())
+            .cloned()
+            .collect()
+    }
+
+    /// Probes in order, without requests for JRuby counts.
     pub fn probes(&self) -> Vec<Recorded> {
         lock(&self.shared.recorded)
             .iter()
-            .filter(|request| request.is_probe())
+            .filter(|request| request.is_probe() && !request.is_jruby_reading())
             .cloned()
             .collect()
     }
@@ -761,6 +777,7 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What health checks ask for.
 const PROBE_PATH: &str = "/status/v1/simple";
+const JRUBY_PATH: &str = "/status/v1/services/jruby-metrics";
 const LEGACY_PROBE_PATH: &str = "/production/status/no_key";
 /// Most bytes of a connection that are kept.
 const RAW_KEPT_MAX: usize = 4 << 20;

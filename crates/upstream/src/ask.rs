@@ -107,7 +107,9 @@ async fn exchange(connector: &Connector, question: &Question<'_>) -> Result<Told
         .handshake::<_, Empty<Bytes>>(io)
         .await
         .map_err(broken)?;
-    let request = request(connector, question)?;
+    let mut request = request(connector, question)?;
+    let close = HeaderValue::from_static("close");
+    request.headers_mut().insert(header::CONNECTION, close);
     let answer = async {
         let answer = sender.send_request(request).await.map_err(broken)?;
         intake.expect_body(question.body_bytes_max);
@@ -130,7 +132,7 @@ async fn exchange(connector: &Connector, question: &Question<'_>) -> Result<Told
     }
 }
 
-fn request(
+pub(crate) fn request(
     connector: &Connector,
     question: &Question<'_>,
 ) -> Result<Request<Empty<Bytes>>, AskError> {
@@ -140,11 +142,10 @@ fn request(
     let fields = request.headers_mut();
     fields.clone_from(&question.headers);
     fields.insert(header::HOST, connector.host_at(question.port));
-    fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
     Ok(request)
 }
 
-async fn beginning(mut body: Incoming, bytes_max: usize) -> Result<Bytes, AskError> {
+pub(crate) async fn beginning(mut body: Incoming, bytes_max: usize) -> Result<Bytes, AskError> {
     let mut read = Vec::new();
     while read.len() < bytes_max {
         let Some(frame) = body.frame().await else {
@@ -159,9 +160,9 @@ async fn beginning(mut body: Incoming, bytes_max: usize) -> Result<Bytes, AskErr
 
 /// About the most that is read at once, and most of a head: what is read and is nothing (blanks in a chunk's size) is gone
 /// through before anything else has its turn, as often as the runtime lets one connection read.
-const READ_BYTES_MAX: usize = 64 << 10;
+pub(crate) const READ_BYTES_MAX: usize = 64 << 10;
 
-fn broken(error: hyper::Error) -> AskError {
+pub(crate) fn broken(error: hyper::Error) -> AskError {
     AskError::Broken(Box::new(error))
 }
 

@@ -11,6 +11,7 @@ mod exchange;
 mod fetch;
 mod head;
 mod io;
+mod kept;
 mod probe;
 pub mod settings;
 
@@ -23,5 +24,6 @@ pub use exchange::{AttemptError, Exchange, Lent, SendOptions};
 pub use fetch::{Answer, FetchError, Wish, fetch};
 pub use head::{Scrubbed, Scrubbing, Stamped, hop_by_hop};
 pub use io::{Counted as MemberIo, Transport};
-pub use probe::{Inquiry, ProbeError, ProbeOutcome, probe};
+pub use kept::KeptConnection;
+pub use probe::{Inquiry, ProbeError, ProbeOutcome, probe, reads_jrubies};
 pub use settings::{Plaintext, Scheme, Settings};

@@ -116,6 +116,15 @@ impl<'c> Inquiry<'c> {
     }
 }
 
+/// Whether the JRuby counts of members with this check are read.
+pub fn reads_jrubies(check: &CheckSettings) -> bool {
+    let by_default = || {
+        let own_service = check.port.is_none() || check.tls;
+        own_service && Inquiry::of(check).is_some_and(|inquiry| inquiry.is_puppet_status())
+    };
+    check.read_jrubies.unwrap_or_else(by_default)
+}
+
 /// Whether it is the status of a Puppet server, or of one of its services.
 fn is_simple(path: &str) -> bool {
     let rest = path.strip_prefix(SIMPLE);

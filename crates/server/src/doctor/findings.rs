@@ -101,6 +101,8 @@ checks! {
     CredentialAccepted = "credential-accepted",
     /// Whether a member says that it can work.
     Status = "status",
+    /// Whether a compiler shows how many JRubies it has.
+    Jrubies = "jrubies",
     /// Whether a member's clock is ours.
     Clock = "clock",
     /// Whether a member of the CA's pool is a CA server, and a compiler none.

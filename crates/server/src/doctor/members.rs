@@ -238,6 +238,7 @@ impl Member {
             }
             Role::Compiler => {
                 service::compiler(&self, &mut proof).await;
+                service::jrubies(&self, &mut proof).await;
                 forged::compiler(&self, &answer, &mut proof).await;
                 head_room::examine(&self, &answer, &mut proof).await;
             }

@@ -1,8 +1,12 @@
 //! Whether a member is what its pool takes it for.
 
+use std::time::SystemTime;
+
 use balancing::settings::CheckKind;
 use http::StatusCode;
 use upstream::Told;
+
+use crate::jrubies::{self, JrubyError};
 
 use super::{
     Check, Grade, Proof, claim, lists,
@@ -120,6 +124,39 @@ pub(super) async fn compiler(member: &Member, proof: &mut Proof) {
         ),
         Ok(_) => proof.passed(Check::Service, about),
         Err(error) => unclear(Check::Service, about, story(&error), proof),
+    }
+}
+
+/// Whether it shows how many JRubies it has, where the proxy would read that.
+pub(super) async fn jrubies(member: &Member, proof: &mut Proof) {
+    if !upstream::reads_jrubies(&member.check) {
+        return;
+    }
+    let about = &member.about;
+    let question = jrubies::question(member.check.port);
+    let answer = match upstream::ask(&member.connector, &question).await {
+        Ok(answer) => answer,
+        Err(error) => return unclear(Check::Jrubies, about, story(&error), proof),
+    };
+    match jrubies::read(&answer, SystemTime::now()) {
+        Ok(_) => proof.passed(Check::Jrubies, about),
+        Err(JrubyError::Forbidden) => proof.found(
+            Check::Jrubies,
+            Grade::Note,
+            about,
+            format!(
+                "{} answered {}: the proxy balances without JRuby counts",
+                jrubies::PATH,
+                answer.status
+            ),
+            format!(
+                "add this rule to its auth.conf, or set read_jrubies = false: {}",
+                jrubies::AUTH_RULE
+            ),
+        ),
+        // Older than 5.0, or no Puppet Server.
+        Err(JrubyError::Status(StatusCode::NOT_FOUND)) => {}
+        Err(error) => unclear(Check::Jrubies, about, error.to_string(), proof),
     }
 }
 

@@ -136,6 +136,7 @@ fn readings_are_told_as_gauges() {
             administrative_state: "drain",
             in_flight: 4,
             connections: 6,
+            jrubies: None,
         }],
         crls: vec![CrlReading {
             issuer: "CN=Puppet CA: puppet".to_owned(),

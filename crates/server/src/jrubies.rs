@@ -1,0 +1,320 @@
+//! JRuby counts, read from the status service of each compiler.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use balancing::{Health, JRUBIES_MAX};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use proxy::{Generation, JrubyAnswer, JrubyReading, Shared};
+use serde::Deserialize;
+use serde_json::Value;
+use telemetry::Alarm;
+use tokio::time::sleep;
+use upstream::{KeptConnection, Question, Told};
+
+/// Where Puppet Server (5.0 and later) shows its JRubies. Its default auth.conf allows the request without a certificate.
+pub(crate) const PATH: &str = "/status/v1/services/jruby-metrics?level=debug";
+/// The rule that an auth.conf needs which does not.
+pub(crate) const AUTH_RULE: &str = "{ match-request: { path: \"/status/v1/services/jruby-metrics\", type: path, method: get }, \
+     allow-unauthenticated: true, sort-order: 400, name: \"proscenium JRuby counts\" }";
+/// Bytes of an answer that are read. A busy server shows each request that holds or waits for a JRuby, in 300 bytes.
+pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 10;
+/// Time for an answer.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(3);
+/// A member that has no counts for us is asked once in so many intervals.
+const TURNS_WITHOUT_COUNTS: u32 = 12;
+
+/// What the answer says as far as it is used here (puppetlabs/services/jruby/jruby_metrics_core.clj).
+#[derive(Deserialize)]
+struct Answer {
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    experimental: Experimental,
+}
+
+#[derive(Deserialize)]
+struct Experimental {
+    metrics: Metrics,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Metrics {
+    num_jrubies: Value,
+    #[serde(default)]
+    num_free_jrubies: u32,
+    #[serde(default)]
+    requested_instances: Vec<serde::de::IgnoredAny>,
+    #[serde(default)]
+    average_borrow_time: f64,
+    #[serde(default)]
+    average_wait_time: f64,
+    #[serde(default)]
+    borrow_timeout_count: u64,
+    #[serde(default)]
+    queue_limit_hit_count: u64,
+}
+
+/// Why an answer holds no count.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(crate) enum JrubyError {
+    /// auth.conf does not allow it.
+    #[error("auth.conf of the server does not allow the request")]
+    Forbidden,
+    /// Not a Puppet Server, or one without this service.
+    #[error("answered {0}")]
+    Status(StatusCode),
+    /// Longer than any answer.
+    #[error("the answer is longer than {ANSWER_BYTES_MAX} bytes")]
+    TooLong,
+    /// Not the JSON of a Puppet Server.
+    #[error("the answer has no JRuby counts: {0}")]
+    Unreadable(String),
+    /// A count that cannot be.
+    #[error("the server reports {0} JRubies, and a count outside 1 to {JRUBIES_MAX} is ignored")]
+    Impossible(String),
+}
+
+/// The request for the counts of a member, at the port that probes use.
+pub(crate) fn question(port: Option<u16>) -> Question<'static> {
+    let accept = HeaderValue::from_static("application/json");
+    Question {
+        path: PATH,
+        port,
+        headers: HeaderMap::from_iter([(header::ACCEPT, accept)]),
+        timeout: TIMEOUT,
+        // A byte more shows that there is more.
+        body_bytes_max: ANSWER_BYTES_MAX + 1,
+    }
+}
+
+/// Reads an answer.
+pub(crate) fn read(told: &Told, at: SystemTime) -> Result<JrubyReading, JrubyError> {
+    match told.status {
+        StatusCode::OK => {}
+        StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => return Err(JrubyError::Forbidden),
+        status => return Err(JrubyError::Status(status)),
+    }
+    if told.body.len() > ANSWER_BYTES_MAX {
+        return Err(JrubyError::TooLong);
+    }
+    let answer: Answer = serde_json::from_slice(&told.body)
+        .map_err(|error| JrubyError::Unreadable(error.to_string().chars().take(200).collect()))?;
+    let metrics = answer.status.experimental.metrics;
+    let count = metrics.num_jrubies.as_u64();
+    let count = count.and_then(|count| u32::try_from(count).ok());
+    let Some(count) = count.filter(|count| (1..=JRUBIES_MAX).contains(count)) else {
+        let shown = metrics.num_jrubies.to_string();
+        return Err(JrubyError::Impossible(shown.chars().take(32).collect()));
+    };
+    let time = |milliseconds: f64| {
+        // Not a number, negative or larger than any clock: no time.
+        Duration::try_from_secs_f64(milliseconds / 1000.0).unwrap_or_default()
+    };
+    Ok(JrubyReading {
+        at,
+        count,
+        free: metrics.num_free_jrubies.min(count),
+        waiting: u32::try_from(metrics.requested_instances.len()).unwrap_or(u32::MAX),
+        borrow_time: time(metrics.average_borrow_time),
+        wait_time: time(metrics.average_wait_time),
+        borrow_timeouts: metrics.borrow_timeout_count,
+        queue_limit_hits: metrics.queue_limit_hit_count,
+    })
+}
+
+/// Clears the alarms about members that `generation` does not read.
+pub(crate) fn forget(generation: &Generation, shared: &Shared) {
+    let alarms = &shared.metrics.alarms;
+    let read = |about: &str| {
+        generation.pools.iter().any(|runtime| {
+            upstream::reads_jrubies(runtime.pool.check())
+                && runtime
+                    .connectors
+                    .iter()
+                    .any(|connector| about == key(runtime.pool.name(), &connector.address))
+        })
+    };
+    for active in alarms.active() {
+        if active.alarm == Alarm::JrubyCount && !read(&active.about) {
+            alarms.clear(Alarm::JrubyCount, &active.about);
+        }
+    }
+}
+
+/// Reads the counts of one member at each interval of its check, while it is up.
+pub(crate) async fn read_for_ever(
+    generation: Arc<Generation>,
+    shared: Arc<Shared>,
+    (pool, member): (usize, usize),
+) {
+    let runtime = &generation.pools[pool];
+    let (check, connector) = (runtime.pool.check(), &runtime.connectors[member]);
+    let state = &runtime.pool.entries()[member].member;
+    let question = question(check.port);
+    let mut connection = KeptConnection::default();
+    let mut pause = 0;
+    for turn in 0u64.. {
+        // It takes as long until the first probe has come back; and one that has just come up may be another server.
+        if state.health() != Health::Up {
+            (pause, connection) = (0, KeptConnection::default());
+        } else if pause > 0 {
+            pause -= 1;
+        } else {
+            let asked = connection.ask(connector, &question).await;
+            match asked.map(|told| read(&told, SystemTime::now())) {
+                Ok(outcome) => {
+                    if outcome.is_err() {
+                        connection.close();
+                        pause = TURNS_WITHOUT_COUNTS - 1;
+                    }
+                    note(
+                        &shared,
+                        (runtime.pool.name(), &connector.address),
+                        state,
+                        outcome,
+                    );
+                }
+                // What is known stays: probes find out whether it is there still.
+                Err(error) => {
+                    tracing::debug!(member = %connector.address, %error, "no JRuby counts")
+                }
+            }
+        }
+        sleep(check.wait(false, state.id() ^ SPREAD, turn)).await;
+    }
+}
+
+/// Apart from the member's probes, which are drawn by its number.
+const SPREAD: u64 = 0x6a72_7562;
+
+fn note(
+    shared: &Shared,
+    (pool, address): (&str, &str),
+    member: &balancing::Member,
+    outcome: Result<JrubyReading, JrubyError>,
+) {
+    let alarms = &shared.metrics.alarms;
+    let about = key(pool, address);
+    match &outcome {
+        Err(error @ JrubyError::Impossible(_)) => {
+            let message = format!("member {address} of pool {pool}: {error}");
+            alarms.raise(Alarm::JrubyCount, &about, message, SystemTime::now());
+        }
+        _ => alarms.clear(Alarm::JrubyCount, &about),
+    }
+    let answer = match outcome {
+        Ok(reading) => {
+            member.learn_jrubies(Some(reading.count));
+            JrubyAnswer::Known(reading)
+        }
+        Err(JrubyError::Forbidden) => {
+            member.learn_jrubies(None);
+            JrubyAnswer::Forbidden
+        }
+        Err(error) => {
+            member.learn_jrubies(None);
+            JrubyAnswer::Unknown(error.to_string())
+        }
+    };
+    let forbidden = answer == JrubyAnswer::Forbidden;
+    if shared.members.jrubies_read(pool, address, answer) && forbidden {
+        tracing::warn!(
+            %pool, member = %address,
+            "the member does not show its JRuby counts (403): add this rule to its auth.conf, or set read_jrubies = false: {AUTH_RULE}"
+        );
+    }
+}
+
+fn key(pool: &str, address: &str) -> String {
+    format!("{pool} {address}")
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn told(status: u16, body: impl Into<Bytes>) -> Told {
+        Told {
+            status: StatusCode::from_u16(status).unwrap(),
+            headers: HeaderMap::new(),
+            body: body.into(),
+            certificate: None,
+        }
+    }
+
+    fn answered(metrics: &str) -> Result<JrubyReading, JrubyError> {
+        let body = format!(
+            r#"{{"detail_level":"debug","state":"running","status":{{"experimental":{{"jruby-pool-lock-status":{{}},"metrics":{metrics}}}}}}}"#
+        );
+        read(&told(200, body), SystemTime::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn the_counts_of_a_puppet_server_are_read() {
+        let reading = answered(
+            r#"{"num-jrubies":4,"num-free-jrubies":1,"requested-count":20,"borrow-timeout-count":2,
+            "borrow-retry-count":0,"average-borrow-time":1234.5,"average-wait-time":10,"queue-limit-hit-count":7,
+            "requested-instances":[{"duration-millis":3},{"duration-millis":9}],"borrow-timers":{"total":{}}}"#,
+        );
+        let expected = JrubyReading {
+            at: SystemTime::UNIX_EPOCH,
+            count: 4,
+            free: 1,
+            waiting: 2,
+            borrow_time: Duration::from_micros(1_234_500),
+            wait_time: Duration::from_millis(10),
+            borrow_timeouts: 2,
+            queue_limit_hits: 7,
+        };
+        assert_eq!(reading, Ok(expected));
+        assert_eq!(answered(r#"{"num-jrubies":1000}"#).unwrap().count, 1000);
+    }
+
+    #[test]
+    fn a_count_that_cannot_be_is_no_count() {
+        for count in ["0", "1001", "-1", "4.5", "1e9", "null", "\"4\"", "[]"] {
+            let error = answered(&format!(r#"{{"num-jrubies":{count}}}"#)).unwrap_err();
+            assert!(
+                matches!(error, JrubyError::Impossible(_)),
+                "{count}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_answer_of_a_puppet_server_is_no_count_and_no_panic() {
+        let deep = "[".repeat(100_000);
+        for body in [
+            "",
+            "{",
+            "[]",
+            "null",
+            r#"{"status":{}}"#,
+            &deep,
+            "\u{1}\u{ff}",
+        ] {
+            let error = read(&told(200, body.to_owned()), SystemTime::UNIX_EPOCH).unwrap_err();
+            assert!(matches!(error, JrubyError::Unreadable(_)), "{error}");
+        }
+        for times in ["1e308", "-5", "0"] {
+            let metrics = format!(r#"{{"num-jrubies":4,"average-borrow-time":{times}}}"#);
+            assert_eq!(answered(&metrics).unwrap().borrow_time, Duration::ZERO);
+        }
+        let long = read(
+            &told(200, vec![b' '; ANSWER_BYTES_MAX + 1]),
+            SystemTime::UNIX_EPOCH,
+        );
+        assert_eq!(long, Err(JrubyError::TooLong));
+        let refused = |status| read(&told(status, ""), SystemTime::UNIX_EPOCH).unwrap_err();
+        assert_eq!(refused(403), JrubyError::Forbidden);
+        assert_eq!(refused(404), JrubyError::Status(StatusCode::NOT_FOUND));
+    }
+}
