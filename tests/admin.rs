@@ -192,6 +192,6 @@ fn started(ca: &Ca, compiler: &str) -> Proxy {
 
 fn set_state(proxy: &Proxy, member: &str, state: &str) -> Response {
     let target = format!("/v1/pools/compilers/members/{member}");
-    let body = format!("{{\"state\": \"{state}\"}}");
+    let body = format!("{{\"state\": \"{state}\", \"force\": true}}");
     Client::unix(&proxy.admin_socket()).request("POST", &target, &[], body.as_bytes())
 }

@@ -219,8 +219,7 @@ fn a_client_stays_with_its_member_and_one_that_leaves_moves_its_own_alone() {
 
     let second = estate.compilers[1].address();
     let administer = |verb| {
-        let outcome = estate.proxy.command(&[verb], &["compilers", &second]);
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        support::set_state(&estate.proxy, verb, "compilers", &second);
     };
     administer("drain");
     for (n, home) in homes(&estate) {
@@ -565,8 +564,7 @@ fn a_ca_server_taken_out_by_the_operator_leaves_the_writes_to_its_backup() {
     let first = estate.ca_server.address();
     for (n, verb) in [(0, "drain"), (2, "maintenance")] {
         let administer = |verb| {
-            let outcome = estate.proxy.command(&[verb], &["ca", &first]);
-            assert_eq!(outcome.code, Some(0), "{outcome:?}");
+            support::set_state(&estate.proxy, verb, "ca", &first);
         };
         administer(verb);
         second.forget();
@@ -1767,10 +1765,7 @@ fn a_member_in_maintenance_is_probed_and_comes_back_after_rise_good_probes() {
     wait_for(&estate, "up");
     let compiler = &estate.compilers[0];
     let set = |verb: &str| {
-        let outcome = estate
-            .proxy
-            .command(&[verb, "compilers", &compiler.address()], &[]);
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        support::set_state(&estate.proxy, verb, "compilers", &compiler.address());
     };
     set("maintenance");
     let good = answer_probes(compiler, Reply::status(200).body(b"running"));

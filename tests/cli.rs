@@ -126,7 +126,9 @@ fn a_command_line_that_makes_no_sense_exits_64() {
         (&["chek"], "a similar subcommand exists: 'check'"),
         (&["run", "--frob"], "--frob"),
         (&["run", "--log", "info=loud=very"], "--log"),
-        (&["drain", "compilers"], "<MEMBER>"),
+        (&["drain"], "<MEMBER>"),
+        (&["drain", "a", "b", "c"], "<MEMBER>"),
+        (&["drain", "a", "--host", "b"], "--host"),
         (&["explain"], "<URL>"),
         (
             &["explain", "/x", "--cert", "a.pem", "--certname", "a"],

@@ -1125,8 +1125,7 @@ fn a_pool_of_which_nobody_takes_requests_is_found_and_maintenance_is_no_fault() 
     };
     let [one, two] = [0, 1].map(|n: usize| estate.compilers[n].address());
     let administer = |verb: &str, member: &str| {
-        let outcome = estate.proxy.command(&[verb], &["compilers", member]);
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        crate::support::set_state(&estate.proxy, verb, "compilers", member);
     };
     estate.compilers[0].kill();
     estate.proxy.wait_for_health("compilers", &one, "down");

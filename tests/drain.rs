@@ -10,7 +10,7 @@ use std::{
 use rustix::process::Signal;
 use testkit::{Client, Gate, HeldPort, Proxy, Reply, Response, StandIn, wait_until};
 
-use crate::support::{Estate, LIMIT, http1_alone};
+use crate::support::{self, Estate, LIMIT, http1_alone};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -366,10 +366,9 @@ fn a_drained_member_gets_no_more_requests_until_it_is_ready() {
         ("maintenance", 503),
         ("ready", 200),
     ] {
-        let set = estate.proxy.command(&[verb, "compilers", &address], &[]);
-        assert_eq!(set.code, Some(0), "{}", set.stderr);
+        let stdout = support::set_state(&estate.proxy, verb, "compilers", &address);
         assert_eq!(
-            set.stdout,
+            stdout,
             format!("{address} in compilers: {verb}, 0 in flight\n")
         );
         if verb == "ready" {
@@ -408,13 +407,12 @@ fn assert_ends(proxy: &Proxy) -> String {
 }
 
 fn set(proxy: &Proxy, verb: &str, member: &StandIn) {
-    let outcome = proxy.command(&[verb, "compilers", &member.address()], &[]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    support::set_state(proxy, verb, "compilers", &member.address());
 }
 
 fn set_by_api(proxy: &Proxy, state: &str, member: &StandIn) -> Response {
     let target = format!("/v1/pools/compilers/members/{}", member.address());
-    let body = format!("{{\"state\": \"{state}\"}}");
+    let body = format!("{{\"state\": \"{state}\", \"force\": true}}");
     Client::unix(&proxy.admin_socket()).request("POST", &target, &[], body.as_bytes())
 }
 

@@ -17,7 +17,7 @@ fn estate(compilers: usize) -> Estate {
 #[track_caller]
 fn set(estate: &Estate, verb: &str, compiler: usize) {
     let address = estate.compilers[compiler].address();
-    support::done(&estate.proxy, &[verb, "compilers", &address], &[]);
+    support::set_state(&estate.proxy, verb, "compilers", &address);
 }
 
 /// Sets the administrative state of a compiler, and waits until it is up.

@@ -13,8 +13,7 @@ fn request(estate: &Estate, method: &str, body: &[u8]) -> Response {
 
 #[track_caller]
 fn set(estate: &Estate, verb: &str, compiler: &StandIn) {
-    let arguments = [verb, "compilers", &compiler.address()];
-    support::done(&estate.proxy, &arguments, &[]);
+    support::set_state(&estate.proxy, verb, "compilers", &compiler.address());
 }
 
 /// Compilers without probes, in the order in which the checksum leads to them.

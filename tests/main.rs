@@ -35,6 +35,7 @@ mod legacy;
 mod limits;
 mod log_outputs;
 mod materials;
+mod member_states;
 mod metrics;
 mod packaging;
 mod queue;

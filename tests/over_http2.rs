@@ -21,6 +21,7 @@ mod exchange;
 mod header_forms;
 mod identity;
 mod limits;
+mod member_states;
 mod queue;
 mod reload;
 mod renewal;

@@ -134,15 +134,28 @@ complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_se
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from help" -f -a "fetch" -d 'Fetch the CRLs from the CA now, and wait for the result'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from help" -f -a "accept" -d 'Activate a CRL that the proxy refused because it drops revocations'
 complete -c proscenium -n "__fish_proscenium_using_subcommand crl; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l host -d 'All members on this host, in every pool' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -l config -d 'Configuration file' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand ready" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l host -d 'All members on this host, in every pool' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l timeout -d 'Longest time to wait; the members stay out of service afterwards' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l why -d 'Reason, for the log and for `proscenium status`' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l until -d 'Time at which the members become ready by themselves: a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (30m, 12h)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l wait -d 'Wait until no request and no tunnel is left on the members'
+complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -l force -d 'Do it even if no available member is left in a pool, so that its requests get 503'
+complete -c proscenium -n "__fish_proscenium_using_subcommand drain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l host -d 'All members on this host, in every pool' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l socket -d 'Admin socket of the running proxy; overrides the configuration file' -r -F
+complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l timeout -d 'Longest time to wait; the members stay out of service afterwards' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l why -d 'Reason, for the log and for `proscenium status`' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l until -d 'Time at which the members become ready by themselves: a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (30m, 12h)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l config -d 'Configuration file' -r -F
-complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -s h -l help -d 'Print help'
+complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l wait -d 'Wait until no request and no tunnel is left on the members'
+complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -l force -d 'Do it even if no available member is left in a pool, so that its requests get 503'
+complete -c proscenium -n "__fish_proscenium_using_subcommand maintenance" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l serial -d 'Serial number in hexadecimal; that of a CA certificate matches every certificate that the CA issued' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l issuer -d 'Issuer of the certificate, as `proscenium status --json` prints it (RFC 2253)' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand block" -l fingerprint -d 'SHA-256 fingerprint of the certificate, as `puppetserver ca list` prints it' -r -f

@@ -308,6 +308,16 @@ pub(crate) fn certificate_request(certname: &str) -> Vec<u8> {
     Enrolment::new(certname).request_pem().as_bytes().to_vec()
 }
 
+/// Sets the administrative state of a member, whatever is left of its pool; yields what the command printed.
+#[track_caller]
+pub(crate) fn set_state(proxy: &Proxy, verb: &str, pool: &str, member: &str) -> String {
+    let force: &[&str] = match verb {
+        "ready" => &[],
+        _ => &["--force"],
+    };
+    done(proxy, &[verb, pool, member], force)
+}
+
 /// What a verb of the program says that must do without a complaint.
 #[track_caller]
 pub(crate) fn done(proxy: &Proxy, words: &[&str], arguments: &[&str]) -> String {

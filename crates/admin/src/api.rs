@@ -12,8 +12,8 @@ use telemetry::Exposition;
 use tokio::time::timeout;
 
 use crate::{
-    AdministrativeState, BlockError, BlockOutcome, Caller, Control, CrlAcceptError,
-    CrlAcceptRequest, CrlFetchResult, MemberStateError, ReloadResult,
+    BlockError, BlockOutcome, Caller, Control, CrlAcceptError, CrlAcceptRequest, CrlFetchResult,
+    MemberSelection, MemberStateError, MemberStateRequest, ReloadResult,
 };
 
 /// Answers one request.
@@ -42,7 +42,23 @@ pub(crate) async fn answer(
             json(StatusCode::OK, &control.log_level())
         }
         Endpoint::LogLevel => set_log_level(control, request).await,
-        Endpoint::Member { pool, member } => set_state(control, &pool, &member, request).await,
+        Endpoint::Member { pool, member } if request.method() != Method::POST => {
+            match control.member(&pool, &member) {
+                Ok(member) => json(StatusCode::OK, &member),
+                Err(error) => member_problem(&error),
+            }
+        }
+        Endpoint::Member { pool, member } => set_state(control, pool, member, request).await,
+        Endpoint::MemberStates => {
+            let by = caller(&request);
+            match body(request, STATES_WANTED, BODY_BYTES_MAX).await {
+                Ok(request) => match control.set_member_states(request, by).await {
+                    Ok(outcome) => json(StatusCode::OK, &outcome),
+                    Err(error) => member_problem(&error),
+                },
+                Err(problem) => problem,
+            }
+        }
         Endpoint::Blocks if request.method() != Method::POST => {
             json(StatusCode::OK, &control.blocks())
         }
@@ -161,13 +177,6 @@ async fn accepted(
     }
 }
 
-/// Body of `POST /v1/pools/{pool}/members/{member}`.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct StateRequest {
-    pub(crate) state: AdministrativeState,
-}
-
 /// Body of `POST /v1/log-level`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -195,6 +204,7 @@ enum Endpoint {
     Who,
     FetchCrls,
     AcceptCrl,
+    MemberStates,
     Member { pool: String, member: String },
 }
 
@@ -213,6 +223,7 @@ impl Endpoint {
             "/v1/who" => Self::Who,
             "/v1/crl/fetch" => Self::FetchCrls,
             "/v1/crl/accept" => Self::AcceptCrl,
+            "/v1/members/state" => Self::MemberStates,
             _ => {
                 let (pool, rest) = path.strip_prefix("/v1/pools/")?.split_once('/')?;
                 let member = rest.strip_prefix("members/")?;
@@ -233,7 +244,7 @@ impl Endpoint {
             Self::Status | Self::Metrics | Self::Agents | Self::Refusals => {
                 method == Method::GET || method == Method::HEAD
             }
-            Self::Blocks | Self::LogLevel => {
+            Self::Blocks | Self::LogLevel | Self::Member { .. } => {
                 [Method::GET, Method::HEAD, Method::POST].contains(method)
             }
             Self::Reload
@@ -242,21 +253,21 @@ impl Endpoint {
             | Self::Who
             | Self::FetchCrls
             | Self::AcceptCrl
-            | Self::Member { .. } => method == Method::POST,
+            | Self::MemberStates => method == Method::POST,
         }
     }
 
     fn allow(&self) -> &'static str {
         match self {
             Self::Status | Self::Metrics | Self::Agents | Self::Refusals => "GET, HEAD",
-            Self::Blocks | Self::LogLevel => "GET, HEAD, POST",
+            Self::Blocks | Self::LogLevel | Self::Member { .. } => "GET, HEAD, POST",
             Self::Reload
             | Self::ReopenLogs
             | Self::Lift
             | Self::Who
             | Self::FetchCrls
             | Self::AcceptCrl
-            | Self::Member { .. } => "POST",
+            | Self::MemberStates => "POST",
         }
     }
 }
@@ -275,21 +286,42 @@ async fn set_log_level(control: &dyn Control, request: Request<Incoming>) -> Res
 
 async fn set_state(
     control: &dyn Control,
-    pool: &str,
-    member: &str,
+    pool: String,
+    member: String,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
     let by = caller(&request);
-    let StateRequest { state } = match body(request, STATE_WANTED, BODY_BYTES_MAX).await {
-        Ok(request) => request,
+    let change = match body(request, STATE_WANTED, BODY_BYTES_MAX).await {
+        Ok(change) => change,
         Err(problem) => return problem,
     };
-    match control.set_member_state(pool, member, state, by) {
-        Ok(member) => json(StatusCode::OK, &member),
-        Err(
-            error @ (MemberStateError::UnknownPool { .. } | MemberStateError::UnknownMember { .. }),
-        ) => problem(StatusCode::NOT_FOUND, &error.to_string()),
+    let members = MemberSelection {
+        pool: Some(pool),
+        member: Some(member),
+        host: None,
+    };
+    let request = MemberStateRequest { members, change };
+    match control.set_member_states(request, by).await {
+        Ok(outcome) => json(
+            StatusCode::OK,
+            &outcome.members.first().map(|one| &one.member),
+        ),
+        Err(error) => member_problem(&error),
     }
+}
+
+fn member_problem(error: &MemberStateError) -> Response<Full<Bytes>> {
+    let status = match error {
+        MemberStateError::UnknownPool { .. }
+        | MemberStateError::UnknownMember { .. }
+        | MemberStateError::UnknownAnywhere { .. }
+        | MemberStateError::UnknownHost { .. } => StatusCode::NOT_FOUND,
+        MemberStateError::LastAvailable { .. } => StatusCode::CONFLICT,
+        MemberStateError::Ambiguous { .. } | MemberStateError::Invalid(_) => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+    };
+    problem(status, &error.to_string())
 }
 
 /// The body of a request as JSON, or the answer that says what was `wanted`.
@@ -358,7 +390,11 @@ const CERTIFICATES_BYTES_MAX: usize = 64 << 10;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 const JSON: &str = "application/json";
-const STATE_WANTED: &str = "the body must be {\"state\": \"ready\" | \"drain\" | \"maintenance\"}";
+const STATE_WANTED: &str = "the body must be {\"state\": \"ready\" | \"drain\" | \"maintenance\"}, optionally with \
+     \"why\": TEXT, \"until\": TIME, \"force\": true";
+const STATES_WANTED: &str = "the body must be {\"members\": {\"pool\": NAME, \"member\": ADDRESS} | \
+     {\"member\": ADDRESS} | {\"host\": NAME}, \"state\": \"ready\" | \"drain\" | \"maintenance\"}, optionally with \
+     \"why\": TEXT, \"until\": TIME, \"force\": true";
 const LEVEL_WANTED: &str = "the body must be {\"level\": LEVEL}";
 const BLOCK_WANTED: &str = "the body must be {\"blocked\": {\"certname\": NAME} | {\"serial\": HEX, \"issuer\": DN} | \
      {\"fingerprint\": HEX}, \"why\": TEXT, \"until\": TIME or nothing}";
@@ -368,7 +404,7 @@ const BLOCKED_WANTED: &str = "the body must be {\"certname\": NAME} | {\"serial\
 const ACCEPT_WANTED: &str = "the body must be {\"issuer\": DN, \"why\": TEXT}";
 const NOT_FOUND: &str = "no such endpoint; the endpoints are GET /v1/status, GET /metrics, \
      POST /v1/reload, POST /v1/reopen-logs, GET and POST /v1/log-level, GET and POST /v1/blocks, POST /v1/blocks/lift, GET /v1/agents, GET /v1/refusals, POST /v1/who, POST /v1/crl/fetch, \
-     POST /v1/crl/accept and POST /v1/pools/{pool}/members/{member} (percent-encode / in names)";
+     POST /v1/crl/accept, POST /v1/members/state, GET and POST /v1/pools/{pool}/members/{member} (percent-encode / in names)";
 
 #[cfg(test)]
 mod tests {
@@ -396,6 +432,8 @@ mod tests {
             ("/v1/crl/fetch", Some(Endpoint::FetchCrls)),
             ("/v1/crl/accept", Some(Endpoint::AcceptCrl)),
             ("/v1/crl", None),
+            ("/v1/members/state", Some(Endpoint::MemberStates)),
+            ("/v1/members", None),
             ("/v1/pools/ca/members/ca:8140", member("ca", "ca:8140")),
             (
                 "/v1/pools/a%20b/members/unix:%2Frun%2Fc.sock",

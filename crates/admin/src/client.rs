@@ -17,10 +17,10 @@ use thiserror::Error;
 use tokio::{net::UnixStream, time::timeout};
 
 use crate::{
-    AdministrativeState, AgentsStatus, BlockOutcome, BlockRequest, BlockStatus, Blocked,
-    CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, LogLevelStatus, LogsReopened, MemberStatus,
-    RefusalsStatus, ReloadOutcome, Status, WhoRequest, WhoStatus,
-    api::{LogLevelRequest, Problem, StateRequest},
+    AgentsStatus, BlockOutcome, BlockRequest, BlockStatus, Blocked, CrlAcceptRequest, CrlAccepted,
+    CrlFetchOutcome, LogLevelStatus, LogsReopened, MemberStateOutcome, MemberStateRequest,
+    MemberStatus, RefusalsStatus, ReloadOutcome, Status, WhoRequest, WhoStatus,
+    api::{LogLevelRequest, Problem},
 };
 
 /// The part of a status that every version has.
@@ -128,25 +128,30 @@ impl Client {
         self.post("/v1/log-level", &LogLevelRequest { level }).await
     }
 
-    /// Sets what the operator wants of a member, and says how it stands then.
+    /// Sets the administrative state of members, and yields the members as they are then.
     ///
     /// # Errors
-    /// Nobody answers, or there is no such pool or member: the answer names those there are.
-    pub async fn set_member_state(
+    /// The proxy does not answer, there is no such member (the error names the members), or a pool would be left without
+    /// an available member.
+    pub async fn set_member_states(
         &self,
-        pool: &str,
-        member: &str,
-        state: AdministrativeState,
-    ) -> Result<MemberStatus, ClientError> {
+        request: &MemberStateRequest,
+    ) -> Result<MemberStateOutcome, ClientError> {
+        self.post("/v1/members/state", request).await
+    }
+
+    /// One member.
+    ///
+    /// # Errors
+    /// The proxy does not answer, or there is no such member.
+    pub async fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, ClientError> {
         let path = format!(
             "/v1/pools/{}/members/{}",
             utf8_percent_encode(pool, SEGMENT),
             utf8_percent_encode(member, SEGMENT),
         );
-        let body =
-            serde_json::to_vec(&StateRequest { state }).expect("an enum of three words is JSON");
         let answer = self
-            .exchange(Method::POST, &path, Some(body), READ_TIMEOUT)
+            .exchange(Method::GET, &path, None, READ_TIMEOUT)
             .await?;
         self.expect_ok(&answer)?;
         self.parse(&answer)

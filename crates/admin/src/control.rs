@@ -7,9 +7,9 @@ use telemetry::Exposition;
 use thiserror::Error;
 
 use crate::{
-    AdministrativeState, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus,
-    Blocked, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, MemberStatus,
-    RefusalsStatus, Status, WhoError, WhoRequest, WhoStatus,
+    AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, CrlAcceptError,
+    CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, MemberStateError, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, RefusalsStatus, Status, WhoError, WhoRequest, WhoStatus,
 };
 
 /// The running proxy, seen by its operator.
@@ -42,17 +42,21 @@ pub trait Control: Send + Sync + 'static {
     /// It is not a level; the previous one stays active.
     fn set_log_level(&self, level: &str, by: Caller) -> Result<LogLevelStatus, LogLevelError>;
 
-    /// Sets what the operator wants of a member; it survives reloads.
+    /// Sets the administrative state of members: of all that are selected, or of none. It survives reloads and restarts.
+    ///
+    /// # Errors
+    /// No such pool or member, or a pool would be left without an available member.
+    fn set_member_states(
+        &self,
+        request: MemberStateRequest,
+        by: Caller,
+    ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>;
+
+    /// One member. Must not block.
     ///
     /// # Errors
     /// No such pool, or no such member in it.
-    fn set_member_state(
-        &self,
-        pool: &str,
-        member: &str,
-        state: AdministrativeState,
-        by: Caller,
-    ) -> Result<MemberStatus, MemberStateError>;
+    fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, MemberStateError>;
 
     /// Everybody who is blocked, the oldest block first.
     fn blocks(&self) -> Vec<BlockStatus>;
@@ -174,26 +178,3 @@ pub struct LogLevelError(pub String);
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}; the proxy continues to write to the open file")]
 pub struct ReopenLogsError(pub String);
-
-/// Why a member's state could not be set.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum MemberStateError {
-    /// No pool of that name.
-    #[error("no pool {pool:?}; the pools are: {}", .known.join(", "))]
-    UnknownPool {
-        /// What was asked for.
-        pool: String,
-        /// Names of all pools.
-        known: Vec<String>,
-    },
-    /// No member of that address in the pool.
-    #[error("no member {member:?} in pool {pool:?}; the members are: {}", .known.join(", "))]
-    UnknownMember {
-        /// The pool that was found.
-        pool: String,
-        /// What was asked for.
-        member: String,
-        /// Addresses of all its members.
-        known: Vec<String>,
-    },
-}

@@ -19,7 +19,9 @@
 //! | `POST /v1/who` with [`WhoRequest`] | [`WhoStatus`] |
 //! | `POST /v1/crl/fetch` | [`CrlFetchOutcome`]: 200, 409 (off), 422 (a list is refused) or 502 (failed) |
 //! | `POST /v1/crl/accept` with `{"issuer": DN, "why": TEXT}` | [`CrlAccepted`] |
-//! | `POST /v1/pools/{pool}/members/{member}` with `{"state": "drain"}` | [`MemberStatus`] |
+//! | `POST /v1/members/state` with [`MemberStateRequest`] | [`MemberStateOutcome`] |
+//! | `GET /v1/pools/{pool}/members/{member}` | [`MemberStatus`] |
+//! | `POST /v1/pools/{pool}/members/{member}` with [`MemberStateChange`] | [`MemberStatus`] |
 
 pub mod settings;
 
@@ -28,6 +30,7 @@ mod blocks;
 mod client;
 mod control;
 mod crl;
+mod members;
 mod serve;
 mod status;
 mod who;
@@ -37,12 +40,16 @@ pub use blocks::{
 };
 pub use client::{Client, ClientError};
 pub use control::{
-    Caller, Control, LogLevelError, LogLevelStatus, LogsReopened, MemberStateError, ReloadOutcome,
-    ReloadResult, ReopenLogsError,
+    Caller, Control, LogLevelError, LogLevelStatus, LogsReopened, ReloadOutcome, ReloadResult,
+    ReopenLogsError,
 };
 pub use crl::{
     CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult, CrlFetchStatus,
     FailingFetch, RefusedCrl,
+};
+pub use members::{
+    AdministrativeStatus, MemberSelection, MemberStateChange, MemberStateError, MemberStateOutcome,
+    MemberStateRequest, PoolMemberStatus, TunnelStatus,
 };
 pub use serve::serve;
 pub use status::{

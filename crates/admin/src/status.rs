@@ -153,11 +153,20 @@ pub struct MemberStatus {
     pub jrubies: Option<JrubyStatus>,
     /// What the operator wants.
     pub administrative_state: AdministrativeState,
-    /// Attempts leased and not finished.
+    /// Who took it out of service, since when and why; none: it is ready.
+    #[serde(default)]
+    pub administrative: Option<crate::AdministrativeStatus>,
+    /// Attempts leased and not finished, tunnels included.
     pub in_flight: u64,
     /// The same by kind of work; kinds without any are left out.
     #[serde(default)]
     pub in_flight_by_work: BTreeMap<String, u64>,
+    /// How many of these are tunnels.
+    #[serde(default)]
+    pub tunnels: u64,
+    /// The oldest tunnels.
+    #[serde(default)]
+    pub oldest_tunnels: Vec<crate::TunnelStatus>,
     /// Connections open to it, over all workers.
     pub connections: u64,
     /// Share of the load within the pool.

@@ -111,14 +111,31 @@ async fn a_member_state_reaches_the_control_whatever_its_name() {
         ),
         ("p/o?o#l", "[::1]:8140", AdministrativeState::Ready),
     ] {
-        let told = admin
-            .client()
-            .set_member_state(pool, member, state)
-            .await
-            .unwrap();
-        assert_eq!(told.administrative_state, state);
+        let request = MemberStateRequest {
+            members: MemberSelection {
+                pool: Some(pool.to_owned()),
+                member: Some(member.to_owned()),
+                host: None,
+            },
+            change: MemberStateChange::to(state),
+        };
+        let client = admin.client();
+        let outcome = client.set_member_states(&request).await.unwrap();
+        assert_eq!(outcome.members[0].member.administrative_state, state);
         let set = admin.control.set.lock().unwrap().pop().unwrap();
-        assert_eq!(set, (pool.to_owned(), member.to_owned(), state));
+        assert_eq!(set, request);
+        assert_eq!(client.member(pool, member).await.unwrap().address, member);
+        let one = admin
+            .raw(&format!(
+                "POST /v1/pools/{}/members/{} HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n{{\"state\": \"ready\"}}  ",
+                percent_encoding::utf8_percent_encode(pool, percent_encoding::NON_ALPHANUMERIC),
+                percent_encoding::utf8_percent_encode(member, percent_encoding::NON_ALPHANUMERIC),
+            ))
+            .await;
+        assert!(one.starts_with("HTTP/1.1 200"), "{one}");
+        let set = admin.control.set.lock().unwrap().pop().unwrap();
+        assert_eq!(set.members, request.members);
+        assert_eq!(set.change.state, AdministrativeState::Ready);
     }
 }
 
@@ -127,7 +144,7 @@ async fn an_unknown_member_is_refused_with_the_names_there_are() {
     let admin = Admin::start(Fake::default());
     let error = admin
         .client()
-        .set_member_state("compilers", "nobody", AdministrativeState::Drain)
+        .member("compilers", "nobody")
         .await
         .unwrap_err();
     assert_eq!(
@@ -410,7 +427,7 @@ struct Fake {
     /// One permit is one reload that may end.
     reloads: Semaphore,
     reloading: Mutex<usize>,
-    set: Mutex<Vec<(String, String, AdministrativeState)>>,
+    set: Mutex<Vec<MemberStateRequest>>,
 }
 
 impl Default for Fake {
@@ -446,13 +463,29 @@ impl Control for Fake {
         })
     }
 
-    fn set_member_state(
+    fn set_member_states(
         &self,
-        pool: &str,
-        member: &str,
-        state: AdministrativeState,
+        request: MemberStateRequest,
         _by: Caller,
-    ) -> Result<MemberStatus, MemberStateError> {
+    ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>
+    {
+        let member = PoolMemberStatus {
+            pool: request.members.pool.clone().unwrap_or_default(),
+            member: MemberStatus {
+                administrative_state: request.change.state,
+                ..member()
+            },
+        };
+        self.set.lock().unwrap().push(request);
+        Box::pin(async {
+            Ok(MemberStateOutcome {
+                members: vec![member],
+                not_persisted: None,
+            })
+        })
+    }
+
+    fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, MemberStateError> {
         if member == "nobody" {
             return Err(MemberStateError::UnknownMember {
                 pool: pool.to_owned(),
@@ -460,12 +493,9 @@ impl Control for Fake {
                 known: vec!["c1:8140".to_owned(), "c2:8140".to_owned()],
             });
         }
-        self.set
-            .lock()
-            .unwrap()
-            .push((pool.to_owned(), member.to_owned(), state));
+        let address = member.to_owned();
         Ok(MemberStatus {
-            administrative_state: state,
+            address,
             ..self::member()
         })
     }
@@ -732,6 +762,9 @@ fn member() -> MemberStatus {
         jrubies: None,
         clock_offset_seconds: Some(-2),
         administrative_state: AdministrativeState::Ready,
+        administrative: None,
+        tunnels: 0,
+        oldest_tunnels: Vec::new(),
         in_flight: 3,
         in_flight_by_work: [("catalog".to_owned(), 3)].into(),
         connections: 4,

@@ -32,7 +32,9 @@ pub use crate::member::{Administrative, JRUBIES_MAX, Member, WeightSource};
 pub use crate::moves::MoveLimiter;
 pub use crate::pool::{Entry, Lease, PickError, Place, Pool, Why};
 pub use crate::rate::{Rate, RateLimiter, RateOf, Rates, TooSoon, counted_as};
-pub use crate::registry::{PoolState, Registry};
+pub use crate::registry::{
+    EndedInstruction, Instruction, MemberName, PoolState, Registry, TooManyInstructions,
+};
 pub use crate::rendezvous::{key_hash, source_hash};
 pub use crate::retry::{Failure, Progress, RetryPolicy, RetryVerdict, Stage};
 pub use crate::share::{ClientKey, ClientShare, Holding, Holdings};

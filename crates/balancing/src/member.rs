@@ -1,7 +1,7 @@
 //! One server of a pool, for as long as anybody knows it: counts, health and what the operator wants of it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -157,6 +157,11 @@ impl Member {
         }
     }
 
+    /// Whether it is up and ready.
+    pub fn is_available(&self) -> bool {
+        self.health() == Health::Up && self.administrative() == Administrative::Ready
+    }
+
     /// Sets what the operator wants; requests in flight are left to finish. A probed member that leaves maintenance is
     /// down until `rise` good probes in a row.
     pub fn administer(&self, state: Administrative) -> Option<Change> {
@@ -167,7 +172,8 @@ impl Member {
             let change = ends.then(|| evidence.end_maintenance()).flatten();
             self.health
                 .store(evidence.health() as u8, Ordering::Release);
-            self.administrative.store(state as u8, Ordering::Release);
+            self.administrative.store(state as u8, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
             change
         })
     }
@@ -221,12 +227,15 @@ impl Member {
         self.health() == Health::Up || self.retry_due(now).is_some()
     }
 
-    /// Takes one place, unless `max` are taken or another request is trying a member that is down.
+    /// Takes one place, unless `max` are taken, another request is trying a member that is down, or the operator has just
+    /// taken it out of service: a drain that has seen no request left must see none afterwards.
     pub(crate) fn take(&self, task: Task, max: u32, now: Duration) -> bool {
         if !raise_below(&self.in_flight, max) {
             return false;
         }
-        let asked = self.health() == Health::Up || self.claim_retry(now);
+        // The count is raised before this is read, and `administer` sets this before the count is read.
+        let is_ready = self.administrative.load(Ordering::SeqCst) == Administrative::Ready as u8;
+        let asked = is_ready && (self.health() == Health::Up || self.claim_retry(now));
         match asked {
             true => _ = self.count_of(task).fetch_add(1, Ordering::Relaxed),
             false => _ = self.in_flight.fetch_sub(1, Ordering::AcqRel),
@@ -298,7 +307,7 @@ impl fmt::Display for Administrative {
 /// Adds one only while fewer than `max` are counted, in one atomic step: no race can overshoot.
 fn raise_below(count: &AtomicU32, max: u32) -> bool {
     count
-        .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |n| {
+        .fetch_update(Ordering::SeqCst, Ordering::Relaxed, |n| {
             (n < max).then_some(n + 1)
         })
         .is_ok()

@@ -307,12 +307,20 @@ impl Pool {
     /// How many members are available: up and ready, at their limit or not.
     pub fn available(&self) -> usize {
         let entries = self.entries.iter();
-        entries
-            .filter(|entry| {
-                entry.member.health() == Health::Up
-                    && entry.member.administrative() == Administrative::Ready
-            })
-            .count()
+        entries.filter(|entry| entry.member.is_available()).count()
+    }
+
+    /// Whether members are available now and none would be without these.
+    pub fn depends_on(&self, members: &[usize]) -> bool {
+        let (mut asked, mut others) = (0, 0);
+        for (index, entry) in self.entries.iter().enumerate() {
+            let count = match members.contains(&index) {
+                true => &mut asked,
+                false => &mut others,
+            };
+            *count += usize::from(entry.member.is_available());
+        }
+        asked > 0 && others == 0
     }
 
     /// Whether a request may be sent now: as [`available`](Self::available), or a member without probes is due to be

@@ -1,9 +1,11 @@
-//! Every member and pool that any generation names, kept across reloads.
+//! Every member and pool that any generation names, kept across reloads, and the operator's instructions on members.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
-use crate::member::Member;
+use crate::health::Change;
+use crate::member::{Administrative, Member};
 use crate::moves::MoveLimiter;
 use crate::rotation::{Ties, Wheel};
 
@@ -17,6 +19,8 @@ struct Known {
     members: Vec<Arc<Member>>,
     pools: BTreeMap<String, Arc<PoolState>>,
     next_id: u64,
+    /// Of members that are not ready, configured or not: one that is configured again keeps its state.
+    instructions: BTreeMap<MemberName, Instruction>,
 }
 
 /// What a pool keeps over generations: whose turn it is, and how many requests may leave a failed member.
@@ -27,18 +31,107 @@ pub struct PoolState {
     pub(crate) moves: MoveLimiter,
 }
 
+/// The pool and the address of a member.
+pub type MemberName = (String, String);
+
+/// The operator took a member out of service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// Drain or maintenance.
+    pub state: Administrative,
+    /// The account that gave the instruction.
+    pub by: String,
+    /// The reason, if one was given.
+    pub why: Option<String>,
+    /// When the member got this state.
+    pub since: SystemTime,
+    /// When the member becomes ready by itself; none: never.
+    pub until: Option<SystemTime>,
+    /// Since when no configuration has the member; none: the active one has it.
+    pub absent_since: Option<SystemTime>,
+}
+
+/// An instruction whose end has come, and what that changed of the member's health.
+pub type EndedInstruction = (MemberName, Instruction, Option<Change>);
+
+/// There are [`INSTRUCTIONS_MAX`] instructions already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{INSTRUCTIONS_MAX} members are drained or in maintenance, which is the maximum")]
+pub struct TooManyInstructions;
+
+/// Most members out of service at once, over all pools, with those that are no longer configured.
+pub const INSTRUCTIONS_MAX: usize = 10_000;
+
 impl Registry {
     /// The member of that pool at that address: the one already known, else a new one.
     pub fn member(&self, pool: &str, address: &str) -> Arc<Member> {
+        self.lock().member(pool, address)
+    }
+
+    /// Takes members out of service: all of them or none. A member that has that state already keeps the time since when.
+    ///
+    /// # Errors
+    /// There would be too many instructions.
+    pub fn instruct(
+        &self,
+        members: &[(&str, &str)],
+        instruction: &Instruction,
+    ) -> Result<Vec<Option<Change>>, TooManyInstructions> {
         let mut known = self.lock();
-        let members = &known.members;
-        match members.binary_search_by(|member| key(member).cmp(&(pool, address))) {
-            Ok(place) => Arc::clone(&members[place]),
-            Err(place) => {
-                let member = Arc::new(Member::new(known.next_id, pool, address));
-                known.next_id += 1;
-                known.members.insert(place, Arc::clone(&member));
-                member
+        let names = members.iter();
+        let names: Vec<_> = names
+            .map(|(pool, address)| ((*pool).to_owned(), (*address).to_owned()))
+            .collect();
+        let is_new = |name: &&MemberName| !known.instructions.contains_key(*name);
+        if known.instructions.len() + names.iter().filter(is_new).count() > INSTRUCTIONS_MAX {
+            return Err(TooManyInstructions);
+        }
+        let changes = names.into_iter().map(|name| {
+            let change = known.member(&name.0, &name.1).administer(instruction.state);
+            let before = known.instructions.get(&name);
+            let before = before.filter(|before| before.state == instruction.state);
+            let instruction = Instruction {
+                since: before.map_or(instruction.since, |before| before.since),
+                ..instruction.clone()
+            };
+            known.instructions.insert(name, instruction);
+            change
+        });
+        Ok(changes.collect())
+    }
+
+    /// Puts a member back into service.
+    pub fn release(&self, pool: &str, address: &str) -> Option<Change> {
+        let mut known = self.lock();
+        let name = (pool.to_owned(), address.to_owned());
+        known.instructions.remove(&name);
+        known
+            .member(pool, address)
+            .administer(Administrative::Ready)
+    }
+
+    /// The instruction on a member, if it is not ready.
+    pub fn instruction(&self, pool: &str, address: &str) -> Option<Instruction> {
+        let name = (pool.to_owned(), address.to_owned());
+        self.lock().instructions.get(&name).cloned()
+    }
+
+    /// All instructions, by pool and address.
+    pub fn instructions(&self) -> Vec<(MemberName, Instruction)> {
+        let known = self.lock();
+        let instructions = known.instructions.iter();
+        instructions
+            .map(|(name, instruction)| (name.clone(), instruction.clone()))
+            .collect()
+    }
+
+    /// Gives the instructions of an earlier process, at most [`INSTRUCTIONS_MAX`] of them, to members known and to come.
+    pub fn restore(&self, instructions: Vec<(MemberName, Instruction)>) {
+        let mut known = self.lock();
+        known.instructions = instructions.into_iter().take(INSTRUCTIONS_MAX).collect();
+        for member in &known.members {
+            if let Some(instruction) = known.instruction_on(member) {
+                member.administer(instruction.state);
             }
         }
     }
@@ -50,6 +143,60 @@ impl Registry {
             Some(state) => Arc::clone(state),
             None => Arc::clone(known.pools.entry(name.to_owned()).or_default()),
         }
+    }
+
+    /// When the next instruction ends by itself.
+    pub fn next_end(&self) -> Option<SystemTime> {
+        let known = self.lock();
+        known.instructions.values().filter_map(|i| i.until).min()
+    }
+
+    /// Makes the members ready whose time has come.
+    pub fn end_due(&self, now: SystemTime) -> Vec<EndedInstruction> {
+        let mut known = self.lock();
+        let is_due = |instruction: &Instruction| instruction.until.is_some_and(|end| end <= now);
+        let due = known
+            .instructions
+            .extract_if(.., |_, instruction| is_due(instruction))
+            .collect::<Vec<_>>();
+        let ended = due.into_iter().map(|(name, instruction)| {
+            let change = known
+                .find(&name.0, &name.1)
+                .ok()
+                .and_then(|place| known.members[place].administer(Administrative::Ready));
+            (name, instruction, change)
+        });
+        ended.collect()
+    }
+
+    /// Notes which members are configured, and forgets the instructions on those that have not been for
+    /// [`ABSENCE_MAX`]. Yields whether anything changed, and what was forgotten.
+    pub fn note_absent(
+        &self,
+        named: impl Fn(&str, &str) -> bool,
+        now: SystemTime,
+    ) -> (bool, Vec<(MemberName, Instruction)>) {
+        let mut known = self.lock();
+        let mut changed = false;
+        for ((pool, address), instruction) in &mut known.instructions {
+            let absent_since = match named(pool, address) {
+                true => None,
+                false => instruction.absent_since.or(Some(now)),
+            };
+            changed |= absent_since != instruction.absent_since;
+            instruction.absent_since = absent_since;
+        }
+        let is_forgotten = |instruction: &Instruction| {
+            let absence = |since| now.duration_since(since).unwrap_or_default();
+            instruction
+                .absent_since
+                .is_some_and(|since| absence(since) > ABSENCE_MAX)
+        };
+        let forgotten = known
+            .instructions
+            .extract_if(.., |_, instruction| is_forgotten(instruction))
+            .collect::<Vec<_>>();
+        (changed || !forgotten.is_empty(), forgotten)
     }
 
     /// Forgets the members that `named(pool, address)` does not want and that nobody holds, and the pools
@@ -73,15 +220,47 @@ impl Registry {
         self.lock().members.clone()
     }
 
-    /// The list is whole after any panic: every change to it is one call.
+    /// What is known is whole after any panic: every change to it is one call.
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn member(&mut self, pool: &str, address: &str) -> Arc<Member> {
+        match self.find(pool, address) {
+            Ok(place) => Arc::clone(&self.members[place]),
+            Err(place) => {
+                let member = Arc::new(Member::new(self.next_id, pool, address));
+                self.next_id += 1;
+                if let Some(instruction) = self.instruction_on(&member) {
+                    member.administer(instruction.state);
+                }
+                self.members.insert(place, Arc::clone(&member));
+                member
+            }
+        }
+    }
+
+    /// Where the member is, or where it would be.
+    fn find(&self, pool: &str, address: &str) -> Result<usize, usize> {
+        self.members
+            .binary_search_by(|member| key(member).cmp(&(pool, address)))
+    }
+
+    fn instruction_on(&self, member: &Member) -> Option<&Instruction> {
+        let (pool, address) = key(member);
+        self.instructions
+            .get(&(pool.to_owned(), address.to_owned()))
     }
 }
 
 fn key(member: &Member) -> (&str, &str) {
     (member.pool(), member.address())
 }
+
+/// How long the instruction on a member is kept that no configuration has.
+pub const ABSENCE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 #[cfg(test)]
 mod tests {
@@ -129,5 +308,119 @@ mod tests {
         registry.member("compilers", "c1:8140");
         registry.retain(|pool, address| pool == "compilers" && address == "c1:8140");
         assert_eq!(registry.members().len(), 1);
+    }
+
+    const C1: (&str, &str) = ("compilers", "c1:8140");
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn instruction(state: Administrative, since: u64) -> Instruction {
+        Instruction {
+            state,
+            by: "uid 0".to_owned(),
+            why: None,
+            since: at(since),
+            until: None,
+            absent_since: None,
+        }
+    }
+
+    fn since(registry: &Registry) -> SystemTime {
+        let instruction = registry.instruction(C1.0, C1.1);
+        instruction.expect("an instruction").since
+    }
+
+    #[test]
+    fn an_instruction_outlasts_the_member_and_the_process() {
+        let registry = Registry::default();
+        let drain = instruction(Administrative::Drain, 1);
+        assert_eq!(registry.instruct(&[C1], &drain), Ok(vec![None]));
+        registry.retain(|_, _| false);
+        assert!(registry.members().is_empty());
+        let again = registry.member(C1.0, C1.1);
+        assert_eq!(again.administrative(), Administrative::Drain);
+        let next = Registry::default();
+        let before = next.member(C1.0, C1.1);
+        next.restore(registry.instructions());
+        assert_eq!(before.administrative(), Administrative::Drain);
+        next.release(C1.0, C1.1);
+        assert_eq!(before.administrative(), Administrative::Ready);
+        assert!(next.instructions().is_empty());
+    }
+
+    #[test]
+    fn the_same_state_again_keeps_the_time_since_when() {
+        let registry = Registry::default();
+        for (state, given, expected) in [
+            (Administrative::Drain, 1, 1),
+            (Administrative::Drain, 2, 1),
+            (Administrative::Maintenance, 3, 3),
+            (Administrative::Drain, 4, 4),
+        ] {
+            registry
+                .instruct(&[C1], &instruction(state, given))
+                .unwrap();
+            assert_eq!(since(&registry), at(expected), "{state} at {given}");
+        }
+    }
+
+    #[test]
+    fn a_member_becomes_ready_when_its_time_has_come() {
+        let registry = Registry::default();
+        let member = registry.member(C1.0, C1.1);
+        let until = |end| Instruction {
+            until: Some(at(end)),
+            ..instruction(Administrative::Drain, 1)
+        };
+        registry.instruct(&[C1], &until(10)).unwrap();
+        let second = [("compilers", "c2:8140")];
+        registry.instruct(&second, &until(20)).unwrap();
+        assert_eq!(registry.next_end(), Some(at(10)));
+        assert!(registry.end_due(at(9)).is_empty());
+        let ended = registry.end_due(at(10));
+        assert_eq!(ended.len(), 1);
+        assert_eq!(ended[0].0.1, "c1:8140");
+        assert_eq!(member.administrative(), Administrative::Ready);
+        assert_eq!(registry.next_end(), Some(at(20)));
+    }
+
+    #[test]
+    fn an_instruction_is_forgotten_thirty_days_after_its_member_has_gone() {
+        let registry = Registry::default();
+        let drain = instruction(Administrative::Drain, 1);
+        registry.instruct(&[C1], &drain).unwrap();
+        let month = ABSENCE_MAX.as_secs();
+        for (named, now, changed, left) in [
+            (true, month * 3, false, 1),
+            (false, month * 4, true, 1),
+            (false, month * 5, false, 1),
+            (true, month * 5 + 1, true, 1),
+            (false, month * 6, true, 1),
+            (false, month * 7 + 1, true, 0),
+        ] {
+            let (found, forgotten) = registry.note_absent(|_, _| named, at(now));
+            assert_eq!((found, registry.instructions().len()), (changed, left));
+            assert_eq!(forgotten.len(), 1 - left);
+        }
+    }
+
+    #[test]
+    fn instructions_are_bounded_and_known_ones_can_be_changed() {
+        let registry = Registry::default();
+        let drain = instruction(Administrative::Drain, 1);
+        for n in 0..INSTRUCTIONS_MAX {
+            let address = format!("c{n}:8140");
+            let member = [("compilers", &*address)];
+            registry.instruct(&member, &drain).unwrap();
+        }
+        let one_more = [C1, ("compilers", "one:8140")];
+        let maintenance = instruction(Administrative::Maintenance, 2);
+        let refused = registry.instruct(&one_more, &maintenance);
+        assert_eq!(refused, Err(TooManyInstructions));
+        assert_eq!(since(&registry), at(1), "none is changed");
+        assert!(registry.instruct(&[C1], &maintenance).is_ok());
+        assert_eq!(since(&registry), at(2));
     }
 }

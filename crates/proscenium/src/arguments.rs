@@ -71,11 +71,23 @@ pub(crate) enum Verb {
     #[command(subcommand)]
     Crl(CrlVerb),
     /// Put a member back into service
-    Ready(Member),
+    #[command(override_usage = usage("ready"))]
+    Ready(Members),
     /// Send no new requests to a member; its current requests finish
-    Drain(Member),
+    ///
+    /// The state survives reloads and restarts of the proxy. The last available member of a pool is drained only with
+    /// --force.
+    #[command(override_usage = usage("drain"), after_long_help = exit_codes::help("drain"))]
+    Drain(Withdrawal),
     /// Take a member out of service; probes of its health continue
-    Maintenance(Member),
+    ///
+    /// The state survives reloads and restarts of the proxy. The last available member of a pool is taken out of service
+    /// only with --force.
+    #[command(
+        override_usage = usage("maintenance"),
+        after_long_help = exit_codes::help("maintenance")
+    )]
+    Maintenance(Withdrawal),
     /// Refuse a certificate from now on, even if its CA has not revoked it
     Block(Block),
     /// Remove a block
@@ -356,16 +368,51 @@ pub(crate) struct Refusals {
     pub(crate) socket: Socket,
 }
 
+/// One member, or all members on one host.
 #[derive(Debug, Args)]
-pub(crate) struct Member {
-    /// Name of the pool
-    #[arg(value_name = "POOL")]
-    pub(crate) pool: String,
-    /// Address of the member, as written in the configuration
-    #[arg(value_name = "MEMBER")]
-    pub(crate) member: String,
+pub(crate) struct Members {
+    /// Name of the pool, which may be left out if only one pool has the member, and address of the member, as written in
+    /// the configuration
+    #[arg(
+        value_names = ["POOL", "MEMBER"],
+        num_args = 1..=2,
+        required_unless_present = "host"
+    )]
+    pub(crate) names: Vec<String>,
+    /// All members on this host, in every pool
+    #[arg(long, value_name = "HOST", conflicts_with = "names")]
+    pub(crate) host: Option<String>,
     #[command(flatten)]
     pub(crate) socket: Socket,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Withdrawal {
+    #[command(flatten)]
+    pub(crate) members: Members,
+    /// Wait until no request and no tunnel is left on the members
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Longest time to wait; the members stay out of service afterwards
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = length)]
+    pub(crate) timeout: Duration,
+    /// Reason, for the log and for `proscenium status`
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
+    /// Time at which the members become ready by themselves: a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration
+    /// (30m, 12h)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    /// Do it even if no available member is left in a pool, so that its requests get 503
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// clap would show the pool as required.
+fn usage(verb: &str) -> String {
+    format!(
+        "proscenium {verb} [OPTIONS] [POOL] <MEMBER>\n       proscenium {verb} [OPTIONS] --host <HOST>"
+    )
 }
 
 impl Arguments {

@@ -1,12 +1,12 @@
-//! The verbs that ask a running proxy over its admin socket: `reload`, `reopen-logs`, `log-level`, `status`, `ready`, `drain`, `maintenance`.
+//! The verbs that ask a running proxy over its admin socket: `reload`, `reopen-logs`, `log-level`, `status`.
 
 use std::{fs, future::Future, io::ErrorKind, path::PathBuf};
 
-use admin::{AdministrativeState, Client, ClientError, ReloadResult};
+use admin::{Client, ClientError, ReloadResult};
 use anyhow::Context;
 
 use crate::{
-    arguments::{Arguments, LogLevel, Member, Socket, Status},
+    arguments::{Arguments, LogLevel, Socket, Status},
     failure::Failure,
     output,
     status::table,
@@ -69,20 +69,6 @@ pub(crate) fn status(arguments: &Arguments, status: &Status) -> Result<(), Failu
     } else {
         output::say(table(&told).trim_end())
     }
-}
-
-/// Sets what the operator wants of a member.
-pub(crate) fn set_state(
-    arguments: &Arguments,
-    member: &Member,
-    state: AdministrativeState,
-) -> Result<(), Failure> {
-    let client = client(arguments, &member.socket)?;
-    let told = wait(client.set_member_state(&member.pool, &member.member, state))?;
-    output::say(&format!(
-        "{} in {}: {}, {} in flight",
-        told.address, member.pool, told.administrative_state, told.in_flight
-    ))
 }
 
 fn said(report: &str, last: &str) -> Result<(), Failure> {

@@ -126,7 +126,7 @@ fn blocked(whom: &Whom) -> Blocked {
 }
 
 /// A time, a date, or how long from now.
-fn until(text: &str) -> Result<Timestamp, Failure> {
+pub(crate) fn until(text: &str) -> Result<Timestamp, Failure> {
     if let Some(instant) = Timestamp::parse(text) {
         return Ok(instant);
     }

@@ -19,6 +19,9 @@ pub(crate) const REFUSED: u8 = 1;
 pub(crate) const WARNINGS: u8 = 1;
 pub(crate) const FAILURES: u8 = 2;
 
+/// `drain --wait`: requests are left on the members at the end of the timeout.
+pub(crate) const STILL_RUNNING: u8 = 3;
+
 const UNAVAILABLE_MEANS: &str =
     "An address or the admin socket is not available now, so that a later start may succeed.";
 const CONFIGURATION_MEANS: &str = "The configuration or the host must be changed.";
@@ -28,6 +31,21 @@ const USAGE_MEANS: &str = "The command line is invalid.";
 const OF_ALL: ExitCodes = &[
     (0, "Success."),
     (FAILED, "Failure; standard error shows the reason."),
+    (USAGE, USAGE_MEANS),
+    (CONFIGURATION, CONFIGURATION_MEANS),
+];
+
+/// Those of `drain` and `maintenance`.
+const OF_WITHDRAWAL: ExitCodes = &[
+    (
+        0,
+        "The state is set; with `--wait`, no request and no tunnel is left.",
+    ),
+    (FAILED, "Failure; standard error shows the reason."),
+    (
+        STILL_RUNNING,
+        "The state is set, but requests or tunnels were left when `--timeout` ended; standard error shows them.",
+    ),
     (USAGE, USAGE_MEANS),
     (CONFIGURATION, CONFIGURATION_MEANS),
 ];
@@ -87,6 +105,8 @@ const OF_VERBS: &[(&str, ExitCodes)] = &[
             ),
         ],
     ),
+    ("drain", OF_WITHDRAWAL),
+    ("maintenance", OF_WITHDRAWAL),
 ];
 
 /// The exit codes of a verb.

@@ -15,6 +15,7 @@ mod doctor;
 mod exit_codes;
 mod failure;
 mod log;
+mod member_state;
 mod output;
 mod refusals;
 mod status;
@@ -56,10 +57,12 @@ fn perform(arguments: &Arguments) -> Result<(), Failure> {
         Verb::LogLevel(level) => ask::log_level(arguments, level),
         Verb::Status(status) => ask::status(arguments, status),
         Verb::Crl(verb) => crl::crl(arguments, verb),
-        Verb::Ready(member) => ask::set_state(arguments, member, admin::AdministrativeState::Ready),
-        Verb::Drain(member) => ask::set_state(arguments, member, admin::AdministrativeState::Drain),
-        Verb::Maintenance(member) => {
-            ask::set_state(arguments, member, admin::AdministrativeState::Maintenance)
+        Verb::Ready(members) => member_state::ready(arguments, members),
+        Verb::Drain(wanted) => {
+            member_state::withdraw(arguments, wanted, admin::AdministrativeState::Drain)
+        }
+        Verb::Maintenance(wanted) => {
+            member_state::withdraw(arguments, wanted, admin::AdministrativeState::Maintenance)
         }
         Verb::Block(whom) => block::block(arguments, whom),
         Verb::Unblock(whom) => block::unblock(arguments, whom),

@@ -72,7 +72,10 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
         for member in pool.members.iter().filter(|m| m.health != Health::Up) {
             write_down(text, member)?;
         }
-        pool.members.iter().try_for_each(|m| write_clock(text, m))?;
+        pool.members.iter().try_for_each(|m| {
+            write_administrative(text, m)?;
+            write_clock(text, m)
+        })?;
         write_jrubies(text, &pool.members)?;
     }
     writeln!(text)?;
@@ -171,6 +174,26 @@ fn write_jrubies(text: &mut String, members: &[MemberStatus]) -> std::fmt::Resul
     })
 }
 
+/// Why a member is out of service, and for how long.
+fn write_administrative(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
+    let Some(set) = &member.administrative else {
+        return Ok(());
+    };
+    let (address, state) = (&member.address, member.administrative_state);
+    write!(
+        text,
+        "    {address}: {state} since {} by {}",
+        set.since, set.by
+    )?;
+    if let Some(until) = &set.until {
+        write!(text, ", until {until}")?;
+    }
+    match &set.why {
+        Some(why) => writeln!(text, ": {why}"),
+        None => writeln!(text),
+    }
+}
+
 /// A member's clock, where it differs.
 fn write_clock(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
     match member.clock_offset_seconds {
@@ -215,10 +238,14 @@ fn member(member: &MemberStatus) -> Vec<String> {
     if member.backup {
         cells.push("backup".to_owned());
     }
+    if member.tunnels > 0 {
+        cells.push(format!("{} tunnels", member.tunnels));
+    }
     cells
 }
 
-fn in_flight(member: &MemberStatus) -> String {
+/// Requests in flight, by kind of work where that is known.
+pub(crate) fn in_flight(member: &MemberStatus) -> String {
     let by_work = member.in_flight_by_work.iter();
     let by_work: Vec<String> = by_work
         .map(|(work, count)| format!("{count} {work}"))
@@ -290,9 +317,9 @@ fn rows(text: &mut String, rows: Vec<Vec<String>>) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use admin::{
-        AdministrativeState, AlarmStatus, GenerationStatus, JrubyStatus, LastReload, Phase,
-        PoolStatus, ProbeStatus, RefusedMaterials, ReloadOutcome, ReloadResult, RenewalOff,
-        RenewalStatus, StateStatus, Timestamp, Watch,
+        AdministrativeState, AdministrativeStatus, AlarmStatus, GenerationStatus, JrubyStatus,
+        LastReload, Phase, PoolStatus, ProbeStatus, RefusedMaterials, ReloadOutcome, ReloadResult,
+        RenewalOff, RenewalStatus, StateStatus, Timestamp, Watch,
     };
 
     use super::*;
@@ -310,9 +337,10 @@ listeners
   agents  0.0.0.0:8140  12 of 20000 connections  1 of 512 handshakes
 
 pool compilers, least-connections, 1 of 2 members available
-  c1:8140              up    ready  3 in flight  4 connections  weight 1  4 JRubies
+  c1:8140              up    ready  3 in flight  4 connections  weight 1  4 JRubies  1 tunnels
   c2.example.com:8140  down  drain  0 in flight  0 connections  weight 2  backup
     c2.example.com:8140: down since 1970-01-01T00:00:00Z (probes-failed), last probe 1970-01-01T00:00:01Z: connection refused
+    c2.example.com:8140: drain since 1970-01-01T00:00:30Z by uid 0, until 1970-01-01T00:01:30Z: new disk
     c2.example.com:8140: its clock is 2 h behind the proxy's
     c1:8140: no JRuby is idle, 9 requests wait inside it (250 ms on average)
     c2.example.com:8140: JRuby counts unknown: answered 404 Not Found
@@ -375,8 +403,16 @@ materials, watch = notify
                 clock_offset_seconds: Some(if weight == 2 { -7200 } else { 300 }),
                 jrubies: Some(jrubies(weight)),
                 administrative_state,
+                administrative: (weight == 2).then(|| AdministrativeStatus {
+                    since: Timestamp::from_unix_seconds(30),
+                    by: "uid 0".to_owned(),
+                    why: Some("new disk".to_owned()),
+                    until: Some(Timestamp::from_unix_seconds(90)),
+                }),
                 in_flight,
                 in_flight_by_work: Default::default(),
+                tunnels: u64::from(in_flight > 0),
+                oldest_tunnels: Vec::new(),
                 connections: in_flight + u64::from(in_flight > 0),
                 weight,
                 backup: weight == 2,

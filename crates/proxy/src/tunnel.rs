@@ -7,6 +7,7 @@ use std::{
     future::poll_fn,
     pin::pin,
     rc::Rc,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -30,6 +31,7 @@ use crate::{
     copying::{Copying, End, Side},
     error::ProxyError,
     generation::PoolRuntime,
+    open_tunnels::{TunnelClient, TunnelEntry},
     reason::LogReason,
     record::{EndedBy, Exchanged},
     respond,
@@ -125,6 +127,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
         open,
     } = opening;
     exchanged.tunnelled();
+    let entry = entry(worker, conn, &exchanged);
     let mut signals = worker.shared.signals.subscribe();
     let mut copying = Copying::new(client, member);
     let mut watch = Watch {
@@ -174,8 +177,23 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
     if ending == Ending::Refused {
         watch.wait_for_turn(&mut signals).await;
     }
-    drop((copying, open));
+    drop((copying, open, entry));
     watch.end(ending, exchanged);
+}
+
+/// The tunnel among those that are open to its member.
+fn entry<'a>(worker: &'a Worker, conn: &Conn, exchanged: &Exchanged) -> Option<TunnelEntry<'a>> {
+    let member = exchanged.lease.as_ref()?.member();
+    let address = || conn.downstream.client.ip().to_canonical().to_string();
+    let client = TunnelClient {
+        client: match &conn.last_standing().certname {
+            Some(certname) => Arc::clone(certname),
+            None => address().into(),
+        },
+        since: SystemTime::now(),
+    };
+    let tunnels = &worker.shared.tunnels;
+    Some(tunnels.open(member.pool(), member.address(), client))
 }
 
 /// When a tunnel is to be closed, and why.

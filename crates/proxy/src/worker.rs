@@ -28,7 +28,8 @@ use upstream::{Connections, Crew};
 use crate::{
     clock_offsets::LoggedClocks, copying::PIECE_BYTES_MAX, edge::Edge, enrolment::Strangers,
     forged::ForgedHeaders, generation::Generation, member_history::MemberHistory,
-    queue_alarm::FullQueues, renewal::Renewal, share::Shares, upload::RequestBody,
+    open_tunnels::OpenTunnels, queue_alarm::FullQueues, renewal::Renewal, share::Shares,
+    upload::RequestBody,
 };
 
 /// Where the process is in its life.
@@ -78,6 +79,8 @@ pub struct Shared {
     /// What was last seen of members, for the status.
     pub members: MemberHistory,
     pub(crate) full_queues: FullQueues,
+    /// Tunnels, by member.
+    pub tunnels: OpenTunnels,
     pub(crate) strangers: Strangers,
     pub(crate) shares: Shares,
     pub(crate) forged: ForgedHeaders,
@@ -105,6 +108,7 @@ impl Shared {
             edge: Edge::default(),
             members: MemberHistory::default(),
             full_queues: FullQueues::default(),
+            tunnels: OpenTunnels::default(),
             strangers: Strangers::new(seed()),
             shares: Shares::default(),
             forged: ForgedHeaders::default(),

@@ -33,6 +33,7 @@ use crate::{
     fetching, files, freshness,
     host::{self, Running},
     lists::{self, Restored},
+    member_states::{self, MemberStates},
     outputs,
     prepare::{Foundation, Lasting, prepare},
     probes,
@@ -111,6 +112,8 @@ pub(crate) struct App {
     pub(crate) keeping_blocks: tokio::sync::Mutex<()>,
     /// Told after each change of the deny list: another block may be the next to end.
     pub(crate) blocks_changed: Notify,
+    /// Changes of the administrative state of members.
+    pub(crate) member_states: MemberStates,
     /// Lists from the CA.
     pub(crate) fetching: Fetching,
     pub(crate) copies: Copies,
@@ -205,6 +208,7 @@ async fn start(
     }
     events.redirect(outputs::open_events(&config.events)?, &lasting.metrics);
     tell(&report, &facts, &generation.trust);
+    member_states::restore(&state_directory, &lasting.registry, &lasting.metrics.alarms);
     if !deny.is_empty() {
         tracing::info!(
             blocks = deny.blocks().len(),
@@ -295,6 +299,7 @@ async fn start(
         started: (Instant::now(), UnixTime::now()),
         keeping_blocks: tokio::sync::Mutex::default(),
         blocks_changed: Notify::new(),
+        member_states: MemberStates::default(),
         fetching,
         copies: Copies::default(),
         reloaded: Notify::new(),
@@ -375,6 +380,7 @@ async fn serve(app: &Arc<App>, (socket, listener): (AdminSocket, UnixListener), 
     });
     let freshness = tokio::spawn(freshness::keep(Arc::clone(app)));
     let blocks = tokio::spawn(blocks::end_in_time(Arc::clone(app)));
+    let member_states = tokio::spawn(member_states::end_in_time(Arc::clone(app)));
     let alarms = tokio::spawn(alarms::keep(Arc::clone(app)));
     let fetching = tokio::spawn(fetching::keep(Arc::clone(app)));
     let unkept = tokio::spawn(unkept::keep(Arc::clone(app)));
@@ -386,6 +392,7 @@ async fn serve(app: &Arc<App>, (socket, listener): (AdminSocket, UnixListener), 
     fetching.abort();
     freshness.abort();
     blocks.abort();
+    member_states.abort();
     alarms.abort();
     unkept.abort();
     cas_seen.abort();

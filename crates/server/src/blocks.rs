@@ -1,6 +1,6 @@
 //! Whom the operator blocks: from the admin socket into the trust store in force, and kept for the next start.
 
-use std::{fs, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use admin::{
     BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, BlockedAgentStatus, Caller,
@@ -65,18 +65,11 @@ pub(crate) fn kept(directory: &StateDirectory) -> Result<DenyList, KeptBlocksErr
             crate::files::user()
         ),
     };
-    let is_absent = || {
-        let found = fs::symlink_metadata(&path).map_err(|error| error.kind());
-        matches!(
-            found,
-            Err(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-        )
-    };
     let bytes = match directory.read(FILE, FILE_BYTES_MAX) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Ok(DenyList::default()),
         // What is wrong is the directory, which has an alarm of its own.
-        Err(_) if is_absent() => return Ok(DenyList::default()),
+        Err(_) if directory.is_absent(FILE) => return Ok(DenyList::default()),
         Err(error @ StateError::System { .. }) => return Err(unreadable(&error)),
         Err(error) => return Err(failed(error.to_string())),
     };

@@ -8,14 +8,14 @@ use std::{
 };
 
 use admin::{
-    AdministrativeState, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus,
-    Blocked, Caller, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
-    CrlFetchResult, DistrustedStatus, GenerationStatus, JrubyStatus, LastReload, ListenerStatus,
-    LogLevelError, LogLevelStatus, LogsReopened, MaterialsStatus, MemberStateError, MemberStatus,
-    PoolStatus, ProbeStatus, RefusalsStatus, RefusedMaterials, ReloadOutcome, ReopenLogsError,
-    Status, Timestamp, WhoError, WhoRequest, WhoStatus,
+    AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, Caller, Control,
+    CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult,
+    DistrustedStatus, GenerationStatus, JrubyStatus, LastReload, ListenerStatus, LogLevelError,
+    LogLevelStatus, LogsReopened, MaterialsStatus, MemberStateError, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, PoolStatus, ProbeStatus, RefusalsStatus, RefusedMaterials,
+    ReloadOutcome, ReopenLogsError, Status, Timestamp, WhoError, WhoRequest, WhoStatus,
 };
-use balancing::{Administrative, Health, Member, Work, settings::Role};
+use balancing::{Health, Member, Work, settings::Role};
 use proxy::{Generation, JrubyAnswer, Phase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
@@ -26,7 +26,7 @@ use telemetry::{
 
 use crate::{
     app::{App, State},
-    jrubies,
+    jrubies, member_states,
     prepare::Foundation,
     process,
     who::is_out,
@@ -135,58 +135,20 @@ impl Control for Operator {
         })
     }
 
-    fn set_member_state(
+    fn set_member_states(
         &self,
-        pool: &str,
-        member: &str,
-        state: AdministrativeState,
+        request: MemberStateRequest,
         by: Caller,
-    ) -> Result<MemberStatus, MemberStateError> {
-        let generation = self.0.generation();
-        let Some(runtime) = generation
-            .pools
-            .iter()
-            .find(|runtime| &**runtime.pool.name() == pool)
-        else {
-            let known = generation
-                .pools
-                .iter()
-                .map(|runtime| runtime.pool.name().to_string())
-                .collect();
-            return Err(MemberStateError::UnknownPool {
-                pool: pool.to_owned(),
-                known,
-            });
-        };
-        let Some(index) = runtime
-            .connectors
-            .iter()
-            .position(|connector| &*connector.address == member)
-        else {
-            let known = runtime
-                .connectors
-                .iter()
-                .map(|connector| connector.address.to_string())
-                .collect();
-            return Err(MemberStateError::UnknownMember {
-                pool: pool.to_owned(),
-                member: member.to_owned(),
-                known,
-            });
-        };
-        let change = runtime.pool.entries()[index]
-            .member
-            .administer(match state {
-                AdministrativeState::Ready => Administrative::Ready,
-                AdministrativeState::Drain => Administrative::Drain,
-                AdministrativeState::Maintenance => Administrative::Maintenance,
-            });
-        tracing::info!(pool, member, %state, %by, "administrative state changed");
-        match change {
-            Some(change) => self.0.shared.health_changed(pool, member, &change),
-            None => self.0.shared.assess_pool(pool),
-        }
-        Ok(member_status(&self.0, runtime, index))
+    ) -> Pin<Box<dyn Future<Output = Result<MemberStateOutcome, MemberStateError>> + Send + '_>>
+    {
+        let change = outlives(Arc::clone(&self.0).set_member_states(request, by), || {
+            Err(MemberStateError::Invalid(BROKE_OFF.to_owned()))
+        });
+        Box::pin(change)
+    }
+
+    fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, MemberStateError> {
+        self.0.member(pool, member)
     }
 
     fn agents(&self) -> AgentsStatus {
@@ -321,10 +283,13 @@ fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
     }
 }
 
-fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus {
+pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus {
     let entry = &runtime.pool.entries()[index];
     let address = &runtime.connectors[index].address;
-    let facts = app.shared.members.of(runtime.pool.name(), address);
+    let pool = runtime.pool.name();
+    let facts = app.shared.members.of(pool, address);
+    let (tunnels, oldest) = app.shared.tunnels.to(pool, address, TUNNELS_NAMED_MAX);
+    let instruction = app.lasting.registry.instruction(pool, address);
     MemberStatus {
         since: facts.changed.as_ref().map(|(at, _)| (*at).into()),
         why: facts.changed.map(|(_, cause)| cause.to_string()),
@@ -343,14 +308,19 @@ fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> MemberStatus
             Health::Down => admin::Health::Down,
         },
         jrubies: facts.jrubies.map(jruby_status),
-        administrative_state: match entry.member.administrative() {
-            Administrative::Ready => AdministrativeState::Ready,
-            Administrative::Drain => AdministrativeState::Drain,
-            Administrative::Maintenance => AdministrativeState::Maintenance,
-        },
+        administrative_state: member_states::word(entry.member.administrative()),
+        administrative: instruction.map(member_states::shown),
         in_flight: entry.member.in_flight().into(),
         in_flight_by_work: in_flight_by_work(&entry.member),
-        connections: app.lasting.connections(runtime.pool.name(), address).into(),
+        tunnels: tunnels as u64,
+        oldest_tunnels: oldest
+            .into_iter()
+            .map(|tunnel| admin::TunnelStatus {
+                client: tunnel.client.to_string(),
+                since: tunnel.since.into(),
+            })
+            .collect(),
+        connections: app.lasting.connections(pool, address).into(),
         weight: entry.weight,
         backup: entry.role == Role::Backup,
     }
@@ -615,6 +585,8 @@ fn readings(app: &App) -> Readings {
     }
 }
 
+/// Most tunnels of one member that the status names, the oldest first.
+const TUNNELS_NAMED_MAX: usize = 5;
 /// CRLs that metrics tell of. A bundle of so many CAs is a mistake, and no reason to flood whoever scrapes.
 const CRL_SERIES_MAX: usize = 256;
 

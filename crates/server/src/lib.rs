@@ -31,6 +31,7 @@ mod kept;
 mod known_labels;
 mod lists;
 mod lockout;
+mod member_states;
 mod notify;
 mod outputs;
 mod prepare;

@@ -199,6 +199,16 @@ impl StateDirectory {
         }
     }
 
+    /// Whether nothing is stored under `name`: an error of [`read`](Self::read) is then one of the directory, which has an
+    /// alarm of its own.
+    pub(crate) fn is_absent(&self, name: &str) -> bool {
+        let found = fs::symlink_metadata(self.path.join(name)).map_err(|error| error.kind());
+        matches!(
+            found,
+            Err(io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        )
+    }
+
     /// Keeps `bytes` under `name`, a file name of ours: whole, or what was there before stays.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::{app::App, blocks, lists};
+use crate::{app::App, blocks, lists, member_states};
 
 /// How long a restart may find less than what is in force, once the directory can be used again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -22,10 +22,13 @@ pub(crate) async fn keep(app: Arc<App>) {
 }
 
 impl App {
-    async fn keep_what_is_not_kept(&self) {
+    async fn keep_what_is_not_kept(self: &Arc<Self>) {
         let lacks = |name| self.state_directory.lacks(name);
         if lacks(blocks::FILE) {
             self.keep_blocks().await;
+        }
+        if lacks(member_states::FILE) {
+            self.store_member_states().await;
         }
         if lacks(lists::ACCEPTED_FILE) {
             self.keep_accepted().await;

@@ -45,6 +45,8 @@ pub enum Alarm {
     CertificateInvalid,
     /// Changes do not survive a restart.
     StateDirectory,
+    /// The administrative states of members from before the start cannot be read.
+    MemberStates,
     /// The proxy's clock differs from those of most members.
     ClockOffset,
     /// A member reports a number of JRubies that cannot be.
@@ -214,7 +216,7 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::PoolUnavailable,
         Self::QueueFull,
         Self::Trust,
@@ -229,6 +231,7 @@ impl Alarm {
         Self::CertificateExpiring,
         Self::CertificateInvalid,
         Self::StateDirectory,
+        Self::MemberStates,
         Self::ClockOffset,
         Self::JrubyCount,
     ];
@@ -250,6 +253,7 @@ impl Alarm {
             Self::CertificateExpiring => "certificate-expiring",
             Self::CertificateInvalid => "certificate-invalid",
             Self::StateDirectory => "state-directory",
+            Self::MemberStates => "member-states",
             Self::ClockOffset => "clock-offset",
             Self::JrubyCount => "jruby-count",
         }
@@ -265,6 +269,7 @@ impl Alarm {
             | Self::MaterialsRefused
             | Self::RenewalOff
             | Self::CertificateInvalid
+            | Self::MemberStates
             | Self::ClockOffset => Severity::Error,
             Self::Trust
             | Self::CertificateExpiring

@@ -182,3 +182,17 @@ fn a_count_of_jrubies_outside_its_bounds_is_not_believed() {
     }
     assert!(member.learn_jrubies(None));
 }
+
+#[test]
+fn a_place_is_not_taken_on_a_member_that_has_just_been_drained() {
+    let member = unprobed();
+    member.answered();
+    assert!(member.take(Task::default(), u32::MAX, START));
+    for state in [Administrative::Drain, Administrative::Maintenance] {
+        member.administer(state);
+        assert!(!member.take(Task::default(), u32::MAX, START), "{state}");
+        assert_eq!(member.in_flight(), 1, "{state}: the place is given back");
+    }
+    member.administer(Administrative::Ready);
+    assert!(member.take(Task::default(), u32::MAX, START));
+}

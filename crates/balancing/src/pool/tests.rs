@@ -202,6 +202,21 @@ fn a_member_tried_down_drained_or_full_is_not_picked() {
 }
 
 #[test]
+fn a_pool_depends_on_the_last_members_that_are_available() {
+    let pool = weights(Algorithm::RoundRobin, &[1, 1, 1]);
+    assert!(!pool.depends_on(&[0]));
+    assert!(!pool.depends_on(&[0, 1]));
+    assert!(pool.depends_on(&[0, 1, 2]));
+    pool.entries()[1].member.administer(Administrative::Drain);
+    pool.entries()[2].member.connect_refused(NOW);
+    assert!(pool.depends_on(&[0]));
+    assert!(pool.depends_on(&[0, 1]));
+    assert!(!pool.depends_on(&[1, 2]), "they are out already");
+    pool.entries()[0].member.administer(Administrative::Drain);
+    assert!(!pool.depends_on(&[0, 1, 2]), "none is available anyway");
+}
+
+#[test]
 fn a_member_not_probed_yet_is_not_picked_unless_assumed_up() {
     for (assume_up, expected) in [(false, Some(PickError::NoneAvailable)), (true, None)] {
         let mut settings = settings(Algorithm::LeastConnections, &[(1, None)]);

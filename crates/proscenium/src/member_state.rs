@@ -1,0 +1,163 @@
+//! The verbs `ready`, `drain` and `maintenance`: the administrative state of members, and the wait for their last request.
+
+use std::time::{Duration, Instant};
+
+use admin::{
+    AdministrativeState, Client, ClientError, MemberSelection, MemberStateChange,
+    MemberStateRequest, MemberStatus, PoolMemberStatus,
+};
+use tokio::time::sleep;
+
+use crate::{
+    arguments::{Arguments, Members, Withdrawal},
+    ask::{client, wait},
+    block::until,
+    exit_codes::STILL_RUNNING,
+    failure::Failure,
+    output,
+    status::in_flight,
+};
+
+/// How often a wait reads what is left.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Puts members back into service.
+pub(crate) fn ready(arguments: &Arguments, members: &Members) -> Result<(), Failure> {
+    let client = client(arguments, &members.socket)?;
+    let change = MemberStateChange::to(AdministrativeState::Ready);
+    set(&client, members, change).map(drop)
+}
+
+/// Takes members out of service, and waits for their last request where that is wanted.
+pub(crate) fn withdraw(
+    arguments: &Arguments,
+    wanted: &Withdrawal,
+    state: AdministrativeState,
+) -> Result<(), Failure> {
+    let client = client(arguments, &wanted.members.socket)?;
+    let change = MemberStateChange {
+        state,
+        why: wanted.why.clone(),
+        until: wanted.until.as_deref().map(until).transpose()?,
+        force: wanted.force,
+    };
+    let members = set(&client, &wanted.members, change)?;
+    match wanted.wait {
+        true => wait_until_idle(&client, members, wanted.timeout),
+        false => Ok(()),
+    }
+}
+
+fn set(
+    client: &Client,
+    members: &Members,
+    change: MemberStateChange,
+) -> Result<Vec<PoolMemberStatus>, Failure> {
+    let mut names = members.names.iter().rev().cloned();
+    let request = MemberStateRequest {
+        members: MemberSelection {
+            member: names.next(),
+            pool: names.next(),
+            host: members.host.clone(),
+        },
+        change,
+    };
+    let outcome = wait(client.set_member_states(&request))?;
+    outcome.members.iter().try_for_each(say_state)?;
+    if let Some(why) = &outcome.not_persisted {
+        output::complain(&format!(
+            "it is active, but a restart would undo it, because it could not be saved: {why}"
+        ));
+    }
+    Ok(outcome.members)
+}
+
+fn say_state(PoolMemberStatus { pool, member }: &PoolMemberStatus) -> Result<(), Failure> {
+    output::say(&format!(
+        "{} in {pool}: {}, {}",
+        member.address,
+        member.administrative_state,
+        in_flight(member)
+    ))
+}
+
+/// Waits until no request is left, and prints each change of what is.
+fn wait_until_idle(
+    client: &Client,
+    mut members: Vec<PoolMemberStatus>,
+    timeout: Duration,
+) -> Result<(), Failure> {
+    let end = Instant::now() + timeout;
+    loop {
+        members.retain(|member| member.member.in_flight > 0);
+        if members.is_empty() {
+            return output::say("no request is left");
+        }
+        if Instant::now() >= end {
+            return Err(still_running(&members, timeout));
+        }
+        for member in &mut members {
+            let now = wait(look(client, member))?;
+            let before = std::mem::replace(&mut member.member, now);
+            if member.member.administrative_state == AdministrativeState::Ready {
+                return Err(Failure::because(format!(
+                    "{} in {} is ready again, so the wait has no end; {} in flight",
+                    before.address, member.pool, member.member.in_flight
+                )));
+            }
+            if member.member.in_flight != before.in_flight {
+                say_state(member)?;
+            }
+        }
+    }
+}
+
+async fn look(client: &Client, member: &PoolMemberStatus) -> Result<MemberStatus, ClientError> {
+    sleep(LOOK_INTERVAL).await;
+    client.member(&member.pool, &member.member.address).await
+}
+
+fn still_running(members: &[PoolMemberStatus], timeout: Duration) -> Failure {
+    let seconds = timeout.as_secs();
+    output::complain(&format!(
+        "still running after {seconds} s, and the members stay out of service:"
+    ));
+    for member in members {
+        output::complain(&format!("  {}", left(member)));
+    }
+    Failure::Found(STILL_RUNNING)
+}
+
+/// What is left on a member.
+fn left(PoolMemberStatus { pool, member }: &PoolMemberStatus) -> String {
+    let named = member.oldest_tunnels.iter();
+    let named: Vec<_> = named
+        .map(|tunnel| format!("{} since {}", tunnel.client, tunnel.since))
+        .collect();
+    let mut text = format!("{} in {pool}: {}", member.address, in_flight(member));
+    if !named.is_empty() {
+        let (tunnels, named) = (member.tunnels, named.join(", "));
+        text += &format!("; {tunnels} of these are tunnels, the oldest: {named}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_names_the_clients_of_tunnels() {
+        let member: PoolMemberStatus = serde_json::from_value(serde_json::json!({
+            "pool": "pcp", "address": "c1:8142", "health": "up", "since": null, "why": null,
+            "last_probe": null, "administrative_state": "drain", "in_flight": 3, "tunnels": 1,
+            "oldest_tunnels": [{"client": "web01", "since": "2030-01-01T00:00:00Z"}],
+            "connections": 3, "weight": 1, "in_flight_by_work": {"catalog": 2, "other": 1}
+        }))
+        .unwrap();
+        assert_eq!(
+            left(&member),
+            "c1:8142 in pcp: 3 in flight (2 catalog, 1 other); 1 of these are tunnels, the oldest: web01 since 2030-01-01T00:00:00Z"
+        );
+    }
+}

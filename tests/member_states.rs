@@ -1,0 +1,406 @@
+//! Members are taken out of service without a failed request, and stay out until the operator or the clock says otherwise.
+
+#![allow(clippy::disallowed_methods, reason = "tests look at files")]
+
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    thread,
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use testkit::{Ca, Outcome, Proxy, Reply, StandIn, wait_until};
+
+use crate::support::{self, Estate, LIMIT, done, http1_alone, set_state};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const FORCE: &str = "--force";
+
+#[test]
+fn a_rolling_restart_drained_one_by_one_fails_no_request() {
+    let estate = Estate::builder().compilers(3).start();
+    let agent = estate.ca.agent("web01");
+    let (over, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let loops: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let client = estate.client(&agent);
+                    while !over.load(Ordering::SeqCst) {
+                        // Catalogs are never sent a second time: one that is lost is a failed run.
+                        let answer = client.request("POST", CATALOG, &[], b"facts");
+                        assert_eq!(answer.status, 200);
+                        answered.fetch_add(1, Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        let more = |n: usize| {
+            let enough = answered.load(Ordering::SeqCst) + n;
+            wait_until(LIMIT, || {
+                (answered.load(Ordering::SeqCst) >= enough).then_some(())
+            })
+        };
+        for compiler in &estate.compilers {
+            let address = compiler.address();
+            let drained = done(&estate.proxy, &["drain", &address, "--wait"], &[]);
+            assert!(drained.ends_with("no request is left\n"), "{drained}");
+            compiler.kill();
+            let seen = compiler.requests().len();
+            assert!(more(20).is_some(), "the others answer");
+            compiler.restart();
+            assert_eq!(compiler.requests().len(), seen, "it got no more");
+            done(&estate.proxy, &["ready", &address], &[]);
+            estate.proxy.wait_for_health("compilers", &address, "up");
+        }
+        assert!(more(20).is_some());
+        over.store(true, Ordering::SeqCst);
+        for one in loops {
+            one.join().expect("no request fails");
+        }
+    });
+    for compiler in &estate.compilers {
+        assert!(!compiler.requests().is_empty(), "each was asked");
+    }
+}
+
+#[test]
+fn a_wait_ends_with_the_last_request_and_shows_what_is_left() {
+    let (estate, held) = holding();
+    let address = estate.compilers[held].address();
+    let agent = estate.ca.agent("web01");
+    thread::scope(|scope| {
+        let client = estate.client(&agent);
+        let running = scope.spawn(move || client.request("POST", CATALOG, &[], b"facts").status);
+        estate.compilers[held].wait_for_request(1, LIMIT);
+        let late = wait(&estate.proxy, &address, "1s");
+        assert_eq!(late.code, Some(3), "{late:?}");
+        let left = format!("{address} in compilers: 1 in flight (1 catalog)");
+        assert!(late.stderr.contains(&left), "{}", late.stderr);
+        assert_eq!(state(&estate.proxy, &address), "drain", "it stays out");
+        let waiting = scope.spawn(|| wait(&estate.proxy, &address, "1m"));
+        estate.compilers[held].release();
+        let ended = waiting.join().expect("runs");
+        assert_eq!(
+            (ended.code, ended.stderr.as_str()),
+            (Some(0), ""),
+            "{ended:?}"
+        );
+        assert!(ended.stdout.ends_with("no request is left\n"), "{ended:?}");
+        assert_eq!(running.join().expect("asks"), 200);
+    });
+}
+
+#[test]
+fn a_wait_for_a_member_that_is_made_ready_has_no_end_and_says_so() {
+    let (estate, held) = holding();
+    let address = estate.compilers[held].address();
+    let agent = estate.ca.agent("web01");
+    thread::scope(|scope| {
+        let client = estate.client(&agent);
+        let running = scope.spawn(move || client.request("POST", CATALOG, &[], b"facts").status);
+        estate.compilers[held].wait_for_request(1, LIMIT);
+        let waiting = scope.spawn(|| wait(&estate.proxy, &address, "5m"));
+        let drained = wait_until(LIMIT, || {
+            (state(&estate.proxy, &address) == "drain").then_some(())
+        });
+        assert!(drained.is_some());
+        done(&estate.proxy, &["ready", &address], &[]);
+        let ended = waiting.join().expect("runs");
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.contains("ready again"), "{ended:?}");
+        estate.compilers[held].release();
+        assert_eq!(running.join().expect("asks"), 200);
+    });
+}
+
+#[test]
+fn a_wait_counts_tunnels_and_names_their_clients() {
+    http1_alone!("HTTP/2 has no Upgrade");
+    let route = "[[routes]]\nname = \"chat\"\npath = { prefix = \"/chat\" }\npool = \"compilers\"\n\
+                 upgrade = [\"websocket\"]\n";
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(|proxy| proxy.with(route))
+        .start();
+    let compiler = &estate.compilers[0];
+    compiler.answer(|request| {
+        let is_upgrade = request.headers.get("upgrade").is_some();
+        is_upgrade.then(|| Reply::switching("websocket"))
+    });
+    let agent = estate.ca.agent("web01");
+    let mut tunnel = estate.client(&agent).connect().expect("connects");
+    let upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")];
+    tunnel
+        .send("GET", "/chat/room", &upgrade, b"")
+        .expect("sends");
+    assert_eq!(tunnel.read_head().expect("an answer").status, 101);
+    let address = compiler.address();
+    let late = estate.proxy.command(
+        &["drain", &address, "--wait", "--timeout", "1s", FORCE],
+        &[],
+    );
+    assert_eq!(late.code, Some(3), "{late:?}");
+    for words in [
+        "1 in flight",
+        "1 of these are tunnels, the oldest: web01 since 2",
+    ] {
+        assert!(late.stderr.contains(words), "{words}: {}", late.stderr);
+    }
+    let member = member(&estate.proxy.status(), &address);
+    assert_eq!(member["oldest_tunnels"][0]["client"], "web01");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(&estate.proxy, &address, "1m"));
+        tunnel.half_close();
+        assert_eq!(waiting.join().expect("runs").code, Some(0));
+    });
+}
+
+#[test]
+fn a_member_becomes_ready_by_itself_when_its_time_has_come() {
+    let estate = Estate::start();
+    let address = estate.compilers[0].address();
+    let proxy = &estate.proxy;
+    let far = ["--until", "2100-01-01", "--why", "new disk"];
+    done(proxy, &["maintenance", &address], &far);
+    let shown = done(proxy, &["status"], &[]);
+    let uid = rustix::process::getuid().as_raw();
+    for words in [
+        format!("{address}: maintenance since 2"),
+        format!(" by uid {uid}, until 2100-01-01T00:00:00Z: new disk\n"),
+    ] {
+        assert!(shown.contains(&words), "{words}: {shown}");
+    }
+    let since = member(&proxy.status(), &address)["administrative"]["since"].clone();
+    done(proxy, &["maintenance", &address, "--until", "1s"], &[]);
+    let event = "the time of an administrative state is over";
+    proxy.wait_for_event(event);
+    proxy.wait_for_health("compilers", &address, "up");
+    let now = member(&proxy.status(), &address);
+    assert_eq!(now["administrative_state"], "ready");
+    assert!(now["administrative"].is_null(), "{now}, once {since}");
+    let labels = [("member", &*address), ("state", "ready")];
+    assert_eq!(
+        proxy
+            .metrics()
+            .sum("proscenium_member_administrative_state", &labels),
+        1.0
+    );
+    for (arguments, words) in [
+        (&["drain", &address, "--until", "2020-01-01"][..], "past"),
+        (&["drain", &address, "--why", ""], "1 to 500 bytes"),
+    ] {
+        let refused = proxy.command(arguments, &[]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_host_is_drained_in_all_its_pools_or_in_none() {
+    let (one, two) = (StandIn::start("c1"), StandIn::start("c2"));
+    let port = |member: &StandIn| member.socket_address().port();
+    let pool = |name: &str| {
+        format!(
+            "[pools.{name}]\nscheme = \"http\"\nmembers = [\"{}\", \"localhost:{}\"]\ncheck = {{ type = \"none\" }}",
+            one.address(),
+            port(&two)
+        )
+    };
+    let proxy = support::proxy(&Ca::new())
+        .with(&pool("ca"))
+        .with(&pool("compilers"))
+        .start();
+    let states = || {
+        let status = proxy.status();
+        let pools = status["pools"].as_array().expect("pools").iter();
+        let members = pools.flat_map(|pool| pool["members"].as_array().expect("members"));
+        members
+            .map(|member| member["administrative_state"].as_str().map(str::to_owned))
+            .collect::<Option<Vec<_>>>()
+            .expect("words")
+    };
+    let drained = done(&proxy, &["drain", "--host", "LOCALHOST"], &[]);
+    assert_eq!(drained.lines().count(), 2, "{drained}");
+    assert_eq!(states(), ["ready", "drain", "ready", "drain"]);
+    done(
+        &proxy,
+        &["ready", "ca", &format!("localhost:{}", port(&two))],
+        &[],
+    );
+    // In the pool compilers the other member is drained.
+    let refused = proxy.command(&["maintenance", "--host", "127.0.0.1"], &[]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    for words in ["is available in: compilers;", FORCE] {
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    }
+    assert_eq!(states(), ["ready", "ready", "ready", "drain"], "none");
+    done(&proxy, &["maintenance", "--host", "127.0.0.1", FORCE], &[]);
+    assert_eq!(states(), ["maintenance", "ready", "maintenance", "drain"]);
+    done(&proxy, &["ready", "--host", "127.0.0.1"], &[]);
+    let several = proxy.command(&["drain", &one.address()], &[]);
+    assert_eq!(several.code, Some(1), "{several:?}");
+    assert!(several.stderr.contains("ca, compilers"), "{several:?}");
+    let unknown = proxy.command(&["drain", "--host", "c9.example.com"], &[]);
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert!(unknown.stderr.contains(&one.address()), "{unknown:?}");
+    let unknown = proxy.command(&["drain", "c9:8140"], &[]);
+    assert!(unknown.stderr.contains(&one.address()), "{unknown:?}");
+}
+
+#[test]
+fn of_two_drains_at_once_the_last_available_member_stays() {
+    let estate = Estate::start();
+    let addresses: Vec<_> = estate.compilers.iter().map(StandIn::address).collect();
+    for _ in 0..5 {
+        let drains = thread::scope(|scope| {
+            let drains: Vec<_> = addresses
+                .iter()
+                .map(|address| scope.spawn(|| estate.proxy.command(&["drain", address], &[])))
+                .collect();
+            let drains = drains.into_iter();
+            drains
+                .map(|drain| drain.join().expect("runs"))
+                .collect::<Vec<_>>()
+        });
+        let mut codes: Vec<_> = drains.iter().map(|drain| drain.code).collect();
+        codes.sort_unstable();
+        assert_eq!(codes, [Some(0), Some(1)], "{drains:?}");
+        for address in &addresses {
+            done(&estate.proxy, &["ready", address], &[]);
+        }
+    }
+    let alarms = estate.proxy.metrics();
+    let labels = [("alarm", "pool-unavailable")];
+    assert_eq!(alarms.sum("proscenium_alarms", &labels), 0.0);
+    // A member that gets no requests anyway empties no pool.
+    estate.compilers[0].kill();
+    let proxy = &estate.proxy;
+    proxy.wait_for_health("compilers", &addresses[0], "down");
+    done(proxy, &["drain", &addresses[0]], &[]);
+    set_state(proxy, "drain", "compilers", &addresses[1]);
+    proxy.wait_for_metric("proscenium_alarms", &labels, 1.0);
+    done(proxy, &["maintenance", &addresses[1]], &[]);
+}
+
+#[test]
+fn a_state_survives_a_restart_and_the_removal_of_its_member() {
+    let state_directory = TempDir::new().expect("a directory");
+    let table = format!("[state]\ndirectory = {:?}", state_directory.path());
+    let (ca, one, two) = (Ca::new(), StandIn::start("c1"), StandIn::start("c2"));
+    let (first, second) = (one.address(), two.address());
+    let members = format!("members = [\"{first}\", \"{second}\"]");
+    let started = || {
+        let builder = support::proxy(&ca).with(&table);
+        let pool = |name: &str| format!("[pools.{name}]\nscheme = \"http\"\n{members}");
+        builder.with(&pool("ca")).with(&pool("compilers")).start()
+    };
+    let proxy = started();
+    let why = ["--why", "new disk"];
+    done(&proxy, &["drain", "compilers", &first], &why);
+    let before = shown(&proxy, &first);
+    assert_eq!(before["administrative"]["why"], "new disk");
+    // Of the second pool alone.
+    let text = proxy.config_text();
+    let at = text.rfind(&members).expect("a pool");
+    let mut without = text.clone();
+    without.replace_range(at..at + members.len(), &format!("members = [\"{second}\"]"));
+    proxy.write_config(&without);
+    proxy.reload_applied();
+    proxy.write_config(&text);
+    proxy.reload_applied();
+    assert_eq!(
+        shown(&proxy, &first)["administrative"],
+        before["administrative"]
+    );
+    drop(proxy);
+
+    let proxy = started();
+    proxy.wait_for_event("restored an administrative state");
+    assert_eq!(
+        shown(&proxy, &first)["administrative"],
+        before["administrative"]
+    );
+    let agent = ca.agent("web01");
+    proxy.wait_for_members(&["ca", "compilers"]);
+    for _ in 0..4 {
+        assert_eq!(proxy.client(Some(&agent)).get(CATALOG).status, 200);
+    }
+    assert!(one.requests().is_empty(), "it is drained");
+    done(&proxy, &["ready", "compilers", &first], &[]);
+    drop(proxy);
+
+    let file = state_directory.path().join("members.json");
+    let stored = fs::read_to_string(&file).expect("is stored");
+    assert!(!stored.contains(&first), "{stored}");
+    fs::write(&file, "{").expect("is written");
+    let proxy = started();
+    let raised = |proxy: &Proxy| {
+        let alarms = proxy.status()["alarms"].clone();
+        alarms.to_string().contains("member-states")
+    };
+    assert!(raised(&proxy), "{}", proxy.status()["alarms"]);
+    assert_eq!(shown(&proxy, &first)["administrative_state"], "ready");
+    done(&proxy, &["drain", "compilers", &first], &why);
+    assert!(!raised(&proxy), "the operator knows");
+    let stored = fs::read_to_string(&file).expect("is stored");
+    assert!(stored.contains(&first), "{stored}");
+}
+
+#[test]
+fn a_state_that_cannot_be_stored_is_active_and_the_operator_hears_of_it() {
+    let estate = Estate::builder()
+        .proxy(|proxy| {
+            proxy
+                .file("occupied", "a file", 0o600)
+                .with("[state]\ndirectory = \"{dir}/occupied\"")
+        })
+        .start();
+    let address = estate.compilers[0].address();
+    let outcome = estate.proxy.command(&["drain", &address], &[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let words = "a restart would undo it, because it could not be saved";
+    assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
+    assert_eq!(state(&estate.proxy, &address), "drain");
+}
+
+/// Two compilers, of which the one that is held gets the next request.
+fn holding() -> (Estate, usize) {
+    let estate = Estate::start();
+    estate.compilers[0].hold();
+    set_state(
+        &estate.proxy,
+        "drain",
+        "compilers",
+        &estate.compilers[1].address(),
+    );
+    (estate, 0)
+}
+
+/// Drains and waits, whatever is left of the pool.
+fn wait(proxy: &Proxy, address: &str, timeout: &str) -> Outcome {
+    let words = ["drain", address, "--wait", "--timeout", timeout, FORCE];
+    proxy.command(&words, &[])
+}
+
+fn state(proxy: &Proxy, address: &str) -> String {
+    let member = member(&proxy.status(), address);
+    member["administrative_state"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn shown(proxy: &Proxy, address: &str) -> Value {
+    let target = format!("/v1/pools/compilers/members/{address}");
+    proxy.admin("GET", &target).json()
+}
+
+/// The member of the pool compilers, or of the last pool that has it.
+fn member(status: &Value, address: &str) -> Value {
+    let pools = status["pools"].as_array().expect("pools").iter();
+    let mut members = pools.flat_map(|pool| pool["members"].as_array().expect("members"));
+    let found = members.rfind(|member| member["address"] == address);
+    found.expect("a member").clone()
+}
