@@ -165,8 +165,8 @@ impl Pool {
             Target::WriterAlone => self.pick_writer(task, now),
         };
         match pick(&request.tried) {
-            // A kept connection that breaks says little about its member: if no other is left, a new one shows.
-            Err(PickError::AllTried) if request.after_reuse => pick(&[]),
+            // A kept connection that breaks says little about its member: if no other can be asked now, a new one shows.
+            Err(PickError::AllTried | PickError::Full) if request.after_reuse => pick(&[]),
             picked => picked,
         }
     }

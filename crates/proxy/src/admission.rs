@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Weak},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use balancing::{
@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout};
 use upstream::Connector;
 
 use crate::{
-    context::RequestContext, error::ProxyError, generation::PoolRuntime, reason::LogReason,
-    upload::Upload,
+    context::RequestContext, error::ProxyError, exchange::refused_anywhere,
+    generation::PoolRuntime, reason::LogReason, upload::Upload,
 };
 
 /// The admission of a pool in this proxy.
@@ -150,7 +150,7 @@ pub(crate) async fn admit(
                     upload,
                     began: Instant::now(),
                 };
-                Box::pin(asking.wait(ticket)).await
+                Box::pin(asking.wait(ticket, upload)).await
             }
             Patience::None => {
                 let reason = match ticket.is_behind_its_client() {
@@ -209,24 +209,57 @@ impl Asking<'_> {
         }
     }
 
-    async fn wait(&self, mut ticket: Ticket<PoolLease>) -> Result<Admitted<PoolLease>, ProxyError> {
+    async fn wait(
+        &self,
+        mut ticket: Ticket<PoolLease>,
+        upload: &Upload,
+    ) -> Result<Admitted<PoolLease>, ProxyError> {
         let pool = self.pool;
         if ticket.is_behind_its_client() {
             self.context.conn.metrics.limit(Limit::ClientShare);
         }
-        let settings = &pool.settings;
-        let until = Instant::now() + settings.queue_wait_max.min(settings.first_byte_timeout);
+        let until = Instant::now() + self.time_left(upload);
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(self.refused(waited_for(&ticket)));
             }
             match timeout(left.min(LOOK_INTERVAL), &mut ticket).await {
-                Ok(Ok(admitted)) => return Ok(admitted),
+                Ok(Ok(admitted)) => return self.verify_again().map(|()| admitted),
                 Ok(Err(refusal)) => return Err(self.refused_by_queue(refusal)),
                 // A member without probes that is down may be tried again by now, which nothing announces.
                 Err(_) => pool.admission.members_changed(),
             }
+        }
+    }
+
+    /// How long a request may wait. Earlier waits and attempts count: the agent gives up by the time of all together.
+    fn time_left(&self, upload: &Upload) -> Duration {
+        let settings = &self.pool.settings;
+        let queued = upload.time_in_queue().unwrap_or_default();
+        let spent = match upload.finished() {
+            Some(finished) => finished.elapsed(),
+            None => upload.time_in_queue_incomplete(),
+        };
+        let in_queue = settings.queue_wait_max.saturating_sub(queued);
+        in_queue.min(settings.first_byte_timeout.saturating_sub(spent))
+    }
+
+    /// Verifies the client again after a wait, which may have taken minutes.
+    ///
+    /// # Errors
+    /// Its certificate is no longer accepted: it was revoked or blocked, or has expired.
+    fn verify_again(&self) -> Result<(), ProxyError> {
+        let RequestContext {
+            worker,
+            conn,
+            standing,
+            ..
+        } = self.context;
+        let now = conn.standing(&worker.current().trust, SystemTime::now());
+        match standing.is_refused() {
+            true => Ok(()),
+            false => refused_anywhere(&now).map_or(Ok(()), Err),
         }
     }
 

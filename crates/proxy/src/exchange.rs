@@ -245,7 +245,7 @@ async fn pass<'g>(
 }
 
 /// What a refused client is told where no route is asked.
-fn refused_anywhere(standing: &Standing) -> Option<ProxyError> {
+pub(crate) fn refused_anywhere(standing: &Standing) -> Option<ProxyError> {
     let ClientIdentity::Refused(refusal) = standing.identity() else {
         return None;
     };

@@ -8,6 +8,7 @@ mod cancellation;
 mod drain;
 mod limits;
 mod members;
+mod queue;
 mod retries;
 mod support;
 mod timers;

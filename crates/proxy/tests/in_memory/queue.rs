@@ -1,0 +1,154 @@
+//! A request that waits in the queue of a pool: what ends its wait, and what it may still do afterwards.
+
+use std::{sync::Arc, time::Duration};
+
+use h2::Reason;
+use http::Request;
+use proxy::Phase;
+use tokio::time::Instant;
+
+use crate::support::{Estate, FILE, assert_took, pass, run, settle, trusted};
+
+/// How many requests wait for a compiler.
+fn waiting(estate: &Estate) -> u32 {
+    let generation = estate.shared.current.load();
+    let state = generation.pools[0].admission.state();
+    state.waiting.iter().sum()
+}
+
+/// An estate with one compiler that works on one request at a time.
+fn one_at_a_time() -> Estate {
+    Estate::new(|setup| setup.upstream.connections_max = 1)
+}
+
+#[test]
+fn a_client_that_is_revoked_while_its_request_waits_is_refused() {
+    run(async {
+        let mut estate = one_at_a_time();
+        let mut first = estate.connect();
+        first.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        let (mut second, _) = estate.connect_as(Some(&trusted().web02));
+        second.get(FILE).await;
+        let mut third = estate.connect();
+        third.get(FILE).await;
+        settle().await;
+        assert_eq!(waiting(&estate), 2);
+        estate.apply(|generation| generation.trust = Arc::clone(&trusted().without_web02));
+        member.answer(200, "first").await;
+        assert_eq!(first.response().await.body, "first");
+        let refused = second.response().await;
+        assert_eq!(refused.status, 403, "{}", refused.head);
+        let next = member.request().await;
+        assert!(next.contains("cn=web01"), "{next}");
+        member.answer(200, "third").await;
+        assert_eq!(third.response().await.body, "third");
+        estate.assert_at_rest().await;
+        let records = estate.records().await;
+        let refused = records.iter().find(|record| record["status"] == 403);
+        assert_eq!(refused.expect("a record")["attempts"], 0);
+    });
+}
+
+#[test]
+fn a_stream_that_is_reset_while_its_request_waits_leaves_the_queue_at_once() {
+    run(async {
+        let mut estate = one_at_a_time();
+        let mut first = estate.connect();
+        first.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        let (requests, _driven) = estate.connect_http2(1 << 16).await;
+        let uri = format!("https://puppet{FILE}");
+        let mut streams = Vec::new();
+        for _ in 0..3 {
+            let request = Request::get(&uri).body(()).expect("a request");
+            let mut requests = requests.clone().ready().await.expect("a stream");
+            streams.push(requests.send_request(request, true).expect("sent"));
+        }
+        settle().await;
+        assert_eq!(waiting(&estate), 3);
+        for (_, stream) in &mut streams[..2] {
+            stream.send_reset(Reason::CANCEL);
+        }
+        settle().await;
+        assert_eq!(waiting(&estate), 1);
+        member.answer(200, "first").await;
+        member.request().await;
+        member.answer(200, "third").await;
+        let (response, _) = streams.pop().expect("the third");
+        assert_eq!(response.await.expect("an answer").status(), 200);
+        estate.assert_at_rest().await;
+    });
+}
+
+#[test]
+fn a_drain_serves_what_waits_and_its_end_cuts_the_rest_off() {
+    run(async {
+        let mut estate = one_at_a_time();
+        let mut clients: Vec<_> = (0..3).map(|_| estate.connect()).collect();
+        clients[0].get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        for client in &mut clients[1..] {
+            client.get(FILE).await;
+            settle().await;
+        }
+        estate.enter(Phase::Draining);
+        pass(60).await;
+        for client in &mut clients[..2] {
+            member.answer(200, "drained").await;
+            assert_eq!(client.response().await.body, "drained");
+            member.request().await;
+        }
+        estate.enter(Phase::Cutting);
+        assert!(clients[2].is_ended().await);
+        settle().await;
+        assert_eq!(waiting(&estate), 0);
+        estate.assert_at_rest().await;
+    });
+}
+
+#[test]
+fn a_request_waits_for_no_other_member_after_a_kept_connection_broke_and_in_all_no_longer_than_once()
+ {
+    run(async {
+        let mut estate = Estate::new(|setup| {
+            setup.compilers = 2;
+            setup.exchange.client_share.percent = 100;
+            setup.upstream.connections_max = 1;
+            setup.upstream.first_byte_timeout = Duration::from_secs(100);
+            setup.upstream.idle_timeout = Duration::from_secs(3600);
+        });
+        let mut clients: Vec<_> = (0..2).map(|_| estate.connect()).collect();
+        let mut members = Vec::new();
+        for (client, member) in clients.iter_mut().zip(&mut estate.compilers) {
+            client.get(FILE).await;
+            let mut member = member.accept().await;
+            member.request().await;
+            members.push(member);
+        }
+        // The second member answers for longer than the third request may wait.
+        let slow = "HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 9\r\n\r\n1";
+        members[1].send(slow).await;
+        clients[1].head().await;
+        let began = Instant::now();
+        let (mut third, _) = estate.connect_as(Some(&trusted().web02));
+        third.get(FILE).await;
+        pass(60).await;
+        assert_eq!(waiting(&estate), 1);
+        // The first member is free and breaks off twice: a kept connection says nothing about it, a new one does.
+        members[0].answer(200, "first").await;
+        clients[0].response().await;
+        assert!(members[0].head().await.is_some(), "on the same connection");
+        drop(members.remove(0));
+        let mut again = estate.compilers[0].accept().await;
+        assert!(again.head().await.is_some(), "on another connection");
+        drop(again);
+        settle().await;
+        assert_eq!(waiting(&estate), 1);
+        assert!(third.response().await.status >= 500);
+        assert_took(began, 100);
+    });
+}
