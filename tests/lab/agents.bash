@@ -48,3 +48,24 @@ ca_command() { # ca_command SUBCOMMAND...: puppetserver ca with the CA host's ow
 # The serial number of an agent's certificate, as openssl prints it in a CRL.
 serial_of() { openssl x509 -noout -serial -in "$LAB_DIR/$1/ssl/certs/$1.$DOMAIN.pem" | cut -d= -f2; }
 revoked_in() { openssl crl -noout -text -in "$2" | grep -q "Serial Number: $1\$"; }
+
+# Debian 12's agent fails its run on a 503 with Retry-After. That of Debian 13 waits and repeats the request: its package is
+# unpacked beside the lab's directory, which clean removes, and is run by Ruby of Debian 12. RETRYING_AGENT is where it is.
+retrying_agent_make() {
+  local apt=$LAB_DIR.apt
+  RETRYING_AGENT=$LAB_DIR.retrying-agent
+  [ ! -x "$RETRYING_AGENT/usr/bin/puppet" ] || return 0
+  rm -rf "$apt"
+  mkdir -p "$apt"/{lists/partial,archives/partial,parts}
+  # The mirror is that of the machine's own sources.
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
+    "$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1) trixie main" >"$apt/sources.list"
+  (cd "$apt" && foreign_apt update && foreign_apt download puppet-agent && dpkg -x puppet-agent_*.deb "$RETRYING_AGENT.new") \
+    >"$apt/log" 2>&1 || { tail -n 5 "$apt/log" >&2; die "Debian 13's puppet-agent cannot be downloaded"; }
+  mv "$RETRYING_AGENT.new" "$RETRYING_AGENT"
+}
+foreign_apt() { # foreign_apt COMMAND...: apt-get with the sources and lists of $apt, not the machine's
+  apt-get -q -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts="$apt/parts" -o Dir::State::lists="$apt/lists" \
+    -o Dir::Cache="$apt" -o APT::Sandbox::User=root -o Acquire::Languages=none -o Acquire::Retries=3 \
+    -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
+}
