@@ -17,6 +17,7 @@ mod checks;
 mod cli;
 mod configuration;
 mod crl_fetch;
+mod discovery;
 mod doctor;
 mod drain;
 mod edge_answers;

@@ -45,6 +45,9 @@ mod crl_fetch;
 // One request per file in `conf/` shows that it starts.
 #[cfg(feature = "every-module-over-http2")]
 mod examples;
+// Who the members are does not depend on how a request arrived.
+#[cfg(feature = "every-module-over-http2")]
+mod discovery;
 // `explain` opens no connection; the requests beside it are those of `access` and `routes`.
 #[cfg(feature = "every-module-over-http2")]
 mod explain;

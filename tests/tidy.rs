@@ -13,7 +13,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 const LAYERS: &[&[&str]] = &[
     &["identity", "balancing"],
     &["routing"],
-    &["pki", "telemetry"],
+    &["pki", "telemetry", "discovery"],
     &["listener", "upstream"],
     &["proxy"],
     &["admin"],

@@ -171,6 +171,9 @@ pub struct MemberStatus {
     pub connections: u64,
     /// Share of the load within the pool.
     pub weight: u32,
+    /// Members of a lower number are asked first.
+    #[serde(default)]
+    pub priority: u16,
     /// Whether it is asked only while no other member is available.
     #[serde(default)]
     pub backup: bool,

@@ -769,6 +769,7 @@ fn member() -> MemberStatus {
         in_flight_by_work: [("catalog".to_owned(), 3)].into(),
         connections: 4,
         weight: 1,
+        priority: 0,
         backup: false,
     }
 }

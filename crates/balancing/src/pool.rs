@@ -1,5 +1,6 @@
 //! A set of members that do the same work, and which of them an attempt goes to.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,8 @@ pub struct Pool {
     name: Arc<str>,
     entries: Box<[Entry]>,
     has_backup: bool,
+    /// Each once, in order.
+    priorities: Box<[u16]>,
     algorithm: Algorithm,
     check: CheckSettings,
     state: Arc<PoolState>,
@@ -38,6 +41,8 @@ pub struct Entry {
     pub server_name: Option<Arc<str>>,
     /// Whether it is asked only while no ordinary member is available.
     pub role: Role,
+    /// Members of a lower number are asked first.
+    pub priority: u16,
     pub(crate) address_hash: u64,
 }
 
@@ -134,6 +139,12 @@ impl Pool {
             algorithm: settings.algorithm,
             check: settings.check.clone(),
             state: registry.pool(&settings.name),
+            priorities: entries
+                .iter()
+                .map(|entry| entry.priority)
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
             has_backup: entries.iter().any(|entry| entry.role == Role::Backup),
             entries,
         }
@@ -180,9 +191,9 @@ impl Pool {
     /// Says why nobody can be picked.
     pub fn pick(&self, tried: &[u64], lead: Lead, now: Duration) -> Result<Lease, PickError> {
         for _ in 0..RACES_MAX {
-            let role = self.role_in_turn(now);
-            let Some(index) = self.choose(role, tried, lead, now, &mut Turns::Shared(self)) else {
-                return Err(self.refusal(role, tried, now));
+            let tier = self.tier_in_turn(now);
+            let Some(index) = self.choose(tier, tried, lead, now, &mut Turns::Shared(self)) else {
+                return Err(self.refusal(tier, tried, now));
             };
             if let Some(lease) = self.lease(index, lead.task, now) {
                 return Ok(lease);
@@ -280,8 +291,15 @@ impl Pool {
         let mut rehearsal = Turns::rehearsed(self);
         let mut asked: Vec<u64> = Vec::with_capacity(self.entries.len());
         let mut places = Vec::with_capacity(self.entries.len());
-        for role in [Role::Ordinary, Role::Backup] {
-            while let Some(index) = self.choose(role, &asked, lead, now, &mut rehearsal) {
+        let tiers = [Role::Ordinary, Role::Backup].into_iter().flat_map(|role| {
+            let priorities = self.priorities.iter();
+            priorities.map(move |priority| Tier {
+                role,
+                priority: *priority,
+            })
+        });
+        for tier in tiers {
+            while let Some(index) = self.choose(tier, &asked, lead, now, &mut rehearsal) {
                 asked.push(self.entries[index].member.id());
                 places.push(Place {
                     index,
@@ -360,15 +378,34 @@ impl Pool {
         }
     }
 
+    /// Of the members whose role is in turn, those of the lowest priority of which one is up and ready. Members that are
+    /// merely full keep their turn: requests wait for them, and do not go to another site.
+    fn tier_in_turn(&self, now: Duration) -> Tier {
+        let role = self.role_in_turn(now);
+        let priority = match *self.priorities {
+            [] => 0,
+            [only] => only,
+            _ => {
+                let in_role = || self.entries.iter().filter(|entry| entry.role == role);
+                let up = in_role().filter(|entry| entry.is_up_and_ready(now));
+                let lowest = up.map(|entry| entry.priority).min();
+                lowest
+                    .or_else(|| in_role().map(|entry| entry.priority).min())
+                    .unwrap_or(0)
+            }
+        };
+        Tier { role, priority }
+    }
+
     /// Requests that the pool's members may have in flight now: those of the members in turn that are up and ready, or of
     /// all members while none is.
     pub fn capacity(&self, now: Duration) -> u32 {
-        let role = self.role_in_turn(now);
+        let tier = self.tier_in_turn(now);
         let sum = |in_turn: &dyn Fn(&Entry) -> bool| {
             let entries = self.entries.iter().filter(|entry| in_turn(entry));
             entries.fold(0u32, |sum, entry| sum.saturating_add(entry.in_flight_max))
         };
-        match sum(&|entry| entry.role == role && entry.is_up_and_ready(now)) {
+        match sum(&|entry| entry.tier() == tier && entry.is_up_and_ready(now)) {
             0 => sum(&|_| true),
             available => available,
         }
@@ -376,14 +413,14 @@ impl Pool {
 
     fn choose(
         &self,
-        role: Role,
+        tier: Tier,
         tried: &[u64],
         lead: Lead,
         now: Duration,
         turns: &mut Turns<'_>,
     ) -> Option<usize> {
         let candidates = self.entries.iter().enumerate().filter(|(_, entry)| {
-            entry.role == role && !entry.is_among(tried) && entry.obstacle(now).is_none()
+            entry.tier() == tier && !entry.is_among(tried) && entry.obstacle(now).is_none()
         });
         match self.course(lead) {
             Course::Hashed(hash) => most_wanted(candidates, hash),
@@ -424,10 +461,10 @@ impl Pool {
             .find_map(|index| self.lease(index, task, now))
     }
 
-    fn refusal(&self, role: Role, tried: &[u64], now: Duration) -> PickError {
+    fn refusal(&self, tier: Tier, tried: &[u64], now: Duration) -> PickError {
         let mut refusal = PickError::NoneAvailable;
         // Where backups have their turn, ordinary members count as well: they may be full.
-        let in_turn = |entry: &Entry| role == Role::Backup || entry.role == Role::Ordinary;
+        let in_turn = |entry: &Entry| entry.tier() <= tier;
         for entry in self.entries.iter().filter(|entry| in_turn(entry)) {
             match entry.is_up_and_ready(now) {
                 true if !entry.is_among(tried) => return PickError::Full,
@@ -449,6 +486,13 @@ impl Pool {
             Course::Rotating => Why::Rotation { weight },
         }
     }
+}
+
+/// Members that are asked before all of later tiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Tier {
+    role: Role,
+    priority: u16,
 }
 
 /// What one choice goes by, of the pool's algorithm and of what leads it.
@@ -474,7 +518,15 @@ impl Entry {
                 .map_or(connections_max, |max| max.min(connections_max)),
             server_name: settings.server_name.as_deref().map(Into::into),
             role: settings.role,
+            priority: settings.priority,
             address_hash: key_hash(settings.address.as_bytes()),
+        }
+    }
+
+    fn tier(&self) -> Tier {
+        Tier {
+            role: self.role,
+            priority: self.priority,
         }
     }
 

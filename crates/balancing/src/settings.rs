@@ -174,6 +174,22 @@ pub struct MemberSettings {
     pub server_name: Option<String>,
     /// Whether it is asked only while no ordinary member is available. Default no.
     pub role: Role,
+    /// Members of a lower number are asked first. Default 0.
+    pub priority: u16,
+    /// What several addresses of its name mean. Default by their families.
+    pub addresses: Addresses,
+}
+
+/// What several addresses of a member's name mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Addresses {
+    /// Several of one family are several members; one of each family is one host. The default.
+    #[default]
+    Auto,
+    /// Each is a member.
+    All,
+    /// All belong to one member and are tried in turn.
+    First,
 }
 
 impl MemberSettings {
@@ -185,12 +201,19 @@ impl MemberSettings {
             in_flight_max: None,
             server_name: None,
             role: Role::Ordinary,
+            priority: 0,
+            addresses: Addresses::Auto,
         }
+    }
+
+    /// The service whose SRV records name members in its place, if it is one.
+    pub fn service(&self) -> Option<&str> {
+        self.address.strip_prefix("srv:")
     }
 }
 
 /// What a member is there for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// To be asked. The default.
     #[default]

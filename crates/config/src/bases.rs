@@ -41,6 +41,7 @@ impl Base for Config {
             identity: identity::settings::Settings::default(),
             form: identity::HeaderForm::default(),
             upstream: upstream::settings::Settings::default(),
+            dns: discovery::settings::Settings::default(),
             pools: Vec::new(),
             routes: routing::settings::Settings::default(),
             csr: pki::CsrSettings::default(),
@@ -97,6 +98,7 @@ impl PoolConfig {
                 ..proxy::settings::PoolRules::default()
             },
             tls: None,
+            server_names: Vec::new(),
         }
     }
 }

@@ -33,6 +33,8 @@ pub struct Config {
     pub form: identity::HeaderForm,
     /// What `[upstream]` says; each pool holds its own result.
     pub upstream: upstream::settings::Settings,
+    /// How names of members are resolved.
+    pub dns: discovery::settings::Settings,
     /// Pools, in the order of the file.
     pub pools: Vec<PoolConfig>,
     /// Configured routes, and whether the built-in ones follow.
@@ -156,6 +158,8 @@ pub struct PoolConfig {
     pub rules: proxy::settings::PoolRules,
     /// Materials for TLS to members; none for `scheme = "http"`.
     pub tls: Option<MemberTls>,
+    /// Names that targets of SRV records may have.
+    pub server_names: Vec<String>,
 }
 
 /// Materials for TLS to the members of a pool, with every default filled in.

@@ -251,6 +251,7 @@ fn read_tables(root: &Section<'_>, config: &mut Config) {
     keys::Ca::read(&root.table(Root::ca), config);
     keys::Admin::read(&root.table(Root::admin), config);
     keys::State::read(&root.table(Root::state), config);
+    keys::Dns::read(&root.table(Root::dns), config);
     let (access_log, events) = (root.table(Root::access_log), root.table(Root::events));
     keys::AccessLog::read(&access_log, config);
     keys::Events::read(&events, config);

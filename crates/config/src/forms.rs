@@ -58,8 +58,24 @@ pub(crate) static LISTEN: Form = Form {
     check: listen_address,
 };
 pub(crate) static MEMBER: Form = Form {
-    what: "\"host:port\" or \"unix:/path\"",
+    what: "\"host:port\", \"unix:/path\" or \"srv:NAME\"",
     check: |text| Address::parse(text).map(drop),
+};
+pub(crate) static DNS_SERVER: Form = Form {
+    what: "an IP address, with its port where that is not 53, as \"192.0.2.53\" or \"127.0.0.1:5353\"",
+    check: |text| match text.parse::<discovery::settings::Server>() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Fault::new(format!(
+            "\"{text}\" is not the address of a DNS server"
+        ))),
+    },
+};
+pub(crate) static SERVER_NAMES: Form = Form {
+    what: "a host name, or `*.` and a domain",
+    check: |text| match is_name(text.strip_prefix("*.").unwrap_or(text)) && !text.ends_with('.') {
+        true => Ok(()),
+        false => Err(Fault::new(format!("\"{text}\" is not a host name"))),
+    },
 };
 pub(crate) static SERVER_NAME: Form = Form {
     what: "a host name or an IP address",
@@ -270,6 +286,8 @@ pub(crate) fn log_daemon(text: &str) -> Option<(&str, Option<&str>)> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Unix,
+    /// Members that SRV records name.
+    Service,
     Ip(IpAddr),
     Name(String),
 }
@@ -278,6 +296,16 @@ impl Address {
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         if let Some(path) = text.strip_prefix("unix:") {
             return absolute_path(path).map(|()| Self::Unix);
+        }
+        if let Some(service) = text.strip_prefix("srv:") {
+            return match is_name(service) && service.starts_with('_') {
+                true => Ok(Self::Service),
+                false => Err(
+                    Fault::new(format!("\"{service}\" is not the name of SRV records")).help(
+                        "write \"srv:_x-puppet._tcp.example.com\"; the port is in the record",
+                    ),
+                ),
+            };
         }
         if let Ok(address) = text.parse::<SocketAddr>() {
             return port_of_member(&address.port().to_string()).map(|()| Self::Ip(address.ip()));
@@ -302,7 +330,8 @@ impl Address {
     /// for can change without a change of the file. The rule is held again, by address, at each dial.
     pub(crate) fn is_local(&self) -> bool {
         match self {
-            Self::Unix => true,
+            // Each address that DNS names is checked when it is used.
+            Self::Unix | Self::Service => true,
             Self::Ip(address) => address.to_canonical().is_loopback(),
             Self::Name(name) => name.eq_ignore_ascii_case("localhost"),
         }

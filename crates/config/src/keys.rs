@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use balancing::settings::{Algorithm, CheckKind, CheckSettings, MemberSettings};
+use balancing::settings::{Addresses, Algorithm, CheckKind, CheckSettings, MemberSettings};
 use identity::{CertFormat, DnFormat, HeaderForm, settings::SubjectRule};
 use listener::settings::{ClientCert, OnInvalid};
 use pki::{
@@ -74,6 +74,7 @@ settings! {
         materials: table(Materials::TABLE), else "the defaults below";
         identity: table(Identity::TABLE), else "the defaults below";
         upstream: table(Upstream::TABLE), else "the defaults below";
+        dns: table(Dns::TABLE), else "the defaults below";
         pools: named(Pool::TABLE), else "no pools";
         routes: tables(Route::TABLE), else "only the built-in routes";
         csr: table(Csr::TABLE), else "the defaults below";
@@ -391,6 +392,21 @@ settings! {
         tls: table(MemberTls::TABLE), else "what is used towards clients";
     }
 
+    /// How the proxy resolves the names of members. It reads `/etc/hosts` first, then queries DNS, then uses the system's
+    /// resolver for names that DNS does not know. An answer that fails or that breaks a rule raises an alarm, and the
+    /// last valid answer stays in use.
+    Dns at "dns" for Config {
+        /// DNS servers: `"address"` or `"address:port"`. The proxy queries by UDP, and by TCP if an answer is truncated.
+        servers: conditions(&forms::DNS_SERVER) => dns.servers, else "the name servers of `/etc/resolv.conf`";
+        /// How long the proxy waits for the answer to one query, over all servers and retries.
+        timeout: duration(milliseconds(100)..=seconds(60)) => dns.timeout;
+        /// Minimum time before the proxy resolves a name again, whatever the TTL of its records says. After a failed
+        /// query it is the time to the next one.
+        ttl_min: duration(milliseconds(100)..=DAY) => dns.ttl_min;
+        /// Maximum time before the proxy resolves a name again.
+        ttl_max: duration(seconds(1)..=DAY) => dns.ttl_max;
+    }
+
     /// TLS to members. `[pools.NAME.tls]` has the same keys and overrides `[upstream.tls]`.
     MemberTls at "upstream.tls" for config::MemberTls {
         /// PEM file with the certificate that the proxy presents to members. Set it together with `key`.
@@ -411,9 +427,14 @@ settings! {
     /// Members that do the same work. The built-in routes use the pools `ca`, `compilers` and, if it exists,
     /// `filebucket`. NAME appears in access records, metrics and routes.
     Pool at "pools.NAME" for PoolConfig {
-        /// Servers: `"host:port"`, `"unix:/path"` or a table, at least one. A name that does not resolve is not an
-        /// error: that member is down, and the proxy resolves its name again.
+        /// Servers: `"host:port"`, `"unix:/path"`, `"srv:NAME"` or a table, at least one. The SRV records of NAME, such as
+        /// `_x-puppet._tcp.example.com`, name members by target and port, with their priority and weight. A name that
+        /// does not resolve is not an error: that member is down, and the proxy resolves its name again.
         members: texts_or_tables(&forms::MEMBER, Member::TABLE), required;
+        /// Names that targets of SRV records may have: host names, or `*.` and a domain for every name directly below it.
+        /// An answer with another target is not used. Required for `srv:` with `scheme = "https"`: every certificate of
+        /// the Puppet CA is valid for a server, so DNS alone must not decide which host gets requests.
+        server_names: conditions(&forms::SERVER_NAMES) => server_names, else "none";
         /// Protocol to the members. With `https`, the proxy presents its certificate and verifies those of the
         /// members. Use `http` only for loopback addresses and Unix sockets: every client that can connect to such
         /// a server can send it any identity.
@@ -472,15 +493,19 @@ settings! {
 
     /// A member that needs more than an address.
     Member at "pools.NAME.members[]" for MemberSettings {
-        /// `"host:port"` or `"unix:/path"`.
+        /// `"host:port"`, `"unix:/path"` or `"srv:NAME"`.
         address: text(&forms::MEMBER) => address, required;
-        /// Share of the load within the pool: a member of weight 2 gets twice as much as one of weight 1.
+        /// What several addresses of the host mean. With `all`, each is a member with its own health, shown as
+        /// `host:port@address`. With `first`, they belong to one member, and the proxy tries them in turn.
+        addresses: word::<Addresses>() => addresses, else "`all` for a name with several addresses of one family, else `first`";
+        /// Share of the load within the pool: a member of weight 2 gets twice as much as one of weight 1. Members of SRV
+        /// records have the weight of their record.
         weight: count(1..=1000) => weight;
         /// Maximum number of requests in flight. Requests above it go to other members. If every member of the pool is at its
         /// maximum, requests wait in the pool's queue (`queue_max`, `queue_wait_max`). A Puppet server compiles as many catalogs at once as it has JRuby instances.
         max: count(1..=100_000) => in_flight_max, else "no limit";
         /// Name that the member's certificate must carry.
-        server_name: text(&forms::SERVER_NAME) => server_name, else "the host of `address`";
+        server_name: text(&forms::SERVER_NAME) => server_name, else "the host of `address`; of `srv:`, the target";
         /// Whether the member is a backup. The proxy uses it only while no other member of the pool is available:
         /// up, ready and below its `max`. Use it for a second CA server. A write to the CA goes to a backup only
         /// while the first member is known to be down, or is drained or in maintenance. If any part of the write can have reached

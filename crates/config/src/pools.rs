@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use balancing::settings::{CheckKind, MemberSettings, Role};
+use balancing::settings::{Addresses, CheckKind, MemberSettings, Role};
 use routing::pool_names;
 use upstream::settings::{Plaintext, Scheme};
 
@@ -81,8 +81,9 @@ fn fill(
     let problems = &mut naming.problems;
     long_keepalive(section, pool.upstream.keepalive, problems);
     count_members(section, &members, problems);
+    services(&members, section, problems);
     match pool.upstream.scheme {
-        Scheme::Https => names_for_tls(&members, section, problems),
+        Scheme::Https => names_for_tls(&members, section, &pool.server_names, problems),
         Scheme::Http => plain_members(&members, section, pool.upstream.plaintext, problems),
     }
     pool.pool.members = members.into_iter().map(|entry| entry.settings).collect();
@@ -190,7 +191,12 @@ fn long_keepalive(section: &Section<'_>, kept: Duration, problems: &mut Vec<Prob
 }
 
 /// A certificate is held against a name, and a Unix socket has none.
-fn names_for_tls(members: &[Placed<'_>], pool: &Section<'_>, problems: &mut Vec<Problem>) {
+fn names_for_tls(
+    members: &[Placed<'_>],
+    pool: &Section<'_>,
+    server_names: &[String],
+    problems: &mut Vec<Problem>,
+) {
     let nameless = |entry: &&Placed<'_>| {
         entry.settings.server_name.is_none()
             && matches!(Address::parse(&entry.settings.address), Ok(Address::Unix))
@@ -203,8 +209,41 @@ fn names_for_tls(members: &[Placed<'_>], pool: &Section<'_>, problems: &mut Vec<
         .expected("`server_name`, or scheme = \"http\" for the pool");
         problems.push(entry.section.place(problem, entry.span.clone()));
     }
+    let unbound = |entry: &&Placed<'_>| {
+        let settings = &entry.settings;
+        settings.service().is_some() && settings.server_name.is_none() && server_names.is_empty()
+    };
+    for entry in members.iter().filter(unbound) {
+        let message = "without `server_names`, DNS would decide which host gets requests";
+        let problem = Problem::error(&entry.key_path, message)
+            .expected("`server_names` for the pool, as [\"*.compilers.example.com\"]")
+            .help(
+                "every certificate of the Puppet CA, also that of an agent, is valid for a server",
+            );
+        problems.push(entry.section.place(problem, entry.span.clone()));
+    }
     if pool.text(Pool::plaintext).is_some() {
         problems.push(pool.warning(Pool::plaintext, "no effect with scheme = \"https\""));
+    }
+}
+
+/// What SRV records say themselves.
+fn services(members: &[Placed<'_>], pool: &Section<'_>, problems: &mut Vec<Problem>) {
+    let is_service = |entry: &&Placed<'_>| entry.settings.service().is_some();
+    if pool.is_set(Pool::server_names) && !members.iter().any(|entry| is_service(&entry)) {
+        let message = "no effect: no member of this pool is `srv:`";
+        problems.push(pool.warning(Pool::server_names, message));
+    }
+    for entry in members.iter().filter(is_service) {
+        // What is not the default stands in a table of the member's own.
+        if entry.settings.weight != 1 {
+            let message = "no effect: SRV records have a weight";
+            problems.push(entry.section.warning(Member::weight, message));
+        }
+        if entry.settings.addresses != Addresses::Auto {
+            let message = "no effect: each target of a SRV record is one member";
+            problems.push(entry.section.warning(Member::addresses, message));
+        }
     }
 }
 

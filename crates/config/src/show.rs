@@ -88,6 +88,7 @@ impl Config {
         printer.table::<keys::Materials>("[materials]", "materials", (self, &base), []);
         self.print_identity(&mut printer);
         printer.table::<keys::Upstream>("[upstream]", "upstream", (self, &base), []);
+        printer.table::<keys::Dns>("[dns]", "dns", (self, &base), []);
         for pool in &self.pools {
             print_pool(pool, self, &mut printer);
         }
@@ -138,6 +139,7 @@ impl Config {
             events: _,
             admin: _,
             state_directory: _,
+            dns: _,
         } = self;
     }
 

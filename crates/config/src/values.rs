@@ -330,6 +330,7 @@ macro_rules! texts {
 texts!(
     String,
     SocketAddr,
+    discovery::settings::Server,
     routing::Class,
     balancing::settings::StatusRange
 );

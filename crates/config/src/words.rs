@@ -1,6 +1,6 @@
 //! The words of enums in a file, and the strings of types that other crates own.
 
-use balancing::settings::{Algorithm, CheckKind};
+use balancing::settings::{Addresses, Algorithm, CheckKind};
 use identity::{CertFormat, DnFormat, settings::SubjectRule};
 use listener::settings::{ClientCert, OnInvalid};
 use pki::settings::{CrlExpired, Revocation};
@@ -17,6 +17,10 @@ use crate::{
 };
 
 enum_words! {
+    Addresses {
+        "all" => Self::All,
+        "first" => Self::First,
+    }
     Algorithm {
         "least-connections" => Self::LeastConnections,
         "round-robin" => Self::RoundRobin,

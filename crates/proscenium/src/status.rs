@@ -235,6 +235,9 @@ fn member(member: &MemberStatus) -> Vec<String> {
     if let Some(count) = member.jrubies.as_ref().and_then(|jrubies| jrubies.count) {
         cells.push(format!("{count} JRubies"));
     }
+    if member.priority > 0 {
+        cells.push(format!("priority {}", member.priority));
+    }
     if member.backup {
         cells.push("backup".to_owned());
     }
@@ -415,6 +418,7 @@ materials, watch = notify
                 oldest_tunnels: Vec::new(),
                 connections: in_flight + u64::from(in_flight > 0),
                 weight,
+                priority: 0,
                 backup: weight == 2,
             };
         let crl = |issuer: &str, number: &str, entries, next_update, source: &str| CrlStatus {

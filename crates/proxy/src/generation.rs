@@ -56,6 +56,32 @@ impl Generation {
             ..self.clone()
         }
     }
+
+    /// The same one with other members in some of its pools. Its number stays: nothing that an operator configured has
+    /// changed.
+    pub fn with_pools(
+        &self,
+        replaced: impl IntoIterator<Item = (usize, Arc<PoolRuntime>)>,
+    ) -> Self {
+        let mut pools = self.pools.to_vec();
+        for (index, pool) in replaced {
+            pools[index] = pool;
+        }
+        Self {
+            pools: pools.into(),
+            ..self.clone()
+        }
+    }
+
+    /// Whether a pool has a member of this address.
+    pub fn names_member(&self, pool: &str, address: &str) -> bool {
+        let mut pools = self.pools.iter();
+        let pool = pools.find(|named| **named.pool.name() == *pool);
+        pool.is_some_and(|pool| {
+            let mut connectors = pool.connectors.iter();
+            connectors.any(|connector| *connector.address == *address)
+        })
+    }
 }
 
 /// A pool with what is needed to reach its members.

@@ -18,7 +18,6 @@ use telemetry::{Events, Sink};
 use tokio::{
     runtime,
     sync::{Notify, watch},
-    task::JoinSet,
     time::{Instant, interval, sleep_until, timeout},
 };
 
@@ -28,6 +27,7 @@ use crate::{
     alarms, blocks, cas_seen,
     control::Operator,
     crew::WorkerThreads,
+    dns,
     edge::Copies,
     fetch_standing::Fetching,
     fetching, files, freshness,
@@ -36,7 +36,7 @@ use crate::{
     member_states::{self, MemberStates},
     outputs,
     prepare::{Foundation, Lasting, prepare},
-    probes,
+    probes::{self, Probes},
     service_manager::ServiceManager,
     signals::{EarlySignals, Signals, Stop},
     state::StateDirectory,
@@ -136,7 +136,7 @@ pub(crate) struct State {
     /// Since when materials on disk are refused, and why.
     pub(crate) refused_materials: Option<(SystemTime, String)>,
     pub(crate) sink: Option<Sink>,
-    pub(crate) probes: JoinSet<()>,
+    pub(crate) probes: Probes,
 }
 
 impl App {
@@ -188,6 +188,11 @@ async fn start(
 ) -> Result<(Arc<App>, (AdminSocket, UnixListener), Signals), StartError> {
     let lasting = Lasting::default();
     let read = files::load(options).map_err(StartError::Config)?;
+    let config = &read.loaded.config;
+    lasting
+        .answers
+        .ask_new(config, &lasting.metrics.alarms)
+        .await;
     let prepared = prepare(read, 1, &lasting, None).map_err(StartError::Config)?;
     let facts = crate::checked::facts(&prepared);
     let (mut generation, foundation, mut report) = prepared.split();
@@ -284,7 +289,7 @@ async fn start(
         watched_by: Watch::Off,
         refused_materials: None,
         sink: Some(sink),
-        probes: probes::start(&generation, &shared, &answered),
+        probes: Probes::start(&generation, &shared, &answered),
         foundation,
     };
     let app = App {
@@ -383,12 +388,14 @@ async fn serve(app: &Arc<App>, (socket, listener): (AdminSocket, UnixListener), 
     let member_states = tokio::spawn(member_states::end_in_time(Arc::clone(app)));
     let alarms = tokio::spawn(alarms::keep(Arc::clone(app)));
     let fetching = tokio::spawn(fetching::keep(Arc::clone(app)));
+    let dns = tokio::spawn(dns::keep(Arc::clone(app)));
     let unkept = tokio::spawn(unkept::keep(Arc::clone(app)));
     let cas_seen = tokio::spawn(cas_seen::keep(Arc::clone(app)));
     stop.recv().await;
     if let Some(manager) = &manager {
         manager.stopping();
     }
+    dns.abort();
     fetching.abort();
     freshness.abort();
     blocks.abort();

@@ -322,6 +322,7 @@ pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> M
             .collect(),
         connections: app.lasting.connections(pool, address).into(),
         weight: entry.weight,
+        priority: entry.priority,
         backup: entry.role == Role::Backup,
     }
 }

@@ -1,9 +1,6 @@
 //! JRuby counts, read from the status service of each compiler.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use balancing::{Health, JRUBIES_MAX};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -13,6 +10,8 @@ use serde_json::Value;
 use telemetry::Alarm;
 use tokio::time::sleep;
 use upstream::{KeptConnection, Question, Told};
+
+use crate::probes::Probed;
 
 /// Where Puppet Server (5.0 and later) shows its JRubies. Its default auth.conf allows the request without a certificate.
 pub(crate) const PATH: &str = "/status/v1/services/jruby-metrics?level=debug";
@@ -148,14 +147,13 @@ pub(crate) fn forget(generation: &Generation, shared: &Shared) {
 }
 
 /// Reads the counts of one member at each interval of its check, while it is up.
-pub(crate) async fn read_for_ever(
-    generation: Arc<Generation>,
-    shared: Arc<Shared>,
-    (pool, member): (usize, usize),
-) {
-    let runtime = &generation.pools[pool];
-    let (check, connector) = (runtime.pool.check(), &runtime.connectors[member]);
-    let state = &runtime.pool.entries()[member].member;
+pub(crate) async fn read_for_ever(probed: Probed) {
+    let Probed {
+        member: state,
+        connector,
+        check,
+        shared,
+    } = probed;
     let question = question(check.port);
     let mut connection = KeptConnection::default();
     let mut pause = 0;
@@ -166,19 +164,14 @@ pub(crate) async fn read_for_ever(
         } else if pause > 0 {
             pause -= 1;
         } else {
-            let asked = connection.ask(connector, &question).await;
+            let asked = connection.ask(&connector, &question).await;
             match asked.map(|told| read(&told, SystemTime::now())) {
                 Ok(outcome) => {
                     if outcome.is_err() {
                         connection.close();
                         pause = TURNS_WITHOUT_COUNTS - 1;
                     }
-                    note(
-                        &shared,
-                        (runtime.pool.name(), &connector.address),
-                        state,
-                        outcome,
-                    );
+                    note(&shared, (state.pool(), &connector.address), &state, outcome);
                 }
                 // What is known stays: probes find out whether it is there still.
                 Err(error) => {

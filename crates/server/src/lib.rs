@@ -17,6 +17,7 @@ mod certificates;
 mod checked;
 mod control;
 mod crew;
+mod dns;
 pub mod doctor;
 mod edge;
 mod explain;

@@ -1,13 +1,14 @@
 //! From a loaded configuration to everything a generation is made of; nothing in force is touched.
 
 mod lasting;
+mod members;
 mod parts;
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use config::{Config, Draft, Loaded, Report};
 use pki::{CertificatePurpose, Fingerprint};
-use proxy::{Generation, RuleRuntime};
+use proxy::{Generation, PoolRuntime, RuleRuntime};
 use rustls_pki_types::UnixTime;
 
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
 
 pub(crate) use lasting::Lasting;
 pub(crate) use parts::{Credentials, PreparedTls};
-use parts::{Materials, Problems, indicates_name};
+use parts::{Materials, Problems};
 
 /// A generation ready to be committed.
 pub(crate) struct Prepared {
@@ -195,13 +196,32 @@ pub(crate) struct Foundation {
     pub(crate) member_tls: Vec<PreparedTls>,
 }
 
+impl Foundation {
+    /// A pool with the members that DNS names now, in the place of `before`.
+    ///
+    /// # Errors
+    /// Says which member cannot be reached as configured.
+    pub(crate) fn replaced_pool(
+        &self,
+        before: &PoolRuntime,
+        lasting: &Lasting,
+    ) -> Result<PoolRuntime, String> {
+        let mut pools = self.config.pools.iter();
+        let settings = pools
+            .find(|pool| *pool.pool.name == **before.pool.name())
+            .ok_or("no such pool")?;
+        let members = members::members(settings, &lasting.answers);
+        let members = members::with_writer(members, settings, before);
+        let tls = parts::tls_of(settings, &self.member_tls);
+        parts::pool_runtime(settings, &members, tls, lasting, Some(before))
+            .map_err(|(member, error)| format!("{member}: {error}"))
+    }
+}
+
 impl Prepared {
     /// TLS towards the members of a pool.
     pub(crate) fn tls_of(&self, pool: &config::PoolConfig) -> Option<&PreparedTls> {
-        let (settings, indication) = (pool.tls.as_ref()?, indicates_name(pool));
-        let fits =
-            |known: &&PreparedTls| known.settings == *settings && known.indication == indication;
-        self.member_tls.iter().find(fits)
+        parts::tls_of(pool, &self.member_tls)
     }
 
     /// Certificates that the proxy presents, once for each use.

@@ -1,10 +1,14 @@
-//! The probes of one generation's members, each a task that ends with its generation.
+//! The probes of members, each a task that ends when its member leaves its pool or is probed another way.
 
 use std::{sync::Arc, time::SystemTime};
 
-use balancing::{Health, settings::CheckKind};
+use balancing::{
+    Health, Member,
+    settings::{CheckKind, CheckSettings},
+};
 use proxy::{Generation, Shared};
 use tokio::{task::JoinSet, time::sleep};
+use upstream::Connector;
 
 use crate::{http_date::clock_offset, jrubies};
 
@@ -40,53 +44,103 @@ pub(crate) async fn first(
     }
 }
 
-/// Starts a task for each member whose pool has a check; those in `answered` were probed just now. Dropping the set
-/// ends them.
-pub(crate) fn start(
-    generation: &Arc<Generation>,
-    shared: &Arc<Shared>,
-    answered: &[(usize, usize)],
-) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    jrubies::forget(generation, shared);
-    for (pool, runtime) in generation.pools.iter().enumerate() {
-        if runtime.pool.check().kind == CheckKind::None {
-            continue;
-        }
-        for member in 0..runtime.connectors.len() {
-            tasks.spawn(probe_for_ever(
-                Arc::clone(generation),
-                Arc::clone(shared),
-                (pool, member),
-                answered.contains(&(pool, member)),
-            ));
-            if upstream::reads_jrubies(runtime.pool.check()) {
-                let (generation, shared) = (Arc::clone(generation), Arc::clone(shared));
-                tasks.spawn(jrubies::read_for_ever(generation, shared, (pool, member)));
-            }
-        }
-    }
-    tasks
+/// The probes of all members, by the pools' places. Dropping them ends them.
+pub(crate) struct Probes(Vec<Vec<Probing>>);
+
+/// The probes of one member.
+struct Probing {
+    connector: Arc<Connector>,
+    check: CheckSettings,
+    /// Dropping it ends them.
+    _tasks: JoinSet<()>,
 }
 
-async fn probe_for_ever(
-    generation: Arc<Generation>,
-    shared: Arc<Shared>,
-    (pool, member): (usize, usize),
-    probed_already: bool,
-) {
-    let runtime = &generation.pools[pool];
-    let (check, connector) = (runtime.pool.check(), &runtime.connectors[member]);
-    let state = &runtime.pool.entries()[member].member;
+impl Probes {
+    /// Starts a task for each member whose pool has a check; those in `answered` were probed just now.
+    pub(crate) fn start(
+        generation: &Generation,
+        shared: &Arc<Shared>,
+        answered: &[(usize, usize)],
+    ) -> Self {
+        let mut probes = Self(Vec::new());
+        probes.0.resize_with(generation.pools.len(), Vec::new);
+        for pool in 0..generation.pools.len() {
+            probes.replace(generation, pool, shared, answered);
+        }
+        probes
+    }
+
+    /// Starts the probes of members that are new in a pool, and ends those of members that have left it. The others go on
+    /// in their rhythm, however often the pool is replaced.
+    pub(crate) fn replace(
+        &mut self,
+        generation: &Generation,
+        pool: usize,
+        shared: &Arc<Shared>,
+        answered: &[(usize, usize)],
+    ) {
+        jrubies::forget(generation, shared);
+        let runtime = &generation.pools[pool];
+        let check = runtime.pool.check();
+        let mut before = std::mem::take(&mut self.0[pool]);
+        if check.kind == CheckKind::None {
+            return;
+        }
+        let probing = |(member, connector): (usize, &Arc<Connector>)| {
+            let same = before.iter().position(|probing| {
+                Arc::ptr_eq(&probing.connector, connector) && probing.check == *check
+            });
+            if let Some(same) = same {
+                return before.swap_remove(same);
+            }
+            let probed = Probed {
+                member: Arc::clone(&runtime.pool.entries()[member].member),
+                connector: Arc::clone(connector),
+                check: check.clone(),
+                shared: Arc::clone(shared),
+            };
+            let mut tasks = JoinSet::new();
+            if upstream::reads_jrubies(check) {
+                tasks.spawn(jrubies::read_for_ever(probed.clone()));
+            }
+            let is_answered = answered.contains(&(pool, member));
+            tasks.spawn(probe_for_ever(probed, member, is_answered));
+            Probing {
+                connector: Arc::clone(connector),
+                check: check.clone(),
+                _tasks: tasks,
+            }
+        };
+        self.0[pool] = runtime.connectors.iter().enumerate().map(probing).collect();
+    }
+}
+
+/// A member that is probed, and how.
+#[derive(Clone)]
+pub(crate) struct Probed {
+    pub(crate) member: Arc<Member>,
+    pub(crate) connector: Arc<Connector>,
+    pub(crate) check: CheckSettings,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// `place`: of the member in its pool.
+async fn probe_for_ever(probed: Probed, place: usize, probed_already: bool) {
+    let Probed {
+        member: state,
+        connector,
+        check,
+        shared,
+    } = probed;
     // Members probed in the same instant for ever would all be slow in the same instant.
-    let spread = check.interval / 10 * (member as u32 % 10);
+    let spread = check.interval / 10 * (place as u32 % 10);
     if probed_already {
         sleep(check.interval + spread).await;
     }
     for turn in 0u64.. {
-        let probed = upstream::probe(connector, check).await;
+        let probed = upstream::probe(&connector, &check).await;
         let failure = probed.result.err().map(|error| error.to_string());
-        let (pool, address) = (runtime.pool.name(), &connector.address);
+        let (pool, address) = (state.pool(), &connector.address);
         let now = SystemTime::now();
         let differs = shared
             .members
@@ -99,8 +153,8 @@ async fn probe_for_ever(
             tracing::warn!(%pool, member = %address, %cause, "probe failed");
         }
         let change = match failure {
-            None => state.probe_succeeded(check),
-            Some(_) => state.probe_failed(check),
+            None => state.probe_succeeded(&check),
+            Some(_) => state.probe_failed(&check),
         };
         if let Some(change) = change {
             shared.health_changed(pool, address, &change);

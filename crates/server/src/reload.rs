@@ -13,7 +13,7 @@ use pki::TrustStore;
 use proxy::{Generation, Phase};
 use rustls_pki_types::UnixTime;
 use telemetry::Alarm;
-use tokio::time::timeout;
+use tokio::{runtime::Handle, time::timeout};
 
 use crate::{
     app::{App, Bound, State, adopt},
@@ -21,7 +21,7 @@ use crate::{
     files::{self, Found},
     kept, lists, lockout, outputs,
     prepare::{Foundation, Prepared, agents_copy, fingerprint, prepare},
-    probes,
+    probes::{self, Probes},
     stamps::Stamps,
     units::{self, Unit},
 };
@@ -121,6 +121,7 @@ impl App {
         self.lasting.metrics.reloaded(metric);
         self.reloaded.notify_one();
         self.fetching.reloaded.notify_one();
+        self.lasting.answers.configured.notify_one();
         outcome
     }
 
@@ -264,6 +265,12 @@ impl App {
                     self.note_unchanged(read);
                     return Err(Stopped::Unchanged);
                 }
+                let config = &read.loaded.config;
+                Handle::current().block_on(
+                    self.lasting
+                        .answers
+                        .ask_new(config, &self.lasting.metrics.alarms),
+                );
                 let prepared = self.build(read, input, &foundation);
                 Ok((Box::new(prepared.map_err(Stopped::Refused)?), None))
             }
@@ -480,16 +487,11 @@ impl App {
             self.events.redirect(events, &self.lasting.metrics);
         }
         self.shared.assess_pools();
-        self.lasting.forget(&foundation.config);
-        let pools = &foundation.config.pools;
-        self.shared.members.retain(|pool, address| {
-            let mut named = pools.iter().filter(|named| named.pool.name == pool);
-            named.any(|named| named.pool.members.iter().any(|m| m.address == address))
-        });
-        self.shared.assess_clocks();
+        self.lasting.forget_listeners(&foundation.config);
+        self.forget_members(&generation);
         state.foundation = foundation;
         state.loaded_at = SystemTime::now();
-        state.probes = probes::start(&generation, &self.shared, &answered);
+        state.probes = Probes::start(&generation, &self.shared, &answered);
         drop(state);
         self.update_fetch_alarms();
         self.update_certificate_alarms();
@@ -499,6 +501,14 @@ impl App {
             report.render(Colour::Never)
         };
         Ok(format!("{changes}{warnings}").trim_end().to_owned())
+    }
+
+    /// Forgets what is known of members that are not in use any more.
+    pub(crate) fn forget_members(&self, generation: &Generation) {
+        self.lasting.forget(generation);
+        let named = |pool: &str, address: &str| generation.names_member(pool, address);
+        self.shared.members.retain(named);
+        self.shared.assess_clocks();
     }
 
     /// Binds the listeners that are not among those kept.

@@ -51,6 +51,8 @@ pub enum Alarm {
     ClockOffset,
     /// A member reports a number of JRubies that cannot be.
     JrubyCount,
+    /// A name of members has no valid answer.
+    DnsAnswer,
 }
 
 /// Every alarm that is active. Callers bound it: by pools, CAs and certificates of the configuration, one alarm for each.
@@ -216,7 +218,7 @@ impl ActiveAlarm {
 
 impl Alarm {
     /// Every kind.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::PoolUnavailable,
         Self::QueueFull,
         Self::Trust,
@@ -234,6 +236,7 @@ impl Alarm {
         Self::MemberStates,
         Self::ClockOffset,
         Self::JrubyCount,
+        Self::DnsAnswer,
     ];
 
     /// The word in events, in the status and in metrics.
@@ -256,6 +259,7 @@ impl Alarm {
             Self::MemberStates => "member-states",
             Self::ClockOffset => "clock-offset",
             Self::JrubyCount => "jruby-count",
+            Self::DnsAnswer => "dns-answer",
         }
     }
 
@@ -278,6 +282,7 @@ impl Alarm {
             | Self::CaCopy
             | Self::MaterialsWatch
             | Self::StateDirectory
+            | Self::DnsAnswer
             | Self::JrubyCount => Severity::Warning,
         }
     }

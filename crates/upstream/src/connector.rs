@@ -49,7 +49,7 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// Reads `host:port`, `[v6]:port` or `unix:/path`.
+    /// Reads `host:port`, `[v6]:port` or `unix:/path`; `host:port@address` is one address of a host.
     ///
     /// # Errors
     /// [`TargetError::Shape`].
@@ -62,6 +62,9 @@ impl Target {
                 Err(shape())
             };
         }
+        let named = address.rsplit_once('@');
+        let named = named.filter(|(_, one)| one.parse::<IpAddr>().is_ok());
+        let address = named.map_or(address, |(named, _)| named);
         let (host, port) = address.rsplit_once(':').ok_or_else(shape)?;
         let host = host
             .strip_prefix('[')
@@ -204,6 +207,8 @@ impl fmt::Debug for MemberCheck {
 pub struct ConnectorSpec<'a> {
     /// Address as configured.
     pub address: &'a str,
+    /// Its IP addresses, tried in turn; empty: the host of `address` is looked up on each connect.
+    pub addresses: &'a [IpAddr],
     /// Name that the member's certificate must carry; none: the host of `address`.
     pub server_name: Option<&'a str>,
     /// TLS towards the member; none: plain HTTP.
@@ -245,6 +250,8 @@ pub struct Connector {
     pub address: Arc<str>,
     /// Where it listens.
     pub target: Target,
+    /// Its IP addresses; empty: looked up on each connect.
+    pub(crate) addresses: Box<[IpAddr]>,
     /// What Host says where `host = "member"`, and in probes.
     pub host: HeaderValue,
     pub(crate) server_name: ServerName<'static>,
@@ -277,6 +284,7 @@ impl Connector {
             address: Arc::from(spec.address),
             host: HeaderValue::from_str(&host).map_err(|_| TargetError::Name(name.to_owned()))?,
             target,
+            addresses: spec.addresses.into(),
             server_name,
             tls: spec.tls,
             check: spec.check,
@@ -309,6 +317,11 @@ impl Connector {
         other.unwrap_or_else(|| self.host.clone())
     }
 
+    /// Its IP addresses; empty: looked up on each connect.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
     /// Whether TLS is spoken there.
     pub fn is_tls(&self) -> bool {
         self.tls.is_some()
@@ -329,6 +342,7 @@ impl Connector {
         let name = spec.server_name.unwrap_or_else(|| self.target.host());
         same_tls
             && *self.address == *spec.address
+            && *self.addresses == *spec.addresses
             && ServerName::try_from(name).is_ok_and(|name| name == self.server_name)
             && self.settings == spec.settings
             && Arc::ptr_eq(&self.slots, &spec.slots)
@@ -365,6 +379,11 @@ mod tests {
             ("c1.example.com:8140", tcp("c1.example.com", 8140)),
             ("127.0.0.1:80", tcp("127.0.0.1", 80)),
             ("[::1]:8140", tcp("::1", 8140)),
+            ("c1.example.com:8140@192.0.2.1", tcp("c1.example.com", 8140)),
+            (
+                "c1.example.com:8140@2001:db8::1",
+                tcp("c1.example.com", 8140),
+            ),
             ("unix:/run/p.sock", Ok(Target::Unix("/run/p.sock".into()))),
             ("c1", wrong("c1")),
             ("c1:0", wrong("c1:0")),

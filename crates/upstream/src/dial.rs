@@ -215,6 +215,11 @@ async fn open(
     (host, port): (&str, u16),
     deadline: Instant,
 ) -> Result<TcpStream, DialError> {
+    let known = connector.addresses.iter().take(ADDRESSES_MAX);
+    let known: Vec<_> = known.map(|ip| SocketAddr::new(*ip, port)).collect();
+    if !known.is_empty() {
+        return connect(connector, address, &known, deadline).await;
+    }
     let addresses = timeout_at(deadline, resolve(host, port))
         .await
         .map_err(|_| DialError::Late {

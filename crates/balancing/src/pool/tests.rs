@@ -32,8 +32,7 @@ fn settings(algorithm: Algorithm, members: &[(u32, Option<u32>)]) -> PoolSetting
         address: format!("c{}.example.com:8140", index + 1),
         weight: *weight,
         in_flight_max: *max,
-        server_name: None,
-        role: Role::Ordinary,
+        ..MemberSettings::new("")
     };
     PoolSettings {
         name: "compilers".to_owned(),
@@ -922,4 +921,45 @@ fn a_lowered_weight_lowers_the_share_and_none_keeps_requests_away() {
         let order = pool.order(any(), NOW);
         assert_eq!((order[1].index, order[1].why), (0, Why::NoWeight));
     }
+}
+
+/// `c1` and `c2` of priority 0, `c3` and `c4` of priority 1.
+fn two_sites() -> Pool {
+    let mut settings = settings(
+        Algorithm::RoundRobin,
+        &[(75, Some(1)), (25, Some(1)), (1, None), (1, None)],
+    );
+    for (index, member) in settings.members.iter_mut().enumerate() {
+        member.priority = (index / 2) as u16;
+    }
+    Pool::new(&settings, CONNECTIONS_MAX, &Registry::default())
+}
+
+#[test]
+fn a_later_priority_is_asked_only_while_no_member_of_an_earlier_one_is_up() {
+    let pool = two_sites();
+    let pick = |tried: &[u64]| pool.pick(tried, Lead::default(), Duration::ZERO);
+    let held: Vec<_> = (0..2).map(|_| pick(&[]).expect("site A")).collect();
+    assert!(held.iter().all(|lease| lease.index() < 2));
+    // Full is not down: another site would cost more than the wait.
+    assert_eq!(pick(&[]).err(), Some(PickError::Full));
+    drop(held);
+    let tried: Vec<_> = pool.entries()[..2]
+        .iter()
+        .map(|entry| entry.member.id())
+        .collect();
+    assert_eq!(pick(&tried).err(), Some(PickError::AllTried));
+    for entry in &pool.entries()[..2] {
+        entry.member.administer(Administrative::Drain);
+    }
+    assert!(pick(&[]).expect("site B").index() >= 2);
+    pool.entries()[1].member.administer(Administrative::Ready);
+    assert_eq!(pick(&[]).expect("site A again").index(), 1);
+}
+
+#[test]
+fn the_order_shows_an_earlier_priority_first() {
+    let order = two_sites().order(Lead::default(), Duration::ZERO);
+    let indexes: Vec<_> = order.iter().map(|place| place.index).collect();
+    assert_eq!(indexes, [0, 1, 2, 3]);
 }

@@ -1,6 +1,6 @@
 //! Every member, all at the same time: reached, with the right certificate, and behaving as its pool needs.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use balancing::settings::{CheckKind, CheckSettings};
 use config::PoolConfig;
@@ -79,13 +79,14 @@ pub(super) async fn examine(
         .iter()
         .zip(&*prepared.generation.pools);
     for (pool, runtime) in pools {
-        for (settings, connector) in pool.pool.members.iter().zip(&runtime.connectors) {
-            let about = format!("{} in pool {}", settings.address, pool.pool.name);
+        for (entry, connector) in runtime.pool.entries().iter().zip(&runtime.connectors) {
+            let about = format!("{} in pool {}", connector.address, pool.pool.name);
             let asked = Asked {
                 examination,
                 prepared,
                 pool,
-                server_name: settings.server_name.as_deref(),
+                addresses: connector.addresses(),
+                server_name: entry.server_name.as_deref(),
                 agent: agent.as_ref(),
                 about: &about,
             };
@@ -94,7 +95,7 @@ pub(super) async fn examine(
                 by_name: matches!(&*pool.pool.name, pool_names::CA | pool_names::COMPILERS),
                 check: pool.pool.check.clone(),
                 connector: Arc::clone(connector),
-                otherwise: asked.otherwise(&settings.address),
+                otherwise: asked.otherwise(&connector.address),
                 doors: outside::doors(&asked, connector, proof),
                 rules: pool.rules.clone(),
                 ourselves: ourselves.clone(),
@@ -128,6 +129,8 @@ pub(super) struct Asked<'a> {
     pub(super) examination: &'a Examination,
     pub(super) prepared: &'a Prepared,
     pub(super) pool: &'a PoolConfig,
+    /// The member's IP addresses; empty: looked up on each connect.
+    pub(super) addresses: &'a [IpAddr],
     pub(super) server_name: Option<&'a str>,
     pub(super) agent: Option<&'a Credential>,
     pub(super) about: &'a str,
@@ -166,6 +169,7 @@ impl Asked<'_> {
         settings.plaintext = upstream::Plaintext::TrustedNetwork;
         let spec = ConnectorSpec {
             address,
+            addresses: self.addresses,
             server_name,
             tls,
             check: None,

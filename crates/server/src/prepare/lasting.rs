@@ -14,6 +14,8 @@ use rustls_pki_types::UnixTime;
 use telemetry::Metrics;
 use upstream::{MemberCheck, Slots};
 
+use crate::dns::Answers;
+
 /// What lives as long as the process and outlasts every generation.
 #[derive(Default)]
 pub(crate) struct Lasting {
@@ -24,6 +26,8 @@ pub(crate) struct Lasting {
     slots: Mutex<BTreeMap<(String, String), Arc<Slots>>>,
     /// Which requests run and which wait, by pool.
     admissions: Mutex<BTreeMap<String, Arc<PoolAdmission>>>,
+    /// What DNS answered about members.
+    pub(crate) answers: Answers,
     /// The cell that requests and handshakes read; set at the first commit.
     pub(crate) cell: Arc<OnceLock<Arc<ArcSwap<Generation>>>>,
 }
@@ -63,27 +67,29 @@ impl Lasting {
         self.slots(pool, address).open()
     }
 
-    /// Forgets counts of members that no configuration names and that have no connection left, and the metrics of pools
-    /// and members that the active one does not name.
-    pub(crate) fn forget(&self, named: &Config) {
-        let (listeners, pools) = (&named.listeners, &named.pools);
-        let named = |pool: &str, address: &str| {
-            pools
-                .iter()
-                .any(|p| p.pool.name == pool && p.pool.members.iter().any(|m| m.address == address))
-        };
+    /// Forgets counts of members that the active generation does not name and that have no connection left, and their
+    /// metrics and those of its pools.
+    pub(crate) fn forget(&self, active: &Generation) {
+        let pools = &active.pools;
+        let named = |pool: &str, address: &str| active.names_member(pool, address);
         self.registry.retain(named);
+        let names_pool = |pool: &str| pools.iter().any(|named| **named.pool.name() == *pool);
         self.metrics.retain_pools(|pool, member| match member {
             Some(address) => named(pool, address),
-            None => pools.iter().any(|p| p.pool.name == pool),
+            None => names_pool(pool),
         });
         self.admissions
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .retain(|pool, _| pools.iter().any(|named| named.pool.name == *pool));
-        self.tickets
-            .retain(|name| listeners.iter().any(|listener| listener.name == name));
+            .retain(|pool, _| names_pool(pool));
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.retain(|(pool, address), slots| named(pool, address) || slots.open() > 0);
+    }
+
+    /// Forgets the keys of tickets of listeners that no configuration names.
+    pub(crate) fn forget_listeners(&self, named: &Config) {
+        let listeners = &named.listeners;
+        self.tickets
+            .retain(|name| listeners.iter().any(|listener| listener.name == name));
     }
 }

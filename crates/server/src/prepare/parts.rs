@@ -4,15 +4,19 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use balancing::Pool;
 use config::{Config, Credential, MemberTls, Report};
+use discovery::Discovered;
 use listener::ListenerTls;
 use pki::{
     ClientVerifier, Fingerprint, ListenerPolicy, MemberNames, Named, PkiProblem, Protocols,
     ShownCredentials, TrustStore,
 };
 use proxy::{Generation, PoolRuntime};
-use upstream::{Connector, ConnectorSpec, Scheme};
+use upstream::{Connector, ConnectorSpec, Scheme, TargetError};
 
-use super::lasting::Lasting;
+use super::{
+    lasting::Lasting,
+    members::{members, with_writer},
+};
 
 /// Where problems of building are gathered.
 pub(super) struct Problems<'a>(pub(super) &'a mut Report);
@@ -144,60 +148,29 @@ impl Problems<'_> {
         let mut pools = Vec::new();
         for settings in &config.pools {
             let name = &settings.pool.name;
-            let tls = settings.tls.as_ref().and_then(|tls| {
-                member_tls.iter().find(|known| {
-                    known.settings == *tls && known.indication == indicates_name(settings)
-                })
-            });
+            let tls = tls_of(settings, member_tls);
             if settings.upstream.scheme == Scheme::Https && tls.is_none() {
                 continue; // Its problem has been told.
             }
             let kept = previous.and_then(|(old, generation)| {
                 let index = old.pools.iter().position(|pool| pool.pool.name == *name)?;
-                (old.pools[index].upstream == settings.upstream).then_some(&generation.pools[index])
+                // What an operator has changed is the operator's word, not that of DNS.
+                let is_same = old.pools[index].pool.members == settings.pool.members;
+                Some((&generation.pools[index], is_same))
             });
-            let mut connectors = Vec::new();
-            for (index, member) in settings.pool.members.iter().enumerate() {
-                let spec = ConnectorSpec {
-                    address: &member.address,
-                    server_name: member.server_name.as_deref(),
-                    tls: tls.map(|tls| Arc::clone(&tls.config)),
-                    check: tls.map(|_| lasting.member_check()),
-                    settings: settings.upstream,
-                    slots: lasting.slots(name, &member.address),
-                };
-                // A connector that has not changed keeps its idle connections.
-                let same = kept
-                    .and_then(|kept| kept.connectors.iter().find(|connector| connector.is(&spec)));
-                match same.map_or_else(
-                    || Connector::new(spec).map(Arc::new),
-                    |same| Ok(Arc::clone(same)),
-                ) {
-                    Ok(connector) => connectors.push(connector),
-                    Err(error) => {
-                        self.0
-                            .fail(&format!("pools.{name}.members[{index}]"), &error, &[])
-                    }
-                }
+            let (before, is_same) = match kept {
+                Some((before, is_same)) => (Some(&**before), is_same),
+                None => (None, false),
+            };
+            let members = members(settings, &lasting.answers);
+            let members = match before.filter(|_| is_same) {
+                Some(before) => with_writer(members, settings, before),
+                None => members,
+            };
+            match pool_runtime(settings, &members, tls, lasting, before) {
+                Ok(runtime) => pools.push(Arc::new(runtime)),
+                Err((member, error)) => self.0.fail(&member_key(settings, &member), &error, &[]),
             }
-            pools.push(Arc::new(PoolRuntime {
-                pool: Pool::new(
-                    &settings.pool,
-                    settings.upstream.connections_max,
-                    &lasting.registry,
-                ),
-                admission: lasting.admission(name),
-                connectors,
-                rules: settings.rules.clone(),
-                settings: settings.upstream,
-                metrics: lasting.metrics.pool(name),
-                member_metrics: settings
-                    .pool
-                    .members
-                    .iter()
-                    .map(|member| lasting.metrics.member(name, &member.address))
-                    .collect(),
-            }));
         }
         pools
     }
@@ -275,6 +248,82 @@ impl Problems<'_> {
         }
         listeners
     }
+}
+
+/// The TLS that a pool uses towards its members.
+pub(super) fn tls_of<'a>(
+    pool: &config::PoolConfig,
+    member_tls: &'a [PreparedTls],
+) -> Option<&'a PreparedTls> {
+    let (settings, indication) = (pool.tls.as_ref()?, indicates_name(pool));
+    let fits = |known: &&PreparedTls| known.settings == *settings && known.indication == indication;
+    member_tls.iter().find(fits)
+}
+
+/// The key of a member in the file, or of the list where DNS named it.
+fn member_key(pool: &config::PoolConfig, address: &str) -> String {
+    let name = &pool.pool.name;
+    let mut members = pool.pool.members.iter();
+    match members.position(|member| member.address == address) {
+        Some(index) => format!("pools.{name}.members[{index}]"),
+        None => format!("pools.{name}.members"),
+    }
+}
+
+/// A pool of these members. Connectors of `before` that have not changed keep their connections.
+///
+/// # Errors
+/// The address of a member that cannot be reached as configured, and why.
+pub(super) fn pool_runtime(
+    settings: &config::PoolConfig,
+    members: &[Discovered],
+    tls: Option<&PreparedTls>,
+    lasting: &Lasting,
+    before: Option<&PoolRuntime>,
+) -> Result<PoolRuntime, (String, TargetError)> {
+    let name = &settings.pool.name;
+    let mut connectors = Vec::new();
+    for Discovered {
+        settings: member,
+        addresses,
+    } in members
+    {
+        let spec = ConnectorSpec {
+            address: &member.address,
+            addresses,
+            server_name: member.server_name.as_deref(),
+            tls: tls.map(|tls| Arc::clone(&tls.config)),
+            check: tls.map(|_| lasting.member_check()),
+            settings: settings.upstream,
+            slots: lasting.slots(name, &member.address),
+        };
+        let mut known = before.into_iter().flat_map(|before| &before.connectors);
+        let same = known.find(|connector| connector.is(&spec));
+        connectors.push(match same {
+            Some(same) => Arc::clone(same),
+            None => {
+                let new = Connector::new(spec).map_err(|error| (member.address.clone(), error))?;
+                Arc::new(new)
+            }
+        });
+    }
+    let pool = balancing::settings::PoolSettings {
+        members: members
+            .iter()
+            .map(|member| member.settings.clone())
+            .collect(),
+        ..settings.pool.clone()
+    };
+    let metrics = |member: &Discovered| lasting.metrics.member(name, &member.settings.address);
+    Ok(PoolRuntime {
+        pool: Pool::new(&pool, settings.upstream.connections_max, &lasting.registry),
+        admission: lasting.admission(name),
+        connectors,
+        rules: settings.rules.clone(),
+        settings: settings.upstream,
+        metrics: lasting.metrics.pool(name),
+        member_metrics: members.iter().map(metrics).collect(),
+    })
 }
 
 /// TLS towards members, kept from one generation to the next while nothing it rests on has changed.

@@ -44,6 +44,7 @@ impl Member {
         let slots = Arc::<Slots>::default();
         let spec = ConnectorSpec {
             address,
+            addresses: &[],
             server_name: None,
             tls: None,
             check: None,

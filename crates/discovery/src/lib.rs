@@ -1,0 +1,14 @@
+//! Members that DNS names: what is asked, which answers are valid, and which members follow from an answer.
+//!
+//! [`Resolver`] asks; everything else is pure.
+
+mod answer;
+mod members;
+mod names;
+mod resolver;
+pub mod settings;
+
+pub use crate::answer::{Answer, Question, RECORDS_MAX, Target};
+pub use crate::members::{Discovered, InvalidAnswer, Rules, discovered, question};
+pub use crate::names::is_covered;
+pub use crate::resolver::{LookupError, Resolved, Resolver};

@@ -1,0 +1,318 @@
+//! From an answer to members: which answers a pool accepts, and what its configuration makes of them.
+
+use std::net::IpAddr;
+
+use balancing::settings::{Addresses, MemberSettings};
+
+use crate::{
+    answer::{Answer, Question, RECORDS_MAX, Target},
+    names::{is_covered, is_host_name},
+};
+
+/// What a pool requires of an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    /// Names that targets of a service may have; none: any, because no name decides whose certificate is accepted.
+    pub server_names: Option<&'a [String]>,
+    /// Whether every address must be a loopback address.
+    pub is_loopback_only: bool,
+}
+
+/// One member that follows from an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Discovered {
+    /// As if the configuration named it.
+    pub settings: MemberSettings,
+    /// Its addresses; empty: looked up on each connect.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// An answer that is not used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum InvalidAnswer {
+    /// No record.
+    #[error("the answer contains no record")]
+    Empty,
+    /// More than [`RECORDS_MAX`].
+    #[error("the answer contains {0} records, and at most {RECORDS_MAX} are accepted")]
+    TooMany(usize),
+    /// A target that no configuration could name.
+    #[error("the answer names \"{host}:{port}\", which is not a valid host name and port")]
+    Target {
+        /// The host.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A target whose certificate is not to be accepted.
+    #[error("the answer names \"{0}\", which `server_names` of the pool does not allow")]
+    ServerName(String),
+    /// Plain HTTP would leave this machine.
+    #[error(
+        "the answer contains {0}, which is not a loopback address: use scheme = \"https\", or plaintext = \"trusted-network\""
+    )]
+    Plaintext(IpAddr),
+}
+
+/// What DNS is asked about an entry of `members`; none: nothing.
+pub fn question(member: &MemberSettings) -> Option<Question> {
+    if let Some(service) = member.service() {
+        let name = service.strip_suffix('.').unwrap_or(service);
+        return Some(Question::Service(name.to_lowercase()));
+    }
+    if member.address.starts_with("unix:") {
+        return None;
+    }
+    let (host, _) = member.address.rsplit_once(':')?;
+    let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
+    // It means this machine whatever DNS says (RFC 6761).
+    if is_address || host.eq_ignore_ascii_case("localhost") {
+        return None;
+    }
+    Some(Question::Host(host.to_lowercase()))
+}
+
+impl Rules<'_> {
+    /// Whether an answer may be used.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn check(&self, answer: &Answer) -> Result<(), InvalidAnswer> {
+        match answer {
+            Answer::Host(addresses) => {
+                count(addresses.len())?;
+                self.check_addresses(addresses)
+            }
+            Answer::Service(targets) => {
+                count(targets.len())?;
+                targets.iter().try_for_each(|target| self.target(target))
+            }
+        }
+    }
+
+    fn target(&self, target: &Target) -> Result<(), InvalidAnswer> {
+        if target.port == 0 || !is_host_name(&target.host) || target.host.parse::<IpAddr>().is_ok()
+        {
+            return Err(InvalidAnswer::Target {
+                host: target.host.escape_debug().to_string(),
+                port: target.port,
+            });
+        }
+        let is_allowed = |names: &[String]| names.iter().any(|name| is_covered(&target.host, name));
+        if !self.server_names.is_none_or(is_allowed) {
+            return Err(InvalidAnswer::ServerName(target.host.clone()));
+        }
+        self.check_addresses(&target.addresses)
+    }
+
+    fn check_addresses<'a>(
+        &self,
+        addresses: impl IntoIterator<Item = &'a IpAddr>,
+    ) -> Result<(), InvalidAnswer> {
+        let mut addresses = addresses.into_iter();
+        let remote = addresses.find(|address| !address.to_canonical().is_loopback());
+        match remote {
+            Some(remote) if self.is_loopback_only => Err(InvalidAnswer::Plaintext(*remote)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn count(records: usize) -> Result<(), InvalidAnswer> {
+    match records {
+        0 => Err(InvalidAnswer::Empty),
+        1..=RECORDS_MAX => Ok(()),
+        _ => Err(InvalidAnswer::TooMany(records)),
+    }
+}
+
+/// The members that an entry of `members` stands for. Without an answer a service has none, and a host is one member whose
+/// name is looked up on each connect.
+pub fn discovered(member: &MemberSettings, answer: Option<&Answer>) -> Vec<Discovered> {
+    match answer {
+        Some(Answer::Service(targets)) => targets
+            .iter()
+            .map(|target| of_target(member, target))
+            .collect(),
+        Some(Answer::Host(addresses)) => of_host(member, addresses.iter().copied().collect()),
+        None if member.service().is_some() => Vec::new(),
+        None => of_host(member, Vec::new()),
+    }
+}
+
+fn of_target(member: &MemberSettings, target: &Target) -> Discovered {
+    Discovered {
+        settings: MemberSettings {
+            address: format!("{}:{}", target.host, target.port),
+            // RFC 2782: a target of weight 0 has a small chance.
+            weight: u32::from(target.weight()).max(1),
+            priority: target.priority,
+            ..member.clone()
+        },
+        addresses: target.addresses.iter().copied().collect(),
+    }
+}
+
+fn of_host(member: &MemberSettings, addresses: Vec<IpAddr>) -> Vec<Discovered> {
+    let are_members = match member.addresses {
+        Addresses::Auto => {
+            let four = addresses.iter().filter(|address| address.is_ipv4()).count();
+            // One address of each family: one host.
+            four > 1 || addresses.len() - four > 1
+        }
+        Addresses::All => addresses.len() > 1,
+        Addresses::First => false,
+    };
+    if !are_members {
+        let settings = member.clone();
+        return vec![Discovered {
+            settings,
+            addresses,
+        }];
+    }
+    let one = |address: IpAddr| Discovered {
+        settings: MemberSettings {
+            address: format!("{}@{address}", member.address),
+            ..member.clone()
+        },
+        addresses: vec![address],
+    };
+    addresses.into_iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(texts: &[&str]) -> Answer {
+        Answer::Host(
+            texts
+                .iter()
+                .map(|text| text.parse().expect("an address"))
+                .collect(),
+        )
+    }
+
+    fn shown(member: &MemberSettings, answer: &Answer) -> Vec<String> {
+        let members = discovered(member, Some(answer)).into_iter();
+        members.map(|member| member.settings.address).collect()
+    }
+
+    #[test]
+    fn only_names_are_asked_about() {
+        let of = |address: &str| question(&MemberSettings::new(address));
+        let host = |name: &str| Some(Question::Host(name.to_owned()));
+        assert_eq!(of("C1.example.com:8140"), host("c1.example.com"));
+        let service = Question::Service("_x-puppet._tcp.example.com".to_owned());
+        assert_eq!(of("srv:_x-puppet._tcp.Example.com."), Some(service));
+        for address in [
+            "127.0.0.1:8140",
+            "[::1]:8140",
+            "unix:/run/p",
+            "localhost:8140",
+        ] {
+            assert_eq!(of(address), None, "{address}");
+        }
+    }
+
+    #[test]
+    fn several_addresses_of_one_family_are_several_members() {
+        let mut member = MemberSettings::new("c.example.com:8140");
+        let (one, several) = (["192.0.2.1", "2001:db8::1"], ["192.0.2.1", "192.0.2.2"]);
+        let (one, several) = (addresses(&one), addresses(&several));
+        let each = [
+            "c.example.com:8140@192.0.2.1",
+            "c.example.com:8140@192.0.2.2",
+        ];
+        assert_eq!(shown(&member, &one), ["c.example.com:8140"]);
+        assert_eq!(shown(&member, &several), each);
+        member.addresses = Addresses::All;
+        assert_eq!(shown(&member, &one).len(), 2);
+        member.addresses = Addresses::First;
+        assert_eq!(shown(&member, &several), ["c.example.com:8140"]);
+    }
+
+    #[test]
+    fn without_an_answer_a_host_is_a_member_and_a_service_is_none() {
+        let host = MemberSettings::new("c.example.com:8140");
+        assert_eq!(discovered(&host, None).len(), 1);
+        let service = MemberSettings::new("srv:_x-puppet._tcp.example.com");
+        assert_eq!(discovered(&service, None), []);
+    }
+
+    #[test]
+    fn a_target_brings_its_priority_and_weight() {
+        let service = MemberSettings {
+            in_flight_max: Some(4),
+            ..MemberSettings::new("srv:_x-puppet._tcp.example.com")
+        };
+        let answer = Answer::service(vec![
+            Target::new(1, 0, "b.example.com", 8140),
+            Target::new(0, 75, "a.example.com", 8141),
+        ]);
+        let members = discovered(&service, Some(&answer));
+        let shown = members.iter().map(|member| {
+            let settings = &member.settings;
+            (
+                settings.address.as_str(),
+                settings.priority,
+                settings.weight,
+            )
+        });
+        let expected = [("a.example.com:8141", 0, 75), ("b.example.com:8140", 1, 1)];
+        assert_eq!(shown.collect::<Vec<_>>(), expected);
+        assert!(members.iter().all(|m| m.settings.in_flight_max == Some(4)));
+    }
+
+    #[test]
+    fn answers_that_break_a_rule_are_not_used() {
+        let names = ["*.example.com".to_owned()];
+        let rules = Rules {
+            server_names: Some(&names),
+            is_loopback_only: false,
+        };
+        let service = |host: &str, port| Answer::service(vec![Target::new(0, 1, host, port)]);
+        assert_eq!(rules.check(&service("c1.example.com", 8140)), Ok(()));
+        let evil = InvalidAnswer::ServerName("agent.example.org".to_owned());
+        assert_eq!(rules.check(&service("agent.example.org", 8140)), Err(evil));
+        for (host, port) in [
+            ("", 8140),
+            ("a b.example.com", 8140),
+            ("c1.example.com", 0),
+            ("192.0.2.1", 1),
+        ] {
+            let refused = rules.check(&service(host, port));
+            assert!(
+                matches!(refused, Err(InvalidAnswer::Target { .. })),
+                "{host}:{port}"
+            );
+        }
+        assert_eq!(
+            rules.check(&Answer::Service(Vec::new())),
+            Err(InvalidAnswer::Empty)
+        );
+        let many = (0..=255)
+            .map(|n| format!("192.0.2.{n}"))
+            .chain(["192.0.3.0".to_owned()]);
+        let many: Vec<_> = many.collect();
+        let many = addresses(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(rules.check(&many), Err(InvalidAnswer::TooMany(257)));
+    }
+
+    #[test]
+    fn plain_http_goes_to_loopback_addresses_only() {
+        let rules = Rules {
+            server_names: None,
+            is_loopback_only: true,
+        };
+        let remote: IpAddr = "192.0.2.1".parse().expect("an address");
+        let mut target = Target::new(0, 1, "c1.example.com", 8140);
+        target.addresses = ["127.0.0.2", "::1", "::ffff:127.0.0.1"]
+            .map(|text| text.parse().expect("an address"))
+            .into();
+        assert_eq!(rules.check(&Answer::service(vec![target.clone()])), Ok(()));
+        target.addresses.insert(remote);
+        let refused = rules.check(&Answer::service(vec![target]));
+        assert_eq!(refused, Err(InvalidAnswer::Plaintext(remote)));
+    }
+}

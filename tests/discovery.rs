@@ -1,0 +1,351 @@
+//! Members that DNS names: SRV records and addresses, by a real DNS server.
+
+use serde_json::Value;
+use testkit::{Ca, NameServer, Proxy, StandIn, srv_records};
+
+use crate::support::{self, LIMIT};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const SERVICE: &str = "_x-puppet._tcp";
+const CHECK: &str = "check = { interval = \"20ms\", rise = 1, fall = 1 }\n";
+
+/// `[dns]` with short bounds, so that a change is seen at once.
+fn dns(server: &NameServer) -> String {
+    let address = server.address();
+    format!(
+        "[dns]\nservers = [\"{address}\"]\nttl_min = \"100ms\"\nttl_max = \"1s\"\ntimeout = \"1s\"\n"
+    )
+}
+
+/// A proxy whose compilers DNS names over plain HTTP, with these lines in their pool.
+fn proxy(ca: &Ca, server: &NameServer, lines: &str) -> Proxy {
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
+         [pools.compilers]\nscheme = \"http\"\n{CHECK}{lines}\n"
+    );
+    support::proxy(ca).with(&dns(server)).with(&pools).start()
+}
+
+fn by_service() -> String {
+    format!("members = [\"srv:{SERVICE}.example.com\"]")
+}
+
+/// Stand-ins as targets: priority, weight, name.
+fn targets(of: &[(u16, u16, &StandIn)]) -> String {
+    let targets: Vec<_> = of
+        .iter()
+        .map(|(priority, weight, member)| {
+            let port = member.socket_address().port();
+            (*priority, *weight, port, member.name())
+        })
+        .collect();
+    let hosts: String = of
+        .iter()
+        .map(|(_, _, member)| format!("{} A 127.0.0.1\n", member.name()))
+        .collect();
+    srv_records(SERVICE, &targets) + &hosts
+}
+
+/// A member as the proxy shows it.
+fn shown(member: &StandIn) -> String {
+    let port = member.socket_address().port();
+    format!("{}.example.com:{port}", member.name())
+}
+
+fn members(status: &Value, pool: &str) -> Vec<Value> {
+    let pools = status["pools"].as_array().expect("pools");
+    let pool = pools.iter().find(|known| known["name"] == pool);
+    pool.expect("the pool")["members"]
+        .as_array()
+        .expect("members")
+        .clone()
+}
+
+fn addresses(status: &Value, pool: &str) -> Vec<String> {
+    let members = members(status, pool).into_iter();
+    members
+        .map(|member| member["address"].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+/// Waits until the pool has exactly these members, in this order.
+#[track_caller]
+fn wait_for_addresses(proxy: &Proxy, pool: &str, wanted: &[String]) {
+    let what = format!("members {wanted:?}");
+    proxy.wait_for_status(&what, |status| addresses(status, pool) == wanted);
+}
+
+#[track_caller]
+fn send(proxy: &Proxy, ca: &Ca, times: usize) {
+    let client = proxy.client(Some(&ca.agent("web01")));
+    for _ in 0..times {
+        assert_eq!(client.get(CATALOG).status, 200);
+    }
+}
+
+#[test]
+fn a_site_shares_by_weight_and_another_takes_over_while_it_is_down() {
+    let ca = Ca::new();
+    let [big, small, site_b] = ["big", "small", "site-b"].map(StandIn::start);
+    let server = NameServer::start(&targets(&[(0, 75, &big), (0, 25, &small), (1, 5, &site_b)]));
+    let lines = format!("{}\nalgorithm = \"round-robin\"", by_service());
+    let proxy = proxy(&ca, &server, &lines);
+    wait_for_addresses(&proxy, "compilers", &[&big, &small, &site_b].map(shown));
+    proxy.wait_for_members(&["compilers"]);
+
+    send(&proxy, &ca, 40);
+    let counts = [&big, &small, &site_b].map(|member| member.requests().len());
+    assert_eq!(counts, [30, 10, 0], "75 to 25, and none to site B");
+    let status = proxy.status();
+    let first = &members(&status, "compilers")[0];
+    assert_eq!(
+        (&first["weight"], &first["priority"]),
+        (&75.into(), &0.into()),
+        "{status:#}"
+    );
+
+    for member in [&big, &small] {
+        member.stop();
+        proxy.wait_for_health("compilers", &shown(member), "down");
+    }
+    send(&proxy, &ca, 3);
+    assert_eq!(site_b.requests().len(), 3, "site B while site A is down");
+
+    small.restart();
+    proxy.wait_for_health("compilers", &shown(&small), "up");
+    send(&proxy, &ca, 4);
+    assert_eq!(site_b.requests().len(), 3, "and site A again");
+    assert_eq!(small.requests().len(), 14);
+}
+
+#[test]
+fn a_changed_record_moves_no_request_in_flight_and_makes_no_new_generation() {
+    let ca = Ca::new();
+    let [old, new] = ["old", "new"].map(StandIn::start);
+    let server = NameServer::start(&targets(&[(0, 1, &old)]));
+    let proxy = proxy(&ca, &server, &by_service());
+    proxy.wait_for_members(&["compilers"]);
+    old.hold();
+    let client = proxy.client(Some(&ca.agent("web01")));
+    let mut running = client.connect().expect("connects");
+    running.send("GET", CATALOG, &[], b"").expect("sends");
+    old.wait_for_request(1, LIMIT);
+
+    server.replace(&targets(&[(0, 1, &new)]));
+    wait_for_addresses(&proxy, "compilers", &[shown(&new)]);
+    proxy.wait_for_members(&["compilers"]);
+    send(&proxy, &ca, 2);
+    assert_eq!(new.requests().len(), 2);
+    old.release();
+    assert_eq!(running.read_response().expect("an answer").status, 200);
+    assert_eq!(
+        old.requests().len(),
+        1,
+        "answered by the member that had it"
+    );
+    assert_eq!(proxy.generation(), 1);
+    proxy.wait_for_event("DNS changed the members of a pool");
+}
+
+/// The active alarm about a name of this pool, if there is one.
+fn alarm(status: &Value, about: &str) -> Option<String> {
+    let alarms = status["alarms"].as_array()?;
+    let key = format!("dns-answer:{about}");
+    let found = alarms.iter().find(|alarm| alarm["key"] == *key)?;
+    Some(found["message"].as_str()?.to_owned())
+}
+
+fn about_compilers() -> String {
+    format!("compilers: srv:{SERVICE}.example.com")
+}
+
+#[track_caller]
+fn wait_for_alarm(proxy: &Proxy, words: &str) {
+    proxy.wait_for_status(&format!("an alarm with {words:?}"), |status| {
+        alarm(status, &about_compilers()).is_some_and(|message| message.contains(words))
+    });
+}
+
+#[test]
+fn a_name_with_several_addresses_is_a_member_for_each() {
+    let ca = Ca::new();
+    let compiler = StandIn::start("c1");
+    let port = compiler.socket_address().port();
+    // Nothing listens at the second address.
+    let server = NameServer::start("c A 127.0.0.1\nc A 127.0.0.2\n");
+    let each = |host: &str| ["127.0.0.1", "127.0.0.2"].map(|ip| format!("{host}:{port}@{ip}"));
+    let lines = format!(
+        "plaintext = \"trusted-network\"\nmembers = [\"c.example.com:{port}\"]\n\
+         [pools.first]\nscheme = \"http\"\nplaintext = \"trusted-network\"\n{CHECK}\
+         members = [{{ address = \"c.example.com:{port}\", addresses = \"first\" }}]\n\
+         [pools.all]\nscheme = \"http\"\nplaintext = \"trusted-network\"\n{CHECK}\
+         members = [{{ address = \"c.example.com:{port}\", addresses = \"all\" }}]"
+    );
+    let proxy = proxy(&ca, &server, &lines);
+    let [up, down] = each("c.example.com");
+    proxy.wait_for_health("compilers", &up, "up");
+    proxy.wait_for_health("compilers", &down, "down");
+    send(&proxy, &ca, 3);
+    let status = proxy.status();
+    assert_eq!(addresses(&status, "compilers"), [up, down]);
+    assert_eq!(addresses(&status, "all").len(), 2);
+    assert_eq!(
+        addresses(&status, "first"),
+        [format!("c.example.com:{port}")]
+    );
+    proxy.wait_for_members(&["first"]);
+
+    // Another order is no change; one address less is.
+    server.replace("c A 127.0.0.1\n");
+    wait_for_addresses(&proxy, "compilers", &[format!("c.example.com:{port}")]);
+}
+
+#[test]
+fn over_tls_a_target_must_have_an_allowed_name_and_the_certificate_of_it() {
+    let ca = Ca::new();
+    let tls = |name: &str, certname: &str| {
+        let credential = ca.server(certname);
+        StandIn::builder(name).tls(&ca, &credential).start()
+    };
+    let compiler = tls("c1", "c1.example.com");
+    // A host with a valid certificate of its own, which is no compiler.
+    let agent = tls("web01", "web01.example.com");
+    // A host that is named as a compiler, and shows the certificate of another.
+    let impostor = tls("c2", "web02.example.com");
+    let server = NameServer::start(&targets(&[(0, 1, &compiler), (1, 1, &impostor)]));
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
+         [pools.compilers]\n{CHECK}{}\nserver_names = [\"c1.example.com\", \"c2.example.com\"]\n",
+        by_service()
+    );
+    let proxy = support::proxy(&ca).with(&dns(&server)).with(&pools).start();
+    proxy.wait_for_health("compilers", &shown(&compiler), "up");
+    proxy.wait_for_health("compilers", &shown(&impostor), "down");
+    send(&proxy, &ca, 2);
+
+    server.replace(&targets(&[(0, 1, &agent)]));
+    wait_for_alarm(
+        &proxy,
+        "names \"web01.example.com\", which `server_names` of the pool does not allow",
+    );
+    send(&proxy, &ca, 2);
+    assert_eq!(compiler.requests().len(), 4);
+    assert_eq!(
+        agent.connections_accepted() + impostor.requests().len() as u64,
+        0
+    );
+
+    server.replace(&targets(&[(0, 1, &compiler)]));
+    proxy.wait_for_status("no alarm", |status| {
+        alarm(status, &about_compilers()).is_none()
+    });
+}
+
+#[test]
+fn a_dns_server_that_fails_or_lies_changes_nothing() {
+    let ca = Ca::new();
+    let compiler = StandIn::start("c1");
+    let good = targets(&[(0, 1, &compiler)]);
+    let server = NameServer::start(&good);
+    let proxy = proxy(&ca, &server, &by_service());
+    proxy.wait_for_members(&["compilers"]);
+    let many: Vec<_> = (1..=257).map(|port| (0, 1, port, "c1")).collect();
+    let (empty, many) = (String::new(), srv_records(SERVICE, &many));
+    let elsewhere = srv_records(SERVICE, &[(0, 1, 8140, "far")]) + "far A 192.0.2.1\n";
+    for (records, words) in [
+        (empty, "DNS has no such name (NXDOMAIN)"),
+        (many, "at most 256 are accepted"),
+        (elsewhere, "192.0.2.1, which is not a loopback address"),
+        (
+            format!("{SERVICE} SRV 0 0 0 .\n"),
+            "the answer contains no record",
+        ),
+    ] {
+        server.replace(&records);
+        wait_for_alarm(&proxy, words);
+        assert_eq!(addresses(&proxy.status(), "compilers"), [shown(&compiler)]);
+        send(&proxy, &ca, 1);
+    }
+    server.replace(&good);
+    proxy.wait_for_status("no alarm", |status| {
+        alarm(status, &about_compilers()).is_none()
+    });
+    server.stop();
+    wait_for_alarm(&proxy, "the last valid answer stays in use");
+    send(&proxy, &ca, 1);
+    server.restart();
+    proxy.wait_for_status("no alarm", |status| {
+        alarm(status, &about_compilers()).is_none()
+    });
+}
+
+#[test]
+fn members_join_when_dns_comes_up_after_the_proxy() {
+    let ca = Ca::new();
+    let compiler = StandIn::start("c1");
+    let server = NameServer::start(&targets(&[(0, 1, &compiler)]));
+    server.stop();
+    let proxy = proxy(&ca, &server, &by_service());
+    wait_for_alarm(&proxy, "it has no members of this name");
+    let client = proxy.client(Some(&ca.agent("web01")));
+    assert_eq!(client.get(CATALOG).status, 503);
+    server.restart();
+    wait_for_addresses(&proxy, "compilers", &[shown(&compiler)]);
+    proxy.wait_for_members(&["compilers"]);
+    send(&proxy, &ca, 1);
+}
+
+#[test]
+fn an_answer_that_does_not_fit_a_datagram_is_fetched_by_tcp() {
+    let ca = Ca::new();
+    let compiler = StandIn::start("c1");
+    let port = compiler.socket_address().port();
+    let others = (1..=100u16)
+        .filter(|other| *other != port)
+        .map(|other| (1, 1, other, "c1"));
+    let all: Vec<_> = others.chain([(0, 1, port, "c1")]).collect();
+    let server = NameServer::start(&(srv_records(SERVICE, &all) + "c1 A 127.0.0.1\n"));
+    let proxy = proxy(&ca, &server, &by_service());
+    proxy.wait_for_health("compilers", &shown(&compiler), "up");
+    assert_eq!(addresses(&proxy.status(), "compilers").len(), all.len());
+    send(&proxy, &ca, 1);
+}
+
+#[test]
+fn dns_does_not_move_the_writes_of_a_ca_that_answers() {
+    let ca = Ca::new();
+    let [first, second] = ["ca1", "ca2"].map(StandIn::start);
+    let server = NameServer::start(&targets(&[(0, 1, &first), (1, 1, &second)]));
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\n{CHECK}{}\n\
+         [pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n",
+        by_service()
+    );
+    let proxy = support::proxy(&ca).with(&dns(&server)).with(&pools).start();
+    proxy.wait_for_members(&["ca"]);
+    let roles = |status: &Value| {
+        let members = members(status, "ca").into_iter();
+        members
+            .map(|member| {
+                (
+                    member["address"].as_str().unwrap_or_default().to_owned(),
+                    member["backup"] == true,
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    let (one, other) = (shown(&first), shown(&second));
+    assert_eq!(
+        roles(&proxy.status()),
+        [(one.clone(), false), (other.clone(), true)]
+    );
+    // DNS names the other one first, then it alone: the first answers, so it keeps the writes.
+    server.replace(&targets(&[(0, 1, &second), (1, 1, &first)]));
+    wait_for_addresses(&proxy, "ca", &[one.clone(), other.clone()]);
+    server.replace(&targets(&[(0, 1, &second)]));
+    proxy.wait_for_status("both members", |status| {
+        roles(status) == [(one.clone(), false), (other.clone(), true)]
+    });
+    first.stop();
+    proxy.wait_for_health("ca", &one, "down");
+}
