@@ -15,6 +15,8 @@ pub struct Outcome {
     pub broken: u64,
     /// Seconds from the beginning of each run to its catalog; infinite where the run failed before.
     pub to_catalog: Vec<f32>,
+    /// Seconds from the beginning of each run to its end; infinite where it failed.
+    pub to_end: Vec<f32>,
     /// Most requests that waited at once, in the proxy and in the compilers.
     pub longest_queue: usize,
     /// Refusals that agents got, failed runs or not.
@@ -31,13 +33,9 @@ impl Outcome {
         self.timed_out + self.refused + self.broken
     }
 
-    /// The part of the runs that had their catalog within so many seconds, as a number of seconds: `percentile(0.99)`.
+    /// The seconds within which this part of the runs, such as 0.99, had its catalog.
     pub fn percentile(&self, part: f64) -> f64 {
-        let mut times = self.to_catalog.clone();
-        times.sort_unstable_by(f32::total_cmp);
-        let rank = (times.len() as f64 * part).ceil() as usize;
-        let at = rank.saturating_sub(1).min(times.len().saturating_sub(1));
-        times.get(at).copied().map_or(f64::NAN, f64::from)
+        percentile(&self.to_catalog, part)
     }
 
     /// Several outcomes as one.
@@ -50,6 +48,7 @@ impl Outcome {
             all.refused += outcome.refused;
             all.broken += outcome.broken;
             all.to_catalog.extend(&outcome.to_catalog);
+            all.to_end.extend(&outcome.to_end);
             all.longest_queue = all.longest_queue.max(outcome.longest_queue);
             all.refusals += outcome.refusals;
             all.requests += outcome.requests;
@@ -57,4 +56,13 @@ impl Outcome {
         }
         all
     }
+}
+
+/// The smallest value that this part of the values, such as 0.99, does not exceed.
+pub fn percentile(values: &[f32], part: f64) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_unstable_by(f32::total_cmp);
+    let rank = (values.len() as f64 * part).ceil() as usize;
+    let at = rank.saturating_sub(1).min(values.len().saturating_sub(1));
+    values.get(at).copied().map_or(f64::NAN, f64::from)
 }

@@ -12,7 +12,7 @@ use std::{
 use crate::{
     column::Column,
     goals::{Goal, judge},
-    outcome::Outcome,
+    outcome::{Outcome, percentile},
     scenario::{READ_TIMEOUT, Scenario},
 };
 
@@ -90,14 +90,24 @@ fn describe(scenario: &Scenario, names: &[&str], outcomes: &[Vec<Outcome>], tabl
     }
     let _ = writeln!(
         table,
-        "  {:<20} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>8} {:>9}",
-        "", "runs", "failed", "late", "refused", "broken", "p50 s", "p99 s", "queue", "refusals"
+        "  {:<20} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8} {:>9}",
+        "",
+        "runs",
+        "failed",
+        "late",
+        "refused",
+        "broken",
+        "p50 s",
+        "p99 s",
+        "end p99",
+        "queue",
+        "refusals"
     );
     for (name, outcomes) in names.iter().zip(outcomes) {
         let all = Outcome::merged(outcomes);
         let _ = writeln!(
             table,
-            "  {name:<20} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9.2} {:>9.2} {:>8} {:>9}",
+            "  {name:<20} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9.2} {:>9.2} {:>9.2} {:>8} {:>9}",
             all.runs,
             all.failed(),
             all.timed_out,
@@ -105,6 +115,7 @@ fn describe(scenario: &Scenario, names: &[&str], outcomes: &[Vec<Outcome>], tabl
             all.broken,
             all.percentile(0.5),
             all.percentile(0.99),
+            percentile(&all.to_end, 0.99),
             all.longest_queue,
             all.refusals,
         );

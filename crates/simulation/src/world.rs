@@ -521,10 +521,17 @@ impl<'a, B: Balancer> World<'a, B> {
             self.measured_open -= 1;
             let outcome = &mut self.outcome;
             match failed {
-                None => outcome.succeeded += 1,
+                None => {
+                    outcome.succeeded += 1;
+                    let took = as_seconds(self.now - run.began);
+                    outcome.to_end.push(took as f32);
+                }
                 Some(Failed::TimedOut) => outcome.timed_out += 1,
                 Some(Failed::Refused) => outcome.refused += 1,
                 Some(Failed::Broken) => outcome.broken += 1,
+            }
+            if failed.is_some() {
+                outcome.to_end.push(f32::INFINITY);
             }
             if !run.has_catalog {
                 outcome.to_catalog.push(f32::INFINITY);

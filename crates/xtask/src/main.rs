@@ -9,6 +9,7 @@
 mod bench;
 mod demo;
 mod dist;
+mod herd;
 mod lab;
 mod matrix;
 mod reference;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Matrix(options) => matrix::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Soak(options) => soak::run(&options),
+        Command::Herd(options) => herd::run(&options),
         Command::Simulate(options) => simulate::run(&options),
         Command::Dist(options) => dist::run(&options),
     };
@@ -74,6 +76,8 @@ enum Command {
     Demo(demo::Options),
     /// A small estate at work while CRLs and certificates are replaced; exits 1 when a request is lost or memory grows
     Soak(soak::Options),
+    /// A rolling restart under 200 agents and a herd of 900, with stand-in compilers; exits 1 when a run fails
+    Herd(herd::Options),
     /// A fleet of 100,000 agents in virtual time, balanced by this code and by others; exits 1 when a goal is missed
     Simulate(simulate::Options),
     /// Packages for Debian and rpm, with checksums and an SBOM, in target/dist

@@ -1,0 +1,41 @@
+//! The herd in short, so that the command stays right: exit 0 when no run fails, 1 when one does.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests start programs and read the environment"
+)]
+
+use std::process::{Command, Stdio};
+
+#[test]
+fn no_run_fails_in_a_small_herd_and_a_rolling_restart() {
+    let (code, text) = herd(&["--agents=20", "--herd=100"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("No run failed."), "{text}");
+    assert_eq!(
+        text.matches("restarted and at work after").count(),
+        4,
+        "{text}"
+    );
+}
+
+#[test]
+fn runs_that_fail_on_a_compilers_full_queue_are_noticed() {
+    let (code, text) = herd(&["--agents=1", "--herd=400", "--plant=no-limit"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(": 503"), "{text}");
+}
+
+fn herd(arguments: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let output = command
+        .args(["herd", "--debug"])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the herd starts");
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
+}
