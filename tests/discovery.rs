@@ -145,6 +145,16 @@ fn a_changed_record_moves_no_request_in_flight_and_makes_no_new_generation() {
     );
     assert_eq!(proxy.generation(), 1);
     proxy.wait_for_event("DNS changed the members of a pool");
+    let up = |member: &StandIn| {
+        let address = shown(member);
+        let labels = [("pool", "compilers"), ("member", address.as_str())];
+        proxy.metrics().has("proscenium_member_up", &labels)
+    };
+    assert_eq!(
+        (up(&old), up(&new)),
+        (false, true),
+        "metrics of members as they are now"
+    );
 }
 
 /// The active alarm about a name of this pool, if there is one.
@@ -161,8 +171,13 @@ fn about_compilers() -> String {
 
 #[track_caller]
 fn wait_for_alarm(proxy: &Proxy, words: &str) {
+    wait_for(proxy, &about_compilers(), words);
+}
+
+#[track_caller]
+fn wait_for(proxy: &Proxy, about: &str, words: &str) {
     proxy.wait_for_status(&format!("an alarm with {words:?}"), |status| {
-        alarm(status, &about_compilers()).is_some_and(|message| message.contains(words))
+        alarm(status, about).is_some_and(|message| message.contains(words))
     });
 }
 
@@ -314,7 +329,7 @@ fn an_answer_that_does_not_fit_a_datagram_is_fetched_by_tcp() {
 #[test]
 fn dns_does_not_move_the_writes_of_a_ca_that_answers() {
     let ca = Ca::new();
-    let [first, second] = ["ca1", "ca2"].map(StandIn::start);
+    let [first, second] = ["ca1", "ca2"].map(|name| StandIn::builder(name).ca(&ca).start());
     let server = NameServer::start(&targets(&[(0, 1, &first), (1, 1, &second)]));
     let pools = format!(
         "[pools.ca]\nscheme = \"http\"\n{CHECK}{}\n\
@@ -346,6 +361,71 @@ fn dns_does_not_move_the_writes_of_a_ca_that_answers() {
     proxy.wait_for_status("both members", |status| {
         roles(status) == [(one.clone(), false), (other.clone(), true)]
     });
+    wait_for(
+        &proxy,
+        "writes to the CA",
+        &format!("DNS names {other} first"),
+    );
+    let write = |n: usize| {
+        let name = format!("new{n}");
+        let target = format!("/puppet-ca/v1/certificate_request/{name}");
+        let body = support::certificate_request(&name);
+        let answer = proxy.client(None).request("PUT", &target, &[], &body);
+        assert_eq!(answer.status, 200, "{answer:?}");
+    };
+    write(1);
+    assert_eq!((first.requests().len(), second.requests().len()), (1, 0));
+
+    // Once it answers no longer, DNS decides, and does so for good.
     first.stop();
-    proxy.wait_for_health("ca", &one, "down");
+    wait_for_addresses(&proxy, "ca", &[other]);
+    proxy.wait_for_status("no alarm", |status| {
+        alarm(status, "writes to the CA").is_none()
+    });
+    write(2);
+    assert_eq!((first.requests().len(), second.requests().len()), (1, 1));
+}
+
+#[test]
+fn check_and_explain_work_without_dns_and_show_what_it_names() {
+    let ca = Ca::new();
+    let compiler = StandIn::start("c1");
+    let server = NameServer::start(&targets(&[(3, 75, &compiler)]));
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\n{0}\n[pools.compilers]\nscheme = \"http\"\n{CHECK}{0}\n",
+        by_service()
+    );
+    let built = || support::proxy(&ca).with(&dns(&server)).with(&pools);
+    let checked = built().check();
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    let named = format!("{} (priority 3, weight 75)", shown(&compiler));
+    assert!(checked.stdout.contains(&named), "{}", checked.stdout);
+    let proxy = built().start();
+    proxy.wait_for_members(&["compilers"]);
+    let explained = support::done(&proxy, &["explain"], &[CATALOG, "--certname", "web01"]);
+    assert!(
+        explained.contains(&format!("{} (priority 3)", shown(&compiler))),
+        "{explained}"
+    );
+
+    server.stop();
+    let checked = built().check();
+    assert_eq!(checked.code, Some(0), "a warning: {}", checked.stderr);
+    assert!(
+        checked.stderr.contains("it has no members of this name"),
+        "{}",
+        checked.stderr
+    );
+    for target in [CATALOG, "/puppet-ca/v1/certificate_request/web01"] {
+        let method = if target == CATALOG { "GET" } else { "PUT" };
+        let outcome = proxy.command(
+            &["explain"],
+            &[target, "--method", method, "--certname", "web01"],
+        );
+        assert!(
+            outcome.stdout.contains("none: the pool has no member now"),
+            "{}",
+            outcome.stdout
+        );
+    }
 }

@@ -44,6 +44,9 @@ pub enum InvalidAnswer {
         /// The port.
         port: u16,
     },
+    /// Targets without any address.
+    #[error("no target of the answer has an address")]
+    Unresolved,
     /// A target whose certificate is not to be accepted.
     #[error("the answer names \"{0}\", which `server_names` of the pool does not allow")]
     ServerName(String),
@@ -85,7 +88,12 @@ impl Rules<'_> {
             }
             Answer::Service(targets) => {
                 count(targets.len())?;
-                targets.iter().try_for_each(|target| self.target(target))
+                targets.iter().try_for_each(|target| self.target(target))?;
+                // As while a server loads a zone: members that are down must not replace members that are up.
+                match targets.iter().all(|target| target.addresses.is_empty()) {
+                    true => Err(InvalidAnswer::Unresolved),
+                    false => Ok(()),
+                }
             }
         }
     }
@@ -271,8 +279,14 @@ mod tests {
             server_names: Some(&names),
             is_loopback_only: false,
         };
-        let service = |host: &str, port| Answer::service(vec![Target::new(0, 1, host, port)]);
+        let service = |host: &str, port| {
+            let mut target = Target::new(0, 1, host, port);
+            target.addresses.insert([192, 0, 2, 1].into());
+            Answer::service(vec![target])
+        };
         assert_eq!(rules.check(&service("c1.example.com", 8140)), Ok(()));
+        let unresolved = Answer::service(vec![Target::new(0, 1, "c1.example.com", 8140)]);
+        assert_eq!(rules.check(&unresolved), Err(InvalidAnswer::Unresolved));
         let evil = InvalidAnswer::ServerName("agent.example.org".to_owned());
         assert_eq!(rules.check(&service("agent.example.org", 8140)), Err(evil));
         for (host, port) in [

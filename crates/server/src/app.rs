@@ -191,7 +191,7 @@ async fn start(
     let config = &read.loaded.config;
     lasting
         .answers
-        .ask_new(config, &lasting.metrics.alarms)
+        .ask_new(config, |_| true, &lasting.metrics.alarms)
         .await;
     let prepared = prepare(read, 1, &lasting, None).map_err(StartError::Config)?;
     let facts = crate::checked::facts(&prepared);

@@ -52,6 +52,9 @@ impl Members {
             return Err(format!("there is no pool `{POOL}` to fetch from"));
         };
         let places: Vec<_> = in_order(&generation.pools[pool]).collect();
+        if generation.pools[pool].connectors.is_empty() {
+            return Err(format!("pool `{POOL}` has no member now"));
+        }
         if places.is_empty() {
             return Err(format!("all members of pool `{POOL}` are in maintenance"));
         }

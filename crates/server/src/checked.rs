@@ -4,11 +4,14 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use admin::Timestamp;
 use config::{Config, PoolConfig, Report};
+use discovery::Question;
 use routing::{Class, Opener};
 use rustls_pki_types::UnixTime;
+use telemetry::Alarm;
+use tokio::runtime;
 
 use crate::{
-    Options, blocks, certificates, files,
+    Options, blocks, certificates, dns, files,
     host::{self, Running},
     lists, lockout,
     prepare::{Lasting, Prepared, prepare},
@@ -92,12 +95,44 @@ fn try_host(config: &Config, report: &mut Report) -> Option<bool> {
 /// # Errors
 /// The report that a start would print.
 pub fn effective(options: &Options, defaults: bool) -> Result<String, Report> {
-    Ok(prepared(options)?.config.show(defaults))
+    let read = files::load(options)?;
+    let prepared = prepare(read, 1, &Lasting::default(), None)?;
+    Ok(prepared.config.show(defaults))
 }
 
 pub(crate) fn prepared(options: &Options) -> Result<Prepared, Report> {
     let read = files::load(options)?;
-    prepare(read, 1, &Lasting::default(), None)
+    let lasting = Lasting::default();
+    ask_for_services(&read.loaded.config, &lasting);
+    let mut prepared = prepare(read, 1, &lasting, None)?;
+    // DNS may be out of reach where a configuration is checked.
+    for active in lasting.metrics.alarms.active() {
+        if active.alarm == Alarm::DnsAnswer {
+            let pool = active.about.split(':').next().unwrap_or_default();
+            let key = format!("pools.{pool}.members");
+            prepared.report.warn(&key, &active.message);
+        }
+    }
+    Ok(prepared)
+}
+
+/// Asks DNS for the members of services, which have no other; the addresses of hosts are looked up when they are needed.
+fn ask_for_services(config: &Config, lasting: &Lasting) {
+    let services = |question: &Question| matches!(question, Question::Service(_));
+    if !dns::questions(config).iter().any(services) {
+        return;
+    }
+    let ask = || {
+        let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else {
+            return;
+        };
+        let alarms = &lasting.metrics.alarms;
+        runtime.block_on(lasting.answers.ask_new(config, services, alarms));
+    };
+    // A thread of its own: the caller may be in a runtime.
+    std::thread::scope(|scope| {
+        let _ = scope.spawn(ask).join();
+    });
 }
 
 /// With the lists that a start would find in the state directory, where this account may look: they may be younger.
@@ -163,6 +198,31 @@ pub(crate) fn instant(time: UnixTime) -> Timestamp {
     Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
 }
 
+/// The members of a pool that DNS names.
+fn from_dns(prepared: &Prepared, pool: &PoolConfig) -> Option<String> {
+    let named = |address: &str| {
+        pool.pool
+            .members
+            .iter()
+            .any(|member| member.address == address)
+    };
+    let mut pools = prepared.generation.pools.iter();
+    let runtime = pools.find(|runtime| **runtime.pool.name() == *pool.pool.name)?;
+    let entries = runtime.pool.entries().iter();
+    let found: Vec<_> = entries
+        .filter(|entry| !named(entry.member.address()))
+        .map(|entry| {
+            let address = entry.member.address();
+            format!(
+                "{address} (priority {}, weight {})",
+                entry.priority, entry.weight
+            )
+        })
+        .collect();
+    (!found.is_empty())
+        .then(|| format!("pool {} has from DNS: {}", pool.pool.name, found.join(", ")))
+}
+
 /// The names the certificates are good for, and the CRLs that clients are judged by.
 pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
     let mut facts = Vec::new();
@@ -171,6 +231,7 @@ pub(crate) fn facts(prepared: &Prepared) -> Vec<String> {
     }
     for pool in &prepared.config.pools {
         facts.extend(client_certificate(prepared, pool));
+        facts.extend(from_dns(prepared, pool));
     }
     // Most listeners show the same.
     let mut told = BTreeSet::new();

@@ -9,6 +9,7 @@ use std::{
 use config::{Config, PoolConfig};
 use discovery::{Answer, LookupError, Question, Resolved, Resolver, Rules, question};
 use proxy::{Generation, PoolRuntime};
+use routing::pool_names;
 use telemetry::{Alarm, Alarms};
 use tokio::{
     sync::Notify,
@@ -26,6 +27,8 @@ use crate::{
 const FIRST_ANSWERS_MAX: Duration = Duration::from_secs(3);
 /// Time that new members have for their first probe before requests may come, where their pool has no other.
 const FIRST_PROBES_MAX: Duration = Duration::from_secs(1);
+/// What the alarm is about while the writes to the CA stay where DNS no longer has them first.
+const HELD_WRITES: &str = "writes to the CA";
 /// Names that are asked about at once.
 const QUESTIONS_AT_ONCE: usize = 16;
 
@@ -54,10 +57,16 @@ impl Answers {
         self.known().accepted.get(&key).cloned()
     }
 
-    /// Asks the questions of a configuration that were never asked, within a limit: members that are not known by then
-    /// join their pools later.
-    pub(crate) async fn ask_new(&self, config: &Config, alarms: &Alarms) {
+    /// Asks those questions of a configuration that are `wanted` and were never asked, within a limit: members that are
+    /// not known by then join their pools later.
+    pub(crate) async fn ask_new(
+        &self,
+        config: &Config,
+        wanted: impl Fn(&Question) -> bool,
+        alarms: &Alarms,
+    ) {
         let mut new = questions(config);
+        new.retain(|question| wanted(question));
         {
             let known = self.known();
             new.retain(|question| !known.due.contains_key(question));
@@ -129,7 +138,8 @@ impl Answers {
                 let pools = asking(config, question).into_iter();
                 pools.map(move |(pool, _)| format!("{pool}: {question}"))
             });
-            active.alarm == Alarm::DnsAnswer && !wanted.any(|about| about == active.about)
+            let is_other = active.alarm != Alarm::DnsAnswer || active.about == HELD_WRITES;
+            !is_other && !wanted.any(|about| about == active.about)
         });
         gone.for_each(|active| alarms.clear(Alarm::DnsAnswer, &active.about));
         let now = Instant::now();
@@ -167,7 +177,7 @@ fn accepted(
 }
 
 /// What the members of a configuration need answered.
-fn questions(config: &Config) -> BTreeSet<Question> {
+pub(crate) fn questions(config: &Config) -> BTreeSet<Question> {
     let pools = config.pools.iter();
     pools
         .flat_map(|pool| pool.pool.members.iter().filter_map(question))
@@ -245,7 +255,10 @@ pub(crate) async fn keep(app: Arc<App>) {
         // A reload that runs now may have other pools.
         let _one_at_a_time = app.reloading.lock().await;
         let config = app.state().foundation.config.clone();
-        let changed = answers.learn(&config, answered, alarms);
+        let mut changed = answers.learn(&config, answered, alarms);
+        if app.may_move_writes() {
+            changed.insert(pool_names::CA.to_owned());
+        }
         if !changed.is_empty() {
             app.replace_pools(&changed).await;
         }
@@ -283,6 +296,35 @@ impl App {
             return;
         }
         self.put_pools_in_force(&generation, &indexes, &answered);
+        self.assess_writes(&generation, foundation.first_ca(&self.lasting).as_deref());
+    }
+
+    /// Whether the writes to the CA stay at a member that DNS does not name first and that does not answer any longer.
+    fn may_move_writes(&self) -> bool {
+        let alarms = &self.lasting.metrics.alarms;
+        let generation = self.generation();
+        let mut pools = generation.pools.iter();
+        let pool = pools.find(|pool| **pool.pool.name() == *pool_names::CA);
+        let entry = pool.and_then(|pool| pool.pool.entries().get(pool.pool.writer()?));
+        alarms.get(Alarm::DnsAnswer, HELD_WRITES).is_some()
+            && entry.is_some_and(|entry| !entry.member.is_available())
+    }
+
+    /// Raises or clears the alarm about writes to the CA that stay where DNS no longer has them first.
+    pub(crate) fn assess_writes(&self, generation: &Generation, first: Option<&str>) {
+        let mut pools = generation.pools.iter();
+        let pool = pools.find(|pool| **pool.pool.name() == *pool_names::CA);
+        let writer = pool.and_then(|pool| Some(&pool.connectors[pool.pool.writer()?].address));
+        let alarms = &self.lasting.metrics.alarms;
+        match (first, writer) {
+            (Some(first), Some(writer)) if **writer != *first => {
+                let message = format!(
+                    "DNS names {first} first for the CA, but {writer} answers and keeps the writes; to move them, put {writer} into maintenance"
+                );
+                alarms.raise(Alarm::DnsAnswer, HELD_WRITES, message, SystemTime::now());
+            }
+            _ => alarms.clear(Alarm::DnsAnswer, HELD_WRITES),
+        }
     }
 
     fn put_pools_in_force(
@@ -321,5 +363,9 @@ fn log(before: &PoolRuntime, after: &PoolRuntime) {
     };
     let added = joined(&mut after.difference(&before));
     let removed = joined(&mut before.difference(&after));
+    if added.is_empty() && removed.is_empty() {
+        tracing::info!(%pool, "DNS changed weights, priorities or addresses of the members of a pool");
+        return;
+    }
     tracing::info!(%pool, added, removed, "DNS changed the members of a pool");
 }

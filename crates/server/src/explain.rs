@@ -244,7 +244,8 @@ impl Explainer {
                     ));
                 }
                 if plan.endpoint.ca_write {
-                    let writer = runtime.pool.writer().unwrap_or(0);
+                    let writer = runtime.pool.writer();
+                    let writer = writer.map(|writer| &*runtime.connectors[writer].address);
                     let alone = if runtime.pool.has_backup() {
                         ""
                     } else {
@@ -252,7 +253,7 @@ impl Explainer {
                     };
                     say(format_args!(
                         "member   {}{alone}, because a write to the CA is never repeated",
-                        runtime.connectors[writer].address
+                        writer.unwrap_or("none: the pool has no member now")
                     ));
                     let members = runtime.connectors.iter().zip(runtime.pool.entries());
                     for (connector, _) in members.filter(|(_, entry)| entry.role == Role::Backup) {
@@ -280,10 +281,17 @@ impl Explainer {
                             Role::Ordinary => "",
                             Role::Backup => " (backup)",
                         };
+                        let priority = match runtime.pool.entries()[place.index].priority {
+                            0 => String::new(),
+                            priority => format!(" (priority {priority})"),
+                        };
                         say(format_args!(
-                            "member   {}{backup}: {}",
+                            "member   {}{backup}{priority}: {}",
                             runtime.connectors[place.index].address, place.why
                         ));
+                    }
+                    if runtime.connectors.is_empty() {
+                        say(format_args!("member   none: the pool has no member now"));
                     }
                     say(format_args!(
                         "health   every member is assumed up and idle; `proscenium status` shows their health"

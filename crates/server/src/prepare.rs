@@ -6,6 +6,7 @@ mod parts;
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use balancing::settings::Role;
 use config::{Config, Draft, Loaded, Report};
 use pki::{CertificatePurpose, Fingerprint};
 use proxy::{Generation, PoolRuntime, RuleRuntime};
@@ -197,6 +198,15 @@ pub(crate) struct Foundation {
 }
 
 impl Foundation {
+    /// The member that gets the writes to the CA by configuration and DNS alone.
+    pub(crate) fn first_ca(&self, lasting: &Lasting) -> Option<String> {
+        let mut pools = self.config.pools.iter();
+        let pool = pools.find(|pool| pool.pool.name == routing::pool_names::CA)?;
+        let mut members = members::members(pool, &lasting.answers).into_iter();
+        let first = members.find(|member| member.settings.role == Role::Ordinary)?;
+        Some(first.settings.address)
+    }
+
     /// A pool with the members that DNS names now, in the place of `before`.
     ///
     /// # Errors

@@ -266,11 +266,11 @@ impl App {
                     return Err(Stopped::Unchanged);
                 }
                 let config = &read.loaded.config;
-                Handle::current().block_on(
-                    self.lasting
-                        .answers
-                        .ask_new(config, &self.lasting.metrics.alarms),
-                );
+                Handle::current().block_on(self.lasting.answers.ask_new(
+                    config,
+                    |_| true,
+                    &self.lasting.metrics.alarms,
+                ));
                 let prepared = self.build(read, input, &foundation);
                 Ok((Box::new(prepared.map_err(Stopped::Refused)?), None))
             }
@@ -489,6 +489,7 @@ impl App {
         self.shared.assess_pools();
         self.lasting.forget_listeners(&foundation.config);
         self.forget_members(&generation);
+        self.assess_writes(&generation, foundation.first_ca(&self.lasting).as_deref());
         state.foundation = foundation;
         state.loaded_at = SystemTime::now();
         state.probes = Probes::start(&generation, &self.shared, &answered);

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use balancing::{
-    Administrative, Health,
-    settings::{MemberSettings, Role},
-};
+use balancing::settings::{MemberSettings, Role};
 use config::PoolConfig;
 use discovery::{Discovered, discovered, question};
 use proxy::PoolRuntime;
@@ -51,9 +48,9 @@ pub(super) fn with_writer(
     let first = members
         .iter()
         .find(|member| member.settings.role == Role::Ordinary);
-    let answers = entry.member.health() == Health::Up
-        && entry.member.administrative() == Administrative::Ready;
-    if !answers || first.is_some_and(|first| *first.settings.address == **entry.member.address()) {
+    if !entry.member.is_available()
+        || first.is_some_and(|first| *first.settings.address == **entry.member.address())
+    {
         return members;
     }
     let address = entry.member.address();
