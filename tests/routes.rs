@@ -186,6 +186,114 @@ fn all_header_conditions_must_hold_exactly() {
 }
 
 #[test]
+fn a_pool_for_agents_by_extension_and_issuer_takes_only_verified_certificates() {
+    /// `pp_role`
+    const ROLE: &[u64] = &[1, 3, 6, 1, 4, 1, 34380, 1, 1, 13];
+    let site = site(&[
+        "name = \"batch\"\npool = \"north\"\nclient = \"any\"\nextension = { pp_role = \"batch*\" }\n\
+         issuer = [\"CN=Puppet CA: test\"]\npath = { prefix = \"/x\" }",
+        "name = \"other\"\npool = \"north\"\nextension = { pp_role = \"*\" }\nissuer = [\"CN=elsewhere\"]",
+        "name = \"rest\"\npool = \"compilers\"\nclient = \"any\"\npath = { prefix = \"/x\" }",
+    ]);
+    let leaf = |name: &str| site.ca.leaf(name);
+    let revoked = leaf("web05").extension(ROLE, "batch").issue();
+    for (agent, matches) in [
+        (leaf("web02").extension(ROLE, "batch-7").issue(), true),
+        (leaf("web03").extension(ROLE, "web").issue(), false),
+        (leaf("web04").raw_extension(ROLE, b"batch").issue(), false),
+        (site.ca.agent("web01"), false),
+        (revoked.clone(), true),
+    ] {
+        let response = site.client(&agent).get("/x");
+        site.assert_north(&response, matches, "by its certificate");
+    }
+    site.ca.revoke(&revoked);
+    site.proxy.swap_crl();
+    let response = site.client(&revoked).get("/x");
+    site.assert_north(
+        &response,
+        false,
+        "what a revoked certificate says counts for nothing",
+    );
+    let response = site.anonymous().get("/x");
+    site.assert_north(&response, false, "no certificate");
+    let explain = |arguments: &[&str]| {
+        let all = [&["/x", "--certname", "web09"], arguments].concat();
+        site.proxy.command(&["explain"], &all).stdout
+    };
+    let batch = [
+        "--issuer",
+        "CN=Puppet CA: test",
+        "--extension",
+        "pp_role=batch",
+    ];
+    for (arguments, lines) in [
+        (
+            &[][..],
+            "route batch: no match, by its condition \"issuer\" (--issuer is not set)",
+        ),
+        (
+            &batch[..2],
+            "route batch: no match, by its condition \"extension\" (--extension is not set)",
+        ),
+        (&batch, "with     pp_role = \"batch\""),
+        (&batch, "route batch: matches"),
+    ] {
+        let shown = explain(arguments);
+        assert!(shown.contains(lines), "{lines}: {shown}");
+    }
+    let checked = site.proxy.command(&["check"], &[]);
+    let warning = "no CA of the bundle has the subject \"CN=elsewhere\"";
+    assert!(checked.stderr.contains(warning), "{}", checked.stderr);
+}
+
+#[test]
+fn an_agent_stays_on_its_side_of_a_share_and_a_larger_share_keeps_those_it_had() {
+    let site = site(&[
+        "name = \"canary\"\npool = \"north\"\npath = { prefix = \"/puppet\" }\nshare = \"20%\"",
+    ]);
+    let agents: Vec<_> = (0..30)
+        .map(|n| {
+            let name = format!("canary{n:02}");
+            let catalog = format!("/puppet/v3/catalog/{name}?environment=production");
+            (site.ca.agent(&name), catalog, name)
+        })
+        .collect();
+    let sides = || -> Vec<bool> {
+        let asked = agents.iter();
+        asked
+            .map(|(agent, catalog, _)| site.client(agent).get(catalog).text() == "north")
+            .collect()
+    };
+    let before = sides();
+    let inside = |sides: &[bool]| sides.iter().filter(|side| **side).count();
+    assert!((1..30).contains(&inside(&before)), "{before:?}");
+    assert_eq!(sides(), before, "on other connections");
+    site.proxy.edit_config("share = \"20%\"", "share = \"60%\"");
+    site.proxy.reload_applied();
+    let after = sides();
+    assert!(inside(&after) > inside(&before), "{after:?}");
+    let kept = before
+        .iter()
+        .zip(&after)
+        .all(|(before, after)| !before || *after);
+    assert!(kept, "{before:?} {after:?}");
+    for ((_, catalog, name), side) in agents.iter().zip(after) {
+        let shown = site
+            .proxy
+            .command(&["explain"], &[catalog, "--certname", name]);
+        let expected = match side {
+            true => "route canary: matches",
+            false => "route canary: no match, by its condition \"share\"",
+        };
+        assert!(shown.stdout.contains(expected), "{}", shown.stdout);
+    }
+    let unknown = site.proxy.command(&["explain"], &["/puppet/v3/x"]);
+    let expected = "by its condition \"share\" (--source is not set)";
+    assert!(unknown.stdout.contains(expected), "{}", unknown.stdout);
+}
+
+#[test]
 fn a_field_that_connection_names_is_gone_before_a_route_is_sought() {
     http1_alone!("HTTP/2 has no Connection field");
     let site = site(&[

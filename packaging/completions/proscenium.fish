@@ -71,9 +71,9 @@ PUT\t''
 DELETE\t''"
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l cert -d 'Certificate of the client (PEM), verified as in a TLS handshake' -r -F
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l certname -d 'Verified certname of the client, unless it is blocked; without --cert and --certname, the client sends no certificate' -r -f
-complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l issuer -d 'Issuer of the client\'s certificate (RFC 2253), for access rules on `issuer`' -r -f
-complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l extension -d 'Extension of the client\'s certificate, for access rules on `extension`; can be repeated' -r -f
-complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l source -d 'Address of the client, for conditions on `source` and for pools with algorithm `source-hash`' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l issuer -d 'Issuer of the client\'s certificate (RFC 2253), for conditions on `issuer`' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l extension -d 'Extension of the client\'s certificate, for conditions on `extension`; can be repeated' -r -f
+complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l source -d 'Address of the client, for conditions on `source` and `share` and for pools with algorithm `source-hash`' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l sni -d 'Server name in the client\'s TLS handshake, for conditions on `sni`' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l header -d 'Header field of the request, for example `Cookie: NAME=VALUE`; can be repeated' -r -f
 complete -c proscenium -n "__fish_proscenium_using_subcommand explain" -l ssldir -d 'ssldir of the Puppet agent; overrides the configuration file' -r -f -a "(__fish_complete_directories)"

@@ -35,7 +35,7 @@ pub use crate::rate::{Rate, RateLimiter, RateOf, Rates, TooSoon, counted_as};
 pub use crate::registry::{
     EndedInstruction, Instruction, MemberName, PoolState, Registry, TooManyInstructions,
 };
-pub use crate::rendezvous::{key_hash, source_hash};
+pub use crate::rendezvous::{key_hash, share_hash, source_hash};
 pub use crate::retry::{Failure, Progress, RetryPolicy, RetryVerdict, Stage};
 pub use crate::share::{ClientKey, ClientShare, Holding, Holdings};
 pub use crate::work::{Task, Work};

@@ -20,6 +20,12 @@ pub fn source_hash(client: IpAddr) -> u64 {
     }
 }
 
+/// Hash of a client by which it is within a share of all clients or not. It says nothing of the member that the same client
+/// hashes to.
+pub fn share_hash(client: u64) -> u64 {
+    mix(client ^ SHARE_SALT)
+}
+
 /// How strongly `key` wants the member whose address hashes to `member`; the highest is picked.
 ///
 /// `weight / -ln(u)` with `u` even over (0, 1): a member wins with a chance in proportion to its weight.
@@ -40,5 +46,7 @@ pub(crate) fn mix(mut value: u64) -> u64 {
 
 /// One bit fewer than an `f64` holds, so that adding a half is exact and `u` is never 0 or 1.
 const DRAWN_BITS: u32 = f64::MANTISSA_DIGITS - 1;
+/// Fixed for ever, as the hash of a key is.
+const SHARE_SALT: u64 = 0x9e37_79b9_7f4a_7c15;
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;

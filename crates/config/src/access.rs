@@ -9,6 +9,7 @@ use crate::{
     config::Config,
     keys::{Access, Root},
     report::{Problem, Severity},
+    schema::Key,
     section::{Section, repeated_names},
 };
 
@@ -22,7 +23,7 @@ pub(crate) fn build<'d>(
     let own = &config.routes.extension_names;
     for section in &sections {
         empty_conditions(section, problems);
-        known_extensions(section, own, problems);
+        known_extensions(section, Access::extension, own, problems);
     }
     repeated_names("access", Access::name, &sections, problems);
     if config.routes.access_observe && !sections.is_empty() {
@@ -83,12 +84,6 @@ fn holds_wherever(
     later: &AccessRuleSettings,
     own: &[(String, String)],
 ) -> bool {
-    let has_extension = |(name, value): &(String, String)| {
-        let mut extensions = later.extension.iter();
-        extensions.any(|(other, wanted)| {
-            oid_of(other, own) == oid_of(name, own) && (value == wanted || value == "*")
-        })
-    };
     // What cannot be read for certain meets a rule that refuses, and none that allows.
     let reads_alike = earlier.extension.is_empty()
         || earlier.action == RuleAction::Refuse
@@ -98,7 +93,7 @@ fn holds_wherever(
         && within(&later.source, &earlier.source)
         && names_within(&later.certname, &earlier.certname)
         && within(&later.issuer, &earlier.issuer)
-        && earlier.extension.iter().all(has_extension)
+        && extensions_within(&later.extension, &earlier.extension, own)
         && reads_alike
 }
 
@@ -119,6 +114,20 @@ pub(crate) fn within<T: PartialEq>(later: &[T], earlier: &[T]) -> bool {
 pub(crate) fn names_within(later: &[String], earlier: &[String]) -> bool {
     let any_name = earlier.iter().any(|name| name == "*") && !later.is_empty();
     any_name || within(later, earlier)
+}
+
+/// Whether the extensions of `earlier` match wherever those of `later` do.
+pub(crate) fn extensions_within(
+    later: &[(String, String)],
+    earlier: &[(String, String)],
+    own: &[(String, String)],
+) -> bool {
+    earlier.iter().all(|(name, value)| {
+        let mut later = later.iter();
+        later.any(|(other, wanted)| {
+            oid_of(other, own) == oid_of(name, own) && (value == wanted || value == "*")
+        })
+    })
 }
 
 /// A list or a table without an element would hold for every client.
@@ -144,14 +153,19 @@ fn empty_conditions(section: &Section<'_>, problems: &mut Vec<Problem>) {
     }
 }
 
-fn known_extensions(section: &Section<'_>, own: &[(String, String)], problems: &mut Vec<Problem>) {
-    for (name, _) in section.pairs(Access::extension) {
+pub(crate) fn known_extensions(
+    section: &Section<'_>,
+    key: &Key,
+    own: &[(String, String)],
+    problems: &mut Vec<Problem>,
+) {
+    for (name, _) in section.pairs(key) {
         if oid_of(&name, own).is_some() {
             continue;
         }
         let mut known: Vec<&str> = extension_names().collect();
         known.extend(own.iter().map(|(name, _)| name.as_str()));
-        let problem = section.error(Access::extension, format!("unknown extension \"{name}\""));
+        let problem = section.error(key, format!("unknown extension \"{name}\""));
         problems.push(match closest(&name, known.into_iter()) {
             Some(close) => problem.help(format!("did you mean \"{close}\"?")),
             None => problem.help("define names other than Puppet's in [identity.extensions]"),

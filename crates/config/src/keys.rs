@@ -605,6 +605,17 @@ settings! {
         /// Condition: certnames of verified clients. `*` matches any run of characters. For other clients the proxy
         /// tries the next route.
         certname: conditions(&forms::CERTNAME_PATTERN) => certname, else "any client";
+        /// Condition: issuers of verified clients' certificates (RFC 2253), as in `[[access]]`.
+        issuer: conditions(&forms::CA) => issuer, else "any issuer";
+        /// Condition: extensions of verified clients' certificates and their values, as `{ pp_role = "batch*" }`. All must
+        /// match. Names and patterns are those of `[[access]]`. An extension whose value is ambiguous does not match.
+        /// Agents choose their extensions in the certificate request, so use this to select a pool, not to restrict access.
+        extension: pairs(&forms::EXTENSION, &forms::EXTENSION_VALUE) => extension, else "any certificate, or none";
+        /// Condition: a share of the clients, as `"5%"`, for a pool with a new version. The hash of the certname decides, or
+        /// of the address if the client has no verified certname, so that a client always gets the same answer. If you
+        /// raise the share, further clients match, and those that matched before still do. Routes use the same hash: after
+        /// a route with `5%`, a route with `10%` gets another 5%.
+        share: percent(1..=100) => share, else "all clients";
         /// Access: `verified` clients only, or `any` client if the endpoint's class allows it.
         client: word::<ClientRule>() => client;
         /// Access: certnames that may use the route. `*` matches any run of characters. A client that matches the

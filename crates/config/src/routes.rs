@@ -6,7 +6,7 @@ use routing::{Chosen, Class, Opener, PathPattern, RouteSettings, RouteTable};
 
 use crate::{
     access,
-    access::{names_within, within},
+    access::{extensions_within, names_within, within},
     binding::{Base, Bound},
     closest::closest,
     config::Config,
@@ -34,6 +34,8 @@ pub(crate) fn build(root: &Section<'_>, config: &mut Config, problems: &mut Vec<
         known_pool(section, &pools, problems);
         guards(section, problems);
         empty_conditions(section, problems);
+        let own = &config.routes.extension_names;
+        access::known_extensions(section, Route::extension, own, problems);
     }
     repeated_names("routes", Route::name, &sections, problems);
     idle_pools(root, &sections, builtin_routes, problems);
@@ -53,7 +55,8 @@ fn table(
         .filter_map(|section| Some((section, route(section)?)))
         .unzip();
     if !access::has_errors(problems) {
-        never_taken(&sections, &routes, problems);
+        let own = &config.routes.extension_names;
+        never_taken(&sections, &routes, own, problems);
     }
     let (rules, access) = access::build(root, config, problems);
     let settings = &mut config.routes;
@@ -93,10 +96,15 @@ fn table(
 }
 
 /// The first route whose conditions hold takes the request: what one behind it would open, or guard by `allow`, it does not.
-fn never_taken(sections: &[&Section<'_>], routes: &[RouteSettings], problems: &mut Vec<Problem>) {
+fn never_taken(
+    sections: &[&Section<'_>],
+    routes: &[RouteSettings],
+    own: &[(String, String)],
+    problems: &mut Vec<Problem>,
+) {
     for (index, (section, route)) in sections.iter().zip(routes).enumerate() {
         let mut earlier = routes[..index].iter();
-        if let Some(earlier) = earlier.find(|earlier| takes_whatever(earlier, route)) {
+        if let Some(earlier) = earlier.find(|earlier| takes_whatever(earlier, route, own)) {
             let message = format!(
                 "this route never applies: the earlier route \"{}\" matches every request that it would match",
                 earlier.name
@@ -109,7 +117,11 @@ fn never_taken(sections: &[&Section<'_>], routes: &[RouteSettings], problems: &m
 
 /// Whether `earlier` takes every request that `later` would. Networks, names and expressions within others are not looked
 /// for.
-fn takes_whatever(earlier: &RouteSettings, later: &RouteSettings) -> bool {
+fn takes_whatever(
+    earlier: &RouteSettings,
+    later: &RouteSettings,
+    own: &[(String, String)],
+) -> bool {
     let all_of = |later: &[(String, String)], earlier: &[(String, String)]| {
         earlier.iter().all(|one| later.contains(one))
     };
@@ -119,6 +131,9 @@ fn takes_whatever(earlier: &RouteSettings, later: &RouteSettings) -> bool {
         && within(&later.source, &earlier.source)
         && within(&later.sni, &earlier.sni)
         && names_within(&later.certname, &earlier.certname)
+        && within(&later.issuer, &earlier.issuer)
+        && extensions_within(&later.extension, &earlier.extension, own)
+        && earlier.share.unwrap_or(100) >= later.share.unwrap_or(100)
         && all_of(&later.header, &earlier.header)
         && all_of(&later.query, &earlier.query)
         && all_of(&later.cookie, &earlier.cookie)
@@ -212,6 +227,7 @@ fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
     for key in [
         Route::allow,
         Route::certname,
+        Route::issuer,
         Route::host,
         Route::method,
         Route::source,
@@ -230,7 +246,7 @@ fn guards(section: &Section<'_>, problems: &mut Vec<Problem>) {
 
 /// Conditions without a word in them: they would hold for every request.
 fn empty_conditions(section: &Section<'_>, problems: &mut Vec<Problem>) {
-    for key in [Route::header, Route::query, Route::cookie] {
+    for key in [Route::header, Route::query, Route::cookie, Route::extension] {
         if section.is_empty_table(key) {
             let problem = section.error(key, "an empty table, which would match every request");
             problems

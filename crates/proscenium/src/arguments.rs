@@ -187,13 +187,13 @@ pub(crate) struct Explain {
     /// certificate
     #[arg(long, value_name = "NAME")]
     pub(crate) certname: Option<String>,
-    /// Issuer of the client's certificate (RFC 2253), for access rules on `issuer`
+    /// Issuer of the client's certificate (RFC 2253), for conditions on `issuer`
     #[arg(long, value_name = "DN", requires = "certname")]
     pub(crate) issuer: Option<String>,
-    /// Extension of the client's certificate, for access rules on `extension`; can be repeated
+    /// Extension of the client's certificate, for conditions on `extension`; can be repeated
     #[arg(long, value_name = "NAME=VALUE", requires = "certname", value_parser = extension)]
     pub(crate) extension: Vec<(String, String)>,
-    /// Address of the client, for conditions on `source` and for pools with algorithm `source-hash`
+    /// Address of the client, for conditions on `source` and `share` and for pools with algorithm `source-hash`
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) source: Option<IpAddr>,
     /// Server name in the client's TLS handshake, for conditions on `sni`

@@ -47,7 +47,7 @@ impl Settings {
         });
         let routes = self.routes.iter().enumerate();
         let routes = routes.filter_map(|(index, route)| {
-            let (classes, by) = chosen_by_route(route)?;
+            let (classes, by) = self.chosen_by_route(route)?;
             let (opener, name) = (Opener::Route(index), route.name.clone());
             Some(Chosen {
                 opener,
@@ -61,14 +61,11 @@ impl Settings {
 
     fn chosen_by_rule(&self, rule: &AccessRuleSettings) -> Option<(Vec<Class>, String)> {
         let classes = guarded(&rule.class);
-        let is_kept = |(name, _): &(String, String)| {
-            oid_of(name, &self.extension_names).is_some_and(|oid| is_authorization_oid(&oid))
-        };
         let is_chosen = rule.action == RuleAction::Allow
             && !classes.is_empty()
             && rule.source.is_empty()
             && (rule.certname.is_empty() || has_pattern(&rule.certname))
-            && !rule.extension.iter().any(is_kept);
+            && !self.has_authorization(&rule.extension);
         let extensions = rule.extension.iter();
         let extensions = extensions.map(|(name, value)| format!("{name} = {value:?}"));
         let by: Vec<_> = extensions
@@ -77,19 +74,27 @@ impl Settings {
         // Without a condition on the client it is no rule at all.
         (is_chosen && !by.is_empty()).then(|| (classes, by.join(", ")))
     }
-}
 
-fn chosen_by_route(route: &RouteSettings) -> Option<(Vec<Class>, String)> {
-    let classes = guarded(&route.classes);
-    let is_chosen = !classes.is_empty()
-        && !route.unguarded
-        && route.source.is_empty()
-        && (route.certname.is_empty() || has_pattern(&route.certname))
-        && has_pattern(&route.allow);
-    let by = names("certname", &route.certname)
-        .into_iter()
-        .chain(names("allow", &route.allow));
-    is_chosen.then(|| (classes, by.collect::<Vec<_>>().join(", ")))
+    fn chosen_by_route(&self, route: &RouteSettings) -> Option<(Vec<Class>, String)> {
+        let classes = guarded(&route.classes);
+        let is_chosen = !classes.is_empty()
+            && !route.unguarded
+            && route.source.is_empty()
+            && (route.certname.is_empty() || has_pattern(&route.certname))
+            && has_pattern(&route.allow)
+            && !self.has_authorization(&route.extension);
+        let by = names("certname", &route.certname)
+            .into_iter()
+            .chain(names("allow", &route.allow));
+        is_chosen.then(|| (classes, by.collect::<Vec<_>>().join(", ")))
+    }
+
+    /// Whether one of the extensions is kept from agents.
+    fn has_authorization(&self, extensions: &[(String, String)]) -> bool {
+        extensions.iter().any(|(name, _)| {
+            oid_of(name, &self.extension_names).is_some_and(|oid| is_authorization_oid(&oid))
+        })
+    }
 }
 
 fn guarded(classes: &[Class]) -> Vec<Class> {
@@ -193,6 +198,11 @@ mod tests {
         };
         let chosen = by_choice(&route).expect("a pattern");
         assert_eq!(chosen.opener, Opener::Route(0));
+        route.extension = extension("pp_role");
+        assert!(by_choice(&route).is_some(), "agents choose that too");
+        route.extension = extension("pp_auth_role");
+        assert_eq!(by_choice(&route), None);
+        route.extension = Vec::new();
         route.allow = vec!["admin.example.com".to_owned()];
         assert_eq!(by_choice(&route), None);
     }

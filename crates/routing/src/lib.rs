@@ -4,6 +4,7 @@
 
 mod access;
 mod authority;
+mod certified;
 mod chosen;
 mod class;
 mod endpoint;
@@ -19,6 +20,7 @@ mod table;
 mod upgrade;
 
 pub use authority::{authority_is_host, host_name};
+pub use certified::oid_of;
 pub use chosen::{Chosen, Opener};
 pub use class::{Class, UnknownClass};
 pub use endpoint::{Document, Endpoint, Methods, RetryClass, classify};
@@ -26,7 +28,7 @@ pub use explain::{AccessStep, Explanation, Step};
 pub use network::{Network, NetworkProblem};
 pub use path::{CanonicalPath, PathProblem, check_query};
 pub use route::{Condition, RouteEntry};
-pub use rule::{AccessRule, RuleCondition, oid_of};
+pub use rule::{AccessRule, RuleCondition};
 pub use settings::{
     AccessRuleSettings, ClientRule, PathPattern, RouteSettings, RuleAction, Settings,
 };

@@ -4,11 +4,13 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use balancing::{key_hash, share_hash, source_hash};
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Method};
-use identity::{CertnamePattern, ClientIdentity};
+use identity::{Agent, CertnamePattern, ClientIdentity};
 use regex::Regex;
 
+use crate::certified::{ExtensionCondition, extensions_hold, issuer_holds};
 use crate::parameters::{cookie_is, parameter_is};
 use crate::settings::{ClientRule, PathPattern, RouteSettings};
 use crate::table::{Question, RouteProblem};
@@ -40,6 +42,9 @@ pub struct RouteEntry {
     source: Vec<Network>,
     sni: Vec<String>,
     certname: Vec<CertnamePattern>,
+    pub(crate) issuer: Vec<String>,
+    pub(crate) extension: Vec<ExtensionCondition>,
+    share: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -71,6 +76,12 @@ pub enum Condition {
     Sni,
     /// `certname`
     Certname,
+    /// `issuer`
+    Issuer,
+    /// `extension`
+    Extension,
+    /// `share`
+    Share,
 }
 
 impl fmt::Display for Condition {
@@ -85,6 +96,9 @@ impl fmt::Display for Condition {
             Self::Source => "source",
             Self::Sni => "sni",
             Self::Certname => "certname",
+            Self::Issuer => "issuer",
+            Self::Extension => "extension",
+            Self::Share => "share",
         })
     }
 }
@@ -114,6 +128,9 @@ impl RouteEntry {
             source: Vec::new(),
             sni: Vec::new(),
             certname: Vec::new(),
+            issuer: Vec::new(),
+            extension: Vec::new(),
+            share: None,
         }
     }
 
@@ -121,6 +138,7 @@ impl RouteEntry {
     pub(crate) fn configured(
         index: usize,
         settings: &RouteSettings,
+        extension_names: &[(String, String)],
         pools: &[Arc<str>],
         problems: &mut Vec<RouteProblem>,
     ) -> Option<Self> {
@@ -199,6 +217,13 @@ impl RouteEntry {
         }
         let certname = patterns(&settings.certname, "certname", &mut report);
         let allow = patterns(&settings.allow, "allow", &mut report);
+        let extension = ExtensionCondition::all(&settings.extension, extension_names, &mut report);
+        if settings
+            .share
+            .is_some_and(|share| !(1..=100).contains(&share))
+        {
+            report("share", "a share is 1% to 100%".to_owned());
+        }
         if problems.len() > before {
             return None;
         }
@@ -228,6 +253,9 @@ impl RouteEntry {
             source,
             sni: settings.sni.clone(),
             certname,
+            issuer: settings.issuer.clone(),
+            extension,
+            share: settings.share,
         })
     }
 
@@ -261,9 +289,28 @@ impl RouteEntry {
             Some(Condition::Cookie)
         } else if !self.certname_holds(question.identity) {
             Some(Condition::Certname)
+        } else if !issuer_holds(&self.issuer, question.identity.agent()) {
+            Some(Condition::Issuer)
+        } else if !extensions_hold(&self.extension, question.identity.agent(), false) {
+            Some(Condition::Extension)
+        } else if !self.share_holds(question) {
+            Some(Condition::Share)
         } else {
             None
         }
+    }
+
+    /// A client keeps its side: its hash does not change, and a share that grows takes clients in and lets none go.
+    fn share_holds(&self, question: &Question<'_>) -> bool {
+        let Some(percent) = self.share else {
+            return true;
+        };
+        let by_name = |agent: &Agent| share_hash(key_hash(agent.certname().as_str().as_bytes()));
+        let hash = match (question.identity.agent(), question.source) {
+            (Some(agent), _) => Some(by_name(agent)),
+            (None, source) => source.map(|client| share_hash(source_hash(client))),
+        };
+        hash.is_some_and(|hash| is_within(hash, percent))
     }
 
     fn path_holds(&self, path: &str) -> bool {
@@ -393,6 +440,11 @@ pub(crate) fn or_report<T>(
     report: &mut impl FnMut(&'static str, String),
 ) -> Option<T> {
     result.map_err(|message| report(key, message)).ok()
+}
+
+/// Whether a hash, even over `u64`, is among the lowest of so many in a hundred.
+fn is_within(hash: u64, percent: u32) -> bool {
+    u128::from(hash) * 100 < u128::from(percent) << 64
 }
 
 /// How the names of built-in routes begin.

@@ -4,11 +4,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use identity::{
-    Agent, CertnamePattern, ExtensionValue, ValuePattern, extension_names, extension_oid,
-    is_extension_oid,
-};
+use identity::{Agent, CertnamePattern, extension_names, is_extension_oid};
 
+use crate::certified::{ExtensionCondition, extensions_hold, issuer_holds};
 use crate::route::{or_report, patterns};
 use crate::settings::{AccessRuleSettings, RuleAction, Settings};
 use crate::table::{Question, RouteProblem};
@@ -31,12 +29,6 @@ pub struct AccessRule {
     certname: Vec<CertnamePattern>,
     issuer: Vec<String>,
     extension: Vec<ExtensionCondition>,
-}
-
-#[derive(Debug)]
-struct ExtensionCondition {
-    oid: String,
-    value: ValuePattern,
 }
 
 /// A condition of a rule that did not hold.
@@ -123,11 +115,8 @@ impl AccessRule {
             source.extend(or_report(parsed, "source", &mut report));
         }
         let certname = patterns(&rule.certname, "certname", &mut report);
-        let mut extension = Vec::new();
-        for (name, value) in &rule.extension {
-            let condition = ExtensionCondition::new(name, value, settings);
-            extension.extend(or_report(condition, "extension", &mut report));
-        }
+        let own = &settings.extension_names;
+        let extension = ExtensionCondition::all(&rule.extension, own, &mut report);
         (problems.len() == before).then(|| Self {
             name: rule.name.as_str().into(),
             index,
@@ -164,9 +153,10 @@ impl AccessRule {
             Some(RuleCondition::Source)
         } else if !self.certname_holds(agent) {
             Some(RuleCondition::Certname)
-        } else if !self.issuer_holds(agent) {
+        } else if !issuer_holds(&self.issuer, agent) {
             Some(RuleCondition::Issuer)
-        } else if !self.extension_holds(agent) {
+        // A value that cannot be read for certain is none that allows and any that refuses.
+        } else if !extensions_hold(&self.extension, agent, self.action == RuleAction::Refuse) {
             Some(RuleCondition::Extension)
         } else {
             None
@@ -185,43 +175,6 @@ impl AccessRule {
         };
         self.certname.is_empty() || agent.is_some_and(named)
     }
-
-    fn issuer_holds(&self, agent: Option<&Agent>) -> bool {
-        let named = |agent: &Agent| self.issuer.iter().any(|name| *name == agent.issuer());
-        self.issuer.is_empty() || agent.is_some_and(named)
-    }
-
-    /// All of them hold. A value that cannot be read for certain is none that allows and any that refuses.
-    fn extension_holds(&self, agent: Option<&Agent>) -> bool {
-        let holds = |agent: &Agent| {
-            self.extension
-                .iter()
-                .all(|condition| match agent.extensions().value(&condition.oid) {
-                    ExtensionValue::Text(value) => condition.value.matches(value),
-                    ExtensionValue::Unreadable => self.action == RuleAction::Refuse,
-                    ExtensionValue::Absent => false,
-                })
-        };
-        self.extension.is_empty() || agent.is_some_and(holds)
-    }
-}
-
-impl ExtensionCondition {
-    fn new(name: &str, value: &str, settings: &Settings) -> Result<Self, String> {
-        let oid = oid_of(name, &settings.extension_names)
-            .ok_or_else(|| format!("there is no extension {name:?}"))?;
-        let value =
-            ValuePattern::parse(value).ok_or_else(|| format!("no value of {name:?} can match"))?;
-        Ok(Self { oid, value })
-    }
-}
-
-/// The OID of an extension by a name of Puppet's, by one of `[identity.extensions]`, or in dotted form.
-pub fn oid_of(name: &str, own: &[(String, String)]) -> Option<String> {
-    let named = || own.iter().find(|(known, _)| known == name);
-    extension_oid(name)
-        .or_else(|| named().map(|(_, oid)| oid.clone()))
-        .or_else(|| is_extension_oid(name).then(|| name.to_owned()))
 }
 
 /// What a rule that allows must not do: open a guarded class to whoever comes, or only seem to.

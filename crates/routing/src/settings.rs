@@ -46,6 +46,12 @@ pub struct RouteSettings {
     pub sni: Vec<String>,
     /// Certname patterns (`*` matches any run of characters) of a verified client; empty: any client.
     pub certname: Vec<String>,
+    /// Issuers of a verified client's certificate by RFC 2253; empty: any.
+    pub issuer: Vec<String>,
+    /// Extensions of a verified client's certificate by name, and patterns that their values must match; all must hold.
+    pub extension: Vec<(String, String)>,
+    /// Share of clients in percent, by the hash of the certname, or of the address where that is not verified; none: all.
+    pub share: Option<u32>,
     /// Pool that requests go to.
     pub pool: String,
     /// Who may use the route. Default: verified agents. Enrolment and status stay open to anyone whatever this says.

@@ -180,6 +180,7 @@ impl RouteTable {
             configured.extend(RouteEntry::configured(
                 index,
                 route,
+                &settings.extension_names,
                 pool_names,
                 &mut problems,
             ));
@@ -221,6 +222,12 @@ impl RouteTable {
     /// Every rule of access, in the order in which they are tried.
     pub fn rules(&self) -> &[AccessRule] {
         &self.rules
+    }
+
+    /// Whether a rule or a route may look at the issuer or the extensions of a certificate.
+    pub fn reads_certificates(&self) -> bool {
+        let reads = |route: &RouteEntry| !(route.issuer.is_empty() && route.extension.is_empty());
+        !self.rules.is_empty() || self.configured.iter().any(reads)
     }
 
     /// Names of extensions beside Puppet's, with their OIDs.

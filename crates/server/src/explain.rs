@@ -156,7 +156,7 @@ impl Explainer {
             say(format_args!("blocks   not applied: {why}"));
         }
         say(format_args!("client   {}", describe(&identity)));
-        if !self.generation.routes.rules().is_empty() {
+        if self.generation.routes.reads_certificates() {
             self.certified(&identity)
                 .iter()
                 .for_each(|line| say(format_args!("{line}")));
@@ -349,7 +349,7 @@ impl Explainer {
             match value {
                 ExtensionValue::Text(value) => Some(format!("with     {name} = {value:?}")),
                 ExtensionValue::Unreadable => Some(format!(
-                    "with     {name}, whose value is ambiguous: it matches no rule that allows, and every rule that refuses"
+                    "with     {name}, whose value is ambiguous: it matches no route and no rule that allows, and every rule that refuses"
                 )),
                 ExtensionValue::Absent => None,
             }
@@ -462,6 +462,26 @@ fn untold(step: &Step<'_>, asked: &Asked) -> Option<&'static str> {
             failed: Some(Condition::Sni),
             ..
         } if asked.sni.is_none() => Some("--sni"),
+        Step::Tried {
+            failed: Some(Condition::Share),
+            ..
+        } if asked.source.is_none() && matches!(asked.client, ExplainAs::Anonymous) => {
+            Some("--source")
+        }
+        Step::Tried {
+            failed: Some(Condition::Issuer),
+            ..
+        } => match &asked.client {
+            ExplainAs::Certname { issuer: None, .. } => Some("--issuer"),
+            _ => None,
+        },
+        Step::Tried {
+            failed: Some(Condition::Extension),
+            ..
+        } => match &asked.client {
+            ExplainAs::Certname { extensions, .. } if extensions.is_empty() => Some("--extension"),
+            _ => None,
+        },
         Step::Rule {
             failed: Some(RuleCondition::Source),
             ..

@@ -255,17 +255,20 @@ impl Prepared {
     /// Names in `issuer` of rules that no CA of the bundle has: such a rule is about nobody.
     fn warn_of_strange_issuers(&mut self) {
         let rules = self.config.routes.access.iter();
-        let named: BTreeSet<_> = rules.flat_map(|rule| &rule.issuer).collect();
+        let rules = rules.flat_map(|rule| rule.issuer.iter().map(|name| ("access", name)));
+        let routes = self.config.routes.routes.iter();
+        let routes = routes.flat_map(|route| route.issuer.iter().map(|name| ("routes", name)));
+        let named: BTreeSet<_> = rules.chain(routes).collect();
         if named.is_empty() {
             return;
         }
         let known = self.generation.trust.status(UnixTime::now()).cas;
-        for name in named {
+        for (table, name) in named {
             if !known.iter().any(|ca| ca.subject == *name) {
                 let message = format!(
                     "no CA of the bundle has the subject \"{name}\" (write it as in RFC 2253), so `issuer` matches no client"
                 );
-                self.report.warn("access", &message);
+                self.report.warn(table, &message);
             }
         }
     }

@@ -1173,3 +1173,125 @@ fn conditions_are_told_by_their_keys() {
         assert_eq!(condition.to_string(), key);
     }
 }
+
+#[test]
+fn extensions_and_issuer_of_a_verified_certificate_choose_a_route() {
+    let batch = RouteSettings {
+        client: ClientRule::Any,
+        issuer: strings(&["CN=Puppet CA: a"]),
+        extension: vec![("pp_role".to_owned(), "batch*".to_owned())],
+        ..route("batch", "/a")
+    };
+    let table = table(vec![batch]);
+    let role = |value: &str| {
+        (
+            identity::extension_oid("pp_role").unwrap(),
+            value.to_owned(),
+        )
+    };
+    let verified = |issuer, extensions: Vec<(String, String)>| {
+        let certname = identity::Certname::parse("web01").unwrap();
+        let agent = Agent::supposed(certname).supposing(Some(issuer), extensions);
+        ClientIdentity::Verified(Arc::new(agent))
+    };
+    let ours = "CN=Puppet CA: a";
+    for (identity, failed) in [
+        (verified(ours, vec![role("batch-7")]), None),
+        (
+            verified(ours, vec![role("web")]),
+            Some(Condition::Extension),
+        ),
+        (verified(ours, vec![]), Some(Condition::Extension)),
+        // Given twice, it cannot be read for certain.
+        (
+            verified(ours, vec![role("batch"), role("batch")]),
+            Some(Condition::Extension),
+        ),
+        (
+            verified("CN=b", vec![role("batch")]),
+            Some(Condition::Issuer),
+        ),
+        (identity("anonymous"), Some(Condition::Issuer)),
+        (identity("refused"), Some(Condition::Issuer)),
+    ] {
+        let question = Question {
+            method: &Method::GET,
+            path: CanonicalPath::check("/a").unwrap(),
+            query: None,
+            host: None,
+            headers: &HeaderMap::new(),
+            source: None,
+            sni: None,
+            identity: &identity,
+            failed_is_forwarded: false,
+        };
+        let route = table.routes().next().expect("the route");
+        assert_eq!(route.failed(&question), failed, "{identity:?}");
+    }
+    assert!(table.reads_certificates());
+}
+
+#[test]
+fn a_client_keeps_its_side_of_a_share_and_a_larger_share_only_takes_clients_in() {
+    let tables: Vec<_> = [1, 5, 30, 100]
+        .into_iter()
+        .map(|percent| {
+            let canary = RouteSettings {
+                client: ClientRule::Any,
+                share: Some(percent),
+                ..route("canary", "/a")
+            };
+            (percent, table(vec![canary]))
+        })
+        .collect();
+    let inside = |table: &RouteTable, who: &str, source: Option<&str>| {
+        let ask = Ask {
+            source,
+            ..Ask::of(table)
+        };
+        ask.outcome("GET /a", who) == "forge via canary"
+    };
+    const CLIENTS: u32 = 4_000;
+    let mut counts = [0u32; 4];
+    for n in 0..CLIENTS {
+        let (name, address) = (
+            format!("web{n}.example.com"),
+            format!("10.1.{}.{}", n / 256, n % 256),
+        );
+        for (who, source) in [(&*name, None), ("anonymous", Some(&*address))] {
+            let sides: Vec<_> = tables
+                .iter()
+                .map(|(_, table)| inside(table, who, source))
+                .collect();
+            assert!(sides.is_sorted(), "{who} {source:?}: {sides:?}");
+            for (count, side) in counts.iter_mut().zip(sides) {
+                *count += u32::from(side);
+            }
+        }
+        // The certname decides, wherever the agent is.
+        let at = inside(&tables[2].1, &name, Some(&address));
+        assert_eq!(at, inside(&tables[2].1, &name, None));
+    }
+    for ((percent, table), count) in tables.iter().zip(counts) {
+        let expected = f64::from(2 * CLIENTS * percent) / 100.0;
+        let deviation = (f64::from(count) - expected).abs();
+        assert!(deviation <= 4.0 * expected.sqrt(), "{percent}%: {count}");
+        assert!(!inside(table, "anonymous", None), "an unknown client");
+    }
+    assert_eq!(counts[3], 2 * CLIENTS);
+}
+
+#[test]
+fn a_share_of_none_or_of_more_than_all_is_refused() {
+    for share in [0, 101] {
+        let settings = Settings {
+            routes: vec![RouteSettings {
+                share: Some(share),
+                ..route("r", "/a")
+            }],
+            ..Settings::default()
+        };
+        let problems = RouteTable::new(&settings, &pools(POOLS)).expect_err("a problem");
+        assert_eq!(problems[0].key, "share");
+    }
+}

@@ -1,0 +1,67 @@
+//! Conditions on what a verified certificate says of a client beside its certname: issuer and extensions.
+//!
+//! Rules and routes share them. What no verified chain says holds for no condition.
+
+use identity::{Agent, ExtensionValue, ValuePattern, extension_oid, is_extension_oid};
+
+use crate::route::or_report;
+
+/// A value that an extension of the certificate must have.
+#[derive(Debug)]
+pub(crate) struct ExtensionCondition {
+    oid: String,
+    value: ValuePattern,
+}
+
+impl ExtensionCondition {
+    /// Reads pairs of a name and a pattern; what is wrong with them is reported.
+    pub(crate) fn all(
+        pairs: &[(String, String)],
+        own: &[(String, String)],
+        report: &mut impl FnMut(&'static str, String),
+    ) -> Vec<Self> {
+        let mut conditions = Vec::new();
+        for (name, value) in pairs {
+            conditions.extend(or_report(Self::new(name, value, own), "extension", report));
+        }
+        conditions
+    }
+
+    fn new(name: &str, value: &str, own: &[(String, String)]) -> Result<Self, String> {
+        let oid = oid_of(name, own).ok_or_else(|| format!("there is no extension {name:?}"))?;
+        let value =
+            ValuePattern::parse(value).ok_or_else(|| format!("no value of {name:?} can match"))?;
+        Ok(Self { oid, value })
+    }
+}
+
+/// Whether all of them hold. `unreadable`: whether one holds whose value cannot be read for certain.
+pub(crate) fn extensions_hold(
+    conditions: &[ExtensionCondition],
+    agent: Option<&Agent>,
+    unreadable: bool,
+) -> bool {
+    let holds = |agent: &Agent| {
+        let mut conditions = conditions.iter();
+        conditions.all(|condition| match agent.extensions().value(&condition.oid) {
+            ExtensionValue::Text(value) => condition.value.matches(value),
+            ExtensionValue::Unreadable => unreadable,
+            ExtensionValue::Absent => false,
+        })
+    };
+    conditions.is_empty() || agent.is_some_and(holds)
+}
+
+/// Whether one of these CAs has issued the certificate; an empty list is not a condition.
+pub(crate) fn issuer_holds(issuers: &[String], agent: Option<&Agent>) -> bool {
+    let named = |agent: &Agent| issuers.iter().any(|name| *name == agent.issuer());
+    issuers.is_empty() || agent.is_some_and(named)
+}
+
+/// The OID of an extension by a name of Puppet's, by one of `[identity.extensions]`, or in dotted form.
+pub fn oid_of(name: &str, own: &[(String, String)]) -> Option<String> {
+    let named = || own.iter().find(|(known, _)| known == name);
+    extension_oid(name)
+        .or_else(|| named().map(|(_, oid)| oid.clone()))
+        .or_else(|| is_extension_oid(name).then(|| name.to_owned()))
+}
