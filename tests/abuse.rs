@@ -17,12 +17,13 @@ const VICTIM_REQUESTS: usize = 20;
 /// How long a slow client waits between two bytes.
 const STEP: Duration = Duration::from_millis(50);
 
-/// One compiler with eight connections: the share of one client is two.
-fn estate(listener: &'static str, upstream: &'static str) -> Estate {
+/// One compiler with eight connections: the share of one client is two. `agent_max` limits no client.
+fn estate(listener: &'static str, upstream: &str) -> Estate {
+    let upstream = format!("[upstream]\nagent_max_except = [\"*\"]\n{upstream}");
     let estate = Estate::builder()
         .compilers(1)
         .compiler_pool("connections_max = 8")
-        .proxy(move |proxy| proxy.listener(listener).with(upstream))
+        .proxy(move |proxy| proxy.listener(listener).with(&upstream))
         .start();
     for member in &estate.compilers {
         member.answer(|request| {
@@ -141,7 +142,7 @@ fn buffered_bytes_of_bodies_are_a_metric() {
 
 #[test]
 fn slow_bodies_beyond_the_buffer_hold_a_share_and_no_more() {
-    let estate = estate("", "[upstream]\nbody_buffer_max = \"1KiB\"");
+    let estate = estate("", "body_buffer_max = \"1KiB\"");
     let _attackers = attackers(&estate, |client| {
         Attacker::slow_body(client, REPORT, 1 << 20, 4096)
     });
@@ -237,7 +238,7 @@ fn a_body_below_the_minimum_rate_is_answered_408() {
 
 #[test]
 fn without_room_for_buffers_a_body_is_streamed() {
-    let estate = estate("", "[upstream]\nbody_buffers_max = \"0B\"");
+    let estate = estate("", "body_buffers_max = \"0B\"");
     let client = estate.client(&estate.ca.agent("web01"));
     let mut attacker = Attacker::slow_body(&client, REPORT, 1000, 1).expect("begins");
     wait_for_limit(&estate, "body_buffers_max", 1.0);

@@ -429,6 +429,7 @@ fn a_member_whose_head_has_no_end_is_left() {
 #[test]
 fn a_lower_connections_max_leaves_nobody_waiting_beside_idle_connections() {
     let estate = Estate::builder()
+        .one_agent_for_many()
         .compilers(1)
         .compiler_pool("connections_max = 3")
         .compiler_pool("check = { interval = \"1h\" }")

@@ -88,6 +88,7 @@ fn answered(estate: &Estate, connections: Vec<Connection>) {
 #[test]
 fn the_member_with_the_fewest_requests_in_flight_for_its_weight_is_asked() {
     let estate = Estate::builder()
+        .one_agent_for_many()
         .compilers(3)
         .compiler(3, "weight = 2")
         .start();
@@ -268,6 +269,7 @@ fn explain_tells_the_member_that_a_clients_address_leads_to() {
 #[test]
 fn a_member_gets_no_more_than_its_max_and_a_full_queue_is_a_503() {
     let estate = Estate::builder()
+        .one_agent_for_many()
         .compiler(1, "max = 1")
         .compiler(2, "max = 2")
         .proxy(|proxy| proxy.with("[upstream]\nclient_share = \"100%\"\nqueue_max = 0"))
@@ -384,6 +386,7 @@ fn the_cas_writes_go_to_its_first_server_and_nowhere_else() {
 #[test]
 fn a_backup_is_asked_only_while_no_other_member_is_available() {
     let estate = Estate::builder()
+        .one_agent_for_many()
         .compilers(3)
         .compiler(3, "backup = true")
         .compiler_pool("check = { interval = \"20ms\", rise = 1, fall = 1 }")
@@ -422,6 +425,7 @@ fn a_backup_is_asked_only_while_no_other_member_is_available() {
 #[test]
 fn a_backup_takes_what_the_others_have_no_place_for() {
     let estate = Estate::builder()
+        .one_agent_for_many()
         .compiler(1, "max = 2")
         .compiler(2, "backup = true")
         .proxy(|proxy| proxy.with("[upstream]\nclient_share = \"100%\""))
@@ -1286,6 +1290,7 @@ fn a_kept_connection_is_closed_before_the_member_would_do_it() {
 #[test]
 fn nobody_starves_at_a_member_with_one_connection() {
     let estate = Estate::builder()
+        .one_agent_for_many()
         .compilers(1)
         .compiler_pool("connections_max = 1")
         .proxy(|proxy| proxy.top("workers = 4"))
@@ -1321,6 +1326,7 @@ fn no_more_connections_than_connections_max_over_all_workers() {
         ("connections_max = 100", "connections_max = 2"),
     ] {
         let estate = Estate::builder()
+            .one_agent_for_many()
             .compilers(1)
             .compiler_pool(pool)
             .compiler_pool("connect_timeout = \"1h\"")

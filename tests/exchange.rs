@@ -1366,7 +1366,7 @@ fn read_slowly(mut read: impl FnMut(&mut [u8]) -> usize) -> u64 {
 #[test]
 fn large_answers_to_slow_readers_take_no_memory() {
     http1_alone!("slow readers of bytes; of streams see http2.rs");
-    let estate = one_compiler().start();
+    let estate = one_compiler().one_agent_for_many().start();
     estate.compilers[0].answer(|request| {
         request
             .target

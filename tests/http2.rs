@@ -13,7 +13,7 @@ use crate::support::{Estate, LIMIT, assert_refused, assert_told, certificate_req
 
 #[test]
 fn http2_is_spoken_to_whoever_asks_for_it_and_to_nobody_where_it_is_off() {
-    let estate = Estate::start();
+    let estate = Estate::builder().one_agent_for_many().start();
     let agent = estate.ca.agent("web01");
     let answer = estate.client(&agent).protocol(Protocol::Http2).get(CATALOG);
     assert_eq!((answer.status, answer.version.as_str()), (200, "HTTP/2"));
@@ -118,7 +118,7 @@ fn bodies_go_both_ways_and_a_length_that_is_a_lie_ends_the_stream() {
 
 #[test]
 fn what_http2_calls_malformed_is_refused_before_a_member_is_asked() {
-    let estate = Estate::start();
+    let estate = Estate::builder().one_agent_for_many().start();
     let agent = estate.ca.agent("web01");
     let with = |name: &str, value: &str| {
         let mut fields = get(FILE);
@@ -256,7 +256,7 @@ fn a_head_that_http2_refuses_leaves_a_record_too() {
 
 #[test]
 fn cookies_are_one_line_and_trailers_and_connection_fields_stay_where_they_are() {
-    let estate = Estate::start();
+    let estate = Estate::builder().one_agent_for_many().start();
     for member in &estate.compilers {
         member.answer(|_| {
             let reply = Reply::status(200)
@@ -306,7 +306,7 @@ fn cookies_are_one_line_and_trailers_and_connection_fields_stay_where_they_are()
 
 #[test]
 fn pseudo_fields_in_trailers_end_their_stream_and_no_member_gets_the_request() {
-    let estate = Estate::start();
+    let estate = Estate::builder().one_agent_for_many().start();
     let mut connection = connect(&estate, &estate.ca.agent("web01"));
     let flags = flag::END_HEADERS | flag::END_STREAM;
     let trailers: [&[u8]; 4] = [
@@ -444,7 +444,7 @@ fn connect_and_extended_connect_are_refused() {
 
 #[test]
 fn streams_busy_at_a_swap_are_answered_and_the_next_is_told_why_it_is_the_last() {
-    let estate = Estate::start();
+    let estate = Estate::builder().one_agent_for_many().start();
     let bad = estate.ca.agent("web01");
     let mut connection = connect(&estate, &bad);
     estate.compilers.iter().for_each(StandIn::hold);
@@ -500,6 +500,7 @@ fn a_client_that_does_not_hear_our_goodbye_starts_nothing_once_its_time_is_over(
 #[test]
 fn a_draining_proxy_says_goodbye_and_answers_what_it_has() {
     let estate = Estate::builder()
+        .one_agent_for_many()
         .proxy(|proxy| proxy.top("drain_grace = \"20s\""))
         .start();
     let mut idle = connect(&estate, &estate.ca.agent("web02"));
@@ -608,7 +609,7 @@ fn a_head_has_no_more_time_where_another_request_is_being_answered() {
 
 #[test]
 fn an_answered_request_leaves_one_record_whatever_its_answer() {
-    let estate = Estate::start();
+    let estate = Estate::builder().one_agent_for_many().start();
     for member in &estate.compilers {
         member.answer(|request| match request.target.contains("none") {
             true => Some(Reply::status(204)),
@@ -640,6 +641,7 @@ fn an_answered_request_leaves_one_record_whatever_its_answer() {
 #[test]
 fn answers_on_their_way_to_a_slow_client_have_its_time_when_the_proxy_stops() {
     let estate = Estate::builder()
+        .one_agent_for_many()
         .proxy(|proxy| {
             proxy
                 .listener("streams_max = 400")
@@ -690,7 +692,7 @@ fn ends(connection: &mut Connection) -> bool {
 
 #[test]
 fn a_certificate_request_in_padded_pieces_is_judged_and_sent_as_one_text() {
-    let estate = Estate::start();
+    let estate = Estate::builder().one_agent_for_many().start();
     let mut connection = estate
         .anonymous()
         .protocol(Protocol::Http2)
@@ -724,6 +726,7 @@ const PADDED: u8 = 8;
 #[test]
 fn t12_streams_of_strangers_that_send_slowly_take_no_place_at_the_ca() {
     let estate = Estate::builder()
+        .one_agent_for_many()
         .proxy(|proxy| proxy.with("[ca]\nanonymous_in_flight_max = 1"))
         .start();
     let stranger = || estate.anonymous().protocol(Protocol::Http2).connect();
@@ -759,6 +762,7 @@ fn t12_streams_of_strangers_that_send_slowly_take_no_place_at_the_ca() {
 #[test]
 fn t12_answers_that_a_stranger_does_not_take_keep_no_place_at_the_ca() {
     let estate = Estate::builder()
+        .one_agent_for_many()
         .proxy(|proxy| proxy.with("[ca]\nanonymous_in_flight_max = 1"))
         .start();
     let stranger = || estate.anonymous().protocol(Protocol::Http2).connect();

@@ -303,6 +303,7 @@ fn a_client_that_takes_no_byte_of_its_answer_is_cut() {
 #[test]
 fn clients_that_hang_hold_up_nobody_else() {
     let estate = Estate::builder()
+        .one_agent_for_many()
         .proxy(|proxy| proxy.top("workers = 1"))
         .start();
     let agent = estate.ca.agent("web01");

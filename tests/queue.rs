@@ -1,9 +1,12 @@
 //! The queue of a pool: who waits, who is refused and what is shown of it.
 
 use serde_json::Value;
-use testkit::{Connection, Protocol, Response};
+use testkit::{Connection, Gate, Protocol, Reply, Response, http2::Outcome};
 
-use crate::support::{Estate, LIMIT};
+use crate::support::{
+    Estate, LIMIT,
+    http2::{connect, get, wait_for_limit},
+};
 
 const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
 
@@ -195,4 +198,133 @@ fn agents_that_are_sent_away_come_back_spread_by_their_certnames() {
     assert!((10..=30).contains(&soon), "{soon}");
     estate.compilers[0].release();
     assert_eq!(first.read_response().expect("an answer").status, 200);
+}
+
+const LOOPING: &str = "/puppet/v3/file_content/modules/looping/motd";
+const STATIC: &str = "/puppet/v3/static_file_content/modules/motd/motd?code_id=1";
+
+/// One compiler with room for four requests, which answers those of the looping agent when the gate opens.
+fn with_looping(lines: &'static str) -> (Estate, Gate) {
+    let estate = Estate::builder()
+        .compiler(1, "max = 4")
+        .compilers(1)
+        .proxy(move |proxy| proxy.listener("streams_max = 200").with(lines))
+        .start();
+    let gate = Gate::new();
+    let held = gate.clone();
+    estate.compilers[0].answer(move |request| {
+        let looping = request.target.contains("looping");
+        looping.then(|| Reply::ok("{}").gate(&held))
+    });
+    (estate, gate)
+}
+
+/// Opens so many streams of the looping agent.
+fn open(connection: &mut Connection, path: &str, streams: usize) -> Vec<u32> {
+    let open = |_| connection.open(&get(path), true).expect("opens");
+    (0..streams).map(open).collect()
+}
+
+#[track_caller]
+fn wait_for_refusals(estate: &Estate, reason: &str, requests: f64) {
+    const REFUSALS: &str = "proscenium_pool_queue_refusals_total";
+    let labels = [("pool", "compilers"), ("reason", reason)];
+    let refused = estate.proxy.wait_for_metric(REFUSALS, &labels, requests);
+    assert_eq!(refused, requests);
+}
+
+#[test]
+fn an_agent_in_a_loop_neither_slows_others_nor_fills_the_queue() {
+    let (estate, gate) = with_looping("[upstream]\nqueue_max = 10");
+    let agent = estate.ca.agent("looping");
+    let mut looping = connect(&estate, &agent);
+    let streams = open(&mut looping, LOOPING, 200);
+    wait_for_refusals(&estate, "agent-max", 194.0);
+    wait_for_limit(&estate, "agent_max", 4.0);
+    wait_for_waiting(&estate, 4);
+    for n in 0..20 {
+        let answer = connection(&estate, &format!("web{n:02}")).get(FILE);
+        assert_eq!(answer.status, 200);
+    }
+    let records = estate.proxy.wait_for_records(194 + 20);
+    let at_once = records.iter().filter(|record| {
+        let certname = record["certname"].as_str();
+        certname.is_some_and(|name| name.starts_with("web")) && record["queue_us"].is_null()
+    });
+    assert_eq!(at_once.count(), 20, "no other request has waited");
+    gate.release();
+    let mut statuses: Vec<_> = streams
+        .iter()
+        .map(|stream| match looping.outcome(*stream) {
+            Outcome::Answered(status) => status,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    statuses.sort_unstable();
+    assert_eq!((statuses[5], statuses[6], statuses[199]), (200, 429, 429));
+}
+
+#[test]
+fn a_request_beyond_agent_max_and_agent_queue_max_gets_429_whatever_the_agents_version() {
+    let (estate, gate) = with_looping("[upstream]\nagent_max = 1\nagent_queue_max = 1");
+    let mut runs = connection(&estate, "web01");
+    runs.send("GET", LOOPING, &[], b"").expect("sends");
+    estate.compilers[0].wait_for_request(1, LIMIT);
+    let mut waits = connection(&estate, "web01");
+    waits.send("GET", LOOPING, &[], b"").expect("sends");
+    wait_for_waiting(&estate, 1);
+    for version in [RETRIES, FAILS] {
+        let refused = ask(&estate, "web01", version);
+        assert_eq!(refused.status, 429, "{refused:?}");
+        let seconds: u64 = refused
+            .headers
+            .only("retry-after")
+            .parse()
+            .expect("seconds");
+        assert!((10..=30).contains(&seconds), "{seconds}");
+        assert!(refused.text().contains("agent_max"), "{refused:?}");
+    }
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["status"] == 429);
+    assert_eq!(record["reason"], "agent-max");
+    assert_eq!(ask(&estate, "web02", FAILS).status, 200);
+    gate.release();
+    for kept in [&mut runs, &mut waits] {
+        assert_eq!(kept.read_response().expect("an answer").status, 200);
+    }
+    assert_eq!(estate.compilers[0].requests().len(), 3);
+}
+
+#[test]
+fn requests_that_hold_no_jruby_and_excepted_agents_are_not_limited_by_agent_max() {
+    const EXCEPT: &str = "agent_max_except = [\"ci*\"]";
+    let (estate, gate) = with_looping(
+        "[upstream]\nclient_share = \"100%\"\nagent_max = 1\nagent_queue_max = 0\nagent_max_except = [\"ci*\"]",
+    );
+    let statics = format!("{STATIC}&looping");
+    let mut looping = connect(&estate, &estate.ca.agent("web01"));
+    let mut streams = open(&mut looping, &statics, 2);
+    let mut ci = connect(&estate, &estate.ca.agent("ci7"));
+    let of_ci = open(&mut ci, LOOPING, 2);
+    estate.compilers[0].wait_for_request(4, LIMIT);
+    // The member is full: the agent's first request that holds a JRuby waits for it, a second one is refused.
+    streams.extend(open(&mut looping, LOOPING, 1));
+    wait_for_waiting(&estate, 1);
+    let refused = open(&mut looping, LOOPING, 1)[0];
+    assert_eq!(looping.outcome(refused), Outcome::Answered(429));
+    // A reload that removes the exception counts for open connections too.
+    estate.proxy.edit_config(EXCEPT, "agent_max_except = []");
+    estate.proxy.reload_applied();
+    let of_ci_now = open(&mut ci, LOOPING, 1);
+    wait_for_waiting(&estate, 2);
+    let refused = open(&mut ci, LOOPING, 1)[0];
+    assert_eq!(ci.outcome(refused), Outcome::Answered(429));
+    gate.release();
+    for stream in streams {
+        assert_eq!(looping.outcome(stream), Outcome::Answered(200));
+    }
+    for stream in of_ci.into_iter().chain(of_ci_now) {
+        assert_eq!(ci.outcome(stream), Outcome::Answered(200));
+    }
 }

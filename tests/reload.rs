@@ -22,7 +22,7 @@ const BROKEN: usize = 13;
 
 #[test]
 fn twenty_reloads_under_load_lose_no_request() {
-    let estate = Estate::start();
+    let estate = Estate::builder().one_agent_for_many().start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
     let mut posting: Vec<Connection> = (0..CONNECTIONS / 2)

@@ -15,12 +15,13 @@ pub(crate) const CANCEL: u32 = 8;
 pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 
 pub(crate) fn with_listener(lines: &'static str) -> EstateBuilder {
-    Estate::builder().proxy(|proxy| proxy.listener(lines))
+    let builder = Estate::builder().one_agent_for_many();
+    builder.proxy(|proxy| proxy.listener(lines))
 }
 
 /// An estate and the connection of one of its agents.
 pub(crate) fn begin(builder: EstateBuilder) -> (Estate, Connection) {
-    let estate = builder.start();
+    let estate = builder.one_agent_for_many().start();
     let connection = connect(&estate, &estate.ca.agent("web01"));
     (estate, connection)
 }

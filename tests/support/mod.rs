@@ -191,6 +191,15 @@ impl EstateBuilder {
         self
     }
 
+    /// One agent may send as many requests at once as its members take: it stands for many.
+    pub(crate) fn one_agent_for_many(mut self) -> Self {
+        let line = "agent_max = 1000".to_owned();
+        if !self.compiler_lines.contains(&line) {
+            self.compiler_lines.push(line);
+        }
+        self
+    }
+
     /// What `members` says of the n-th compiler beside its address: `.compiler(1, "weight = 2")`.
     pub(crate) fn compiler(mut self, n: usize, options: &str) -> Self {
         self.compiler_options.insert(n - 1, options.to_owned());

@@ -42,6 +42,7 @@ impl Base for Config {
             form: identity::HeaderForm::default(),
             upstream: upstream::settings::Settings::default(),
             dns: discovery::settings::Settings::default(),
+            agent_max_except: Vec::new(),
             pools: Vec::new(),
             routes: routing::settings::Settings::default(),
             csr: pki::CsrSettings::default(),

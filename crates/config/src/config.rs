@@ -35,6 +35,8 @@ pub struct Config {
     pub upstream: upstream::settings::Settings,
     /// How names of members are resolved.
     pub dns: discovery::settings::Settings,
+    /// Certnames that `agent_max` does not limit.
+    pub agent_max_except: Vec<identity::CertnamePattern>,
     /// Pools, in the order of the file.
     pub pools: Vec<PoolConfig>,
     /// Configured routes, and whether the built-in ones follow.

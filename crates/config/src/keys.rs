@@ -368,13 +368,24 @@ settings! {
         /// `Retry-After` between a twentieth of this and all of it. It follows from the certname, so that a herd spreads
         /// and stays spread. Agents wait no longer than their `runinterval` (30 min).
         retry_after_max: duration(seconds(1)..=DAY) => upstream.retry_after_max;
+        /// Maximum number of requests of one client that hold a JRuby of a pool at once: an agent by its certname, or a client
+        /// without a verified certificate by its address (IPv6: by its /64 network). Further ones wait, at most
+        /// `agent_queue_max` of them. An agent sends one request at a time. Requests that hold no JRuby do not count: those to
+        /// the CA, static file content, and routes that are not Puppet's. `client_share` limits these.
+        agent_max: count(1..=100_000) => upstream.agent_max;
+        /// Maximum number of such requests that wait until one of the same client ends. A further one is answered 429 with a
+        /// `Retry-After`, whatever the agent's version is: only a client in a loop sends so many.
+        agent_queue_max: count(0..=100_000) => upstream.agent_queue_max;
+        /// Certnames that `agent_max` does not limit, for hosts that compile many catalogs at once, such as CI or catalog
+        /// diff. `*` matches any run of characters. `client_share` limits all their requests.
+        agent_max_except: texts(&forms::CERTNAME_PATTERN) => agent_max_except;
         /// Maximum number of attempts of one request, each on another member if there is one. The proxy never
         /// repeats a catalog, a report or a write to the CA, whatever this setting is.
         attempts_max: count(1..=10) => exchange.attempts_max;
         /// Maximum share of a pool's connections that one client may hold: an agent by its certname, or a client without a
         /// verified certificate by its address (IPv6: by its /64 network). The share is at least one connection.
-        /// A further request of this client waits for one of its own to end; no other client waits. An agent sends one
-        /// request at a time, so a quarter restricts only clients that send many at once.
+        /// A further request of this client waits for one of its own to end; no other client waits. Requests that hold a
+        /// JRuby are counted apart, by `agent_max`, except those of clients that `agent_max_except` names.
         client_share: percent(1..=100) => exchange.client_share.percent;
         /// Maximum bytes of one request body that the proxy buffers. A request gets a connection to a member only when its
         /// body is complete or larger than this, so that a client that sends slowly holds none. Facts and most reports of
@@ -484,6 +495,10 @@ settings! {
         queue_max: count(0..=1_000_000) => upstream.queue_max, else "that of `[upstream]`";
         /// See `[upstream]`.
         queue_wait_max: duration(milliseconds(10)..=DAY) => upstream.queue_wait_max, else "that of `[upstream]`";
+        /// See `[upstream]`.
+        agent_max: count(1..=100_000) => upstream.agent_max, else "that of `[upstream]`";
+        /// See `[upstream]`.
+        agent_queue_max: count(0..=100_000) => upstream.agent_queue_max, else "that of `[upstream]`";
         /// See `[upstream]`.
         retry_after_max: duration(seconds(1)..=DAY) => upstream.retry_after_max, else "that of `[upstream]`";
         tls: table(MemberTls::TABLE), else "`[upstream.tls]`";

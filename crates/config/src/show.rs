@@ -132,6 +132,7 @@ impl Config {
             identity: _,
             form: _,
             upstream: _,
+            agent_max_except: _,
             exchange: _,
             csr: _,
             ca: _,

@@ -15,7 +15,7 @@ use upstream::Connector;
 
 use crate::{
     context::RequestContext, error::ProxyError, exchange::refused_anywhere,
-    generation::PoolRuntime, reason::LogReason, upload::Upload,
+    generation::PoolRuntime, reason::LogReason, respond::soon, share::Account, upload::Upload,
 };
 
 /// The admission of a pool in this proxy.
@@ -117,6 +117,8 @@ impl PoolRuntime {
 pub(crate) struct Asking<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) pool: &'a Arc<PoolRuntime>,
+    /// Whether it holds a JRuby while it runs.
+    pub(crate) jruby: bool,
     /// As [`Offer::comes_back`].
     pub(crate) comes_back: bool,
 }
@@ -154,7 +156,7 @@ pub(crate) async fn admit(
             }
             Patience::None => {
                 let reason = match ticket.is_behind_its_client() {
-                    true => LogReason::ClientShare,
+                    true => asking.own_limit(),
                     false => LogReason::QueueFull,
                 };
                 Err(asking.refused(reason))
@@ -183,29 +185,54 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// What a request that waits is refused for when it may not wait longer.
-fn waited_for(ticket: &Ticket<PoolLease>) -> LogReason {
-    match ticket.is_behind_its_client() {
-        true => LogReason::ClientShare,
-        false => LogReason::QueueTimeout,
-    }
-}
-
 impl Asking<'_> {
+    fn account(&self) -> Account {
+        let shares = &self.context.worker.shared.shares;
+        let (_, account) = shares.of_pool(self.context, self.pool.pool.name(), self.jruby);
+        account
+    }
+
     fn limits(&self) -> Limits {
-        let pool = self.pool;
+        let settings = &self.pool.settings;
+        let queue_max = settings.queue_max;
+        match self.account() {
+            Account::Jrubies => Limits {
+                queue_max,
+                client_max: settings.agent_max,
+                client_queue_max: Some(settings.agent_queue_max),
+            },
+            Account::Share => Limits {
+                queue_max,
+                client_max: self.share(),
+                // One client must not fill the queue that all share.
+                client_queue_max: Some((queue_max / CLIENT_QUEUE_PART).max(1)),
+            },
+        }
+    }
+
+    fn share(&self) -> u32 {
         let share = self.context.generation.settings.client_share;
-        let capacity = pool.pool.capacity(self.context.worker.shared.now());
+        let capacity = self.pool.pool.capacity(self.context.worker.shared.now());
         // The whole of a pool is not a share: its members' own limits say who waits.
-        let client_max = match share.of(capacity) {
+        match share.of(capacity) {
             part if part < capacity => part,
             _ => u32::MAX,
-        };
-        Limits {
-            queue_max: pool.settings.queue_max,
-            client_max,
-            // One client must not fill the queue that all share.
-            client_queue_max: Some((pool.settings.queue_max / CLIENT_QUEUE_PART).max(1)),
+        }
+    }
+
+    /// What a request is refused for that its own client's requests keep waiting.
+    fn own_limit(&self) -> LogReason {
+        match self.account() {
+            Account::Jrubies => LogReason::AgentMax,
+            Account::Share => LogReason::ClientShare,
+        }
+    }
+
+    /// What a request is refused for when it may not wait longer.
+    fn waited_for(&self, ticket: &Ticket<PoolLease>) -> LogReason {
+        match ticket.is_behind_its_client() {
+            true => self.own_limit(),
+            false => LogReason::QueueTimeout,
         }
     }
 
@@ -216,13 +243,17 @@ impl Asking<'_> {
     ) -> Result<Admitted<PoolLease>, ProxyError> {
         let pool = self.pool;
         if ticket.is_behind_its_client() {
-            self.context.conn.metrics.limit(Limit::ClientShare);
+            let limit = match self.account() {
+                Account::Jrubies => Limit::AgentMax,
+                Account::Share => Limit::ClientShare,
+            };
+            self.context.conn.metrics.limit(limit);
         }
         let until = Instant::now() + self.time_left(upload);
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.refused(waited_for(&ticket)));
+                return Err(self.refused(self.waited_for(&ticket)));
             }
             match timeout(left.min(LOOK_INTERVAL), &mut ticket).await {
                 Ok(Ok(admitted)) => return self.verify_again().map(|()| admitted),
@@ -270,16 +301,22 @@ impl Asking<'_> {
             let pool = self.pool.pool.name();
             shared.full_queues.refused(alarms, pool, shared.now());
         }
-        self.refused(refusal.into())
+        self.refused(match refusal {
+            Refusal::NoneAvailable | Refusal::AllTried => LogReason::NoMemberAvailable,
+            Refusal::QueueFull => LogReason::QueueFull,
+            Refusal::MadeRoom => LogReason::QueueMadeRoom,
+            Refusal::ClientQueueFull => self.own_limit(),
+        })
     }
 
     fn refused(&self, reason: LogReason) -> ProxyError {
         let pool = Arc::clone(self.pool.pool.name());
-        let counted = match reason {
-            LogReason::QueueFull => QueueRefusal::Full,
-            LogReason::QueueMadeRoom => QueueRefusal::MadeRoom,
-            LogReason::QueueTimeout => QueueRefusal::Timeout,
-            LogReason::ClientShare => QueueRefusal::ClientShare,
+        let (counted, retry_after) = match reason {
+            LogReason::QueueFull => (QueueRefusal::Full, self.retry_after()),
+            LogReason::QueueMadeRoom => (QueueRefusal::MadeRoom, self.retry_after()),
+            LogReason::QueueTimeout => (QueueRefusal::Timeout, self.retry_after()),
+            LogReason::ClientShare => (QueueRefusal::ClientShare, None),
+            LogReason::AgentMax => (QueueRefusal::AgentMax, Some(soon(&self.context.worker))),
             _ => {
                 return ProxyError::Unavailable {
                     pool,
@@ -289,35 +326,26 @@ impl Asking<'_> {
             }
         };
         self.pool.metrics.queue_refused(counted);
-        let is_sent_away = self.comes_back && reason != LogReason::ClientShare;
         ProxyError::Queue {
             pool,
             reason,
-            retry_after: is_sent_away.then(|| self.retry_after()),
+            retry_after,
         }
     }
 
-    /// When an agent that is sent away is to come back: spread by its certname over the run interval. Never soon, because an
-    /// agent gives up after a hundred tries.
-    fn retry_after(&self) -> Duration {
+    /// When an agent that can be sent away is to come back: spread by its certname over the run interval. Never soon, because
+    /// an agent gives up after a hundred tries.
+    fn retry_after(&self) -> Option<Duration> {
+        if !self.comes_back {
+            return None;
+        }
         let client = match &self.context.standing.certname {
             Some(certname) => key_hash(certname.as_bytes()),
             None => source_hash(self.context.conn.downstream.client.ip()),
         };
         let max = self.pool.settings.retry_after_max.as_secs().max(1);
         let min = (max / RETRY_AFTER_PART).max(1);
-        Duration::from_secs(min + client % (max - min + 1))
-    }
-}
-
-impl From<Refusal> for LogReason {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::NoneAvailable | Refusal::AllTried => Self::NoMemberAvailable,
-            Refusal::QueueFull => Self::QueueFull,
-            Refusal::MadeRoom => Self::QueueMadeRoom,
-            Refusal::ClientQueueFull => Self::ClientShare,
-        }
+        Some(Duration::from_secs(min + client % (max - min + 1)))
     }
 }
 

@@ -17,7 +17,7 @@ use http::{
     header::{ACCEPT_ENCODING, CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE},
     response,
 };
-use routing::{Plan, RetryClass};
+use routing::{Class, Plan, RetryClass};
 use telemetry::AttemptResult;
 use tokio::time::Instant;
 use upstream::{
@@ -137,6 +137,7 @@ impl Attempts<'_> {
                     let asking = Asking {
                         context: self.context,
                         pool: self.pool,
+                        jruby: self.holds_jruby(),
                         comes_back,
                     };
                     let patience = match self.request.upgrade {
@@ -280,14 +281,25 @@ impl Attempts<'_> {
         };
         let context = self.context;
         let shares = &context.worker.shared.shares;
+        let (account, _) = shares.of_pool(context, self.pool.pool.name(), self.holds_jruby());
         Offer {
-            account: shares.of_pool(self.pool.pool.name(), &context.conn, &context.standing),
+            account,
             target,
             lead: self.lead(),
             tried: tried.to_vec(),
             after_reuse,
             comes_back: false,
         }
+    }
+
+    /// Whether a Puppet server answers it with a JRuby, of which each has a handful.
+    fn holds_jruby(&self) -> bool {
+        let endpoint = &self.plan.endpoint;
+        let compiles = !matches!(
+            endpoint.class,
+            Class::Unknown | Class::Status | Class::Never
+        );
+        compiles && !endpoint.task.without_jruby && !self.plan.route.unguarded
     }
 
     /// A member that can be asked without a wait.

@@ -24,6 +24,7 @@ use crate::{
     first_byte::Alarm,
     pace::{RateLimits, ReaderPace},
     reason::LogReason,
+    share::KnownAccount,
     streams::Streams,
     tunnel::Opening,
 };
@@ -53,8 +54,8 @@ pub(crate) struct Conn {
     pub(crate) broken_off: Cell<Option<LogReason>>,
     /// For the answers of members.
     pub(crate) alarm: Alarm,
-    /// What its client holds of the pools that it has used.
-    pub(crate) holdings: RefCell<Vec<Arc<Holding>>>,
+    /// Accounts of its client in the pools that it has used.
+    pub(crate) accounts: RefCell<Vec<KnownAccount>>,
     /// What its client holds of the memory for request bodies.
     pub(crate) bodies: OnceCell<Arc<Holding>>,
     /// How slow its client may be.
@@ -140,7 +141,7 @@ impl Conn {
         let accepted = seen.as_ref().filter(|_| !standing.is_refused());
         let conn = Self {
             _counted: accepted.map(|agent| agent.opened()),
-            holdings: RefCell::default(),
+            accounts: RefCell::default(),
             bodies: OnceCell::new(),
             rates,
             reader: ReaderPace::new(rates),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use balancing::Pool;
-use identity::OwnNames;
+use identity::{CertnamePattern, OwnNames};
 use listener::ListenerTls;
 use pki::{CsrPolicy, TrustStore};
 use routing::RouteTable;
@@ -39,6 +39,8 @@ pub struct Generation {
     pub listeners: foldhash::HashMap<Arc<str>, Arc<ListenerTls>>,
     /// Limits of an exchange.
     pub settings: Settings,
+    /// Certnames that `agent_max` does not limit.
+    pub agent_max_except: Arc<[CertnamePattern]>,
     /// Which certificate requests are passed on.
     pub csr: Arc<CsrPolicy>,
     /// What of the CA is for clients without a verified certificate.

@@ -230,6 +230,20 @@ fn describe(error: &ProxyError) -> Text {
         }
         ProxyError::Queue {
             pool,
+            reason: LogReason::AgentMax,
+            retry_after,
+        } => Text {
+            retry_after: retry_after.map_or(Again::Soon, Again::After),
+            ..plain(
+                StatusCode::TOO_MANY_REQUESTS,
+                format!(
+                    "This client already has too many requests at the pool `{pool}` (agent_max, agent_queue_max); nothing \
+                     was sent. Wait until they are answered."
+                ),
+            )
+        },
+        ProxyError::Queue {
+            pool,
             reason: LogReason::ClientShare,
             ..
         } => later(
@@ -461,6 +475,11 @@ fn frame_once(headers: &mut HeaderMap) {
 }
 
 fn spread(worker: &Worker) -> HeaderValue {
+    HeaderValue::from(soon(worker).as_secs())
+}
+
+/// When a client may try again that is not one of a herd.
+pub(crate) fn soon(worker: &Worker) -> Duration {
     let width = RETRY_AFTER_SECONDS.end() - RETRY_AFTER_SECONDS.start() + 1;
-    HeaderValue::from(RETRY_AFTER_SECONDS.start() + worker.random() % width)
+    Duration::from_secs(RETRY_AFTER_SECONDS.start() + worker.random() % width)
 }

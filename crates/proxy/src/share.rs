@@ -18,29 +18,74 @@ use crate::{
 pub(crate) struct Shares {
     /// Requests that run, by pool and client.
     running: Arc<Holdings>,
+    /// Requests that run and hold a JRuby, by pool and client, of clients with a fair share.
+    jrubies: Arc<Holdings>,
     /// Bytes of bodies, by client.
     bodies: Arc<Holdings>,
     budget: Arc<BodyBudget>,
 }
 
+/// Which of a client's accounts a request is counted to. Each has limits of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Account {
+    /// Requests that hold a JRuby: `agent_max` and `agent_queue_max`.
+    Jrubies,
+    /// The rest, and all requests of clients that `agent_max_except` names: `client_share`.
+    Share,
+}
+
+/// An account of a connection's client, as the connection knows it.
+#[derive(Debug)]
+pub(crate) struct KnownAccount {
+    /// Of requests that hold a JRuby.
+    jruby: bool,
+    account: Account,
+    holding: Arc<Holding>,
+    /// The generation that said which account it is.
+    generation: u64,
+}
+
 impl Shares {
-    /// What this connection's client holds of that pool. Looked up once for each connection and pool.
+    /// The account of this request's client for that pool. It is looked up once for each connection, pool and generation.
     pub(crate) fn of_pool(
         &self,
+        context: &RequestContext,
         pool: &Arc<str>,
-        conn: &Conn,
-        standing: &Standing,
-    ) -> Arc<Holding> {
-        let mut known = conn.holdings.borrow_mut();
-        if let Some(holding) = known.iter().find(|holding| holding.resource() == &**pool) {
-            return Arc::clone(holding);
+        jruby: bool,
+    ) -> (Arc<Holding>, Account) {
+        let generation = &context.generation;
+        let mut known = context.conn.accounts.borrow_mut();
+        if let Some(known) = known.iter().find(|known| {
+            known.jruby == jruby
+                && known.generation == generation.number
+                && known.holding.resource() == &**pool
+        }) {
+            return (Arc::clone(&known.holding), known.account);
         }
-        let holding = self.running.of(pool, key(conn, standing));
-        if known.len() == POOLS_KNOWN_MAX {
+        let (conn, standing) = (&context.conn, &context.standing);
+        let except = |certname| {
+            generation
+                .agent_max_except
+                .iter()
+                .any(|p| p.matches(certname))
+        };
+        let is_excepted = standing.certname.as_deref().is_some_and(except);
+        let (account, holdings) = match jruby && !is_excepted {
+            true => (Account::Jrubies, &self.jrubies),
+            false => (Account::Share, &self.running),
+        };
+        let holding = holdings.of(pool, key(conn, standing));
+        known.retain(|known| known.generation == generation.number);
+        if known.len() == ACCOUNTS_KNOWN_MAX {
             known.clear();
         }
-        known.push(Arc::clone(&holding));
-        holding
+        known.push(KnownAccount {
+            jruby,
+            account,
+            holding: Arc::clone(&holding),
+            generation: generation.number,
+        });
+        (holding, account)
     }
 
     /// Bytes of request bodies that are buffered now.
@@ -84,5 +129,5 @@ pub(crate) async fn gather(context: &RequestContext, upload: &Upload) -> Result<
     }
 }
 
-/// Pools whose holdings a connection keeps at hand. A connection that uses more looks them up again.
-const POOLS_KNOWN_MAX: usize = 16;
+/// Accounts that a connection keeps at hand, two of each pool. A connection that uses more looks them up again.
+const ACCOUNTS_KNOWN_MAX: usize = 32;

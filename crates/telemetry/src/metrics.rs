@@ -156,6 +156,8 @@ pub enum Limit {
     HandshakesPerAddress,
     /// One client holds its share of a pool's connections: its request waits.
     ClientShare,
+    /// One client has `agent_max` requests that hold a JRuby: its request waits.
+    AgentMax,
     /// There is no room to buffer a body: it is streamed.
     BodyBuffers,
     /// A client sent its body too slowly.
@@ -195,6 +197,8 @@ pub enum QueueRefusal {
     Timeout,
     /// The client holds its share of the pool, and as many of its requests wait as may.
     ClientShare,
+    /// The client has `agent_max` requests that hold a JRuby, and as many wait as may.
+    AgentMax,
 }
 
 /// How an attempt ended.
@@ -693,6 +697,7 @@ words!(Limit {
     ConnectionsPerAddress => "connections_max_per_address",
     HandshakesPerAddress => "handshakes_max_per_address",
     ClientShare => "client_share",
+    AgentMax => "agent_max",
     BodyBuffers => "body_buffers_max",
     BodyRate => "body_rate_min",
     ReadRate => "read_rate_min",
@@ -712,6 +717,7 @@ words!(QueueRefusal {
     MadeRoom => "queue-made-room",
     Timeout => "queue-timeout",
     ClientShare => "client-share",
+    AgentMax => "agent-max",
 });
 words!(AttemptResult {
     Ok => "ok",

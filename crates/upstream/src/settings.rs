@@ -47,6 +47,10 @@ pub struct Settings {
     /// Time that a request may wait for a member. Default 8 min: an agent waits 10 min for its answer, and 90 s is a slow
     /// catalog.
     pub queue_wait_max: Duration,
+    /// Requests of one client that hold a JRuby at once. Default 2: an agent sends one at a time, and may run twice.
+    pub agent_max: u32,
+    /// Requests of one client that wait beside those. Default 4.
+    pub agent_queue_max: u32,
     /// Longest time after which an agent that the queue has sent away comes back. Default 30 min: the run interval.
     pub retry_after_max: Duration,
 }
@@ -64,6 +68,8 @@ impl Default for Settings {
             connections_max: 128,
             queue_max: 10_000,
             queue_wait_max: Duration::from_secs(480),
+            agent_max: 2,
+            agent_queue_max: 4,
             retry_after_max: Duration::from_secs(1800),
         }
     }

@@ -239,7 +239,7 @@ impl Estate {
         let proxy = Proxy::new(&ca, binary)
             .top("workers = 1")
             .with(&format!(
-                "[upstream]\nbody_buffer_max = \"{BODY_BUFFER_BYTES}B\"\n\
+                "[upstream]\nagent_max_except = [\"*\"]\nbody_buffer_max = \"{BODY_BUFFER_BYTES}B\"\n\
                  [pools.ca]\nscheme = \"http\"\nmembers = [{:?}]\n\
                  [pools.compilers]\nscheme = \"http\"\nmembers = [{:?}]\n",
                 ca_server.address(),

@@ -265,7 +265,7 @@ impl Estate {
         compiler.answer(move |request| (request.target == LARGE).then(|| Reply::stream(bytes)));
         let proxy = Proxy::new(&ca, binary)
             .with(&format!(
-                "[pools.ca]\nmembers = [{:?}]\n[pools.compilers]\nmembers = [{:?}]\n",
+                "[upstream]\nagent_max_except = [\"*\"]\n[pools.ca]\nmembers = [{:?}]\n[pools.compilers]\nmembers = [{:?}]\n",
                 ca_server.address(),
                 compiler.address()
             ))

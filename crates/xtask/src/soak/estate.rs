@@ -41,7 +41,7 @@ impl Estate {
             .with(&format!(
                 "[pools.ca]\nmembers = [{ca:?}]\n\
                  [pools.compilers]\nmembers = [{first:?}, {second:?}]\n\
-                 [upstream]\nkeepalive = \"1s\"\n\
+                 [upstream]\nkeepalive = \"1s\"\nagent_max_except = [\"*\"]\n\
                  [[routes]]\nname = \"chat\"\npath = {{ prefix = {CHAT:?} }}\npool = \"compilers\"\n\
                  upgrade = [\"websocket\"]\n",
                 ca = ca_server.address(),
