@@ -4,9 +4,14 @@ agent_run() { # agent_run NAME [options]: one real run through the proxy; status
   local name=$1
   shift
   agent_make "$name"
-  env FACTER_lab_out="$LAB_DIR/$name/out" ${HOLD:+FACTER_lab_hold="$HOLD"} ${PAUSE:+FACTER_lab_pause="$PAUSE"} \
+  with_agent env FACTER_lab_out="$LAB_DIR/$name/out" ${HOLD:+FACTER_lab_hold="$HOLD"} ${PAUSE:+FACTER_lab_pause="$PAUSE"} \
     ${TICKS:+FACTER_lab_ticks="$TICKS"} \
     timeout 180 puppet agent --test --color false --confdir "$LAB_DIR/$name" "$@"
+}
+
+# AGENT is the root of another version of the agent; unset, it is the machine's own.
+with_agent() { # with_agent COMMAND...
+  env ${AGENT:+PATH="$AGENT/usr/bin:$PATH" RUBYLIB="$AGENT/usr/lib/ruby/vendor_ruby"} "$@"
 }
 
 agent_make() { # agent_make NAME: its puppet.conf, and the extension it will ask for, which is a role
@@ -18,7 +23,7 @@ agent_make() { # agent_make NAME: its puppet.conf, and the extension it will ask
 
 agent_enrol() { # agent_enrol NAME: key, request and certificate, through the proxy; NAME.auto is signed at once
   agent_make "$1"
-  timeout 60 puppet ssl bootstrap --waitforcert 1 --confdir "$LAB_DIR/$1"
+  with_agent timeout 60 puppet ssl bootstrap --waitforcert 1 --confdir "$LAB_DIR/$1"
 }
 
 filebucket() { # filebucket NAME ACTION...: puppet filebucket as that agent, at the proxy
@@ -55,7 +60,7 @@ retrying_agent_make() {
   local apt=$LAB_DIR.apt
   RETRYING_AGENT=$LAB_DIR.retrying-agent
   [ ! -x "$RETRYING_AGENT/usr/bin/puppet" ] || return 0
-  rm -rf "$apt"
+  rm -rf "$apt" "$RETRYING_AGENT.new"
   mkdir -p "$apt"/{lists/partial,archives/partial,parts}
   # The mirror is that of the machine's own sources.
   echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
@@ -63,6 +68,7 @@ retrying_agent_make() {
   (cd "$apt" && foreign_apt update && foreign_apt download puppet-agent && dpkg -x puppet-agent_*.deb "$RETRYING_AGENT.new") \
     >"$apt/log" 2>&1 || { tail -n 5 "$apt/log" >&2; die "Debian 13's puppet-agent cannot be downloaded"; }
   mv "$RETRYING_AGENT.new" "$RETRYING_AGENT"
+  rm -r "$apt"
 }
 foreign_apt() { # foreign_apt COMMAND...: apt-get with the sources and lists of $apt, not the machine's
   apt-get -q -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts="$apt/parts" -o Dir::State::lists="$apt/lists" \

@@ -1,15 +1,23 @@
-# Compilers restart while agents run in loops: no run fails after a drain, and after SIGTERM alone the access log explains
-# each failed run. With MEMBERS=load; sourced by lab.
+# Compilers restart, or are full, while agents run: no run fails after a drain, after SIGTERM alone the access log explains
+# each failed run, and each agent gets through a full queue in the way that its version can. With MEMBERS=load; sourced by
+# lab.
 
 . "$LAB_SOURCE/../adapters/proscenium.bash"
 
 load() {
   local run=$MEMBERS$$ # names no run before this one used
-  one=$run-one.auto; two=$run-two.auto; busy=$run-busy.auto
+  one=$run-one.auto; two=$run-two.auto; busy=$run-busy.auto; retrying=$run-retrying.auto
+  CLOSED="${COMPILERS##* }"
   promise "agents enrol, and their first runs pass" first_runs
-  promise "two compilers restarted in turn after drain fail no run" drained_restarts_fail_no_run
+  promise "the status shows how many JRubies each compiler has" jrubies_are_read
+  promise "two compilers restarted in turn after drain --wait fail no run" drained_restarts_fail_no_run
+  promise "a compiler that forbids its JRuby counts works, and the status shows the rule that its auth.conf needs" \
+    forbidden_counts_are_explained
   promise "two compilers restarted by SIGTERM alone fail only requests that they had and that must not be repeated" \
     restarts_fail_only_what_must_not_be_repeated
+  promise "with the rule that the status showed in its auth.conf, that compiler shows its JRubies" jrubies_are_read
+  promise "when the queue is full, an agent that can come back is sent away, another waits, and both runs pass" \
+    full_queue_fails_no_run
 }
 
 first_runs() {
@@ -20,12 +28,21 @@ first_runs() {
   done
 }
 
+jrubies_are_read() {
+  local name
+  # As max-active-instances in config/puppetserver.conf has it.
+  for name in $COMPILERS; do
+    wait_for 60 "the JRubies of $name" proxy_shows "$name" ".* 1 JRubies"
+  done
+}
+
 drained_restarts_fail_no_run() {
   local name
   loops_start
   hold_a_catalog
   for name in $HOLDER $OTHER; do
     drain "$name"
+    [ "$name" != "$CLOSED" ] || forbid_counts
     restart "$name"
     expect 0 verb ready compilers "$(member "$name")"
     wait_for 60 "the proxy to use $name again" proxy_uses "$name"
@@ -37,6 +54,21 @@ drained_restarts_fail_no_run() {
   say "    $(wc -l <"$LOOPS/runs") runs"
 }
 
+forbidden_counts_are_explained() {
+  RULE=$(wait_for 60 "the status to show the rule" rule_for_counts)
+  proxy_uses "$CLOSED" || broken "the proxy does not use $CLOSED"
+}
+forbid_counts() { # without the rule of allow_counts, if the lab was tested before
+  sed -i -e "/^{ match-request/d" -e "/match-request/,/name:/{/path: \"\/status\/v1\/services\"/,/name:/s/allow-unauthenticated: true/deny: \"*\"/}" \
+    "$LAB_DIR/$CLOSED/conf.d/auth.conf"
+}
+allow_counts() {
+  sed -i "0,/rules: \[/s||&\n$RULE,|" "$LAB_DIR/$CLOSED/conf.d/auth.conf"
+}
+rule_for_counts() { # of auth.conf, as the status shows it
+  verb status | grep -F "$(member "$CLOSED"): JRuby counts unknown" | grep -oE "\{ match-request: .* \}"
+}
+
 # The first compiler gets SIGKILL like from a service manager whose stop timeout ends: a catalog is still being compiled.
 restarts_fail_only_what_must_not_be_repeated() {
   local name
@@ -44,6 +76,7 @@ restarts_fail_only_what_must_not_be_repeated() {
   hold_a_catalog
   stop "$HOLDER" 2>/dev/null
   end_held_run 1
+  allow_counts
   for name in $HOLDER $OTHER; do
     restart "$name"
     wait_for 60 "the proxy to use $name again" proxy_uses "$name"
@@ -57,6 +90,40 @@ restarts_fail_only_what_must_not_be_repeated() {
     say "    $(field method "$record") $(field target "$record"): $(field status "$record")," \
       "reason $(field reason "$record"), member $(field member "$record"), attempts $(field attempts "$record")"
   done <"$LOOPS/failed"
+}
+
+# Both compilers have as much to do as they can, and one request may wait. The request of the agent that can come back waits
+# first; then the other agent needs its place in the queue.
+full_queue_fails_no_run() {
+  local hold run_at_one run_at_other retrying_run waiting_run
+  retrying_agent_make
+  AGENT=$RETRYING_AGENT expect 0 agent_enrol "$retrying"
+  QUEUE_MAX=1 cmd_proxy
+  jrubies_are_read
+  BEFORE=$(wc -l <"$LAB_DIR/proxy/log/access.log")
+  hold=$(new_hold)
+  HOLD=$hold agent_run "$busy" >"$LOOPS/busy.out" 2>&1 & run_at_one=$!
+  HOLD=$hold agent_run "$one" >"$LOOPS/one.out" 2>&1 & run_at_other=$!
+  wait_for 60 "both compilers to hold a catalog" held_by_both_compilers "$hold"
+  AGENT=$RETRYING_AGENT agent_run "$retrying" >"$LOOPS/retrying.out" 2>&1 & retrying_run=$!
+  wait_for 60 "a request of $retrying to wait" request_waits
+  agent_run "$two" >"$LOOPS/waiting.out" 2>&1 & waiting_run=$!
+  wait_for 60 "$retrying to make room for $two" was_sent_away "$retrying" queue-made-room
+  wait_for 60 "$retrying to come back too early" was_sent_away "$retrying" queue-full
+  : >"$hold/release"
+  wait $run_at_one $run_at_other || :
+  cp "$LOOPS/waiting.out" "$OUTPUT"
+  expect_end "0 2" $waiting_run
+  cp "$LOOPS/retrying.out" "$OUTPUT"
+  expect_end "0 2" $retrying_run
+  printed "Sleeping for [0-9]+ seconds before retrying the request"
+  ! failed_records | grep -vF "\"certname\":\"$retrying.$DOMAIN\"" >"$OUTPUT" || broken "requests of others failed"
+  say "    $(failed_records | wc -l) times sent away: $(field user_agent "$(failed_records | head -n 1)")"
+}
+held_by_both_compilers() { for name in $COMPILERS; do [ -e "$1/held.$name.$DOMAIN" ] || return; done; }
+request_waits() { verb status | grep -q "^  1 requests wait for a member"; }
+was_sent_away() { # was_sent_away NAME REASON
+  failed_records | grep -F "\"certname\":\"$1.$DOMAIN\"" | grep -qE "\"status\":503,.*\"reason\":\"$2\""
 }
 
 # --- what these are made of ------------------------------------------------------------------------
@@ -81,13 +148,16 @@ end_held_run() { # end_held_run STATUSES
   HELD=""
 }
 
-drain() { # drain NAME: until the proxy shows no request of that compiler; a held catalog ends meanwhile
-  expect 0 verb drain compilers "$(member "$1")"
+drain() { # drain NAME: until no request is left on that compiler; a held catalog ends meanwhile
+  local status=0
+  verb drain compilers "$(member "$1")" --wait --timeout 2m --why "restart" >"$LOOPS/drain" 2>&1 & local drain=$!
+  wait_for 60 "the proxy to drain $1" proxy_shows "$1" "[a-z]+ +drain "
   if [ "${HELD:-}" ]; then
-    proxy_shows "$1" ".* [1-9][0-9]* in flight" || broken "a catalog is being compiled, but the proxy shows no request"
+    proxy_shows "$1" ".* [1-9][0-9]* in flight" && kill -0 $drain || broken "a catalog is being compiled: $(cat "$LOOPS/drain")"
     end_held_run "0 2"
   fi
-  wait_for 60 "$1 to have no request" proxy_shows "$1" ".* 0 in flight"
+  wait $drain || status=$?
+  [ $status = 0 ] || broken "drain --wait ended with $status: $(cat "$LOOPS/drain")"
 }
 
 restart() { # restart NAME: by SIGTERM, if it runs
@@ -117,6 +187,8 @@ loops_start() {
 
 run_in_a_loop() { # run_in_a_loop NAME
   local n=0 status
+  # So that the start of a compiler takes no longer than it must.
+  renice -n 10 "$BASHPID" >/dev/null
   # The lab itself may have failed.
   until [ -e "$LOOPS/stop" ] || ! kill -0 $$ 2>/dev/null; do
     n=$((n + 1)) status=0

@@ -4,7 +4,7 @@
 # on SIGHUP and ends on SIGTERM.
 proxy_environment() {
   local ssl=$LAB_DIR/proxy/ssl name
-  export MEMBERS FRONT_CRL_INTERVAL=${CRL_INTERVAL:-86400}
+  export MEMBERS FRONT_CRL_INTERVAL=${CRL_INTERVAL:-86400} FRONT_QUEUE_MAX=${QUEUE_MAX:-}
   export FRONT_DIR=$LAB_DIR/proxy FRONT_LISTEN=$(address proxy):$TLS_PORT
   export FRONT_CA=$(address ca):$PLAIN_PORT FRONT_CA_TLS=ca.$DOMAIN:$TLS_PORT
   export FRONT_MASTERS="" FRONT_MASTERS_TLS=""
