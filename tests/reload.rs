@@ -8,11 +8,12 @@ use std::{
 };
 
 use serde_json::Value;
-use testkit::{Ca, Client, Connection, HeldPort, Proxy, wait_until};
+use testkit::{Ca, Client, Connection, HeldPort, Proxy, Reply, StandIn, wait_until};
 
 use crate::support::{Estate, LIMIT, assert_refused, done};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
 /// Connections of the load, half of them carrying a POST across each swap.
 const CONNECTIONS: usize = 32;
@@ -101,7 +102,7 @@ fn carry_across(estate: &Estate, posting: &mut [Connection], swap: impl FnOnce()
             .sum::<usize>()
     };
     let before = heads();
-    estate.compilers.iter().for_each(testkit::StandIn::hold);
+    estate.compilers.iter().for_each(StandIn::hold);
     for connection in &mut *posting {
         connection
             .send("POST", CATALOG, &[], b"facts of web01")
@@ -110,7 +111,7 @@ fn carry_across(estate: &Estate, posting: &mut [Connection], swap: impl FnOnce()
     let held = wait_until(LIMIT, || (heads() == before + posting.len()).then_some(()));
     assert!(held.is_some(), "the members hold every POST");
     swap();
-    estate.compilers.iter().for_each(testkit::StandIn::release);
+    estate.compilers.iter().for_each(StandIn::release);
     for connection in posting {
         let answer = connection.read_response_to("POST").expect("is answered");
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -144,7 +145,7 @@ fn one_reload(estate: &Estate, turn: usize, members: &mut Vec<String>) -> String
         }
         _ => {
             // The member that holds the POSTs is the one that goes.
-            let other = estate.compilers.iter().map(testkit::StandIn::address);
+            let other = estate.compilers.iter().map(StandIn::address);
             let other: Vec<_> = other.filter(|address| !members.contains(address)).collect();
             set_members(estate, members, &other);
             *members = other;
@@ -301,6 +302,103 @@ fn a_pool_whose_members_are_all_replaced_answers_every_request() {
     assert_eq!(client.get(CATALOG).status, 200);
 }
 
+/// Two agents' requests to a compiler that takes one at a time: the compiler has the first and does not answer it, the second
+/// waits.
+fn one_runs_and_one_waits(estate: &Estate, fields: &[(&str, &str)]) -> [Connection; 2] {
+    estate.compilers[0].hold();
+    let send = |certname| {
+        let agent = estate.ca.agent(certname);
+        let mut connection = estate.client(&agent).connect().expect("connects");
+        connection.send("GET", FILE, fields, b"").expect("sends");
+        connection
+    };
+    let first = send("web01");
+    estate.compilers[0].wait_for_request(1, LIMIT);
+    let second = send("web02");
+    estate.proxy.wait_for_status("one waits", |status| {
+        status["pools"].to_string().contains("\"waiting\":1")
+    });
+    [first, second]
+}
+
+/// Lets both be answered by the compiler that they came to.
+fn both_are_answered(estate: &Estate, requests: [Connection; 2]) {
+    estate.compilers[0].release();
+    for mut request in requests {
+        assert_eq!(request.read_response().expect("an answer").status, 200);
+    }
+    assert_eq!(estate.compilers[0].requests().len(), 2);
+}
+
+#[test]
+fn a_request_that_waits_goes_to_no_server_that_reads_other_identity_headers() {
+    let estate = Estate::builder()
+        .compilers(2)
+        .compiler_pool("connections_max = 1")
+        .start();
+    let (first, second) = (
+        vec![estate.compilers[0].address()],
+        vec![estate.compilers[1].address()],
+    );
+    set_members(&estate, &all_members(&estate), &first);
+    estate.proxy.reload_applied();
+    // The headers of the servers to come are not yet anything that a client may not say.
+    let forged = [("Site-Agent", "CN=admin"), ("Site-Verdict", "SUCCESS")];
+    let requests = one_runs_and_one_waits(&estate, &forged);
+    set_members(&estate, &first, &second);
+    estate.proxy.edit_config(
+        "connections_max = 1",
+        "connections_max = 1\nidentity = { dn_header = \"Site-Agent\", verify_header = \"Site-Verdict\" }",
+    );
+    estate.proxy.reload_applied();
+    both_are_answered(&estate, requests);
+    let agent = estate.ca.agent("web03");
+    assert_eq!(estate.client(&agent).get(FILE).status, 200);
+    let [asked] = &estate.compilers[1].requests()[..] else {
+        panic!("only what came after the reload");
+    };
+    assert_eq!(asked.headers.only("site-agent"), "CN=web03");
+}
+
+#[test]
+fn a_request_that_waits_is_served_after_its_pool_was_removed() {
+    let estate = Estate::builder().compilers(1).start();
+    let odd = StandIn::start("odd");
+    odd.answer(|request| request.path().starts_with("/odd").then(|| Reply::ok("odd")));
+    let tables = format!(
+        "[pools.odd]\nscheme = \"http\"\nmembers = [\"{}\"]\nqueue_max = 7\nconnections_max = 1\n\
+         [[routes]]\nname = \"odd\"\npath = {{ prefix = \"/odd\" }}\npool = \"odd\"\nunguarded = true\n",
+        odd.address()
+    );
+    let before = estate.proxy.config_text();
+    estate.proxy.write_config(&format!("{before}\n{tables}"));
+    estate.proxy.reload_applied();
+    estate.proxy.wait_for_members(&["odd"]);
+    odd.hold();
+    let agent = estate.ca.agent("web01");
+    let mut requests = [0, 1].map(|_| estate.client(&agent).connect().expect("connects"));
+    for (n, request) in requests.iter_mut().enumerate() {
+        request.send("GET", "/odd/x", &[], b"").expect("sends");
+        match n {
+            0 => drop(odd.wait_for_request(1, LIMIT)),
+            _ => drop(estate.proxy.wait_for_status("one waits", |status| {
+                status["pools"].to_string().contains("\"waiting\":1")
+            })),
+        }
+    }
+    // Another configuration is to serve what waits, and then there is none.
+    let other = tables.replace("queue_max = 7", "queue_max = 8");
+    estate.proxy.write_config(&format!("{before}\n{other}"));
+    estate.proxy.reload_applied();
+    estate.proxy.write_config(&before);
+    estate.proxy.reload_applied();
+    odd.release();
+    for request in &mut requests {
+        assert_eq!(request.read_response().expect("an answer").status, 200);
+    }
+    assert_eq!(odd.requests().len(), 2);
+}
+
 #[test]
 fn reloads_asked_for_at_once_are_done_one_after_the_other() {
     let estate = Estate::start();
@@ -400,7 +498,7 @@ fn an_exchange_on_a_removed_listener_is_waited_for_when_the_process_stops() {
         "{config}\n[listeners.second]\naddress = \"127.0.0.1:{second}\"\n"
     ));
     estate.proxy.reload_applied();
-    estate.compilers.iter().for_each(testkit::StandIn::hold);
+    estate.compilers.iter().for_each(StandIn::hold);
     let client = estate.client(&agent).at(second.address());
     thread::scope(|scope| {
         let asking = scope.spawn(|| client.try_request("POST", CATALOG, &[], b"facts"));
@@ -413,7 +511,7 @@ fn an_exchange_on_a_removed_listener_is_waited_for_when_the_process_stops() {
             .wait_for_status("draining", |status| status["phase"] == "draining");
         let refused = wait_until(LIMIT, || TcpStream::connect(estate.proxy.address()).err());
         assert!(refused.is_some(), "no listener is left");
-        estate.compilers.iter().for_each(testkit::StandIn::release);
+        estate.compilers.iter().for_each(StandIn::release);
         assert_eq!(
             asking.join().expect("asks").expect("is answered").status,
             200
@@ -436,7 +534,7 @@ fn limits_of_a_listener_change_with_a_reload() {
             .status
     };
     assert_eq!(ask(), 431);
-    estate.compilers.iter().for_each(testkit::StandIn::hold);
+    estate.compilers.iter().for_each(StandIn::hold);
     thread::scope(|scope| {
         let holding = scope.spawn(|| client.get(CATALOG).status);
         one_of_two_has_a_head(&estate);
@@ -451,7 +549,7 @@ fn limits_of_a_listener_change_with_a_reload() {
         estate.proxy.edit_config("8KiB", "32KiB");
         estate.proxy.reload_applied();
         assert_eq!(waiting.join().expect("asks"), 200);
-        estate.compilers.iter().for_each(testkit::StandIn::release);
+        estate.compilers.iter().for_each(StandIn::release);
         assert_eq!(holding.join().expect("asks"), 200);
     });
     assert_eq!(ask(), 200);
@@ -676,11 +774,7 @@ fn member_addresses(proxy: &Proxy) -> Vec<String> {
 }
 
 fn all_members(estate: &Estate) -> Vec<String> {
-    estate
-        .compilers
-        .iter()
-        .map(testkit::StandIn::address)
-        .collect()
+    estate.compilers.iter().map(StandIn::address).collect()
 }
 
 fn set_members(estate: &Estate, from: &[String], to: &[String]) {

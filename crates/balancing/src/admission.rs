@@ -11,7 +11,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering, fence},
+        atomic::{AtomicU32, AtomicU64, Ordering, fence},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -45,6 +45,16 @@ pub struct Offer {
     pub after_reuse: bool,
     /// Whether the agent comes back after a 503. Those that do not fail their run on it (PUP-11853).
     pub comes_back: bool,
+}
+
+impl Offer {
+    /// Whether the same members have room for both.
+    fn is_like(&self, other: &Self) -> bool {
+        let members = |offer: &Self| (offer.target, offer.after_reuse, offer.lead.task);
+        members(self) == members(other)
+            && self.lead.key == other.lead.key
+            && self.tried == other.tried
+    }
 }
 
 /// Which members of a pool may be asked.
@@ -114,6 +124,8 @@ pub struct QueueState {
 pub struct Admission<L> {
     /// Requests that wait, to be read without the lock.
     waiting: AtomicU32,
+    /// When members were looked for last without a known change, in milliseconds since start.
+    looked_ms: AtomicU64,
     queue: Mutex<Queue<L>>,
 }
 
@@ -146,6 +158,7 @@ impl<L> Default for Admission<L> {
     fn default() -> Self {
         Self {
             waiting: AtomicU32::new(0),
+            looked_ms: AtomicU64::new(0),
             queue: Mutex::new(Queue {
                 next: 0,
                 waiters: HashMap::new(),
@@ -186,7 +199,8 @@ impl<L> Admission<L> {
                 Ok(lease) => return Decision::Run(self.admitted(offer.account, lease)),
                 Err(PickError::Full) => offer.account.lower(1),
                 Err(error) => {
-                    offer.account.lower(1);
+                    // Another request of this client may have begun to wait behind this one.
+                    self.finished(&offer.account);
                     return Decision::Refuse(error.into());
                 }
             }
@@ -206,6 +220,21 @@ impl<L> Admission<L> {
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.change(Queue::drain);
+        }
+    }
+
+    /// As [`members_changed`](Self::members_changed), for changes that nothing announces. Each request that waits calls it from
+    /// time to time, and all together look at most once in [`LOOK_INTERVAL`].
+    pub fn look(&self, now: Duration) {
+        let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let due = |last: u64| {
+            (now.saturating_sub(last) >= LOOK_INTERVAL.as_millis() as u64).then_some(now)
+        };
+        let looked = self
+            .looked_ms
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, due);
+        if looked.is_ok() {
+            self.members_changed();
         }
     }
 
@@ -388,29 +417,34 @@ impl<L> Queue<L> {
         while self.waiting > 0 && self.serve_one(&*picker) {}
     }
 
+    /// Gives a member to the first request that one has room for, or refuses the first that no member is left for.
     fn serve_one(&mut self, picker: &dyn Picker<L>) -> bool {
-        let front: Vec<_> = self
-            .lanes
-            .front
-            .iter()
-            .map(|id| (Place::Front, *id))
-            .collect();
-        for (place, id) in front.into_iter().chain(self.lanes.heads()) {
-            match picker.pick(&self.waiters[&id].offer) {
-                Ok(lease) => {
-                    self.lanes.served(place);
-                    self.decide(id, Ok(lease));
-                    return true;
-                }
-                Err(PickError::AllTried) => {
-                    self.decide(id, Err(Refusal::AllTried));
-                    return true;
-                }
-                // A member may come back before the request has waited for too long.
-                Err(PickError::Full | PickError::NoneAvailable) => {}
+        let front = self.lanes.front.iter().map(|id| (Place::Front, *id));
+        // After a member has failed, hundreds may be at the front: each kind of them is tried once.
+        let mut without_room: Vec<&Offer> = Vec::new();
+        let found = front.chain(self.lanes.heads()).find_map(|(place, id)| {
+            let offer = &self.waiters[&id].offer;
+            if without_room.iter().any(|other| other.is_like(offer)) {
+                return None;
             }
+            match picker.pick(offer) {
+                Ok(lease) => Some((place, id, Ok(lease))),
+                Err(PickError::AllTried) => Some((place, id, Err(Refusal::AllTried))),
+                // A member may come back before the request has waited for too long.
+                Err(PickError::Full | PickError::NoneAvailable) => {
+                    without_room.push(offer);
+                    None
+                }
+            }
+        });
+        let Some((place, id, outcome)) = found else {
+            return false;
+        };
+        if outcome.is_ok() {
+            self.lanes.served(place);
         }
-        false
+        self.decide(id, outcome);
+        true
     }
 
     /// Ends a request's wait.
@@ -588,6 +622,9 @@ impl<L> Drop for Ticket<L> {
         }
     }
 }
+
+/// How often members are looked for while requests wait and nothing announces a change.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 impl From<PickError> for Refusal {
     fn from(error: PickError) -> Self {

@@ -241,7 +241,6 @@ impl Asking<'_> {
         mut ticket: Ticket<PoolLease>,
         upload: &Upload,
     ) -> Result<Admitted<PoolLease>, ProxyError> {
-        let pool = self.pool;
         if ticket.is_behind_its_client() {
             let limit = match self.account() {
                 Account::Jrubies => Limit::AgentMax,
@@ -258,9 +257,21 @@ impl Asking<'_> {
             match timeout(left.min(LOOK_INTERVAL), &mut ticket).await {
                 Ok(Ok(admitted)) => return self.verify_again().map(|()| admitted),
                 Ok(Err(refusal)) => return Err(self.refused_by_queue(refusal)),
-                // A member without probes that is down may be tried again by now, which nothing announces.
-                Err(_) => pool.admission.members_changed(),
+                Err(_) => self.look(),
             }
+        }
+    }
+
+    /// Looks for members of its own accord: one without probes that is down may be tried again by now, which nothing
+    /// announces.
+    fn look(&self) {
+        let (pool, shared) = (self.pool, &self.context.worker.shared);
+        let current = self.context.worker.current();
+        let mut pools = current.pools.iter();
+        match pools.any(|known| Arc::ptr_eq(&known.admission, &pool.admission)) {
+            true => pool.admission.look(shared.now()),
+            // The pool was removed or has other rules by now. Requests that wait run by the configuration that they came under.
+            false => pool.adopt_queue(shared.started),
         }
     }
 

@@ -130,7 +130,8 @@ impl Attempts<'_> {
                 None => {
                     let comes_back = exchanged.retry_support() == RetrySupport::Retries;
                     let offer = Offer {
-                        comes_back,
+                        // An upgrade does not wait, so it pushes no request out of the queue.
+                        comes_back: comes_back || self.request.upgrade.is_some(),
                         ..self.offer(&tried, reused)
                     };
                     let hold = exchanged.hold.take();

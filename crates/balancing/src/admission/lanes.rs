@@ -35,19 +35,20 @@ struct Lane {
     turn: u64,
 }
 
-/// A lane for each kind of work, and one for its writes, which not every member serves.
-const LANES: usize = 2 * Work::ALL.len();
+/// A lane for each kind of work and each [`Target`].
+const LANES: usize = 3 * Work::ALL.len();
 /// Divisible by every weight.
 const STRIDE: u64 = 840;
 
 impl Lanes {
     /// The lane of a request.
     pub(super) fn lane_of(offer: &Offer) -> Place {
-        let writes = match offer.target {
+        let target = match offer.target {
             Target::Any => 0,
-            Target::Write | Target::WriterAlone => Work::ALL.len(),
+            Target::Write => 1,
+            Target::WriterAlone => 2,
         };
-        Place::Lane(offer.lead.task.work.index() + writes)
+        Place::Lane(offer.lead.task.work.index() + target * Work::ALL.len())
     }
 
     pub(super) fn insert(&mut self, place: Place, id: u64) {

@@ -563,3 +563,105 @@ fn no_wake_up_is_lost_between_threads() {
     assert_eq!(site.admission.state(), QueueState::default());
     assert!(site.accounts.iter().all(|account| account.held() == 0));
 }
+
+/// A picker made of a function.
+struct By<F>(F);
+
+impl<F: Fn(&Offer) -> Result<Slot, PickError> + Send + Sync> Picker<Slot> for By<F> {
+    fn pick(&self, request: &Offer) -> Result<Slot, PickError> {
+        (self.0)(request)
+    }
+}
+
+#[test]
+fn a_request_that_is_refused_leaves_none_behind_that_waits_for_its_client() {
+    let limits = Limits {
+        client_max: 1,
+        ..NO_LIMITS
+    };
+    let site = Site::new(&[1], 1, limits);
+    let (admission, picker) = (&site.admission, site.picker.clone());
+    let limits = || limits;
+    let second = Mutex::new(None);
+    // While the first request is decided on, a second one of its client comes on another thread and finds the client at its limit.
+    let races = By(|_: &Offer| {
+        let request = site.request(0, Work::Catalog);
+        let decision = admission.offer(request, limits, &picker, Duration::ZERO);
+        *second.lock().expect("no test panics with it") = Some(decision);
+        Err(PickError::NoneAvailable)
+    });
+    let request = site.request(0, Work::Catalog);
+    let first = admission.offer(request, limits, &races, Duration::ZERO);
+    assert!(matches!(first, Decision::Refuse(Refusal::NoneAvailable)));
+    let second = second.lock().expect("no test panics with it").take();
+    let Some(Decision::Wait(mut second)) = second else {
+        panic!("{second:?}");
+    };
+    drop(granted(&mut second));
+}
+
+#[test]
+fn a_write_that_only_one_member_may_serve_holds_up_no_other_write() {
+    let mut site = Site::new(&[1, 1], 4, NO_LIMITS);
+    let _busy = [site.run(0), site.run(1)];
+    // While the first member is down, the second one serves writes, except those that are for the first alone.
+    let all = site.picker.clone();
+    let picker = By(move |request: &Offer| match request.target {
+        Target::WriterAlone => Err(PickError::NoneAvailable),
+        _ => all.pick(request),
+    });
+    site.admission.adopt(Arc::new(picker));
+    let write = |site: &Site, client, target| Offer {
+        target,
+        ..site.request(client, Work::Other)
+    };
+    let mut renewal = site.wait(write(&site, 2, Target::WriterAlone));
+    let mut enrolment = site.wait(write(&site, 3, Target::Write));
+    let [first, second] = _busy;
+    drop(first);
+    drop(granted(&mut enrolment));
+    assert!(poll(&mut renewal).is_pending());
+    drop(second);
+}
+
+#[test]
+fn requests_of_one_kind_at_the_front_are_tried_once_and_not_each() {
+    let mut site = Site::new(&[40, 1], 42, NO_LIMITS);
+    let running: Vec<_> = (0..40).map(|client| site.run(client)).collect();
+    let picks = Arc::new(AtomicU32::new(0));
+    let (all, counted) = (site.picker.clone(), Arc::clone(&picks));
+    let picker = By(move |request: &Offer| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        all.pick(request)
+    });
+    site.admission.adopt(Arc::new(picker));
+    let (on_first, mut held): (Vec<_>, Vec<_>) = running
+        .into_iter()
+        .partition(|admitted| admitted.lease.1 == 0);
+    while let Decision::Run(one) = site.offer(site.request(41, Work::Catalog)) {
+        held.push(one);
+    }
+    let count = on_first.len();
+    let waiting: Vec<_> = on_first
+        .into_iter()
+        .map(|admitted| {
+            let offer = Offer {
+                tried: vec![0],
+                ..site.request(0, Work::Catalog)
+            };
+            match site.again(admitted, offer) {
+                Decision::Wait(ticket) => ticket,
+                other => panic!("{other:?}"),
+            }
+        })
+        .collect();
+    assert!(count > 30);
+    let before = picks.load(Ordering::Relaxed);
+    site.admission.members_changed();
+    assert!(picks.load(Ordering::Relaxed) - before <= 2);
+    // Looks without a change are as few, however many requests ask for them.
+    let now = site.now + Duration::from_secs(10);
+    (0..100).for_each(|_| site.admission.look(now));
+    assert!(picks.load(Ordering::Relaxed) - before <= 4);
+    drop((waiting, held));
+}

@@ -6,7 +6,7 @@ use proxy::Phase;
 use routing::settings::{PathPattern, RouteSettings};
 use tokio::time::Instant;
 
-use crate::support::{Estate, Setup, Wire, assert_took, pass, run, settle, trusted};
+use crate::support::{Estate, FILE, Setup, Wire, assert_took, pass, run, settle, trusted};
 
 /// Sends `/ws` to the compilers and lets it become a web socket.
 fn with_route(setup: &mut Setup) {
@@ -217,5 +217,36 @@ fn a_request_for_an_upgrade_is_sent_once_though_its_member_breaks_off() {
         assert_eq!(client.response().await.status, 502);
         settle().await;
         assert_eq!(estate.compilers[1].dials(), 0);
+    });
+}
+
+#[test]
+fn an_upgrade_that_finds_the_queue_full_pushes_no_request_out_of_it() {
+    run(async {
+        let mut estate = Estate::new(|setup| {
+            with_route(setup);
+            setup.upstream.connections_max = 1;
+            setup.upstream.queue_max = 1;
+        });
+        let mut first = estate.connect();
+        first.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        let mut waiting = estate.connect();
+        // Its agent sends the request again after a 503, so a request that would fail its run gets its place.
+        waiting
+            .send(&format!(
+                "GET {FILE} HTTP/1.1\r\nHost: puppet\r\nX-Puppet-Version: 8.10.0\r\n\r\n"
+            ))
+            .await;
+        settle().await;
+        let (mut other, _) = estate.connect_as(Some(&trusted().web02));
+        ask(&mut other).await;
+        assert_eq!(other.response().await.status, 503);
+        member.answer(200, "first").await;
+        assert_eq!(first.response().await.body, "first");
+        member.request().await;
+        member.answer(200, "second").await;
+        assert_eq!(waiting.response().await.body, "second");
     });
 }

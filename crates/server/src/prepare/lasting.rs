@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use balancing::Registry;
 use config::Config;
 use pki::TicketKeys;
-use proxy::{Generation, PoolAdmission};
+use proxy::Generation;
 use rustls_pki_types::UnixTime;
 use telemetry::Metrics;
 use upstream::{MemberCheck, Slots};
@@ -24,8 +24,6 @@ pub(crate) struct Lasting {
     pub(super) tickets: TicketKeys,
     /// Connections to members, by pool and address.
     slots: Mutex<BTreeMap<(String, String), Arc<Slots>>>,
-    /// Which requests run and which wait, by pool.
-    admissions: Mutex<BTreeMap<String, Arc<PoolAdmission>>>,
     /// What DNS answered about members.
     pub(crate) answers: Answers,
     /// The cell that requests and handshakes read; set at the first commit.
@@ -40,14 +38,6 @@ impl Lasting {
                 .entry((pool.to_owned(), address.to_owned()))
                 .or_default(),
         )
-    }
-
-    pub(super) fn admission(&self, pool: &str) -> Arc<PoolAdmission> {
-        let mut admissions = self
-            .admissions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(admissions.entry(pool.to_owned()).or_default())
     }
 
     /// Whom the lists in force revoke, or the operator blocks, is no member either: those that were fetched are in no file.
@@ -78,10 +68,6 @@ impl Lasting {
             Some(address) => named(pool, address),
             None => names_pool(pool),
         });
-        self.admissions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|pool, _| names_pool(pool));
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.retain(|(pool, address), slots| named(pool, address) || slots.open() > 0);
     }

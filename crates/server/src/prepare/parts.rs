@@ -314,10 +314,12 @@ pub(super) fn pool_runtime(
             .collect(),
         ..settings.pool.clone()
     };
+    // A request that waits was scrubbed for servers that read the headers of its own pool's rules, and is sent to no others.
+    let same_rules = before.filter(|before| before.rules == settings.rules);
     let metrics = |member: &Discovered| lasting.metrics.member(name, &member.settings.address);
     Ok(PoolRuntime {
         pool: Pool::new(&pool, settings.upstream.connections_max, &lasting.registry),
-        admission: lasting.admission(name),
+        admission: same_rules.map_or_else(Arc::default, |before| Arc::clone(&before.admission)),
         connectors,
         rules: settings.rules.clone(),
         settings: settings.upstream,
