@@ -6,7 +6,7 @@ agent_run() { # agent_run NAME [options]: one real run through the proxy; status
   agent_make "$name"
   with_agent env FACTER_lab_out="$LAB_DIR/$name/out" ${HOLD:+FACTER_lab_hold="$HOLD"} ${PAUSE:+FACTER_lab_pause="$PAUSE"} \
     ${TICKS:+FACTER_lab_ticks="$TICKS"} \
-    timeout 180 puppet agent --test --color false --confdir "$LAB_DIR/$name" "$@"
+    timeout 600 puppet agent --test --color false --confdir "$LAB_DIR/$name" "$@"
 }
 
 # AGENT is the root of another version of the agent; unset, it is the machine's own.

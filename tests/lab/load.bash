@@ -188,7 +188,7 @@ loops_start() {
 run_in_a_loop() { # run_in_a_loop NAME
   local n=0 status
   # So that the start of a compiler takes no longer than it must.
-  renice -n 10 "$BASHPID" >/dev/null
+  renice -n 5 "$BASHPID" >/dev/null
   # The lab itself may have failed.
   until [ -e "$LOOPS/stop" ] || ! kill -0 $$ 2>/dev/null; do
     n=$((n + 1)) status=0
