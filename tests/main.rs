@@ -26,6 +26,7 @@ mod exchange;
 mod explain;
 mod failed_members;
 mod filebucket;
+mod guards;
 mod header_forms;
 mod http2;
 mod http2_floods;

@@ -60,6 +60,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_materials_refused",
     "proscenium_member_administrative_state",
     "proscenium_member_connections",
+    "proscenium_member_ejections_total",
     "proscenium_member_in_flight",
     "proscenium_member_up",
     "proscenium_pool_members_available",

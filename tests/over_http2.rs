@@ -57,6 +57,9 @@ mod failed_members;
 // What decides is the parsed request and the member's answer, which comes over HTTP/1.1 in both cases.
 #[cfg(feature = "every-module-over-http2")]
 mod filebucket;
+// Members are reached over HTTP/1.1 in both cases, and what they do decides.
+#[cfg(feature = "every-module-over-http2")]
+mod guards;
 // The status service is asked over HTTP/1.1 in both cases.
 #[cfg(feature = "every-module-over-http2")]
 mod jrubies;

@@ -53,10 +53,10 @@ pub use members::{
 };
 pub use serve::serve;
 pub use status::{
-    AdministrativeState, AlarmStatus, CaStatus, CrlStatus, DistrustedStatus, GenerationStatus,
-    Health, JrubyStatus, LastReload, ListenerStatus, MaterialsStatus, MemberStatus, Phase,
-    PoolStatus, ProbeStatus, RefusedMaterials, RenewalOff, RenewalStatus, StateStatus, Status,
-    Timestamp, TrustStatus, Watch,
+    AdministrativeState, AgentCheckStatus, AlarmStatus, CaStatus, CrlStatus, DistrustedStatus,
+    GenerationStatus, Health, JrubyStatus, LastReload, ListenerStatus, MaterialsStatus,
+    MemberStatus, Phase, PoolStatus, ProbeStatus, RefusedMaterials, RenewalOff, RenewalStatus,
+    StateStatus, Status, Timestamp, TrustStatus, Watch,
 };
 pub use who::{
     AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,

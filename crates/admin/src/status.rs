@@ -151,6 +151,12 @@ pub struct MemberStatus {
     /// What it shows of its JRubies; none: it was not asked, or has not answered.
     #[serde(default)]
     pub jrubies: Option<JrubyStatus>,
+    /// What its agent check has said; none: its pool has none.
+    #[serde(default)]
+    pub agent_check: Option<AgentCheckStatus>,
+    /// Seconds for which it is still left out because attempts failed there; none: it is not.
+    #[serde(default)]
+    pub ejected_seconds: Option<u64>,
     /// What the operator wants.
     pub administrative_state: AdministrativeState,
     /// Who took it out of service, since when and why; none: it is ready.
@@ -185,6 +191,23 @@ pub struct ProbeStatus {
     /// When it ended.
     pub at: Timestamp,
     /// Why it failed; none if it succeeded.
+    pub failure: Option<String>,
+}
+
+/// What the agent check of a member has said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentCheckStatus {
+    /// What its answers want of the member.
+    pub state: AdministrativeState,
+    /// Whether it has said that the member is down.
+    pub down: bool,
+    /// Percent of the configured weight that it leaves the member.
+    pub weight_percent: u32,
+    /// When it was last asked.
+    pub at: Timestamp,
+    /// Its last readable answer.
+    pub answer: Option<String>,
+    /// Why the last answer changed nothing; none: it was readable.
     pub failure: Option<String>,
 }
 

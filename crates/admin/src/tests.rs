@@ -760,6 +760,8 @@ fn member() -> MemberStatus {
             failure: None,
         }),
         jrubies: None,
+        agent_check: None,
+        ejected_seconds: None,
         clock_offset_seconds: Some(-2),
         administrative_state: AdministrativeState::Ready,
         administrative: None,

@@ -18,13 +18,17 @@ pub mod settings;
 pub mod share;
 pub mod work;
 
+mod agent_answer;
 mod choice;
+mod ejection;
 mod rendezvous;
+mod retry_budget;
 mod rotation;
 
 pub use crate::admission::{
     Admission, Admitted, Decision, Hold, Limits, Offer, Picker, QueueState, Refusal, Target, Ticket,
 };
+pub use crate::agent_answer::{ANSWER_BYTES_MAX, AgentState};
 pub use crate::budget::{BodyBudget, BodyCharge};
 pub use crate::choice::Lead;
 pub use crate::health::{Cause, Change, Health};

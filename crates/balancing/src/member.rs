@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::agent_answer::AgentState;
+use crate::ejection::Ejection;
 use crate::health::{Change, Evidence, Health, REFUSED_RETRY};
 use crate::rotation::Credit;
 use crate::settings::CheckSettings;
@@ -31,6 +33,10 @@ pub struct Member {
     pub(crate) credit: Credit,
     health: AtomicU8,
     administrative: AtomicU8,
+    /// What its agent check takes away, as a state.
+    agent_administrative: AtomicU8,
+    agent: Mutex<AgentState>,
+    pub(crate) ejection: Ejection,
     /// Milliseconds since start from which an unprobed member that is down may be tried once; 0: not to be tried.
     retry_at_ms: AtomicU64,
     evidence: Mutex<Evidence>,
@@ -78,6 +84,9 @@ impl Member {
             credit: Credit::default(),
             health: AtomicU8::new(Health::Unknown as u8),
             administrative: AtomicU8::new(Administrative::Ready as u8),
+            agent_administrative: AtomicU8::new(Administrative::Ready as u8),
+            agent: Mutex::default(),
+            ejection: Ejection::default(),
             retry_at_ms: AtomicU64::new(0),
             evidence: Mutex::default(),
         }
@@ -148,13 +157,21 @@ impl Member {
         }
     }
 
-    /// What the operator wants of it.
+    /// What the operator and its agent check want of it: the stricter of both.
     pub fn administrative(&self) -> Administrative {
-        match self.administrative.load(Ordering::Acquire) {
-            value if value == Administrative::Drain as u8 => Administrative::Drain,
-            value if value == Administrative::Maintenance as u8 => Administrative::Maintenance,
-            _ => Administrative::Ready,
-        }
+        let operator = self.administrative.load(Ordering::Acquire);
+        let agent = self.agent_administrative.load(Ordering::Acquire);
+        Administrative::of(operator.max(agent))
+    }
+
+    /// What the operator wants of it.
+    pub fn operator_state(&self) -> Administrative {
+        Administrative::of(self.administrative.load(Ordering::Acquire))
+    }
+
+    /// What its agent check has said.
+    pub fn agent_state(&self) -> AgentState {
+        *self.agent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is up and ready.
@@ -165,17 +182,45 @@ impl Member {
     /// Sets what the operator wants; requests in flight are left to finish. A probed member that leaves maintenance is
     /// down until `rise` good probes in a row.
     pub fn administer(&self, state: Administrative) -> Option<Change> {
+        self.set_state(&self.administrative, state)
+    }
+
+    /// Sets what its agent check has said; requests in flight are left to finish.
+    pub fn set_agent_state(&self, state: AgentState) {
+        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = state;
+        self.set_weight_percent(WeightSource::AgentCheck, state.weight_percent);
+        self.set_state(&self.agent_administrative, state.effect());
+    }
+
+    fn set_state(&self, source: &AtomicU8, state: Administrative) -> Option<Change> {
         // Under the lock, and health before the state: no request may find it ready with the old health.
         self.note(|evidence| {
-            let ends = self.administrative() == Administrative::Maintenance
+            // Probes go on under an agent check, so what they have found holds when its maintenance ends.
+            let ends = std::ptr::eq(source, &self.administrative)
+                && self.operator_state() == Administrative::Maintenance
                 && state != Administrative::Maintenance;
             let change = ends.then(|| evidence.end_maintenance()).flatten();
             self.health
                 .store(evidence.health() as u8, Ordering::Release);
-            self.administrative.store(state as u8, Ordering::SeqCst);
+            source.store(state as u8, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             change
         })
+    }
+
+    /// Time for which it is still ejected; none: it is not.
+    pub fn ejected_for(&self, now: Duration) -> Option<Duration> {
+        self.ejection.remaining(now)
+    }
+
+    /// How often it has been ejected.
+    pub fn ejections(&self) -> u64 {
+        self.ejection.total()
+    }
+
+    /// Notes an attempt that brought an answer.
+    pub fn attempt_succeeded(&self) {
+        self.ejection.succeeded();
     }
 
     /// Notes a good probe made by `check`; one made by a check no longer in force is ignored.
@@ -288,6 +333,14 @@ impl Member {
 }
 
 impl Administrative {
+    fn of(value: u8) -> Self {
+        match value {
+            value if value == Self::Drain as u8 => Self::Drain,
+            value if value == Self::Maintenance as u8 => Self::Maintenance,
+            _ => Self::Ready,
+        }
+    }
+
     /// The word in the API and in records.
     pub fn as_str(self) -> &'static str {
         match self {

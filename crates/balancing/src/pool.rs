@@ -12,7 +12,9 @@ use crate::member::{Administrative, Member};
 use crate::registry::{PoolState, Registry};
 use crate::rendezvous::key_hash;
 use crate::rotation::{Credit, turn};
-use crate::settings::{Algorithm, CheckKind, CheckSettings, MemberSettings, PoolSettings, Role};
+use crate::settings::{
+    Algorithm, CheckKind, CheckSettings, EjectionSettings, MemberSettings, PoolSettings, Role,
+};
 use crate::work::Task;
 
 /// One generation's view of a pool.
@@ -112,6 +114,8 @@ pub enum Why {
     },
     /// Not asked: not up.
     Health(Health),
+    /// Not asked for now: attempts failed there.
+    Ejected,
     /// Not asked: the operator said so.
     Administrative(Administrative),
     /// Not asked: its weight is 0 for now.
@@ -193,7 +197,11 @@ impl Pool {
         for _ in 0..RACES_MAX {
             let tier = self.tier_in_turn(now);
             let Some(index) = self.choose(tier, tried, lead, now, &mut Turns::Shared(self)) else {
-                return Err(self.refusal(tier, tried, now));
+                match self.refusal(tier, tried, now) {
+                    // Better one at which requests failed than none.
+                    PickError::NoneAvailable if self.end_ejections(tier, now) => continue,
+                    refusal => return Err(refusal),
+                }
             };
             if let Some(lease) = self.lease(index, lead.task, now) {
                 return Ok(lease);
@@ -228,6 +236,8 @@ impl Pool {
         match first.obstacle(now) {
             None | Some(Why::Full { .. }) => Err(PickError::Full),
             Some(Why::Health(Health::Unknown)) => Err(PickError::NoneAvailable),
+            // What an agent check says comes in plain text, and must not move writes to another CA.
+            Some(_) if !first.is_down_or_taken_out() => Err(PickError::NoneAvailable),
             Some(_) => self
                 .backup(tried, task, now)
                 .ok_or(PickError::NoneAvailable),
@@ -246,6 +256,57 @@ impl Pool {
             Some(Why::Full { .. }) => Err(PickError::Full),
             Some(_) => Err(PickError::NoneAvailable),
         }
+    }
+
+    /// Notes that an attempt at a member failed through the member's fault: no connection, no TLS, or no response. Yields
+    /// for how long the member is ejected, if it is from now on.
+    ///
+    /// Ejections leave at least one member of the same priority available, and do not concern writes to a CA.
+    pub fn attempt_failed(
+        &self,
+        index: usize,
+        settings: &EjectionSettings,
+        now: Duration,
+    ) -> Option<Duration> {
+        let entry = &self.entries[index];
+        if !settings.enabled || !entry.member.ejection.failed(settings, now) {
+            return None;
+        }
+        let _one_at_a_time = self.state.ejecting.lock();
+        let peers = || {
+            self.entries
+                .iter()
+                .filter(|peer| peer.tier() == entry.tier())
+        };
+        let is_ejected = |peer: &&Entry| peer.member.ejection.is_active(now);
+        let ejected = peers().filter(is_ejected).count();
+        let allowed = peers().count() * settings.ejected_max as usize / 100;
+        let left = peers().any(|peer| {
+            peer.member.id() != entry.member.id() && !is_ejected(&peer) && peer.is_up_and_ready(now)
+        });
+        (ejected < allowed && left).then(|| entry.member.ejection.eject(settings, now))
+    }
+
+    /// Counts a request, which allows so many percent of a retry.
+    pub fn count_request(&self, retry_budget: u32) {
+        self.state.retries.save(retry_budget);
+    }
+
+    /// Counts a retry. False: the pool has made as many as it may.
+    pub fn admit_retry(&self, now: Duration) -> bool {
+        self.state.retries.admit(now)
+    }
+
+    /// Takes members that are up and ready back in. False: there are none.
+    fn end_ejections(&self, tier: Tier, now: Duration) -> bool {
+        let mut any = false;
+        for entry in self.entries.iter().filter(|entry| entry.tier() == tier) {
+            if entry.member.ejection.is_active(now) && entry.is_up_and_ready(now) {
+                entry.member.ejection.end();
+                any = true;
+            }
+        }
+        any
     }
 
     /// Picks another member for a safe request that waits at the member `from`, if that member has failed: its probes have
@@ -310,7 +371,10 @@ impl Pool {
         let left_out = |(index, entry): (usize, &Entry)| {
             Some(Place {
                 index,
-                why: entry.obstacle(now)?,
+                why: entry.obstacle(now).or_else(|| {
+                    let ejected = entry.member.ejection.is_active(now);
+                    ejected.then_some(Why::Ejected)
+                })?,
             })
         };
         let rest = self
@@ -420,7 +484,10 @@ impl Pool {
         turns: &mut Turns<'_>,
     ) -> Option<usize> {
         let candidates = self.entries.iter().enumerate().filter(|(_, entry)| {
-            entry.tier() == tier && !entry.is_among(tried) && entry.obstacle(now).is_none()
+            entry.tier() == tier
+                && !entry.is_among(tried)
+                && entry.obstacle(now).is_none()
+                && !entry.member.ejection.is_active(now)
         });
         match self.course(lead) {
             Course::Hashed(hash) => most_wanted(candidates, hash),
@@ -466,7 +533,7 @@ impl Pool {
         // Where backups have their turn, ordinary members count as well: they may be full.
         let in_turn = |entry: &Entry| entry.tier() <= tier;
         for entry in self.entries.iter().filter(|entry| in_turn(entry)) {
-            match entry.is_up_and_ready(now) {
+            match entry.is_up_and_ready(now) && !entry.member.ejection.is_active(now) {
                 true if !entry.is_among(tried) => return PickError::Full,
                 true => refusal = PickError::AllTried,
                 false => {}
@@ -548,6 +615,11 @@ impl Entry {
         (in_flight >= max).then_some(Why::Full { in_flight, max })
     }
 
+    /// Whether its check or the operator keeps requests from it, whatever its agent check says.
+    fn is_down_or_taken_out(&self) -> bool {
+        self.member.health() != Health::Up || self.member.operator_state() != Administrative::Ready
+    }
+
     fn is_among(&self, members: &[u64]) -> bool {
         members.contains(&self.member.id())
     }
@@ -611,6 +683,7 @@ impl fmt::Display for Why {
             Self::Health(Health::Unknown) => f.write_str("not used: not probed yet"),
             Self::Health(health) => write!(f, "not used: {health}"),
             Self::Administrative(state) => write!(f, "not used: {state}"),
+            Self::Ejected => f.write_str("not used: ejected because attempts failed"),
             Self::NoWeight => f.write_str("not used: its weight is 0 for now"),
         }
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use crate::health::Change;
 use crate::member::{Administrative, Member};
 use crate::moves::MoveLimiter;
+use crate::retry_budget::RetryBudget;
 use crate::rotation::{Ties, Wheel};
 
 /// Members by pool name and address, and what each pool keeps.
@@ -29,6 +30,9 @@ pub struct PoolState {
     pub(crate) ties: Ties,
     pub(crate) wheel: Wheel,
     pub(crate) moves: MoveLimiter,
+    /// Held while a member is ejected, so that two workers cannot eject more than may be.
+    pub(crate) ejecting: Mutex<()>,
+    pub(crate) retries: RetryBudget,
 }
 
 /// The pool and the address of a member.

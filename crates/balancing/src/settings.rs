@@ -161,6 +161,78 @@ impl Default for CheckSettings {
 /// Steps in which the jitter of an interval is drawn.
 const JITTER_STEPS: u64 = 1024;
 
+/// What protects a pool beside the check of its members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardSettings {
+    /// `[pools.NAME.agent_check]`; none: members are not asked.
+    pub agent_check: Option<AgentCheckSettings>,
+    /// `[pools.NAME.ejection]`.
+    pub ejection: EjectionSettings,
+    /// Percent of the pool's requests that may be sent a further time. Default 20.
+    pub retry_budget: u32,
+}
+
+impl Default for GuardSettings {
+    fn default() -> Self {
+        Self {
+            agent_check: None,
+            ejection: EjectionSettings::default(),
+            retry_budget: 20,
+        }
+    }
+}
+
+/// `[pools.NAME.agent_check]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentCheckSettings {
+    /// Port on the member's host.
+    pub port: u16,
+    /// Time between two questions. Default 5 s.
+    pub interval: Duration,
+}
+
+impl Default for AgentCheckSettings {
+    fn default() -> Self {
+        Self {
+            port: 0,
+            interval: Duration::from_secs(5),
+        }
+    }
+}
+
+/// `[pools.NAME.ejection]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EjectionSettings {
+    /// Whether members are ejected at all. Default true.
+    pub enabled: bool,
+    /// Failures in a row that eject a member. Default 5.
+    pub consecutive_failures: u32,
+    /// Percent of the attempts of a window whose failure ejects a member. Default 50.
+    pub error_rate: u32,
+    /// Length of that window. Default 30 s.
+    pub window: Duration,
+    /// How long the first ejection lasts. Default 10 s.
+    pub eject_time: Duration,
+    /// Maximum length of an ejection. Default 5 min.
+    pub eject_time_max: Duration,
+    /// Percent of a pool's members that may be ejected at once. Default 50.
+    pub ejected_max: u32,
+}
+
+impl Default for EjectionSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            consecutive_failures: 5,
+            error_rate: 50,
+            window: Duration::from_secs(30),
+            eject_time: Duration::from_secs(10),
+            eject_time_max: Duration::from_secs(300),
+            ejected_max: 50,
+        }
+    }
+}
+
 /// One entry of `members`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberSettings {

@@ -124,6 +124,18 @@ impl Base for balancing::settings::MemberSettings {
     }
 }
 
+impl Base for balancing::settings::AgentCheckSettings {
+    fn base() -> Self {
+        Self::default()
+    }
+}
+
+impl Base for balancing::settings::EjectionSettings {
+    fn base() -> Self {
+        Self::default()
+    }
+}
+
 impl Base for balancing::settings::CheckSettings {
     fn base() -> Self {
         Self::default()

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use balancing::settings::{Addresses, Algorithm, CheckKind, CheckSettings, MemberSettings};
+use balancing::settings::{
+    Addresses, AgentCheckSettings, Algorithm, CheckKind, CheckSettings, EjectionSettings,
+    MemberSettings,
+};
 use identity::{CertFormat, DnFormat, HeaderForm, settings::SubjectRule};
 use listener::settings::{ClientCert, OnInvalid};
 use pki::{
@@ -501,8 +504,15 @@ settings! {
         agent_queue_max: count(0..=100_000) => upstream.agent_queue_max, else "that of `[upstream]`";
         /// See `[upstream]`.
         retry_after_max: duration(seconds(1)..=DAY) => upstream.retry_after_max, else "that of `[upstream]`";
+        /// Requests that the proxy may send a further time, as a share of the pool's requests. Retries help if one member
+        /// fails; if many do, they multiply the load on the rest. Above the budget the client gets the error of the
+        /// first attempt, and the record has the reason `retry-budget`. Two retries a second, and 20 at once, are
+        /// always allowed.
+        retry_budget: percent(0..=100) => rules.guards.retry_budget;
         tls: table(MemberTls::TABLE), else "`[upstream.tls]`";
         check: table(Check::TABLE), else "the defaults below";
+        agent_check: table(AgentCheck::TABLE), else "no agent checks";
+        ejection: table(Ejection::TABLE), else "the defaults below";
         identity: table(PoolIdentity::TABLE), else "`[identity]`";
     }
 
@@ -580,6 +590,40 @@ settings! {
         /// the proxy asks it at every twelfth interval. On 403, `proscenium status` and `doctor` show the rule that
         /// auth.conf needs.
         read_jrubies: switch() => read_jrubies, else "`true` if probes request the status of a Puppet Server with the pool's `scheme`, except in the pool `ca`";
+    }
+
+    /// A program on each member's host that says in one line what the member can take, beside the check, as HAProxy's
+    /// `agent-check` does. The proxy connects and reads words up to the end of the line: `ready`, `drain`, `maint`
+    /// (as the commands of these names), `down`, `failed` or `stopped` until `up`, and `N%` for a part of the
+    /// configured weight. The answer is plain text, so it can only take capacity away: the state that an operator has set
+    /// applies beside it and the stricter one wins, `up` does not override a failed check, and more than 100 % counts
+    /// as 100. An unreadable answer, or none, changes nothing.
+    AgentCheck at "pools.NAME.agent_check" for AgentCheckSettings {
+        /// Port on the member's host (for a Unix socket, on this machine) where that program answers.
+        port: count(1..=65_535) => port, required;
+        /// Time between two questions to one member. Each may take as long as `connect_timeout`.
+        interval: duration(milliseconds(10)..=DAY) => interval;
+    }
+
+    /// When the proxy leaves a member out because requests fail there, although its check passes. Only failures of the
+    /// member count: no connection, no TLS, or a connection that breaks before a valid response. A response counts as
+    /// success whatever its status, and a slow catalog is not a failure. Writes to a CA are not affected.
+    Ejection at "pools.NAME.ejection" for EjectionSettings {
+        /// Whether members are ejected.
+        enabled: switch() => enabled;
+        /// Failures in a row that eject a member.
+        consecutive_failures: count(1..=10_000) => consecutive_failures;
+        /// Share of the attempts within `window` whose failure ejects a member, if there are at least 20 of them.
+        error_rate: percent(1..=100) => error_rate;
+        /// Time over which `error_rate` is measured.
+        window: duration(seconds(1)..=DAY) => window;
+        /// How long the first ejection lasts. Each further one lasts twice as long.
+        eject_time: duration(milliseconds(10)..=DAY) => eject_time;
+        /// Maximum length of an ejection. A member that was not ejected for that long starts with `eject_time` again.
+        eject_time_max: duration(milliseconds(10)..=DAY) => eject_time_max;
+        /// Share of a pool's members that may be ejected at once, rounded down. The last available member is never
+        /// ejected, and ejected members are used again if no other member is available.
+        ejected_max: percent(1..=100) => ejected_max;
     }
 
     /// A route: conditions, access and a pool. All conditions must match. The first route that matches applies, and

@@ -12,7 +12,7 @@ use crate::{
     config::{Config, MemberTls, PoolConfig},
     forms::Address,
     identity,
-    keys::{self, Check, Member, Pool, Root},
+    keys::{self, AgentCheck, Check, Ejection, Member, Pool, Root},
     report::Problem,
     section::{Entry, Section},
     trust::Naming,
@@ -88,15 +88,19 @@ fn fill(
     }
     pool.pool.members = members.into_iter().map(|entry| entry.settings).collect();
     check(&section.table(Pool::check), pool, problems);
+    if section.is_set(Pool::agent_check) {
+        let agent = pool.rules.guards.agent_check.insert(Default::default());
+        AgentCheck::read(&section.table(Pool::agent_check), agent);
+    }
+    Ejection::read(
+        &section.table(Pool::ejection),
+        &mut pool.rules.guards.ejection,
+    );
 }
 
 fn check(section: &Section<'_>, pool: &mut PoolConfig, problems: &mut Vec<Problem>) {
     let settings = &mut pool.pool.check;
     Check::read(section, settings);
-    if pool.pool.name == pool_names::CA && settings.read_jrubies.is_none() {
-        // What agents request from a CA holds no JRuby.
-        settings.read_jrubies = Some(false);
-    }
     if settings.port.is_some() && matches!(settings.kind, CheckKind::Legacy | CheckKind::None) {
         let problem = section.error(Check::port, "this type of check cannot use another port");
         problems.push(problem.expected("type = \"http\" or type = \"tcp\""));

@@ -235,6 +235,16 @@ fn print_pool(pool: &PoolConfig, whole: &Config, printer: &mut Printer) {
     let base = balancing::settings::CheckSettings::base();
     let header = format!("[{check}]");
     printer.table::<keys::Check>(&header, &check, (&pool.pool.check, &base), []);
+    let guards = &pool.rules.guards;
+    if let Some(agent) = &guards.agent_check {
+        let path = format!("{path}.agent_check");
+        let base = balancing::settings::AgentCheckSettings::base();
+        printer.table::<keys::AgentCheck>(&format!("[{path}]"), &path, (agent, &base), []);
+    }
+    let ejection = format!("{path}.ejection");
+    let base = balancing::settings::EjectionSettings::base();
+    let header = format!("[{ejection}]");
+    printer.table::<keys::Ejection>(&header, &ejection, (&guards.ejection, &base), []);
     let form = &pool.rules.form;
     let mut above = whole.form.clone();
     if above.cert == above.cert_format.usual_name() {

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use admin::{
-    CrlStatus, Health, ListenerStatus, MaterialsStatus, MemberStatus, Status, TrustStatus,
+    AdministrativeState, CrlStatus, Health, ListenerStatus, MaterialsStatus, MemberStatus, Status,
+    TrustStatus,
 };
 use server::CLOCK_OFFSET_MAX;
 
@@ -74,7 +75,8 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
         }
         pool.members.iter().try_for_each(|m| {
             write_administrative(text, m)?;
-            write_clock(text, m)
+            write_clock(text, m)?;
+            write_guards(text, m)
         })?;
         write_jrubies(text, &pool.members)?;
     }
@@ -141,6 +143,40 @@ fn write_down(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
             Some(failure) => writeln!(text, ", last probe {}: {failure}", probe.at),
             None => writeln!(text, ", last probe {}: succeeded", probe.at),
         },
+    }
+}
+
+/// What keeps requests from a member beside its check.
+fn write_guards(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
+    let address = &member.address;
+    if let Some(seconds) = member.ejected_seconds {
+        let left = age(seconds);
+        writeln!(
+            text,
+            "    {address}: ejected for another {left}, because attempts failed"
+        )?;
+    }
+    let Some(agent) = &member.agent_check else {
+        return Ok(());
+    };
+    let answer = agent.answer.as_deref().unwrap_or("nothing yet");
+    let takes =
+        agent.down || agent.weight_percent < 100 || agent.state != AdministrativeState::Ready;
+    if takes {
+        let weight = agent.weight_percent;
+        writeln!(
+            text,
+            "    {address}: its agent check says `{answer}`: {}, weight {weight} %",
+            if agent.down {
+                "down".to_owned()
+            } else {
+                agent.state.to_string()
+            }
+        )?;
+    }
+    match &agent.failure {
+        Some(why) => writeln!(text, "    {address}: its agent check failed: {why}"),
+        None => Ok(()),
     }
 }
 
@@ -320,9 +356,9 @@ fn rows(text: &mut String, rows: Vec<Vec<String>>) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use admin::{
-        AdministrativeState, AdministrativeStatus, AlarmStatus, GenerationStatus, JrubyStatus,
-        LastReload, Phase, PoolStatus, ProbeStatus, RefusedMaterials, ReloadOutcome, ReloadResult,
-        RenewalOff, RenewalStatus, StateStatus, Timestamp, Watch,
+        AdministrativeStatus, AlarmStatus, GenerationStatus, JrubyStatus, LastReload, Phase,
+        PoolStatus, ProbeStatus, RefusedMaterials, ReloadOutcome, ReloadResult, RenewalOff,
+        RenewalStatus, StateStatus, Timestamp, Watch,
     };
 
     use super::*;
@@ -345,6 +381,7 @@ pool compilers, least-connections, 1 of 2 members available
     c2.example.com:8140: down since 1970-01-01T00:00:00Z (probes-failed), last probe 1970-01-01T00:00:01Z: connection refused
     c2.example.com:8140: drain since 1970-01-01T00:00:30Z by uid 0, until 1970-01-01T00:01:30Z: new disk
     c2.example.com:8140: its clock is 2 h behind the proxy's
+    c2.example.com:8140: ejected for another 40 s, because attempts failed
     c1:8140: no JRuby is idle, 9 requests wait inside it (250 ms on average)
     c2.example.com:8140: JRuby counts unknown: answered 404 Not Found
 
@@ -405,6 +442,8 @@ materials, watch = notify
                 }),
                 clock_offset_seconds: Some(if weight == 2 { -7200 } else { 300 }),
                 jrubies: Some(jrubies(weight)),
+                agent_check: None,
+                ejected_seconds: (weight == 2).then_some(40),
                 administrative_state,
                 administrative: (weight == 2).then(|| AdministrativeStatus {
                     since: Timestamp::from_unix_seconds(30),

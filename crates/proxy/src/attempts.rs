@@ -113,6 +113,9 @@ impl Attempts<'_> {
             false => attempts_max,
         };
         let policy = RetryPolicy { attempts_max };
+        self.pool
+            .pool
+            .count_request(self.pool.rules.guards.retry_budget);
         let mut tried = Vec::new();
         let mut attempts = 0;
         let mut last: Option<ProxyError> = None;
@@ -170,7 +173,7 @@ impl Attempts<'_> {
                 Ok(exchange) => {
                     self.note_answer(&lease, &counted);
                     let again = attempts < attempts_max && exchanged.upload.replayable();
-                    if again && self.may_ask_another(&exchange.head) {
+                    if again && self.may_ask_another(&exchange.head) && self.admit_retry() {
                         tried.push(lease.member().id());
                         next = self.pick_at_once(&tried, Instant::now()).ok();
                         if next.is_some() {
@@ -215,6 +218,9 @@ impl Attempts<'_> {
                     };
                     if policy.judge(&failure, &progress) == RetryVerdict::GiveUp {
                         return Err(error);
+                    }
+                    if !self.admit_retry() {
+                        return Err(ProxyError::NotRetried(Box::new(error)));
                     }
                     reused = failure.reused;
                     if failure.blames_member() {
@@ -270,6 +276,12 @@ impl Attempts<'_> {
     fn may_ask_another(&self, head: &response::Parts) -> bool {
         let class = self.plan.endpoint.class;
         self.is_safe() && respond::is_starting_or_stopping(head, class, self.plan.route.unguarded)
+    }
+
+    /// Counts a retry, if the pool may make one more.
+    fn admit_retry(&self) -> bool {
+        let now = self.context.worker.shared.now();
+        self.pool.pool.admit_retry(now)
     }
 
     /// What the admission needs to know: the CA's writes go to one member, or to a backup while that one is down, renewals
@@ -475,7 +487,21 @@ impl Attempts<'_> {
             let shared = &self.context.worker.shared;
             shared.health_changed(pool, member.address(), &change);
         }
+        member.attempt_succeeded();
         counted.result.set(AttemptResult::Ok);
+    }
+
+    /// Notes a failure that speaks against a member, which may eject it.
+    fn note_members_fault(&self, lease: &PoolLease) {
+        let (runtime, index) = lease.place();
+        let now = self.context.worker.shared.now();
+        let settings = &runtime.rules.guards.ejection;
+        if let Some(time) = runtime.pool.attempt_failed(index, settings, now) {
+            tracing::warn!(
+                pool = %runtime.pool.name(), member = %lease.member().address(), seconds = time.as_secs_f64(),
+                "member ejected: attempts at it failed"
+            );
+        }
     }
 
     /// Tells metrics, events and the member's health of a failed attempt.
@@ -501,6 +527,9 @@ impl Attempts<'_> {
             pool = %self.pool.pool.name(), member = %member.address(), result = result.as_str(),
             cause = error.cause().unwrap_or_else(|| error.reason().as_str().to_owned()), "attempt failed"
         );
+        if is_members_fault(failure, error) {
+            self.note_members_fault(lease);
+        }
         let refused = matches!(error, ProxyError::Unavailable { source: Some(source), .. } if source.refused());
         if refused && let Some(change) = member.connect_refused(self.context.worker.shared.now()) {
             self.context.worker.shared.health_changed(
@@ -509,6 +538,20 @@ impl Attempts<'_> {
                 &change,
             );
         }
+    }
+}
+
+/// Whether a failure speaks against its member: no connection, no TLS, or no valid response. A member that is slow or
+/// that closes a kept connection is not at fault.
+fn is_members_fault(failure: &Failure, error: &ProxyError) -> bool {
+    match error {
+        ProxyError::Unavailable {
+            source: Some(source),
+            ..
+        }
+        | ProxyError::Unreachable(source) => !matches!(source, DialError::Plaintext { .. }),
+        ProxyError::Broken { .. } => !failure.reused,
+        _ => false,
     }
 }
 

@@ -61,6 +61,8 @@ pub(crate) enum ProxyError {
     Late { member: Arc<str>, limit: Duration },
     /// A member took nothing of the request's body for too long.
     Stalled { member: Arc<str>, limit: Duration },
+    /// It failed so, and the pool has made as many retries as it may.
+    NotRetried(Box<Self>),
     /// A member answered what cannot be passed on.
     Answer { member: Arc<str>, reason: LogReason },
 }
@@ -93,6 +95,7 @@ impl ProxyError {
             | Self::Unavailable { reason, .. }
             | Self::Answer { reason, .. } => *reason,
             Self::Unreachable(error) => LogReason::Dial(error.reason()),
+            Self::NotRetried(_) => LogReason::RetryBudget,
             Self::Broken { .. } => LogReason::MemberClosed,
             Self::Late { .. } => LogReason::FirstByteTimeout,
         }
@@ -106,6 +109,14 @@ impl ProxyError {
                 ..
             }
             | Self::Unreachable(error) => Some(error.to_string()),
+            Self::NotRetried(failure) => {
+                let reason = failure.reason().as_str();
+                let cause = failure.cause();
+                Some(format!(
+                    "{reason}: {}",
+                    cause.as_deref().unwrap_or("no cause")
+                ))
+            }
             Self::Broken { source, .. } => Some(cause(source, Peer::Member)),
             Self::Insane(insane) => Some(insane.to_string()),
             Self::Csr(refusal) => Some(refusal.what.clone()),

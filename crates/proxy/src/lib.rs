@@ -59,7 +59,7 @@ pub use body_fault::BodyFault;
 pub use clock_offsets::{CLOCK_OFFSET_MAX, ClockOffset};
 pub use edge::{Edge, EdgeCopy, answers as answers_from_copy};
 pub use generation::{Generation, PoolRuntime};
-pub use member_history::{JrubyAnswer, JrubyReading, MemberFacts, MemberHistory};
+pub use member_history::{AgentFacts, JrubyAnswer, JrubyReading, MemberFacts, MemberHistory};
 pub use open_tunnels::{OpenTunnels, TunnelClient};
 pub use reason::refusal_reasons;
 pub use renewal::{Renewal, RenewalOff};

@@ -25,6 +25,21 @@ pub struct MemberFacts {
     pub clock_offset: Option<ClockOffset>,
     /// What the last request for its JRuby counts brought; none before.
     pub jrubies: Option<JrubyAnswer>,
+    /// What its agent check brought; none before the first.
+    pub agent: Option<AgentFacts>,
+}
+
+/// What the agent check of a member brought.
+#[derive(Clone, Debug)]
+pub struct AgentFacts {
+    /// When it was last asked.
+    pub at: SystemTime,
+    /// Its last readable answer.
+    pub answer: Option<String>,
+    /// Why the last answer changed nothing; none: it was readable.
+    pub failure: Option<String>,
+    /// How often there was no readable answer.
+    pub failures: u64,
 }
 
 /// What a member answers about its JRubies.
@@ -81,6 +96,38 @@ impl MemberHistory {
             let before = facts.clock_offset;
             facts.clock_offset = Some(ClockOffset::measured(offset_seconds, before));
         });
+    }
+
+    /// Notes the end of an agent check: the answer, or why it is none. Yields whether that failed otherwise than before.
+    pub fn agent_answered(
+        &self,
+        pool: &str,
+        member: &str,
+        answer: Result<String, String>,
+        now: SystemTime,
+    ) -> bool {
+        self.facts(pool, member, |facts| {
+            let agent = facts.agent.get_or_insert(AgentFacts {
+                at: now,
+                answer: None,
+                failure: None,
+                failures: 0,
+            });
+            agent.at = now;
+            let failure = match answer {
+                Ok(answer) => {
+                    agent.answer = Some(answer);
+                    None
+                }
+                Err(why) => {
+                    agent.failures += 1;
+                    Some(why)
+                }
+            };
+            let differs = failure != agent.failure && failure.is_some();
+            agent.failure = failure;
+            differs
+        })
     }
 
     /// Notes what a member answers about its JRubies. Yields whether that is another kind of answer than before.

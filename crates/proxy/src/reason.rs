@@ -39,6 +39,8 @@ macro_rules! log_reasons {
 log_reasons! {
     /// The client has as many requests that hold a JRuby as it may, and as many wait as may.
     AgentMax = "agent-max",
+    /// An attempt failed, and the pool has made as many retries as `retry_budget` allows.
+    RetryBudget = "retry-budget",
     /// The framing could be read in two ways.
     BadFraming = "bad-framing",
     /// The client broke the rules of HTTP/2.

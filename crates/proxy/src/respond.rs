@@ -159,6 +159,7 @@ fn describe(error: &ProxyError) -> Text {
         ..plain(status, text)
     };
     match error {
+        ProxyError::NotRetried(failure) => describe(failure),
         ProxyError::Insane(insane @ Insane::Large(_)) => plain(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             format!("The request was refused: {insane}."),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use balancing::{ClientShare, Rates};
+use balancing::{ClientShare, Rates, settings::GuardSettings};
 use identity::HeaderForm;
 
 /// What the Host field says to a member.
@@ -39,6 +39,8 @@ pub struct PoolRules {
     pub host: HostRule,
     /// How its servers are told who the client is. Default the headers of Puppet Server.
     pub form: HeaderForm,
+    /// What takes capacity from its members beside their check.
+    pub guards: GuardSettings,
 }
 
 impl Default for PoolRules {
@@ -49,6 +51,7 @@ impl Default for PoolRules {
             overlong_cert: OverlongCert::default(),
             host: HostRule::default(),
             form: HeaderForm::default(),
+            guards: GuardSettings::default(),
         }
     }
 }

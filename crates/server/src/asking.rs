@@ -101,7 +101,7 @@ fn in_order(pool: &PoolRuntime) -> impl Iterator<Item = usize> {
         let entries = pool.pool.entries().iter().enumerate();
         entries
             .filter(move |(_, entry)| {
-                entry.role == role && entry.member.administrative() != Administrative::Maintenance
+                entry.role == role && entry.member.operator_state() != Administrative::Maintenance
             })
             .map(|(index, _)| index)
     };

@@ -8,15 +8,16 @@ use std::{
 };
 
 use admin::{
-    AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, Caller, Control,
-    CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult,
-    DistrustedStatus, GenerationStatus, JrubyStatus, LastReload, ListenerStatus, LogLevelError,
-    LogLevelStatus, LogsReopened, MaterialsStatus, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, PoolStatus, ProbeStatus, RefusalsStatus, RefusedMaterials,
-    ReloadOutcome, ReopenLogsError, Status, Timestamp, WhoError, WhoRequest, WhoStatus,
+    AgentCheckStatus, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked,
+    Caller, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
+    CrlFetchResult, DistrustedStatus, GenerationStatus, JrubyStatus, LastReload, ListenerStatus,
+    LogLevelError, LogLevelStatus, LogsReopened, MaterialsStatus, MemberStateError,
+    MemberStateOutcome, MemberStateRequest, MemberStatus, PoolStatus, ProbeStatus, RefusalsStatus,
+    RefusedMaterials, ReloadOutcome, ReopenLogsError, Status, Timestamp, WhoError, WhoRequest,
+    WhoStatus,
 };
 use balancing::{Health, Member, Work, settings::Role};
-use proxy::{Generation, JrubyAnswer, Phase, PoolRuntime};
+use proxy::{AgentFacts, Generation, JrubyAnswer, Phase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
 use telemetry::{
@@ -308,7 +309,12 @@ pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> M
             Health::Down => admin::Health::Down,
         },
         jrubies: facts.jrubies.map(jruby_status),
-        administrative_state: member_states::word(entry.member.administrative()),
+        agent_check: facts.agent.map(|facts| agent_status(&entry.member, facts)),
+        ejected_seconds: entry
+            .member
+            .ejected_for(app.shared.now())
+            .map(|left| left.as_secs()),
+        administrative_state: member_states::word(entry.member.operator_state()),
         administrative: instruction.map(member_states::shown),
         in_flight: entry.member.in_flight().into(),
         in_flight_by_work: in_flight_by_work(&entry.member),
@@ -333,6 +339,18 @@ fn in_flight_by_work(member: &Member) -> BTreeMap<String, u64> {
         .filter(|(_, count)| *count > 0)
         .map(|(work, count)| (work.as_str().to_owned(), count.into()))
         .collect()
+}
+
+fn agent_status(member: &Member, facts: AgentFacts) -> AgentCheckStatus {
+    let state = member.agent_state();
+    AgentCheckStatus {
+        state: member_states::word(state.administrative),
+        down: state.is_down,
+        weight_percent: state.weight_percent,
+        at: facts.at.into(),
+        answer: facts.answer,
+        failure: facts.failure,
+    }
 }
 
 fn jruby_status(answer: JrubyAnswer) -> JrubyStatus {
@@ -466,12 +484,15 @@ fn readings(app: &App) -> Readings {
     let member = |runtime: &PoolRuntime, index: usize| {
         let entry = &runtime.pool.entries()[index];
         let address = &runtime.connectors[index].address;
-        let jrubies = match app.shared.members.of(runtime.pool.name(), address).jrubies {
+        let facts = app.shared.members.of(runtime.pool.name(), address);
+        let jrubies = match facts.jrubies {
             Some(JrubyAnswer::Known(reading)) => Some((reading.count, reading.free)),
             _ => None,
         };
         MemberReading {
             jrubies,
+            ejections: entry.member.ejections(),
+            agent_check_failures: facts.agent.map(|agent| agent.failures),
             pool: runtime.pool.name().to_string(),
             member: address.to_string(),
             up: entry.member.health() == Health::Up,

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use balancing::{Health, JRUBIES_MAX};
+use balancing::{Health, JRUBIES_MAX, Pool};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use proxy::{Generation, JrubyAnswer, JrubyReading, Shared};
+use routing::pool_names;
 use serde::Deserialize;
 use serde_json::Value;
 use telemetry::Alarm;
@@ -127,12 +128,18 @@ pub(crate) fn read(told: &Told, at: SystemTime) -> Result<JrubyReading, JrubyErr
     })
 }
 
+/// Whether the members of this pool are asked. What agents request from a CA holds no JRuby.
+pub(crate) fn is_read(pool: &Pool) -> bool {
+    let is_ca = **pool.name() == *pool_names::CA;
+    upstream::reads_jrubies(pool.check()) && (!is_ca || pool.check().read_jrubies.is_some())
+}
+
 /// Clears the alarms about members that `generation` does not read.
 pub(crate) fn forget(generation: &Generation, shared: &Shared) {
     let alarms = &shared.metrics.alarms;
     let read = |about: &str| {
         generation.pools.iter().any(|runtime| {
-            upstream::reads_jrubies(runtime.pool.check())
+            is_read(&runtime.pool)
                 && runtime
                     .connectors
                     .iter()

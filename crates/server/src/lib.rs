@@ -8,6 +8,7 @@
 
 mod accepting;
 mod admin_socket;
+mod agent_checks;
 mod alarms;
 mod app;
 mod asking;

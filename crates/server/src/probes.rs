@@ -4,13 +4,13 @@ use std::{sync::Arc, time::SystemTime};
 
 use balancing::{
     Health, Member,
-    settings::{CheckKind, CheckSettings},
+    settings::{AgentCheckSettings, CheckKind, CheckSettings},
 };
 use proxy::{Generation, Shared};
 use tokio::{task::JoinSet, time::sleep};
 use upstream::Connector;
 
-use crate::{http_date::clock_offset, jrubies};
+use crate::{agent_checks, http_date::clock_offset, jrubies};
 
 /// Probes once, all at the same time, the members of pools in which a commit of `next` would leave nobody known to be
 /// up: so requests that come right after it find somebody. Those that answer well come into `answered`, by pool and
@@ -51,6 +51,7 @@ pub(crate) struct Probes(Vec<Vec<Probing>>);
 struct Probing {
     connector: Arc<Connector>,
     check: CheckSettings,
+    agent: Option<AgentCheckSettings>,
     /// Dropping it ends them.
     _tasks: JoinSet<()>,
 }
@@ -80,15 +81,19 @@ impl Probes {
         answered: &[(usize, usize)],
     ) {
         jrubies::forget(generation, shared);
+        agent_checks::forget(generation, shared);
         let runtime = &generation.pools[pool];
         let check = runtime.pool.check();
         let mut before = std::mem::take(&mut self.0[pool]);
-        if check.kind == CheckKind::None {
+        let agent = &runtime.rules.guards.agent_check;
+        if check.kind == CheckKind::None && agent.is_none() {
             return;
         }
         let probing = |(member, connector): (usize, &Arc<Connector>)| {
             let same = before.iter().position(|probing| {
-                Arc::ptr_eq(&probing.connector, connector) && probing.check == *check
+                Arc::ptr_eq(&probing.connector, connector)
+                    && probing.check == *check
+                    && probing.agent == *agent
             });
             if let Some(same) = same {
                 return before.swap_remove(same);
@@ -100,14 +105,20 @@ impl Probes {
                 shared: Arc::clone(shared),
             };
             let mut tasks = JoinSet::new();
-            if upstream::reads_jrubies(check) {
+            if let Some(agent) = agent {
+                tasks.spawn(agent_checks::ask_for_ever(probed.clone(), agent.clone()));
+            }
+            if jrubies::is_read(&runtime.pool) {
                 tasks.spawn(jrubies::read_for_ever(probed.clone()));
             }
             let is_answered = answered.contains(&(pool, member));
-            tasks.spawn(probe_for_ever(probed, member, is_answered));
+            if check.kind != CheckKind::None {
+                tasks.spawn(probe_for_ever(probed, member, is_answered));
+            }
             Probing {
                 connector: Arc::clone(connector),
                 check: check.clone(),
+                agent: agent.clone(),
                 _tasks: tasks,
             }
         };

@@ -169,6 +169,10 @@ pub struct MemberReading {
     pub connections: u32,
     /// JRubies that it shows, and how many of them are idle; none: unknown.
     pub jrubies: Option<(u32, u32)>,
+    /// How often it has been ejected.
+    pub ejections: u64,
+    /// How often its agent check brought no readable answer; none: it has none.
+    pub agent_check_failures: Option<u64>,
 }
 
 /// One CRL.
@@ -293,6 +297,8 @@ impl Readings {
         let in_flight = gauges();
         let connections = gauges();
         let (jrubies, jrubies_free) = (gauges(), gauges());
+        let ejections = Family::<MemberLabels, Counter>::default();
+        let agent_failures = Family::<MemberLabels, Counter>::default();
         for reading in &self.members {
             let labels = MemberLabels {
                 pool: reading.pool.clone(),
@@ -301,6 +307,10 @@ impl Readings {
             set(&up, &labels, f64::from(u8::from(reading.up)));
             set(&in_flight, &labels, f64::from(reading.in_flight));
             set(&connections, &labels, f64::from(reading.connections));
+            ejections.get_or_create(&labels).inc_by(reading.ejections);
+            if let Some(failures) = reading.agent_check_failures {
+                agent_failures.get_or_create(&labels).inc_by(failures);
+            }
             if let Some((count, free)) = reading.jrubies {
                 set(&jrubies, &labels, f64::from(count));
                 set(&jrubies_free, &labels, f64::from(free));
@@ -331,6 +341,10 @@ impl Readings {
         registry.register_with_unit("pool_queue_longest_wait", help, Unit::Seconds, longest);
         let help = "Members of a pool that are up and ready";
         registry.register("pool_members_available", help, available);
+        let help = "Times that a member was left out because attempts at it failed";
+        registry.register("member_ejections", help, ejections);
+        let help = "Agent checks of a member without a readable answer";
+        registry.register("member_agent_check_failures", help, agent_failures);
         let help = "JRubies of a member, as it shows them itself; no series while that is unknown";
         registry.register("member_jrubies", help, jrubies);
         let help = "JRubies of a member that are idle, as it shows them itself";

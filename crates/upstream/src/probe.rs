@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use balancing::settings::{CheckKind, CheckSettings, StatusRange};
+use balancing::{
+    ANSWER_BYTES_MAX as AGENT_ANSWER_BYTES_MAX,
+    settings::{CheckKind, CheckSettings, StatusRange},
+};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -253,6 +256,29 @@ async fn ask_port(
             wanted: inquiry.expected(),
         }),
     }
+}
+
+/// Reads the line that an agent beside the member sends as soon as it is connected to, or sends before it closes.
+///
+/// # Errors
+/// [`ProbeError`] says why there is none.
+pub async fn ask_agent(connector: &Connector, port: u16) -> Result<Vec<u8>, ProbeError> {
+    let limit = connector.settings.connect_timeout;
+    let asked = async {
+        let stream = dial_port(connector, port).await?;
+        let mut read = Vec::with_capacity(AGENT_ANSWER_BYTES_MAX);
+        let mut stream = stream.take(AGENT_ANSWER_BYTES_MAX as u64);
+        while !read.contains(&b'\n') && !read.contains(&b'\r') {
+            match stream.read_buf(&mut read).await {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => break,
+            }
+        }
+        Ok(read)
+    };
+    timeout(limit, asked)
+        .await
+        .unwrap_or(Err(ProbeError::Late(limit)))
 }
 
 /// The status code of a status line: version, status code, and perhaps a reason (RFC 9112, 4).

@@ -196,3 +196,24 @@ fn a_place_is_not_taken_on_a_member_that_has_just_been_drained() {
     member.administer(Administrative::Ready);
     assert!(member.take(Task::default(), u32::MAX, START));
 }
+
+#[test]
+fn the_stricter_of_operator_and_agent_check_applies() {
+    use Administrative::{Drain, Maintenance, Ready};
+    let member = Member::new(0, "compilers", "c1:8140");
+    for (operator, agent, expected) in [
+        (Ready, Ready, Ready),
+        (Drain, Ready, Drain),
+        (Ready, Drain, Drain),
+        (Drain, Maintenance, Maintenance),
+        (Maintenance, Drain, Maintenance),
+    ] {
+        member.administer(operator);
+        member.set_agent_state(AgentState {
+            administrative: agent,
+            ..AgentState::default()
+        });
+        assert_eq!(member.administrative(), expected, "{operator}, {agent}");
+        assert_eq!(member.operator_state(), operator);
+    }
+}

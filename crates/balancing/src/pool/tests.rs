@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering as Atomic};
 
 use super::*;
+use crate::agent_answer::AgentState;
 use crate::member::WeightSource;
 use crate::rendezvous::mix;
 use crate::settings::CheckKind;
@@ -962,4 +963,90 @@ fn the_order_shows_an_earlier_priority_first() {
     let order = two_sites().order(Lead::default(), Duration::ZERO);
     let indexes: Vec<_> = order.iter().map(|place| place.index).collect();
     assert_eq!(indexes, [0, 1, 2, 3]);
+}
+
+/// Fails attempts at a member until it is ejected, or `false` after many.
+fn eject(pool: &Pool, index: usize, now: Duration) -> bool {
+    let settings = EjectionSettings::default();
+    (0..100).any(|_| pool.attempt_failed(index, &settings, now).is_some())
+}
+
+#[test]
+fn ejections_leave_half_of_the_pool_and_the_last_available_member() {
+    let pool = weights(Algorithm::LeastConnections, &[1; 5]);
+    assert!(eject(&pool, 0, NOW) && eject(&pool, 1, NOW));
+    assert!(
+        !eject(&pool, 2, NOW),
+        "half of five, rounded down, are ejected"
+    );
+    assert_eq!(
+        shares(&sequence(&pool, 9)).into_keys().collect::<Vec<_>>(),
+        [2, 3, 4]
+    );
+    let alone = weights(Algorithm::LeastConnections, &[1]);
+    assert!(!eject(&alone, 0, NOW));
+    let pair = weights(Algorithm::LeastConnections, &[1, 1]);
+    pair.entries()[1].member.administer(Administrative::Drain);
+    assert!(
+        !eject(&pair, 0, NOW),
+        "it is the last one that is available"
+    );
+}
+
+#[test]
+fn ejected_members_are_used_again_in_time_and_where_no_other_is_left() {
+    let pool = weights(Algorithm::RoundRobin, &[1, 1]);
+    assert!(eject(&pool, 0, NOW));
+    assert_eq!(sequence(&pool, 4), [1; 4]);
+    let order = pool.order(any(), NOW);
+    assert!(
+        order
+            .iter()
+            .any(|place| place.index == 0 && place.why == Why::Ejected)
+    );
+    let later = NOW + EjectionSettings::default().eject_time;
+    let picked_later = pool.pick(&[pool.entries()[1].member.id()], any(), later);
+    assert_eq!(picked_later.expect("it is in again").index(), 0);
+    assert!(eject(&pool, 0, later));
+    pool.entries()[1].member.administer(Administrative::Drain);
+    assert_eq!(
+        pool.pick(&[], any(), later)
+            .expect("better than none")
+            .index(),
+        0
+    );
+    // One that is full is waited for: that its place is taken does not end an ejection.
+    let limited = pool_of_full_and_ejected();
+    assert_eq!(limited.0.pick(&[], any(), NOW).err(), Some(PickError::Full));
+}
+
+/// Two members: the first is ejected, the second has its one place taken.
+fn pool_of_full_and_ejected() -> (Pool, Lease) {
+    let pool = pool(Algorithm::RoundRobin, &[(1, Some(1)), (1, Some(1))]);
+    assert!(eject(&pool, 0, NOW));
+    let lease = picked(&pool);
+    assert_eq!(lease.index(), 1);
+    (pool, lease)
+}
+
+#[test]
+fn neither_an_agent_check_nor_an_ejection_moves_the_writes_of_a_ca() {
+    let mut settings = settings(
+        Algorithm::LeastConnections,
+        &[(1, None), (1, None), (1, None)],
+    );
+    settings.members[2].role = Role::Backup;
+    let pool = Pool::new(&settings, CONNECTIONS_MAX, &Registry::default());
+    let write = || pool.pick_for_write(&[], Task::default(), NOW);
+    assert!(eject(&pool, 0, NOW));
+    assert_eq!(write().expect("ejections do not concern it").index(), 0);
+    for answer in ["drain", "maint", "down", "0%"] {
+        let state = AgentState::default()
+            .after(answer.as_bytes())
+            .expect("readable");
+        pool.entries()[0].member.set_agent_state(state);
+        assert_eq!(write().err(), Some(PickError::NoneAvailable), "{answer}");
+    }
+    pool.entries()[0].member.administer(Administrative::Drain);
+    assert_eq!(write().expect("the operator may move them").index(), 2);
 }

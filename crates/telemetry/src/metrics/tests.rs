@@ -137,6 +137,8 @@ fn readings_are_told_as_gauges() {
             in_flight: 4,
             connections: 6,
             jrubies: None,
+            ejections: 0,
+            agent_check_failures: None,
         }],
         crls: vec![CrlReading {
             issuer: "CN=Puppet CA: puppet".to_owned(),

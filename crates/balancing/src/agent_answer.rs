@@ -1,0 +1,122 @@
+//! What a member's agent check answers, and what that takes away from the member.
+
+use crate::member::Administrative;
+
+/// Bytes of an answer that are read.
+pub const ANSWER_BYTES_MAX: usize = 256;
+
+/// What the answers of an agent check have said so far.
+///
+/// They come in plain text, so they can only take capacity away: the state that the operator has set, the check and the
+/// configured weight apply beside them, and the stricter one wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentState {
+    /// `ready`, `drain` or `maint`.
+    pub administrative: Administrative,
+    /// `down`, `failed` or `stopped`, until `up`.
+    pub is_down: bool,
+    /// `N%`: percent of the configured weight, 100 at most.
+    pub weight_percent: u32,
+}
+
+impl Default for AgentState {
+    fn default() -> Self {
+        Self {
+            administrative: Administrative::Ready,
+            is_down: false,
+            weight_percent: 100,
+        }
+    }
+}
+
+impl AgentState {
+    /// The state after an answer: one line of words, separated by blanks or commas, as HAProxy's `agent-check` reads it.
+    /// What a line does not mention stays. None: the answer is unreadable, and all stays.
+    pub fn after(self, answer: &[u8]) -> Option<Self> {
+        let line = answer.split(|byte| matches!(byte, b'\n' | b'\r')).next()?;
+        let line = std::str::from_utf8(line).ok()?;
+        // What follows `#` is a text for people.
+        let line = line.split('#').next().unwrap_or_default();
+        let words = line.split([' ', '\t', ',']).filter(|word| !word.is_empty());
+        let mut state = self;
+        let mut any = false;
+        for word in words {
+            any = true;
+            match word {
+                "ready" => state.administrative = Administrative::Ready,
+                "drain" => state.administrative = Administrative::Drain,
+                "maint" => state.administrative = Administrative::Maintenance,
+                "up" => state.is_down = false,
+                "down" | "failed" | "stopped" => state.is_down = true,
+                word => state.weight_percent = percent(word)?,
+            }
+        }
+        any.then_some(state)
+    }
+
+    /// What it does to the member beside the weight.
+    pub fn effect(&self) -> Administrative {
+        match self.is_down {
+            true => Administrative::Maintenance,
+            false => self.administrative,
+        }
+    }
+}
+
+/// `N%`; more than 100 is 100, since an answer cannot add capacity.
+fn percent(word: &str) -> Option<u32> {
+    let digits = word.strip_suffix('%')?;
+    let all_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number: u32 = digits.parse().ok().filter(|_| all_digits)?;
+    Some(number.min(100))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_as_haproxy_reads_them() {
+        use Administrative::{Drain, Maintenance, Ready};
+        let mut state = AgentState::default();
+        for (answer, expected) in [
+            ("drain\n", (Drain, false, 100)),
+            ("50%\n", (Drain, false, 50)),
+            ("ready\r\n", (Ready, false, 50)),
+            ("down # out of memory, up again soon\n", (Ready, true, 50)),
+            ("maint", (Maintenance, true, 50)),
+            ("up ready 75%\nmaint\n", (Ready, false, 75)),
+            ("up,ready,\t300%", (Ready, false, 100)),
+            ("stopped 0%", (Ready, true, 0)),
+            ("failed", (Ready, true, 0)),
+        ] {
+            state = state.after(answer.as_bytes()).expect(answer);
+            let found = (state.administrative, state.is_down, state.weight_percent);
+            assert_eq!(found, expected, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn an_unreadable_answer_changes_nothing() {
+        let state = AgentState::default();
+        for answer in [
+            "",
+            "\n",
+            " \t\n",
+            "#down",
+            "Down",
+            "down50%",
+            "%",
+            "-1%",
+            "+1%",
+            "50",
+            "5.5%",
+            "maxconn:30",
+            "drain rubbish",
+            "99999999999%",
+        ] {
+            assert_eq!(state.after(answer.as_bytes()), None, "{answer:?}");
+        }
+        assert_eq!(state.after(b"drain\xff"), None);
+    }
+}

@@ -1,0 +1,180 @@
+//! Passive ejection: a member at which requests fail is left out for a while. Pure, with time as an argument.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::settings::EjectionSettings;
+
+/// Attempts in a window below which their rate of failures means nothing.
+const ATTEMPTS_MIN: u32 = 20;
+
+/// What attempts have shown of one member. An attempt that succeeds takes no lock.
+#[derive(Debug, Default)]
+pub(crate) struct Ejection {
+    /// Milliseconds since start until which it is ejected; 0: it is not.
+    until_ms: AtomicU64,
+    /// Failures in a row.
+    consecutive: AtomicU32,
+    /// Attempts of the window that succeeded.
+    succeeded: AtomicU32,
+    history: Mutex<History>,
+}
+
+#[derive(Debug, Default)]
+struct History {
+    window_began: Duration,
+    /// Attempts of the window that failed.
+    failed: u32,
+    /// Ejections that lengthen the next one.
+    recent: u32,
+    /// When the last one ends or ended.
+    ends: Duration,
+    /// All ejections.
+    total: u64,
+}
+
+impl Ejection {
+    /// Whether it is left out at `now`.
+    pub(crate) fn is_active(&self, now: Duration) -> bool {
+        let until = self.until_ms.load(Ordering::Relaxed);
+        until != 0 && u128::from(until) > now.as_millis()
+    }
+
+    /// Time that is left of it at `now`.
+    pub(crate) fn remaining(&self, now: Duration) -> Option<Duration> {
+        let until = Duration::from_millis(self.until_ms.load(Ordering::Relaxed));
+        until.checked_sub(now).filter(|left| !left.is_zero())
+    }
+
+    /// Ejections since the member is known.
+    pub(crate) fn total(&self) -> u64 {
+        self.history().total
+    }
+
+    /// Notes an attempt that brought an answer, whatever its status.
+    pub(crate) fn succeeded(&self) {
+        if self.consecutive.load(Ordering::Relaxed) != 0 {
+            self.consecutive.store(0, Ordering::Relaxed);
+        }
+        self.succeeded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes an attempt that failed. True: the member is to be ejected.
+    pub(crate) fn failed(&self, settings: &EjectionSettings, now: Duration) -> bool {
+        let mut history = self.history();
+        let consecutive = self.consecutive.fetch_add(1, Ordering::Relaxed) + 1;
+        if now.saturating_sub(history.window_began) > settings.window {
+            history.window_began = now;
+            history.failed = 0;
+            self.succeeded.store(0, Ordering::Relaxed);
+        }
+        history.failed = history.failed.saturating_add(1);
+        let failed = u64::from(history.failed);
+        let attempts = failed + u64::from(self.succeeded.load(Ordering::Relaxed));
+        let too_many = attempts >= ATTEMPTS_MIN.into()
+            && failed * 100 >= attempts * u64::from(settings.error_rate);
+        !self.is_active(now) && (consecutive >= settings.consecutive_failures || too_many)
+    }
+
+    /// Leaves the member out from `now` on. Yields for how long: twice as long as the last time, up to the limit.
+    pub(crate) fn eject(&self, settings: &EjectionSettings, now: Duration) -> Duration {
+        let mut history = self.history();
+        if now.saturating_sub(history.ends) > settings.eject_time_max {
+            history.recent = 0;
+        }
+        let doubled = settings
+            .eject_time
+            .saturating_mul(1 << history.recent.min(16));
+        let time = doubled.min(settings.eject_time_max.max(settings.eject_time));
+        history.recent += 1;
+        history.total += 1;
+        history.ends = now + time;
+        history.window_began = now;
+        history.failed = 0;
+        self.consecutive.store(0, Ordering::Relaxed);
+        self.succeeded.store(0, Ordering::Relaxed);
+        let until = u64::try_from((now + time).as_millis()).unwrap_or(u64::MAX);
+        self.until_ms.store(until.max(1), Ordering::Relaxed);
+        time
+    }
+
+    /// Takes it back in.
+    pub(crate) fn end(&self) {
+        self.until_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// A panic elsewhere leaves whole numbers behind.
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn settings() -> EjectionSettings {
+        EjectionSettings::default()
+    }
+
+    #[test]
+    fn failures_in_a_row_eject_and_one_answer_between_them_does_not() {
+        let ejection = Ejection::default();
+        for _ in 0..3 {
+            for _ in 1..settings().consecutive_failures {
+                assert!(!ejection.failed(&settings(), at(1)));
+            }
+            ejection.succeeded();
+        }
+        for _ in 1..settings().consecutive_failures {
+            assert!(!ejection.failed(&settings(), at(1)));
+        }
+        assert!(ejection.failed(&settings(), at(1)));
+    }
+
+    #[test]
+    fn a_rate_of_failures_within_the_window_ejects() {
+        let mut settings = settings();
+        settings.consecutive_failures = 1000;
+        let alternate = |seconds_apart: u64| {
+            let ejection = Ejection::default();
+            (0..100).find(|n| {
+                ejection.succeeded();
+                ejection.failed(&settings, at(n * seconds_apart))
+            })
+        };
+        assert_eq!(alternate(0), Some(9), "ten of twenty have failed");
+        assert_eq!(alternate(10), None, "never twenty attempts in a window");
+    }
+
+    #[test]
+    fn each_ejection_is_longer_up_to_the_limit_and_a_long_quiet_time_forgives() {
+        let settings = settings();
+        let ejection = Ejection::default();
+        let mut now = at(1);
+        let mut times = Vec::new();
+        for _ in 0..8 {
+            let time = ejection.eject(&settings, now);
+            assert!(ejection.is_active(now) && ejection.is_active(now + time - at(1)));
+            assert!(!ejection.is_active(now + time));
+            assert_eq!(ejection.remaining(now), Some(time));
+            times.push(time.as_secs());
+            now += time + at(1);
+        }
+        assert_eq!(times, [10, 20, 40, 80, 160, 300, 300, 300]);
+        now += settings.eject_time_max;
+        assert_eq!(ejection.eject(&settings, now), settings.eject_time);
+        assert_eq!(ejection.total(), 9);
+        ejection.end();
+        assert!(!ejection.is_active(now) && ejection.remaining(now).is_none());
+    }
+}

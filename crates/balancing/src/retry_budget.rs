@@ -1,0 +1,85 @@
+//! How many retries a pool's requests may cause together; pure, with time as an argument.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::rate::{Bucket, Rate};
+
+/// Retries that every pool may make, however few requests it gets.
+const RETRIES_FLOOR: Rate = Rate {
+    per_second: 2,
+    burst: 20,
+};
+/// Retries that a pool can save up.
+const SAVED_MAX: u32 = 100;
+
+/// Each request saves a part of a retry, and each retry uses up a whole one. Without it, a pool whose members fail would get
+/// several times its load in retries.
+#[derive(Debug, Default)]
+pub(crate) struct RetryBudget {
+    /// Hundredths of a retry.
+    saved: AtomicU32,
+    floor: Mutex<Bucket>,
+}
+
+impl RetryBudget {
+    /// Counts a request, which saves so many percent of a retry.
+    pub(crate) fn save(&self, percent: u32) {
+        // Two workers at once may save one request's part too much, which does no harm.
+        if self.saved.load(Ordering::Relaxed) < SAVED_MAX * 100 {
+            self.saved.fetch_add(percent, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a retry at `now`. False: there is none left, and nothing was counted.
+    pub(crate) fn admit(&self, now: Duration) -> bool {
+        let used = |saved: u32| saved.checked_sub(100);
+        if self
+            .saved
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, used)
+            .is_ok()
+        {
+            return true;
+        }
+        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2);
+        // A panic elsewhere leaves a whole number behind.
+        let mut floor = self.floor.lock().unwrap_or_else(PoisonError::into_inner);
+        let admitted = floor.has_room(RETRIES_FLOOR, now);
+        if admitted {
+            floor.take(RETRIES_FLOOR, now);
+        }
+        admitted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn retries(budget: &RetryBudget, seconds: u64) -> usize {
+        let now = Duration::from_secs(seconds);
+        (0..10_000).take_while(|_| budget.admit(now)).count()
+    }
+
+    #[test]
+    fn retries_are_a_share_of_the_requests_and_a_floor() {
+        let budget = RetryBudget::default();
+        assert_eq!(retries(&budget, 0), 20, "the floor");
+        assert_eq!(retries(&budget, 0), 0);
+        (0..200).for_each(|_| budget.save(20));
+        assert_eq!(retries(&budget, 0), 40);
+        assert_eq!(retries(&budget, 5), 10, "the floor again");
+    }
+
+    #[test]
+    fn a_quiet_time_does_not_save_up_a_storm_of_retries() {
+        let budget = RetryBudget::default();
+        (0..1_000_000).for_each(|_| budget.save(100));
+        assert_eq!(retries(&budget, 0), 120);
+    }
+}

@@ -1,0 +1,78 @@
+//! Agent checks: what a program on a member's host says of the member, in one line of plain text.
+
+use std::time::SystemTime;
+
+use balancing::settings::AgentCheckSettings;
+use proxy::{Generation, Shared};
+use tokio::time::sleep;
+
+use crate::probes::Probed;
+
+/// Asks the agent of one member at each interval.
+pub(crate) async fn ask_for_ever(asked: Probed, settings: AgentCheckSettings) {
+    let Probed {
+        member: state,
+        connector,
+        shared,
+        ..
+    } = asked;
+    let (pool, address) = (state.pool(), state.address());
+    loop {
+        let answer = upstream::ask_agent(&connector, settings.port).await;
+        let before = state.agent_state();
+        let read = answer
+            .map_err(|error| error.to_string())
+            .and_then(|answer| {
+                let shown = printable(&answer);
+                let after = before.after(&answer);
+                after
+                    .map(|after| (after, shown.clone()))
+                    .ok_or_else(|| format!("`{shown}` is not an answer"))
+            });
+        let now = SystemTime::now();
+        match read {
+            Ok((after, shown)) => {
+                shared
+                    .members
+                    .agent_answered(pool, address, Ok(shown.clone()), now);
+                if after != before {
+                    state.set_agent_state(after);
+                    tracing::warn!(%pool, member = %address, answer = shown, "agent check changed the member");
+                    shared.assess_pool(pool);
+                }
+            }
+            Err(why) => {
+                if shared
+                    .members
+                    .agent_answered(pool, address, Err(why.clone()), now)
+                {
+                    tracing::warn!(%pool, member = %address, cause = why, "agent check failed, and changes nothing");
+                }
+            }
+        }
+        sleep(settings.interval).await;
+    }
+}
+
+/// Ends what the agent check of a member has taken away, where its pool has none.
+pub(crate) fn forget(generation: &Generation, shared: &Shared) {
+    for runtime in generation.pools.iter() {
+        if runtime.rules.guards.agent_check.is_some() {
+            continue;
+        }
+        for entry in runtime.pool.entries() {
+            if entry.member.agent_state() != balancing::AgentState::default() {
+                entry
+                    .member
+                    .set_agent_state(balancing::AgentState::default());
+                shared.assess_pool(runtime.pool.name());
+            }
+        }
+    }
+}
+
+fn printable(answer: &[u8]) -> String {
+    let text = String::from_utf8_lossy(answer);
+    let line = text.lines().next().unwrap_or_default();
+    line.chars().filter(|c| !c.is_control()).take(64).collect()
+}

@@ -1,0 +1,273 @@
+//! What takes capacity from members beside their check: agent checks, ejection, and the budget of retries.
+
+use std::{
+    io::Write,
+    net::TcpListener,
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+use testkit::{Reply, Response, wait_until};
+
+use crate::support::Estate;
+
+const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A program that says what it is told to in one line and closes.
+#[derive(Clone)]
+struct Agent {
+    port: u16,
+    line: Arc<Mutex<&'static [u8]>>,
+}
+
+impl Agent {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        let line: Arc<Mutex<&'static [u8]>> = Arc::new(Mutex::new(b"up 100%\n"));
+        let said = Arc::clone(&line);
+        thread::spawn(move || {
+            for mut socket in listener.incoming().flatten() {
+                let line = *said.lock().expect("no panic");
+                let _ = socket.write_all(line);
+            }
+        });
+        Self { port, line }
+    }
+
+    fn say(&self, line: &'static [u8]) {
+        *self.line.lock().expect("no panic") = line;
+    }
+}
+
+fn get(estate: &Estate) -> Response {
+    let agent = estate.ca.agent("web01");
+    estate.client(&agent).get(FILE)
+}
+
+/// What the status says of the first compiler, once `met` holds of it.
+#[track_caller]
+fn compiler(estate: &Estate, met: impl Fn(&Value) -> bool) -> Value {
+    let shown = |status: &Value| {
+        let pools = status["pools"].as_array().expect("pools").iter();
+        let mut compilers = pools.filter(|pool| pool["name"] == "compilers");
+        compilers.next().expect("a pool")["members"][0].clone()
+    };
+    let status = estate
+        .proxy
+        .wait_for_status("a compiler", |status| met(&shown(status)));
+    shown(&status)
+}
+
+#[test]
+fn an_agent_check_takes_capacity_away_and_nothing_else() {
+    let agent = Agent::start();
+    let lines = format!(
+        "check = {{ interval = \"20ms\", rise = 1, fall = 1 }}\nagent_check = {{ port = {}, interval = \"20ms\" }}",
+        agent.port
+    );
+    let estate = Estate::builder().compilers(1).compiler_pool(&lines).start();
+    let answer = |line: &'static [u8], met: &dyn Fn(&Value) -> bool| {
+        agent.say(line);
+        compiler(&estate, |member| met(&member["agent_check"]))
+    };
+    for line in [
+        &b"drain\n"[..],
+        b"ready maint\n",
+        b"down # broken\n",
+        b"ready up 0%\n",
+    ] {
+        let wanted: &[&str] = match line {
+            b"drain\n" => &["drain"],
+            b"ready maint\n" => &["maintenance"],
+            _ => &["ready", "maintenance"],
+        };
+        answer(line, &|agent| {
+            let state = agent["state"].as_str().unwrap_or_default();
+            let down = line.starts_with(b"down");
+            let weight = if line.ends_with(b"0%\n") { 0 } else { 100 };
+            wanted.contains(&state) && agent["down"] == down && agent["weight_percent"] == weight
+        });
+        assert_eq!(
+            get(&estate).status,
+            503,
+            "{}",
+            String::from_utf8_lossy(line)
+        );
+    }
+    answer(b"up ready 50%\n", &|agent| agent["weight_percent"] == 50);
+    // After maintenance the check decides.
+    let address = estate.compilers[0].address();
+    estate.proxy.wait_for_health("compilers", &address, "up");
+    assert_eq!(get(&estate).status, 200);
+    // What cannot be read changes nothing, is counted and shown.
+    let unreadable = answer(b"GO AWAY\n", &|agent| !agent["failure"].is_null());
+    assert_eq!(
+        unreadable["agent_check"]["weight_percent"], 50,
+        "{unreadable}"
+    );
+    let labels = [("pool", "compilers"), ("member", &*address)];
+    estate
+        .proxy
+        .wait_for_metric("proscenium_member_agent_check_failures_total", &labels, 2.0);
+    assert_eq!(get(&estate).status, 200);
+}
+
+#[test]
+fn an_agent_check_overrides_neither_the_operator_nor_a_failed_check() {
+    let agent = Agent::start();
+    let lines = format!(
+        "check = {{ interval = \"20ms\", rise = 1, fall = 1 }}\nagent_check = {{ port = {}, interval = \"20ms\" }}",
+        agent.port
+    );
+    let estate = Estate::builder().compilers(1).compiler_pool(&lines).start();
+    let address = estate.compilers[0].address();
+    agent.say(b"up ready 100%\n");
+    let before = compiler(&estate, |member| {
+        member["agent_check"]["answer"] == "up ready 100%"
+    });
+    let drained = estate
+        .proxy
+        .command(&["drain"], &["compilers", &address, "--force"]);
+    let drained = match drained.code {
+        Some(0) => drained,
+        _ => estate.proxy.command(&["drain"], &["compilers", &address]),
+    };
+    assert_eq!(drained.code, Some(0), "{}", drained.stderr);
+    // The agent has said `ready` again since.
+    let at = before["agent_check"]["at"].clone();
+    compiler(&estate, |member| member["agent_check"]["at"] != at);
+    assert_eq!(get(&estate).status, 503);
+    assert_eq!(compiler(&estate, |_| true)["administrative_state"], "drain");
+    assert_eq!(
+        estate
+            .proxy
+            .command(&["ready"], &["compilers", &address])
+            .code,
+        Some(0)
+    );
+    assert_eq!(get(&estate).status, 200);
+    estate.compilers[0].answer(|request| request.is_probe().then(|| Reply::status(503)));
+    estate.proxy.wait_for_health("compilers", &address, "down");
+    assert_eq!(get(&estate).status, 503);
+    estate.compilers[0].answer_as_puppet();
+    estate.proxy.wait_for_health("compilers", &address, "up");
+    // Without its agent check a member has what the check gave it away back.
+    agent.say(b"drain\n");
+    compiler(&estate, |member| member["agent_check"]["state"] == "drain");
+    let line = format!(
+        "agent_check = {{ port = {}, interval = \"20ms\" }}",
+        agent.port
+    );
+    estate.proxy.edit_config(&line, "");
+    estate.proxy.reload_applied();
+    estate.proxy.wait_for_health("compilers", &address, "up");
+    let served = wait_until(LIMIT, || (get(&estate).status == 200).then_some(()));
+    assert!(served.is_some());
+}
+
+/// Two compilers of which the first breaks off each request, and answers probes.
+fn failing(lines: &str) -> Estate {
+    let lines = format!("check = {{ interval = \"20ms\" }}\nalgorithm = \"round-robin\"\n{lines}");
+    let estate = Estate::builder().compilers(2).compiler_pool(&lines).start();
+    estate.compilers[0].answer(|request| (!request.is_probe()).then(Reply::hang_up));
+    estate
+}
+
+fn catalog(estate: &Estate) -> Response {
+    let agent = estate.ca.agent("web01");
+    estate
+        .client(&agent)
+        .request("POST", CATALOG, &[], b"facts")
+}
+
+#[test]
+fn a_member_at_which_requests_fail_is_ejected_although_its_check_passes() {
+    let estate = failing(
+        "ejection = { consecutive_failures = 3, eject_time = \"1h\", eject_time_max = \"2h\" }",
+    );
+    let statuses: Vec<_> = (0..12).map(|_| catalog(&estate).status).collect();
+    assert_eq!(
+        statuses.iter().filter(|status| **status == 502).count(),
+        3,
+        "{statuses:?}"
+    );
+    let member = compiler(&estate, |member| !member["ejected_seconds"].is_null());
+    assert_eq!(member["health"], "up", "{member}");
+    let address = estate.compilers[0].address();
+    let labels = [("pool", "compilers"), ("member", &*address)];
+    estate
+        .proxy
+        .wait_for_metric("proscenium_member_ejections_total", &labels, 1.0);
+    estate.proxy.wait_for_event("member ejected");
+    // The last one is never ejected, and without it the ejected one is used again.
+    estate.compilers[1].answer(|request| (!request.is_probe()).then(Reply::hang_up));
+    assert!((0..6).all(|_| catalog(&estate).status == 502));
+    estate.compilers[0].answer_as_puppet();
+    estate.compilers[1].kill();
+    let served = wait_until(LIMIT, || (catalog(&estate).status == 200).then_some(()));
+    assert!(served.is_some(), "better an ejected member than none");
+}
+
+#[test]
+fn an_ejection_ends_and_a_rate_of_failures_ejects_too() {
+    let estate = failing(
+        "ejection = { consecutive_failures = 10000, error_rate = \"60%\", window = \"1h\", eject_time = \"50ms\", ejected_max = \"50%\" }",
+    );
+    let ejected = wait_until(LIMIT, || {
+        let _ = catalog(&estate);
+        let metrics = estate.proxy.metrics();
+        (metrics.sum("proscenium_member_ejections_total", &[]) >= 2.0).then_some(())
+    });
+    assert!(ejected.is_some(), "ejected, used again and ejected again");
+    let estate = failing("ejection = { enabled = false, consecutive_failures = 1 }");
+    assert_eq!(
+        (0..20).filter(|_| catalog(&estate).status == 502).count(),
+        10
+    );
+    let metrics = estate.proxy.metrics();
+    assert_eq!(metrics.sum("proscenium_member_ejections_total", &[]), 0.0);
+}
+
+#[test]
+fn what_puppet_itself_answers_ejects_nothing() {
+    let estate = failing("ejection = { consecutive_failures = 1 }");
+    for reply in [
+        Reply::status(500),
+        Reply::status(503).header("Retry-After", "1"),
+        Reply::status(404),
+    ] {
+        estate.compilers[0].answer(move |request| (!request.is_probe()).then(|| reply.clone()));
+        (0..6).for_each(|_| _ = catalog(&estate));
+    }
+    let metrics = estate.proxy.metrics();
+    assert_eq!(metrics.sum("proscenium_member_ejections_total", &[]), 0.0);
+}
+
+#[test]
+fn a_pool_makes_no_more_retries_than_its_budget_allows() {
+    let estate = failing("retry_budget = \"0%\"\nejection = { enabled = false }");
+    estate.compilers[1].answer(|request| (!request.is_probe()).then(Reply::hang_up));
+    let record = wait_until(LIMIT, || {
+        assert_eq!(get(&estate).status, 502);
+        let records = estate.proxy.records();
+        records
+            .into_iter()
+            .find(|record| record["reason"] == "retry-budget")
+    });
+    let record = record.expect("the floor is used up");
+    assert_eq!(
+        (&record["status"], &record["attempts"]),
+        (&502.into(), &1.into()),
+        "{record}"
+    );
+    let cause = record["cause"].as_str().unwrap_or_default();
+    assert!(cause.starts_with("member-closed"), "{cause}");
+    // With a budget of a retry for each request, there is one for each.
+    let estate = failing("retry_budget = \"100%\"\nejection = { enabled = false }");
+    assert!((0..60).all(|_| get(&estate).status == 200));
+}
