@@ -328,3 +328,58 @@ fn requests_that_hold_no_jruby_and_excepted_agents_are_not_limited_by_agent_max(
         assert_eq!(ci.outcome(stream), Outcome::Answered(200));
     }
 }
+
+#[test]
+fn a_client_that_disconnects_leaves_the_queue_at_once() {
+    let estate = Estate::builder()
+        .compiler(1, "max = 1")
+        .compilers(1)
+        .start();
+    let mut first = held(&estate);
+    for (certname, protocol) in [("web01", Protocol::Http1), ("web02", Protocol::Http2)] {
+        let client = estate.client(&estate.ca.agent(certname)).protocol(protocol);
+        let mut waits = client.connect().expect("connects");
+        waits.send("GET", FILE, &[], b"").expect("sends");
+        wait_for_waiting(&estate, 1);
+        drop(waits);
+        wait_for_waiting(&estate, 0);
+        let record = estate.proxy.wait_for_record(|r| r["certname"] == certname);
+        assert_eq!(
+            (&record["status"], &record["reason"]),
+            (&499.into(), &"client-gone".into())
+        );
+        assert!(record["queue_us"].as_u64() > Some(0), "{record}");
+    }
+    estate.compilers[0].release();
+    assert_eq!(first.read_response().expect("an answer").status, 200);
+    assert_eq!(estate.compilers[0].requests().len(), 1);
+}
+
+#[test]
+fn bodies_of_requests_that_wait_take_no_more_than_body_buffers_max() {
+    const BUFFERED: &str = "proscenium_body_buffer_bytes";
+    let estate = Estate::builder()
+        .compiler(1, "max = 1")
+        .compilers(1)
+        .proxy(|proxy| proxy.with("[upstream]\nbody_buffers_max = \"64KiB\""))
+        .start();
+    let mut first = held(&estate);
+    let mut waiting: Vec<_> = (1..=12)
+        .map(|n| {
+            let mut connection = connection(&estate, &format!("web{n:02}"));
+            let report = format!("/puppet/v3/report/web{n:02}?environment=production");
+            connection
+                .send("PUT", &report, &[], &[b'x'; 8 << 10])
+                .expect("sends");
+            connection
+        })
+        .collect();
+    wait_for_waiting(&estate, 12);
+    let buffered = estate.proxy.metrics().sum(BUFFERED, &[]);
+    assert!((1.0..=65_536.0).contains(&buffered), "{buffered}");
+    estate.compilers[0].release();
+    assert_eq!(first.read_response().expect("an answer").status, 200);
+    for connection in &mut waiting {
+        assert_eq!(connection.read_response().expect("an answer").status, 200);
+    }
+}

@@ -511,6 +511,101 @@ proptest! {
     }
 }
 
+/// The tickets that are ready, with the client or kind of each; the rest stays.
+fn ready<T: Copy>(waiting: &mut Vec<(T, Ticket<Slot>)>) -> Vec<(T, Admitted<Slot>)> {
+    let mut found = Vec::new();
+    let mut index = 0;
+    while index < waiting.len() {
+        match poll(&mut waiting[index].1) {
+            Poll::Ready(outcome) => {
+                let (of, _) = waiting.remove(index);
+                found.push((of, outcome.expect("it may run")));
+            }
+            Poll::Pending => index += 1,
+        }
+    }
+    found
+}
+
+proptest! {
+    #[test]
+    fn an_agent_in_a_loop_delays_no_other_by_more_than_what_it_had_before_and_has_none_refused(
+        steps in proptest::collection::vec((1..8usize, 0..3usize), 1..60)
+    ) {
+        let limits = Limits { queue_max: 20, client_max: 2, client_queue_max: Some(4) };
+        let mut site = Site::new(&[1, 1], 8, limits);
+        let (mut running, mut waiting) = (Vec::<Busy>::new(), Vec::<Waiting>::new());
+        let mut overtaken = [0; 8];
+        for (client, finished) in steps {
+            let is_idle = running.iter().all(|(of, _)| *of != client)
+                && waiting.iter().all(|(of, _)| *of != client);
+            // The looping agent sends ten requests at each step, every other one a request at a time.
+            for of in [0; 10].into_iter().chain(is_idle.then_some(client)) {
+                let request = site.request(of, Work::Catalog);
+                match site.offer(request) {
+                    Decision::Run(busy) => running.push((of, busy)),
+                    Decision::Wait(ticket) => {
+                        overtaken[of] = 0;
+                        waiting.push((of, ticket));
+                    }
+                    Decision::Refuse(refusal) => {
+                        prop_assert_eq!((of, refusal), (0, Refusal::ClientQueueFull));
+                    }
+                }
+            }
+            for _ in 0..finished.min(running.len()) {
+                drop(running.remove(0));
+                for (of, busy) in ready(&mut waiting) {
+                    running.push((of, busy));
+                    if of == 0 {
+                        waiting.iter().for_each(|(other, _)| overtaken[*other] += 1);
+                    }
+                }
+                for (other, _) in waiting.iter().filter(|(other, _)| *other != 0) {
+                    // Two of its requests that ran or were in the lane, and four that waited behind them.
+                    prop_assert!(overtaken[*other] <= 6, "{overtaken:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_kind_of_work_waits_for_more_turns_than_their_weights_give_the_others(
+        steps in proptest::collection::vec((0..4usize, 0..6usize), 1..120)
+    ) {
+        let weight = |kind: usize| Work::ALL[kind].queue_weight();
+        let mut site = Site::new(&[1], 1, NO_LIMITS);
+        let mut running = Some(site.run(0));
+        let mut waiting = Vec::<(usize, Ticket<Slot>)>::new();
+        let mut passed_over = [0_u64; 4];
+        for (kind, requests) in steps {
+            for _ in 0..requests {
+                let request = site.request(0, Work::ALL[kind]);
+                let ticket = site.wait(request);
+                waiting.push((kind, ticket));
+            }
+            if waiting.is_empty() {
+                continue;
+            }
+            drop(running.take());
+            for (served, busy) in ready(&mut waiting) {
+                running = Some(busy);
+                for other in 0..4 {
+                    let waits = waiting.iter().any(|(of, _)| *of == other);
+                    passed_over[other] = match waits && other != served {
+                        true => passed_over[other] + 1,
+                        false => 0,
+                    };
+                    let turns = |of: usize| weight(of).div_ceil(weight(other)) + 1;
+                    let max: u64 = (0..4).filter(|of| *of != other).map(turns).sum();
+                    prop_assert!(passed_over[other] <= max, "{other}: {passed_over:?}");
+                }
+            }
+            prop_assert!(running.is_some(), "one waits and the member is free");
+        }
+    }
+}
+
 /// Wakes a thread that waits for its ticket.
 struct Unpark(thread::Thread, AtomicBool);
 
