@@ -63,6 +63,11 @@ impl BodyCharge {
         true
     }
 
+    /// Whether more than half of `max` is taken by all clients together.
+    pub fn is_scarce(&self, max: u64) -> bool {
+        self.budget.held() > max / 2
+    }
+
     /// Gives back up to `bytes`, which have left the buffer.
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);

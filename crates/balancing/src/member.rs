@@ -39,6 +39,10 @@ pub struct Member {
     pub(crate) ejection: Ejection,
     /// Milliseconds since start from which an unprobed member that is down may be tried once; 0: not to be tried.
     retry_at_ms: AtomicU64,
+    /// Milliseconds since start until which it is not asked, because its own queue was full; 0: it may be asked.
+    paused_until_ms: AtomicU64,
+    /// Such pauses in a row.
+    pauses: AtomicU32,
     evidence: Mutex<Evidence>,
 }
 
@@ -88,6 +92,8 @@ impl Member {
             agent: Mutex::default(),
             ejection: Ejection::default(),
             retry_at_ms: AtomicU64::new(0),
+            paused_until_ms: AtomicU64::new(0),
+            pauses: AtomicU32::new(0),
             evidence: Mutex::default(),
         }
     }
@@ -254,6 +260,43 @@ impl Member {
         }
     }
 
+    /// Notes that it refused a request because its own queue is full. It is not asked for a second then, and for twice as
+    /// long each time in a row, half a minute at most. Refusals of what was sent before the pause lengthen nothing.
+    pub fn overloaded(&self, now: Duration) {
+        let before = self.paused_until_ms.load(Ordering::Relaxed);
+        if millis(now) < before {
+            return;
+        }
+        let pauses = self.pauses.load(Ordering::Relaxed);
+        let pause = PAUSE_MAX.min(PAUSE_MIN * 2_u32.pow(pauses.min(PAUSE_DOUBLINGS_MAX)));
+        let until = millis(now + pause);
+        let set = self.paused_until_ms.compare_exchange(
+            before,
+            until,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if set.is_ok() {
+            self.pauses
+                .store(pauses.saturating_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes an answer that shows room in its queue: its next pause is short again. To be called on each, since one load is
+    /// all it mostly costs. `now` is asked for where it counts.
+    pub fn has_room(&self, now: impl FnOnce() -> Duration) {
+        if self.pauses.load(Ordering::Relaxed) > 0 && !self.is_paused(now()) {
+            self.pauses.store(0, Ordering::Relaxed);
+            self.paused_until_ms.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it is not asked for now, because its own queue was full.
+    pub(crate) fn is_paused(&self, now: Duration) -> bool {
+        let until = self.paused_until_ms.load(Ordering::Relaxed);
+        until != 0 && millis(now) < until
+    }
+
     /// Whether its last probes disagree with its health, but too few of them to change it yet.
     pub fn is_changing(&self) -> bool {
         self.evidence().is_changing()
@@ -365,6 +408,13 @@ fn raise_below(count: &AtomicU32, max: u32) -> bool {
         })
         .is_ok()
 }
+
+/// How long a member is not asked after its queue was full, the first time.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// The same, however often it is full in a row.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Doublings of the first pause that reach the longest.
+const PAUSE_DOUBLINGS_MAX: u32 = 5;
 
 fn retry_after(now: Duration) -> u64 {
     millis(now + REFUSED_RETRY)

@@ -112,6 +112,8 @@ pub enum Why {
         /// Its limit.
         max: u32,
     },
+    /// Not asked for a moment: it refused a request because its own queue is full.
+    Overloaded,
     /// Not asked: not up.
     Health(Health),
     /// Not asked for now: attempts failed there.
@@ -234,7 +236,7 @@ impl Pool {
         }
         // A place may be lost to another worker between the look and the grab: the second look says to what.
         match first.obstacle(now) {
-            None | Some(Why::Full { .. }) => Err(PickError::Full),
+            None | Some(Why::Full { .. } | Why::Overloaded) => Err(PickError::Full),
             Some(Why::Health(Health::Unknown)) => Err(PickError::NoneAvailable),
             // What an agent check says comes in plain text, and must not move writes to another CA.
             Some(_) if !first.is_down_or_taken_out() => Err(PickError::NoneAvailable),
@@ -253,7 +255,7 @@ impl Pool {
         let index = self.writer().ok_or(PickError::NoneAvailable)?;
         match self.entries[index].obstacle(now) {
             None => self.lease(index, task, now).ok_or(PickError::Full),
-            Some(Why::Full { .. }) => Err(PickError::Full),
+            Some(Why::Full { .. } | Why::Overloaded) => Err(PickError::Full),
             Some(_) => Err(PickError::NoneAvailable),
         }
     }
@@ -611,6 +613,9 @@ impl Entry {
         if !self.member.may_be_asked(now) {
             return Some(Why::Health(self.member.health()));
         }
+        if self.member.is_paused(now) {
+            return Some(Why::Overloaded);
+        }
         let (in_flight, max) = (self.member.in_flight(), self.in_flight_max);
         (in_flight >= max).then_some(Why::Full { in_flight, max })
     }
@@ -625,7 +630,10 @@ impl Entry {
     }
 
     fn is_up_and_ready(&self, now: Duration) -> bool {
-        matches!(self.obstacle(now), None | Some(Why::Full { .. }))
+        matches!(
+            self.obstacle(now),
+            None | Some(Why::Full { .. } | Why::Overloaded)
+        )
     }
 
     pub(crate) fn load(&self) -> Load {
@@ -680,6 +688,7 @@ impl fmt::Display for Why {
             Self::Full { in_flight, max } => {
                 write!(f, "not used: at its limit ({in_flight} of {max} in flight)")
             }
+            Self::Overloaded => f.write_str("not used: its own queue was full a moment ago"),
             Self::Health(Health::Unknown) => f.write_str("not used: not probed yet"),
             Self::Health(health) => write!(f, "not used: {health}"),
             Self::Administrative(state) => write!(f, "not used: {state}"),

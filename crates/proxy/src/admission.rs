@@ -275,6 +275,11 @@ impl Asking<'_> {
         }
     }
 
+    /// Whether the request may wait again.
+    pub(crate) fn has_time_left(&self, upload: &Upload) -> bool {
+        !self.time_left(upload).is_zero()
+    }
+
     /// How long a request may wait. Earlier waits and attempts count: the agent gives up by the time of all together.
     fn time_left(&self, upload: &Upload) -> Duration {
         let settings = &self.pool.settings;

@@ -124,6 +124,9 @@ impl Attempts<'_> {
         let mut next = None;
         // A clock that is asked seldom: several times a request it shows in what a request costs.
         let mut now = exchanged.asked_at();
+        if exchanged.retry_support() != RetrySupport::Retries && self.holds_jruby() {
+            exchanged.upload.keep_sent();
+        }
         loop {
             if attempts > 0 {
                 now = Instant::now();
@@ -131,19 +134,13 @@ impl Attempts<'_> {
             let lease = match next.take() {
                 Some(lease) => lease,
                 None => {
-                    let comes_back = exchanged.retry_support() == RetrySupport::Retries;
+                    let asking = self.asking(exchanged);
                     let offer = Offer {
                         // An upgrade does not wait, so it pushes no request out of the queue.
-                        comes_back: comes_back || self.request.upgrade.is_some(),
+                        comes_back: asking.comes_back || self.request.upgrade.is_some(),
                         ..self.offer(&tried, reused)
                     };
                     let hold = exchanged.hold.take();
-                    let asking = Asking {
-                        context: self.context,
-                        pool: self.pool,
-                        jruby: self.holds_jruby(),
-                        comes_back,
-                    };
                     let patience = match self.request.upgrade {
                         None => Patience::Waits(&exchanged.upload),
                         Some(_) => Patience::None,
@@ -172,6 +169,12 @@ impl Attempts<'_> {
             match self.attempt(&lease, &exchanged.upload, how).await {
                 Ok(exchange) => {
                     self.note_answer(&lease, &counted);
+                    if self.waits_out(&exchange.head, &lease, exchanged) {
+                        // It did nothing: that was no attempt.
+                        attempts -= 1;
+                        continue;
+                    }
+                    exchanged.upload.forget_sent();
                     let again = attempts < attempts_max && exchanged.upload.replayable();
                     if again && self.may_ask_another(&exchange.head) && self.admit_retry() {
                         tried.push(lease.member().id());
@@ -230,6 +233,32 @@ impl Attempts<'_> {
                 }
             }
         }
+    }
+
+    /// How the request asks the pool's admission.
+    fn asking(&self, exchanged: &Exchanged) -> Asking<'_> {
+        Asking {
+            context: self.context,
+            pool: self.pool,
+            jruby: self.holds_jruby(),
+            comes_back: exchanged.retry_support() == RetrySupport::Retries,
+        }
+    }
+
+    /// Whether a member's own queue was full and the request is to wait here: its agent would fail its run on the answer,
+    /// which says that the member did nothing, and all of the request can be sent again.
+    fn waits_out(&self, head: &response::Parts, lease: &PoolLease, exchanged: &Exchanged) -> bool {
+        let now = || self.since_start(Instant::now());
+        let class = self.plan.endpoint.class;
+        if !respond::is_overloaded(head, class, self.plan.route.unguarded) {
+            lease.member().has_room(now);
+            return false;
+        }
+        lease.member().overloaded(now());
+        let asking = self.asking(exchanged);
+        let upload = &exchanged.upload;
+        let is_once = self.request.upgrade.is_some() || self.plan.is_renewal();
+        !is_once && !asking.comes_back && asking.has_time_left(upload) && upload.rewind()
     }
 
     /// Notes an attempt in the record, and counts it when it is over.
@@ -368,7 +397,7 @@ impl Attempts<'_> {
             &self.pool.rules.form,
             self.with_certificate,
         );
-        let body = RequestBody(Rc::clone(upload));
+        let body = RequestBody::new(upload);
         let begun = Cell::new(false);
         let options = SendOptions {
             fresh: how.fresh,

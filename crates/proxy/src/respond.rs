@@ -369,6 +369,16 @@ pub(crate) fn is_starting_or_stopping(head: &Parts, class: Class, unguarded: boo
     unavailable || is_unmounted(head, class, unguarded)
 }
 
+/// Whether a member refuses a request because its own queue is full (`max-queued-requests` of Puppet Server): it did
+/// nothing.
+pub(crate) fn is_overloaded(head: &Parts, class: Class, unguarded: bool) -> bool {
+    head.status == StatusCode::SERVICE_UNAVAILABLE
+        && head.headers.contains_key(RETRY_AFTER)
+        && is_puppets_own(&head.headers)
+        && class != Class::Unknown
+        && !unguarded
+}
+
 fn is_unmounted(head: &Parts, class: Class, unguarded: bool) -> bool {
     let puppet = class != Class::Unknown && !unguarded;
     puppet && head.status == StatusCode::NOT_FOUND && is_jettys_own(&head.headers)

@@ -41,6 +41,12 @@ pub(crate) struct Upload {
     incoming: RefCell<Option<ClientBody>>,
     /// What was read before a member was asked.
     peeked: RefCell<Peeked>,
+    /// What was sent to a member and is kept until it answers, from the beginning of the body.
+    sent: RefCell<Vec<Bytes>>,
+    /// Whether all that was sent is kept.
+    keeps_sent: Cell<bool>,
+    /// Which attempt may read. A connection that was given up for another attempt gets nothing more.
+    attempt: Cell<u32>,
     /// What it takes of the budget for buffers. Dropped, it is given back.
     charge: RefCell<Option<BodyCharge>>,
     limit: Cell<Option<u64>>,
@@ -50,6 +56,8 @@ pub(crate) struct Upload {
     idle: RefCell<IdleLimit>,
     /// The client's rate; none: not limited.
     pace: Cell<Option<Pace>>,
+    /// Bytes that all bodies together may buffer.
+    buffers_max: Cell<u64>,
     /// Since when the client is waited for, and for how long by its rate.
     wait: Cell<Option<(Instant, Duration)>>,
     /// The client waits for `100 Continue`, which is sent when the body is first read.
@@ -75,11 +83,15 @@ impl Upload {
         Rc::new(Self {
             incoming: RefCell::new(Some(incoming)),
             peeked: RefCell::default(),
+            sent: RefCell::default(),
+            keeps_sent: Cell::new(false),
+            attempt: Cell::new(0),
             limit: Cell::new(None),
             whole: Cell::new(false),
             charge: RefCell::default(),
             idle: RefCell::new(IdleLimit::new(IDLE_DEFAULT)),
             pace: Cell::new(None),
+            buffers_max: Cell::new(0),
             wait: Cell::new(None),
             expects_continue,
             asked: Cell::new(false),
@@ -158,6 +170,7 @@ impl Upload {
         (body_max, all_max): (u64, u64),
         charge: impl FnOnce() -> BodyCharge,
     ) -> Result<Gathered, BodyFault> {
+        self.buffers_max.set(all_max);
         let mut charge = Some(charge);
         let mut yielded = false;
         while self.finished.get().is_none() {
@@ -261,6 +274,55 @@ impl Upload {
         !self.polled.get() || (self.finished.get().is_some() && self.bytes.get() == 0)
     }
 
+    /// Keeps what is sent until the member answers, so that it can be sent again where the member says that it did
+    /// nothing with it. Only a body that is complete can be kept, and one larger than the buffer is not.
+    pub(crate) fn keep_sent(&self) {
+        self.keeps_sent.set(self.finished.get().is_some());
+    }
+
+    /// Forgets what was kept: the member has answered.
+    pub(crate) fn forget_sent(&self) {
+        self.keeps_sent.set(false);
+        let sent = self.sent.take();
+        if !sent.is_empty() {
+            self.shrink(sent.iter().map(Bytes::len).sum());
+        }
+    }
+
+    /// Goes back to the beginning, whether anything was sent or not. False: it was not kept, and cannot be sent again.
+    pub(crate) fn rewind(&self) -> bool {
+        let is_kept = self.keeps_sent.get() && self.fault.get().is_none();
+        if !is_kept && !self.replayable() {
+            return false;
+        }
+        self.attempt.set(self.attempt.get() + 1);
+        let mut peeked = self.peeked.borrow_mut();
+        let mut rest = std::mem::take(&mut *peeked);
+        let sent = self.sent.take().into_iter();
+        for piece in sent.chain(std::iter::from_fn(|| rest.pop())) {
+            peeked.push(piece);
+        }
+        self.polled.set(false);
+        self.taken.set(None);
+        true
+    }
+
+    fn shrink(&self, bytes: usize) {
+        if let Some(charge) = self.charge.borrow_mut().as_mut() {
+            charge.shrink(bytes as u64);
+        }
+    }
+
+    /// Notes a piece that is sent. It stays charged while it is kept, and is kept while memory is not scarce.
+    fn note_sent(&self, piece: &Bytes) {
+        let scarce = |charge: &BodyCharge| charge.is_scarce(self.buffers_max.get());
+        if self.keeps_sent.get() && !self.charge.borrow().as_ref().is_some_and(scarce) {
+            return self.sent.borrow_mut().push(piece.clone());
+        }
+        self.forget_sent();
+        self.shrink(piece.len());
+    }
+
     /// Counts what a client sent after its request had become a tunnel.
     pub(crate) fn tunnelled(&self, bytes: u64) {
         self.bytes.set(bytes);
@@ -285,10 +347,9 @@ impl Upload {
 
     /// What a member is sent.
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        if let Some(data) = self.peeked.borrow_mut().pop() {
-            if let Some(charge) = self.charge.borrow_mut().as_mut() {
-                charge.shrink(data.len() as u64);
-            }
+        let next = self.peeked.borrow_mut().pop();
+        if let Some(data) = next {
+            self.note_sent(&data);
             self.polled.set(true);
             self.taken.set(Some(Instant::now()));
             return Poll::Ready(Some(Ok(Frame::data(data))));
@@ -385,7 +446,20 @@ impl Upload {
 /// The request body that a member connection polls. A client that waits for `100 Continue` is polled only once that
 /// connection is ready, so that it is answered after routing and access.
 #[derive(Debug)]
-pub struct RequestBody(pub(crate) Rc<Upload>);
+pub struct RequestBody {
+    upload: Rc<Upload>,
+    attempt: u32,
+}
+
+impl RequestBody {
+    /// The body for the next attempt; none before gets more of it.
+    pub(crate) fn new(upload: &Rc<Upload>) -> Self {
+        Self {
+            upload: Rc::clone(upload),
+            attempt: upload.attempt.get(),
+        }
+    }
+}
 
 impl Body for RequestBody {
     type Data = Bytes;
@@ -395,14 +469,17 @@ impl Body for RequestBody {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        self.0.poll(cx)
+        match self.attempt == self.upload.attempt.get() {
+            true => self.upload.poll(cx),
+            false => Poll::Ready(Some(Err(BodyFault::Gone))),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.finished.get().is_some() && self.0.peeked.borrow().is_empty()
+        self.upload.finished.get().is_some() && self.upload.peeked.borrow().is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.0.size_hint()
+        self.upload.size_hint()
     }
 }

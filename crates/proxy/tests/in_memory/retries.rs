@@ -1,5 +1,7 @@
 //! What goes to a member again after an attempt has failed, and what never does.
 
+use std::time::Duration;
+
 use balancing::Administrative;
 use tokio::time::Instant;
 
@@ -214,5 +216,114 @@ fn a_ca_that_refuses_connections_is_not_replaced_by_a_compiler() {
         client.get(ENROLMENT).await;
         assert_eq!(client.response().await.status, 503);
         assert_eq!(estate.compilers[0].dials(), 0);
+    });
+}
+
+/// What a Puppet server answers whose own queue is full (`max-queued-requests`).
+const OVERLOADED: &str = "HTTP/1.1 503 X\r\nX-Puppet-Version: 7.9.5\r\nRetry-After: 700\r\nContent-Length: 4\r\n\r\nfull";
+
+#[test]
+fn a_request_that_a_members_own_full_queue_refused_waits_and_is_sent_again_with_its_body() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 1);
+        let mut client = estate.connect();
+        client.put(REPORT, 6).await;
+        client.send("report").await;
+        let began = Instant::now();
+        for _ in 0..2 {
+            let mut member = estate.compilers[0].accept().await;
+            member.request().await;
+            assert_eq!(member.text(6).await, "report");
+            member.send(OVERLOADED).await;
+        }
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        // A second, and then two.
+        assert!(began.elapsed() >= Duration::from_secs(3));
+        assert!(
+            began.elapsed() <= Duration::from_secs(6),
+            "{:?}",
+            began.elapsed()
+        );
+        assert_eq!(member.text(6).await, "report");
+        member.answer(200, "stored").await;
+        assert_eq!(client.response().await.body, "stored");
+        estate.assert_at_rest().await;
+        let record = estate.record().await;
+        assert_eq!(record["attempts"], 3);
+        assert!(record["queue_us"].as_u64() >= Some(3_000_000), "{record}");
+    });
+}
+
+#[test]
+fn another_member_is_asked_at_once_while_one_has_a_full_queue() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 2);
+        let mut client = estate.connect();
+        client.get(FILE).await;
+        let mut first = estate.compilers[0].accept().await;
+        first.request().await;
+        first.send(OVERLOADED).await;
+        let began = Instant::now();
+        let mut second = estate.compilers[1].accept().await;
+        second.request().await;
+        second.answer(200, "second").await;
+        assert_eq!(client.response().await.body, "second");
+        // The first one is left alone for now.
+        client.get(FILE).await;
+        second.request().await;
+        assert_took(began, 0);
+        second.answer(200, "again").await;
+        assert_eq!(client.response().await.body, "again");
+    });
+}
+
+#[test]
+fn an_agent_that_comes_back_gets_the_members_own_503() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 1);
+        let mut client = estate.connect();
+        client
+            .send(&format!(
+                "GET {FILE} HTTP/1.1\r\nHost: puppet\r\nX-Puppet-Version: 8.10.0\r\n\r\n"
+            ))
+            .await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        member.send(OVERLOADED).await;
+        let answer = client.response().await;
+        assert_eq!((answer.status, &*answer.body), (503, "full"));
+        assert!(answer.head.contains("retry-after: 700"), "{}", answer.head);
+    });
+}
+
+#[test]
+fn a_full_queue_of_a_member_is_waited_out_for_queue_wait_max_and_no_longer() {
+    run(async {
+        let mut estate = Estate::new(|setup| {
+            setup.compilers = 1;
+            setup.upstream.queue_wait_max = Duration::from_secs(20);
+        });
+        let mut client = estate.connect();
+        client.put(REPORT, 6).await;
+        client.send("report").await;
+        let began = Instant::now();
+        let mut asked = 0;
+        let answer = loop {
+            tokio::select! {
+                mut member = estate.compilers[0].accept() => {
+                    asked += 1;
+                    member.request().await;
+                    member.text(6).await;
+                    member.send(OVERLOADED).await;
+                }
+                answer = client.response() => break answer,
+            }
+        };
+        assert_eq!(answer.status, 503);
+        assert_took(began, 20);
+        assert!((4..=6).contains(&asked), "{asked}");
+        estate.assert_at_rest().await;
+        assert_eq!(estate.record().await["reason"], "queue-timeout");
     });
 }
