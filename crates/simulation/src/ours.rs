@@ -12,7 +12,7 @@ use std::{
 use balancing::{
     Administrative, Admission, Admitted, ClientKey, ClientShare, Decision, Failure, Hold, Holding,
     Holdings, Lead, Lease, Limits, Offer, PickError, Picker, Pool, Refusal, Registry, Stage,
-    Target, Task, Ticket,
+    Target, Task, Ticket, key_hash,
     settings::{Algorithm, CheckSettings, MemberSettings, PoolSettings},
 };
 
@@ -35,6 +35,8 @@ pub struct OurSettings {
     pub queue_max: u32,
     /// `queue_wait_max`.
     pub queue_wait_max: Duration,
+    /// `retry_after_max`.
+    pub retry_after_max: Duration,
     /// `client_share`.
     pub client_share: ClientShare,
     /// `attempts_max`.
@@ -51,6 +53,7 @@ impl Default for OurSettings {
             connections_max: 128,
             queue_max: 10_000,
             queue_wait_max: Duration::from_secs(480),
+            retry_after_max: Duration::from_secs(1800),
             client_share: ClientShare::default(),
             attempts_max: 3,
             check: CheckSettings::default(),
@@ -214,7 +217,7 @@ impl Ours {
         let request = self.request(id);
         let ask = request.ask.expect("only requests are attempted");
         let account = request.account.get_or_insert_with(|| {
-            let certname = format!("agent{}.example.com", ask.certname);
+            let certname = certname(ask.certname);
             shares.of(&resource, ClientKey::Agent(certname.into()))
         });
         let offer = Offer {
@@ -285,10 +288,28 @@ impl Ours {
         index
     }
 
-    /// The proxy's 503 comes with a short `Retry-After`, spread at random.
-    fn refused(&mut self, id: RequestId, _refusal: Refusal) -> Answer {
+    fn refused(&mut self, id: RequestId, refusal: Refusal) -> Answer {
+        let retry_after = match refusal {
+            Refusal::NoneAvailable | Refusal::AllTried => Some(self.soon()),
+            Refusal::QueueFull | Refusal::MadeRoom => self.sent_away(id),
+            Refusal::ClientQueueFull => None,
+        };
         self.end(id);
-        Answer::Refuse(Some(self.random.between(10.0, 30.0)))
+        Answer::Refuse(retry_after)
+    }
+
+    /// `Retry-After` of a proxy that has no member.
+    fn soon(&mut self) -> f64 {
+        self.random.between(10.0, 30.0)
+    }
+
+    /// `Retry-After` of a full queue, for agents that honour it: spread over `retry_after_max` by certname.
+    fn sent_away(&mut self, id: RequestId) -> Option<f64> {
+        let ask = self.request(id).ask.filter(|ask| ask.comes_back)?;
+        let max = self.settings.retry_after_max.as_secs().max(1);
+        let min = (max / RETRY_AFTER_PART).max(1);
+        let client = key_hash(certname(ask.certname).as_bytes());
+        Some((min + client % (max - min + 1)) as f64)
     }
 
     fn limits(&self) -> Limits {
@@ -356,7 +377,7 @@ impl Balancer for Ours {
         match reply {
             MemberReply::Served | MemberReply::QueueFull(_) => None,
             // A member's 503 without `Retry-After` gets one.
-            MemberReply::Unavailable => Some(Answer::Refuse(Some(self.random.between(10.0, 30.0)))),
+            MemberReply::Unavailable => Some(Answer::Refuse(Some(self.soon()))),
         }
     }
 
@@ -438,8 +459,8 @@ impl Balancer for Ours {
         self.settings.queue_wait_max.as_secs() * SECOND
     }
 
-    fn after_wait(&mut self, _id: RequestId) -> Option<f64> {
-        Some(self.random.between(10.0, 30.0))
+    fn after_wait(&mut self, id: RequestId) -> Option<f64> {
+        self.sent_away(id)
     }
 
     fn closed(&mut self, id: RequestId) {
@@ -451,4 +472,10 @@ impl Balancer for Ours {
     }
 }
 
+fn certname(number: u32) -> String {
+    format!("agent{number}.example.com")
+}
+
 const OURS: u64 = 2;
+/// As in the proxy: the part of `retry_after_max` that an agent waits at least.
+const RETRY_AFTER_PART: u64 = 20;

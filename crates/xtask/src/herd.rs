@@ -46,8 +46,6 @@ pub(crate) struct Options {
 enum Plant {
     /// The proxy may send more requests to a compiler than its JRubies and its queue hold
     NoLimit,
-    /// Compilers are restarted without a drain
-    NoDrain,
 }
 
 /// Builds the program and plays both acts. A failed run is an error.
@@ -137,7 +135,7 @@ impl Estate {
                 });
             }
             for compiler in &self.compilers {
-                self.restart(compiler, options)?;
+                self.restart(compiler)?;
             }
             Ok::<_, anyhow::Error>(())
         })?;
@@ -146,7 +144,7 @@ impl Estate {
         Ok(tally)
     }
 
-    fn restart(&self, compiler: &Compiler, options: &Options) -> Result<()> {
+    fn restart(&self, compiler: &Compiler) -> Result<()> {
         let began = Instant::now();
         let address = compiler.address();
         let administer = |words: &[&str]| {
@@ -154,21 +152,17 @@ impl Estate {
             ensure!(outcome.code == Some(0), "{words:?}: {}", outcome.stderr);
             Ok(())
         };
-        if options.plant != Some(Plant::NoDrain) {
-            administer(&[
-                "drain",
-                "compilers",
-                &address,
-                "--wait",
-                "--why",
-                "rolling restart",
-            ])?;
-        }
+        administer(&[
+            "drain",
+            "compilers",
+            &address,
+            "--wait",
+            "--why",
+            "rolling restart",
+        ])?;
         let drained = began.elapsed();
         compiler.restart();
-        if options.plant != Some(Plant::NoDrain) {
-            administer(&["ready", "compilers", &address])?;
-        }
+        administer(&["ready", "compilers", &address])?;
         self.proxy.wait_for_health("compilers", &address, "up");
         let before = compiler.seen().served;
         let works = || (compiler.seen().served >= before + WORKS_AGAIN).then_some(());

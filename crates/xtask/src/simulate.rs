@@ -48,6 +48,7 @@ mod tests {
         assert_eq!(ours.connections_max, upstream.connections_max);
         assert_eq!(ours.queue_max, upstream.queue_max);
         assert_eq!(ours.queue_wait_max, upstream.queue_wait_max);
+        assert_eq!(ours.retry_after_max, upstream.retry_after_max);
         assert_eq!(
             ours.attempts_max,
             proxy::settings::Settings::default().attempts_max
