@@ -10,9 +10,9 @@ use std::{
 };
 
 use balancing::{
-    Administrative, Admission, Admitted, ClientKey, ClientShare, Decision, Failure, Hold, Holding,
-    Holdings, Lead, Lease, Limits, Offer, PickError, Picker, Pool, Refusal, Registry, Stage,
-    Target, Task, Ticket, key_hash,
+    Administrative, Admission, Admitted, ClientKey, Decision, Failure, Hold, Holding, Holdings,
+    Lead, Lease, Limits, Offer, PickError, Picker, Pool, Refusal, Registry, Stage, Target, Task,
+    Ticket, key_hash,
     settings::{Algorithm, CheckSettings, MemberSettings, PoolSettings},
 };
 
@@ -37,8 +37,10 @@ pub struct OurSettings {
     pub queue_wait_max: Duration,
     /// `retry_after_max`.
     pub retry_after_max: Duration,
-    /// `client_share`.
-    pub client_share: ClientShare,
+    /// `agent_max`.
+    pub agent_max: u32,
+    /// `agent_queue_max`.
+    pub agent_queue_max: u32,
     /// `attempts_max`.
     pub attempts_max: u32,
     /// `[pools.NAME.check]`.
@@ -54,7 +56,8 @@ impl Default for OurSettings {
             queue_max: 10_000,
             queue_wait_max: Duration::from_secs(480),
             retry_after_max: Duration::from_secs(1800),
-            client_share: ClientShare::default(),
+            agent_max: 2,
+            agent_queue_max: 4,
             attempts_max: 3,
             check: CheckSettings::default(),
         }
@@ -312,16 +315,12 @@ impl Ours {
         Some((min + client % (max - min + 1)) as f64)
     }
 
+    /// Every request of a run needs a JRuby, so all of them count for the agent's fair share.
     fn limits(&self) -> Limits {
-        let capacity = self.shared.pool.capacity(self.shared.now());
-        let client_max = match self.settings.client_share.of(capacity) {
-            part if part < capacity => part,
-            _ => u32::MAX,
-        };
         Limits {
             queue_max: self.settings.queue_max,
-            client_max,
-            client_queue_max: Some((self.settings.queue_max / 8).max(1)),
+            client_max: self.settings.agent_max,
+            client_queue_max: Some(self.settings.agent_queue_max),
         }
     }
 

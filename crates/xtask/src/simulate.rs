@@ -49,6 +49,8 @@ mod tests {
         assert_eq!(ours.queue_max, upstream.queue_max);
         assert_eq!(ours.queue_wait_max, upstream.queue_wait_max);
         assert_eq!(ours.retry_after_max, upstream.retry_after_max);
+        assert_eq!(ours.agent_max, upstream.agent_max);
+        assert_eq!(ours.agent_queue_max, upstream.agent_queue_max);
         assert_eq!(
             ours.attempts_max,
             proxy::settings::Settings::default().attempts_max

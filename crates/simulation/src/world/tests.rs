@@ -161,7 +161,7 @@ fn a_file_that_is_not_understood_says_where() {
             .to_string()
     };
     assert_eq!(
-        error(good.replace("slowstart 120s", "")),
+        error(good.replace("slowstart 5s", "")),
         "the configuration has no `slowstart`"
     );
     assert_eq!(
