@@ -755,11 +755,7 @@ fn a_configuration_that_is_being_edited_does_not_go_live_with_a_list() {
         assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
         let status = estate.proxy.status();
         let pools = status["pools"].as_array().expect("pools");
-        assert!(
-            pools
-                .iter()
-                .all(|pool| pool["algorithm"] == "least-connections")
-        );
+        assert!(pools.iter().all(|pool| pool["algorithm"] == "least-load"));
     }
     estate.proxy.reload_applied();
     let status = estate.proxy.status().to_string();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::agent_answer::AgentState;
 use crate::ejection::Ejection;
 use crate::health::{Change, Evidence, Health, REFUSED_RETRY};
+use crate::pace::Pace;
 use crate::rotation::Credit;
 use crate::settings::CheckSettings;
 use crate::work::{Task, Work};
@@ -25,6 +26,11 @@ pub struct Member {
     /// Of these, by kind of work: those that hold a JRuby, and those that do not.
     holding_jruby: [AtomicU32; Work::ALL.len()],
     without_jruby: [AtomicU32; Work::ALL.len()],
+    /// All that hold a JRuby.
+    working: AtomicU32,
+    /// Milliseconds of work that these are expected to be.
+    expected_ms: AtomicU64,
+    pub(crate) pace: Pace,
     /// Learned from the status service; 0: unknown.
     jrubies: AtomicU32,
     /// Percent of the configured weight, by source, and their product.
@@ -44,6 +50,21 @@ pub struct Member {
     /// Such pauses in a row.
     pauses: AtomicU32,
     evidence: Mutex<Evidence>,
+}
+
+/// What a request takes of a member.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Need {
+    pub(crate) task: Task,
+    /// How long it is expected to keep a JRuby busy.
+    pub(crate) expected_ms: u32,
+}
+
+/// Most attempts in flight, and most of them that hold a JRuby.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) in_flight_max: u32,
+    pub(crate) working_max: u32,
 }
 
 /// What lowers a member's weight while it runs. The percentages of all sources are multiplied.
@@ -82,6 +103,9 @@ impl Member {
             in_flight: AtomicU32::new(0),
             holding_jruby: Default::default(),
             without_jruby: Default::default(),
+            working: AtomicU32::new(0),
+            expected_ms: AtomicU64::new(0),
+            pace: Pace::default(),
             jrubies: AtomicU32::new(0),
             percents: WeightSource::ALL.map(|_| AtomicU32::new(100)),
             percent: AtomicU32::new(100),
@@ -122,6 +146,16 @@ impl Member {
     pub fn in_flight_by_work(&self) -> [u32; Work::ALL.len()] {
         let read = |counts: &[AtomicU32], work: Work| counts[work.index()].load(Ordering::Relaxed);
         Work::ALL.map(|work| read(&self.holding_jruby, work) + read(&self.without_jruby, work))
+    }
+
+    /// Attempts in flight that hold a JRuby.
+    pub fn working(&self) -> u32 {
+        self.working.load(Ordering::Relaxed)
+    }
+
+    /// How long its work in flight is expected to keep one JRuby busy, in milliseconds.
+    pub fn expected_ms(&self) -> u64 {
+        self.expected_ms.load(Ordering::Relaxed)
     }
 
     /// JRubies that its status service has shown; none: unknown.
@@ -315,24 +349,37 @@ impl Member {
         self.health() == Health::Up || self.retry_due(now).is_some()
     }
 
-    /// Takes one place, unless `max` are taken, another request is trying a member that is down, or the operator has just
-    /// taken it out of service: a drain that has seen no request left must see none afterwards.
-    pub(crate) fn take(&self, task: Task, max: u32, now: Duration) -> bool {
-        if !raise_below(&self.in_flight, max) {
+    /// Takes one place, unless as many are taken as may be, another request is trying a member that is down, or the
+    /// operator has just taken it out of service: a drain that has seen no request left must see none afterwards.
+    pub(crate) fn take(&self, need: Need, limits: Limits, now: Duration) -> bool {
+        if !raise_below(&self.in_flight, limits.in_flight_max) {
             return false;
         }
+        let task = need.task;
+        let works = task.without_jruby || raise_below(&self.working, limits.working_max);
         // The count is raised before this is read, and `administer` sets this before the count is read.
         let is_ready = self.administrative.load(Ordering::SeqCst) == Administrative::Ready as u8;
-        let asked = is_ready && (self.health() == Health::Up || self.claim_retry(now));
-        match asked {
-            true => _ = self.count_of(task).fetch_add(1, Ordering::Relaxed),
-            false => _ = self.in_flight.fetch_sub(1, Ordering::AcqRel),
+        let asked = works && is_ready && (self.health() == Health::Up || self.claim_retry(now));
+        if asked {
+            self.count_of(task).fetch_add(1, Ordering::Relaxed);
+            self.expected_ms
+                .fetch_add(need.expected_ms.into(), Ordering::Relaxed);
+        } else {
+            if works && !task.without_jruby {
+                self.working.fetch_sub(1, Ordering::AcqRel);
+            }
+            self.in_flight.fetch_sub(1, Ordering::AcqRel);
         }
         asked
     }
 
-    pub(crate) fn give_back(&self, task: Task) {
-        self.count_of(task).fetch_sub(1, Ordering::Relaxed);
+    pub(crate) fn give_back(&self, need: Need) {
+        let expected_ms = u64::from(need.expected_ms);
+        self.expected_ms.fetch_sub(expected_ms, Ordering::Relaxed);
+        self.count_of(need.task).fetch_sub(1, Ordering::Relaxed);
+        if !need.task.without_jruby {
+            self.working.fetch_sub(1, Ordering::AcqRel);
+        }
         self.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 

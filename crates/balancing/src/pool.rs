@@ -1,14 +1,13 @@
 //! A set of members that do the same work, and which of them an attempt goes to.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admission::{Offer, Target};
-use crate::choice::{Lead, Load, drawn, least_loaded, most_wanted};
+use crate::choice::{Candidates, Lead, MEMBERS_MAX};
 use crate::health::{Change, Health};
-use crate::member::{Administrative, Member};
+use crate::member::{Administrative, Limits, Member, Need};
 use crate::registry::{PoolState, Registry};
 use crate::rendezvous::key_hash;
 use crate::rotation::{Credit, turn};
@@ -22,9 +21,9 @@ use crate::work::Task;
 pub struct Pool {
     name: Arc<str>,
     entries: Box<[Entry]>,
+    /// How many priorities there are; the backups are one.
+    tiers: u32,
     has_backup: bool,
-    /// Each once, in order.
-    priorities: Box<[u16]>,
     algorithm: Algorithm,
     check: CheckSettings,
     state: Arc<PoolState>,
@@ -43,8 +42,13 @@ pub struct Entry {
     pub server_name: Option<Arc<str>>,
     /// Whether it is asked only while no ordinary member is available.
     pub role: Role,
-    /// Members of a lower number are asked first.
+    /// As configured.
     pub priority: u16,
+    /// The place of its priority among those of the pool; members of the first are asked while one is available.
+    pub tier: u32,
+    /// JRubies as configured, which override those that its status service shows.
+    jrubies: Option<u32>,
+    jruby_load_max: u32,
     pub(crate) address_hash: u64,
 }
 
@@ -53,7 +57,7 @@ pub struct Entry {
 pub struct Lease {
     member: Arc<Member>,
     index: usize,
-    task: Task,
+    need: Need,
 }
 
 /// Why no member was picked.
@@ -82,6 +86,15 @@ pub struct Place {
 /// Why a member stands where it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
+    /// Shortest expected wait among those left.
+    LeastLoad {
+        /// How long its work in flight is expected to keep one JRuby busy.
+        expected: Duration,
+        /// Its JRubies.
+        jrubies: u32,
+        /// Its weight.
+        weight: u32,
+    },
     /// Fewest in flight for its weight among those left.
     LeastConnections {
         /// Attempts in flight.
@@ -105,6 +118,10 @@ pub enum Why {
     Hash,
     /// The client's address hashes to it before those left.
     SourceHash,
+    /// The certname hashes to it before those left whose load is within the bound.
+    CertnameHash,
+    /// First in the order configured among those left.
+    First,
     /// Not asked: at its limit.
     Full {
         /// Attempts in flight.
@@ -114,6 +131,13 @@ pub enum Why {
     },
     /// Not asked for a moment: it refused a request because its own queue is full.
     Overloaded,
+    /// Not asked: as many requests hold its JRubies as may.
+    Working {
+        /// Attempts in flight that hold a JRuby.
+        working: u32,
+        /// Most of them.
+        max: u32,
+    },
     /// Not asked: not up.
     Health(Health),
     /// Not asked for now: attempts failed there.
@@ -132,10 +156,13 @@ impl Pool {
     ///
     /// `connections_max`: connections to one member. Each request in flight holds one.
     pub fn new(settings: &PoolSettings, connections_max: u32, registry: &Registry) -> Self {
-        let entries: Box<[Entry]> = settings
-            .members
-            .iter()
-            .map(|member| Entry::new(member, &settings.name, connections_max, registry))
+        let tiers = tiers(settings);
+        let members = settings.members.iter().take(MEMBERS_MAX);
+        let entries: Box<[Entry]> = members
+            .map(|member| Entry {
+                tier: tiers.partition_point(|tier| *tier < tier_of(member)) as u32,
+                ..Entry::new(member, settings, connections_max, registry)
+            })
             .collect();
         for entry in &entries {
             entry.member.begin_check(&settings.check);
@@ -145,12 +172,7 @@ impl Pool {
             algorithm: settings.algorithm,
             check: settings.check.clone(),
             state: registry.pool(&settings.name),
-            priorities: entries
-                .iter()
-                .map(|entry| entry.priority)
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect(),
+            tiers: tiers.len() as u32,
             has_backup: entries.iter().any(|entry| entry.role == Role::Backup),
             entries,
         }
@@ -198,7 +220,8 @@ impl Pool {
     pub fn pick(&self, tried: &[u64], lead: Lead, now: Duration) -> Result<Lease, PickError> {
         for _ in 0..RACES_MAX {
             let tier = self.tier_in_turn(now);
-            let Some(index) = self.choose(tier, tried, lead, now, &mut Turns::Shared(self)) else {
+            let among = self.candidates(tier, tried, lead.task, now);
+            let Some((index, _)) = self.choose(among, lead, &mut Turns::Shared(self)) else {
                 match self.refusal(tier, tried, now) {
                     // Better one at which requests failed than none.
                     PickError::NoneAvailable if self.end_ejections(tier, now) => continue,
@@ -226,7 +249,7 @@ impl Pool {
     ) -> Result<Lease, PickError> {
         let index = self.writer().ok_or(PickError::NoneAvailable)?;
         let first = &self.entries[index];
-        if first.obstacle(now).is_none() {
+        if first.obstacle(task, now).is_none() {
             if first.is_among(tried) {
                 return Err(PickError::AllTried);
             }
@@ -235,8 +258,10 @@ impl Pool {
             }
         }
         // A place may be lost to another worker between the look and the grab: the second look says to what.
-        match first.obstacle(now) {
-            None | Some(Why::Full { .. } | Why::Overloaded) => Err(PickError::Full),
+        match first.obstacle(task, now) {
+            None | Some(Why::Full { .. } | Why::Working { .. } | Why::Overloaded) => {
+                Err(PickError::Full)
+            }
             Some(Why::Health(Health::Unknown)) => Err(PickError::NoneAvailable),
             // What an agent check says comes in plain text, and must not move writes to another CA.
             Some(_) if !first.is_down_or_taken_out() => Err(PickError::NoneAvailable),
@@ -253,9 +278,9 @@ impl Pool {
     /// Says why it cannot be asked.
     pub fn pick_writer(&self, task: Task, now: Duration) -> Result<Lease, PickError> {
         let index = self.writer().ok_or(PickError::NoneAvailable)?;
-        match self.entries[index].obstacle(now) {
+        match self.entries[index].obstacle(task, now) {
             None => self.lease(index, task, now).ok_or(PickError::Full),
-            Some(Why::Full { .. } | Why::Overloaded) => Err(PickError::Full),
+            Some(Why::Full { .. } | Why::Working { .. } | Why::Overloaded) => Err(PickError::Full),
             Some(_) => Err(PickError::NoneAvailable),
         }
     }
@@ -275,11 +300,7 @@ impl Pool {
             return None;
         }
         let _one_at_a_time = self.state.ejecting.lock();
-        let peers = || {
-            self.entries
-                .iter()
-                .filter(|peer| peer.tier() == entry.tier())
-        };
+        let peers = || self.entries.iter().filter(|peer| peer.tier == entry.tier);
         let is_ejected = |peer: &&Entry| peer.member.ejection.is_active(now);
         let ejected = peers().filter(is_ejected).count();
         let allowed = peers().count() * settings.ejected_max as usize / 100;
@@ -300,9 +321,9 @@ impl Pool {
     }
 
     /// Takes members that are up and ready back in. False: there are none.
-    fn end_ejections(&self, tier: Tier, now: Duration) -> bool {
+    fn end_ejections(&self, tier: u32, now: Duration) -> bool {
         let mut any = false;
-        for entry in self.entries.iter().filter(|entry| entry.tier() == tier) {
+        for entry in self.entries.iter().filter(|entry| entry.tier == tier) {
             if entry.member.ejection.is_active(now) && entry.is_up_and_ready(now) {
                 entry.member.ejection.end();
                 any = true;
@@ -337,9 +358,8 @@ impl Pool {
 
     /// The member that gets the writes while it can: the first ordinary one.
     pub fn writer(&self) -> Option<usize> {
-        self.entries
-            .iter()
-            .position(|entry| entry.role == Role::Ordinary)
+        let mut entries = self.entries.iter();
+        entries.position(|entry| entry.role == Role::Ordinary)
     }
 
     /// Whether any member is a backup.
@@ -354,26 +374,21 @@ impl Pool {
         let mut rehearsal = Turns::rehearsed(self);
         let mut asked: Vec<u64> = Vec::with_capacity(self.entries.len());
         let mut places = Vec::with_capacity(self.entries.len());
-        let tiers = [Role::Ordinary, Role::Backup].into_iter().flat_map(|role| {
-            let priorities = self.priorities.iter();
-            priorities.map(move |priority| Tier {
-                role,
-                priority: *priority,
-            })
-        });
-        for tier in tiers {
-            while let Some(index) = self.choose(tier, &asked, lead, now, &mut rehearsal) {
+        for tier in 0..self.tiers {
+            loop {
+                let among = self.candidates(tier, &asked, lead.task, now);
+                let Some((index, way)) = self.choose(among, lead, &mut rehearsal) else {
+                    break;
+                };
                 asked.push(self.entries[index].member.id());
-                places.push(Place {
-                    index,
-                    why: self.reason(index, lead),
-                });
+                let why = self.entries[index].reason(way);
+                places.push(Place { index, why });
             }
         }
         let left_out = |(index, entry): (usize, &Entry)| {
             Some(Place {
                 index,
-                why: entry.obstacle(now).or_else(|| {
+                why: entry.obstacle(lead.task, now).or_else(|| {
                     let ejected = entry.member.ejection.is_active(now);
                     ejected.then_some(Why::Ejected)
                 })?,
@@ -433,34 +448,39 @@ impl Pool {
         self.algorithm
     }
 
-    /// Who is asked now: backups only while no ordinary member is available, tried or not. One that broke off a request
-    /// is still there for the next, and a backup may know less than it does.
-    pub fn role_in_turn(&self, now: Duration) -> Role {
-        let available =
-            |entry: &Entry| entry.role == Role::Ordinary && entry.obstacle(now).is_none();
-        match self.has_backup && !self.entries.iter().any(available) {
-            true => Role::Backup,
-            false => Role::Ordinary,
+    /// Learns from a member's answer how long such work takes. `doubtful`: short times teach nothing, as those of errors.
+    pub fn learn(&self, lease: &Lease, took: Duration, doubtful: bool) {
+        let task = lease.need.task;
+        let goes_by_load = matches!(
+            self.algorithm,
+            Algorithm::LeastLoad | Algorithm::CertnameHash
+        );
+        if goes_by_load && !task.without_jruby {
+            let pace = &lease.member.pace;
+            self.state.times.learn(task.work, took, doubtful, pace);
         }
     }
 
-    /// Of the members whose role is in turn, those of the lowest priority of which one is up and ready. Members that are
-    /// merely full keep their turn: requests wait for them, and do not go to another site.
-    fn tier_in_turn(&self, now: Duration) -> Tier {
-        let role = self.role_in_turn(now);
-        let priority = match *self.priorities {
-            [] => 0,
-            [only] => only,
-            _ => {
-                let in_role = || self.entries.iter().filter(|entry| entry.role == role);
-                let up = in_role().filter(|entry| entry.is_up_and_ready(now));
-                let lowest = up.map(|entry| entry.priority).min();
-                lowest
-                    .or_else(|| in_role().map(|entry| entry.priority).min())
-                    .unwrap_or(0)
-            }
+    /// Which members are asked now: backups only while no ordinary member is available, tried or not. One that broke off a
+    /// request is still there for the next, and a backup may know less than it does. Of the role in turn, those of the
+    /// lowest priority of which one is up and ready. Members that are merely full keep their turn: requests wait for
+    /// them, and do not go to another site. Members whose JRubies are all busy are available.
+    pub fn tier_in_turn(&self, now: Duration) -> u32 {
+        if self.tiers == 1 {
+            return 0;
+        }
+        let ordinary = |entry: &&Entry| entry.role == Role::Ordinary;
+        let mut available = self.entries.iter().filter(ordinary);
+        let role = match self.has_backup && !available.any(|entry| entry.is_available(now)) {
+            true => Role::Backup,
+            false => Role::Ordinary,
         };
-        Tier { role, priority }
+        let in_role = || self.entries.iter().filter(|entry| entry.role == role);
+        let up = in_role().filter(|entry| entry.is_up_and_ready(now));
+        let lowest = up.map(|entry| entry.tier).min();
+        lowest
+            .or_else(|| in_role().map(|entry| entry.tier).min())
+            .unwrap_or(0)
     }
 
     /// Requests that the pool's members may have in flight now: those of the members in turn that are up and ready, or of
@@ -471,58 +491,96 @@ impl Pool {
             let entries = self.entries.iter().filter(|entry| in_turn(entry));
             entries.fold(0u32, |sum, entry| sum.saturating_add(entry.in_flight_max))
         };
-        match sum(&|entry| entry.tier() == tier && entry.is_up_and_ready(now)) {
+        match sum(&|entry| entry.tier == tier && entry.is_up_and_ready(now)) {
             0 => sum(&|_| true),
             available => available,
         }
     }
 
-    fn choose(
-        &self,
-        tier: Tier,
-        tried: &[u64],
-        lead: Lead,
+    fn candidates<'a>(
+        &'a self,
+        tier: u32,
+        tried: &'a [u64],
+        task: Task,
         now: Duration,
-        turns: &mut Turns<'_>,
-    ) -> Option<usize> {
-        let candidates = self.entries.iter().enumerate().filter(|(_, entry)| {
-            entry.tier() == tier
-                && !entry.is_among(tried)
-                && entry.obstacle(now).is_none()
-                && !entry.member.ejection.is_active(now)
-        });
-        match self.course(lead) {
-            Course::Hashed(hash) => most_wanted(candidates, hash),
-            Course::LeastLoaded => least_loaded(candidates, || turns.break_tie()),
-            Course::Drawn => drawn(candidates, lead.random),
-            Course::Rotating => turns.rotate(candidates),
+    ) -> Candidates<'a> {
+        Candidates {
+            entries: &self.entries,
+            tier,
+            tried,
+            task,
+            now,
         }
     }
 
-    /// What this choice goes by.
-    fn course(&self, lead: Lead) -> Course {
-        match (lead.key, self.algorithm, lead.source) {
-            (Some(hash), _, _) | (None, Algorithm::SourceHash, Some(hash)) => Course::Hashed(hash),
-            (None, Algorithm::LeastConnections | Algorithm::SourceHash, _) => Course::LeastLoaded,
-            (None, Algorithm::RoundRobin, _) => Course::Rotating,
-            (None, Algorithm::Random, _) => Course::Drawn,
+    fn choose(
+        &self,
+        among: Candidates<'_>,
+        lead: Lead,
+        turns: &mut Turns<'_>,
+    ) -> Option<(usize, Way)> {
+        use Algorithm::{
+            CertnameHash, First, LeastConnections, LeastLoad, Random, RoundRobin, SourceHash,
+        };
+        let (index, way) = match (lead.key, self.algorithm) {
+            (Some(key), _) => (among.most_wanted(key), Way::Key),
+            (None, SourceHash) if let Some(source) = lead.source => {
+                (among.most_wanted(source), Way::Source)
+            }
+            (None, CertnameHash) if let Some(certname) = lead.certname => {
+                (among.most_wanted_within_bound(certname), Way::Certname)
+            }
+            (None, LeastLoad | CertnameHash) => return self.least_load(among, turns),
+            (None, LeastConnections | SourceHash) => (
+                among.least_connections(|| turns.break_tie()),
+                Way::LeastConnections,
+            ),
+            (None, RoundRobin) => (turns.rotate(among.iter()), Way::Rotation),
+            (None, Random) => (among.drawn(lead.random), Way::Drawn),
+            (None, First) => (among.iter().next().map(|(index, _)| index), Way::First),
+        };
+        Some((index?, way))
+    }
+
+    /// By the expected wait; where a member has no count of JRubies, by the fewest connections.
+    fn least_load(&self, among: Candidates<'_>, turns: &mut Turns<'_>) -> Option<(usize, Way)> {
+        let times = &self.state.times;
+        if times.ease_is_due(among.now) {
+            self.entries
+                .iter()
+                .for_each(|entry| entry.member.pace.ease());
+        }
+        let own_ms = times.expected_ms(among.task).into();
+        match among.least_load(own_ms, || turns.break_tie()) {
+            Ok(index) => Some((index?, Way::LeastLoad)),
+            Err(_) => {
+                let index = among.least_connections(|| turns.break_tie())?;
+                Some((index, Way::LeastConnections))
+            }
         }
     }
 
     fn lease(&self, index: usize, task: Task, now: Duration) -> Option<Lease> {
         let entry = &self.entries[index];
-        let taken = entry.member.take(task, entry.in_flight_max, now);
-        taken.then(|| Lease {
+        let need = Need {
+            task,
+            expected_ms: self.state.times.expected_ms(task),
+        };
+        let limits = Limits {
+            in_flight_max: entry.in_flight_max,
+            working_max: entry.working_max(),
+        };
+        entry.member.take(need, limits, now).then(|| Lease {
             member: Arc::clone(&entry.member),
             index,
-            task,
+            need,
         })
     }
 
     /// The first backup that is available.
     fn backup(&self, tried: &[u64], task: Task, now: Duration) -> Option<Lease> {
         let free = |(_, entry): &(usize, &Entry)| {
-            entry.role == Role::Backup && !entry.is_among(tried) && entry.obstacle(now).is_none()
+            entry.role == Role::Backup && !entry.is_among(tried) && entry.is_open(task, now)
         };
         let backups = self.entries.iter().enumerate().filter(free);
         backups
@@ -530,11 +588,10 @@ impl Pool {
             .find_map(|index| self.lease(index, task, now))
     }
 
-    fn refusal(&self, tier: Tier, tried: &[u64], now: Duration) -> PickError {
+    fn refusal(&self, tier: u32, tried: &[u64], now: Duration) -> PickError {
         let mut refusal = PickError::NoneAvailable;
-        // Where backups have their turn, ordinary members count as well: they may be full.
-        let in_turn = |entry: &Entry| entry.tier() <= tier;
-        for entry in self.entries.iter().filter(|entry| in_turn(entry)) {
+        // Where others have their turn, members of a better priority count as well: they may be full.
+        for entry in self.entries.iter().filter(|entry| entry.tier <= tier) {
             match entry.is_up_and_ready(now) && !entry.member.ejection.is_active(now) {
                 true if !entry.is_among(tried) => return PickError::Full,
                 true => refusal = PickError::AllTried,
@@ -543,44 +600,42 @@ impl Pool {
         }
         refusal
     }
-
-    fn reason(&self, index: usize, lead: Lead) -> Why {
-        let entry = &self.entries[index];
-        let (in_flight, weight) = (entry.member.in_flight(), entry.weight);
-        match self.course(lead) {
-            Course::Hashed(_) if lead.key.is_some() => Why::Hash,
-            Course::Hashed(_) => Why::SourceHash,
-            Course::LeastLoaded => Why::LeastConnections { in_flight, weight },
-            Course::Drawn => Why::Drawn { in_flight, weight },
-            Course::Rotating => Why::Rotation { weight },
-        }
-    }
 }
 
-/// Members that are asked before all of later tiers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Tier {
-    role: Role,
-    priority: u16,
-}
-
-/// What one choice goes by, of the pool's algorithm and of what leads it.
-enum Course {
-    Hashed(u64),
-    LeastLoaded,
+/// What decided a choice.
+#[derive(Clone, Copy)]
+enum Way {
+    Key,
+    Source,
+    Certname,
+    LeastLoad,
+    LeastConnections,
+    Rotation,
     Drawn,
-    Rotating,
+    First,
+}
+
+/// The priorities of a pool's members in the order in which they are asked; those of backups are the last.
+fn tiers(settings: &PoolSettings) -> Vec<(bool, u16)> {
+    let mut tiers: Vec<_> = settings.members.iter().map(tier_of).collect();
+    tiers.sort_unstable();
+    tiers.dedup();
+    tiers
+}
+
+fn tier_of(member: &MemberSettings) -> (bool, u16) {
+    (member.role == Role::Backup, member.priority)
 }
 
 impl Entry {
     fn new(
         settings: &MemberSettings,
-        pool: &str,
+        pool: &PoolSettings,
         connections_max: u32,
         registry: &Registry,
     ) -> Self {
         Self {
-            member: registry.member(pool, &settings.address),
+            member: registry.member(&pool.name, &settings.address),
             weight: settings.weight.max(1),
             in_flight_max: settings
                 .in_flight_max
@@ -588,19 +643,28 @@ impl Entry {
             server_name: settings.server_name.as_deref().map(Into::into),
             role: settings.role,
             priority: settings.priority,
+            tier: 0,
+            jrubies: settings.jrubies.or(pool.jrubies),
+            jruby_load_max: pool.jruby_load_max,
             address_hash: key_hash(settings.address.as_bytes()),
         }
     }
 
-    fn tier(&self) -> Tier {
-        Tier {
-            role: self.role,
-            priority: self.priority,
-        }
+    /// Its JRubies, configured or learned.
+    pub fn jrubies(&self) -> Option<u32> {
+        self.jrubies.or_else(|| self.member.jrubies())
+    }
+
+    /// Most attempts in flight that hold a JRuby.
+    pub fn working_max(&self) -> u32 {
+        let share = |jrubies: u32| jrubies.saturating_mul(self.jruby_load_max).div_ceil(100);
+        self.jrubies()
+            .map_or(self.in_flight_max, |jrubies| share(jrubies).max(1))
+            .min(self.in_flight_max)
     }
 
     /// What keeps it from being asked, if anything does.
-    fn obstacle(&self, now: Duration) -> Option<Why> {
+    fn obstacle(&self, task: Task, now: Duration) -> Option<Why> {
         match self.member.administrative() {
             Administrative::Ready => {}
             state @ (Administrative::Drain | Administrative::Maintenance) => {
@@ -617,7 +681,11 @@ impl Entry {
             return Some(Why::Overloaded);
         }
         let (in_flight, max) = (self.member.in_flight(), self.in_flight_max);
-        (in_flight >= max).then_some(Why::Full { in_flight, max })
+        if in_flight >= max {
+            return Some(Why::Full { in_flight, max });
+        }
+        let (working, max) = (self.member.working(), self.working_max());
+        (!task.without_jruby && working >= max).then_some(Why::Working { working, max })
     }
 
     /// Whether its check or the operator keeps requests from it, whatever its agent check says.
@@ -625,27 +693,66 @@ impl Entry {
         self.member.health() != Health::Up || self.member.operator_state() != Administrative::Ready
     }
 
-    fn is_among(&self, members: &[u64]) -> bool {
+    /// Whether nothing keeps it from being asked.
+    #[inline]
+    pub(crate) fn is_open(&self, task: Task, now: Duration) -> bool {
+        self.obstacle(task, now).is_none() && !self.member.ejection.is_active(now)
+    }
+
+    /// Whether it is up, ready and below its `max`.
+    fn is_available(&self, now: Duration) -> bool {
+        matches!(
+            self.obstacle(Task::default(), now),
+            None | Some(Why::Working { .. })
+        )
+    }
+
+    #[inline]
+    pub(crate) fn is_among(&self, members: &[u64]) -> bool {
         members.contains(&self.member.id())
     }
 
     fn is_up_and_ready(&self, now: Duration) -> bool {
         matches!(
-            self.obstacle(now),
-            None | Some(Why::Full { .. } | Why::Overloaded)
+            self.obstacle(Task::default(), now),
+            None | Some(Why::Full { .. } | Why::Working { .. } | Why::Overloaded)
         )
-    }
-
-    pub(crate) fn load(&self) -> Load {
-        Load {
-            in_flight: self.member.in_flight(),
-            weight: self.weight_now(),
-        }
     }
 
     /// Its weight with what lowers it for now, in hundredths.
     pub(crate) fn weight_now(&self) -> u32 {
         self.weight.saturating_mul(self.member.weight_percent())
+    }
+
+    /// Its part of the pool's work: JRubies times weight, in hundredths; 0 without a count of JRubies.
+    pub(crate) fn capacity(&self) -> u64 {
+        let jrubies = self.jrubies().unwrap_or(0);
+        u64::from(jrubies) * u64::from(self.weight_now())
+    }
+
+    pub(crate) fn is_less_loaded_than(&self, other: &Self) -> bool {
+        let times = |entry: &Self, other: &Self| {
+            u64::from(entry.member.in_flight()) * u64::from(other.weight_now())
+        };
+        times(self, other) < times(other, self)
+    }
+
+    fn reason(&self, way: Way) -> Why {
+        let (in_flight, weight) = (self.member.in_flight(), self.weight);
+        match way {
+            Way::Key => Why::Hash,
+            Way::Source => Why::SourceHash,
+            Way::Certname => Why::CertnameHash,
+            Way::LeastLoad => Why::LeastLoad {
+                expected: Duration::from_millis(self.member.expected_ms()),
+                jrubies: self.jrubies().unwrap_or(0),
+                weight,
+            },
+            Way::LeastConnections => Why::LeastConnections { in_flight, weight },
+            Way::Rotation => Why::Rotation { weight },
+            Way::Drawn => Why::Drawn { in_flight, weight },
+            Way::First => Why::First,
+        }
     }
 }
 
@@ -663,7 +770,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.member.give_back(self.task);
+        self.member.give_back(self.need);
     }
 }
 
@@ -676,6 +783,17 @@ impl fmt::Display for Why {
                     "fewest in flight for its weight ({in_flight} in flight, weight {weight})"
                 )
             }
+            Self::LeastLoad {
+                expected,
+                jrubies,
+                weight,
+            } => {
+                let expected = expected.as_millis();
+                write!(
+                    f,
+                    "shortest expected wait ({expected} ms of work in flight, JRubies {jrubies}, weight {weight})"
+                )
+            }
             Self::Rotation { weight } => write!(f, "next in rotation (weight {weight})"),
             Self::Drawn { in_flight, weight } => {
                 write!(
@@ -685,6 +803,14 @@ impl fmt::Display for Why {
             }
             Self::Hash => f.write_str("selected by the hash of the file's checksum"),
             Self::SourceHash => f.write_str("selected by the hash of the client's address"),
+            Self::CertnameHash => f.write_str("selected by the hash of the certname"),
+            Self::First => f.write_str("first in the configured order"),
+            Self::Working { working, max } => {
+                write!(
+                    f,
+                    "not used: its JRubies are busy ({working} of {max} requests)"
+                )
+            }
             Self::Full { in_flight, max } => {
                 write!(f, "not used: at its limit ({in_flight} of {max} in flight)")
             }

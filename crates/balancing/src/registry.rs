@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use crate::health::Change;
 use crate::member::{Administrative, Member};
 use crate::moves::MoveLimiter;
+use crate::pace::ServiceTimes;
 use crate::retry_budget::RetryBudget;
 use crate::rotation::{Ties, Wheel};
 
@@ -24,7 +25,8 @@ struct Known {
     instructions: BTreeMap<MemberName, Instruction>,
 }
 
-/// What a pool keeps over generations: whose turn it is, and how many requests may leave a failed member.
+/// What a pool keeps over generations: whose turn it is, how many requests may leave a failed member, and how long work
+/// takes.
 #[derive(Debug, Default)]
 pub struct PoolState {
     pub(crate) ties: Ties,
@@ -33,6 +35,7 @@ pub struct PoolState {
     /// Held while a member is ejected, so that two workers cannot eject more than may be.
     pub(crate) ejecting: Mutex<()>,
     pub(crate) retries: RetryBudget,
+    pub(crate) times: ServiceTimes,
 }
 
 /// The pool and the address of a member.

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use crate::pool::Entry;
+
 /// Hash of a routing key, such as a file's checksum or a client's address.
 ///
 /// Fixed for ever (FNV-1a, then mixed), since two proxies and two versions of one must send a key to the same member.
@@ -26,13 +28,53 @@ pub fn share_hash(client: u64) -> u64 {
     mix(client ^ SHARE_SALT)
 }
 
-/// How strongly `key` wants the member whose address hashes to `member`; the highest is picked.
+/// The member that wants the key most, of those that are `open`.
 ///
-/// `weight / -ln(u)` with `u` even over (0, 1): a member wins with a chance in proportion to its weight.
-pub(crate) fn score(key: u64, member: u64, weight: u32) -> f64 {
-    let drawn = mix(key ^ member.rotate_left(32)) >> (64 - DRAWN_BITS);
-    let unit = (drawn as f64 + 0.5) / (1_u64 << DRAWN_BITS) as f64;
-    f64::from(weight) / -unit.ln()
+/// Each wants it by `weight / -ln(u)` with `u` even over (0, 1): a member wins with a chance in proportion to its weight.
+/// Few logarithms are taken: members of one weight stand in the order of `u`, and `-ln(u)` is at least `1 - u`.
+pub(crate) fn most_wanted(
+    entries: &[Entry],
+    key: u64,
+    weight: impl Fn(&Entry) -> u64,
+    open: impl Fn(&Entry) -> bool,
+) -> Option<usize> {
+    let mut best: Option<(usize, Wish)> = None;
+    for (index, entry) in entries.iter().enumerate() {
+        let wish = Wish {
+            drawn: mix(key ^ entry.address_hash.rotate_left(32)) >> (64 - DRAWN_BITS),
+            weight: weight(entry),
+        };
+        let loses = best.as_ref().is_some_and(|(_, best)| !wish.is_above(best));
+        if !loses && open(entry) {
+            best = Some((index, wish));
+        }
+    }
+    best.map(|(index, _)| index)
+}
+
+/// How much a member wants a key.
+#[derive(Clone, Copy)]
+struct Wish {
+    drawn: u64,
+    weight: u64,
+}
+
+impl Wish {
+    fn is_above(self, other: &Self) -> bool {
+        if self.weight == other.weight {
+            return self.drawn > other.drawn;
+        }
+        let (weight, best) = (self.weight as f64, other.strength());
+        weight > best * (1.0 - self.unit()) && self.strength() > best
+    }
+
+    fn unit(self) -> f64 {
+        (self.drawn as f64 + 0.5) / (1_u64 << DRAWN_BITS) as f64
+    }
+
+    fn strength(self) -> f64 {
+        self.weight as f64 / -self.unit().ln()
+    }
 }
 
 /// The finaliser of splitmix64: every input bit reaches every output bit.

@@ -5,8 +5,11 @@ use std::{fmt, str::FromStr, time::Duration};
 /// How a member is picked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Fewest requests in flight by weight, over all workers. The default.
+    /// Shortest expected wait, by the work in flight and the JRubies. Without counts of JRubies as `LeastConnections`.
+    /// The default.
     #[default]
+    LeastLoad,
+    /// Fewest requests in flight by weight, over all workers.
     LeastConnections,
     /// Smooth weighted rotation.
     RoundRobin,
@@ -14,16 +17,23 @@ pub enum Algorithm {
     Random,
     /// By the client's address: a member that leaves moves its own clients and no others.
     SourceHash,
+    /// By the verified certname: an agent stays on its member, unless that has far more work than the others.
+    CertnameHash,
+    /// The first member that is available, in the order configured.
+    First,
 }
 
 impl Algorithm {
     /// The word in configuration, API and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::LeastLoad => "least-load",
             Self::LeastConnections => "least-connections",
             Self::RoundRobin => "round-robin",
             Self::Random => "random",
             Self::SourceHash => "source-hash",
+            Self::CertnameHash => "certname-hash",
+            Self::First => "first",
         }
     }
 }
@@ -242,6 +252,8 @@ pub struct MemberSettings {
     pub weight: u32,
     /// Most requests in flight at once; none: no limit.
     pub in_flight_max: Option<u32>,
+    /// JRubies of this server; none: those of the pool, or what its status service shows.
+    pub jrubies: Option<u32>,
     /// Name its certificate must carry; none: the host of `address`.
     pub server_name: Option<String>,
     /// Whether it is asked only while no ordinary member is available. Default no.
@@ -271,9 +283,10 @@ impl MemberSettings {
             address: address.to_owned(),
             weight: 1,
             in_flight_max: None,
+            jrubies: None,
+            priority: 0,
             server_name: None,
             role: Role::Ordinary,
-            priority: 0,
             addresses: Addresses::Auto,
         }
     }
@@ -301,10 +314,28 @@ pub struct PoolSettings {
     pub name: String,
     /// Members, at least one.
     pub members: Vec<MemberSettings>,
-    /// How a member is picked. Default least-connections.
+    /// How a member is picked. Default least-load.
     pub algorithm: Algorithm,
+    /// JRubies of each server; none: what its status service shows.
+    pub jrubies: Option<u32>,
+    /// Most requests in flight that hold a JRuby, as percent of a member's JRubies. Default 100.
+    pub jruby_load_max: u32,
     /// How members are probed.
     pub check: CheckSettings,
+}
+
+impl PoolSettings {
+    /// A pool without members, with the default of every other setting.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            members: Vec::new(),
+            algorithm: Algorithm::default(),
+            jrubies: None,
+            jruby_load_max: 100,
+            check: CheckSettings::default(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -87,12 +87,7 @@ impl PoolConfig {
     /// A pool that says nothing itself.
     pub(crate) fn new(name: &str, above: &Config) -> Self {
         Self {
-            pool: balancing::settings::PoolSettings {
-                name: name.to_owned(),
-                members: Vec::new(),
-                algorithm: balancing::settings::Algorithm::default(),
-                check: balancing::settings::CheckSettings::default(),
-            },
+            pool: balancing::settings::PoolSettings::new(name),
             upstream: above.upstream,
             rules: proxy::settings::PoolRules {
                 form: above.form.clone(),

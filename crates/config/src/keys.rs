@@ -458,13 +458,26 @@ settings! {
         /// counts as another machine, because its address can change. The proxy checks the resolved address on
         /// every connect.
         plaintext: word::<Plaintext>() => upstream.plaintext, else "loopback addresses and Unix sockets only";
-        /// How the proxy picks a member. `least-connections` picks the member with the fewest requests in flight by
-        /// weight, over all workers; it is the default because the durations of requests differ by a factor of a
-        /// hundred. `round-robin` picks members in turn, by weight. `random` draws two members by weight and picks
-        /// the less busy one; use it if several proxies share the members. `source-hash` picks by the client's
-        /// address, so that a client stays on its member; if a member goes, only its own clients move. All clients
-        /// behind one address count as one.
+        /// How the proxy picks a member. `least-load` picks the member with the shortest expected wait: the work in
+        /// flight, by how long each kind of work takes in this pool, spread over the member's JRubies (see
+        /// `jrubies`). While the JRubies of a member are not known, it picks as `least-connections`, which picks the
+        /// member with the fewest requests in flight by weight, over all workers. `certname-hash` keeps an agent on
+        /// its member, so that the member's environment caches stay warm, unless that member has more than 1.25
+        /// times the mean load; a request without a verified certname is picked by `least-load`. `round-robin` picks
+        /// members in turn, by weight. `random` draws two members by weight and picks the less busy one; use it if
+        /// several proxies share the members. `source-hash` picks by the client's address, so that a client stays on
+        /// its member; all clients behind one address count as one. With both hashes, only the clients of a member
+        /// that goes move. `first` picks the first member in the configured order that is available and below its
+        /// limits.
         algorithm: word::<Algorithm>() => pool.algorithm;
+        /// JRubies of each member (`max-active-instances` of Puppet Server).
+        jrubies: count(1..=1000) => pool.jrubies, else "what the status service of each member shows";
+        /// Maximum number of requests in flight that use a JRuby of a member, in percent of its JRubies; further
+        /// requests wait in the pool's queue. At 100%, no request waits inside a member, where the proxy could not
+        /// move it, nor let shorter work go first. Raise it if several clients or proxies far away use the members
+        /// and the JRubies are idle between two requests. Requests that use no JRuby, those for static files and to the CA, are not
+        /// limited by it. It has no effect while the JRubies of a member are not known.
+        jruby_load_max: percent(10..=1000) => pool.jruby_load_max;
         /// Whether the proxy sends `X-Client-Cert` to the members, together with `X-Client-Verify: SUCCESS` only.
         /// Without it, trusted facts (`$trusted['extensions']`) are empty, and agents' runs succeed all the same.
         /// The CA gets the header with renewals (`[ca] renewal`) and never otherwise, whatever this setting is.
@@ -529,6 +542,12 @@ settings! {
         /// Maximum number of requests in flight. Requests above it go to other members. If every member of the pool is at its
         /// maximum, requests wait in the pool's queue (`queue_max`, `queue_wait_max`). A Puppet server compiles as many catalogs at once as it has JRuby instances.
         max: count(1..=100_000) => in_flight_max, else "no limit";
+        /// JRubies of this member (`max-active-instances` of Puppet Server).
+        jrubies: count(1..=1000) => jrubies, else "that of the pool";
+        /// Members with the lowest priority get all requests while at least one of them is up and ready. Members of
+        /// the next priority get requests only while none of those is; requests wait for members that are merely
+        /// busy. Backups come after all priorities.
+        priority: count(0..=65_535) => priority;
         /// Name that the member's certificate must carry.
         server_name: text(&forms::SERVER_NAME) => server_name, else "the host of `address`; of `srv:`, the target";
         /// Whether the member is a backup. The proxy uses it only while no other member of the pool is available:

@@ -22,10 +22,13 @@ enum_words! {
         "first" => Self::First,
     }
     Algorithm {
+        "least-load" => Self::LeastLoad,
         "least-connections" => Self::LeastConnections,
         "round-robin" => Self::RoundRobin,
         "random" => Self::Random,
         "source-hash" => Self::SourceHash,
+        "certname-hash" => Self::CertnameHash,
+        "first" => Self::First,
     }
     CertFormat {
         "escaped" => Self::Escaped,

@@ -55,6 +55,11 @@ impl PoolLease {
         self.lease.member()
     }
 
+    /// Learns from the member's answer how long such work takes there.
+    pub(crate) fn learn(&self, took: Duration, doubtful: bool) {
+        self.pool().pool.learn(&self.lease, took, doubtful);
+    }
+
     pub(crate) fn connector(&self) -> &Arc<Connector> {
         &self.pool().connectors[self.lease.index()]
     }

@@ -131,6 +131,7 @@ impl Attempts<'_> {
             if attempts > 0 {
                 now = Instant::now();
             }
+            let waited = exchanged.upload.time_in_queue();
             let lease = match next.take() {
                 Some(lease) => lease,
                 None => {
@@ -156,6 +157,12 @@ impl Attempts<'_> {
             };
             let member = Arc::clone(lease.member().address());
             attempts += 1;
+            let waited = exchanged
+                .upload
+                .time_in_queue()
+                .map_or(Duration::ZERO, |all| {
+                    all.saturating_sub(waited.unwrap_or_default())
+                });
             let counted = self.begin_attempt(&lease, exchanged);
             // A tunnel takes its connection away for good: a kept one, which may be closing, is not worth the risk.
             // So does a renewal, which is not sent again on another.
@@ -184,7 +191,7 @@ impl Attempts<'_> {
                         }
                     }
                     let asked = lease.member().id();
-                    let answer = self.accept(exchange, lease, exchanged)?;
+                    let answer = self.accept(exchange, (lease, now + waited), exchanged)?;
                     if attempts < attempts_max && self.is_bucket_miss(&answer) {
                         tried.push(asked);
                         let left = attempts_max - attempts;
@@ -278,11 +285,16 @@ impl Attempts<'_> {
     fn accept(
         &self,
         exchange: Exchange<RequestBody>,
-        lease: PoolLease,
+        (lease, attempted): (PoolLease, Instant),
         exchanged: &mut Exchanged,
     ) -> Result<Exchange<RequestBody>, ProxyError> {
         exchanged.connected(exchange.connect);
-        exchanged.answered(exchange.head.status);
+        let status = exchange.head.status;
+        exchanged.answered(status);
+        if let Some(took) = exchanged.served_in(attempted) {
+            let is_error = status.is_client_error() || status.is_server_error();
+            lease.learn(took, is_error);
+        }
         respond::judge_answer(
             &exchange.head,
             self.plan.endpoint.class,
@@ -367,8 +379,18 @@ impl Attempts<'_> {
                 Algorithm::Random => self.context.worker.random(),
                 _ => 0,
             },
+            certname: match algorithm {
+                Algorithm::CertnameHash => self.certname().map(|name| key_hash(name.as_bytes())),
+                _ => None,
+            },
             task: self.plan.endpoint.task,
         }
+    }
+
+    /// The certname of the verified certificate.
+    fn certname(&self) -> Option<&str> {
+        let agent = self.context.standing.identity().agent()?;
+        Some(agent.certname().as_str())
     }
 
     /// One attempt at one member: stamp last, send, wait for the head.

@@ -74,9 +74,9 @@ fn is_strangers(plan: &Plan<'_>, standing: &Standing) -> bool {
 /// What is set, and never more than three quarters of what any member takes whose turn it is: a write goes to one of
 /// them.
 fn in_flight_max(settings: CaSettings, pool: &PoolRuntime, now: Duration) -> u32 {
-    let role = pool.pool.role_in_turn(now);
+    let tier = pool.pool.tier_in_turn(now);
     let entries = pool.pool.entries().iter();
-    let in_turn = entries.filter(|entry| entry.role == role);
+    let in_turn = entries.filter(|entry| entry.tier == tier);
     let least = in_turn
         .map(|entry| entry.in_flight_max)
         .fold(u32::MAX, u32::min);

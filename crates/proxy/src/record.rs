@@ -262,6 +262,13 @@ impl Exchanged {
         record.times.first_byte = Some(took);
     }
 
+    /// How long its member took from an attempt that began at `attempted`, or from the end of the body, to its answer.
+    pub(crate) fn served_in(&self, attempted: Instant) -> Option<Duration> {
+        let answered = self.began + self.record.times.first_byte?;
+        let asked = attempted.max(self.upload.finished()?);
+        Some(answered.saturating_duration_since(asked))
+    }
+
     /// The member of the last attempt.
     pub(crate) fn member(&self) -> Arc<str> {
         let member = self.record.member.clone();

@@ -263,7 +263,9 @@ impl Explainer {
                         ));
                     }
                 } else {
+                    let agent = identity.agent();
                     let lead = Lead {
+                        certname: agent.map(|agent| key_hash(agent.certname().as_str().as_bytes())),
                         key: plan.bucket_key.map(|key| key_hash(key.as_bytes())),
                         source: asked.source.map(source_hash),
                         random: 0,
@@ -276,10 +278,19 @@ impl Explainer {
                             "members  picked by the client's address (--source is not set); without an address, the order is:"
                         ));
                     }
+                    if runtime.pool.algorithm() == Algorithm::CertnameHash
+                        && lead.key.or(lead.certname).is_none()
+                    {
+                        say(format_args!(
+                            "members  picked by the certname; without a verified certname, the order is:"
+                        ));
+                    }
                     for place in runtime.pool.order(lead, Duration::ZERO) {
-                        let backup = match runtime.pool.entries()[place.index].role {
-                            Role::Ordinary => "",
-                            Role::Backup => " (backup)",
+                        let entry = &runtime.pool.entries()[place.index];
+                        let backup = match (entry.role, entry.priority) {
+                            (Role::Backup, _) => " (backup)".to_owned(),
+                            (Role::Ordinary, 0) => String::new(),
+                            (Role::Ordinary, priority) => format!(" (priority {priority})"),
                         };
                         let priority = match runtime.pool.entries()[place.index].priority {
                             0 => String::new(),

@@ -170,13 +170,13 @@ impl Ours {
                 ..MemberSettings::new(&format!("compiler{index}.example.com:8140"))
             });
         let pool = PoolSettings {
-            name: "compilers".to_owned(),
             members: members.collect(),
             algorithm: settings.algorithm,
             check: CheckSettings {
                 assume_up: true,
                 ..settings.check.clone()
             },
+            ..PoolSettings::new("compilers")
         };
         let registry = Registry::default();
         let pool = Pool::new(&pool, settings.connections_max, &registry);

@@ -4,6 +4,20 @@ use super::*;
 use crate::health::Cause;
 use crate::settings::CheckKind;
 
+fn need(task: Task) -> Need {
+    Need {
+        task,
+        expected_ms: 1,
+    }
+}
+
+fn limits(in_flight_max: u32) -> Limits {
+    Limits {
+        in_flight_max,
+        working_max: u32::MAX,
+    }
+}
+
 const START: Duration = Duration::ZERO;
 
 fn unprobed() -> Arc<Member> {
@@ -21,18 +35,18 @@ fn an_unprobed_member_that_refused_is_tried_by_one_request_a_second() {
     let later = |millis| Duration::from_millis(millis);
     member.connect_refused(START);
     assert!(!member.may_be_asked(later(999)));
-    assert!(!member.take(Task::default(), u32::MAX, later(999)));
+    assert!(!member.take(need(Task::default()), limits(u32::MAX), later(999)));
     assert!(member.may_be_asked(later(1_000)));
-    assert!(member.take(Task::default(), u32::MAX, later(1_000)));
+    assert!(member.take(need(Task::default()), limits(u32::MAX), later(1_000)));
     assert!(
-        !member.take(Task::default(), u32::MAX, later(1_000)),
+        !member.take(need(Task::default()), limits(u32::MAX), later(1_000)),
         "one tries, the others wait for what it finds"
     );
-    assert!(!member.take(Task::default(), u32::MAX, later(1_999)));
-    assert!(member.take(Task::default(), u32::MAX, later(2_000)));
+    assert!(!member.take(need(Task::default()), limits(u32::MAX), later(1_999)));
+    assert!(member.take(need(Task::default()), limits(u32::MAX), later(2_000)));
     assert_eq!(member.in_flight(), 2, "a place not taken is not counted");
     assert_eq!(member.answered().map(|change| change.to), Some(Health::Up));
-    assert!(member.take(Task::default(), u32::MAX, later(2_000)));
+    assert!(member.take(need(Task::default()), limits(u32::MAX), later(2_000)));
 }
 
 #[test]
@@ -162,12 +176,12 @@ fn requests_in_flight_are_counted_by_kind_of_work_with_and_without_a_jruby() {
         ..file
     };
     for task in [catalog, file, static_file] {
-        assert!(member.take(task, u32::MAX, START));
+        assert!(member.take(need(task), limits(u32::MAX), START));
     }
-    assert!(!member.take(file, 3, START));
+    assert!(!member.take(need(file), limits(3), START));
     assert_eq!(member.in_flight_by_work(), [1, 2, 0, 0]);
-    member.give_back(file);
-    member.give_back(static_file);
+    member.give_back(need(file));
+    member.give_back(need(static_file));
     assert_eq!(member.in_flight_by_work(), [1, 0, 0, 0]);
     assert_eq!(member.in_flight(), 1);
 }
@@ -187,14 +201,17 @@ fn a_count_of_jrubies_outside_its_bounds_is_not_believed() {
 fn a_place_is_not_taken_on_a_member_that_has_just_been_drained() {
     let member = unprobed();
     member.answered();
-    assert!(member.take(Task::default(), u32::MAX, START));
+    assert!(member.take(need(Task::default()), limits(u32::MAX), START));
     for state in [Administrative::Drain, Administrative::Maintenance] {
         member.administer(state);
-        assert!(!member.take(Task::default(), u32::MAX, START), "{state}");
+        assert!(
+            !member.take(need(Task::default()), limits(u32::MAX), START),
+            "{state}"
+        );
         assert_eq!(member.in_flight(), 1, "{state}: the place is given back");
     }
     member.administer(Administrative::Ready);
-    assert!(member.take(Task::default(), u32::MAX, START));
+    assert!(member.take(need(Task::default()), limits(u32::MAX), START));
 }
 
 #[test]

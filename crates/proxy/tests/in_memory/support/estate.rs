@@ -248,7 +248,6 @@ fn pool(
     (registry, metrics): (&Registry, &Metrics),
 ) -> (Vec<Member>, PoolRuntime) {
     let settings = PoolSettings {
-        name: name.to_owned(),
         members: addresses
             .iter()
             .map(|address| MemberSettings {
@@ -261,6 +260,7 @@ fn pool(
             kind: CheckKind::None,
             ..CheckSettings::default()
         },
+        ..PoolSettings::new(name)
     };
     let pool = Pool::new(&settings, setup.upstream.connections_max, registry);
     pool.adopt();
