@@ -40,6 +40,7 @@ mod materials;
 mod member_states;
 mod metrics;
 mod packaging;
+mod persistence;
 mod queue;
 mod reload;
 mod remembered;

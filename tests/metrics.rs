@@ -63,6 +63,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_member_ejections_total",
     "proscenium_member_in_flight",
     "proscenium_member_up",
+    "proscenium_persistence_moves_total",
     "proscenium_pool_members_available",
     "proscenium_pool_queue_length",
     "proscenium_pool_queue_longest_wait_seconds",

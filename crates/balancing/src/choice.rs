@@ -20,6 +20,20 @@ pub struct Lead {
     pub random: u64,
     /// What the request is for the member.
     pub task: Task,
+    /// Which member the client stays with; it goes before all of the above.
+    pub stay: Stay,
+}
+
+/// Which member a client stays with while that member is available and below its limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stay {
+    /// None: each request may go to another.
+    #[default]
+    No,
+    /// The one that this hash leads to.
+    Hash(u64),
+    /// The one of this number ([`Member::id`](crate::Member::id)).
+    Member(u64),
 }
 
 /// Most members of a pool that are chosen among.
@@ -161,6 +175,13 @@ impl<'a> Candidates<'a> {
     pub(crate) fn most_wanted(self, key: u64) -> Option<usize> {
         let weight = |entry: &Entry| u64::from(entry.weight_now());
         most_wanted(self.entries, key, weight, |entry| self.has(entry))
+    }
+
+    /// The candidate that a client with this hash stays with.
+    pub(crate) fn stays(self, hash: u64) -> Option<usize> {
+        most_wanted(self.entries, hash, Entry::lasting_weight, |entry| {
+            self.has(entry)
+        })
     }
 
     /// The candidate that wants the key most among those whose load is within [`LOAD_BOUND`] of the mean, both for their

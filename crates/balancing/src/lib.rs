@@ -31,7 +31,7 @@ pub use crate::admission::{
 };
 pub use crate::agent_answer::{ANSWER_BYTES_MAX, AgentState};
 pub use crate::budget::{BodyBudget, BodyCharge};
-pub use crate::choice::{Lead, MEMBERS_MAX};
+pub use crate::choice::{Lead, MEMBERS_MAX, Stay};
 pub use crate::health::{Cause, Change, Health};
 pub use crate::member::{Administrative, JRUBIES_MAX, Member, WeightSource};
 pub use crate::moves::MoveLimiter;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admission::{Offer, Target};
-use crate::choice::{Candidates, Lead, MEMBERS_MAX};
+use crate::choice::{Candidates, Lead, MEMBERS_MAX, Stay};
 use crate::health::{Change, Health};
 use crate::member::{Administrative, Limits, Member, Need};
 use crate::registry::{PoolState, Registry};
-use crate::rendezvous::key_hash;
+use crate::rendezvous::{key_hash, most_wanted};
 use crate::rotation::{Credit, turn};
 use crate::settings::{
     Algorithm, CheckKind, CheckSettings, EjectionSettings, MemberSettings, PoolSettings, Role,
@@ -122,6 +122,8 @@ pub enum Why {
     CertnameHash,
     /// First in the order configured among those left.
     First,
+    /// The client stays with it before those left.
+    Persistence,
     /// Not asked: at its limit.
     Full {
         /// Attempts in flight.
@@ -203,7 +205,12 @@ impl Pool {
             Target::Write => self.pick_for_write(tried, task, now),
             Target::WriterAlone => self.pick_writer(task, now),
         };
-        match pick(&request.tried) {
+        let tried = match request.tried.split_last() {
+            // A client that stays with a member asks it again on a new connection before another member.
+            Some((_, before)) if request.after_reuse && request.lead.stay != Stay::No => before,
+            _ => &request.tried,
+        };
+        match pick(tried) {
             // A kept connection that breaks says little about its member: if no other can be asked now, a new one shows.
             Err(PickError::AllTried | PickError::Full) if request.after_reuse => pick(&[]),
             picked => picked,
@@ -221,7 +228,9 @@ impl Pool {
         for _ in 0..RACES_MAX {
             let tier = self.tier_in_turn(now);
             let among = self.candidates(tier, tried, lead.task, now);
-            let Some((index, _)) = self.choose(among, lead, &mut Turns::Shared(self)) else {
+            let home = self.home(tried, lead, now);
+            let others = || self.choose(among, lead, &mut Turns::Shared(self));
+            let Some(index) = home.or_else(|| Some(others()?.0)) else {
                 match self.refusal(tier, tried, now) {
                     // Better one at which requests failed than none.
                     PickError::NoneAvailable if self.end_ejections(tier, now) => continue,
@@ -233,6 +242,31 @@ impl Pool {
             }
         }
         Err(PickError::Full)
+    }
+
+    /// The member that a client stays with, if it can be asked now. A client does not wait for it: while it is at its
+    /// limit, another member gets the request.
+    fn home(&self, tried: &[u64], lead: Lead, now: Duration) -> Option<usize> {
+        let Stay::Member(id) = lead.stay else {
+            return None;
+        };
+        let mut entries = self.entries.iter();
+        let index = entries.position(|entry| entry.member.id() == id)?;
+        let entry = &self.entries[index];
+        (!entry.is_among(tried) && entry.is_open(lead.task, now)).then_some(index)
+    }
+
+    /// Whether the clients of this member stay with it: it is up, ready and not ejected, at its limit or not.
+    pub fn keeps_clients(&self, index: usize, now: Duration) -> bool {
+        let entry = &self.entries[index];
+        entry.is_up_and_ready(now) && !entry.member.ejection.is_active(now)
+    }
+
+    /// The member that a client with this hash stays with while all members are up, ready and below their limits.
+    pub fn first_choice(&self, hash: u64) -> Option<usize> {
+        most_wanted(&self.entries, hash, Entry::lasting_weight, |entry| {
+            entry.tier == 0
+        })
     }
 
     /// Takes a place for a write that must not be made in two places, as a CA's: on the first ordinary member and on no
@@ -522,6 +556,9 @@ impl Pool {
         use Algorithm::{
             CertnameHash, First, LeastConnections, LeastLoad, Random, RoundRobin, SourceHash,
         };
+        if let Stay::Hash(hash) = lead.stay {
+            return Some((among.stays(hash)?, Way::Stay));
+        }
         let (index, way) = match (lead.key, self.algorithm) {
             (Some(key), _) => (among.most_wanted(key), Way::Key),
             (None, SourceHash) if let Some(source) = lead.source => {
@@ -613,6 +650,7 @@ enum Way {
     Rotation,
     Drawn,
     First,
+    Stay,
 }
 
 /// The priorities of a pool's members in the order in which they are asked; those of backups are the last.
@@ -719,6 +757,11 @@ impl Entry {
         )
     }
 
+    /// Its weight without what lowers it for now: a client that stays does not move because of that.
+    pub(crate) fn lasting_weight(&self) -> u64 {
+        self.weight.into()
+    }
+
     /// Its weight with what lowers it for now, in hundredths.
     pub(crate) fn weight_now(&self) -> u32 {
         self.weight.saturating_mul(self.member.weight_percent())
@@ -752,6 +795,7 @@ impl Entry {
             Way::Rotation => Why::Rotation { weight },
             Way::Drawn => Why::Drawn { in_flight, weight },
             Way::First => Why::First,
+            Way::Stay => Why::Persistence,
         }
     }
 }
@@ -802,6 +846,7 @@ impl fmt::Display for Why {
                 )
             }
             Self::Hash => f.write_str("selected by the hash of the file's checksum"),
+            Self::Persistence => f.write_str("selected by the persistence of the route"),
             Self::SourceHash => f.write_str("selected by the hash of the client's address"),
             Self::CertnameHash => f.write_str("selected by the hash of the certname"),
             Self::First => f.write_str("first in the configured order"),

@@ -711,6 +711,13 @@ settings! {
         /// protocols that a client asks for; versions of HTTP and TLS are not allowed here. Requests to endpoints
         /// of a Puppet server never upgrade, except on an `unguarded` route.
         upgrade: texts(&forms::PROTOCOL) => upgrade;
+        /// What keeps a client on one member of the pool, as `{ cookie = "PROXY" }`, `{ header = "X-Session" }` or `{ source
+        /// = true }`, for members that are not Puppet servers: endpoints of a Puppet server ignore it, except on an
+        /// `unguarded` route. A client stays with its member while that is available. When the member is down, ejected,
+        /// drained or in maintenance, the client moves to another member. While the member is at its limit (`max`,
+        /// `connections_max`), another member gets the request, but the client stays: its next request goes to its
+        /// own member again. The proxy logs both moves.
+        persistence: one_of(RoutePersistence::TABLE), else "none: the algorithm of the pool picks a member for each request";
         /// Maximum size of a request body. The proxy answers 413 to a larger one.
         body_max: size(0..=1 << 40) => body_bytes_max, else "16 KiB on enrolment, else no limit; a certificate request is never larger";
     }
@@ -723,6 +730,19 @@ settings! {
         exact: text(&forms::PATH_SEGMENTS), else "not set";
         /// A regular expression that must match the whole path.
         regex: text(&forms::REGEX), else "not set";
+    }
+
+    /// What keeps a client on one member. Set exactly one of these keys.
+    RoutePersistence at "routes[].persistence" for () {
+        /// Name of a cookie that the proxy issues with the response, with `Path=/`, `Secure`, `HttpOnly` and
+        /// `SameSite=Lax`. Its value is opaque and made with a key in the state directory (`persistence-key`), so that it
+        /// stays valid over restarts. The proxy ignores a value that it did not issue, and a cookie that appears twice.
+        cookie: text(&forms::COOKIE_NAME), else "not set";
+        /// Name of a header whose value selects the member. If a member goes, only its own clients move. Requests without
+        /// the header, or with two of it, follow the algorithm of the pool.
+        header: text(&forms::HEADER_NAME), else "not set";
+        /// `true`: the client's address selects the member, as with the algorithm `source-hash`.
+        source: switch(), else "not set";
     }
 
     /// Which certificate requests the proxy forwards to the CA: the bodies of `PUT certificate_request/NAME`, from

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use routing::{Chosen, Class, Opener, PathPattern, RouteSettings, RouteTable};
+use routing::{Chosen, Class, Opener, PathPattern, Persistence, RouteSettings, RouteTable};
 
 use crate::{
     access,
@@ -10,7 +10,7 @@ use crate::{
     binding::{Base, Bound},
     closest::closest,
     config::Config,
-    keys::{Access, Root, Route, RoutePath},
+    keys::{Access, Root, Route, RoutePath, RoutePersistence},
     report::Problem,
     section::{Section, repeated_names},
     values::switch,
@@ -178,6 +178,7 @@ fn route(section: &Section<'_>) -> Option<RouteSettings> {
     let mut route = RouteSettings::base();
     Route::read(section, &mut route);
     route.path = path(&section.table(Route::path));
+    route.persistence = persistence(&section.table(Route::persistence));
     let is_complete = section.text(Route::name).is_some() && section.text(Route::pool).is_some();
     is_complete.then_some(route)
 }
@@ -187,6 +188,16 @@ fn path(section: &Section<'_>) -> Option<PathPattern> {
     let exact = || section.text(RoutePath::exact).map(PathPattern::Exact);
     let regex = || section.text(RoutePath::regex).map(PathPattern::Regex);
     prefix().or_else(exact).or_else(regex)
+}
+
+fn persistence(section: &Section<'_>) -> Option<Persistence> {
+    let cookie = section.text(RoutePersistence::cookie);
+    let header = || section.text(RoutePersistence::header);
+    let source = || section.value(RoutePersistence::source, &switch()) == Some(true);
+    cookie
+        .map(Persistence::Cookie)
+        .or_else(|| header().map(Persistence::Header))
+        .or_else(|| source().then_some(Persistence::Source))
 }
 
 fn known_pool(section: &Section<'_>, pools: &[String], problems: &mut Vec<Problem>) {

@@ -4,7 +4,7 @@ use std::{fmt::Write as _, path::Path};
 
 use balancing::settings::MemberSettings;
 use identity::HeaderForm;
-use routing::PathPattern;
+use routing::{PathPattern, Persistence};
 use telemetry::{DaemonSettings, Facility, Protocol};
 
 use crate::{
@@ -190,11 +190,22 @@ impl Config {
                 };
                 format!("{{ {} = {} }}", key.name, quoted(text))
             });
+            let persistence = route
+                .persistence
+                .as_ref()
+                .map(|persistence| match persistence {
+                    Persistence::Cookie(name) => format!("{{ cookie = {} }}", quoted(name)),
+                    Persistence::Header(name) => format!("{{ header = {} }}", quoted(name)),
+                    Persistence::Source => "{ source = true }".to_owned(),
+                });
             printer.table::<keys::Route>(
                 "[[routes]]",
                 &format!("routes[{index}]"),
                 (route, &routing::settings::RouteSettings::base()),
-                [(keys::Route::path, condition)],
+                [
+                    (keys::Route::path, condition),
+                    (keys::Route::persistence, persistence),
+                ],
             );
         }
     }

@@ -10,7 +10,7 @@ use std::{
 
 use balancing::{
     Failure, Lead, Offer, PickError, Picker, Progress, RetryPolicy, RetryVerdict,
-    Stage as AttemptStage, Target, key_hash, settings::Algorithm, source_hash,
+    Stage as AttemptStage, Stay, Target, key_hash, settings::Algorithm, source_hash,
 };
 use http::{
     HeaderName, HeaderValue, Method, Uri,
@@ -48,6 +48,8 @@ pub(crate) struct Attempts<'a> {
     pub(crate) plan: &'a Plan<'a>,
     /// Whether the client's certificate goes too.
     pub(crate) with_certificate: bool,
+    /// Which member the client stays with.
+    pub(crate) stay: Stay,
     pub(crate) request: Outgoing<'a>,
 }
 
@@ -384,6 +386,7 @@ impl Attempts<'_> {
                 _ => None,
             },
             task: self.plan.endpoint.task,
+            stay: self.stay,
         }
     }
 

@@ -24,6 +24,7 @@ use crate::{
     error::ProxyError,
     generation::PoolRuntime,
     pace::Pace,
+    persistence,
     record::Exchanged,
     renewal, respond,
     response_body::{AnswerBody, ResponseBody},
@@ -219,16 +220,24 @@ async fn pass<'g>(
         scrubbed: &scrubbed,
         upgrade: upgrade.as_ref(),
     };
+    let stay = persistence::stay(context, pool, &plan, scrubbed.headers());
     let attempts = Attempts {
         context,
         pool,
         plan: &plan,
         with_certificate,
+        stay,
         request,
     };
-    let MemberAnswer { head, body, lent } = attempts
+    let MemberAnswer {
+        mut head,
+        body,
+        lent,
+    } = attempts
         .run(generation.settings.attempts_max, exchanged)
         .await?;
+    let answered_by = (exchanged.lease.as_ref(), exchanged.attempts());
+    persistence::note_answer(context, &plan, stay, answered_by, &mut head.headers);
     let body = match body {
         AnswerBody::Streamed(body) if plan.is_renewal() => {
             let member = exchanged.member();

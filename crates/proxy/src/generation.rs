@@ -1,6 +1,6 @@
 //! One applied configuration with its materials, as requests see it: whole, and the same from start to end.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use balancing::Pool;
 use identity::{CertnamePattern, OwnNames};
@@ -103,4 +103,6 @@ pub struct PoolRuntime {
     pub metrics: PoolMetrics,
     /// The counters of each member, by the pool's index.
     pub member_metrics: Vec<MemberMetrics>,
+    /// The values of persistence cookies, by the pool's index; empty until a request asks for them.
+    pub cookies: OnceLock<Box<[String]>>,
 }

@@ -33,6 +33,7 @@ mod no_request;
 mod open_tunnels;
 mod pace;
 mod peeked;
+mod persistence;
 mod places;
 mod queue_alarm;
 mod reason;

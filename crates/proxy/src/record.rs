@@ -239,6 +239,11 @@ impl Exchanged {
         }
     }
 
+    /// Attempts so far.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.record.attempts
+    }
+
     /// Notes that the answer of this member is passed on, though others were asked after it.
     pub(crate) fn answered_by(&mut self, member: Arc<str>) {
         self.record.member = Some(member);

@@ -14,9 +14,10 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use balancing::{Change, Health, Work};
+use balancing::{Change, Health, MoveLimiter, Work};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
+use pki::PersistenceKey;
 use routing::Class;
 use telemetry::{
     Agents, Alarm, ListenerMetrics, Metrics, RecentRefusals, RequestMetrics, SinkHandle,
@@ -81,6 +82,9 @@ pub struct Shared {
     pub(crate) full_queues: FullQueues,
     /// Tunnels, by member.
     pub tunnels: OpenTunnels,
+    /// What persistence cookies are made with.
+    pub persistence: PersistenceKey,
+    pub(crate) persistence_events: MoveLimiter,
     pub(crate) strangers: Strangers,
     pub(crate) shares: Shares,
     pub(crate) forged: ForgedHeaders,
@@ -109,6 +113,8 @@ impl Shared {
             members: MemberHistory::default(),
             full_queues: FullQueues::default(),
             tunnels: OpenTunnels::default(),
+            persistence: PersistenceKey::random(),
+            persistence_events: MoveLimiter::default(),
             strangers: Strangers::new(seed()),
             shares: Shares::default(),
             forged: ForgedHeaders::default(),

@@ -26,11 +26,12 @@ pub use class::{Class, UnknownClass};
 pub use endpoint::{Document, Endpoint, Methods, RetryClass, classify};
 pub use explain::{AccessStep, Explanation, Step};
 pub use network::{Network, NetworkProblem};
+pub use parameters::cookie_value;
 pub use path::{CanonicalPath, PathProblem, check_query};
-pub use route::{Condition, RouteEntry};
+pub use route::{Condition, RouteEntry, RoutePersistence};
 pub use rule::{AccessRule, RuleCondition};
 pub use settings::{
-    AccessRuleSettings, ClientRule, PathPattern, RouteSettings, RuleAction, Settings,
+    AccessRuleSettings, ClientRule, PathPattern, Persistence, RouteSettings, RuleAction, Settings,
 };
 pub use table::{
     Decision, ENROLMENT_BODY_BYTES_MAX, Plan, Question, RefusalReason, RouteProblem, RouteRefusal,

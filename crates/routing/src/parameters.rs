@@ -21,12 +21,17 @@ pub(crate) fn parameter_is(query: &str, name: &str, value: &str) -> bool {
 /// Whether the request has the cookie `name` exactly once in all its Cookie fields, with this value, byte for byte:
 /// quotes and escapes belong to it (RFC 6265, 4.1.1).
 pub(crate) fn cookie_is(headers: &HeaderMap, name: &str, value: &str) -> bool {
+    cookie_value(headers, name) == Some(value.as_bytes())
+}
+
+/// The value of the cookie `name`, byte for byte, if the request has it exactly once in all its Cookie fields.
+pub fn cookie_value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h [u8]> {
     let fields = headers.get_all(COOKIE).iter();
     let pairs = fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
     let named = pairs
         .map(parted)
         .filter(|(raw, _)| raw.trim_ascii() == name.as_bytes());
-    only(named).is_some_and(|(_, raw)| raw.trim_ascii() == value.as_bytes())
+    only(named).map(|(_, raw)| raw.trim_ascii())
 }
 
 /// Name and value; without `=` the value is empty.

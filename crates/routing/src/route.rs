@@ -12,7 +12,7 @@ use regex::Regex;
 
 use crate::certified::{ExtensionCondition, extensions_hold, issuer_holds};
 use crate::parameters::{cookie_is, parameter_is};
-use crate::settings::{ClientRule, PathPattern, RouteSettings};
+use crate::settings::{ClientRule, PathPattern, Persistence, RouteSettings};
 use crate::table::{Question, RouteProblem};
 use crate::{Class, Network, check_protocol, host_name};
 
@@ -32,6 +32,7 @@ pub struct RouteEntry {
     pub(crate) body_bytes_max: Option<u64>,
     /// In lower case.
     pub(crate) upgrade: Vec<String>,
+    pub(crate) persistence: Option<RoutePersistence>,
     classes: u16,
     host: Vec<String>,
     path: Option<PathMatch>,
@@ -45,6 +46,17 @@ pub struct RouteEntry {
     pub(crate) issuer: Vec<String>,
     pub(crate) extension: Vec<ExtensionCondition>,
     share: Option<u32>,
+}
+
+/// What keeps a client on one member, as a request is asked for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RoutePersistence {
+    /// A cookie of this name.
+    Cookie(String),
+    /// The value of this header.
+    Header(HeaderName),
+    /// The client's address.
+    Source,
 }
 
 #[derive(Debug)]
@@ -114,6 +126,7 @@ impl RouteEntry {
             allow: Vec::new(),
             body_bytes_max: None,
             upgrade: Vec::new(),
+            persistence: None,
             // There is one only where renewal is configured.
             classes: match class {
                 Class::Renewal => class.bit(),
@@ -217,6 +230,10 @@ impl RouteEntry {
         }
         let certname = patterns(&settings.certname, "certname", &mut report);
         let allow = patterns(&settings.allow, "allow", &mut report);
+        let persistence = settings
+            .persistence
+            .as_ref()
+            .and_then(|setting| or_report(compiled(setting), "persistence", &mut report));
         let extension = ExtensionCondition::all(&settings.extension, extension_names, &mut report);
         if settings
             .share
@@ -240,6 +257,7 @@ impl RouteEntry {
                 .iter()
                 .map(|protocol| protocol.to_ascii_lowercase())
                 .collect(),
+            persistence,
             classes: settings
                 .classes
                 .iter()
@@ -396,6 +414,15 @@ impl PathMatch {
 fn anchored(text: &str) -> Result<Regex, String> {
     let compiled = Regex::new(text).and_then(|_| Regex::new(&format!(r"\A(?:{text})\z")));
     compiled.map_err(|error| format!("the regular expression {text:?} cannot be used: {error}"))
+}
+
+fn compiled(persistence: &Persistence) -> Result<RoutePersistence, String> {
+    Ok(match persistence {
+        Persistence::Source => RoutePersistence::Source,
+        Persistence::Cookie(name) if name.is_empty() => return Err("a name is empty".to_owned()),
+        Persistence::Cookie(name) => RoutePersistence::Cookie(name.clone()),
+        Persistence::Header(name) => RoutePersistence::Header(header_condition(name, "")?.0),
+    })
 }
 
 fn header_condition(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {

@@ -23,6 +23,17 @@ pub enum ClientRule {
     Any,
 }
 
+/// What keeps a client on one member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Persistence {
+    /// A cookie of this name, which the proxy issues.
+    Cookie(String),
+    /// The hash of this header's value.
+    Header(String),
+    /// The hash of the client's address.
+    Source,
+}
+
 /// One `[[routes]]` table. All conditions must hold; the first route that matches wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteSettings {
@@ -66,6 +77,8 @@ pub struct RouteSettings {
     pub unguarded: bool,
     /// Protocols that a request may switch to (`websocket`, `name/version`), compared without case; empty: none.
     pub upgrade: Vec<String>,
+    /// What keeps a client on one member of the pool; none: nothing. Endpoints of a Puppet server ignore it.
+    pub persistence: Option<Persistence>,
     /// Largest request body in bytes; none: the class's default.
     pub body_bytes_max: Option<u64>,
 }

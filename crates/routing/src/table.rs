@@ -15,8 +15,8 @@ use crate::route::BUILTIN;
 use crate::rule::check_names;
 use crate::settings::{RouteSettings, Settings};
 use crate::{
-    AccessRule, CanonicalPath, Class, Document, Endpoint, RetryClass, RouteEntry, access, classify,
-    pool_names,
+    AccessRule, CanonicalPath, Class, Document, Endpoint, RetryClass, RouteEntry, RoutePersistence,
+    access, classify, pool_names,
 };
 
 /// Body limit of an enrolment request: a certificate request has 1 to 4 kB, and anyone may send one.
@@ -412,6 +412,13 @@ impl<'a> Plan<'a> {
         } else {
             &[]
         }
+    }
+
+    /// What keeps its client on one member. Nothing at the endpoints of a Puppet server: there the algorithm of the pool
+    /// decides.
+    pub fn persistence(&self) -> Option<&'a RoutePersistence> {
+        let applies = self.route.unguarded || self.endpoint.class == Class::Unknown;
+        self.route.persistence.as_ref().filter(|_| applies)
     }
 
     fn new(

@@ -34,7 +34,7 @@ use crate::{
     host::{self, Running},
     lists::{self, Restored},
     member_states::{self, MemberStates},
-    outputs,
+    outputs, persistence,
     prepare::{Foundation, Lasting, prepare},
     probes::{self, Probes},
     service_manager::ServiceManager,
@@ -251,11 +251,13 @@ async fn start(
     })?;
     let cell = Arc::new(ArcSwap::from_pointee(generation));
     let _ = lasting.cell.set(Arc::clone(&cell));
-    let shared = Arc::new(Shared::new(
+    let mut shared = Shared::new(
         Arc::clone(&cell),
         Arc::clone(&lasting.metrics),
         sink.handle(),
-    ));
+    );
+    shared.persistence = persistence::restore(&state_directory);
+    let shared = Arc::new(shared);
     let generation = cell.load_full();
     // Sockets stand, nobody is accepted yet: who connects now waits in the queue until members are known.
     let mut answered = Vec::new();

@@ -5,7 +5,7 @@ use std::{
 };
 
 use balancing::{
-    Lead, key_hash,
+    Lead, Stay, key_hash,
     settings::{Algorithm, Role},
     source_hash,
 };
@@ -17,7 +17,8 @@ use identity::{
 use listener::ListenerTls;
 use proxy::{Generation, PoolRuntime, answers_from_copy};
 use routing::{
-    AccessRule, CanonicalPath, Condition, Decision, Plan, Question, RuleCondition, Step, oid_of,
+    AccessRule, CanonicalPath, Condition, Decision, Plan, Question, RoutePersistence,
+    RuleCondition, Step, oid_of,
 };
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
@@ -270,7 +271,20 @@ impl Explainer {
                         source: asked.source.map(source_hash),
                         random: 0,
                         task: plan.endpoint.task,
+                        stay: match plan.persistence() {
+                            Some(RoutePersistence::Source) => asked
+                                .source
+                                .map_or(Stay::No, |client| Stay::Hash(source_hash(client))),
+                            Some(RoutePersistence::Header(name)) => scrubbed
+                                .headers()
+                                .get(name)
+                                .map_or(Stay::No, |value| Stay::Hash(key_hash(value.as_bytes()))),
+                            Some(RoutePersistence::Cookie(_)) | None => Stay::No,
+                        },
                     };
+                    if let Some(persistence) = plan.persistence() {
+                        say(format_args!("persist  {}", kept_by(persistence)));
+                    }
                     if runtime.pool.algorithm() == Algorithm::SourceHash
                         && lead.key.or(lead.source).is_none()
                     {
@@ -460,6 +474,20 @@ fn would_refuse(rule: &AccessRule) -> String {
         "observed rule {} would refuse this, but it only observes",
         rule.name
     )
+}
+
+fn kept_by(persistence: &RoutePersistence) -> String {
+    match persistence {
+        RoutePersistence::Cookie(name) => format!(
+            "the client stays with the member in the proxy's cookie {name}; without the cookie, the order is:"
+        ),
+        RoutePersistence::Header(name) => {
+            format!("the client stays with one member by its header {name}")
+        }
+        RoutePersistence::Source => {
+            "the client stays with one member by its address (--source)".to_owned()
+        }
+    }
 }
 
 /// The option that would tell what a condition did not hold for want of.

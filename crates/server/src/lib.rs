@@ -36,6 +36,7 @@ mod lockout;
 mod member_states;
 mod notify;
 mod outputs;
+mod persistence;
 mod prepare;
 mod probes;
 mod process;

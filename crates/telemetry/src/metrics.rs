@@ -41,6 +41,7 @@ pub struct Metrics {
     attempts: Family<AttemptLabels, Counter>,
     tunnels_open: Family<PoolLabels, Gauge>,
     certificates_omitted: Family<PoolLabels, Counter>,
+    persistence_moves: Family<PoolLabels, Counter>,
     queue_refusals: Family<QueueLabels, Counter>,
     retries: Family<PoolLabels, Counter>,
     /// Pools and members with series: a family cannot list its labels.
@@ -107,6 +108,8 @@ pub struct PoolMetrics {
     pub retries: Counter,
     /// Requests sent without the client's certificate, since it was too large.
     pub certificates_omitted: Counter,
+    /// Requests of clients that left the member that they stayed with.
+    pub persistence_moves: Counter,
     tunnels_open: Gauge,
     queue_refusals: [Counter; QueueRefusal::ALL.len()],
 }
@@ -253,6 +256,7 @@ impl Default for Metrics {
             attempts: Family::default(),
             tunnels_open: Family::default(),
             certificates_omitted: Family::default(),
+            persistence_moves: Family::default(),
             queue_refusals: Family::default(),
             retries: Family::default(),
             reloads: Family::default(),
@@ -351,6 +355,8 @@ impl Metrics {
             help,
             self.certificates_omitted.clone(),
         );
+        let help = "Requests that another member got than the one that their client stays with, because that one was not available or at its limit";
+        registry.register("persistence_moves", help, self.persistence_moves.clone());
         let help = "Requests that the queue of a pool refused, by reason";
         registry.register("pool_queue_refusals", help, self.queue_refusals.clone());
         registry.register(
@@ -442,6 +448,9 @@ impl Metrics {
             certificates_omitted: self
                 .certificates_omitted
                 .get_or_create_owned(&PoolLabels { pool: pool() }),
+            persistence_moves: self
+                .persistence_moves
+                .get_or_create_owned(&PoolLabels { pool: pool() }),
             tunnels_open: self
                 .tunnels_open
                 .get_or_create_owned(&PoolLabels { pool: pool() }),
@@ -499,6 +508,7 @@ impl Metrics {
             let labels = PoolLabels { pool };
             self.retries.remove(&labels);
             self.certificates_omitted.remove(&labels);
+            self.persistence_moves.remove(&labels);
             self.tunnels_open.remove(&labels);
         }
     }

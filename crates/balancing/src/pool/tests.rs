@@ -956,6 +956,7 @@ const STATIC_FILE: Lead = Lead {
         work: Work::File,
         without_jruby: true,
     },
+    stay: Stay::No,
 };
 
 #[test]
@@ -1354,4 +1355,41 @@ fn neither_an_agent_check_nor_an_ejection_moves_the_writes_of_a_ca() {
     }
     pool.entries()[0].member.administer(Administrative::Drain);
     assert_eq!(write().expect("the operator may move them").index(), 2);
+}
+
+#[test]
+fn a_client_stays_with_its_member_while_that_is_available_and_not_full() {
+    for algorithm in ALGORITHMS {
+        let pool = pool(algorithm, &[(1, Some(1)), (1, Some(1)), (1, Some(1))]);
+        let home = &pool.entries()[1].member;
+        let hash = (0..).find(|hash| pool.first_choice(*hash) == Some(1));
+        for stay in [Stay::Member(home.id()), Stay::Hash(hash.expect("a hash"))] {
+            let lead = Lead { stay, ..any() };
+            let pick = |tried: &[u64]| pool.pick(tried, lead, NOW);
+            let held = pick(&[]).expect("free");
+            assert_eq!(held.index(), 1, "{stay:?}");
+            let other = pick(&[]).expect("the next request does not wait");
+            assert_ne!(other.index(), 1, "{stay:?}");
+            assert!(pool.keeps_clients(1, NOW), "it is full, not gone");
+            drop(held);
+            assert_eq!(pick(&[]).expect("free").index(), 1, "{stay:?}");
+            drop(other);
+            assert_ne!(pick(&[home.id()]).expect("another").index(), 1, "{stay:?}");
+            for state in [Administrative::Drain, Administrative::Maintenance] {
+                home.administer(state);
+                let moved = pick(&[]).expect("another");
+                assert_ne!(moved.index(), 1, "{stay:?} {state}");
+                assert!(!pool.keeps_clients(1, NOW), "{state}");
+            }
+            home.administer(Administrative::Ready);
+            assert_eq!(pick(&[]).expect("free").index(), 1, "{stay:?}");
+        }
+        assert!(eject(&pool, 1, NOW));
+        assert!(!pool.keeps_clients(1, NOW), "it is ejected");
+        let stay = Stay::Member(home.id());
+        let moved = pool.pick(&[], Lead { stay, ..any() }, NOW);
+        assert_ne!(moved.expect("another").index(), 1);
+        let stay = Stay::Member(u64::MAX);
+        assert!(pool.pick(&[], Lead { stay, ..any() }, NOW).is_ok());
+    }
 }

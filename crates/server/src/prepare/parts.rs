@@ -325,6 +325,7 @@ pub(super) fn pool_runtime(
         settings: settings.upstream,
         metrics: lasting.metrics.pool(name),
         member_metrics: members.iter().map(metrics).collect(),
+        cookies: Default::default(),
     })
 }
 

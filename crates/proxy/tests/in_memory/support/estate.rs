@@ -280,6 +280,7 @@ fn pool(
             .iter()
             .map(|address| metrics.member(name, address))
             .collect(),
+        cookies: Default::default(),
     };
     (members, runtime)
 }

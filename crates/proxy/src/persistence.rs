@@ -1,0 +1,117 @@
+//! Routes that keep a client on one member: which member that is, and the cookie that the client remembers it by.
+
+use balancing::{Stay, key_hash, source_hash};
+use http::{HeaderMap, HeaderValue, header::SET_COOKIE};
+use pki::PersistenceKey;
+use routing::{Plan, RoutePersistence, cookie_value};
+
+use crate::{admission::PoolLease, context::RequestContext, generation::PoolRuntime};
+
+/// Which member the client of a request stays with. What the client sends leads at most to a member that may be picked
+/// anyway: one that is up, ready and below its limit.
+pub(crate) fn stay(
+    context: &RequestContext,
+    pool: &PoolRuntime,
+    plan: &Plan<'_>,
+    headers: &HeaderMap,
+) -> Stay {
+    match plan.persistence() {
+        None => Stay::No,
+        Some(RoutePersistence::Source) => {
+            Stay::Hash(source_hash(context.conn.downstream.client.ip()))
+        }
+        Some(RoutePersistence::Header(name)) => {
+            let mut values = headers.get_all(name).iter();
+            match (values.next(), values.next()) {
+                (Some(value), None) => Stay::Hash(key_hash(value.as_bytes())),
+                _ => Stay::No,
+            }
+        }
+        Some(RoutePersistence::Cookie(name)) => {
+            let value = cookie_value(headers, name);
+            let issued = value.and_then(|value| {
+                let mut values = pool.cookies(&context.worker.shared.persistence).iter();
+                values.position(|known| known.as_bytes() == value)
+            });
+            issued.map_or(Stay::No, |index| {
+                Stay::Member(pool.pool.entries()[index].member.id())
+            })
+        }
+    }
+}
+
+/// Logs that a client moved, and issues the cookie where the client has none for the member that answered. A client whose
+/// member is only at its limit keeps its cookie, and returns to that member. `attempts`: those of this request.
+pub(crate) fn note_answer(
+    context: &RequestContext,
+    plan: &Plan<'_>,
+    stay: Stay,
+    (lease, attempts): (Option<&PoolLease>, u32),
+    headers: &mut HeaderMap,
+) {
+    let (Some(persistence), Some(lease)) = (plan.persistence(), lease) else {
+        return;
+    };
+    let (runtime, index) = lease.place();
+    let here = lease.member().id();
+    let home = match stay {
+        Stay::No => None,
+        Stay::Hash(hash) => runtime.pool.first_choice(hash),
+        Stay::Member(id) => {
+            let mut entries = runtime.pool.entries().iter();
+            entries.position(|entry| entry.member.id() == id)
+        }
+    };
+    let mut returns = false;
+    if let Some(home) = home.filter(|home| *home != index) {
+        // After a retry the client moves for good: its member may be the one that failed.
+        let now = context.worker.shared.now();
+        returns = attempts == 1 && runtime.pool.keeps_clients(home, now);
+        log_move(context, &runtime, (home, index), returns);
+    }
+    if let RoutePersistence::Cookie(name) = persistence
+        && stay != Stay::Member(here)
+        && !returns
+    {
+        let value = &runtime.cookies(&context.worker.shared.persistence)[index];
+        let cookie = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax");
+        headers.extend(HeaderValue::try_from(cookie).map(|cookie| (SET_COOKIE, cookie)));
+    }
+}
+
+/// A client that sends an old cookie again and again could fill the log, so events are limited; the metric counts all.
+fn log_move(
+    context: &RequestContext,
+    runtime: &PoolRuntime,
+    (from, to): (usize, usize),
+    returns: bool,
+) {
+    runtime.metrics.persistence_moves.inc();
+    let shared = &context.worker.shared;
+    if !shared.persistence_events.admit(shared.now()) {
+        return;
+    }
+    let address = |index: usize| &*runtime.connectors[index].address;
+    let client = context.conn.downstream.client.ip().to_canonical();
+    let reason = match returns {
+        true => "at its limit",
+        false => "not available",
+    };
+    tracing::info!(
+        pool = %runtime.pool.name(), from = address(from), to = address(to), %client,
+        certname = context.standing.certname.as_deref(),
+        "persistent client moved: its member is {reason}"
+    );
+}
+
+impl PoolRuntime {
+    /// The value of the cookie for each member, by the pool's index.
+    pub(crate) fn cookies(&self, key: &PersistenceKey) -> &[String] {
+        self.cookies.get_or_init(|| {
+            let connectors = self.connectors.iter();
+            connectors
+                .map(|connector| key.value(self.pool.name(), &connector.address))
+                .collect()
+        })
+    }
+}
