@@ -2,7 +2,9 @@
 
 use std::{fs, path::Path};
 
-use testkit::{Ca, Credential, NameServer, Proxy, Recorded, StandIn, srv_records, wait_until};
+use testkit::{
+    Ca, Credential, NameServer, Proxy, Recorded, Reply, StandIn, srv_records, wait_until,
+};
 
 use crate::support::{self, LIMIT, assert_told};
 
@@ -302,6 +304,41 @@ fn the_two_sites_by_dns_serve() {
     }
     let counts = [2, 4].map(|index| members[index].requests().len());
     assert_eq!(counts, [0, 0], "site B, and the backup of the CA");
+}
+
+#[test]
+fn the_sessions_of_an_application_serve() {
+    let ca = Ca::new();
+    let names = ["ca", "c1", "c2", "app1", "app2"];
+    let members = names.map(|name| member(&ca, &ca, name));
+    for member in &members[3..] {
+        let name = member.name().to_owned();
+        member.answer(move |_| Some(Reply::ok(&name)));
+    }
+    let ports = [8140, 8140, 8140, 8443, 8443];
+    let from = [0, 1, 2, 3, 4].map(|n| format!("{}.example.com:{}", names[n], ports[n]));
+    let to = members.each_ref().map(StandIn::address);
+    let mut replaced = vec![("0.0.0.0:8140", "127.0.0.1:{port}")];
+    replaced.extend(
+        from.iter()
+            .map(String::as_str)
+            .zip(to.iter().map(String::as_str)),
+    );
+    let text = example("sessions-of-an-application.toml", &replaced);
+    let built = support::proxy(&ca).whole(&text);
+    let proxy = built.argument("--ssldir").argument("{dir}/ssl").start();
+    proxy.wait_for_members(&["ca", "compilers", "app"]);
+    let client = proxy.client(Some(&ca.agent("web01")));
+    assert_eq!(client.get(CATALOG).status, 200);
+    let first = client.get("/app/");
+    let set = first.headers.only("set-cookie");
+    assert!(set.starts_with("APP_SERVER="), "{set}");
+    let cookie = set.split(';').next().unwrap_or_default();
+    for _ in 0..4 {
+        let again = client.request("GET", "/app/page", &[("Cookie", cookie)], b"");
+        assert_eq!((again.status, again.text()), (200, first.text()));
+    }
+    assert_eq!(proxy.client(None).get("/app/").status, 403);
 }
 
 /// A server over TLS that lets in what `lets_in` has signed.

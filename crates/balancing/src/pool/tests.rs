@@ -9,6 +9,7 @@ use crate::agent_answer::AgentState;
 use crate::member::WeightSource;
 use crate::rendezvous::mix;
 use crate::settings::CheckKind;
+use crate::share::{ClientKey, Holdings};
 use crate::work::Work;
 
 const NOW: Duration = Duration::ZERO;
@@ -1391,5 +1392,27 @@ fn a_client_stays_with_its_member_while_that_is_available_and_not_full() {
         assert_ne!(moved.expect("another").index(), 1);
         let stay = Stay::Member(u64::MAX);
         assert!(pool.pick(&[], Lead { stay, ..any() }, NOW).is_ok());
+    }
+}
+
+#[test]
+fn a_client_that_stays_asks_its_member_again_after_a_kept_connection_broke() {
+    let pool = pool(Algorithm::RoundRobin, &[(1, None), (1, None)]);
+    let home = pool.entries()[1].member.id();
+    let client = ClientKey::Address("127.0.0.1".parse().expect("an address"));
+    let offer = |tries: usize, after_reuse| Offer {
+        account: Arc::new(Holdings::default()).of(&"p".into(), client.clone()),
+        target: Target::Any,
+        lead: Lead {
+            stay: Stay::Member(home),
+            ..any()
+        },
+        tried: vec![home; tries],
+        after_reuse,
+        comes_back: false,
+    };
+    for (tries, after_reuse, index) in [(1, true, 1), (1, false, 0), (2, false, 0), (2, true, 0)] {
+        let lease = pool.pick_for(&offer(tries, after_reuse), NOW);
+        assert_eq!(lease.expect("up").index(), index, "{tries} {after_reuse}");
     }
 }
