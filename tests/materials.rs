@@ -821,7 +821,7 @@ fn credential_and_lists_towards_members_are_taken_too() {
 
 #[test]
 fn twenty_swaps_under_load_lose_no_request() {
-    let estate = estate(NOTIFY).start();
+    let estate = estate(NOTIFY).one_agent_for_many().start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
     let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));

@@ -29,6 +29,8 @@ pub struct OurSettings {
     pub algorithm: Algorithm,
     /// `max` of each member as a multiple of its JRubies; none: `connections_max` alone.
     pub max: Option<f64>,
+    /// Whether the status service shows JRuby counts.
+    pub counts: bool,
     /// `connections_max`.
     pub connections_max: u32,
     /// `queue_max`.
@@ -51,7 +53,8 @@ impl Default for OurSettings {
     fn default() -> Self {
         Self {
             algorithm: Algorithm::default(),
-            max: Some(1.0),
+            max: None,
+            counts: true,
             connections_max: 128,
             queue_max: 10_000,
             queue_wait_max: Duration::from_secs(480),
@@ -133,6 +136,8 @@ struct Request {
     ticket: Option<Ticket<MemberLease>>,
     tried: Vec<u64>,
     attempts: u32,
+    /// When the attempt in flight began.
+    sent: Duration,
 }
 
 /// Requests whose wait has ended.
@@ -181,6 +186,11 @@ impl Ours {
         let registry = Registry::default();
         let pool = Pool::new(&pool, settings.connections_max, &registry);
         pool.adopt();
+        if settings.counts {
+            for (entry, jrubies) in pool.entries().iter().zip(jrubies) {
+                entry.member.learn_jrubies(Some(*jrubies));
+            }
+        }
         let shared = Arc::new(Shared {
             pool,
             admission: Arc::default(),
@@ -284,7 +294,9 @@ impl Ours {
 
     fn runs(&mut self, id: RequestId, admitted: Admitted<MemberLease>) -> usize {
         let index = admitted.lease.lease.index();
+        let now = self.shared.now();
         let request = self.request(id);
+        request.sent = now;
         request.attempts += 1;
         request.hold = Some(admitted.hold);
         request.lease = Some(admitted.lease);
@@ -343,8 +355,14 @@ impl Ours {
         self.waiting -= usize::from(waited);
     }
 
-    fn member_answered(&self, id: RequestId) {
-        if let Some(lease) = &self.requests[id as usize].lease
+    /// `doubtful`: the answer may have come without the work.
+    fn member_answered(&self, id: RequestId, doubtful: bool) {
+        let request = &self.requests[id as usize];
+        if let Some(lease) = &request.lease {
+            let took = self.shared.now() - request.sent;
+            self.shared.pool.learn(&lease.lease, took, doubtful);
+        }
+        if let Some(lease) = &request.lease
             && lease.lease.member().answered().is_some()
         {
             self.shared.admission.members_changed();
@@ -361,7 +379,7 @@ impl Balancer for Ours {
 
     fn replied(&mut self, id: RequestId, reply: MemberReply, now: Micros) -> Option<Answer> {
         self.at(now);
-        self.member_answered(id);
+        self.member_answered(id, reply != MemberReply::Served);
         let attempts_max = self.settings.attempts_max;
         let request = self.request(id);
         let ask = request.ask?;

@@ -130,7 +130,7 @@ fn without_a_limit_a_herd_fills_the_compilers_queues_and_agents_are_sent_away() 
         .find(|scenario| scenario.name == "herd-900");
     let herd = herd.expect("a scenario");
     let unlimited = OurSettings {
-        max: None,
+        counts: false,
         ..OurSettings::default()
     };
     let column = Column {
