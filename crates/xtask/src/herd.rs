@@ -44,8 +44,8 @@ pub(crate) struct Options {
 /// What is made to go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Plant {
-    /// The proxy may send more requests to a compiler than its JRubies and its queue hold
-    NoLimit,
+    /// The proxy's queue has no room for the herd
+    SmallQueue,
 }
 
 /// Builds the program and plays both acts. A failed run is an error.
@@ -87,15 +87,18 @@ impl Estate {
         let compilers: Vec<_> = (1..=COMPILERS)
             .map(|number| Compiler::start(&format!("c{number}"), JRUBIES))
             .collect();
-        let member = |compiler: &Compiler| match options.plant {
-            Some(Plant::NoLimit) => format!("{:?}", compiler.address()),
-            _ => format!("{{ address = {:?}, max = {JRUBIES} }}", compiler.address()),
+        let member = |compiler: &Compiler| {
+            format!("{{ address = {:?}, max = {JRUBIES} }}", compiler.address())
+        };
+        let queue = match options.plant {
+            Some(Plant::SmallQueue) => "queue_max = 20\n",
+            None => "",
         };
         let members: Vec<_> = compilers.iter().map(member).collect();
         let proxy = Proxy::new(&ca, binary)
             .with(&format!(
                 "[pools.ca]\nscheme = \"http\"\nmembers = [{first:?}]\n\
-                 [pools.compilers]\nscheme = \"http\"\nmembers = [{members}]\n\
+                 [pools.compilers]\nscheme = \"http\"\nmembers = [{members}]\n{queue}\
                  [pools.compilers.check]\ninterval = \"1s\"\n",
                 first = compilers[0].address(),
                 members = members.join(", "),

@@ -19,8 +19,8 @@ fn no_run_fails_in_a_small_herd_and_a_rolling_restart() {
 }
 
 #[test]
-fn runs_that_fail_on_a_compilers_full_queue_are_noticed() {
-    let (code, text) = herd(&["--agents=1", "--herd=400", "--plant=no-limit"]);
+fn runs_that_fail_on_a_full_queue_are_noticed() {
+    let (code, text) = herd(&["--agents=20", "--herd=200", "--plant=small-queue"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains(": 503"), "{text}");
 }
