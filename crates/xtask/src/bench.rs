@@ -30,6 +30,8 @@ pub(crate) enum Bench {
     Memory(memory::Options),
     /// Memory of the revocation index and time of a verdict, from no entry to a million; exits 1 when over a bound
     Verdict,
+    /// Instructions of the choice of a member among 10 and 100, counted by valgrind; exits 1 when over a bound
+    Pick,
 }
 
 /// Measures and prints.
@@ -40,9 +42,12 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Abuse(options) => abuse::run(options),
         Bench::Memory(options) => memory::run(options),
         // With the crate that it measures: only there may signatures be checked bare.
-        Bench::Verdict => {
-            let arguments = ["bench", "--quiet", "--package", "pki", "--bench", "verdict"];
-            workspace::run(workspace::cargo().args(arguments))
-        }
+        Bench::Verdict => bench_of("pki", "verdict"),
+        Bench::Pick => bench_of("balancing", "pick"),
     }
+}
+
+fn bench_of(package: &str, bench: &str) -> Result<()> {
+    let arguments = ["bench", "--quiet", "--package", package, "--bench", bench];
+    workspace::run(workspace::cargo().args(arguments))
 }
