@@ -30,7 +30,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().collect();
     if let Some(at) = arguments.iter().position(|argument| argument == "run") {
         let number = |n: usize| -> usize { arguments[at + n].parse().expect("a number") };
-        run(ALGORITHMS[number(1)], number(2), number(3) == 1, number(4) as u64);
+        run(
+            ALGORITHMS[number(1)],
+            number(2),
+            number(3) == 1,
+            number(4) as u64,
+        );
         return ExitCode::SUCCESS;
     }
     let mut over = 0;
@@ -43,7 +48,10 @@ fn main() -> ExitCode {
             over += u32::from(idle.max(busy) >= most);
         }
     }
-    println!("{over} of {} over their bound", ALGORITHMS.len() * BOUNDS.len());
+    println!(
+        "{over} of {} over their bound",
+        ALGORITHMS.len() * BOUNDS.len()
+    );
     match over {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
@@ -62,7 +70,9 @@ fn cost(algorithm: usize, members: usize, busy: usize) -> u64 {
             .output()
             .expect("valgrind is installed");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        let collected = text.lines().find_map(|line| line.split("Collected : ").nth(1));
+        let collected = text
+            .lines()
+            .find_map(|line| line.split("Collected : ").nth(1));
         let count = collected.and_then(|count| count.trim().parse::<u64>().ok());
         count.unwrap_or_else(|| panic!("no count: {text}"))
     };

@@ -224,7 +224,7 @@ impl<L> Admission<L> {
     }
 
     /// As [`members_changed`](Self::members_changed), for changes that nothing announces. Each request that waits calls it from
-    /// time to time, and all together look at most once in [`LOOK_INTERVAL`].
+    /// time to time, and all together look at most twice a second.
     pub fn look(&self, now: Duration) {
         let now = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let due = |last: u64| {
@@ -399,8 +399,9 @@ impl<L> Queue<L> {
             return Err(Refusal::ClientQueueFull);
         }
         let comes_back = offer.comes_back;
-        while self.waiting > limits.queue_max {
-            // The newest of those that come back has waited least.
+        if self.waiting > limits.queue_max {
+            // One for one: where a reload has lowered the limit, all others keep their places. The newest of those that
+            // come back has waited least.
             match self.comes_back.last() {
                 Some(last) if !comes_back => self.decide(*last, Err(Refusal::MadeRoom)),
                 _ => return Err(Refusal::QueueFull),

@@ -2,7 +2,10 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use balancing::settings::{Addresses, CheckKind, MemberSettings, Role};
+use balancing::{
+    MEMBERS_MAX,
+    settings::{Addresses, CheckKind, MemberSettings, Role},
+};
 use routing::pool_names;
 use upstream::settings::{Plaintext, Scheme};
 
@@ -164,6 +167,11 @@ fn count_members(section: &Section<'_>, members: &[Placed<'_>], problems: &mut V
                 .error(Pool::members, "an empty pool")
                 .expected("at least one member"),
         );
+    }
+    if members.len() > MEMBERS_MAX {
+        let message = format!("{} members", members.len());
+        let problem = section.error(Pool::members, message);
+        problems.push(problem.expected(format!("at most {MEMBERS_MAX} in one pool")));
     }
     let mut roles = members.iter().map(|entry| entry.settings.role);
     if !members.is_empty() && roles.all(|role| role == Role::Backup) {

@@ -303,6 +303,24 @@ fn each_example_in_conf_is_right() {
 }
 
 #[test]
+fn a_pool_has_at_most_1024_members() {
+    for (count, errors) in [(1_024, 0), (1_025, 1)] {
+        let members: Vec<_> = (0..count)
+            .map(|n| format!("\"c{n}.example.com:8140\""))
+            .collect();
+        let text = format!(
+            "[listeners.agents]\naddress = \"127.0.0.1:0\"\n[pools.ca]\nmembers = [\"ca.example.com:8140\"]\n\
+             [pools.compilers]\nmembers = [{}]\n",
+            members.join(", ")
+        );
+        let report = config::check_text("proscenium.toml", &text);
+        assert_eq!(report.count(config::Severity::Error), errors, "{report}");
+        let rendered = report.render(config::Colour::Never);
+        assert_eq!(rendered.contains("1025 members"), errors == 1, "{rendered}");
+    }
+}
+
+#[test]
 fn the_installed_file_adds_a_log_file_to_the_six_lines() {
     let log = "[access_log]\npath = \"/var/log/proscenium/access.log\"\n";
     let (installed, expected) = (load(&filled_in()), load(&format!("{SIX_LINES}{log}")));

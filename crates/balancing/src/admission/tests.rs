@@ -268,6 +268,27 @@ fn agents_that_come_back_make_room_the_newest_first_and_none_else_is_sent_away()
 }
 
 #[test]
+fn a_lowered_limit_sends_nobody_away_but_one_for_each_request_that_needs_a_place() {
+    let mut site = Site::new(&[1], 9, NO_LIMITS);
+    let _running = site.run(0);
+    let mut waiting: Vec<_> = (1..7)
+        .map(|client| {
+            site.wait(Offer {
+                comes_back: true,
+                ..site.request(client, Work::Catalog)
+            })
+        })
+        .collect();
+    site.limits.queue_max = 2;
+    let _newcomer = site.wait(site.request(7, Work::Catalog));
+    let refused = waiting.iter_mut().map(|ticket| poll(ticket).is_ready());
+    assert_eq!(
+        refused.collect::<Vec<_>>(),
+        [false, false, false, false, false, true]
+    );
+}
+
+#[test]
 fn kinds_of_work_leave_the_queue_by_their_weights() {
     let mut site = Site::new(&[1], 1, NO_LIMITS);
     let mut running = site.run(0);
