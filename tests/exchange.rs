@@ -1038,11 +1038,10 @@ fn all_attempts_share_the_time_to_the_first_byte() {
     for compiler in &estate.compilers {
         let failed = Arc::clone(&failed);
         compiler.answer(move |request| {
-            let reply = match failed.swap(true, Ordering::SeqCst) {
+            (!request.is_probe()).then(|| match failed.swap(true, Ordering::SeqCst) {
                 false => Reply::reset().delay(Duration::from_secs(2)),
                 true => Reply::ok("second").delay(Duration::from_secs(3)),
-            };
-            (!request.is_probe()).then_some(reply)
+            })
         });
     }
     let answer = connection(&estate).get(FILE);

@@ -382,8 +382,8 @@ settings! {
         /// Certnames that `agent_max` does not limit, for hosts that compile many catalogs at once, such as CI or catalog
         /// diff. `*` matches any run of characters. `client_share` limits all their requests.
         agent_max_except: texts(&forms::CERTNAME_PATTERN) => agent_max_except;
-        /// Maximum number of attempts of one request, each on another member if there is one. The proxy never
-        /// repeats a catalog, a report or a write to the CA, whatever this setting is.
+        /// Maximum number of attempts of one request, each on another member if there is one. The proxy repeats
+        /// a catalog, a report or a write to the CA only if the member cannot have begun with it, whatever this setting is.
         attempts_max: count(1..=10) => exchange.attempts_max;
         /// Maximum share of a pool's connections that one client may hold: an agent by its certname, or a client without a
         /// verified certificate by its address (IPv6: by its /64 network). The share is at least one connection.
