@@ -11,7 +11,7 @@ doctor_finds_faults() {
 finds_the_lab_open() {
   clinic
   diagnosed 2 "failure  outside-anonymous: m1" "failure  outside-agent: m1" "failure  outside-plain: m1"
-  printed "^passed: .*crl, crl-fresh, member-reached, member-certificate, credential-accepted, status, clock, service"
+  printed "^passed: .*crl, crl-fresh, member-reached, member-certificate, credential-accepted, status, jrubies, clock, service"
   printed "headers-read, own-node, others-node, unknown-client, ca-headers, ca-rights"
   printed "head-room"
   grep -aE '^(failure|warning)' "$OUTPUT" | grep -avE ' outside-[a-z]*: m[12]' && broken "more was found than is open"

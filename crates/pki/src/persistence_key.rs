@@ -58,15 +58,15 @@ mod tests {
     #[test]
     fn a_value_is_of_one_key_one_pool_and_one_member() {
         let key = PersistenceKey::random();
-        let value = key.value("app", "a1:80");
+        let value = key.value("app", "member1:80");
         assert_eq!(value.len(), 32);
-        assert!(!value.contains("a1"));
+        assert!(!value.contains("member1"));
         let stored = PersistenceKey::from_bytes(*key.bytes());
-        assert_eq!(stored.value("app", "a1:80"), value);
+        assert_eq!(stored.value("app", "member1:80"), value);
         for (other, pool, member) in [
-            (&key, "app", "a2:80"),
-            (&key, "ap", "p\0a1:80"),
-            (&PersistenceKey::random(), "app", "a1:80"),
+            (&key, "app", "member2:80"),
+            (&key, "ap", "p\0member1:80"),
+            (&PersistenceKey::random(), "app", "member1:80"),
         ] {
             assert_ne!(other.value(pool, member), value, "{pool} {member}");
         }
