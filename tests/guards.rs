@@ -17,7 +17,7 @@ const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program that says what it is told to in one line and closes.
+/// A program that sends the line set for it and closes.
 #[derive(Clone)]
 struct Agent {
     port: u16,

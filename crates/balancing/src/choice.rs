@@ -20,7 +20,7 @@ pub struct Lead {
     pub random: u64,
     /// What the request is for the member.
     pub task: Task,
-    /// Which member the client stays with; it goes before all of the above.
+    /// Which member the client stays with; it overrides all of the above.
     pub stay: Stay,
 }
 
@@ -39,7 +39,7 @@ pub enum Stay {
 /// Most members of a pool that are chosen among.
 pub const MEMBERS_MAX: usize = 1_024;
 
-/// Members among whom is chosen: those in turn that may be asked. They are walked more than once, and what other workers
+/// The members to choose from: those in turn that may be asked. They are walked more than once, and what other workers
 /// do in between may change who is among them.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidates<'a> {

@@ -76,8 +76,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// How slow the member is, in halves of the pool's pace: 2 to 16. What is less than half slower than the pool is not
-    /// told from chance, and what is faster gains nothing by it.
+    /// How slow the member is, in halves of the pool's pace: 2 to 16. A member less than half slower than the pool counts as
+    /// equally fast, since chance does as much, and a faster one gains nothing by it.
     pub(crate) fn slowness(&self) -> u64 {
         u64::from(self.0.load(Ordering::Relaxed) / (AVERAGE / 2)).max(2)
     }

@@ -199,7 +199,7 @@ impl Resolver {
     async fn by_system(&self, name: &str) -> Option<BTreeSet<IpAddr>> {
         let permit = SYSTEM_LOOKUPS.try_acquire().ok()?;
         let name = name.to_owned();
-        // A task of its own: the thread is occupied until the lookup ends, whoever waits for it.
+        // A task of its own: the thread is occupied until the lookup ends, even if nothing waits for it any more.
         let looking = tokio::spawn(async move {
             let found = lookup_host((name.as_str(), 0)).await;
             drop(permit);

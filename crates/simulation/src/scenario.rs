@@ -88,7 +88,7 @@ impl Goals {
 
 /// How long an agent waits for an answer.
 pub const READ_TIMEOUT: f64 = 600.0;
-/// Seconds until a compiler that was told to stop is gone.
+/// Seconds from SIGTERM until a compiler has ended.
 pub const STOP: f64 = 5.0;
 /// Seconds until a compiler that was started takes requests.
 pub const START: f64 = 19.0;

@@ -37,7 +37,7 @@ pub(crate) enum Happening {
     Probe(usize),
     /// A probe was not answered in time.
     ProbeLate(usize),
-    /// A compiler is told to stop.
+    /// A compiler gets SIGTERM.
     Stop(usize),
     /// A compiler's process ends.
     Kill(usize),

@@ -1142,7 +1142,7 @@ fn a_certname_stays_on_its_member_while_that_is_within_the_bound() {
     }
 }
 
-/// However many run, and whoever they are, no member has more than 1.25 times the mean for its JRubies.
+/// Whatever the number of requests and their clients, no member has more than 1.25 times the mean for its JRubies.
 #[test]
 fn certname_hash_keeps_every_member_within_its_bound() {
     let members = [2, 4, 8, 8];
