@@ -313,20 +313,59 @@ fn requests_that_hold_no_jruby_and_excepted_agents_are_not_limited_by_agent_max(
     wait_for_waiting(&estate, 1);
     let refused = open(&mut looping, LOOPING, 1)[0];
     assert_eq!(looping.outcome(refused), Outcome::Answered(429));
-    // A reload that removes the exception counts for open connections too.
+    // A reload that removes the exception counts for open connections too, with what runs on them.
     estate.proxy.edit_config(EXCEPT, "agent_max_except = []");
     estate.proxy.reload_applied();
-    let of_ci_now = open(&mut ci, LOOPING, 1);
-    wait_for_waiting(&estate, 2);
     let refused = open(&mut ci, LOOPING, 1)[0];
     assert_eq!(ci.outcome(refused), Outcome::Answered(429));
     gate.release();
     for stream in streams {
         assert_eq!(looping.outcome(stream), Outcome::Answered(200));
     }
-    for stream in of_ci.into_iter().chain(of_ci_now) {
+    for stream in of_ci {
         assert_eq!(ci.outcome(stream), Outcome::Answered(200));
     }
+}
+
+#[test]
+fn an_excepted_agent_holds_its_share_of_the_jrubies_and_no_more() {
+    let estate = Estate::builder()
+        .compiler(1, "jrubies = 8")
+        .compilers(1)
+        .compiler_pool("jruby_load_max = \"100%\"")
+        .proxy(|proxy| {
+            let proxy = proxy.listener("streams_max = 200");
+            proxy.with(
+                "[upstream]\nclient_share = \"50%\"\nagent_max_except = [\"ci*\"]\nqueue_max = 16",
+            )
+        })
+        .start();
+    let gate = Gate::new();
+    let held = gate.clone();
+    estate.compilers[0].answer(move |request| {
+        let looping = request.target.contains("looping");
+        looping.then(|| Reply::ok("{}").gate(&held))
+    });
+    let mut ci = connect(&estate, &estate.ca.agent("ci7"));
+    let compiling = open(&mut ci, LOOPING, 100);
+    wait_for_refusals(&estate, "client-share", 94.0);
+    wait_for_waiting(&estate, 2);
+    assert_eq!(estate.compilers[0].requests().len(), 4);
+    // Connections without a JRuby are many more, and have an account of their own.
+    let files = open(&mut ci, &format!("{STATIC}&looping"), 20);
+    estate.compilers[0].wait_for_request(24, LIMIT);
+    for n in 0..4 {
+        let answer = connection(&estate, &format!("web{n:02}")).get(FILE);
+        assert_eq!(answer.status, 200);
+        let record = estate
+            .proxy
+            .wait_for_record(|record| record["certname"] == *format!("web{n:02}"));
+        assert_eq!(record["queue_us"], Value::Null, "{record}");
+    }
+    gate.release();
+    let answered = compiling.iter().chain(&files);
+    let answered = answered.filter(|stream| ci.outcome(**stream) == Outcome::Answered(200));
+    assert_eq!(answered.count(), 6 + 20);
 }
 
 #[test]

@@ -517,13 +517,17 @@ impl Pool {
             .unwrap_or(0)
     }
 
-    /// Requests that the pool's members may have in flight now: those of the members in turn that are up and ready, or of
-    /// all members while none is.
-    pub fn capacity(&self, now: Duration) -> u32 {
+    /// Requests for such work that the pool's members may have in flight now: those of the members in turn that are up and
+    /// ready, or of all members while none is. For work that holds JRubies it is what these can run.
+    pub fn capacity(&self, task: Task, now: Duration) -> u32 {
         let tier = self.tier_in_turn(now);
+        let most = |entry: &Entry| match task.without_jruby {
+            true => entry.in_flight_max,
+            false => entry.working_max(),
+        };
         let sum = |in_turn: &dyn Fn(&Entry) -> bool| {
             let entries = self.entries.iter().filter(|entry| in_turn(entry));
-            entries.fold(0u32, |sum, entry| sum.saturating_add(entry.in_flight_max))
+            entries.fold(0u32, |sum, entry| sum.saturating_add(most(entry)))
         };
         match sum(&|entry| entry.tier == tier && entry.is_up_and_ready(now)) {
             0 => sum(&|_| true),

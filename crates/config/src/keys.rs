@@ -388,7 +388,8 @@ settings! {
         /// Maximum share of a pool's connections that one client may hold: an agent by its certname, or a client without a
         /// verified certificate by its address (IPv6: by its /64 network). The share is at least one connection.
         /// A further request of this client waits for one of its own to end; no other client waits. Requests that hold a
-        /// JRuby are counted apart, by `agent_max`, except those of clients that `agent_max_except` names.
+        /// JRuby are counted apart, by `agent_max`. Those of clients that `agent_max_except` names may hold this share of what
+        /// the JRubies of the pool can run at once, and at least `agent_max`.
         client_share: percent(1..=100) => exchange.client_share.percent;
         /// Maximum bytes of one request body that the proxy buffers. A request gets a connection to a member only when its
         /// body is complete or larger than this, so that a client that sends slowly holds none. Facts and most reports of

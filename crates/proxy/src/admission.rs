@@ -7,7 +7,7 @@ use std::{
 
 use balancing::{
     Admission, Admitted, Decision, Hold, Lease, Limits, Member, Offer, PickError, Picker, Refusal,
-    Ticket, key_hash, source_hash,
+    Task, Ticket, key_hash, source_hash,
 };
 use telemetry::{Limit, QueueRefusal};
 use tokio::time::{Instant, timeout};
@@ -122,6 +122,8 @@ impl PoolRuntime {
 pub(crate) struct Asking<'a> {
     pub(crate) context: &'a RequestContext,
     pub(crate) pool: &'a Arc<PoolRuntime>,
+    /// What it is for a member.
+    pub(crate) task: Task,
     /// Whether it holds a JRuby while it runs.
     pub(crate) jruby: bool,
     /// As [`Offer::comes_back`].
@@ -208,7 +210,11 @@ impl Asking<'_> {
             },
             Account::Share => Limits {
                 queue_max,
-                client_max: self.share(),
+                client_max: match self.jruby {
+                    // An exception from `agent_max` is not to be less than that.
+                    true => self.share().max(settings.agent_max),
+                    false => self.share(),
+                },
                 // One client must not fill the queue that all share.
                 client_queue_max: Some((queue_max / CLIENT_QUEUE_PART).max(1)),
             },
@@ -217,11 +223,11 @@ impl Asking<'_> {
 
     fn share(&self) -> u32 {
         let share = self.context.generation.settings.client_share;
-        let capacity = self.pool.pool.capacity(self.context.worker.shared.now());
-        // The whole of a pool is not a share: its members' own limits say who waits.
-        match share.of(capacity) {
-            part if part < capacity => part,
-            _ => u32::MAX,
+        let now = self.context.worker.shared.now();
+        match share.percent {
+            // The whole of a pool is not a share: its members' own limits say who waits.
+            100.. => u32::MAX,
+            _ => share.of(self.pool.pool.capacity(self.task, now)),
         }
     }
 

@@ -249,6 +249,7 @@ impl Attempts<'_> {
         Asking {
             context: self.context,
             pool: self.pool,
+            task: self.plan.endpoint.task,
             jruby: self.holds_jruby(),
             comes_back: exchanged.retry_support() == RetrySupport::Retries,
         }

@@ -16,21 +16,21 @@ use crate::{
 /// What clients hold, over all workers and generations.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// Requests that run, by pool and client.
+    /// Requests that run and hold no JRuby, by pool and client.
     running: Arc<Holdings>,
-    /// Requests that run and hold a JRuby, by pool and client, of clients with a fair share.
+    /// Requests that run and hold a JRuby, by pool and client.
     jrubies: Arc<Holdings>,
     /// Bytes of bodies, by client.
     bodies: Arc<Holdings>,
     budget: Arc<BodyBudget>,
 }
 
-/// Which of a client's accounts a request is counted to. Each has limits of its own.
+/// Which limits hold for the requests that a client's account counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Account {
-    /// Requests that hold a JRuby: `agent_max` and `agent_queue_max`.
+    /// Those of requests that hold a JRuby: `agent_max` and `agent_queue_max`.
     Jrubies,
-    /// The rest, and all requests of clients that `agent_max_except` names: `client_share`.
+    /// Those of the rest, and of all requests of clients that `agent_max_except` names: `client_share`.
     Share,
 }
 
@@ -70,9 +70,13 @@ impl Shares {
                 .any(|p| p.matches(certname))
         };
         let is_excepted = standing.certname.as_deref().is_some_and(except);
-        let (account, holdings) = match jruby && !is_excepted {
-            true => (Account::Jrubies, &self.jrubies),
-            false => (Account::Share, &self.running),
+        let account = match jruby && !is_excepted {
+            true => Account::Jrubies,
+            false => Account::Share,
+        };
+        let holdings = match jruby {
+            true => &self.jrubies,
+            false => &self.running,
         };
         let holding = holdings.of(pool, key(conn, standing));
         known.retain(|known| known.generation == generation.number);

@@ -777,16 +777,34 @@ fn capacity_is_that_of_available_members_within_both_limits() {
     let members = [(1, None), (1, Some(10)), (1, Some(500))];
     let settings = settings(Algorithm::LeastConnections, &members);
     let pool = Pool::new(&settings, 128, &Registry::default());
-    assert_eq!(pool.capacity(NOW), 128 + 10 + 128);
+    assert_eq!(pool.capacity(Task::default(), NOW), 128 + 10 + 128);
     let first = &pool.entries()[0].member;
     first.administer(Administrative::Drain);
-    assert_eq!(pool.capacity(NOW), 10 + 128);
+    assert_eq!(pool.capacity(Task::default(), NOW), 10 + 128);
     for entry in pool.entries() {
         entry.member.administer(Administrative::Maintenance);
     }
-    assert_eq!(pool.capacity(NOW), 128 + 10 + 128, "none is available");
+    assert_eq!(
+        pool.capacity(Task::default(), NOW),
+        128 + 10 + 128,
+        "none is available"
+    );
     let boundless = Pool::new(&settings, u32::MAX, &Registry::default());
-    assert_eq!(boundless.capacity(NOW), u32::MAX);
+    assert_eq!(boundless.capacity(Task::default(), NOW), u32::MAX);
+}
+
+#[test]
+fn capacity_for_work_that_holds_jrubies_is_what_these_can_run() {
+    let mut settings = settings(Algorithm::LeastLoad, &[(1, None), (1, Some(5)), (1, None)]);
+    settings.members[0].jrubies = Some(4);
+    settings.members[1].jrubies = Some(8);
+    settings.jruby_load_max = 150;
+    let pool = Pool::new(&settings, 100, &Registry::default());
+    let catalogs = Task::of(Work::Catalog);
+    assert_eq!(pool.capacity(catalogs, NOW), 6 + 5 + 100);
+    assert_eq!(pool.capacity(STATIC_FILE.task, NOW), 100 + 5 + 100);
+    pool.entries()[2].member.learn_jrubies(Some(2));
+    assert_eq!(pool.capacity(catalogs, NOW), 6 + 5 + 3);
 }
 
 /// The same question asked in another way, from what can be seen outside.

@@ -56,6 +56,8 @@ impl Default for Setup {
             compilers: 1,
             upstream: upstream::Settings {
                 scheme: upstream::Scheme::Http,
+                // All agents here are excepted, and an exception leaves no less than this.
+                agent_max: 1,
                 ..upstream::Settings::default()
             },
             listener: listener::Settings::new("agents", ([127, 0, 0, 1], 8140).into()),
