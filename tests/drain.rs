@@ -181,6 +181,66 @@ fn what_waits_in_the_accept_queue_is_served() {
 }
 
 #[test]
+fn what_waits_in_a_queue_is_served_while_the_grace_lasts_and_then_answered_503() {
+    let estate = Estate::builder()
+        .compiler(1, "max = 1")
+        .compilers(1)
+        .proxy(|proxy| {
+            let proxy = proxy.top("drain_grace = \"10m\"");
+            proxy.listener("idle_timeout = \"10m\"")
+        })
+        .start();
+    let gates = [(); 3].map(|()| Gate::new());
+    let held = gates.clone();
+    estate.compilers[0].answer(move |request| {
+        let of = |n: &usize| request.target.contains(&format!("/catalog/web0{n}"));
+        let n = (0..held.len()).find(of)?;
+        Some(Reply::ok("{}").gate(&held[n]))
+    });
+    let mut asking: Vec<_> = (0..5)
+        .map(|n| {
+            let agent = estate.ca.agent(&format!("web0{n}"));
+            let mut connection = estate.client(&agent).connect().expect("connects");
+            let path = format!("/puppet/v3/catalog/web0{n}?environment=production");
+            // The last two come back after a 503, or fail their runs on it.
+            let version = [("X-Puppet-Version", ["7.23.0", "8.10.0"][n % 2])];
+            connection.send("GET", &path, &version, b"").expect("sends");
+            match n {
+                0 => drop(estate.compilers[0].wait_for_request(1, LIMIT)),
+                _ => wait_for_waiting(&estate.proxy, n),
+            }
+            connection
+        })
+        .collect();
+    drain(&estate.proxy);
+    for (connection, gate) in asking[..2].iter_mut().zip(&gates) {
+        gate.release();
+        let answer = connection.read_response().expect("an answer");
+        assert_eq!((answer.status, answer.says_close()), (200, true));
+    }
+    wait_for_waiting(&estate.proxy, 2);
+    estate.proxy.terminate();
+    assert!(asking[2].read_response().is_err(), "its member had it");
+    for (connection, comes_back) in asking[3..].iter_mut().zip([true, false]) {
+        let answer = connection.read_response().expect("an answer");
+        assert_eq!((answer.status, answer.says_close()), (503, true));
+        assert!(answer.text().contains("stopping"), "{answer:?}");
+        let retry_after = answer.headers.get("retry-after");
+        assert_eq!(retry_after.is_some(), comes_back, "{answer:?}");
+    }
+    assert_ends(&estate.proxy);
+    gates[2].release();
+    let records = estate.proxy.records();
+    let refused = records.iter().filter(|record| record["status"] == 503);
+    assert!(
+        refused
+            .clone()
+            .all(|record| record["reason"] == "drain-grace")
+    );
+    assert_eq!(refused.count(), 2);
+}
+
+#[test]
 fn the_grace_limit_cuts_what_is_left_and_tells_how_much() {
     let estate = Estate::builder()
         .compilers(1)
@@ -396,6 +456,18 @@ fn patient() -> Estate {
 fn drain(proxy: &Proxy) {
     proxy.terminate();
     proxy.wait_for_status("draining", |status| status["phase"] == "draining");
+}
+
+/// Waits until so many requests wait for a compiler.
+#[track_caller]
+fn wait_for_waiting(proxy: &Proxy, requests: usize) {
+    proxy.wait_for_status("the length of the queue", |status| {
+        let pools = status["pools"].as_array().into_iter().flatten();
+        let mut compilers = pools.filter(|pool| pool["name"] == "compilers");
+        compilers
+            .next()
+            .is_some_and(|pool| pool["waiting"] == requests)
+    });
 }
 
 /// Far within the grace, with 0; yields what was written to standard error.

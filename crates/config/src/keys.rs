@@ -67,8 +67,8 @@ settings! {
         /// the pool `ca`, files of the filebucket to the pool `filebucket` if that pool exists, and all other
         /// Puppet requests to the pool `compilers`. The pools `ca` and `compilers` must exist while this is `true`.
         builtin_routes: switch() => routes.builtin_routes;
-        /// How long running requests may take to finish after SIGTERM. The proxy then closes and counts those that
-        /// are left. Most catalogs compile within a minute, and service managers wait 90 s before they kill a
+        /// How long requests that run or wait for a member may take to finish after SIGTERM. The proxy then answers those
+        /// that still wait with 503, and closes and counts those that are left. Most catalogs compile within a minute, and service managers wait 90 s before they kill a
         /// process.
         drain_grace: duration(seconds(0)..=DAY) => drain_grace;
         listeners: named(Listener::TABLE), else "none; at least one listener is required";

@@ -1,8 +1,9 @@
 //! A request's way to a member: at once, after a wait in its pool's queue, or not at all.
 
 use std::{
+    pin::pin,
     sync::{Arc, Weak},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use balancing::{
@@ -10,12 +11,15 @@ use balancing::{
     Task, Ticket, key_hash, source_hash,
 };
 use telemetry::{Limit, QueueRefusal};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    select,
+    time::{Instant, timeout},
+};
 use upstream::Connector;
 
 use crate::{
-    context::RequestContext, error::ProxyError, exchange::refused_anywhere,
-    generation::PoolRuntime, reason::LogReason, respond::soon, share::Account, upload::Upload,
+    context::RequestContext, error::ProxyError, generation::PoolRuntime, reason::LogReason,
+    respond::soon, share::Account, upload::Upload, worker::Phase,
 };
 
 /// The admission of a pool in this proxy.
@@ -155,10 +159,7 @@ pub(crate) async fn admit(
         Decision::Wait(ticket) => match patience {
             // Boxed: requests that need not wait have no room for it.
             Patience::Waits(upload) => {
-                let _waiting = Waiting {
-                    upload,
-                    began: Instant::now(),
-                };
+                let _waiting = Waiting::begin(asking.context, upload);
                 Box::pin(asking.wait(ticket, upload)).await
             }
             Patience::None => {
@@ -182,13 +183,31 @@ pub(crate) enum Patience<'a> {
 
 /// A wait, which is noted when it ends, by the client's leaving too.
 struct Waiting<'a> {
+    context: &'a RequestContext,
     upload: &'a Upload,
     began: Instant,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(context: &'a RequestContext, upload: &'a Upload) -> Self {
+        let waiting = &context.conn.waiting;
+        waiting.set(waiting.get() + 1);
+        Self {
+            context,
+            upload,
+            began: Instant::now(),
+        }
+    }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.upload.queued(self.began.elapsed());
+        // What the end of the drain refuses stays counted: its answer is still to be sent.
+        if !self.context.worker.shared.is_cutting() {
+            let waiting = &self.context.conn.waiting;
+            waiting.set(waiting.get() - 1);
+        }
     }
 }
 
@@ -260,13 +279,20 @@ impl Asking<'_> {
             self.context.conn.metrics.limit(limit);
         }
         let until = Instant::now() + self.time_left(upload);
+        let mut signals = self.context.worker.shared.signals.subscribe();
+        let mut cut = pin!(signals.wait_for(|signals| signals.phase == Phase::Cutting));
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(self.refused(self.waited_for(&ticket)));
             }
-            match timeout(left.min(LOOK_INTERVAL), &mut ticket).await {
-                Ok(Ok(admitted)) => return self.verify_again().map(|()| admitted),
+            let decided = select! {
+                biased;
+                _ = &mut cut => return Err(self.refused(LogReason::DrainGrace)),
+                decided = timeout(left.min(LOOK_INTERVAL), &mut ticket) => decided,
+            };
+            match decided {
+                Ok(Ok(admitted)) => return Ok(admitted),
                 Ok(Err(refusal)) => return Err(self.refused_by_queue(refusal)),
                 Err(_) => self.look(),
             }
@@ -303,24 +329,6 @@ impl Asking<'_> {
         in_queue.min(settings.first_byte_timeout.saturating_sub(spent))
     }
 
-    /// Verifies the client again after a wait, which may have taken minutes.
-    ///
-    /// # Errors
-    /// Its certificate is no longer accepted: it was revoked or blocked, or has expired.
-    fn verify_again(&self) -> Result<(), ProxyError> {
-        let RequestContext {
-            worker,
-            conn,
-            standing,
-            ..
-        } = self.context;
-        let now = conn.standing(&worker.current().trust, SystemTime::now());
-        match standing.is_refused() {
-            true => Ok(()),
-            false => refused_anywhere(&now).map_or(Ok(()), Err),
-        }
-    }
-
     fn refused_by_queue(&self, refusal: Refusal) -> ProxyError {
         if refusal == Refusal::QueueFull && !self.comes_back {
             let shared = &self.context.worker.shared;
@@ -344,6 +352,13 @@ impl Asking<'_> {
             LogReason::QueueTimeout => (QueueRefusal::Timeout, self.retry_after()),
             LogReason::ClientShare => (QueueRefusal::ClientShare, None),
             LogReason::AgentMax => (QueueRefusal::AgentMax, Some(soon(&self.context.worker))),
+            LogReason::DrainGrace => {
+                return ProxyError::Queue {
+                    pool,
+                    reason,
+                    retry_after: None,
+                };
+            }
             _ => {
                 return ProxyError::Unavailable {
                     pool,

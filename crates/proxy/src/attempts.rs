@@ -150,6 +150,9 @@ impl Attempts<'_> {
                     };
                     match admit(asking, offer, hold, patience, self.since_start(now)).await {
                         Ok(admitted) => {
+                            if exchanged.upload.time_in_queue() != waited {
+                                self.judge_again(exchanged)?;
+                            }
                             exchanged.hold = Some(admitted.hold);
                             admitted.lease
                         }

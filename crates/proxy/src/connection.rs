@@ -52,6 +52,8 @@ pub(crate) struct Conn {
     pub(crate) closing: Cell<bool>,
     /// Why we broke off, whatever was under way.
     pub(crate) broken_off: Cell<Option<LogReason>>,
+    /// How many of its requests wait in queues.
+    pub(crate) waiting: Cell<u32>,
     /// For the answers of members.
     pub(crate) alarm: Alarm,
     /// Accounts of its client in the pools that it has used.
@@ -158,6 +160,7 @@ impl Conn {
             requests: Cell::new(0),
             closing: Cell::new(false),
             broken_off: Cell::new(None),
+            waiting: Cell::new(0),
             alarm: Alarm::default(),
             upgrade: RefCell::default(),
             opening: RefCell::default(),

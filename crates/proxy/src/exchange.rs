@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, future::pending, panic::resume_unwind, rc::Rc, sync::Arc};
 
-use http::{Request, Response, StatusCode, request, response};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request, response};
 use hyper::upgrade::OnUpgrade;
 use identity::ClientIdentity;
 use listener::{Stage, Standing};
@@ -169,20 +169,8 @@ async fn pass<'g>(
     } = sanitize(head, &generation.own_names).map_err(ProxyError::Insane)?;
     let scrubbed = first.clone();
     exchanged.scrubbed(scrubbing);
-    let path = CanonicalPath::of_target(target.path(), target.query())
-        .map_err(|problem| ProxyError::Insane(Insane::path(problem)))?;
-    let decision = generation.routes.find(&Question {
-        method: &method,
-        path,
-        query: target.query(),
-        host: host_of(scrubbed.headers()),
-        headers: scrubbed.headers(),
-        source: Some(conn.downstream.client.ip()),
-        sni: conn.downstream.tls.server_name.as_deref(),
-        identity: standing.identity(),
-        failed_is_forwarded: conn.failed_is_forwarded(),
-    });
-    let plan = match decision {
+    let question = question(context, (&method, &target), scrubbed.headers())?;
+    let plan = match generation.routes.find(&question) {
         Decision::Forward(plan) => plan,
         Decision::Status(observed) => {
             if let Some(rule) = observed {
@@ -250,6 +238,31 @@ async fn pass<'g>(
         body,
         lent,
         pool,
+    })
+}
+
+/// What the route table is asked about a request.
+///
+/// # Errors
+/// Its path could be read in two ways.
+pub(crate) fn question<'a>(
+    context: &'a RequestContext,
+    (method, target): (&'a Method, &'a Uri),
+    headers: &'a HeaderMap,
+) -> Result<Question<'a>, ProxyError> {
+    let conn = &context.conn;
+    let path = CanonicalPath::of_target(target.path(), target.query())
+        .map_err(|problem| ProxyError::Insane(Insane::path(problem)))?;
+    Ok(Question {
+        method,
+        path,
+        query: target.query(),
+        host: host_of(headers),
+        headers,
+        source: Some(conn.downstream.client.ip()),
+        sni: conn.downstream.tls.server_name.as_deref(),
+        identity: context.standing.identity(),
+        failed_is_forwarded: conn.failed_is_forwarded(),
     })
 }
 

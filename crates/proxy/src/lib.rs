@@ -3,6 +3,7 @@
 //! [`Worker`] is one thread's proxy; `exchange::handle` is the request path in one function. No TOML, no files.
 
 mod admission;
+mod after_wait;
 mod allowance;
 mod attempts;
 mod body_fault;

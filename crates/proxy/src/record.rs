@@ -292,8 +292,8 @@ impl Exchanged {
         self.tunnel = true;
     }
 
-    /// Lets go of the generation that it began under: a tunnel may stand for days.
-    pub(crate) fn outlive(&mut self, generation: Arc<Generation>) {
+    /// Replaces the generation that it began under by a newer one, which counts from now on.
+    pub(crate) fn decided_by(&mut self, generation: Arc<Generation>) {
         self.generation = generation;
     }
 

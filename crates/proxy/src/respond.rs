@@ -254,6 +254,17 @@ fn describe(error: &ProxyError) -> Text {
             ),
         ),
         ProxyError::Queue {
+            pool,
+            reason: LogReason::DrainGrace,
+            ..
+        } => later(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!(
+                "The proxy is stopping, and all servers of the pool `{pool}` were busy until now; nothing was sent. Try again \
+                 later."
+            ),
+        ),
+        ProxyError::Queue {
             pool, retry_after, ..
         } => Text {
             retry_after: retry_after.map_or(Again::Soon, Again::After),

@@ -42,6 +42,9 @@ use crate::{
 /// Silence after which a draining connection may be closed: an agent reuses one for 4 s and never tries again.
 const DRAIN_SILENCE: Duration = Duration::from_secs(5);
 
+/// Time for the answers to requests that still waited in a queue when the process ended. The process waits twice as long.
+const REFUSAL_GRACE: Duration = Duration::from_secs(1);
+
 impl Worker {
     /// Accepts and serves connections of one listener on this thread until `closed`.
     pub async fn listen(
@@ -244,7 +247,7 @@ struct Watch<'a> {
     turn_at: Option<Instant>,
     /// The turn in which it was found to be no longer accepted.
     revoked_at: Option<Instant>,
-    /// When the grace was over.
+    /// When what is left is cut, once the grace is over.
     cut_at: Option<Instant>,
 }
 
@@ -257,7 +260,14 @@ impl Watch<'_> {
                 self.draining = true;
                 self.conn.closing.set(true);
             }
-            Phase::Cutting => self.cut_at = Some(Instant::now()),
+            Phase::Cutting => {
+                let grace = match self.conn.waiting.get() {
+                    0 => Duration::ZERO,
+                    // They are refused now, and are to read why.
+                    _ => REFUSAL_GRACE,
+                };
+                self.cut_at = Some(Instant::now() + grace);
+            }
         }
         let generation = self.worker.current();
         // Its listener was removed, or would not have let it in so: what is open runs out as it does when the process stops.

@@ -222,7 +222,7 @@ impl Watch<'_> {
         let generation = self.worker.current();
         let changed = self.conn.trust_generation() != generation.trust.generation();
         let cheap = self.conn.is_judged_cheaply(&generation.trust);
-        exchanged.outlive(generation);
+        exchanged.decided_by(generation);
         if changed && cheap {
             return self.judge();
         }

@@ -128,6 +128,11 @@ impl Shared {
         self.started.elapsed()
     }
 
+    /// Whether the process ends what is left.
+    pub(crate) fn is_cutting(&self) -> bool {
+        self.signals.borrow().phase == Phase::Cutting
+    }
+
     /// Bytes of request bodies that are buffered now, over all workers.
     pub fn body_buffer_bytes(&self) -> u64 {
         self.shares.body_buffer_bytes()

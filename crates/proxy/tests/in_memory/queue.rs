@@ -4,10 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use h2::Reason;
 use http::Request;
-use proxy::Phase;
+use proxy::{Phase, RuleRuntime};
+use routing::{
+    RouteTable,
+    settings::{AccessRuleSettings, PathPattern, RouteSettings},
+};
 use tokio::time::Instant;
 
-use crate::support::{Estate, FILE, assert_took, pass, run, settle, trusted};
+use crate::support::{Estate, FILE, Wire, assert_took, field, pass, run, settle, trusted};
 
 /// How many requests wait for a compiler.
 fn waiting(estate: &Estate) -> u32 {
@@ -51,6 +55,91 @@ fn a_client_that_is_revoked_while_its_request_waits_is_refused() {
     });
 }
 
+/// Routes with these settings beside the built-in ones, to the pools of an estate.
+fn routes(settings: routing::Settings) -> Arc<RouteTable> {
+    let table = RouteTable::new(&settings, &["compilers".into(), "ca".into()]);
+    Arc::new(table.expect("routes"))
+}
+
+/// The requests of two agents, of which the second waits while a compiler works on the first.
+async fn one_waits(estate: &mut Estate) -> (Wire, Wire, Wire) {
+    let mut first = estate.connect();
+    first.get(FILE).await;
+    let mut member = estate.compilers[0].accept().await;
+    member.request().await;
+    let (mut second, _) = estate.connect_as(Some(&trusted().web02));
+    second.get(FILE).await;
+    settle().await;
+    assert_eq!(waiting(estate), 1);
+    (first, member, second)
+}
+
+#[test]
+fn a_request_that_waits_is_refused_by_a_rule_of_access_that_came_meanwhile() {
+    run(async {
+        let mut estate = one_at_a_time();
+        let (mut first, mut member, mut second) = one_waits(&mut estate).await;
+        let rule = AccessRuleSettings {
+            name: "not-web02".to_owned(),
+            certname: vec!["web02".to_owned()],
+            ..AccessRuleSettings::default()
+        };
+        let table = routes(routing::Settings {
+            access: vec![rule],
+            ..routing::Settings::default()
+        });
+        let counted = estate.shared.metrics.access_rule("not-web02");
+        estate.apply(|generation| {
+            generation.routes = table;
+            generation.rules = [RuleRuntime::new(counted.clone())].into();
+        });
+        member.answer(200, "first").await;
+        assert_eq!(first.response().await.body, "first");
+        assert_eq!(second.response().await.status, 403);
+        assert_eq!(counted.refused.get(), 1);
+        // The member is free for others, and so is the refused client's place.
+        first.get(FILE).await;
+        assert!(member.request().await.contains("cn=web01"));
+        member.answer(200, "again").await;
+        assert_eq!(first.response().await.body, "again");
+        estate.assert_at_rest().await;
+        let records = estate.records().await;
+        let refused = records.iter().find(|record| record["status"] == 403);
+        let refused = refused.expect("a record");
+        assert_eq!(refused["cause"], "access rule not-web02", "{refused}");
+        assert_eq!(refused["attempts"], 0);
+    });
+}
+
+#[test]
+fn a_request_that_waits_runs_in_its_pool_although_others_go_elsewhere_by_now() {
+    run(async {
+        let mut estate = one_at_a_time();
+        let (mut first, mut member, mut second) = one_waits(&mut estate).await;
+        let elsewhere = RouteSettings {
+            name: "elsewhere".to_owned(),
+            path: Some(PathPattern::Prefix("/puppet/v3".to_owned())),
+            pool: "ca".to_owned(),
+            ..RouteSettings::default()
+        };
+        let table = routes(routing::Settings {
+            routes: vec![elsewhere],
+            ..routing::Settings::default()
+        });
+        estate.apply(|generation| generation.routes = table);
+        member.answer(200, "first").await;
+        assert_eq!(first.response().await.body, "first");
+        member.request().await;
+        member.answer(200, "second").await;
+        assert_eq!(second.response().await.body, "second");
+        second.get(FILE).await;
+        let mut other = estate.ca.accept().await;
+        other.request().await;
+        other.answer(200, "elsewhere").await;
+        assert_eq!(second.response().await.body, "elsewhere");
+    });
+}
+
 #[test]
 fn a_stream_that_is_reset_while_its_request_waits_leaves_the_queue_at_once() {
     run(async {
@@ -84,10 +173,10 @@ fn a_stream_that_is_reset_while_its_request_waits_leaves_the_queue_at_once() {
 }
 
 #[test]
-fn a_drain_serves_what_waits_and_its_end_cuts_the_rest_off() {
+fn a_drain_serves_what_waits_and_its_end_answers_the_rest_with_503() {
     run(async {
         let mut estate = one_at_a_time();
-        let mut clients: Vec<_> = (0..3).map(|_| estate.connect()).collect();
+        let mut clients: Vec<_> = (0..4).map(|_| estate.connect()).collect();
         clients[0].get(FILE).await;
         let mut member = estate.compilers[0].accept().await;
         member.request().await;
@@ -95,6 +184,11 @@ fn a_drain_serves_what_waits_and_its_end_cuts_the_rest_off() {
             client.get(FILE).await;
             settle().await;
         }
+        let (requests, driven) = estate.connect_http2(1 << 16).await;
+        let request = Request::get(format!("https://puppet{FILE}"));
+        let mut requests = requests.ready().await.expect("a stream");
+        let stream = requests.send_request(request.body(()).expect("a request"), true);
+        settle().await;
         estate.enter(Phase::Draining);
         pass(60).await;
         for client in &mut clients[..2] {
@@ -102,11 +196,27 @@ fn a_drain_serves_what_waits_and_its_end_cuts_the_rest_off() {
             assert_eq!(client.response().await.body, "drained");
             member.request().await;
         }
+        assert_eq!(waiting(&estate), 2);
+        let began = Instant::now();
         estate.enter(Phase::Cutting);
-        assert!(clients[2].is_ended().await);
-        settle().await;
+        assert!(clients[2].is_ended().await, "its member had it");
+        let refused = clients[3].response().await;
+        assert_eq!(refused.status, 503, "{}", refused.head);
+        assert_eq!(field(&refused.head, "connection"), Some("close"));
+        assert!(clients[3].is_ended().await);
+        let (response, _) = stream.expect("sent");
+        assert_eq!(response.await.expect("an answer").status(), 503);
+        assert_took(began, 0);
+        driven.await.expect("ends");
         assert_eq!(waiting(&estate), 0);
         estate.assert_at_rest().await;
+        let records = estate.records().await;
+        let ended = |status| {
+            let mut records = records.iter();
+            let record = records.find(|record| record["status"] == status);
+            record.expect("a record")["reason"].clone()
+        };
+        assert_eq!(ended(503), "drain-grace");
     });
 }
 
