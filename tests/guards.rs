@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::{Reply, Response, wait_until};
 
 use crate::support::Estate;
@@ -246,6 +246,84 @@ fn what_puppet_itself_answers_ejects_nothing() {
     }
     let metrics = estate.proxy.metrics();
     assert_eq!(metrics.sum("proscenium_member_ejections_total", &[]), 0.0);
+}
+
+#[test]
+fn a_restarted_member_starts_slowly_until_it_has_answered_enough() {
+    let estate = Estate::builder()
+        .compilers(2)
+        .compiler_pool(
+            "check = { interval = \"20ms\", rise = 1, fall = 1 }\njrubies = 2\nslow_start = \"1h\"\nslow_start_requests = 20",
+        )
+        .start();
+    let address = estate.compilers[0].address();
+    let labels = [("pool", "compilers"), ("member", &*address)];
+    let gauge = "proscenium_member_warming";
+    assert_eq!(get(&estate).status, 200);
+    estate.proxy.wait_for_metric(gauge, &labels, 0.0);
+    estate.compilers[0].kill();
+    estate.proxy.wait_for_health("compilers", &address, "down");
+    estate.compilers[0].restart();
+    estate.proxy.wait_for_health("compilers", &address, "up");
+    let cold = compiler(&estate, |member| !member["warming"].is_null());
+    assert_eq!(cold["warming"]["weight_percent"], 10, "{cold}");
+    estate.proxy.wait_for_metric(gauge, &labels, 1.0);
+    let shown = estate.proxy.command(&["status"], &[]).stdout;
+    let line = format!("{address}: warming after a restart, 0 %, weight 10 %");
+    assert!(shown.contains(&line), "{shown}");
+    // Alone it gets everything, and 40 requests make it warm.
+    estate.compilers[1].kill();
+    let other = estate.compilers[1].address();
+    estate.proxy.wait_for_health("compilers", &other, "down");
+    assert!((0..39).all(|_| catalog(&estate).status == 200));
+    let nearly = compiler(&estate, |_| true);
+    assert_eq!(nearly["warming"]["progress_percent"], 97, "{nearly}");
+    assert_eq!(catalog(&estate).status, 200);
+    estate.proxy.wait_for_metric(gauge, &labels, 0.0);
+    assert!(compiler(&estate, |_| true)["warming"].is_null());
+}
+
+/// Whether the first compiler is warming, once it is.
+fn is_warming(estate: &Estate) -> Value {
+    compiler(estate, |member| !member["warming"].is_null())["warming"].clone()
+}
+
+#[test]
+fn a_restart_shows_in_jetty_s_404_and_in_counters_that_begin_again() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("check = { interval = \"20ms\" }")
+        .start();
+    assert_eq!(catalog(&estate).status, 200);
+    let jetty = || {
+        Reply::status(404)
+            .header("Cache-Control", "must-revalidate,no-cache,no-store")
+            .header("Content-Type", "text/html;charset=iso-8859-1")
+            .body(b"<html>HTTP ERROR 404 Not Found</html>")
+    };
+    estate.compilers[0].answer(move |request| (!request.is_probe()).then(jetty));
+    assert_ne!(catalog(&estate).status, 200);
+    // Without `slow_start` it is shown and has its whole weight.
+    assert_eq!(is_warming(&estate)["weight_percent"], 100);
+
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("check = { interval = \"20ms\" }")
+        .start();
+    let counters = |borrows: u64| {
+        let metrics = json!({ "num-jrubies": 2, "borrow-count": borrows });
+        let reply = Reply::json(&json!({ "status": { "experimental": { "metrics": metrics } } }));
+        estate.compilers[0]
+            .answer(move |request| request.is_jruby_reading().then(|| reply.clone()));
+        let read = estate.compilers[0].jruby_readings().len();
+        let again = || (estate.compilers[0].jruby_readings().len() > read + 1).then_some(());
+        assert!(wait_until(LIMIT, again).is_some());
+    };
+    counters(500);
+    counters(501);
+    assert!(compiler(&estate, |_| true)["warming"].is_null());
+    counters(3);
+    is_warming(&estate);
 }
 
 #[test]

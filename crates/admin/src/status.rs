@@ -154,6 +154,9 @@ pub struct MemberStatus {
     /// What its agent check has said; none: its pool has none.
     #[serde(default)]
     pub agent_check: Option<AgentCheckStatus>,
+    /// How warm it is since its restart; none: it is warm.
+    #[serde(default)]
+    pub warming: Option<WarmingStatus>,
     /// Seconds for which it is still left out because attempts failed there; none: it is not.
     #[serde(default)]
     pub ejected_seconds: Option<u64>,
@@ -192,6 +195,15 @@ pub struct ProbeStatus {
     pub at: Timestamp,
     /// Why it failed; none if it succeeded.
     pub failure: Option<String>,
+}
+
+/// A member that was restarted and is not warm yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarmingStatus {
+    /// How far it is.
+    pub progress_percent: u32,
+    /// Percent of the configured weight that slow start leaves it.
+    pub weight_percent: u32,
 }
 
 /// What the agent check of a member has said.

@@ -25,6 +25,7 @@ mod pace;
 mod rendezvous;
 mod retry_budget;
 mod rotation;
+mod warmup;
 
 pub use crate::admission::{
     Admission, Admitted, Decision, Hold, Limits, Offer, Picker, QueueState, Refusal, Target, Ticket,

@@ -11,6 +11,8 @@ use crate::health::{Change, Evidence, Health, REFUSED_RETRY};
 use crate::pace::Pace;
 use crate::rotation::Credit;
 use crate::settings::CheckSettings;
+use crate::settings::SlowStartSettings;
+use crate::warmup::Warmup;
 use crate::work::{Task, Work};
 
 /// A member's run time state, shared by all workers and by every generation that names it.
@@ -43,6 +45,7 @@ pub struct Member {
     agent_administrative: AtomicU8,
     agent: Mutex<AgentState>,
     pub(crate) ejection: Ejection,
+    warmup: Warmup,
     /// Milliseconds since start from which an unprobed member that is down may be tried once; 0: not to be tried.
     retry_at_ms: AtomicU64,
     /// Milliseconds since start until which it is not asked, because its own queue was full; 0: it may be asked.
@@ -72,11 +75,13 @@ pub(crate) struct Limits {
 pub enum WeightSource {
     /// The member's own answer to the agent check.
     AgentCheck,
+    /// It was restarted and is not warm yet.
+    SlowStart,
 }
 
 impl WeightSource {
     /// All sources, in the order of their index.
-    pub const ALL: [Self; 1] = [Self::AgentCheck];
+    pub const ALL: [Self; 2] = [Self::AgentCheck, Self::SlowStart];
 }
 
 /// Largest number of JRubies that is believed.
@@ -115,6 +120,7 @@ impl Member {
             agent_administrative: AtomicU8::new(Administrative::Ready as u8),
             agent: Mutex::default(),
             ejection: Ejection::default(),
+            warmup: Warmup::default(),
             retry_at_ms: AtomicU64::new(0),
             paused_until_ms: AtomicU64::new(0),
             pauses: AtomicU32::new(0),
@@ -176,10 +182,18 @@ impl Member {
         self.percent.load(Ordering::Relaxed)
     }
 
+    /// What one source leaves it.
+    pub fn source_percent(&self, source: WeightSource) -> u32 {
+        self.percents[source as usize].load(Ordering::Relaxed)
+    }
+
     /// Sets one source's percentage, at most 100. More than 0 of each source leaves at least 1.
     pub fn set_weight_percent(&self, source: WeightSource, percent: u32) {
-        // Under a lock, so that of two sources at once the product holds both.
-        let _evidence = self.evidence();
+        self.weigh(&self.evidence(), source, percent);
+    }
+
+    /// Under the lock, so that of two sources at once the product holds both.
+    fn weigh(&self, _evidence: &Evidence, source: WeightSource, percent: u32) {
         self.percents[source as usize].store(percent.min(100), Ordering::Relaxed);
         let product = self.percents.iter().fold(100, |product, percent| {
             let percent = percent.load(Ordering::Relaxed);
@@ -246,6 +260,46 @@ impl Member {
             fence(Ordering::SeqCst);
             change
         })
+    }
+
+    /// Notes an answer to a request that held a JRuby: a member that is not warm yet comes nearer to it.
+    pub(crate) fn served(&self, now: Duration) {
+        if self.warmup.is_active() {
+            self.warmup.count();
+            self.warm_up(now);
+        }
+    }
+
+    /// Gives it the weight that slow start allows at `now` (time since start). Yields how warm it is, in percent; none: it is
+    /// warm.
+    pub fn warm_up(&self, now: Duration) -> Option<u32> {
+        if !self.warmup.is_active() {
+            return None;
+        }
+        if self.administrative() != Administrative::Ready {
+            self.warmup.restart_clock();
+        }
+        let progress = self.warmup.progress(self.jrubies(), now);
+        let weight = self.warmup.weight(progress);
+        if weight != self.source_percent(WeightSource::SlowStart) {
+            self.set_weight_percent(WeightSource::SlowStart, weight);
+        }
+        (progress < 100).then_some(progress)
+    }
+
+    /// Notes that it was restarted although its probes have not failed.
+    pub fn restarted(&self) {
+        self.cool(&self.evidence());
+    }
+
+    /// Puts a pool's slow start in force. `jrubies`: as configured.
+    pub(crate) fn configure_slow_start(&self, settings: &SlowStartSettings, jrubies: Option<u32>) {
+        self.warmup.configure(settings, jrubies);
+    }
+
+    fn cool(&self, evidence: &Evidence) {
+        self.warmup.begin();
+        self.weigh(evidence, WeightSource::SlowStart, self.warmup.weight(0));
     }
 
     /// Time for which it is still ejected; none: it is not.
@@ -410,6 +464,10 @@ impl Member {
         let change = change(&mut evidence);
         if !evidence.is_unprobed() || evidence.health() == Health::Up {
             self.retry_at_ms.store(0, Ordering::Release);
+        }
+        // Not at the proxy's own start, when it is seen for the first time.
+        if change.is_some_and(|change| change.from == Health::Down && change.to == Health::Up) {
+            self.cool(&evidence);
         }
         self.health
             .store(evidence.health() as u8, Ordering::Release);

@@ -13,6 +13,7 @@ use crate::rendezvous::{key_hash, most_wanted};
 use crate::rotation::{Credit, turn};
 use crate::settings::{
     Algorithm, CheckKind, CheckSettings, EjectionSettings, MemberSettings, PoolSettings, Role,
+    SlowStartSettings,
 };
 use crate::work::Task;
 
@@ -26,6 +27,7 @@ pub struct Pool {
     has_backup: bool,
     algorithm: Algorithm,
     check: CheckSettings,
+    slow_start: SlowStartSettings,
     state: Arc<PoolState>,
 }
 
@@ -173,6 +175,7 @@ impl Pool {
             name: settings.name.as_str().into(),
             algorithm: settings.algorithm,
             check: settings.check.clone(),
+            slow_start: settings.slow_start,
             state: registry.pool(&settings.name),
             tiers: tiers.len() as u32,
             has_backup: entries.iter().any(|entry| entry.role == Role::Backup),
@@ -180,10 +183,14 @@ impl Pool {
         }
     }
 
-    /// Puts this pool's check in force on its members, when its generation is committed.
+    /// Puts this pool's check and slow start in force on its members, when its generation is committed.
     ///
     /// A check that differs from the one in force resets what probes have shown, and that only.
     pub fn adopt(&self) -> Vec<(usize, Change)> {
+        for entry in &self.entries {
+            let member = &entry.member;
+            member.configure_slow_start(&self.slow_start, entry.jrubies);
+        }
         let adopted = |(index, entry): (usize, &Entry)| {
             Some((index, entry.member.replace_check(&self.check)?))
         };
@@ -482,9 +489,13 @@ impl Pool {
         self.algorithm
     }
 
-    /// Learns from a member's answer how long such work takes. `doubtful`: short times teach nothing, as those of errors.
-    pub fn learn(&self, lease: &Lease, took: Duration, doubtful: bool) {
+    /// Learns from a member's answer how long such work takes, and that it is a request nearer to being warm. `doubtful`:
+    /// short times teach nothing, as those of errors. `now` is the time since start.
+    pub fn learn(&self, lease: &Lease, took: Duration, doubtful: bool, now: Duration) {
         let task = lease.need.task;
+        if !task.without_jruby && !doubtful {
+            lease.member.served(now);
+        }
         let goes_by_load = matches!(
             self.algorithm,
             Algorithm::LeastLoad | Algorithm::CertnameHash

@@ -322,6 +322,26 @@ pub struct PoolSettings {
     pub jruby_load_max: u32,
     /// How members are probed.
     pub check: CheckSettings,
+    /// How a member that was restarted gets its load back.
+    pub slow_start: SlowStartSettings,
+}
+
+/// Slow start of members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlowStartSettings {
+    /// Time after which a member has its whole weight again; zero: at once. Default zero.
+    pub duration: Duration,
+    /// Requests of each JRuby after which it has it sooner; 0: time alone counts. Default 300.
+    pub requests: u32,
+}
+
+impl Default for SlowStartSettings {
+    fn default() -> Self {
+        Self {
+            duration: Duration::ZERO,
+            requests: 300,
+        }
+    }
 }
 
 impl PoolSettings {
@@ -334,6 +354,7 @@ impl PoolSettings {
             jrubies: None,
             jruby_load_max: 100,
             check: CheckSettings::default(),
+            slow_start: SlowStartSettings::default(),
         }
     }
 }

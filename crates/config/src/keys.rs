@@ -523,6 +523,16 @@ settings! {
         /// first attempt, and the record has the reason `retry-budget`. Two retries a second, and 20 at once, are
         /// always allowed.
         retry_budget: percent(0..=100) => rules.guards.retry_budget;
+        /// Time in which a member that was restarted gets its whole weight back, from 10 % of it, as with HAProxy's `slowstart`.
+        /// It begins when the member is up again and ready. With `0s`, the member has its whole weight at once: it
+        /// runs no more requests than it has JRubies, `least-load` notices that it is slow, and a JVM
+        /// becomes warm only by requests. Set it for algorithms without such a limit. The limits of the member stay as they
+        /// are, and if no other member is available it gets all requests.
+        slow_start: duration(seconds(0)..=DAY) => pool.slow_start.duration;
+        /// Number of requests for each JRuby after which a restarted member is warm before `slow_start` has passed; a JVM
+        /// needs about 300. With 0, only time counts. The status shows the member as warming until then, for at most 5
+        /// minutes without `slow_start`.
+        slow_start_requests: count(0..=1_000_000) => pool.slow_start.requests;
         tls: table(MemberTls::TABLE), else "`[upstream.tls]`";
         check: table(Check::TABLE), else "the defaults below";
         agent_check: table(AgentCheck::TABLE), else "no agent checks";

@@ -156,6 +156,14 @@ fn write_guards(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
             "    {address}: ejected for another {left}, because attempts failed"
         )?;
     }
+    if let Some(warming) = &member.warming {
+        let (done, weight) = (warming.progress_percent, warming.weight_percent);
+        write!(text, "    {address}: warming after a restart, {done} %")?;
+        match weight {
+            100 => writeln!(text)?,
+            weight => writeln!(text, ", weight {weight} %")?,
+        }
+    }
     let Some(agent) = &member.agent_check else {
         return Ok(());
     };
@@ -382,6 +390,7 @@ pool compilers, least-connections, 1 of 2 members available
     c2.example.com:8140: drain since 1970-01-01T00:00:30Z by uid 0, until 1970-01-01T00:01:30Z: new disk
     c2.example.com:8140: its clock is 2 h behind the proxy's
     c2.example.com:8140: ejected for another 40 s, because attempts failed
+    c2.example.com:8140: warming after a restart, 20 %, weight 28 %
     c1:8140: no JRuby is idle, 9 requests wait inside it (250 ms on average)
     c2.example.com:8140: JRuby counts unknown: answered 404 Not Found
 
@@ -443,6 +452,10 @@ materials, watch = notify
                 clock_offset_seconds: Some(if weight == 2 { -7200 } else { 300 }),
                 jrubies: Some(jrubies(weight)),
                 agent_check: None,
+                warming: (weight == 2).then_some(admin::WarmingStatus {
+                    progress_percent: 20,
+                    weight_percent: 28,
+                }),
                 ejected_seconds: (weight == 2).then_some(40),
                 administrative_state,
                 administrative: (weight == 2).then(|| AdministrativeStatus {

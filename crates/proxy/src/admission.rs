@@ -60,8 +60,8 @@ impl PoolLease {
     }
 
     /// Learns from the member's answer how long such work takes there.
-    pub(crate) fn learn(&self, took: Duration, doubtful: bool) {
-        self.pool().pool.learn(&self.lease, took, doubtful);
+    pub(crate) fn learn(&self, took: Duration, doubtful: bool, now: Duration) {
+        self.pool().pool.learn(&self.lease, took, doubtful, now);
     }
 
     pub(crate) fn connector(&self) -> &Arc<Connector> {

@@ -263,6 +263,9 @@ impl Attempts<'_> {
     fn waits_out(&self, head: &response::Parts, lease: &PoolLease, exchanged: &Exchanged) -> bool {
         let now = || self.since_start(Instant::now());
         let class = self.plan.endpoint.class;
+        if respond::is_unmounted(head, class, self.plan.route.unguarded) {
+            lease.member().restarted();
+        }
         if !respond::is_overloaded(head, class, self.plan.route.unguarded) {
             lease.member().has_room(now);
             return false;
@@ -299,7 +302,7 @@ impl Attempts<'_> {
         exchanged.answered(status);
         if let Some(took) = exchanged.served_in(attempted) {
             let is_error = status.is_client_error() || status.is_server_error();
-            lease.learn(took, is_error);
+            lease.learn(took, is_error, self.since_start(attempted + took));
         }
         respond::judge_answer(
             &exchange.head,

@@ -68,10 +68,19 @@ pub struct JrubyReading {
     pub borrow_time: Duration,
     /// Mean time for which a request waits for one.
     pub wait_time: Duration,
+    /// Requests that got one, since its start.
+    pub borrows: u64,
     /// Requests that waited too long for one, since its start.
     pub borrow_timeouts: u64,
     /// Requests that it has refused because too many waited, since its start.
     pub queue_limit_hits: u64,
+}
+
+impl JrubyReading {
+    /// Whether the server was restarted after an earlier reading: its counters began again.
+    pub fn is_restarted_since(&self, before: &Self) -> bool {
+        self.borrows < before.borrows || self.queue_limit_hits < before.queue_limit_hits
+    }
 }
 
 impl MemberHistory {

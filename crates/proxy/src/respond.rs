@@ -390,7 +390,8 @@ pub(crate) fn is_overloaded(head: &Parts, class: Class, unguarded: bool) -> bool
         && !unguarded
 }
 
-fn is_unmounted(head: &Parts, class: Class, unguarded: bool) -> bool {
+/// Whether a member says that it is starting or stopping, in Jetty's own 404.
+pub(crate) fn is_unmounted(head: &Parts, class: Class, unguarded: bool) -> bool {
     let puppet = class != Class::Unknown && !unguarded;
     puppet && head.status == StatusCode::NOT_FOUND && is_jettys_own(&head.headers)
 }

@@ -16,7 +16,7 @@ use admin::{
     RefusedMaterials, ReloadOutcome, ReopenLogsError, Status, Timestamp, WhoError, WhoRequest,
     WhoStatus,
 };
-use balancing::{Health, Member, Work, settings::Role};
+use balancing::{Health, Member, WeightSource, Work, settings::Role};
 use proxy::{AgentFacts, Generation, JrubyAnswer, Phase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
@@ -310,6 +310,7 @@ pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> M
         },
         jrubies: facts.jrubies.map(jruby_status),
         agent_check: facts.agent.map(|facts| agent_status(&entry.member, facts)),
+        warming: warming_status(&entry.member, app.shared.now()),
         ejected_seconds: entry
             .member
             .ejected_for(app.shared.now())
@@ -339,6 +340,14 @@ fn in_flight_by_work(member: &Member) -> BTreeMap<String, u64> {
         .filter(|(_, count)| *count > 0)
         .map(|(work, count)| (work.as_str().to_owned(), count.into()))
         .collect()
+}
+
+fn warming_status(member: &Member, now: Duration) -> Option<admin::WarmingStatus> {
+    let progress_percent = member.warm_up(now)?;
+    Some(admin::WarmingStatus {
+        progress_percent,
+        weight_percent: member.source_percent(WeightSource::SlowStart),
+    })
 }
 
 fn agent_status(member: &Member, facts: AgentFacts) -> AgentCheckStatus {
@@ -492,6 +501,8 @@ fn readings(app: &App) -> Readings {
         MemberReading {
             jrubies,
             ejections: entry.member.ejections(),
+            ejected: entry.member.ejected_for(app.shared.now()).is_some(),
+            warming: entry.member.warm_up(app.shared.now()).is_some(),
             agent_check_failures: facts.agent.map(|agent| agent.failures),
             pool: runtime.pool.name().to_string(),
             member: address.to_string(),

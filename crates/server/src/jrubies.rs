@@ -55,6 +55,8 @@ struct Metrics {
     #[serde(default)]
     average_wait_time: f64,
     #[serde(default)]
+    borrow_count: u64,
+    #[serde(default)]
     borrow_timeout_count: u64,
     #[serde(default)]
     queue_limit_hit_count: u64,
@@ -123,6 +125,7 @@ pub(crate) fn read(told: &Told, at: SystemTime) -> Result<JrubyReading, JrubyErr
         waiting: u32::try_from(metrics.requested_instances.len()).unwrap_or(u32::MAX),
         borrow_time: time(metrics.average_borrow_time),
         wait_time: time(metrics.average_wait_time),
+        borrows: metrics.borrow_count,
         borrow_timeouts: metrics.borrow_timeout_count,
         queue_limit_hits: metrics.queue_limit_hit_count,
     })
@@ -211,6 +214,12 @@ fn note(
     let answer = match outcome {
         Ok(reading) => {
             member.learn_jrubies(Some(reading.count));
+            let before = shared.members.of(pool, address).jrubies;
+            if let Some(JrubyAnswer::Known(before)) = before
+                && reading.is_restarted_since(&before)
+            {
+                member.restarted();
+            }
             JrubyAnswer::Known(reading)
         }
         Err(JrubyError::Forbidden) => {
@@ -260,7 +269,7 @@ mod tests {
     #[test]
     fn the_counts_of_a_puppet_server_are_read() {
         let reading = answered(
-            r#"{"num-jrubies":4,"num-free-jrubies":1,"requested-count":20,"borrow-timeout-count":2,
+            r#"{"num-jrubies":4,"num-free-jrubies":1,"requested-count":20,"borrow-count":15,"borrow-timeout-count":2,
             "borrow-retry-count":0,"average-borrow-time":1234.5,"average-wait-time":10,"queue-limit-hit-count":7,
             "requested-instances":[{"duration-millis":3},{"duration-millis":9}],"borrow-timers":{"total":{}}}"#,
         );
@@ -271,6 +280,7 @@ mod tests {
             waiting: 2,
             borrow_time: Duration::from_micros(1_234_500),
             wait_time: Duration::from_millis(10),
+            borrows: 15,
             borrow_timeouts: 2,
             queue_limit_hits: 7,
         };

@@ -360,7 +360,8 @@ impl Ours {
         let request = &self.requests[id as usize];
         if let Some(lease) = &request.lease {
             let took = self.shared.now() - request.sent;
-            self.shared.pool.learn(&lease.lease, took, doubtful);
+            let pool = &self.shared.pool;
+            pool.learn(&lease.lease, took, doubtful, self.shared.now());
         }
         if let Some(lease) = &request.lease
             && lease.lease.member().answered().is_some()

@@ -171,6 +171,10 @@ pub struct MemberReading {
     pub jrubies: Option<(u32, u32)>,
     /// How often it has been ejected.
     pub ejections: u64,
+    /// Whether it is ejected now.
+    pub ejected: bool,
+    /// Whether it was restarted and is not warm yet.
+    pub warming: bool,
     /// How often its agent check brought no readable answer; none: it has none.
     pub agent_check_failures: Option<u64>,
 }
@@ -298,6 +302,7 @@ impl Readings {
         let connections = gauges();
         let (jrubies, jrubies_free) = (gauges(), gauges());
         let ejections = Family::<MemberLabels, Counter>::default();
+        let (ejected, warming) = (gauges(), gauges());
         let agent_failures = Family::<MemberLabels, Counter>::default();
         for reading in &self.members {
             let labels = MemberLabels {
@@ -307,6 +312,8 @@ impl Readings {
             set(&up, &labels, f64::from(u8::from(reading.up)));
             set(&in_flight, &labels, f64::from(reading.in_flight));
             set(&connections, &labels, f64::from(reading.connections));
+            set(&ejected, &labels, f64::from(u8::from(reading.ejected)));
+            set(&warming, &labels, f64::from(u8::from(reading.warming)));
             ejections.get_or_create(&labels).inc_by(reading.ejections);
             if let Some(failures) = reading.agent_check_failures {
                 agent_failures.get_or_create(&labels).inc_by(failures);
@@ -343,6 +350,10 @@ impl Readings {
         registry.register("pool_members_available", help, available);
         let help = "Times that a member was left out because attempts at it failed";
         registry.register("member_ejections", help, ejections);
+        let help = "Whether a member is left out because attempts at it failed (1) or not (0)";
+        registry.register("member_ejected", help, ejected);
+        let help = "Whether a member was restarted and is not warm yet (1) or not (0)";
+        registry.register("member_warming", help, warming);
         let help = "Agent checks of a member without a readable answer";
         registry.register("member_agent_check_failures", help, agent_failures);
         let help = "JRubies of a member, as it shows them itself; no series while that is unknown";

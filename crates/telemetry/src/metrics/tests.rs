@@ -138,6 +138,8 @@ fn readings_are_told_as_gauges() {
             connections: 6,
             jrubies: None,
             ejections: 0,
+            ejected: false,
+            warming: true,
             agent_check_failures: None,
         }],
         crls: vec![CrlReading {

@@ -1,0 +1,183 @@
+//! How warm a member is that was restarted, and with slow start its smaller weight until then. Pure, with time as an
+//! argument.
+
+use std::{
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    time::Duration,
+};
+
+use crate::settings::SlowStartSettings;
+
+/// How far one member is on its way from cold to warm. It has no timer: answers, probes and the status ask for it.
+#[derive(Debug, Default)]
+pub(crate) struct Warmup {
+    /// Milliseconds that slow start lasts; 0: there is none, and [`WARM_MS`] make it warm.
+    duration_ms: AtomicU64,
+    /// Requests of each JRuby that make it warm; 0: time alone does.
+    requests: AtomicU32,
+    /// JRubies as configured; 0: not configured.
+    jrubies: AtomicU32,
+    /// Milliseconds since start at which it became cold, 0 if it is warm, or [`PENDING`].
+    since_ms: AtomicU64,
+    /// Requests that it has answered since then.
+    served: AtomicU32,
+}
+
+impl Warmup {
+    pub(crate) fn configure(&self, settings: &SlowStartSettings, jrubies: Option<u32>) {
+        let duration_ms = u64::try_from(settings.duration.as_millis()).unwrap_or(u64::MAX);
+        self.duration_ms.store(duration_ms, Ordering::Relaxed);
+        self.requests.store(settings.requests, Ordering::Relaxed);
+        self.jrubies.store(jrubies.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// The member is cold from now on.
+    pub(crate) fn begin(&self) {
+        self.served.store(0, Ordering::Relaxed);
+        self.since_ms.store(PENDING, Ordering::Relaxed);
+    }
+
+    /// Time counts from now on, because the member got no requests until now. What it has answered before still counts.
+    pub(crate) fn restart_clock(&self) {
+        if self.is_active() {
+            self.since_ms.store(PENDING, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it is not warm yet.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        self.since_ms.load(Ordering::Relaxed) != 0
+    }
+
+    /// Counts an answered request.
+    pub(crate) fn count(&self) {
+        self.served.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Percent of its weight that a member has after `progress` percent of its way.
+    pub(crate) fn weight(&self, progress: u32) -> u32 {
+        match self.duration_ms.load(Ordering::Relaxed) {
+            0 => 100,
+            _ => START_PERCENT + (100 - START_PERCENT) * progress / 100,
+        }
+    }
+
+    /// Percent of its way at `now` (time since start): 100, and warm from now on, if either time or requests are enough.
+    pub(crate) fn progress(&self, jrubies: Option<u32>, now: Duration) -> u32 {
+        let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX).max(1);
+        let since_ms = match self.since_ms.load(Ordering::Relaxed) {
+            0 => return 100,
+            PENDING => {
+                self.since_ms.store(now_ms, Ordering::Relaxed);
+                now_ms
+            }
+            since_ms => since_ms,
+        };
+        let parts = |done: u64, all: u64| match all {
+            0 => 0,
+            all => done.min(all).saturating_mul(100) / all,
+        };
+        let duration_ms = match self.duration_ms.load(Ordering::Relaxed) {
+            0 => WARM_MS,
+            duration_ms => duration_ms,
+        };
+        let by_time = parts(now_ms.saturating_sub(since_ms), duration_ms);
+        let configured = Some(self.jrubies.load(Ordering::Relaxed)).filter(|count| *count > 0);
+        let jrubies = configured.or(jrubies).unwrap_or(JRUBIES_ASSUMED);
+        let requests = u64::from(self.requests.load(Ordering::Relaxed)) * u64::from(jrubies);
+        let by_requests = parts(self.served.load(Ordering::Relaxed).into(), requests);
+        let done = by_time.max(by_requests) as u32;
+        if done >= 100 {
+            self.since_ms.store(0, Ordering::Relaxed);
+        }
+        done
+    }
+}
+
+/// As `since_ms`: time counts from the next event that knows the time.
+const PENDING: u64 = u64::MAX;
+/// Percent of its weight that a member has when it is cold.
+const START_PERCENT: u32 = 10;
+/// Time that makes a member warm without slow start.
+const WARM_MS: u64 = 300_000;
+/// JRubies of a member that neither the configuration nor the member tells: the default of Puppet Server on five cores
+/// and more.
+const JRUBIES_ASSUMED: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(seconds: u64, requests: u32) -> SlowStartSettings {
+        SlowStartSettings {
+            duration: Duration::from_secs(seconds),
+            requests,
+        }
+    }
+
+    fn cold(requests: u32, jrubies: Option<u32>) -> Warmup {
+        let warmup = Warmup::default();
+        warmup.configure(&settings(100, requests), jrubies);
+        assert!(!warmup.is_active());
+        warmup.begin();
+        assert!(warmup.is_active());
+        warmup
+    }
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn time_alone_makes_a_member_warm() {
+        let warmup = cold(300, Some(4));
+        let progress = [1_000, 1_010, 1_050, 1_099].map(|now| warmup.progress(None, at(now)));
+        assert_eq!(progress, [0, 10, 50, 99]);
+        assert_eq!(progress.map(|done| warmup.weight(done)), [10, 19, 55, 99]);
+        assert!(warmup.is_active());
+        assert_eq!(warmup.progress(None, at(1_100)), 100);
+        assert!(!warmup.is_active());
+        assert_eq!(warmup.progress(None, at(1_101)), 100);
+    }
+
+    #[test]
+    fn requests_make_a_member_warm_sooner_by_its_jrubies() {
+        for (configured, shown, all) in [
+            (Some(2), Some(5), 200),
+            (None, Some(5), 500),
+            (None, None, 400),
+        ] {
+            let warmup = cold(100, configured);
+            assert_eq!(warmup.progress(shown, at(1)), 0);
+            (0..all / 2).for_each(|_| warmup.count());
+            assert_eq!(warmup.progress(shown, at(2)), 50);
+            (all / 2..all).for_each(|_| warmup.count());
+            assert_eq!(warmup.progress(shown, at(2)), 100, "{all}");
+        }
+        let by_time_alone = cold(0, Some(1));
+        (0..1_000).for_each(|_| by_time_alone.count());
+        assert_eq!(by_time_alone.progress(None, at(1)), 0);
+    }
+
+    #[test]
+    fn a_restart_begins_again_and_a_wait_without_requests_does_not_count() {
+        let warmup = cold(100, Some(1));
+        warmup.progress(None, at(1));
+        (0..30).for_each(|_| warmup.count());
+        warmup.restart_clock();
+        assert_eq!(warmup.progress(None, at(99)), 30);
+        warmup.begin();
+        assert_eq!(warmup.progress(None, at(99)), 0);
+    }
+
+    #[test]
+    fn without_slow_start_a_member_has_its_whole_weight_while_it_is_cold() {
+        let warmup = cold(0, None);
+        warmup.configure(&settings(0, 0), None);
+        assert_eq!(warmup.progress(None, at(1)), 0);
+        assert_eq!(warmup.progress(None, at(151)), 50);
+        assert_eq!((warmup.weight(0), warmup.weight(50)), (100, 100));
+        assert_eq!(warmup.progress(None, at(301)), 100);
+    }
+}
