@@ -3,7 +3,10 @@
 use serde_json::Value;
 use testkit::{Ca, NameServer, Proxy, StandIn, srv_records};
 
-use crate::support::{self, LIMIT};
+use crate::{
+    guards::Agent,
+    support::{self, LIMIT},
+};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const SERVICE: &str = "_x-puppet._tcp";
@@ -175,6 +178,13 @@ fn wait_for_alarm(proxy: &Proxy, words: &str) {
 }
 
 #[track_caller]
+fn wait_for_no_alarm(proxy: &Proxy) {
+    proxy.wait_for_status("no alarm", |status| {
+        alarm(status, &about_compilers()).is_none()
+    });
+}
+
+#[track_caller]
 fn wait_for(proxy: &Proxy, about: &str, words: &str) {
     proxy.wait_for_status(&format!("an alarm with {words:?}"), |status| {
         alarm(status, about).is_some_and(|message| message.contains(words))
@@ -251,9 +261,7 @@ fn over_tls_a_target_must_have_an_allowed_name_and_the_certificate_of_it() {
     );
 
     server.replace(&targets(&[(0, 1, &compiler)]));
-    proxy.wait_for_status("no alarm", |status| {
-        alarm(status, &about_compilers()).is_none()
-    });
+    wait_for_no_alarm(&proxy);
 }
 
 #[test]
@@ -275,6 +283,20 @@ fn a_dns_server_that_fails_or_lies_changes_nothing() {
             format!("{SERVICE} SRV 0 0 0 .\n"),
             "the answer contains no record",
         ),
+        (
+            srv_records(SERVICE, &[(0, 1, 0, "c1")]) + "c1 A 127.0.0.1\n",
+            "names \"c1.example.com:0\", which is not a valid host name and port",
+        ),
+        // An unspecified address would lead to this machine.
+        (
+            srv_records(SERVICE, &[(0, 1, 8140, "c1")]) + "c1 A 0.0.0.0\n",
+            "0.0.0.0, which is not the address of a host",
+        ),
+        // No certificate can carry such a name.
+        (
+            srv_records(SERVICE, &[(0, 1, 8140, "c1-")]) + "c1- A 127.0.0.1\n",
+            "names \"c1-.example.com:8140\", which is not a valid host name and port",
+        ),
     ] {
         server.replace(&records);
         wait_for_alarm(&proxy, words);
@@ -282,16 +304,21 @@ fn a_dns_server_that_fails_or_lies_changes_nothing() {
         send(&proxy, &ca, 1);
     }
     server.replace(&good);
-    proxy.wait_for_status("no alarm", |status| {
-        alarm(status, &about_compilers()).is_none()
-    });
+    wait_for_no_alarm(&proxy);
+    // The addresses of a target are missing, or lead elsewhere: those that it had stay.
+    server.replace(&targets(&[(0, 1, &compiler)]).replace(" A ", " TXT "));
+    wait_for_alarm(
+        &proxy,
+        "c1.example.com: DNS has no such record for this name",
+    );
+    send(&proxy, &ca, 1);
+    server.replace(&good);
+    wait_for_no_alarm(&proxy);
     server.stop();
     wait_for_alarm(&proxy, "the last valid answer stays in use");
     send(&proxy, &ca, 1);
     server.restart();
-    proxy.wait_for_status("no alarm", |status| {
-        alarm(status, &about_compilers()).is_none()
-    });
+    wait_for_no_alarm(&proxy);
 }
 
 #[test]
@@ -428,4 +455,136 @@ fn check_and_explain_work_without_dns_and_show_what_it_names() {
             outcome.stdout
         );
     }
+}
+
+/// `[dns]` that asks a name once, and again on a reload alone.
+fn dns_once(server: &NameServer) -> String {
+    dns(server).replace("ttl_min = \"100ms\"\nttl_max = \"1s\"", "ttl_min = \"1h\"")
+}
+
+#[test]
+fn a_name_that_the_configuration_allows_no_longer_is_no_member() {
+    let ca = Ca::new();
+    let tls = |name: &str| {
+        let credential = ca.server(&format!("{name}.example.com"));
+        StandIn::builder(name).tls(&ca, &credential).start()
+    };
+    let [kept, dropped] = ["c1", "web01"].map(tls);
+    let server = NameServer::start(&targets(&[(0, 1, &kept), (0, 1, &dropped)]));
+    let names = "server_names = [\"c1.example.com\", \"web01.example.com\"]";
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
+         [pools.compilers]\n{CHECK}{}\n{names}\n",
+        by_service()
+    );
+    let proxy = support::proxy(&ca).with(&dns(&server)).with(&pools).start();
+    proxy.wait_for_members(&["compilers"]);
+    assert_eq!(addresses(&proxy.status(), "compilers").len(), 2);
+
+    // DNS says the same as before.
+    proxy.edit_config(names, "server_names = [\"c1.example.com\"]");
+    proxy.reload_applied();
+    assert_eq!(addresses(&proxy.status(), "compilers"), [""; 0]);
+    wait_for_alarm(&proxy, "which `server_names` of the pool does not allow");
+    server.replace(&targets(&[(0, 1, &kept)]));
+    wait_for_addresses(&proxy, "compilers", &[shown(&kept)]);
+}
+
+#[test]
+fn a_reload_asks_what_a_pool_does_not_know_and_asks_other_servers_all() {
+    let ca = Ca::new();
+    let [compiler, other] = ["c1", "c2"].map(StandIn::start);
+    let server = NameServer::start(&targets(&[(0, 1, &compiler)]));
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
+         [pools.compilers]\nscheme = \"http\"\n{CHECK}{0}\n",
+        by_service()
+    );
+    let proxy = support::proxy(&ca)
+        .with(&dns_once(&server))
+        .with(&pools)
+        .start();
+    proxy.wait_for_members(&["compilers"]);
+    // The name is known, and not to this pool.
+    let text = proxy.config_text();
+    let second = format!(
+        "[pools.second]\nscheme = \"http\"\n{CHECK}{}\n",
+        by_service()
+    );
+    proxy.write_config(&(text + "\n" + &second));
+    proxy.reload_applied();
+    assert_eq!(addresses(&proxy.status(), "second"), [shown(&compiler)]);
+
+    let better = NameServer::start(&targets(&[(0, 1, &other)]));
+    let before = server.address().to_string();
+    proxy.edit_config(&before, &better.address().to_string());
+    proxy.reload_applied();
+    wait_for_addresses(&proxy, "compilers", &[shown(&other)]);
+    wait_for_addresses(&proxy, "second", &[shown(&other)]);
+}
+
+#[test]
+fn a_proxy_starts_whatever_dns_says() {
+    let ca = Ca::new();
+    let bad = srv_records(SERVICE, &[(0, 1, 8140, "c1-")]) + "c1- A 127.0.0.1\n";
+    let services: Vec<_> = (0..5).map(|n| format!("_s{n}._tcp")).collect();
+    let many: String = services
+        .iter()
+        .enumerate()
+        .map(|(n, service)| {
+            let ports = (1..=256).map(|port| (0, 1, 1000 * (n as u16 + 1) + port, "c1"));
+            srv_records(service, &ports.collect::<Vec<_>>())
+        })
+        .collect();
+    let server = NameServer::start(&(bad + &many + "c1 A 127.0.0.1\n"));
+    let names: Vec<_> = services
+        .iter()
+        .map(|service| format!("\"srv:{service}.example.com\""))
+        .collect();
+    let lines = format!(
+        "{}\n[pools.many]\nscheme = \"http\"\ncheck = {{ type = \"none\" }}\nmembers = [{}]",
+        by_service(),
+        names.join(", ")
+    );
+    let proxy = proxy(&ca, &server, &lines);
+    wait_for_alarm(&proxy, "it has no members of this name");
+    let status = proxy.wait_for_status("members", |status| addresses(status, "many").len() == 1024);
+    assert_eq!(addresses(&status, "compilers").len(), 0);
+    proxy.wait_for_event("DNS names more members than a pool may have");
+}
+
+#[test]
+fn writes_move_soon_after_their_ca_is_gone_and_not_by_its_agent_check() {
+    let ca = Ca::new();
+    let [first, second] = ["ca1", "ca2"].map(|name| StandIn::builder(name).ca(&ca).start());
+    let agent = Agent::start();
+    let server = NameServer::start(&targets(&[(0, 1, &first), (1, 1, &second)]));
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\n{CHECK}{}\n\
+         agent_check = {{ port = {}, interval = \"100ms\" }}\n\
+         [pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n",
+        by_service(),
+        agent.port
+    );
+    let dns = dns(&server).replace("ttl_max = \"1s\"", "ttl_max = \"1h\"");
+    let proxy = support::proxy(&ca).with(&dns).with(&pools).start();
+    proxy.wait_for_members(&["ca"]);
+    // From now on an answer is valid for an hour.
+    let moved = targets(&[(0, 1, &second), (1, 1, &first)]).replace(" SRV ", " 3600 SRV ");
+    agent.say(b"drain\n");
+    proxy.wait_for_status("drained by its agent", |status| {
+        members(status, "ca")
+            .iter()
+            .all(|m| m["agent_check"]["state"] == "drain")
+    });
+    server.replace(&moved);
+    let held = [shown(&first), shown(&second)];
+    wait_for(
+        &proxy,
+        "writes to the CA",
+        &format!("DNS names {} first", held[1]),
+    );
+    assert_eq!(addresses(&proxy.status(), "ca"), held);
+    first.stop();
+    wait_for_addresses(&proxy, "ca", &[shown(&second), shown(&first)]);
 }

@@ -19,13 +19,13 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program that sends the line set for it and closes.
 #[derive(Clone)]
-struct Agent {
-    port: u16,
+pub(crate) struct Agent {
+    pub(crate) port: u16,
     line: Arc<Mutex<&'static [u8]>>,
 }
 
 impl Agent {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         let line: Arc<Mutex<&'static [u8]>> = Arc::new(Mutex::new(b"up 100%\n"));
@@ -39,7 +39,7 @@ impl Agent {
         Self { port, line }
     }
 
-    fn say(&self, line: &'static [u8]) {
+    pub(crate) fn say(&self, line: &'static [u8]) {
         *self.line.lock().expect("no panic") = line;
     }
 }

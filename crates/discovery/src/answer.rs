@@ -74,15 +74,34 @@ impl Answer {
         Self::Service(targets)
     }
 
-    /// Gives targets without an address the addresses that the same host had in the answer before.
-    pub fn fill_addresses(&mut self, before: &Self) {
+    /// Replaces the addresses of targets whose host is `doubtful` by those that the same host had in an answer before. The
+    /// hosts come back.
+    pub fn keep_addresses(
+        &mut self,
+        before: &Self,
+        doubtful: impl Fn(&str) -> bool,
+    ) -> BTreeSet<String> {
+        let mut kept = BTreeSet::new();
         let (Self::Service(targets), Self::Service(before)) = (self, before) else {
-            return;
+            return kept;
         };
-        for target in targets.iter_mut().filter(|t| t.addresses.is_empty()) {
-            if let Some(known) = before.iter().find(|known| known.host == target.host) {
+        for target in targets.iter_mut().filter(|target| doubtful(&target.host)) {
+            let mut known = before.iter().filter(|known| !known.addresses.is_empty());
+            if let Some(known) = known.find(|known| known.host == target.host) {
                 target.addresses.clone_from(&known.addresses);
+                kept.insert(target.host.clone());
             }
+        }
+        kept
+    }
+
+    /// Whether the answer has an address of this host.
+    pub fn has_address_of(&self, host: &str) -> bool {
+        match self {
+            Self::Host(addresses) => !addresses.is_empty(),
+            Self::Service(targets) => targets
+                .iter()
+                .any(|target| target.host == host && !target.addresses.is_empty()),
         }
     }
 }
@@ -128,6 +147,34 @@ mod tests {
         };
         let rotated = addresses(["192.0.2.2", "192.0.2.1"]);
         assert_eq!(addresses(["192.0.2.1", "192.0.2.2"]), rotated);
+    }
+
+    #[test]
+    fn a_doubtful_host_keeps_the_addresses_that_it_had() {
+        let with = |host: &str, address: Option<[u8; 4]>| {
+            let mut target = Target::new(0, 1, host, 8140);
+            target.addresses = address.into_iter().map(IpAddr::from).collect();
+            target
+        };
+        let before = Answer::service(vec![
+            with("a.example.com", Some([192, 0, 2, 1])),
+            with("b.example.com", Some([192, 0, 2, 2])),
+            with("c.example.com", None),
+        ]);
+        let mut answer = Answer::service(vec![
+            with("a.example.com", Some([192, 0, 2, 11])),
+            with("b.example.com", None),
+            with("c.example.com", None),
+        ]);
+        let kept = answer.keep_addresses(&before, |host| host != "a.example.com");
+        assert_eq!(kept, ["b.example.com".to_owned()].into());
+        let expected = Answer::service(vec![
+            with("a.example.com", Some([192, 0, 2, 11])),
+            with("b.example.com", Some([192, 0, 2, 2])),
+            with("c.example.com", None),
+        ]);
+        assert_eq!(answer, expected);
+        assert!(answer.has_address_of("b.example.com") && !answer.has_address_of("c.example.com"));
     }
 
     #[test]

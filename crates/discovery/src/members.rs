@@ -50,6 +50,9 @@ pub enum InvalidAnswer {
     /// A target whose certificate is not to be accepted.
     #[error("the answer names \"{0}\", which `server_names` of the pool does not allow")]
     ServerName(String),
+    /// An address that no host has.
+    #[error("the answer contains {0}, which is not the address of a host")]
+    Address(IpAddr),
     /// Plain HTTP would leave this machine.
     #[error(
         "the answer contains {0}, which is not a loopback address: use scheme = \"https\", or plaintext = \"trusted-network\""
@@ -99,8 +102,7 @@ impl Rules<'_> {
     }
 
     fn target(&self, target: &Target) -> Result<(), InvalidAnswer> {
-        if target.port == 0 || !is_host_name(&target.host) || target.host.parse::<IpAddr>().is_ok()
-        {
+        if target.port == 0 || !is_host_name(&target.host) {
             return Err(InvalidAnswer::Target {
                 host: target.host.escape_debug().to_string(),
                 port: target.port,
@@ -117,13 +119,23 @@ impl Rules<'_> {
         &self,
         addresses: impl IntoIterator<Item = &'a IpAddr>,
     ) -> Result<(), InvalidAnswer> {
-        let mut addresses = addresses.into_iter();
-        let remote = addresses.find(|address| !address.to_canonical().is_loopback());
-        match remote {
-            Some(remote) if self.is_loopback_only => Err(InvalidAnswer::Plaintext(*remote)),
-            _ => Ok(()),
-        }
+        addresses.into_iter().try_for_each(|address| {
+            if !is_host(address.to_canonical()) {
+                return Err(InvalidAnswer::Address(*address));
+            }
+            match self.is_loopback_only && !address.to_canonical().is_loopback() {
+                true => Err(InvalidAnswer::Plaintext(*address)),
+                false => Ok(()),
+            }
+        })
     }
+}
+
+/// Whether a host may have this address. A connection to an unspecified one, with which some DNS servers block names, would
+/// reach this machine.
+fn is_host(address: IpAddr) -> bool {
+    let is_broadcast = matches!(address, IpAddr::V4(four) if four.is_broadcast());
+    !address.is_unspecified() && !address.is_multicast() && !is_broadcast
 }
 
 fn count(records: usize) -> Result<(), InvalidAnswer> {
@@ -311,6 +323,28 @@ mod tests {
         let many: Vec<_> = many.collect();
         let many = addresses(&many.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(rules.check(&many), Err(InvalidAnswer::TooMany(257)));
+    }
+
+    #[test]
+    fn an_answer_with_an_address_that_no_host_has_is_not_used() {
+        let rules = Rules {
+            server_names: None,
+            is_loopback_only: false,
+        };
+        for text in [
+            "0.0.0.0",
+            "::",
+            "::ffff:0.0.0.0",
+            "224.0.0.1",
+            "ff02::1",
+            "255.255.255.255",
+        ] {
+            let wrong = text.parse().expect("an address");
+            let refused = rules.check(&addresses(&["192.0.2.1", text]));
+            assert_eq!(refused, Err(InvalidAnswer::Address(wrong)));
+        }
+        // The name of this machine, on a machine that runs the proxy and a compiler.
+        assert_eq!(rules.check(&addresses(&["127.0.1.1", "10.0.0.1"])), Ok(()));
     }
 
     #[test]

@@ -11,13 +11,17 @@ pub fn is_covered(name: &str, pattern: &str) -> bool {
     }
 }
 
-/// Whether a target is a host name that a configuration could name too.
+/// Whether a target is a host name that a configuration could name too, and a certificate carry.
 pub(crate) fn is_host_name(name: &str) -> bool {
     let label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        (1..=63).contains(&label.len()) && label.bytes().all(plain)
+        let hyphen_at_end = label.starts_with('-') || label.ends_with('-');
+        (1..=63).contains(&label.len()) && label.bytes().all(plain) && !hyphen_at_end
     };
-    name.len() <= 253 && name.split('.').all(label)
+    // A name that ends in a number is an address, or an attempt at one.
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let is_number = last.bytes().all(|byte| byte.is_ascii_digit());
+    name.len() <= 253 && name.split('.').all(label) && !is_number
 }
 
 #[cfg(test)]
@@ -37,6 +41,34 @@ mod tests {
             ("c2.example.com", "c1.example.com", false),
         ] {
             assert_eq!(is_covered(name, pattern), expected, "{name} {pattern}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_a_name_that_a_certificate_can_carry() {
+        for name in [
+            "c1.example.com",
+            "c_1.example.com",
+            "localhost",
+            "3.example.com",
+        ] {
+            assert!(is_host_name(name), "{name}");
+        }
+        let long = "a".repeat(64);
+        for name in [
+            "",
+            ".",
+            "c1..example.com",
+            "c1.example.com.",
+            "-c1.example.com",
+            "c1-.example.com",
+            "c1.example.7",
+            "192.0.2.1",
+            "c 1.example.com",
+            "c\u{e4}.example.com",
+            &long,
+        ] {
+            assert!(!is_host_name(name), "{name}");
         }
     }
 }

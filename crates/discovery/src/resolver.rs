@@ -1,6 +1,12 @@
 //! Asking: the hosts file first, then DNS servers, then whatever else this system knows names from.
 
-use std::{collections::BTreeSet, io, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use hickory_resolver::{
     Hosts, TokioResolver,
@@ -9,13 +15,18 @@ use hickory_resolver::{
         ResolverConfig,
     },
     lookup::Lookup,
-    net::{NetError, runtime::TokioRuntimeProvider},
+    net::{DnsError, NetError, runtime::TokioRuntimeProvider},
     proto::{
         op::Query,
         rr::{Name, RData, RecordType},
     },
 };
-use tokio::{net::lookup_host, sync::Semaphore, task::JoinSet, time::timeout};
+use tokio::{
+    net::lookup_host,
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, timeout, timeout_at},
+};
 
 use crate::{
     answer::{Answer, Question, RECORDS_MAX, Target},
@@ -26,6 +37,11 @@ use crate::{
 const SYSTEM_TTL: Duration = Duration::from_secs(30);
 /// Targets of one service whose addresses are asked for at once.
 const TARGETS_AT_ONCE: usize = 16;
+/// Time for the addresses of all targets of a service, as a multiple of the time for one question: a host whose lookup takes
+/// longer has none.
+const TARGETS_TIMEOUTS: u32 = 4;
+/// Aliases (CNAME) that may lead to the records of a service.
+const ALIASES_MAX: usize = 8;
 /// Lookups by the system's own resolver at once: each occupies a thread until it ends.
 const SYSTEM_LOOKUPS_MAX: usize = 2;
 
@@ -43,18 +59,39 @@ pub enum LookupError {
     /// The configuration of the system's resolver cannot be read.
     #[error("/etc/resolv.conf is not usable: {0}")]
     ResolvConf(NetError),
+    /// Aliases of aliases.
+    #[error("more than {ALIASES_MAX} aliases (CNAME) lead from {0}")]
+    Aliases(String),
     /// More records than a name may have.
     #[error("the answer contains {0} records, and at most {RECORDS_MAX} are accepted")]
     TooMany(usize),
 }
 
+impl LookupError {
+    /// Whether DNS has answered that there is no such record.
+    fn is_definite(&self) -> bool {
+        matches!(self, Self::Dns(error) if error.is_no_records_found())
+    }
+}
+
 /// An answer and how long it is valid.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Resolved {
     /// The answer.
     pub answer: Answer,
     /// The shortest TTL of its records.
     pub ttl: Duration,
+    /// Hosts about which DNS failed, and how. The answer has what was found nevertheless, as by the system's resolver; what
+    /// DNS answered before is better.
+    pub doubts: BTreeMap<String, LookupError>,
+}
+
+/// The addresses of a host.
+struct Found {
+    addresses: BTreeSet<IpAddr>,
+    ttl: Duration,
+    /// How DNS failed, where it did.
+    doubt: Option<LookupError>,
 }
 
 /// Asks DNS by the settings of `[dns]`, `/etc/resolv.conf` and `/etc/hosts` as they are when it is made.
@@ -68,9 +105,21 @@ pub struct Resolver {
 impl Resolver {
     /// Reads the system's files. What is wrong with them is the error of every question.
     pub fn new(settings: &Settings) -> Self {
+        Self::with_hosts(settings, Hosts::from_system().unwrap_or_default())
+    }
+
+    /// With this text in place of the system's hosts file. Lines that are not valid are ignored, as the system does.
+    pub fn with_hosts_file(settings: &Settings, text: &str) -> Self {
+        let mut hosts = Hosts::default();
+        // Reading from memory does not fail.
+        let _ = hosts.read_hosts_conf(text.as_bytes());
+        Self::with_hosts(settings, hosts)
+    }
+
+    fn with_hosts(settings: &Settings, hosts: Hosts) -> Self {
         Self {
             dns: dns(settings),
-            hosts: Arc::new(Hosts::from_system().unwrap_or_default()),
+            hosts: Arc::new(hosts),
             limit: settings.timeout,
         }
     }
@@ -82,17 +131,25 @@ impl Resolver {
     pub async fn resolve(&self, question: &Question) -> Result<Resolved, LookupError> {
         match question {
             Question::Host(name) => {
-                let (addresses, ttl) = self.addresses(name).await?;
-                let answer = Answer::Host(addresses);
-                Ok(Resolved { answer, ttl })
+                let found = self.addresses(name, Scope::Searched).await?;
+                let doubts = found.doubt.map(|doubt| (name.clone(), doubt));
+                Ok(Resolved {
+                    answer: Answer::Host(found.addresses),
+                    ttl: found.ttl,
+                    doubts: doubts.into_iter().collect(),
+                })
             }
             Question::Service(name) => self.service(name).await,
         }
     }
 
     async fn service(&self, name: &str) -> Result<Resolved, LookupError> {
-        let lookup = self.query(name, RecordType::SRV).await?;
-        let records = lookup.answers().iter();
+        let lookup = self.records_of_service(name).await?;
+        let owner = lookup.query().name();
+        let records = lookup
+            .answers()
+            .iter()
+            .filter(|record| record.name == *owner);
         let records = records.filter_map(|record| match &record.data {
             RData::SRV(srv) => Some((srv, record.ttl)),
             _ => None,
@@ -108,19 +165,57 @@ impl Resolver {
         let mut targets: Vec<_> = offered
             .map(|(srv, _)| Target::new(srv.priority, srv.weight, &srv.target.to_ascii(), srv.port))
             .collect();
+        let mut doubts = BTreeMap::new();
         let hosts: BTreeSet<_> = targets.iter().map(|target| target.host.clone()).collect();
-        for (host, addresses, valid) in self.hosts(hosts).await {
-            ttl = ttl.min(valid);
-            for target in targets.iter_mut().filter(|target| target.host == host) {
-                target.addresses.clone_from(&addresses);
-            }
+        for (host, found) in self.hosts(hosts).await {
+            let doubt = match found {
+                Ok(found) => {
+                    ttl = ttl.min(found.ttl);
+                    for target in targets.iter_mut().filter(|target| target.host == host) {
+                        target.addresses.clone_from(&found.addresses);
+                    }
+                    found.doubt
+                }
+                Err(error) => Some(error),
+            };
+            doubts.extend(doubt.map(|doubt| (host, doubt)));
         }
         let answer = Answer::service(targets);
-        Ok(Resolved { answer, ttl })
+        Ok(Resolved {
+            answer,
+            ttl,
+            doubts,
+        })
     }
 
-    /// The addresses of targets; one that does not resolve is left out.
-    async fn hosts(&self, names: BTreeSet<String>) -> Vec<(String, BTreeSet<IpAddr>, Duration)> {
+    /// SRV records, where the name is an alias too: hickory follows aliases to addresses only.
+    async fn records_of_service(&self, name: &str) -> Result<Lookup, LookupError> {
+        let mut name = Name::from_ascii(name).map_err(|error| LookupError::Dns(error.into()))?;
+        // The name as it is, without search domains.
+        name.set_fqdn(true);
+        let asked = name.clone();
+        for _ in 0..ALIASES_MAX {
+            let error = match self.query(name.clone(), RecordType::SRV).await {
+                Err(error) if error.is_definite() => error,
+                result => return result,
+            };
+            let Ok(alias) = self.query(name.clone(), RecordType::CNAME).await else {
+                return Err(error);
+            };
+            let mut answers = alias.answers().iter();
+            let target = answers.find_map(|record| match &record.data {
+                RData::CNAME(target) if record.name == name => Some(target.0.clone()),
+                _ => None,
+            });
+            name = target.ok_or(error)?;
+        }
+        Err(LookupError::Aliases(asked.to_ascii()))
+    }
+
+    /// The addresses of targets.
+    async fn hosts(&self, names: BTreeSet<String>) -> Vec<(String, Result<Found, LookupError>)> {
+        let limit = self.limit * TARGETS_TIMEOUTS;
+        let end = Instant::now() + limit;
         let mut found = Vec::new();
         let mut asking = JoinSet::new();
         let mut names = names.into_iter();
@@ -130,31 +225,44 @@ impl Resolver {
             {
                 let resolver = self.clone();
                 asking.spawn(async move {
-                    let addresses = resolver.addresses(&name).await;
-                    addresses
-                        .ok()
-                        .map(|(addresses, ttl)| (name, addresses, ttl))
+                    let asked = timeout_at(end, resolver.addresses(&name, Scope::Absolute)).await;
+                    let late = |_| Err(LookupError::Late(limit));
+                    let addresses = asked.unwrap_or_else(late);
+                    (name, addresses)
                 });
             }
             match asking.join_next().await {
-                Some(done) => found.extend(done.ok().flatten()),
+                Some(done) => found.extend(done.ok()),
                 None => return found,
             }
         }
     }
 
-    async fn addresses(&self, name: &str) -> Result<(BTreeSet<IpAddr>, Duration), LookupError> {
+    async fn addresses(&self, name: &str, scope: Scope) -> Result<Found, LookupError> {
         let listed = self.in_hosts_file(name);
         if !listed.is_empty() {
-            return Ok((listed, SYSTEM_TTL));
+            return Ok(Found {
+                addresses: listed,
+                ttl: SYSTEM_TTL,
+                doubt: None,
+            });
         }
-        let error = match self.by_dns(name).await {
+        let name = match scope {
+            Scope::Searched => name.to_owned(),
+            Scope::Absolute => format!("{name}."),
+        };
+        let error = match self.by_dns(&name).await {
             Ok(answer) => return Ok(answer),
             Err(error @ LookupError::TooMany(_)) => return Err(error),
             Err(error) => error,
         };
-        match self.by_system(name).await {
-            Some(addresses) if !addresses.is_empty() => Ok((addresses, SYSTEM_TTL)),
+        match self.by_system(&name).await {
+            Some(addresses) if !addresses.is_empty() => Ok(Found {
+                addresses,
+                ttl: SYSTEM_TTL,
+                // The system may ask servers that know another answer.
+                doubt: Some(error).filter(|error| !error.is_definite()),
+            }),
             // What DNS said is what an operator can act on.
             _ => Err(error),
         }
@@ -178,54 +286,101 @@ impl Resolver {
         lookups.flat_map(addresses).collect()
     }
 
-    async fn by_dns(&self, name: &str) -> Result<(BTreeSet<IpAddr>, Duration), LookupError> {
-        let lookup = match &self.dns {
-            Ok(dns) => timeout(self.limit, dns.lookup_ip(name))
-                .await
-                .map_err(|_| LookupError::Late(self.limit))?
-                .map_err(LookupError::Dns)?,
-            Err(error) => return Err(LookupError::ResolvConf(error.clone())),
+    async fn by_dns(&self, name: &str) -> Result<Found, LookupError> {
+        let lookup = self.bounded(self.dns()?.lookup_ip(name)).await?;
+        let lookup = lookup.as_lookup();
+        let mut addresses = addresses_of(lookup);
+        let ttl = lookup.answers().iter().map(|record| record.ttl);
+        let mut ttl = ttl.min().unwrap_or(0);
+        // The library takes a family whose query fails for one without addresses.
+        let has_four = addresses.iter().any(IpAddr::is_ipv4);
+        let missing = match (has_four, addresses.iter().any(IpAddr::is_ipv6)) {
+            (true, true) => None,
+            (true, false) => Some(RecordType::AAAA),
+            (false, _) => Some(RecordType::A),
         };
-        let addresses: BTreeSet<_> = lookup.iter().collect();
+        let mut doubt = None;
+        if let Some(kind) = missing {
+            match self.query(lookup.query().name().clone(), kind).await {
+                Ok(others) => {
+                    addresses.extend(addresses_of(&others));
+                    let others = others.answers().iter().map(|record| record.ttl);
+                    ttl = others.fold(ttl, u32::min);
+                }
+                Err(error) => doubt = Some(error).filter(|error| !error.is_definite()),
+            }
+        }
         if addresses.len() > RECORDS_MAX {
             return Err(LookupError::TooMany(addresses.len()));
         }
-        let ttl = lookup.as_lookup().answers().iter().map(|record| record.ttl);
-        let ttl = Duration::from_secs(ttl.min().unwrap_or(0).into());
-        Ok((addresses, ttl))
+        let ttl = Duration::from_secs(ttl.into());
+        Ok(Found {
+            addresses,
+            ttl,
+            doubt,
+        })
     }
 
     /// By nsswitch.conf: names that no DNS server knows.
     async fn by_system(&self, name: &str) -> Option<BTreeSet<IpAddr>> {
-        let permit = SYSTEM_LOOKUPS.try_acquire().ok()?;
         let name = name.to_owned();
-        // A task of its own: the thread is occupied until the lookup ends, even if nothing waits for it any more.
-        let looking = tokio::spawn(async move {
-            let found = lookup_host((name.as_str(), 0)).await;
-            drop(permit);
-            found.map(|found| {
-                found
-                    .map(|address| address.ip())
-                    .take(RECORDS_MAX)
-                    .collect()
-            })
-        });
-        timeout(self.limit, looking).await.ok()?.ok()?.ok()
+        let look = async {
+            let permit = SYSTEM_LOOKUPS.acquire().await.ok()?;
+            // A task of its own: the thread is occupied until the lookup ends, even if nothing waits for it any more.
+            let looking = tokio::spawn(async move {
+                let found = lookup_host((name.as_str(), 0)).await;
+                drop(permit);
+                found.map(|found| {
+                    found
+                        .map(|address| address.ip())
+                        .take(RECORDS_MAX)
+                        .collect()
+                })
+            });
+            looking.await.ok()?.ok()
+        };
+        timeout(self.limit, look).await.ok()?
     }
 
-    async fn query(&self, name: &str, kind: RecordType) -> Result<Lookup, LookupError> {
-        let dns = match &self.dns {
-            Ok(dns) => dns,
-            Err(error) => return Err(LookupError::ResolvConf(error.clone())),
-        };
-        let mut name = Name::from_ascii(name).map_err(|error| LookupError::Dns(error.into()))?;
-        // The name as it is, without search domains.
-        name.set_fqdn(true);
-        timeout(self.limit, dns.lookup(name, kind))
-            .await
-            .map_err(|_| LookupError::Late(self.limit))?
-            .map_err(LookupError::Dns)
+    async fn query(&self, name: Name, kind: RecordType) -> Result<Lookup, LookupError> {
+        self.bounded(self.dns()?.lookup(name, kind)).await
     }
+
+    fn dns(&self) -> Result<&TokioResolver, LookupError> {
+        let dns = self.dns.as_ref();
+        dns.map_err(|error| LookupError::ResolvConf(error.clone()))
+    }
+
+    async fn bounded<T>(
+        &self,
+        asked: impl Future<Output = Result<T, NetError>>,
+    ) -> Result<T, LookupError> {
+        let answered = timeout(self.limit, asked).await;
+        let answered = answered.map_err(|_| LookupError::Late(self.limit))?;
+        answered.map_err(LookupError::Dns)
+    }
+}
+
+/// What a name may stand for.
+#[derive(Clone, Copy)]
+enum Scope {
+    /// As an operator writes it: search domains complete it.
+    Searched,
+    /// As DNS writes it: nothing is appended.
+    Absolute,
+}
+
+/// The addresses of the name that was queried. Where it is an alias, the library leaves only those of the alias's target.
+fn addresses_of(lookup: &Lookup) -> BTreeSet<IpAddr> {
+    let asked = lookup.query().name();
+    let found = lookup.answers().iter().filter_map(|record| {
+        let address = record.data.ip_addr()?;
+        Some((record.name == *asked, address))
+    });
+    let found: Vec<_> = found.collect();
+    let is_named = found.iter().any(|(is_own, _)| *is_own);
+    let own = found.iter().filter(|(is_own, _)| *is_own || !is_named);
+    own.map(|(_, address)| *address).collect()
 }
 
 fn dns(settings: &Settings) -> Result<TokioResolver, NetError> {
@@ -270,6 +425,9 @@ fn explained(error: &NetError) -> String {
         NetError::NoConnections => "no DNS server can be reached".to_owned(),
         NetError::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             "the DNS servers refuse connections".to_owned()
+        }
+        NetError::Dns(DnsError::ResponseCode(code)) => {
+            format!("the DNS servers answer with an error ({code})")
         }
         error if error.is_nx_domain() => "DNS has no such name (NXDOMAIN)".to_owned(),
         error if error.is_no_records_found() => "DNS has no such record for this name".to_owned(),

@@ -385,7 +385,9 @@ fn host_of(address: &str) -> Option<&str> {
     if address.starts_with("unix:") {
         return None;
     }
-    let (host, _) = address.rsplit_once(':')?;
+    // One address of a host, which may contain colons too.
+    let named = address.split_once('@').map_or(address, |(named, _)| named);
+    let (host, _) = named.rsplit_once(':')?;
     Some(without_brackets(host))
 }
 
@@ -492,6 +494,8 @@ mod tests {
         for (address, host) in [
             ("c1.example.com:8140", Some("c1.example.com")),
             ("[::1]:8140", Some("::1")),
+            ("c1.example.com:8140@192.0.2.1", Some("c1.example.com")),
+            ("c1.example.com:8140@2001:db8::1", Some("c1.example.com")),
             ("unix:/run/c1:8140", None),
         ] {
             assert_eq!(host_of(address), host, "{address}");

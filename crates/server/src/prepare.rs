@@ -19,6 +19,7 @@ use crate::{
 };
 
 pub(crate) use lasting::Lasting;
+pub(crate) use members::may_lose_writes;
 pub(crate) use parts::{Credentials, PreparedTls};
 use parts::{Materials, Problems};
 
@@ -224,7 +225,7 @@ impl Foundation {
         let members = members::members(settings, &lasting.answers);
         let members = members::with_writer(members, settings, before);
         let tls = parts::tls_of(settings, &self.member_tls);
-        parts::pool_runtime(settings, &members, tls, lasting, Some(before))
+        parts::pool_runtime(settings, members, tls, lasting, Some(before))
             .map_err(|(member, error)| format!("{member}: {error}"))
     }
 }

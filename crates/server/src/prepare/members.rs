@@ -2,20 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use balancing::settings::{MemberSettings, Role};
+use balancing::{
+    Administrative, Health, MEMBERS_MAX, Member,
+    settings::{MemberSettings, Role},
+};
 use config::PoolConfig;
-use discovery::{Discovered, discovered, question};
+use discovery::{Discovered, discovered, is_covered, question};
 use proxy::PoolRuntime;
 use routing::pool_names;
 
-use crate::dns::Answers;
+use crate::dns::{Answers, rules};
 
 /// The members of a pool by what DNS answered last. A member that several names stand for counts once.
 pub(super) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<Discovered> {
     let mut seen = BTreeSet::new();
     let mut members = Vec::new();
     for settings in &pool.pool.members {
-        let answer = question(settings).and_then(|name| answers.of(&pool.pool.name, &name));
+        let answer = question(settings).and_then(|name| answers.of(pool, &name));
         let mut named = discovered(settings, answer.as_ref());
         // Writes to a CA are not balanced, so DNS can add backups only.
         if pool.pool.name == pool_names::CA {
@@ -24,9 +27,23 @@ pub(super) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<Discovered> {
                 .skip(1)
                 .for_each(|member| member.settings.role = Role::Backup);
         }
-        named.retain(|member| seen.insert(member.settings.address.clone()));
+        named.retain(|member| seen.insert(member.settings.address.to_lowercase()));
         members.extend(named);
     }
+    members
+}
+
+/// At most as many members as a pool may have, whatever several names in DNS stand for.
+pub(super) fn bounded(pool: &PoolConfig, mut members: Vec<Discovered>) -> Vec<Discovered> {
+    if members.len() > MEMBERS_MAX {
+        let (pool, members) = (&pool.pool.name, members.len());
+        tracing::warn!(
+            pool,
+            members,
+            "DNS names more members than a pool may have: only the first {MEMBERS_MAX} are used"
+        );
+    }
+    members.truncate(MEMBERS_MAX);
     members
 }
 
@@ -48,7 +65,21 @@ pub(super) fn with_writer(
     let first = members
         .iter()
         .find(|member| member.settings.role == Role::Ordinary);
-    if !entry.member.is_available()
+    let is_allowed = |address: &str| {
+        // Names that the configuration allows no longer are no members.
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let rules = rules(pool);
+        let mut names = rules.server_names.into_iter().flatten();
+        rules.server_names.is_none()
+            || pool
+                .pool
+                .members
+                .iter()
+                .any(|named| named.address == address)
+            || names.any(|name| is_covered(host, name))
+    };
+    if may_lose_writes(&entry.member)
+        || !is_allowed(entry.member.address())
         || first.is_some_and(|first| *first.settings.address == **entry.member.address())
     {
         return members;
@@ -75,4 +106,10 @@ pub(super) fn with_writer(
         .for_each(|member| member.settings.role = Role::Backup);
     members.insert(0, kept);
     members
+}
+
+/// Whether DNS may move the writes of a CA away from this member: it is known to be down, or the operator took it out. What
+/// an agent check says does not count, because it comes in plain text.
+pub(crate) fn may_lose_writes(member: &Member) -> bool {
+    member.health() == Health::Down || member.operator_state() != Administrative::Ready
 }

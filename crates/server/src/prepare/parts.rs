@@ -15,7 +15,7 @@ use upstream::{Connector, ConnectorSpec, Scheme, TargetError};
 
 use super::{
     lasting::Lasting,
-    members::{members, with_writer},
+    members::{bounded, members, with_writer},
 };
 
 /// Where problems of building are gathered.
@@ -167,7 +167,7 @@ impl Problems<'_> {
                 Some(before) => with_writer(members, settings, before),
                 None => members,
             };
-            match pool_runtime(settings, &members, tls, lasting, before) {
+            match pool_runtime(settings, members, tls, lasting, before) {
                 Ok(runtime) => pools.push(Arc::new(runtime)),
                 Err((member, error)) => self.0.fail(&member_key(settings, &member), &error, &[]),
             }
@@ -276,12 +276,13 @@ fn member_key(pool: &config::PoolConfig, address: &str) -> String {
 /// The address of a member that cannot be reached as configured, and why.
 pub(super) fn pool_runtime(
     settings: &config::PoolConfig,
-    members: &[Discovered],
+    members: Vec<Discovered>,
     tls: Option<&PreparedTls>,
     lasting: &Lasting,
     before: Option<&PoolRuntime>,
 ) -> Result<PoolRuntime, (String, TargetError)> {
     let name = &settings.pool.name;
+    let members = &bounded(settings, members);
     let mut connectors = Vec::new();
     for Discovered {
         settings: member,

@@ -1,0 +1,272 @@
+//! What DNS answered last that the pools accept, and when it is asked again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use config::{Config, PoolConfig};
+use discovery::{Answer, LookupError, Question, Resolved, Rules, question, settings::Settings};
+use telemetry::{Alarm, Alarms};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
+};
+use upstream::{Plaintext, Scheme};
+
+use super::{Asked, HELD_WRITES, ask};
+
+/// Time that a start and a reload wait for the first answers; later ones are used as they come.
+const FIRST_ANSWERS_MAX: Duration = Duration::from_secs(3);
+
+/// What DNS answered last that the pools accept.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    known: Mutex<Known>,
+    /// Notified when another configuration is active.
+    pub(crate) configured: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By pool, because each has its own rules.
+    accepted: BTreeMap<(String, Question), Accepted>,
+    /// When each question is asked again.
+    due: BTreeMap<Question, Instant>,
+    /// The settings by which the questions were asked.
+    settings: Option<Settings>,
+}
+
+/// An answer that a pool uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Accepted {
+    answer: Answer,
+    /// Hosts whose addresses are not those that DNS answers when it works.
+    doubtful: BTreeSet<String>,
+}
+
+impl Answers {
+    /// The last valid answer. One that was valid by other rules of the pool may be valid no longer.
+    pub(crate) fn of(&self, pool: &PoolConfig, question: &Question) -> Option<Answer> {
+        let known = self.known();
+        let accepted = known.valid(&pool.pool.name, question, &rules(pool))?;
+        Some(accepted.answer.clone())
+    }
+
+    /// Asks those questions of a configuration that are `wanted` and that a pool has no answer to, within a limit: members
+    /// that are not known by then join their pools later.
+    pub(crate) async fn ask_new(
+        &self,
+        config: &Config,
+        wanted: impl Fn(&Question) -> bool,
+        alarms: &Alarms,
+    ) {
+        let mut new = questions(config);
+        new.retain(|question| wanted(question));
+        {
+            let known = self.known();
+            new.retain(|question| known.lacks(config, question));
+        }
+        if new.is_empty() {
+            return;
+        }
+        let mut answered = Vec::new();
+        let _ = timeout(FIRST_ANSWERS_MAX, ask(&config.dns, new, &mut answered)).await;
+        self.learn(config, answered, alarms);
+    }
+
+    /// Accepts or refuses answers; the names of pools whose members may have changed come back.
+    pub(super) fn learn(
+        &self,
+        config: &Config,
+        asked: Vec<Asked>,
+        alarms: &Alarms,
+    ) -> BTreeSet<String> {
+        let mut changed = BTreeSet::new();
+        let mut known = self.known();
+        for (question, result) in asked {
+            let mut is_refused = false;
+            for (pool, rules) in asking(config, &question) {
+                let before = known.valid(pool, &question, &rules);
+                let outcome = accepted(&question, &result, &rules, before);
+                is_refused |= outcome.is_err();
+                note_alarm(alarms, (pool, &question), before, &outcome);
+                let Ok((accepted, _)) = outcome else { continue };
+                if before.map(|before| &before.answer) != Some(&accepted.answer) {
+                    changed.insert(pool.to_owned());
+                }
+                let key = (pool.to_owned(), question.clone());
+                known.accepted.insert(key, accepted);
+            }
+            let after = match &result {
+                Ok(resolved) if !is_refused => config.dns.refresh_after(resolved.ttl),
+                _ => config.dns.ttl_min,
+            };
+            known.due.insert(question, Instant::now() + after);
+        }
+        changed
+    }
+
+    /// Forgets what no configuration asks any more; the first time that a question is due comes back.
+    pub(super) fn next_due(&self, config: &Config, alarms: &Alarms) -> Option<Instant> {
+        let wanted = questions(config);
+        let mut known = self.known();
+        known.due.retain(|question, _| wanted.contains(question));
+        let before = known.settings.replace(config.dns.clone());
+        // Other servers may answer otherwise.
+        if before.is_some_and(|before| before != config.dns) {
+            known.due.clear();
+        }
+        let is_asked = |pool: &str, question: &Question| {
+            asking(config, question)
+                .iter()
+                .any(|(named, _)| *named == pool)
+        };
+        known
+            .accepted
+            .retain(|(pool, question), _| is_asked(pool, question));
+        let gone = alarms.active().into_iter().filter(|active| {
+            let mut wanted = wanted.iter().flat_map(|question| {
+                let pools = asking(config, question).into_iter();
+                pools.map(move |(pool, _)| about(pool, question))
+            });
+            let is_other = active.alarm != Alarm::DnsAnswer || active.about == HELD_WRITES;
+            !is_other && !wanted.any(|about| about == active.about)
+        });
+        gone.for_each(|active| alarms.clear(Alarm::DnsAnswer, &active.about));
+        let now = Instant::now();
+        let due = wanted
+            .iter()
+            .map(|question| known.due.get(question).copied().unwrap_or(now));
+        let due = due.min()?;
+        // Whether the CA that keeps the writes still answers has nothing to do with TTLs.
+        let is_held = alarms.get(Alarm::DnsAnswer, HELD_WRITES).is_some();
+        Some(if is_held {
+            due.min(now + config.dns.ttl_min)
+        } else {
+            due
+        })
+    }
+
+    pub(super) fn due(&self, config: &Config) -> BTreeSet<Question> {
+        let (now, known) = (Instant::now(), self.known());
+        let mut wanted = questions(config);
+        wanted.retain(|question| known.due.get(question).is_none_or(|due| *due <= now));
+        wanted
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// The answer that a pool with these rules uses.
+    fn valid(&self, pool: &str, question: &Question, rules: &Rules<'_>) -> Option<&Accepted> {
+        let key = (pool.to_owned(), question.clone());
+        let accepted = self.accepted.get(&key)?;
+        rules.check(&accepted.answer).ok().map(|()| accepted)
+    }
+
+    /// Whether a question was never asked, or a pool has no valid answer to it.
+    fn lacks(&self, config: &Config, question: &Question) -> bool {
+        let mut asking = asking(config, question).into_iter();
+        !self.due.contains_key(question)
+            || asking.any(|(pool, rules)| self.valid(pool, question, &rules).is_none())
+    }
+}
+
+/// The answer that a pool uses, with what is missing in it if something is; or why it uses none.
+fn accepted(
+    question: &Question,
+    result: &Result<Resolved, LookupError>,
+    rules: &Rules<'_>,
+    before: Option<&Accepted>,
+) -> Result<(Accepted, Option<String>), String> {
+    let resolved = result.as_ref().map_err(ToString::to_string)?;
+    let (mut answer, doubts) = (resolved.answer.clone(), &resolved.doubts);
+    let mut doubtful: BTreeSet<_> = doubts.keys().cloned().collect();
+    let mut kept = BTreeSet::new();
+    if let Some(before) = before {
+        let is_better = |host: &str| !before.doubtful.contains(host);
+        if let (Question::Host(name), Answer::Host(_)) = (question, &before.answer)
+            && let Some(doubt) = doubts.get(name).filter(|_| is_better(name))
+        {
+            return Err(doubt.to_string());
+        }
+        kept = answer.keep_addresses(&before.answer, |host| {
+            let found = resolved.answer.has_address_of(host);
+            doubts.contains_key(host) && (is_better(host) || !found)
+        });
+        doubtful.retain(|host| !kept.contains(host) || !is_better(host));
+    }
+    rules.check(&answer).map_err(|error| error.to_string())?;
+    let is_missing = |host: &String| kept.contains(host) || !answer.has_address_of(host);
+    let mut missing = doubts.iter().filter(|(host, _)| is_missing(host));
+    let missing = missing
+        .next()
+        .map(|(host, doubt)| format!("{host}: {doubt}"));
+    Ok((Accepted { answer, doubtful }, missing))
+}
+
+fn note_alarm(
+    alarms: &Alarms,
+    (pool, question): (&str, &Question),
+    before: Option<&Accepted>,
+    outcome: &Result<(Accepted, Option<String>), String>,
+) {
+    let message = match (outcome, before) {
+        (Ok((_, None)), _) => {
+            return alarms.clear(Alarm::DnsAnswer, &about(pool, question));
+        }
+        (Ok((_, Some(missing))), _) => format!(
+            "pool {pool}: DNS does not answer for a target of {question}: {missing}; its last valid addresses stay in use, if there are any"
+        ),
+        (Err(why), Some(_)) => format!(
+            "pool {pool}: cannot use the DNS answer for {question}: {why}; the last valid answer stays in use"
+        ),
+        // A host without any answer so far is a member that is down, as its probes show.
+        (Err(_), None) if matches!(question, Question::Host(_)) => return,
+        (Err(why), None) => format!(
+            "pool {pool}: cannot use the DNS answer for {question}: {why}; it has no members of this name"
+        ),
+    };
+    let about = about(pool, question);
+    alarms.raise(Alarm::DnsAnswer, &about, message, SystemTime::now());
+}
+
+/// What the alarm about an answer is about.
+fn about(pool: &str, question: &Question) -> String {
+    format!("{pool}: {question}")
+}
+
+/// What the members of a configuration need answered.
+pub(crate) fn questions(config: &Config) -> BTreeSet<Question> {
+    let pools = config.pools.iter();
+    pools
+        .flat_map(|pool| pool.pool.members.iter().filter_map(question))
+        .collect()
+}
+
+/// The pools that ask a question, with what each requires of the answer.
+fn asking<'c>(config: &'c Config, asked: &Question) -> Vec<(&'c str, Rules<'c>)> {
+    let mut asking = Vec::new();
+    for pool in &config.pools {
+        let mut members = pool.pool.members.iter();
+        if members.any(|member| question(member).as_ref() == Some(asked)) {
+            asking.push((pool.pool.name.as_str(), rules(pool)));
+        }
+    }
+    asking
+}
+
+/// An entry with a `server_name` of its own needs no `server_names`: one name holds for all targets.
+pub(crate) fn rules(pool: &PoolConfig) -> Rules<'_> {
+    let upstream = &pool.upstream;
+    Rules {
+        server_names: (!pool.server_names.is_empty()).then_some(pool.server_names.as_slice()),
+        is_loopback_only: upstream.scheme == Scheme::Http
+            && upstream.plaintext == Plaintext::Loopback,
+    }
+}
