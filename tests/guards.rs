@@ -3,7 +3,10 @@
 use std::{
     io::Write,
     net::TcpListener,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -11,10 +14,9 @@ use std::{
 use serde_json::{Value, json};
 use testkit::{Reply, Response, wait_until};
 
-use crate::support::Estate;
+use crate::support::{Estate, done, http1_alone};
 
 const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
-const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program that sends the line set for it and closes.
@@ -118,6 +120,49 @@ fn an_agent_check_takes_capacity_away_and_nothing_else() {
 }
 
 #[test]
+fn an_answer_of_an_agent_that_is_cut_or_too_long_changes_nothing() {
+    let agent = Agent::start();
+    let lines = format!(
+        "check = {{ interval = \"20ms\" }}\nagent_check = {{ port = {}, interval = \"20ms\" }}",
+        agent.port
+    );
+    let estate = Estate::builder().compilers(1).compiler_pool(&lines).start();
+    static LONG: [u8; 300] = *b"drain                                                                                                                                                                                                                                                                                                       ";
+    agent.say(&LONG);
+    let shown = compiler(&estate, |member| {
+        let failure = member["agent_check"]["failure"].as_str();
+        failure.is_some_and(|why| why.contains("no end of a line within 256 bytes"))
+    });
+    assert_eq!(shown["agent_check"]["state"], "ready", "{shown}");
+    assert_eq!(get(&estate).status, 200);
+}
+
+#[test]
+fn a_weight_of_zero_is_out_of_service_for_the_alarm_a_drain_and_the_operator() {
+    let agent = Agent::start();
+    let lines = format!(
+        "check = {{ interval = \"20ms\" }}\nagent_check = {{ port = {}, interval = \"20ms\" }}",
+        agent.port
+    );
+    let estate = Estate::builder().compilers(1).compiler_pool(&lines).start();
+    let address = estate.compilers[0].address();
+    agent.say(b"0%\n");
+    let labels = [("alarm", "pool-unavailable")];
+    estate
+        .proxy
+        .wait_for_metric("proscenium_alarms", &labels, 1.0);
+    // The pool has no available member already, so this takes no force.
+    done(&estate.proxy, &["drain", &address], &[]);
+    let ready = done(&estate.proxy, &["ready", &address], &[]);
+    let why = format!("{address}: its agent check says `0%`: ready, weight 0 %");
+    assert!(ready.contains(&why), "{ready}");
+    agent.say(b"100%\n");
+    estate
+        .proxy
+        .wait_for_metric("proscenium_alarms", &labels, 0.0);
+}
+
+#[test]
 fn an_agent_check_overrides_neither_the_operator_nor_a_failed_check() {
     let agent = Agent::start();
     let lines = format!(
@@ -168,6 +213,8 @@ fn an_agent_check_overrides_neither_the_operator_nor_a_failed_check() {
     estate.proxy.wait_for_health("compilers", &address, "up");
     let served = wait_until(LIMIT, || (get(&estate).status == 200).then_some(()));
     assert!(served.is_some());
+    let member = compiler(&estate, |_| true);
+    assert!(member["agent_check"].is_null(), "{member}");
 }
 
 /// Two compilers of which the first breaks off each request, and answers probes.
@@ -178,11 +225,23 @@ fn failing(lines: &str) -> Estate {
     estate
 }
 
+/// A catalog of another agent each time: one client alone ejects no member.
 fn catalog(estate: &Estate) -> Response {
-    let agent = estate.ca.agent("web01");
-    estate
-        .client(&agent)
-        .request("POST", CATALOG, &[], b"facts")
+    static AGENTS: AtomicUsize = AtomicUsize::new(0);
+    let number = AGENTS.fetch_add(1, Ordering::Relaxed);
+    catalog_of(estate, &format!("host{number}"))
+}
+
+fn catalog_of(estate: &Estate, certname: &str) -> Response {
+    let agent = estate.ca.agent(certname);
+    let target = format!("/puppet/v3/catalog/{certname}?environment=production");
+    let client = estate.client(&agent);
+    client.request("POST", &target, &[], b"facts")
+}
+
+fn ejections(estate: &Estate) -> f64 {
+    let metrics = estate.proxy.metrics();
+    metrics.sum("proscenium_member_ejections_total", &[])
 }
 
 #[test]
@@ -231,6 +290,34 @@ fn an_ejection_ends_and_a_rate_of_failures_ejects_too() {
     );
     let metrics = estate.proxy.metrics();
     assert_eq!(metrics.sum("proscenium_member_ejections_total", &[]), 0.0);
+}
+
+#[test]
+fn no_client_alone_ejects_a_member_by_requests_that_make_it_hang_up() {
+    let estate = failing("ejection = { consecutive_failures = 2, error_rate = \"1%\" }");
+    let failed = (0..40).filter(|_| catalog_of(&estate, "web01").status == 502);
+    assert_eq!(failed.count(), 20);
+    assert_eq!(ejections(&estate), 0.0);
+    // Nor by bodies that it does not finish, from as many certificates as it may have.
+    http1_alone!("the test sends a part of a body by hand");
+    let estate = failing("ejection = { consecutive_failures = 1 }");
+    for compiler in &estate.compilers {
+        compiler.answer_early(|request| (request.method == "POST").then(Reply::reset));
+    }
+    for n in 0..6 {
+        let certname = format!("web0{n}");
+        let agent = estate.ca.agent(&certname);
+        let mut connection = estate.client(&agent).connect().expect("connects");
+        let target = format!("/puppet/v3/catalog/{certname}?environment=production");
+        let begun = connection.head("POST", &target, &[], Some(50 << 20));
+        let piece = vec![b'x'; 4 << 20];
+        let _ = connection.send_raw(&[begun, piece].concat());
+        drop(connection.read_response());
+    }
+    let attempts = estate.proxy.metrics();
+    let broken = [("pool", "compilers"), ("result", "receive")];
+    assert_eq!(attempts.sum("proscenium_attempts_total", &broken), 6.0);
+    assert_eq!(ejections(&estate), 0.0);
 }
 
 #[test]

@@ -167,6 +167,23 @@ fn an_answer_without_end_or_without_counts_changes_nothing_else() {
 }
 
 #[test]
+fn a_count_is_forgotten_when_it_is_no_longer_read() {
+    let estate = Estate::builder().compilers(1).compiler_pool(QUICK).start();
+    answer(&estate.compilers[0], metrics(&json!(4)));
+    jrubies(&estate, |jrubies| jrubies["count"] == 4);
+    let off = QUICK.replace(" }", ", read_jrubies = false }");
+    estate.proxy.edit_config(QUICK, &off);
+    estate.proxy.reload_applied();
+    let gone = jrubies(&estate, |jrubies| jrubies.is_null());
+    assert!(gone.is_null());
+    let status = estate.proxy.status();
+    assert!(
+        !done(&estate.proxy, &["status"], &[]).contains("JRubies"),
+        "{status}"
+    );
+}
+
+#[test]
 fn counts_are_not_read_where_the_check_says_so_and_agents_never_reach_the_service() {
     let line = "check = { interval = \"20ms\", read_jrubies = false }";
     let estate = Estate::builder().compilers(1).compiler_pool(line).start();

@@ -237,6 +237,76 @@ fn a_client_whose_member_is_full_does_not_wait_and_returns_to_it() {
 }
 
 #[test]
+fn a_client_whose_member_is_full_keeps_its_cookie_although_the_next_member_fails() {
+    let site = site("{ cookie = \"PROXY\" }");
+    let (home, mine) = site.begin();
+    site.proxy
+        .edit_config("connections_max = 100", "connections_max = 1");
+    site.proxy.hang_up();
+    let member = site.member(&home);
+    let idle = || (site.proxy.metrics().sum(IN_FLIGHT, &[]) == 0.0).then_some(());
+    assert!(wait_until(LIMIT, idle).is_some(), "the first request ends");
+    member.hold();
+    let before = member.requests().len();
+    let agent = site.ca.agent("web02");
+    let mut held = site.proxy.client(Some(&agent)).connect().expect("connects");
+    let fields = [("Cookie", mine.as_str())];
+    held.send("GET", APP, &fields, b"").expect("sends");
+    member.wait_for_request(before + 1, LIMIT);
+    // Of the others, one takes no connections.
+    let broken = site.members.iter().find(|member| member.name() != home);
+    let broken = broken.expect("another");
+    broken.kill();
+    let retried = wait_until(LIMIT, || {
+        let answer = site.with_cookie(&mine);
+        assert_ne!(answer.text(), home);
+        assert_eq!(cookie(&answer), None, "it keeps its own");
+        let records = site.proxy.records();
+        let last = records.last().expect("a record");
+        (last["attempts"] == 2).then_some(())
+    });
+    assert!(retried.is_some(), "one request meets the one that is gone");
+    member.release();
+    held.read_response().expect("an answer");
+}
+
+#[test]
+fn explain_shows_the_member_that_a_cookie_or_a_header_leads_to() {
+    let (state, ca) = (TempDir::new().expect("a directory"), Ca::new());
+    let site = start(ca, members(), "{ cookie = \"PROXY\" }", Some(&state));
+    let first = |site: &Site, headers: &[&str]| {
+        let mut words = vec![APP, "--certname", "web01"];
+        for header in headers {
+            words.extend(["--header", header]);
+        }
+        let explained = site.proxy.command(&["explain"], &words).stdout;
+        let lines = explained.lines();
+        let mut lines = lines.skip_while(|line| !line.starts_with("persist  "));
+        let persist = lines.next().unwrap_or_default().to_owned();
+        let member = lines.find(|line| line.starts_with("member   "));
+        (persist, member.unwrap_or_default().to_owned())
+    };
+    for _ in 0..3 {
+        let (home, mine) = site.begin();
+        let (persist, member) = first(&site, &[&format!("Cookie: a=1; {mine}")]);
+        assert!(persist.ends_with("in its cookie PROXY"), "{persist}");
+        assert!(member.contains(&site.address(&home)), "{member}");
+        assert!(member.ends_with("by the persistence of the route"));
+    }
+    let (persist, _) = first(&site, &["Cookie: PROXY=0"]);
+    assert!(persist.contains("PROXY is ignored"), "{persist}");
+    let by_header = self::site("{ header = \"X-Session\" }");
+    let (_, member) = first(&by_header, &["X-Session: a"]);
+    assert!(member.ends_with("by the persistence of the route"));
+    let (persist, member) = first(&by_header, &["X-Session: a", "X-Session: b"]);
+    assert!(persist.contains("appears twice"), "{persist}");
+    assert!(
+        !member.ends_with("by the persistence of the route"),
+        "{member}"
+    );
+}
+
+#[test]
 fn a_cookie_is_valid_over_a_restart_and_unknown_to_a_proxy_with_another_key() {
     let (ca, state, other) = (Ca::new(), TempDir::new(), TempDir::new());
     let (state, other) = (state.expect("a directory"), other.expect("a directory"));

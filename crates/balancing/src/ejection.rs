@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::settings::EjectionSettings;
+use crate::{settings::EjectionSettings, share::ClientKey};
 
 /// Attempts in a window below which their rate of failures means nothing.
 const ATTEMPTS_MIN: u32 = 20;
@@ -30,6 +30,8 @@ struct History {
     window_began: Duration,
     /// Attempts of the window that failed.
     failed: u32,
+    /// Whose request failed last, where a client could be the cause.
+    client: Option<ClientKey>,
     /// Ejections that lengthen the next one.
     recent: u32,
     /// When the last one ends or ended.
@@ -65,8 +67,22 @@ impl Ejection {
     }
 
     /// Notes an attempt that failed. True: the member is to be ejected.
-    pub(crate) fn failed(&self, settings: &EjectionSettings, now: Duration) -> bool {
+    ///
+    /// `client`: whose request the member did not answer; none: the failure came before the request. What a client sends can
+    /// make a member close the connection, so failures of one client in a row count once: no client ejects a member alone.
+    pub(crate) fn failed(
+        &self,
+        client: Option<ClientKey>,
+        settings: &EjectionSettings,
+        now: Duration,
+    ) -> bool {
         let mut history = self.history();
+        if client.is_some() {
+            if history.client == client {
+                return false;
+            }
+            history.client = client;
+        }
         let consecutive = self.consecutive.fetch_add(1, Ordering::Relaxed) + 1;
         if now.saturating_sub(history.window_began) > settings.window {
             history.window_began = now;
@@ -131,14 +147,26 @@ mod tests {
         let ejection = Ejection::default();
         for _ in 0..3 {
             for _ in 1..settings().consecutive_failures {
-                assert!(!ejection.failed(&settings(), at(1)));
+                assert!(!ejection.failed(None, &settings(), at(1)));
             }
             ejection.succeeded();
         }
         for _ in 1..settings().consecutive_failures {
-            assert!(!ejection.failed(&settings(), at(1)));
+            assert!(!ejection.failed(None, &settings(), at(1)));
         }
-        assert!(ejection.failed(&settings(), at(1)));
+        assert!(ejection.failed(None, &settings(), at(1)));
+    }
+
+    #[test]
+    fn requests_of_one_client_alone_eject_no_member() {
+        let mut settings = settings();
+        settings.error_rate = 1;
+        let client = |n: u64| Some(ClientKey::Agent(format!("web{n}").into()));
+        let ejection = Ejection::default();
+        assert!((0..1000).all(|n| !ejection.failed(client(1), &settings, at(n))));
+        let ejection = Ejection::default();
+        let ejects = (0..1000).find(|n| ejection.failed(client(*n), &settings, at(1)));
+        assert_eq!(ejects, Some(u64::from(settings.consecutive_failures) - 1));
     }
 
     #[test]
@@ -149,7 +177,7 @@ mod tests {
             let ejection = Ejection::default();
             (0..100).find(|n| {
                 ejection.succeeded();
-                ejection.failed(&settings, at(n * seconds_apart))
+                ejection.failed(None, &settings, at(n * seconds_apart))
             })
         };
         assert_eq!(alternate(0), Some(9), "ten of twenty have failed");

@@ -228,9 +228,11 @@ impl Member {
         *self.agent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is up and ready.
+    /// Whether it is up and ready, and its weight is not 0 for now.
     pub fn is_available(&self) -> bool {
-        self.health() == Health::Up && self.administrative() == Administrative::Ready
+        self.health() == Health::Up
+            && self.administrative() == Administrative::Ready
+            && self.weight_percent() > 0
     }
 
     /// Sets what the operator wants; requests in flight are left to finish. A probed member that leaves maintenance is

@@ -15,6 +15,7 @@ use crate::settings::{
     Algorithm, CheckKind, CheckSettings, EjectionSettings, MemberSettings, PoolSettings, Role,
     SlowStartSettings,
 };
+use crate::share::ClientKey;
 use crate::work::Task;
 
 /// One generation's view of a pool.
@@ -327,17 +328,19 @@ impl Pool {
     }
 
     /// Notes that an attempt at a member failed through the member's fault: no connection, no TLS, or no response. Yields
-    /// for how long the member is ejected, if it is from now on.
+    /// for how long the member is ejected, if it is from now on. `client`: whose request got no response; none: the
+    /// request was not sent.
     ///
     /// Ejections leave at least one member of the same priority available, and do not concern writes to a CA.
     pub fn attempt_failed(
         &self,
         index: usize,
+        client: Option<ClientKey>,
         settings: &EjectionSettings,
         now: Duration,
     ) -> Option<Duration> {
         let entry = &self.entries[index];
-        if !settings.enabled || !entry.member.ejection.failed(settings, now) {
+        if !settings.enabled || !entry.member.ejection.failed(client, settings, now) {
             return None;
         }
         let _one_at_a_time = self.state.ejecting.lock();
@@ -415,6 +418,11 @@ impl Pool {
         let mut rehearsal = Turns::rehearsed(self);
         let mut asked: Vec<u64> = Vec::with_capacity(self.entries.len());
         let mut places = Vec::with_capacity(self.entries.len());
+        if let Some(index) = self.home(&asked, lead, now) {
+            asked.push(self.entries[index].member.id());
+            let why = Why::Persistence;
+            places.push(Place { index, why });
+        }
         for tier in 0..self.tiers {
             loop {
                 let among = self.candidates(tier, &asked, lead.task, now);

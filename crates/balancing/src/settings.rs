@@ -134,8 +134,7 @@ impl CheckSettings {
             Some(fast) if is_changing => fast.min(self.interval),
             _ => self.interval,
         };
-        let drawn = crate::rendezvous::mix(member.rotate_left(32) ^ turn) % JITTER_STEPS;
-        interval + interval / 10 * (drawn as u32) / (JITTER_STEPS as u32)
+        longer(interval, member, turn)
     }
 
     /// Whether the answer to a probe may show the member's clock: an HTTP response of the member itself.
@@ -200,6 +199,22 @@ pub struct AgentCheckSettings {
     /// Time between two questions. Default 5 s.
     pub interval: Duration,
 }
+
+impl AgentCheckSettings {
+    /// Time from the end of one question to the next, up to 10 % longer than the interval, as with probes.
+    pub fn wait(&self, member: u64, turn: u64) -> Duration {
+        longer(self.interval, member ^ AGENT_SPREAD, turn)
+    }
+}
+
+/// Up to 10 % longer, by member and turn.
+fn longer(interval: Duration, member: u64, turn: u64) -> Duration {
+    let drawn = crate::rendezvous::mix(member.rotate_left(32) ^ turn) % JITTER_STEPS;
+    interval + interval / 10 * (drawn as u32) / (JITTER_STEPS as u32)
+}
+
+/// Apart from the member's probes, which are drawn by its number too.
+const AGENT_SPREAD: u64 = 0x6167_656e;
 
 impl Default for AgentCheckSettings {
     fn default() -> Self {

@@ -637,7 +637,9 @@ settings! {
 
     /// When the proxy leaves a member out because requests fail there, although its check passes. Only failures of the
     /// member count: no connection, no TLS, or a connection that breaks before a valid response. A response counts as
-    /// success whatever its status, and a slow catalog is not a failure. Writes to a CA are not affected.
+    /// success whatever its status, and a slow catalog is not a failure. Connections that break while the client has not
+    /// sent its whole body do not count, and failures of one client in a row count as one, so that no client alone can
+    /// eject a member. Writes to a CA are not affected.
     Ejection at "pools.NAME.ejection" for EjectionSettings {
         /// Whether members are ejected.
         enabled: switch() => enabled;

@@ -15,7 +15,7 @@ use crate::{
     exit_codes::STILL_RUNNING,
     failure::Failure,
     output,
-    status::in_flight,
+    status::{in_flight, write_guards},
 };
 
 /// How often a wait reads what is left.
@@ -64,6 +64,16 @@ fn set(
     };
     let outcome = wait(client.set_member_states(&request))?;
     outcome.members.iter().try_for_each(say_state)?;
+    // The operator would believe that a member gets requests which its agent check or an ejection keeps from it.
+    for PoolMemberStatus { member, .. } in &outcome.members {
+        let mut left = String::new();
+        if member.administrative_state == AdministrativeState::Ready
+            && write_guards(&mut left, member).is_ok()
+            && !left.is_empty()
+        {
+            output::say(left.trim_end())?;
+        }
+    }
     if let Some(why) = &outcome.not_persisted {
         output::complain(&format!(
             "it is active, but a restart would undo it, because it could not be saved: {why}"

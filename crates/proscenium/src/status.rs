@@ -147,7 +147,7 @@ fn write_down(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
 }
 
 /// What keeps requests from a member beside its check.
-fn write_guards(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
+pub(crate) fn write_guards(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
     let address = &member.address;
     if let Some(seconds) = member.ejected_seconds {
         let left = age(seconds);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use balancing::{
-    Failure, Lead, Offer, PickError, Picker, Progress, RetryPolicy, RetryVerdict,
+    ClientKey, Failure, Lead, Offer, PickError, Picker, Progress, RetryPolicy, RetryVerdict,
     Stage as AttemptStage, Stay, Target, key_hash, settings::Algorithm, source_hash,
 };
 use http::{
@@ -50,6 +50,8 @@ pub(crate) struct Attempts<'a> {
     pub(crate) with_certificate: bool,
     /// Which member the client stays with.
     pub(crate) stay: Stay,
+    /// Whether that member may have been asked.
+    pub(crate) asked_home: Cell<bool>,
     pub(crate) request: Outgoing<'a>,
 }
 
@@ -217,7 +219,8 @@ impl Attempts<'_> {
                     next = Some(elsewhere);
                 }
                 Err(Unanswered::Failed(failure, error)) => {
-                    self.note_failure(&lease, &failure, &error, &counted);
+                    let upload = &exchanged.upload;
+                    self.note_failure(&lease, &failure, &error, (&counted, upload));
                     let progress = Progress {
                         attempts,
                         response_started: matches!(error, ProxyError::Broken { begun: true, .. }),
@@ -284,6 +287,14 @@ impl Attempts<'_> {
         exchanged: &mut Exchanged,
     ) -> CountedAttempt {
         exchanged.attempted(lease.member().address(), &self.pool.metrics);
+        let asks_home = match self.stay {
+            Stay::No => false,
+            Stay::Member(id) => id == lease.member().id(),
+            Stay::Hash(_) => exchanged.attempts() > 1,
+        };
+        if asks_home {
+            self.asked_home.set(true);
+        }
         CountedAttempt {
             at: lease.place(),
             result: Cell::new(AttemptResult::Abandoned),
@@ -553,11 +564,17 @@ impl Attempts<'_> {
     }
 
     /// Notes a failure that speaks against a member, which may eject it.
-    fn note_members_fault(&self, lease: &PoolLease) {
+    fn note_members_fault(&self, lease: &PoolLease, failure: &Failure) {
         let (runtime, index) = lease.place();
-        let now = self.context.worker.shared.now();
+        let context = self.context;
+        let now = context.worker.shared.now();
         let settings = &runtime.rules.guards.ejection;
-        if let Some(time) = runtime.pool.attempt_failed(index, settings, now) {
+        let client = || {
+            let certname = context.standing.certname.as_ref();
+            ClientKey::new(certname, context.conn.downstream.client.ip())
+        };
+        let client = (!failure.unsent).then(client);
+        if let Some(time) = runtime.pool.attempt_failed(index, client, settings, now) {
             tracing::warn!(
                 pool = %runtime.pool.name(), member = %lease.member().address(), seconds = time.as_secs_f64(),
                 "member ejected: attempts at it failed"
@@ -571,7 +588,7 @@ impl Attempts<'_> {
         lease: &PoolLease,
         failure: &Failure,
         error: &ProxyError,
-        counted: &CountedAttempt,
+        (counted, upload): (&CountedAttempt, &Upload),
     ) {
         let result = match (failure.stage, error) {
             (_, ProxyError::Late { .. } | ProxyError::Stalled { .. }) => AttemptResult::Timeout,
@@ -588,8 +605,8 @@ impl Attempts<'_> {
             pool = %self.pool.pool.name(), member = %member.address(), result = result.as_str(),
             cause = error.cause().unwrap_or_else(|| error.reason().as_str().to_owned()), "attempt failed"
         );
-        if is_members_fault(failure, error) {
-            self.note_members_fault(lease);
+        if is_members_fault(failure, error, upload) {
+            self.note_members_fault(lease, failure);
         }
         let refused = matches!(error, ProxyError::Unavailable { source: Some(source), .. } if source.refused());
         if refused && let Some(change) = member.connect_refused(self.context.worker.shared.now()) {
@@ -603,15 +620,16 @@ impl Attempts<'_> {
 }
 
 /// Whether a failure speaks against its member: no connection, no TLS, or no valid response. A member that is slow or
-/// that closes a kept connection is not at fault.
-fn is_members_fault(failure: &Failure, error: &ProxyError) -> bool {
+/// that closes a kept connection is not at fault, nor is one that closes while the client has not sent the whole body: servers
+/// do not wait for slow clients.
+fn is_members_fault(failure: &Failure, error: &ProxyError, upload: &Upload) -> bool {
     match error {
         ProxyError::Unavailable {
             source: Some(source),
             ..
         }
-        | ProxyError::Unreachable(source) => !matches!(source, DialError::Plaintext { .. }),
-        ProxyError::Broken { .. } => !failure.reused,
+        | ProxyError::Unreachable(source) => source.is_members_fault(),
+        ProxyError::Broken { .. } => !failure.reused && upload.finished().is_some(),
         _ => false,
     }
 }

@@ -88,14 +88,16 @@ impl Attempts<'_> {
                     }
                 }
                 Ok(Err(Unanswered::Failed(failure, error))) => {
-                    self.note_failure(&lease, &failure, &error, &counted);
+                    let upload = &exchanged.upload;
+                    self.note_failure(&lease, &failure, &error, (&counted, upload));
                 }
                 // Its member is down or in maintenance, and there is another: the next pick finds it.
                 Ok(Err(Unanswered::Moved(_))) => counted.moved(),
                 Err(_) => {
                     let member = Arc::clone(lease.member().address());
                     let error = late(member);
-                    self.note_failure(&lease, &LATE, &error, &counted);
+                    let upload = &exchanged.upload;
+                    self.note_failure(&lease, &LATE, &error, (&counted, upload));
                     break;
                 }
             }

@@ -1,6 +1,12 @@
 //! The request path in one function: every request passes [`handle`].
 
-use std::{cell::RefCell, future::pending, panic::resume_unwind, rc::Rc, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    future::pending,
+    panic::resume_unwind,
+    rc::Rc,
+    sync::Arc,
+};
 
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request, response};
 use hyper::upgrade::OnUpgrade;
@@ -215,6 +221,7 @@ async fn pass<'g>(
         plan: &plan,
         with_certificate,
         stay,
+        asked_home: Cell::new(false),
         request,
     };
     let MemberAnswer {
@@ -224,7 +231,7 @@ async fn pass<'g>(
     } = attempts
         .run(generation.settings.attempts_max, exchanged)
         .await?;
-    let answered_by = (exchanged.lease.as_ref(), exchanged.attempts());
+    let answered_by = (exchanged.lease.as_ref(), attempts.asked_home.get());
     persistence::note_answer(context, &plan, stay, answered_by, &mut head.headers);
     let body = match body {
         AnswerBody::Streamed(body) if plan.is_renewal() => {

@@ -1,5 +1,7 @@
 //! Routes that keep a client on one member: which member that is, and the cookie that the client remembers it by.
 
+use std::net::IpAddr;
+
 use balancing::{Stay, key_hash, source_hash};
 use http::{HeaderMap, HeaderValue, header::SET_COOKIE};
 use pki::PersistenceKey;
@@ -15,38 +17,21 @@ pub(crate) fn stay(
     plan: &Plan<'_>,
     headers: &HeaderMap,
 ) -> Stay {
-    match plan.persistence() {
-        None => Stay::No,
-        Some(RoutePersistence::Source) => {
-            Stay::Hash(source_hash(context.conn.downstream.client.ip()))
-        }
-        Some(RoutePersistence::Header(name)) => {
-            let mut values = headers.get_all(name).iter();
-            match (values.next(), values.next()) {
-                (Some(value), None) => Stay::Hash(key_hash(value.as_bytes())),
-                _ => Stay::No,
-            }
-        }
-        Some(RoutePersistence::Cookie(name)) => {
-            let value = cookie_value(headers, name);
-            let issued = value.and_then(|value| {
-                let mut values = pool.cookies(&context.worker.shared.persistence).iter();
-                values.position(|known| known.as_bytes() == value)
-            });
-            issued.map_or(Stay::No, |index| {
-                Stay::Member(pool.pool.entries()[index].member.id())
-            })
-        }
-    }
+    plan.persistence().map_or(Stay::No, |persistence| {
+        let client = context.conn.downstream.client.ip();
+        let key = &context.worker.shared.persistence;
+        pool.stay(persistence, (headers, Some(client)), Some(key))
+    })
 }
 
 /// Logs that a client moved, and issues the cookie where the client has none for the member that answered. A client whose
-/// member is only at its limit keeps its cookie, and returns to that member. `attempts`: those of this request.
+/// member is only at its limit keeps its cookie, and returns to that member. `asked_home`: whether this request may have been
+/// sent to the client's member before.
 pub(crate) fn note_answer(
     context: &RequestContext,
     plan: &Plan<'_>,
     stay: Stay,
-    (lease, attempts): (Option<&PoolLease>, u32),
+    (lease, asked_home): (Option<&PoolLease>, bool),
     headers: &mut HeaderMap,
 ) {
     let (Some(persistence), Some(lease)) = (plan.persistence(), lease) else {
@@ -64,9 +49,9 @@ pub(crate) fn note_answer(
     };
     let mut returns = false;
     if let Some(home) = home.filter(|home| *home != index) {
-        // After a retry the client moves for good: its member may be the one that failed.
+        // A client whose member has failed moves for good.
         let now = context.worker.shared.now();
-        returns = attempts == 1 && runtime.pool.keeps_clients(home, now);
+        returns = !asked_home && runtime.pool.keeps_clients(home, now);
         log_move(context, &runtime, (home, index), returns);
     }
     if let RoutePersistence::Cookie(name) = persistence
@@ -105,6 +90,38 @@ fn log_move(
 }
 
 impl PoolRuntime {
+    /// Which member a client stays with that sends these fields from this address, as far as it is known. Without the `key`,
+    /// no cookie is valid.
+    pub fn stay(
+        &self,
+        persistence: &RoutePersistence,
+        (headers, client): (&HeaderMap, Option<IpAddr>),
+        key: Option<&PersistenceKey>,
+    ) -> Stay {
+        match persistence {
+            RoutePersistence::Source => {
+                client.map_or(Stay::No, |client| Stay::Hash(source_hash(client)))
+            }
+            RoutePersistence::Header(name) => {
+                let mut values = headers.get_all(name).iter();
+                match (values.next(), values.next()) {
+                    (Some(value), None) => Stay::Hash(key_hash(value.as_bytes())),
+                    _ => Stay::No,
+                }
+            }
+            RoutePersistence::Cookie(name) => {
+                let value = cookie_value(headers, name);
+                let issued = value.zip(key).and_then(|(value, key)| {
+                    let mut values = self.cookies(key).iter();
+                    values.position(|known| known.as_bytes() == value)
+                });
+                issued.map_or(Stay::No, |index| {
+                    Stay::Member(self.pool.entries()[index].member.id())
+                })
+            }
+        }
+    }
+
     /// The value of the cookie for each member, by the pool's index.
     pub(crate) fn cookies(&self, key: &PersistenceKey) -> &[String] {
         self.cookies.get_or_init(|| {

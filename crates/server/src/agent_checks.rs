@@ -17,7 +17,7 @@ pub(crate) async fn ask_for_ever(asked: Probed, settings: AgentCheckSettings) {
         ..
     } = asked;
     let (pool, address) = (state.pool(), state.address());
-    loop {
+    for turn in 0u64.. {
         let answer = upstream::ask_agent(&connector, settings.port).await;
         let before = state.agent_state();
         let read = answer
@@ -50,7 +50,7 @@ pub(crate) async fn ask_for_ever(asked: Probed, settings: AgentCheckSettings) {
                 }
             }
         }
-        sleep(settings.interval).await;
+        sleep(settings.wait(state.id(), turn)).await;
     }
 }
 

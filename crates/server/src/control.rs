@@ -308,8 +308,14 @@ pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> M
             Health::Up => admin::Health::Up,
             Health::Down => admin::Health::Down,
         },
-        jrubies: facts.jrubies.map(jruby_status),
-        agent_check: facts.agent.map(|facts| agent_status(&entry.member, facts)),
+        jrubies: facts
+            .jrubies
+            .filter(|_| jrubies::is_read(&runtime.pool))
+            .map(jruby_status),
+        agent_check: facts
+            .agent
+            .filter(|_| runtime.rules.guards.agent_check.is_some())
+            .map(|facts| agent_status(&entry.member, facts)),
         warming: warming_status(&entry.member, app.shared.now()),
         ejected_seconds: entry
             .member
@@ -495,15 +501,19 @@ fn readings(app: &App) -> Readings {
         let address = &runtime.connectors[index].address;
         let facts = app.shared.members.of(runtime.pool.name(), address);
         let jrubies = match facts.jrubies {
-            Some(JrubyAnswer::Known(reading)) => Some((reading.count, reading.free)),
+            Some(JrubyAnswer::Known(reading)) if jrubies::is_read(&runtime.pool) => {
+                Some((reading.count, reading.free))
+            }
             _ => None,
         };
+        let has_agent_check = runtime.rules.guards.agent_check.is_some();
+        let agent = facts.agent.filter(|_| has_agent_check);
         MemberReading {
             jrubies,
             ejections: entry.member.ejections(),
             ejected: entry.member.ejected_for(app.shared.now()).is_some(),
             warming: entry.member.warm_up(app.shared.now()).is_some(),
-            agent_check_failures: facts.agent.map(|agent| agent.failures),
+            agent_check_failures: agent.map(|agent| agent.failures),
             pool: runtime.pool.name().to_string(),
             member: address.to_string(),
             up: entry.member.health() == Health::Up,

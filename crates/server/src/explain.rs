@@ -10,11 +10,15 @@ use balancing::{
     source_hash,
 };
 use config::Report;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Uri,
+    header::{COOKIE, HOST},
+};
 use identity::{
     Agent, Certname, ClientIdentity, ExtensionValue, HeaderForm, IdentityName, Reason, Refusal,
 };
 use listener::ListenerTls;
+use pki::PersistenceKey;
 use proxy::{Generation, PoolRuntime, answers_from_copy};
 use routing::{
     AccessRule, CanonicalPath, Condition, Decision, Plan, Question, RoutePersistence,
@@ -22,7 +26,7 @@ use routing::{
 };
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
-use crate::{Options, blocks, checked::prepared, lists, state::StateDirectory};
+use crate::{Options, blocks, checked::prepared, lists, persistence, state::StateDirectory};
 
 /// Who asks, in `explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +69,8 @@ pub struct Explainer {
     generation: Generation,
     /// Why blocks are not applied.
     without_blocks: Option<String>,
+    /// The key of persistence cookies; why it cannot be read.
+    persistence: Result<PersistenceKey, String>,
 }
 
 /// What would become of a request.
@@ -103,6 +109,7 @@ pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
     Ok(Explainer {
         generation,
         without_blocks,
+        persistence: persistence::stored(&directory),
     })
 }
 
@@ -271,19 +278,16 @@ impl Explainer {
                         source: asked.source.map(source_hash),
                         random: 0,
                         task: plan.endpoint.task,
-                        stay: match plan.persistence() {
-                            Some(RoutePersistence::Source) => asked
-                                .source
-                                .map_or(Stay::No, |client| Stay::Hash(source_hash(client))),
-                            Some(RoutePersistence::Header(name)) => scrubbed
-                                .headers()
-                                .get(name)
-                                .map_or(Stay::No, |value| Stay::Hash(key_hash(value.as_bytes()))),
-                            Some(RoutePersistence::Cookie(_)) | None => Stay::No,
-                        },
+                        stay: plan.persistence().map_or(Stay::No, |persistence| {
+                            let sent = (scrubbed.headers(), asked.source);
+                            let key = self.persistence.as_ref().ok();
+                            runtime.stay(persistence, sent, key)
+                        }),
                     };
                     if let Some(persistence) = plan.persistence() {
-                        say(format_args!("persist  {}", kept_by(persistence)));
+                        let applies = lead.stay != Stay::No;
+                        let kept = self.kept_by(persistence, scrubbed.headers(), applies);
+                        say(format_args!("persist  {kept}"));
                     }
                     if runtime.pool.algorithm() == Algorithm::SourceHash
                         && lead.key.or(lead.source).is_none()
@@ -327,6 +331,38 @@ impl Explainer {
         let is_refused = matches!(explanation.decision, Decision::Refuse(_))
             || self.no_listener_accepts(&identity);
         Ok(Explanation { text, is_refused })
+    }
+
+    /// What keeps the client on one member. `applies`: whether it does for this request.
+    fn kept_by(&self, persistence: &RoutePersistence, sent: &HeaderMap, applies: bool) -> String {
+        match (persistence, applies) {
+            (RoutePersistence::Cookie(name), true) => {
+                format!("the client stays with the member in its cookie {name}")
+            }
+            (RoutePersistence::Cookie(name), false) if !has_cookie(sent, name) => format!(
+                "the client stays with the member in the proxy's cookie {name}; without the cookie, the order is:"
+            ),
+            (RoutePersistence::Cookie(name), false) => match &self.persistence {
+                Ok(_) => format!(
+                    "the cookie {name} is ignored: it appears twice, or the proxy did not issue it for a member of this pool"
+                ),
+                Err(why) => format!(
+                    "the cookie {name} cannot be verified, because the key of the proxy cannot be read: {why}; without the cookie, the order is:"
+                ),
+            },
+            (RoutePersistence::Header(name), true) => {
+                format!("the client stays with one member by its header {name}")
+            }
+            (RoutePersistence::Header(name), false) => format!(
+                "the client stays with one member by its header {name}, which is absent or appears twice; without it, the order is:"
+            ),
+            (RoutePersistence::Source, true) => {
+                "the client stays with one member by its address".to_owned()
+            }
+            (RoutePersistence::Source, false) => {
+                "the client stays with one member by its address (--source is not set); without it, the order is:".to_owned()
+            }
+        }
     }
 
     /// Whether every listener ends the handshake of this client.
@@ -469,25 +505,18 @@ fn blocked(certname: &Certname) -> Refusal {
     }
 }
 
+fn has_cookie(sent: &HeaderMap, name: &str) -> bool {
+    let fields = sent.get_all(COOKIE).iter();
+    let pairs = fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
+    let mut names = pairs.filter_map(|pair| pair.split(|byte| *byte == b'=').next());
+    names.any(|found| found.trim_ascii() == name.as_bytes())
+}
+
 fn would_refuse(rule: &AccessRule) -> String {
     format!(
         "observed rule {} would refuse this, but it only observes",
         rule.name
     )
-}
-
-fn kept_by(persistence: &RoutePersistence) -> String {
-    match persistence {
-        RoutePersistence::Cookie(name) => format!(
-            "the client stays with the member in the proxy's cookie {name}; without the cookie, the order is:"
-        ),
-        RoutePersistence::Header(name) => {
-            format!("the client stays with one member by its header {name}")
-        }
-        RoutePersistence::Source => {
-            "the client stays with one member by its address (--source)".to_owned()
-        }
-    }
 }
 
 /// The option that would tell what a condition did not hold for want of.

@@ -137,7 +137,7 @@ pub(crate) fn is_read(pool: &Pool) -> bool {
     upstream::reads_jrubies(pool.check()) && (!is_ca || pool.check().read_jrubies.is_some())
 }
 
-/// Clears the alarms about members that `generation` does not read.
+/// Forgets the counts of members that `generation` does not read, and clears the alarms about them.
 pub(crate) fn forget(generation: &Generation, shared: &Shared) {
     let alarms = &shared.metrics.alarms;
     let read = |about: &str| {
@@ -149,6 +149,13 @@ pub(crate) fn forget(generation: &Generation, shared: &Shared) {
                     .any(|connector| about == key(runtime.pool.name(), &connector.address))
         })
     };
+    for runtime in generation.pools.iter() {
+        if !is_read(&runtime.pool) {
+            for entry in runtime.pool.entries() {
+                entry.member.learn_jrubies(None);
+            }
+        }
+    }
     for active in alarms.active() {
         if active.alarm == Alarm::JrubyCount && !read(&active.about) {
             alarms.clear(Alarm::JrubyCount, &active.about);

@@ -7,6 +7,20 @@ use crate::{app::App, state::StateDirectory};
 /// Name of the file in the state directory.
 pub(crate) const FILE: &str = "persistence-key";
 
+/// The stored key, for an account that only looks.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn stored(directory: &StateDirectory) -> Result<PersistenceKey, String> {
+    let stored = directory.read(FILE, PersistenceKey::BYTES as u64);
+    let bytes = stored.map_err(|error| error.to_string())?;
+    let bytes = bytes.ok_or("the proxy has not stored one")?;
+    let bytes = <[u8; PersistenceKey::BYTES]>::try_from(bytes);
+    bytes
+        .map(PersistenceKey::from_bytes)
+        .map_err(|_| "it has the wrong length".to_owned())
+}
+
 /// The stored key, or a new one. With a new key, clients get new cookies and may move.
 pub(crate) fn restore(directory: &StateDirectory) -> PersistenceKey {
     let stored = match directory.read(FILE, PersistenceKey::BYTES as u64) {

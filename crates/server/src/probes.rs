@@ -80,8 +80,19 @@ impl Probes {
         shared: &Arc<Shared>,
         answered: &[(usize, usize)],
     ) {
+        self.restart(generation, pool, shared, answered);
+        // Last, when no task of before notes anything.
         jrubies::forget(generation, shared);
         agent_checks::forget(generation, shared);
+    }
+
+    fn restart(
+        &mut self,
+        generation: &Generation,
+        pool: usize,
+        shared: &Arc<Shared>,
+        answered: &[(usize, usize)],
+    ) {
         let runtime = &generation.pools[pool];
         let check = runtime.pool.check();
         let mut before = std::mem::take(&mut self.0[pool]);

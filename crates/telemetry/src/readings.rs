@@ -360,7 +360,7 @@ impl Readings {
         registry.register("member_jrubies", help, jrubies);
         let help = "JRubies of a member that are idle, as it shows them itself";
         registry.register("member_jrubies_free", help, jrubies_free);
-        let help = "Whether a member is in this administrative state (1) or not (0)";
+        let help = "Whether a member is in this administrative state (1) or not (0): the stricter one of the operator's and the agent check's";
         registry.register("member_administrative_state", help, administrative);
         registry.register(
             "member_up",

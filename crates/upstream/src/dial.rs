@@ -99,6 +99,25 @@ impl DialError {
             || matches!(self, Self::Connect { source, .. } if matches!(source.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound))
     }
 
+    /// Whether the member, its name or the network to it is at fault. A setting of ours is not, nor is a limit of this host:
+    /// clients that open many connections use up descriptors and ports.
+    pub fn is_members_fault(&self) -> bool {
+        match self {
+            Self::Plaintext { .. } => false,
+            Self::Connect { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::ConnectionRefused
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::HostUnreachable
+                    | io::ErrorKind::NetworkUnreachable
+                    | io::ErrorKind::TimedOut
+                    | io::ErrorKind::NotFound
+            ),
+            Self::Resolve { .. } | Self::Handshake { .. } | Self::Late { .. } => true,
+        }
+    }
+
     /// Every word of [`reason`](Self::reason).
     pub const REASONS: [&str; 6] = [
         "name-unresolved",
@@ -294,4 +313,24 @@ async fn connect(
 
 fn is_loopback(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_this_host_is_not_a_members_fault() {
+        let connect = |source: io::Error| DialError::Connect {
+            address: "c1:8140".into(),
+            source,
+        };
+        let refused = connect(io::ErrorKind::ConnectionRefused.into());
+        assert!(refused.is_members_fault());
+        // EMFILE, ENOBUFS and EADDRNOTAVAIL: too many descriptors, no memory for sockets, no free port.
+        for number in [24, 105, 99] {
+            let limited = connect(io::Error::from_raw_os_error(number));
+            assert!(!limited.is_members_fault(), "{limited}");
+        }
+    }
 }

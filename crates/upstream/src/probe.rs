@@ -172,6 +172,12 @@ pub enum ProbeError {
         /// What was expected.
         wanted: String,
     },
+    /// A line of an agent that is longer than any answer.
+    #[error("the answer has no end of a line within {AGENT_ANSWER_BYTES_MAX} bytes")]
+    LongLine,
+    /// The connection broke before an agent's line was complete.
+    #[error("no whole line: {}", cause(_0, Peer::Member))]
+    CutLine(#[source] std::io::Error),
     /// The port of the check answered otherwise than expected.
     #[error("port {port} answered `{line}`, wanted a status line with {wanted}")]
     Port {
@@ -271,7 +277,10 @@ pub async fn ask_agent(connector: &Connector, port: u16) -> Result<Vec<u8>, Prob
         while !read.contains(&b'\n') && !read.contains(&b'\r') {
             match stream.read_buf(&mut read).await {
                 Ok(1..) => {}
-                Ok(0) | Err(_) => break,
+                // A part of a line could say something else than the whole.
+                Ok(0) if read.len() == AGENT_ANSWER_BYTES_MAX => return Err(ProbeError::LongLine),
+                Ok(0) => break,
+                Err(error) => return Err(ProbeError::CutLine(error)),
             }
         }
         Ok(read)

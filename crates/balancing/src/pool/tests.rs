@@ -1366,7 +1366,7 @@ fn the_order_shows_an_earlier_priority_first() {
 /// Fails attempts at a member until it is ejected, or `false` after many.
 fn eject(pool: &Pool, index: usize, now: Duration) -> bool {
     let settings = EjectionSettings::default();
-    (0..100).any(|_| pool.attempt_failed(index, &settings, now).is_some())
+    (0..100).any(|_| pool.attempt_failed(index, None, &settings, now).is_some())
 }
 
 #[test]
