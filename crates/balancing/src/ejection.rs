@@ -47,6 +47,11 @@ impl Ejection {
         until != 0 && u128::from(until) > now.as_millis()
     }
 
+    /// Whether it was left out and not taken back in, though its time may be over.
+    pub(crate) fn is_noted(&self) -> bool {
+        self.until_ms.load(Ordering::Relaxed) != 0
+    }
+
     /// Time that is left of it at `now`.
     pub(crate) fn remaining(&self, now: Duration) -> Option<Duration> {
         let until = Duration::from_millis(self.until_ms.load(Ordering::Relaxed));

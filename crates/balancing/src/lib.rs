@@ -22,6 +22,7 @@ mod agent_answer;
 mod choice;
 mod ejection;
 mod pace;
+mod places;
 mod rendezvous;
 mod retry_budget;
 mod rotation;

@@ -1,7 +1,7 @@
 //! One server of a pool, for as long as anybody knows it: counts, health and what the operator wants of it.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use crate::agent_answer::AgentState;
 use crate::ejection::Ejection;
 use crate::health::{Change, Evidence, Health, REFUSED_RETRY};
 use crate::pace::Pace;
+use crate::places::{Closures, Limits, Places};
 use crate::rotation::Credit;
-use crate::settings::CheckSettings;
-use crate::settings::SlowStartSettings;
+use crate::settings::{CheckSettings, EjectionSettings, SlowStartSettings};
 use crate::warmup::Warmup;
 use crate::work::{Task, Work};
 
@@ -24,13 +24,12 @@ pub struct Member {
     id: u64,
     pool: Arc<str>,
     address: Arc<str>,
-    in_flight: AtomicU32,
-    /// Of these, by kind of work: those that hold a JRuby, and those that do not.
+    /// Attempts in flight, those of them that hold a JRuby, and whether anything below keeps requests away.
+    pub(crate) places: Places,
+    /// Attempts in flight, by kind of work: those that hold a JRuby, and those that do not.
     holding_jruby: [AtomicU32; Work::ALL.len()],
     without_jruby: [AtomicU32; Work::ALL.len()],
-    /// All that hold a JRuby.
-    working: AtomicU32,
-    /// Milliseconds of work that these are expected to be.
+    /// Milliseconds of work that those that hold a JRuby are expected to be.
     expected_ms: AtomicU64,
     pub(crate) pace: Pace,
     /// Learned from the status service; 0: unknown.
@@ -61,13 +60,6 @@ pub(crate) struct Need {
     pub(crate) task: Task,
     /// How long it is expected to keep a JRuby busy.
     pub(crate) expected_ms: u32,
-}
-
-/// Most attempts in flight, and most of them that hold a JRuby.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    pub(crate) in_flight_max: u32,
-    pub(crate) working_max: u32,
 }
 
 /// What lowers a member's weight while it runs. The percentages of all sources are multiplied.
@@ -105,10 +97,9 @@ impl Member {
             id,
             pool: pool.into(),
             address: address.into(),
-            in_flight: AtomicU32::new(0),
+            places: Places::new(Closures::HEALTH),
             holding_jruby: Default::default(),
             without_jruby: Default::default(),
-            working: AtomicU32::new(0),
             expected_ms: AtomicU64::new(0),
             pace: Pace::default(),
             jrubies: AtomicU32::new(0),
@@ -145,7 +136,7 @@ impl Member {
 
     /// Attempts leased and not finished, over all workers.
     pub fn in_flight(&self) -> u32 {
-        self.in_flight.load(Ordering::Relaxed)
+        self.places.get().in_flight()
     }
 
     /// The same by kind of work, in the order of [`Work::ALL`].
@@ -156,7 +147,7 @@ impl Member {
 
     /// Attempts in flight that hold a JRuby.
     pub fn working(&self) -> u32 {
-        self.working.load(Ordering::Relaxed)
+        self.places.get().working()
     }
 
     /// How long its work in flight is expected to keep one JRuby busy, in milliseconds.
@@ -189,7 +180,7 @@ impl Member {
 
     /// Sets one source's percentage, at most 100. More than 0 of each source leaves at least 1.
     pub fn set_weight_percent(&self, source: WeightSource, percent: u32) {
-        self.weigh(&self.evidence(), source, percent);
+        self.note(|evidence| self.weigh(evidence, source, percent));
     }
 
     /// Under the lock, so that of two sources at once the product holds both.
@@ -249,18 +240,13 @@ impl Member {
     }
 
     fn set_state(&self, source: &AtomicU8, state: Administrative) -> Option<Change> {
-        // Under the lock, and health before the state: no request may find it ready with the old health.
         self.note(|evidence| {
             // Probes go on under an agent check, so what they have found holds when its maintenance ends.
             let ends = std::ptr::eq(source, &self.administrative)
                 && self.operator_state() == Administrative::Maintenance
                 && state != Administrative::Maintenance;
-            let change = ends.then(|| evidence.end_maintenance()).flatten();
-            self.health
-                .store(evidence.health() as u8, Ordering::Release);
-            source.store(state as u8, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            change
+            source.store(state as u8, Ordering::Release);
+            ends.then(|| evidence.end_maintenance()).flatten()
         })
     }
 
@@ -291,7 +277,7 @@ impl Member {
 
     /// Notes that it was restarted although its probes have not failed.
     pub fn restarted(&self) {
-        self.cool(&self.evidence());
+        self.note(|evidence| self.cool(evidence));
     }
 
     /// Puts a pool's slow start in force. `jrubies`: as configured.
@@ -312,6 +298,16 @@ impl Member {
     /// How often it has been ejected.
     pub fn ejections(&self) -> u64 {
         self.ejection.total()
+    }
+
+    /// Leaves it out from `now` on, and yields for how long.
+    pub(crate) fn eject(&self, settings: &EjectionSettings, now: Duration) -> Duration {
+        self.note(|_| self.ejection.eject(settings, now))
+    }
+
+    /// Takes it back in.
+    pub(crate) fn end_ejection(&self) {
+        self.note(|_| self.ejection.end());
     }
 
     /// Notes an attempt that brought an answer.
@@ -353,31 +349,30 @@ impl Member {
     /// Notes that it refused a request because its own queue is full. It is not asked for a second then, and for twice as
     /// long each time in a row, half a minute at most. Refusals of what was sent before the pause lengthen nothing.
     pub fn overloaded(&self, now: Duration) {
-        let before = self.paused_until_ms.load(Ordering::Relaxed);
-        if millis(now) < before {
+        if self.is_paused(now) {
             return;
         }
-        let pauses = self.pauses.load(Ordering::Relaxed);
-        let pause = PAUSE_MAX.min(PAUSE_MIN * 2_u32.pow(pauses.min(PAUSE_DOUBLINGS_MAX)));
-        let until = millis(now + pause);
-        let set = self.paused_until_ms.compare_exchange(
-            before,
-            until,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
-        if set.is_ok() {
-            self.pauses
-                .store(pauses.saturating_add(1), Ordering::Relaxed);
-        }
+        self.note(|_| {
+            // Another worker may have noted the same refusal meanwhile.
+            if !self.is_paused(now) {
+                let pauses = self.pauses.load(Ordering::Relaxed);
+                let pause = PAUSE_MAX.min(PAUSE_MIN * 2_u32.pow(pauses.min(PAUSE_DOUBLINGS_MAX)));
+                self.pauses
+                    .store(pauses.saturating_add(1), Ordering::Relaxed);
+                self.paused_until_ms
+                    .store(millis(now + pause), Ordering::Relaxed);
+            }
+        });
     }
 
     /// Notes an answer that shows room in its queue: its next pause is short again. To be called on each, since one load is
     /// all it mostly costs. `now` is asked for where it counts.
     pub fn has_room(&self, now: impl FnOnce() -> Duration) {
         if self.pauses.load(Ordering::Relaxed) > 0 && !self.is_paused(now()) {
-            self.pauses.store(0, Ordering::Relaxed);
-            self.paused_until_ms.store(0, Ordering::Relaxed);
+            self.note(|_| {
+                self.pauses.store(0, Ordering::Relaxed);
+                self.paused_until_ms.store(0, Ordering::Relaxed);
+            });
         }
     }
 
@@ -406,37 +401,32 @@ impl Member {
     }
 
     /// Takes one place, unless as many are taken as may be, another request is trying a member that is down, or the
-    /// operator has just taken it out of service: a drain that has seen no request left must see none afterwards.
+    /// operator has taken it out of service: a drain that has seen no request left must see none afterwards.
     pub(crate) fn take(&self, need: Need, limits: Limits, now: Duration) -> bool {
-        if !raise_below(&self.in_flight, limits.in_flight_max) {
+        let is_trial = self.places.get().has(Closures::HEALTH);
+        let heeded = Closures::OPERATOR.and(Closures::HEALTH, !is_trial);
+        let task = need.task;
+        let Some(before) = self.places.take(!task.without_jruby, limits, heeded) else {
+            return false;
+        };
+        if is_trial && self.health() != Health::Up && !self.claim_retry(now) {
+            self.places.give_back(!task.without_jruby);
             return false;
         }
-        let task = need.task;
-        let works = task.without_jruby || raise_below(&self.working, limits.working_max);
-        // The count is raised before this is read, and `administer` sets this before the count is read.
-        let is_ready = self.administrative.load(Ordering::SeqCst) == Administrative::Ready as u8;
-        let asked = works && is_ready && (self.health() == Health::Up || self.claim_retry(now));
-        if asked {
-            self.count_of(task).fetch_add(1, Ordering::Relaxed);
-            self.expected_ms
-                .fetch_add(need.expected_ms.into(), Ordering::Relaxed);
-        } else {
-            if works && !task.without_jruby {
-                self.working.fetch_sub(1, Ordering::AcqRel);
-            }
-            self.in_flight.fetch_sub(1, Ordering::AcqRel);
+        if before.has(TIMED) {
+            self.end_elapsed(now);
         }
-        asked
+        self.count_of(task).fetch_add(1, Ordering::Relaxed);
+        self.expected_ms
+            .fetch_add(need.expected_ms.into(), Ordering::Relaxed);
+        true
     }
 
     pub(crate) fn give_back(&self, need: Need) {
         let expected_ms = u64::from(need.expected_ms);
         self.expected_ms.fetch_sub(expected_ms, Ordering::Relaxed);
         self.count_of(need.task).fetch_sub(1, Ordering::Relaxed);
-        if !need.task.without_jruby {
-            self.working.fetch_sub(1, Ordering::AcqRel);
-        }
-        self.in_flight.fetch_sub(1, Ordering::AcqRel);
+        self.places.give_back(!need.task.without_jruby);
     }
 
     fn count_of(&self, task: Task) -> &AtomicU32 {
@@ -461,19 +451,51 @@ impl Member {
         (at != 0 && at <= millis(now)).then_some(at)
     }
 
-    fn note(&self, change: impl FnOnce(&mut Evidence) -> Option<Change>) -> Option<Change> {
+    /// Ends a pause and an ejection whose time is over. Nothing does so earlier: what closes a member only makes a pick look
+    /// closer.
+    #[cold]
+    fn end_elapsed(&self, now: Duration) {
+        self.note(|_| {
+            if !self.is_paused(now) {
+                self.paused_until_ms.store(0, Ordering::Relaxed);
+            }
+            if !self.ejection.is_active(now) {
+                self.ejection.end();
+            }
+        });
+    }
+
+    /// Makes a change under the lock, and then shows requests all that it means for them in one step. Whatever closes or
+    /// opens a member goes through here.
+    fn note<R>(&self, change: impl FnOnce(&mut Evidence) -> R) -> R {
         let mut evidence = self.evidence();
-        let change = change(&mut evidence);
+        let noted = change(&mut evidence);
         if !evidence.is_unprobed() || evidence.health() == Health::Up {
             self.retry_at_ms.store(0, Ordering::Release);
         }
         // Not at the proxy's own start, when it is seen for the first time.
-        if change.is_some_and(|change| change.from == Health::Down && change.to == Health::Up) {
+        if self.health() == Health::Down && evidence.health() == Health::Up {
             self.cool(&evidence);
         }
         self.health
             .store(evidence.health() as u8, Ordering::Release);
-        change
+        self.places.close(self.closures());
+        noted
+    }
+
+    fn closures(&self) -> Closures {
+        let is_out =
+            |state: &AtomicU8| state.load(Ordering::Relaxed) != Administrative::Ready as u8;
+        Closures::default()
+            .and(Closures::HEALTH, self.health() != Health::Up)
+            .and(Closures::OPERATOR, is_out(&self.administrative))
+            .and(Closures::AGENT, is_out(&self.agent_administrative))
+            .and(Closures::WEIGHT, self.weight_percent() == 0)
+            .and(
+                Closures::PAUSE,
+                self.paused_until_ms.load(Ordering::Relaxed) != 0,
+            )
+            .and(Closures::EJECTION, self.ejection.is_noted())
     }
 
     /// A panic elsewhere leaves whole evidence behind: each step is a few plain stores.
@@ -507,14 +529,8 @@ impl fmt::Display for Administrative {
     }
 }
 
-/// Adds one only while fewer than `max` are counted, in one atomic step: no race can overshoot.
-fn raise_below(count: &AtomicU32, max: u32) -> bool {
-    count
-        .fetch_update(Ordering::SeqCst, Ordering::Relaxed, |n| {
-            (n < max).then_some(n + 1)
-        })
-        .is_ok()
-}
+/// What ends with time.
+const TIMED: Closures = Closures::PAUSE.or(Closures::EJECTION);
 
 /// How long a member is not asked after its queue was full, the first time.
 const PAUSE_MIN: Duration = Duration::from_secs(1);

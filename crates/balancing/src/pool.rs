@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::admission::{Offer, Target};
 use crate::choice::{Candidates, Lead, MEMBERS_MAX, Stay};
 use crate::health::{Change, Health};
-use crate::member::{Administrative, Limits, Member, Need};
+use crate::member::{Administrative, Member, Need};
+use crate::places::Limits;
 use crate::registry::{PoolState, Registry};
 use crate::rendezvous::{key_hash, most_wanted};
 use crate::rotation::{Credit, turn};
@@ -351,7 +352,7 @@ impl Pool {
         let left = peers().any(|peer| {
             peer.member.id() != entry.member.id() && !is_ejected(&peer) && peer.is_up_and_ready(now)
         });
-        (ejected < allowed && left).then(|| entry.member.ejection.eject(settings, now))
+        (ejected < allowed && left).then(|| entry.member.eject(settings, now))
     }
 
     /// Counts a request, which allows so many percent of a retry.
@@ -369,7 +370,7 @@ impl Pool {
         let mut any = false;
         for entry in self.entries.iter().filter(|entry| entry.tier == tier) {
             if entry.member.ejection.is_active(now) && entry.is_up_and_ready(now) {
-                entry.member.ejection.end();
+                entry.member.end_ejection();
                 any = true;
             }
         }
@@ -626,10 +627,7 @@ impl Pool {
             task,
             expected_ms: self.state.times.expected_ms(task),
         };
-        let limits = Limits {
-            in_flight_max: entry.in_flight_max,
-            working_max: entry.working_max(),
-        };
+        let limits = entry.limits(task);
         entry.member.take(need, limits, now).then(|| Lease {
             member: Arc::clone(&entry.member),
             index,
@@ -754,9 +752,24 @@ impl Entry {
         self.member.health() != Health::Up || self.member.operator_state() != Administrative::Ready
     }
 
+    fn limits(&self, task: Task) -> Limits {
+        let limits = Limits::new(self.in_flight_max, self.working_max());
+        match task.without_jruby {
+            true => limits.without_jruby(),
+            false => limits,
+        }
+    }
+
     /// Whether nothing keeps it from being asked.
     #[inline]
     pub(crate) fn is_open(&self, task: Task, now: Duration) -> bool {
+        let occupancy = self.member.places.get();
+        self.limits(task).admit(occupancy) || (occupancy.is_closed() && self.is_open_now(task, now))
+    }
+
+    /// The same by a closer look, since what closes a member may end with time.
+    #[cold]
+    fn is_open_now(&self, task: Task, now: Duration) -> bool {
         self.obstacle(task, now).is_none() && !self.member.ejection.is_active(now)
     }
 

@@ -1,5 +1,7 @@
 //! Counts and the second chance of an unprobed member.
 
+use std::sync::{Barrier, atomic::AtomicBool};
+
 use super::*;
 use crate::health::Cause;
 use crate::settings::CheckKind;
@@ -12,10 +14,7 @@ fn need(task: Task) -> Need {
 }
 
 fn limits(in_flight_max: u32) -> Limits {
-    Limits {
-        in_flight_max,
-        working_max: u32::MAX,
-    }
+    Limits::new(in_flight_max, u32::MAX)
 }
 
 const START: Duration = Duration::ZERO;
@@ -232,5 +231,36 @@ fn the_stricter_of_operator_and_agent_check_applies() {
         });
         assert_eq!(member.administrative(), expected, "{operator}, {agent}");
         assert_eq!(member.operator_state(), operator);
+    }
+}
+
+/// Four threads take and give back while a fifth drains: once it has seen no request, none is taken.
+#[test]
+fn a_drain_that_has_seen_no_request_left_sees_none_afterwards() {
+    for _ in 0..50 {
+        let member = unprobed();
+        let seen_empty = AtomicBool::new(false);
+        let barrier = Barrier::new(5);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    for _ in 0..2_000 {
+                        let was_empty = seen_empty.load(Ordering::SeqCst);
+                        if member.take(need(Task::default()), limits(9), START) {
+                            assert!(!was_empty, "taken after the drain had seen none");
+                            member.give_back(need(Task::default()));
+                        }
+                    }
+                });
+            }
+            barrier.wait();
+            member.administer(Administrative::Drain);
+            while member.in_flight() > 0 {
+                std::hint::spin_loop();
+            }
+            seen_empty.store(true, Ordering::SeqCst);
+        });
+        assert_eq!((member.in_flight(), member.working()), (0, 0));
     }
 }

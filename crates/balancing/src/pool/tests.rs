@@ -1507,3 +1507,68 @@ fn a_client_that_stays_asks_its_member_again_after_a_kept_connection_broke() {
         assert_eq!(lease.expect("up").index(), index, "{tries} {after_reuse}");
     }
 }
+
+/// Whatever happens to members, the word that a pick reads says of each what a look at every reason says.
+#[test]
+fn the_word_of_a_member_agrees_with_a_closer_look_after_whatever_happened() {
+    for seed in 1..=40 {
+        let mut random = Random(seed);
+        let mut settings = settings(
+            Algorithm::LeastLoad,
+            &[(1, Some(4)), (3, None), (2, Some(9))],
+        );
+        settings.jrubies = (seed % 2 == 0).then_some(2);
+        if seed % 4 > 1 {
+            settings.check = CheckSettings::default();
+        }
+        let pool = Pool::new(&settings, CONNECTIONS_MAX, &Registry::default());
+        let mut leases = Vec::new();
+        let mut opened = 0;
+        for step in 0..3_000_u64 {
+            let now = Duration::from_millis(step * 50);
+            let index = random.below(3) as usize;
+            happen(&pool, index, &mut random, &mut leases, now);
+            for entry in pool.entries() {
+                for task in [Task::default(), STATIC_FILE.task] {
+                    let (places, why) = (entry.member.places.get(), entry.obstacle(task, now));
+                    let open = why.is_none() && entry.member.ejected_for(now).is_none();
+                    assert_eq!(
+                        entry.is_open(task, now),
+                        open,
+                        "seed {seed}, step {step}: {why:?}"
+                    );
+                    let looks = entry.limits(task).admit(places);
+                    assert!(open || !looks, "seed {seed}, step {step}: {why:?}");
+                    opened += u32::from(looks);
+                }
+            }
+        }
+        assert!(opened > 1_000, "seed {seed}: {opened}");
+    }
+}
+
+/// Something that happens to a member.
+fn happen(pool: &Pool, index: usize, random: &mut Random, leases: &mut Vec<Lease>, now: Duration) {
+    use Administrative::{Drain, Maintenance, Ready};
+    let member = &pool.entries()[index].member;
+    match random.below(23) {
+        0 => drop(member.connect_refused(now)),
+        1..=3 => drop((member.probe_succeeded(pool.check()), member.answered())),
+        4 => drop(member.probe_failed(pool.check())),
+        5 => drop(member.administer([Drain, Maintenance][random.below(2) as usize])),
+        6 | 7 => drop(member.administer(Ready)),
+        8 => {
+            let answer: &[u8] = [&b"drain"[..], b"50%", b"0%", b"maint"][random.below(4) as usize];
+            member.set_agent_state(AgentState::default().after(answer).expect("readable"));
+        }
+        9 | 10 => member.set_agent_state(AgentState::default()),
+        11 => member.overloaded(now),
+        12 => member.has_room(|| now),
+        13 => drop(eject(pool, index, now)),
+        14 => drop(member.learn_jrubies(Some(1 + random.below(5) as u32))),
+        15..=18 if !leases.is_empty() => {
+            leases.swap_remove(random.below(leases.len() as u64) as usize);
+        }
+        _ => leases.extend(pool.pick(&[], of_work(Work::Catalog), now)),
+    }
+}

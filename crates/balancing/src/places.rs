@@ -1,0 +1,189 @@
+//! A member's counts and what keeps requests away from it, in one word: a place is looked for, taken or refused in one
+//! step, so that no race exceeds a limit or sends a request to a member that has been drained.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Working: 24 bits and a spare one. In flight: the same. Then what closes the member, and a spare bit.
+#[derive(Debug)]
+pub(crate) struct Places(AtomicU64);
+
+/// What the word was at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Occupancy(u64);
+
+/// What a member may hold: the largest value of each part of its word that leaves a place, with the spare bits set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits(u64);
+
+/// Reasons why a member is not asked, or is asked only after a closer look: some of them end with time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Closures(u64);
+
+impl Closures {
+    /// Not up.
+    pub(crate) const HEALTH: Self = Self(1 << CLOSURES_SHIFT);
+    /// The operator has taken it out.
+    pub(crate) const OPERATOR: Self = Self(2 << CLOSURES_SHIFT);
+    /// Its agent check has taken it out.
+    pub(crate) const AGENT: Self = Self(4 << CLOSURES_SHIFT);
+    /// Its weight is 0.
+    pub(crate) const WEIGHT: Self = Self(8 << CLOSURES_SHIFT);
+    /// Its own queue was full.
+    pub(crate) const PAUSE: Self = Self(16 << CLOSURES_SHIFT);
+    /// Attempts failed there.
+    pub(crate) const EJECTION: Self = Self(32 << CLOSURES_SHIFT);
+
+    /// Both.
+    pub(crate) const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// These, and `more` if it holds.
+    pub(crate) fn and(self, more: Self, holds: bool) -> Self {
+        if holds { self.or(more) } else { self }
+    }
+}
+
+impl Occupancy {
+    /// Attempts in flight.
+    pub(crate) fn in_flight(self) -> u32 {
+        (self.0 >> IN_FLIGHT_SHIFT & COUNT_MAX) as u32
+    }
+
+    /// Those of them that hold a JRuby.
+    pub(crate) fn working(self) -> u32 {
+        (self.0 & COUNT_MAX) as u32
+    }
+
+    /// Whether any of these closes the member.
+    #[inline]
+    pub(crate) fn has(self, closures: Closures) -> bool {
+        self.0 & closures.0 != 0
+    }
+
+    /// Whether anything closes the member.
+    #[inline]
+    pub(crate) fn is_closed(self) -> bool {
+        self.0 & CLOSURES != 0
+    }
+}
+
+impl Limits {
+    /// At least one place of either sort.
+    pub(crate) fn new(in_flight_max: u32, working_max: u32) -> Self {
+        let most = |max: u32| u64::from(max.saturating_sub(1)).min(COUNT_MAX - 1);
+        Self(SPARE | most(in_flight_max) << IN_FLIGHT_SHIFT | most(working_max))
+    }
+
+    /// The same for a request that needs no JRuby.
+    #[inline]
+    pub(crate) fn without_jruby(self) -> Self {
+        Self(self.0 | COUNT_MAX)
+    }
+
+    /// Whether nothing closes the member and a place is left. One subtraction compares all parts: one that is too large
+    /// borrows its spare bit.
+    #[inline]
+    pub(crate) fn admit(self, occupancy: Occupancy) -> bool {
+        !self.0.wrapping_sub(occupancy.0) & SPARE == 0
+    }
+}
+
+impl Places {
+    pub(crate) const fn new(closures: Closures) -> Self {
+        Self(AtomicU64::new(closures.0))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> Occupancy {
+        Occupancy(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Takes a place, unless none is left or one of the closures that are `heeded` holds. Yields what the word was.
+    pub(crate) fn take(
+        &self,
+        holds_jruby: bool,
+        limits: Limits,
+        heeded: Closures,
+    ) -> Option<Occupancy> {
+        let heeded = heeded.0 | !CLOSURES;
+        let taken = |word: u64| {
+            let free = limits.admit(Occupancy(word & heeded));
+            free.then(|| word + place(holds_jruby))
+        };
+        let taken = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, taken);
+        taken.ok().map(Occupancy)
+    }
+
+    pub(crate) fn give_back(&self, holds_jruby: bool) {
+        self.0.fetch_sub(place(holds_jruby), Ordering::AcqRel);
+    }
+
+    /// Replaces all closures. A place is taken before that or not at all: who reads the counts afterwards sees it.
+    pub(crate) fn close(&self, closures: Closures) {
+        let closed = |word: u64| Some(word & !CLOSURES | closures.0);
+        let _ = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, closed);
+    }
+}
+
+/// What one request adds.
+const fn place(holds_jruby: bool) -> u64 {
+    1 << IN_FLIGHT_SHIFT | holds_jruby as u64
+}
+
+const COUNT_MAX: u64 = (1 << 24) - 1;
+const IN_FLIGHT_SHIFT: u32 = 25;
+const CLOSURES_SHIFT: u32 = 50;
+const CLOSURES: u64 = (1 << 63) - (1 << CLOSURES_SHIFT);
+const SPARE: u64 = 1 << 63 | 1 << 49 | 1 << 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_and_each_closure_alone_keeps_a_request_away() {
+        let places = Places::new(Closures::default());
+        let limits = Limits::new(3, 2);
+        let take = |holds_jruby: bool| {
+            let limits = if holds_jruby {
+                limits
+            } else {
+                limits.without_jruby()
+            };
+            places
+                .take(holds_jruby, limits, Closures(CLOSURES))
+                .is_some()
+        };
+        assert!(take(true) && take(true));
+        assert!(!take(true), "its JRubies are busy");
+        assert!(take(false));
+        assert!(!take(false), "it is at its limit");
+        assert_eq!((places.get().in_flight(), places.get().working()), (3, 2));
+        places.give_back(true);
+        assert!(limits.admit(places.get()));
+        for bit in CLOSURES_SHIFT..63 {
+            places.close(Closures(1 << bit));
+            assert!(!limits.admit(places.get()) && !take(true) && places.get().is_closed());
+            let others = Closures(CLOSURES & !(1 << bit));
+            assert!(places.take(true, limits, others).is_some());
+            places.give_back(true);
+        }
+        places.close(Closures::default());
+        assert!(take(true));
+    }
+
+    #[test]
+    fn limits_larger_than_the_word_counts_to_hold_as_its_largest() {
+        let places = Places(AtomicU64::new(
+            ((COUNT_MAX - 1) << IN_FLIGHT_SHIFT) | (COUNT_MAX - 1),
+        ));
+        let limits = Limits::new(u32::MAX, u32::MAX);
+        assert!(places.take(true, limits, Closures::default()).is_some());
+        assert!(places.take(true, limits, Closures::default()).is_none());
+    }
+}
