@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{choice::Lead, pool::PickError, share::Holding};
+use crate::{choice::Lead, pool::PickError, share::Holding, work::Work};
 
 mod lanes;
 
@@ -136,6 +136,8 @@ struct Queue<L> {
     waiters: HashMap<u64, Waiter<L>>,
     waiting: u32,
     lanes: Lanes,
+    /// More requests than this crowd the queue.
+    crowded_from: u32,
     /// Requests that wait behind their own client's limit, by account.
     blocked: HashMap<usize, BTreeSet<u64>>,
     /// Requests whose agents come back after a 503.
@@ -148,6 +150,8 @@ struct Queue<L> {
 struct Waiter<L> {
     offer: Offer,
     place: Place,
+    /// In its lane.
+    order: Duration,
     client_max: u32,
     since: Duration,
     waker: Option<Waker>,
@@ -164,6 +168,7 @@ impl<L> Default for Admission<L> {
                 waiters: HashMap::new(),
                 waiting: 0,
                 lanes: Lanes::default(),
+                crowded_from: 0,
                 blocked: HashMap::new(),
                 comes_back: BTreeSet::new(),
                 picker: None,
@@ -190,6 +195,8 @@ impl<L> Admission<L> {
         picker: &dyn Picker<L>,
         now: Duration,
     ) -> Decision<L> {
+        let work = offer.lead.task.work;
+        let run_began = offer.account.run_began(now, work == Work::Catalog);
         let raise = || {
             let account = &offer.account;
             account.raise(1, 1) || account.raise(1, limits().client_max.into())
@@ -205,7 +212,8 @@ impl<L> Admission<L> {
                 }
             }
         }
-        self.enqueue(offer, false, &limits(), picker, now)
+        let order = Lanes::order_of(work, now, run_began);
+        self.enqueue(offer, Some(order), &limits(), picker, now)
     }
 
     /// Gives requests that wait to the members of another configuration from now on.
@@ -256,18 +264,18 @@ impl<L> Admission<L> {
         state
     }
 
-    /// `active`: the request's client has a place for it already.
+    /// `order`: in its lane; none: the request's client has a place for it already.
     fn enqueue(
         self: &Arc<Self>,
         offer: Offer,
-        active: bool,
+        order: Option<Duration>,
         limits: &Limits,
         picker: &dyn Picker<L>,
         now: Duration,
     ) -> Decision<L> {
         let decided = self.change(|queue| {
             let account = Arc::clone(&offer.account);
-            let id = queue.join(offer, active, limits.client_max, now);
+            let id = queue.join(offer, order, limits, now);
             // Counted first, looked at then: what is given back after these looks finds this request.
             self.waiting.store(queue.waiting, Ordering::SeqCst);
             fence(Ordering::SeqCst);
@@ -330,13 +338,22 @@ enum Settled<L> {
 }
 
 impl<L> Queue<L> {
-    fn join(&mut self, offer: Offer, active: bool, client_max: u32, now: Duration) -> u64 {
+    fn join(
+        &mut self,
+        offer: Offer,
+        order: Option<Duration>,
+        limits: &Limits,
+        now: Duration,
+    ) -> u64 {
+        let client_max = limits.client_max;
         let id = self.next;
         self.next += 1;
-        let place = match active {
-            true => Place::Front,
-            false if offer.account.raise(1, client_max.into()) => Lanes::lane_of(&offer),
-            false => Place::Blocked,
+        let place = match order {
+            None => Place::Front,
+            Some(order) if offer.account.raise(1, client_max.into()) => {
+                Lanes::place_of(&offer, order)
+            }
+            Some(_) => Place::Blocked,
         };
         match place {
             Place::Blocked => {
@@ -349,13 +366,15 @@ impl<L> Queue<L> {
             _ => self.lanes.insert(place, id),
         }
         self.waiting += 1;
+        self.crowded_from = limits.queue_max / 2;
         // What has run already may be half-way through its agent's run: it is not sent away.
-        if offer.comes_back && !active {
+        if offer.comes_back && order.is_some() {
             self.comes_back.insert(id);
         }
         let waiter = Waiter {
             offer,
             place,
+            order: order.unwrap_or(now),
             client_max,
             since: now,
             waker: None,
@@ -420,6 +439,7 @@ impl<L> Queue<L> {
 
     /// Gives a member to the first request that one has room for, or refuses the first that no member is left for.
     fn serve_one(&mut self, picker: &dyn Picker<L>) -> bool {
+        self.lanes.crowded = self.waiting > self.crowded_from;
         let front = self.lanes.front.iter().map(|id| (Place::Front, *id));
         // After a member has failed, hundreds may be at the front: each kind of them is tried once.
         let mut without_room: Vec<&Offer> = Vec::new();
@@ -486,7 +506,7 @@ impl<L> Queue<L> {
             }
             self.take_off(id, Place::Blocked);
             let waiter = self.waiters.get_mut(&id).expect("it is blocked");
-            waiter.place = Lanes::lane_of(&waiter.offer);
+            waiter.place = Lanes::place_of(&waiter.offer, waiter.order);
             self.lanes.insert(waiter.place, id);
         }
     }
@@ -562,7 +582,7 @@ impl<L> Hold<L> {
                 let admission = Arc::clone(&self.admission);
                 let account = self.account.take().expect("it is held until it is dropped");
                 let offer = Offer { account, ..offer };
-                admission.enqueue(offer, true, &limits(), picker, now)
+                admission.enqueue(offer, None, &limits(), picker, now)
             }
             Err(error) => Decision::Refuse(error.into()),
         }

@@ -10,6 +10,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use crate::rate::counted_as;
@@ -74,6 +75,7 @@ impl Holdings {
             home: Arc::clone(self),
             key: key.clone(),
             held: AtomicU64::new(0),
+            run_began_us: AtomicU64::new(0),
         });
         entries.insert(key, Arc::downgrade(&holding));
         holding
@@ -101,6 +103,8 @@ pub struct Holding {
     home: Arc<Holdings>,
     key: Key,
     held: AtomicU64,
+    /// Microseconds since start at which the client's run began; 0: it has not.
+    run_began_us: AtomicU64,
 }
 
 impl Holding {
@@ -112,6 +116,19 @@ impl Holding {
     /// How much the client holds now.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
+    }
+
+    /// Notes a request that comes at `now`, as time since start. Yields when the client's run began: with the first request
+    /// since its last catalog, or since it was last without a connection.
+    pub(crate) fn run_began(&self, now: Duration, is_catalog: bool) -> Duration {
+        let noted = self.run_began_us.load(Ordering::Relaxed);
+        let now_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX).max(1);
+        let began = if noted == 0 { now_us } else { noted };
+        let next = if is_catalog { 0 } else { began };
+        if next != noted {
+            self.run_began_us.store(next, Ordering::Relaxed);
+        }
+        Duration::from_micros(began)
     }
 
     /// Adds `amount`, unless the client would hold more than `max` then.

@@ -35,13 +35,19 @@ impl Work {
         self as usize
     }
 
-    /// How many requests of this kind leave the queue for each one of another kind, as a ratio. Files and reports belong
-    /// to runs that have begun and take milliseconds, so they go before catalogs; every kind gets its part.
-    pub(crate) const fn queue_weight(self) -> u64 {
+    /// How far each request of this kind moves its lane of the queue back, so that every kind gets its part: while all of
+    /// them wait, each catalog lets 32 files and 8 others go first.
+    ///
+    /// Files belong to runs that have begun, take milliseconds, and an agent asks for one after the other. After its report
+    /// an agent has no more to do: of those that came after a catalog one in 32 catalogs goes first, or, if the queue is
+    /// `crowded`, 32.
+    pub(crate) const fn queue_cost(self, crowded: bool) -> u64 {
         match self {
-            Self::File | Self::Report => 8,
+            Self::File => 1,
             Self::Other => 4,
-            Self::Catalog => 2,
+            Self::Catalog => 32,
+            Self::Report if crowded => 1,
+            Self::Report => 1024,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The order in which requests leave a pool's queue.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 use crate::work::Work;
 
@@ -11,8 +11,8 @@ use super::{Offer, Target};
 pub(super) enum Place {
     /// Before all lanes: it has run already, and looks for another member.
     Front,
-    /// In a lane, first come, first served.
-    Lane(usize),
+    /// In a lane, in this order.
+    Lane(usize, Duration),
     /// Behind its client's limit.
     Blocked,
 }
@@ -20,46 +20,65 @@ pub(super) enum Place {
 /// Requests that may run as soon as a member has room, by their numbers.
 ///
 /// A lane holds requests that the same members can serve, so that only its first one need be tried. Lanes take turns by
-/// the weight of their work (stride scheduling): each one served moves its lane back by the inverse of its weight.
+/// the cost of their work (stride scheduling): each request served moves its lane back by its cost.
+///
+/// A report that came before all catalogs has their turn. If the queue is crowded, reports cost as little as files: they
+/// are short, and each of them makes room.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     pub(super) front: BTreeSet<u64>,
     lanes: [Lane; LANES],
     /// The turn that was served last. A lane that was empty begins there, and gains nothing by having been empty.
     served: u64,
+    /// Whether more than half of the queue's places are taken.
+    pub(super) crowded: bool,
 }
 
 #[derive(Debug, Default)]
 struct Lane {
-    requests: BTreeSet<u64>,
+    requests: BTreeSet<(Duration, u64)>,
     turn: u64,
 }
 
 /// A lane for each kind of work and each [`Target`].
 const LANES: usize = 3 * Work::ALL.len();
-/// Divisible by every weight.
-const STRIDE: u64 = 840;
+/// What a report costs that has the turn of the catalogs.
+const SHORT: u64 = 1;
+/// How much earlier than it came a catalog counts at most, if its agent's run began before. The requests before a
+/// catalog, and an agent's own work between them, take about as long.
+const HEAD_START_MAX: Duration = Duration::from_secs(15);
 
 impl Lanes {
-    /// The lane of a request.
-    pub(super) fn lane_of(offer: &Offer) -> Place {
+    /// The lane of a request, and its order there.
+    pub(super) fn place_of(offer: &Offer, order: Duration) -> Place {
         let target = match offer.target {
             Target::Any => 0,
             Target::Write => 1,
             Target::WriterAlone => 2,
         };
-        Place::Lane(offer.lead.task.work.index() + target * Work::ALL.len())
+        Place::Lane(
+            offer.lead.task.work.index() + target * Work::ALL.len(),
+            order,
+        )
+    }
+
+    /// The order of a request that came at `came`: that of arrival, and for catalogs that in which runs began.
+    pub(super) fn order_of(work: Work, came: Duration, run_began: Duration) -> Duration {
+        match work {
+            Work::Catalog => run_began.clamp(came.saturating_sub(HEAD_START_MAX), came),
+            Work::File | Work::Report | Work::Other => came,
+        }
     }
 
     pub(super) fn insert(&mut self, place: Place, id: u64) {
         match place {
             Place::Front => _ = self.front.insert(id),
-            Place::Lane(index) => {
+            Place::Lane(index, order) => {
                 let lane = &mut self.lanes[index];
                 if lane.requests.is_empty() {
                     lane.turn = lane.turn.max(self.served);
                 }
-                lane.requests.insert(id);
+                lane.requests.insert((order, id));
             }
             Place::Blocked => {}
         }
@@ -68,32 +87,68 @@ impl Lanes {
     pub(super) fn remove(&mut self, place: Place, id: u64) {
         match place {
             Place::Front => _ = self.front.remove(&id),
-            Place::Lane(index) => _ = self.lanes[index].requests.remove(&id),
+            Place::Lane(index, order) => _ = self.lanes[index].requests.remove(&(order, id)),
             Place::Blocked => {}
         }
     }
 
-    /// The first request of each lane, in the order of their turns.
+    /// The first request of each lane, in the order of their turns. Of two at the same turn, the catalog is last.
     pub(super) fn heads(&self) -> impl Iterator<Item = (Place, u64)> + use<> {
-        let mut heads: Vec<_> = self
-            .lanes
-            .iter()
-            .enumerate()
-            .filter_map(|(index, lane)| Some((lane.turn, index, *lane.requests.first()?)))
+        let mut heads: Vec<_> = (0..LANES)
+            .filter_map(|index| {
+                let (order, id) = *self.lanes[index].requests.first()?;
+                Some((self.turn(index), Reverse(index), order, id))
+            })
             .collect();
         heads.sort_unstable();
         heads
             .into_iter()
-            .map(|(_, index, id)| (Place::Lane(index), id))
+            .map(|(_, Reverse(index), order, id)| (Place::Lane(index, order), id))
     }
 
     /// Notes that the first request of a lane has left it to run.
     pub(super) fn served(&mut self, place: Place) {
-        if let Place::Lane(index) = place {
-            let weight = Work::ALL[index % Work::ALL.len()].queue_weight();
-            let lane = &mut self.lanes[index];
-            self.served = self.served.max(lane.turn);
-            lane.turn += STRIDE / weight;
+        if let Place::Lane(index, _) = place {
+            let turn = self.turn(index);
+            self.served = self.served.max(turn);
+            let (lane, cost) = match self.has_turn_of_catalogs(index) {
+                true => (catalogs_of(index), SHORT),
+                false => (index, work_of(index).queue_cost(self.crowded)),
+            };
+            self.lanes[lane].turn = turn + cost;
         }
     }
+
+    /// The turn of the first request of a lane.
+    fn turn(&self, index: usize) -> u64 {
+        let turn = self.lanes[index].turn;
+        let catalogs = self.lanes[catalogs_of(index)].turn;
+        // A crowded queue forgets what reports before have cost.
+        let is_forgotten = work_of(index) == Work::Report
+            && self.crowded
+            && turn > catalogs + Work::Catalog.queue_cost(true);
+        match is_forgotten || self.has_turn_of_catalogs(index) {
+            true => catalogs,
+            false => turn,
+        }
+    }
+
+    /// Whether the lane's first request is a report that came before all catalogs, whose turn is earlier.
+    fn has_turn_of_catalogs(&self, index: usize) -> bool {
+        let (lane, catalogs) = (&self.lanes[index], &self.lanes[catalogs_of(index)]);
+        let came_before = match (lane.requests.first(), catalogs.requests.first()) {
+            (Some(report), Some(catalog)) => report < catalog,
+            _ => false,
+        };
+        work_of(index) == Work::Report && came_before && catalogs.turn < lane.turn
+    }
+}
+
+/// The lane of the catalogs that the same members can serve.
+fn catalogs_of(lane: usize) -> usize {
+    lane - work_of(lane).index() + Work::Catalog.index()
+}
+
+fn work_of(lane: usize) -> Work {
+    Work::ALL[lane % Work::ALL.len()]
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::share::{ClientKey, Holdings};
-use crate::work::{Task, Work};
+use crate::work::Task;
 
 /// Members as a picker sees them: how many requests each runs, how many it may, and whether it is up.
 #[derive(Debug, Default)]
@@ -288,37 +288,93 @@ fn a_lowered_limit_sends_nobody_away_but_one_for_each_request_that_needs_a_place
     );
 }
 
+/// Frees the only member so many times. Yields which requests it got, one after the other.
+fn serve<T: Copy + std::fmt::Debug>(
+    running: Admitted<Slot>,
+    waiting: &mut Vec<(T, Ticket<Slot>)>,
+    times: usize,
+) -> Vec<T> {
+    let mut running = Some(running);
+    let serve_one = |_| {
+        drop(running.take());
+        let [(served, next)] = ready(waiting).try_into().expect("one for the free member");
+        running = Some(next);
+        served
+    };
+    (0..times).map(serve_one).collect()
+}
+
 #[test]
-fn kinds_of_work_leave_the_queue_by_their_weights() {
+fn kinds_of_work_leave_the_queue_by_their_cost() {
     let mut site = Site::new(&[1], 1, NO_LIMITS);
-    let mut running = site.run(0);
-    let mut waiting: Vec<_> = (0..400)
-        .map(|n| {
-            let work = Work::ALL[n % 4];
-            (work, site.wait(site.request(0, work)))
-        })
+    let running = site.run(0);
+    let kinds = [10, 200, 10, 50];
+    let kinds = Work::ALL.into_iter().zip(kinds);
+    let works = kinds.flat_map(|(work, count)| vec![work; count]);
+    let mut waiting: Vec<_> = works
+        .map(|work| (work, site.wait(site.request(0, work))))
         .collect();
-    let mut served = [0; 4];
-    for _ in 0..110 {
-        drop(running);
-        let ready = |(_, ticket): &mut (_, Ticket<Slot>)| match poll(ticket) {
-            Poll::Ready(outcome) => Some(outcome.expect("a member")),
-            Poll::Pending => None,
-        };
-        let found = waiting
-            .iter_mut()
-            .enumerate()
-            .find_map(|(n, entry)| Some((n, ready(entry)?)));
-        let (n, next) = found.expect("the member is free");
-        served[waiting.remove(n).0.index()] += 1;
-        running = next;
+    let served = serve(running, &mut waiting, 165);
+    let count = |work| served.iter().filter(|served| **served == work).count();
+    assert_eq!(Work::ALL.map(count), [4, 128, 1, 32]);
+}
+
+#[test]
+fn a_report_waits_for_no_catalog_that_came_after_it() {
+    let mut site = Site::new(&[1], 4, NO_LIMITS);
+    let running = site.run(0);
+    let mut waiting = Vec::new();
+    for (name, client, work) in [
+        ("first report", 1, Work::Report),
+        ("second report", 2, Work::Report),
+        ("catalog", 3, Work::Catalog),
+        ("third report", 1, Work::Report),
+    ] {
+        waiting.push((name, site.wait(site.request(client, work))));
     }
-    let shares = [10, 40, 40, 20];
-    let off = served
-        .iter()
-        .zip(shares)
-        .map(|(served, share): (&i32, i32)| (served - share).abs());
-    assert!(off.max() <= Some(1), "{served:?}");
+    assert_eq!(
+        serve(running, &mut waiting, 4),
+        ["first report", "second report", "catalog", "third report"]
+    );
+}
+
+#[test]
+fn reports_go_first_while_more_than_half_of_the_queue_is_taken() {
+    let served = |queue_max| {
+        let limits = Limits {
+            queue_max,
+            ..NO_LIMITS
+        };
+        let mut site = Site::new(&[1], 1, limits);
+        let running = site.run(0);
+        let works = [vec![Work::Catalog; 10], vec![Work::Report; 30]].concat();
+        let mut waiting: Vec<_> = works
+            .into_iter()
+            .map(|work| (work, site.wait(site.request(0, work))))
+            .collect();
+        let served = serve(running, &mut waiting, 10).into_iter();
+        served.filter(|work| *work == Work::Report).count()
+    };
+    assert_eq!([served(60), served(100)], [9, 1]);
+}
+
+#[test]
+fn catalogs_go_in_the_order_in_which_runs_began_but_at_most_15_seconds_earlier() {
+    let mut site = Site::new(&[1], 4, NO_LIMITS);
+    let began = |site: &mut Site, client: usize, seconds: u64| {
+        site.now = Duration::from_secs(seconds);
+        drop(site.offer(site.request(client, Work::File)));
+    };
+    began(&mut site, 1, 1);
+    began(&mut site, 2, 80);
+    began(&mut site, 3, 84);
+    let running = site.run(0);
+    let mut waiting = Vec::new();
+    for (client, seconds) in [(3, 86), (2, 90), (1, 100)] {
+        site.now = Duration::from_secs(seconds);
+        waiting.push((client, site.wait(site.request(client, Work::Catalog))));
+    }
+    assert_eq!(serve(running, &mut waiting, 3), [2, 3, 1]);
 }
 
 #[test]
@@ -330,11 +386,11 @@ fn a_lane_that_was_empty_has_no_turns_to_make_up_for() {
         drop(running);
         running = granted(&mut next);
     }
-    let mut files: Vec<_> = (0..20)
+    let mut files: Vec<_> = (0..50)
         .map(|_| site.wait(site.request(0, Work::File)))
         .collect();
     let mut catalog = site.wait(site.request(0, Work::Catalog));
-    for file in &mut files[..9] {
+    for file in &mut files[..40] {
         drop(running);
         if let Poll::Ready(outcome) = poll(&mut catalog) {
             drop(outcome.expect("a member"));
@@ -342,7 +398,7 @@ fn a_lane_that_was_empty_has_no_turns_to_make_up_for() {
         }
         running = granted(file);
     }
-    panic!("the catalog waits behind more files than its weight says");
+    panic!("the catalog waits behind more files than its cost says");
 }
 
 #[test]
@@ -591,34 +647,43 @@ proptest! {
     }
 
     #[test]
-    fn no_kind_of_work_waits_for_more_turns_than_their_weights_give_the_others(
+    fn no_kind_of_work_waits_for_more_turns_than_its_cost_gives_the_others(
         steps in proptest::collection::vec((0..4usize, 0..6usize), 1..120)
     ) {
-        let weight = |kind: usize| Work::ALL[kind].queue_weight();
+        let cost = |kind: usize| Work::ALL[kind].queue_cost(false);
         let mut site = Site::new(&[1], 1, NO_LIMITS);
         let mut running = Some(site.run(0));
-        let mut waiting = Vec::<(usize, Ticket<Slot>)>::new();
+        let mut waiting = Vec::<((usize, Duration), Ticket<Slot>)>::new();
         let mut passed_over = [0_u64; 4];
+        let mut older_reports = 0;
         for (kind, requests) in steps {
             for _ in 0..requests {
                 let request = site.request(0, Work::ALL[kind]);
                 let ticket = site.wait(request);
-                waiting.push((kind, ticket));
+                waiting.push(((kind, site.now), ticket));
             }
             if waiting.is_empty() {
                 continue;
             }
             drop(running.take());
-            for (served, busy) in ready(&mut waiting) {
+            for ((served, came), busy) in ready(&mut waiting) {
                 running = Some(busy);
+                let first_catalog = waiting.iter().find(|((of, _), _)| *of == 0);
+                older_reports = match first_catalog {
+                    Some(((_, catalog), _)) if served == 2 && came < *catalog => older_reports + 1,
+                    Some(_) => older_reports,
+                    None => 0,
+                };
                 for other in 0..4 {
-                    let waits = waiting.iter().any(|(of, _)| *of == other);
+                    let waits = waiting.iter().any(|((of, _), _)| *of == other);
                     passed_over[other] = match waits && other != served {
                         true => passed_over[other] + 1,
                         false => 0,
                     };
-                    let turns = |of: usize| weight(of).div_ceil(weight(other)) + 1;
+                    let turns = |of: usize| cost(other).div_ceil(cost(of)) + 1;
                     let max: u64 = (0..4).filter(|of| *of != other).map(turns).sum();
+                    // Reports that came before all catalogs, and what goes first because of their cost.
+                    let max = max + if other == 0 { 3 * older_reports } else { 0 };
                     prop_assert!(passed_over[other] <= max, "{other}: {passed_over:?}");
                 }
             }
