@@ -1,7 +1,9 @@
 //! The queue of a pool: who waits, who is refused and what is shown of it.
 
+use std::sync::Mutex;
+
 use serde_json::Value;
-use testkit::{Connection, Gate, Protocol, Reply, Response, http2::Outcome};
+use testkit::{Connection, Gate, Protocol, Recorded, Reply, Response, http2::Outcome};
 
 use crate::support::{
     Estate, LIMIT,
@@ -421,4 +423,102 @@ fn bodies_of_requests_that_wait_take_no_more_than_body_buffers_max() {
     for connection in &mut waiting {
         assert_eq!(connection.read_response().expect("an answer").status, 200);
     }
+}
+
+/// A catalog of this agent.
+fn catalog(certname: &str) -> String {
+    format!("/puppet/v3/catalog/{certname}?environment=production")
+}
+
+/// What a Puppet server answers whose own queue is full (`max-queued-requests`).
+fn overloaded() -> Reply {
+    let reply = Reply::status(503).header("X-Puppet-Version", "7.9.5");
+    reply
+        .header("Retry-After", "700")
+        .body(b"its queue is full")
+}
+
+/// Has a compiler answer the first request of each of these paths as one whose queue is full.
+fn overload_once(estate: &Estate, paths: &[String]) {
+    let left = Mutex::new(paths.to_vec());
+    estate.compilers[0].answer(move |request| {
+        let mut left = left.lock().expect("no panic");
+        let first = left.iter().position(|path| *path == request.target)?;
+        left.remove(first);
+        Some(overloaded())
+    });
+}
+
+#[test]
+fn a_members_own_full_queue_is_waited_out_for_agents_that_would_fail_on_its_answer() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(|proxy| proxy.with("[upstream]\nbody_buffer_max = \"64KiB\""))
+        .start();
+    let agents = ["waits", "returns", "streams"];
+    overload_once(&estate, &agents.map(catalog));
+    let request = |certname: &str, version, length: usize| {
+        let client = estate.client(&estate.ca.agent(certname));
+        let fields = [("X-Puppet-Version", version)];
+        let facts = vec![b'f'; length];
+        let answer = client.request("POST", &catalog(certname), &fields, &facts);
+        let of = |request: &Recorded| request.target == catalog(certname);
+        let asked: Vec<_> = estate.compilers[0].requests();
+        let asked: Vec<_> = asked.into_iter().filter(of).collect();
+        for request in &asked {
+            assert_eq!(request.body.length, length as u64, "{certname}");
+            assert!(request.body.kept.iter().all(|byte| *byte == b'f'));
+        }
+        (answer, asked.len())
+    };
+    let (answer, asked) = request("waits", FAILS, 60_000);
+    assert_eq!((answer.status, asked), (200, 2), "{answer:?}");
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["certname"] == "waits");
+    assert_eq!(record["attempts"], 2);
+    assert!(record["queue_us"].as_u64() > Some(0), "{record}");
+    let (answer, asked) = request("returns", RETRIES, 60_000);
+    assert_eq!((answer.status, asked), (503, 1), "{answer:?}");
+    assert_eq!(answer.text(), "its queue is full");
+    assert_eq!(answer.headers.only("retry-after"), "700");
+    // More than is buffered was not kept: nothing can be done for that agent.
+    let (answer, asked) = request("streams", FAILS, 200_000);
+    assert_eq!((answer.status, asked), (503, 1), "{answer:?}");
+    assert_eq!(answer.text(), "its queue is full");
+    assert!(answer.headers.get("retry-after").is_none(), "{answer:?}");
+}
+
+#[test]
+fn no_body_is_kept_for_a_second_attempt_while_half_of_body_buffers_max_is_taken() {
+    let estate = Estate::builder()
+        .compiler(1, "max = 1")
+        .compilers(1)
+        .proxy(|proxy| proxy.with("[upstream]\nbody_buffers_max = \"64KiB\""))
+        .start();
+    let agents = ["web01", "web02", "web03", "web04", "web05"];
+    overload_once(&estate, &[catalog("web01"), catalog("web02")]);
+    let mut first = held(&estate);
+    let mut waiting: Vec<_> = agents
+        .iter()
+        .zip(1..)
+        .map(|(certname, n)| {
+            let mut connection = connection(&estate, certname);
+            let fields = [("X-Puppet-Version", FAILS)];
+            let facts = [b'f'; 7_500];
+            connection
+                .send("POST", &catalog(certname), &fields, &facts)
+                .expect("sends");
+            wait_for_waiting(&estate, n);
+            connection
+        })
+        .collect();
+    estate.compilers[0].release();
+    assert_eq!(first.read_response().expect("an answer").status, 200);
+    let statuses = waiting
+        .iter_mut()
+        .map(|connection| connection.read_response().expect("an answer").status);
+    // Five bodies of 7,500 bytes are more than half, and four are not.
+    assert_eq!(statuses.collect::<Vec<_>>(), [503, 200, 200, 200, 200]);
+    assert_eq!(estate.compilers[0].requests().len(), 1 + 5 + 1);
 }

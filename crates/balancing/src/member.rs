@@ -287,6 +287,9 @@ impl Member {
 
     fn cool(&self, evidence: &Evidence) {
         self.warmup.begin();
+        // Its queue is empty now, whatever it answered while it stopped.
+        self.pauses.store(0, Ordering::Relaxed);
+        self.paused_until_ms.store(0, Ordering::Relaxed);
         self.weigh(evidence, WeightSource::SlowStart, self.warmup.weight(0));
     }
 

@@ -13,7 +13,7 @@ use balancing::{
     Stage as AttemptStage, Stay, Target, key_hash, settings::Algorithm, source_hash,
 };
 use http::{
-    HeaderName, HeaderValue, Method, Uri,
+    HeaderName, HeaderValue, Method, StatusCode, Uri,
     header::{ACCEPT_ENCODING, CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE},
     response,
 };
@@ -270,7 +270,10 @@ impl Attempts<'_> {
             lease.member().restarted();
         }
         if !respond::is_overloaded(head, class, self.plan.route.unguarded) {
-            lease.member().has_room(now);
+            // A server that is stopping, or whose JRubies stayed busy for too long, shows no room in its queue.
+            if head.status != StatusCode::SERVICE_UNAVAILABLE {
+                lease.member().has_room(now);
+            }
             return false;
         }
         lease.member().overloaded(now());

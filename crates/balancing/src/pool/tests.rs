@@ -1009,6 +1009,25 @@ fn a_pool_whose_only_available_member_is_warming_uses_all_of_it() {
 }
 
 #[test]
+fn a_restarted_member_is_asked_at_once_however_full_its_queue_was() {
+    let pool = weights(Algorithm::LeastLoad, &[1]);
+    let member = &pool.entries()[0].member;
+    let at = |seconds| Duration::from_secs(seconds);
+    let picked = |seconds| pool.pick(&[], any(), at(seconds)).map(drop);
+    // One, two and four seconds.
+    for seconds in [10, 11, 13] {
+        member.overloaded(at(seconds));
+        assert_eq!(picked(seconds), Err(PickError::Full));
+    }
+    assert_eq!(picked(16), Err(PickError::Full));
+    member.restarted();
+    assert_eq!(picked(16), Ok(()));
+    member.overloaded(at(20));
+    assert_eq!(picked(20), Err(PickError::Full));
+    assert_eq!(picked(21), Ok(()), "the first pause again");
+}
+
+#[test]
 fn time_in_drain_does_not_make_a_member_warm() {
     let pool = weights(Algorithm::LeastLoad, &[1, 1]);
     let member = &pool.entries()[0].member;

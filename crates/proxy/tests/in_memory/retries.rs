@@ -256,6 +256,37 @@ fn a_request_that_a_members_own_full_queue_refused_waits_and_is_sent_again_with_
 }
 
 #[test]
+fn a_503_that_says_nothing_of_a_queue_neither_pauses_a_member_nor_shows_room_in_it() {
+    const STOPPING: &str =
+        "HTTP/1.1 503 X\r\nX-Puppet-Version: 7.9.5\r\nContent-Length: 8\r\n\r\nshutdown";
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 1);
+        let mut client = estate.connect();
+        // Each pause is twice as long as the one before until an answer shows room.
+        for (answers, seconds) in [
+            (&[STOPPING][..], 0),
+            (&[OVERLOADED, STOPPING], 1),
+            (&[OVERLOADED, STOPPING], 2),
+        ] {
+            let began = Instant::now();
+            client.put(REPORT, 6).await;
+            client.send("report").await;
+            for answer in answers {
+                let mut member = estate.compilers[0].accept().await;
+                member.request().await;
+                member.text(6).await;
+                member.send(answer).await;
+            }
+            let refused = client.response().await;
+            assert_eq!((refused.status, &*refused.body), (503, "shutdown"));
+            let took = began.elapsed();
+            assert!(took >= Duration::from_secs(seconds), "{took:?}");
+            assert!(took < Duration::from_secs(seconds + 1), "{took:?}");
+        }
+    });
+}
+
+#[test]
 fn another_member_is_asked_at_once_while_one_has_a_full_queue() {
     run(async {
         let mut estate = Estate::new(|setup| setup.compilers = 2);
