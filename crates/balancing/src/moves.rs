@@ -1,9 +1,8 @@
 //! How many waiting requests may leave a failed member; pure, with time as an argument.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::rate::{Bucket, Rate};
+use crate::rate::{Rate, SharedBucket};
 
 /// Requests that may move from the failed members of one pool to the others: 20 at once and 10 a second after that.
 ///
@@ -14,22 +13,15 @@ pub const MOVE_RATE: Rate = Rate {
     burst: 20,
 };
 
-/// Limits the moves of one pool to [`MOVE_RATE`].
+/// Limits what one pool may do by [`MOVE_RATE`].
 #[derive(Debug, Default)]
-pub struct MoveLimiter(Mutex<Bucket>);
+pub struct MoveLimiter(SharedBucket);
 
 impl MoveLimiter {
     /// Counts a move at `now` (time since start). False: the limit is reached and nothing was counted; the request waits
     /// where it is and may try again later.
     pub fn admit(&self, now: Duration) -> bool {
-        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2);
-        // A panic elsewhere leaves a whole number behind.
-        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let admitted = bucket.has_room(MOVE_RATE, now);
-        if admitted {
-            bucket.take(MOVE_RATE, now);
-        }
-        admitted
+        self.0.admit(MOVE_RATE, now)
     }
 }
 

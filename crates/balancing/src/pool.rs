@@ -360,6 +360,12 @@ impl Pool {
         self.state.retries.save(retry_budget);
     }
 
+    /// Counts the search of a filebucket's file on a further member. False: the pool has made as many as it may. Searches
+    /// are counted apart from retries: a client that asks for files that are nowhere must not use up those of all others.
+    pub fn admit_search(&self, now: Duration) -> bool {
+        self.state.searches.admit(now)
+    }
+
     /// Counts a retry. False: the pool has made as many as it may.
     pub fn admit_retry(&self, now: Duration) -> bool {
         self.state.retries.admit(now)
@@ -379,7 +385,8 @@ impl Pool {
 
     /// Picks another member for a safe request that waits at the member `from`, if that member has failed: its probes have
     /// taken it down, or the operator has put it into maintenance. None: the request waits on, because the member has
-    /// not failed, no other member is available, or the pool's limit on moves is reached ([`MOVE_RATE`]).
+    /// not failed, no other member is available, the pool's limit on moves is reached ([`MOVE_RATE`]), or it has made as many
+    /// retries as it may.
     ///
     /// A member without probes that is down is tried with single requests. Such a request is the trial and stays.
     ///
@@ -398,7 +405,8 @@ impl Pool {
         }
         let tried: Vec<_> = tried.iter().copied().chain([member.id()]).collect();
         let lease = self.pick(&tried, lead, now).ok()?;
-        self.state.moves.admit(now).then_some(lease)
+        let admitted = self.state.moves.admit(now) && self.admit_retry(now);
+        admitted.then_some(lease)
     }
 
     /// The member that gets the writes while it can: the first ordinary one.

@@ -92,6 +92,24 @@ pub(crate) struct Bucket {
     turn: u64,
 }
 
+/// A bucket that workers share.
+#[derive(Debug, Default)]
+pub(crate) struct SharedBucket(Mutex<Bucket>);
+
+impl SharedBucket {
+    /// Counts one at `now` (time since start). False: the rate is reached, and nothing was counted.
+    pub(crate) fn admit(&self, rate: Rate, now: Duration) -> bool {
+        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2);
+        // A panic elsewhere leaves a whole number behind.
+        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let admitted = bucket.has_room(rate, now);
+        if admitted {
+            bucket.take(rate, now);
+        }
+        admitted
+    }
+}
+
 impl RateLimiter {
     /// One that has seen nobody. `seed` is a secret: who knew it could choose addresses that share a place.
     pub fn new(seed: u64) -> Self {

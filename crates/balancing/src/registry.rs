@@ -32,6 +32,8 @@ pub struct PoolState {
     pub(crate) ties: Ties,
     pub(crate) wheel: Wheel,
     pub(crate) moves: MoveLimiter,
+    /// Requests that look for a filebucket's file on a further member.
+    pub(crate) searches: MoveLimiter,
     /// Held while a member is ejected, so that two workers cannot eject more than may be.
     pub(crate) ejecting: Mutex<()>,
     pub(crate) retries: RetryBudget,

@@ -1,14 +1,11 @@
 //! How many retries a pool's requests may cause together; pure, with time as an argument.
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
-use crate::rate::{Bucket, Rate};
+use crate::rate::{Rate, SharedBucket};
 
 /// Retries that every pool may make, however few requests it gets.
 const RETRIES_FLOOR: Rate = Rate {
@@ -24,7 +21,7 @@ const SAVED_MAX: u32 = 100;
 pub(crate) struct RetryBudget {
     /// Hundredths of a retry.
     saved: AtomicU32,
-    floor: Mutex<Bucket>,
+    floor: SharedBucket,
 }
 
 impl RetryBudget {
@@ -46,14 +43,7 @@ impl RetryBudget {
         {
             return true;
         }
-        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2);
-        // A panic elsewhere leaves a whole number behind.
-        let mut floor = self.floor.lock().unwrap_or_else(PoisonError::into_inner);
-        let admitted = floor.has_room(RETRIES_FLOOR, now);
-        if admitted {
-            floor.take(RETRIES_FLOOR, now);
-        }
-        admitted
+        self.floor.admit(RETRIES_FLOOR, now)
     }
 }
 

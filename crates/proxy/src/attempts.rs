@@ -348,6 +348,12 @@ impl Attempts<'_> {
         self.pool.pool.admit_retry(now)
     }
 
+    /// Counts a search of a filebucket's file, if the pool may make one more.
+    pub(crate) fn admit_search(&self) -> bool {
+        let now = self.context.worker.shared.now();
+        self.pool.pool.admit_search(now)
+    }
+
     /// What the admission needs to know: the CA's writes go to one member, or to a backup while that one is down, renewals
     /// to the one alone; the rest is balanced.
     fn offer(&self, tried: &[u64], after_reuse: bool) -> Offer {

@@ -60,7 +60,7 @@ impl Attempts<'_> {
         let first = read_miss(first, deadline, exchanged).await;
         for _ in 0..attempts_left.min(FURTHER_BUCKETS_MAX) {
             let now = Instant::now();
-            if !exchanged.upload.replayable() {
+            if !exchanged.upload.replayable() || !self.admit_search() {
                 break;
             }
             let Ok(lease) = self.pick_at_once(&tried, now) else {

@@ -896,14 +896,24 @@ fn a_move_needs_a_member_that_is_available_and_was_not_tried() {
 fn moves_beyond_the_limit_wait_and_hold_nothing() {
     let pool = probed();
     pool.entries()[0].member.probe_failed(pool.check());
-    let leases: Vec<_> = (0..100)
-        .filter_map(|_| pool.pick_elsewhere(0, &[], any(), NOW))
-        .collect();
+    let moved = |now| {
+        (0..100)
+            .filter_map(|_| pool.pick_elsewhere(0, &[], any(), now))
+            .collect::<Vec<_>>()
+    };
+    (0..20).for_each(|_| pool.count_request(100));
+    let leases = moved(NOW);
     assert_eq!(leases.len(), 20);
     let in_flight = pool.entries().iter().map(|entry| entry.member.in_flight());
     assert_eq!(in_flight.sum::<u32>(), 20);
     let later = pool.pick_elsewhere(0, &[], any(), Duration::from_millis(100));
     assert!(later.is_some(), "a tenth of a second allows one more");
+    // They are retries too: 19 are left of those that are always allowed, then there are two a second.
+    drop((leases, later));
+    assert_eq!(moved(Duration::from_secs(10)).len(), 20);
+    assert_eq!(moved(Duration::from_secs(12)).len(), 4);
+    let in_flight = pool.entries().iter().map(|entry| entry.member.in_flight());
+    assert_eq!(in_flight.sum::<u32>(), 0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use balancing::Administrative;
 use tokio::time::Instant;
 
-use crate::support::{Estate, Wire, run};
+use crate::support::{Estate, Wire, pass, run};
 
 const FILE: &str = "/puppet/v3/file_bucket_file/sha256/abc//etc/motd";
 /// An answer comes within this time, whatever further members do.
@@ -85,5 +85,30 @@ fn a_404_too_large_to_be_read_whole_is_passed_on_without_a_search() {
         let (_, answer) = tokio::join!(member.answer(404, &page), client.response());
         assert_eq!((answer.status, answer.body.len()), (404, page.len()));
         assert_eq!(estate.record().await["attempts"], 1);
+    });
+}
+
+#[test]
+fn searches_are_limited_for_all_clients_of_a_pool() {
+    const NOWHERE: &str = "HTTP/1.1 404 X\r\nX-Puppet-Version: 8.0\r\nConnection: close\r\nContent-Length: 7\r\n\r\nnowhere";
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 3);
+        let mut client = estate.connect();
+        // Two further members each, of which a pool asks twenty at once and ten a second.
+        for n in 0..12 {
+            if n == 11 {
+                pass(1).await;
+            }
+            client.get(FILE).await;
+            for _ in 0..if n == 10 { 1 } else { 3 } {
+                let (_, mut member) = asked(&mut estate).await;
+                member.send(NOWHERE).await;
+            }
+            assert_eq!(client.response().await.status, 404, "{n}");
+        }
+        estate.assert_at_rest().await;
+        let records = estate.records().await;
+        assert_eq!(records[10]["attempts"], 1);
+        assert_eq!(records[11]["attempts"], 3);
     });
 }
