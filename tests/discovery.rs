@@ -1,7 +1,7 @@
 //! Members that DNS names: SRV records and addresses, by a real DNS server.
 
 use serde_json::Value;
-use testkit::{Ca, NameServer, Proxy, StandIn, srv_records};
+use testkit::{Ca, NameServer, Proxy, StandIn, srv_records, wait_until};
 
 use crate::{
     guards::Agent,
@@ -443,6 +443,11 @@ fn check_and_explain_work_without_dns_and_show_what_it_names() {
         "{}",
         checked.stderr
     );
+    let stored = proxy.state_directory().join("dns.json");
+    wait_until(LIMIT, || stored.exists().then_some(())).expect("the answer is stored");
+    let explained = support::done(&proxy, &["explain"], &[CATALOG, "--certname", "web01"]);
+    assert!(explained.contains(&shown(&compiler)), "{explained}");
+    std::fs::remove_file(&stored).expect("a file");
     for target in [CATALOG, "/puppet-ca/v1/certificate_request/web01"] {
         let method = if target == CATALOG { "GET" } else { "PUT" };
         let outcome = proxy.command(
@@ -587,4 +592,179 @@ fn writes_move_soon_after_their_ca_is_gone_and_not_by_its_agent_check() {
     assert_eq!(addresses(&proxy.status(), "ca"), held);
     first.stop();
     wait_for_addresses(&proxy, "ca", &[shown(&second), shown(&first)]);
+}
+
+/// The name of the service, as the status shows it.
+fn name_status(status: &Value) -> Value {
+    let names = status["dns"].as_array().expect("names");
+    let name = format!("srv:{SERVICE}.example.com");
+    let found = names.iter().find(|known| known["name"] == *name);
+    found.expect("the name").clone()
+}
+
+#[test]
+fn the_status_shows_when_and_how_each_name_was_looked_up() {
+    let ca = Ca::new();
+    let compiler = StandIn::start("c1");
+    let good = targets(&[(0, 1, &compiler)])
+        .replace(" SRV ", " 1 SRV ")
+        .replace(" A ", " 2 A ");
+    let server = NameServer::start(&good);
+    let proxy = proxy(&ca, &server, &by_service());
+    proxy.wait_for_members(&["compilers"]);
+    let status = proxy.status();
+    let name = name_status(&status);
+    assert_eq!(name["pools"], serde_json::json!(["compilers"]));
+    assert_eq!(
+        name["servers"],
+        serde_json::json!([server.address().to_string()])
+    );
+    assert_eq!(name["ttl_seconds"], 1, "{name:#}");
+    let is_time = |value: &Value| value.as_str().is_some_and(|text| text.ends_with('Z'));
+    assert!(
+        is_time(&name["answered_at"]) && is_time(&name["next_lookup"]),
+        "{name:#}"
+    );
+    assert_eq!(
+        (&name["failure"], &name["is_stored"]),
+        (&Value::Null, &false.into())
+    );
+    assert_eq!(
+        status["dns"].as_array().map(Vec::len),
+        Some(1),
+        "no address is looked up"
+    );
+
+    server.stop();
+    let status = proxy.wait_for_status("a failure", |status| {
+        !name_status(status)["failure"].is_null()
+    });
+    let failed = name_status(&status);
+    assert!(
+        is_time(&failed["answered_at"]),
+        "that of the last answer: {failed:#}"
+    );
+    let table = support::done(&proxy, &["status"], &[]);
+    let line = format!("srv:{SERVICE}.example.com, pool compilers: last answer ");
+    assert!(
+        table.contains("names in DNS") && table.contains(&line),
+        "{table}"
+    );
+    let why = failed["failure"].as_str().expect("words");
+    assert!(table.contains(&format!("last lookup: {why}")), "{table}");
+}
+
+#[test]
+fn the_last_valid_answer_survives_a_restart_without_dns() {
+    let ca = Ca::new();
+    let compiler = StandIn::start("c1");
+    let good = targets(&[(3, 75, &compiler)]);
+    let server = NameServer::start(&good);
+    let state = tempfile::tempdir().expect("a directory");
+    let start = |lines: &str| {
+        let pools = format!(
+            "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
+             [pools.compilers]\nscheme = \"http\"\n{CHECK}{}\n{lines}\n\
+             [state]\ndirectory = {:?}\n",
+            by_service(),
+            state.path(),
+        );
+        support::proxy(&ca).with(&dns(&server)).with(&pools)
+    };
+    let file = state.path().join("dns.json");
+    let first = start("").start();
+    first.wait_for_members(&["compilers"]);
+    wait_until(LIMIT, || file.exists().then_some(())).expect("the answer is stored");
+    first.stop();
+    server.stop();
+
+    let second = start("").start();
+    wait_for_alarm(&second, "the answer stored before the restart is in use");
+    second.wait_for_members(&["compilers"]);
+    send(&second, &ca, 1);
+    let status = second.status();
+    assert_eq!(name_status(&status)["is_stored"], true);
+    let member = &members(&status, "compilers")[0];
+    assert_eq!(
+        (&member["priority"], &member["weight"]),
+        (&3.into(), &75.into())
+    );
+    let shown_by_status = support::done(&second, &["status"], &[]);
+    assert!(shown_by_status.contains("its members were stored before the last start"));
+    // What a start would use now.
+    let checked = start("").check();
+    assert!(
+        checked.stdout.contains(&shown(&compiler)),
+        "{}",
+        checked.stdout
+    );
+    server.restart();
+    wait_for_no_alarm(&second);
+    assert_eq!(name_status(&second.status())["is_stored"], false);
+    second.stop();
+
+    // It is used by the rules of the pool alone, and only if it can be read.
+    server.stop();
+    let third = start("server_names = [\"*.elsewhere.example\"]").start();
+    wait_for_alarm(&third, "it has no members of this name");
+    assert_eq!(addresses(&third.status(), "compilers"), [""; 0]);
+    third.stop();
+    for damaged in ["{", "{\"version\":2,\"answers\":[],\"writer\":null}"] {
+        std::fs::write(&file, damaged).expect("a file");
+        let fourth = start("").start();
+        fourth.wait_for_event("cannot read the stored answers of DNS, starting without them");
+        wait_for_alarm(&fourth, "it has no members of this name");
+        fourth.stop();
+    }
+}
+
+#[test]
+fn a_restart_moves_no_writes_of_a_ca_that_answers() {
+    let ca = Ca::new();
+    let [first, second] = ["ca1", "ca2"].map(|name| StandIn::builder(name).ca(&ca).start());
+    let server = NameServer::start(&targets(&[(0, 1, &first), (1, 1, &second)]));
+    let state = tempfile::tempdir().expect("a directory");
+    let start = || {
+        let pools = format!(
+            "[pools.ca]\nscheme = \"http\"\n{CHECK}{}\n\
+             [pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
+             [state]\ndirectory = {:?}\n",
+            by_service(),
+            state.path(),
+        );
+        support::proxy(&ca).with(&dns(&server)).with(&pools).start()
+    };
+    let [one, other] = [&first, &second].map(shown);
+    let before = start();
+    before.wait_for_members(&["ca"]);
+    let file = state.path().join("dns.json");
+    let is_stored = |writer: &str| {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        text.contains(&format!("\"member\":\"{writer}\""))
+            .then_some(())
+    };
+    wait_until(LIMIT, || is_stored(&one)).expect("the member for writes is stored");
+    before.stop();
+    server.replace(&targets(&[(0, 1, &second)]));
+
+    let after = start();
+    wait_for(
+        &after,
+        "writes to the CA",
+        &format!("DNS names {other} first"),
+    );
+    after.wait_for_members(&["ca"]);
+    assert_eq!(addresses(&after.status(), "ca"), [one, other.clone()]);
+    let body = support::certificate_request("new1");
+    let target = "/puppet-ca/v1/certificate_request/new1";
+    let answer = after.client(None).request("PUT", target, &[], &body);
+    assert_eq!(answer.status, 200);
+    assert_eq!((first.requests().len(), second.requests().len()), (1, 0));
+    after.stop();
+
+    // It is gone when the proxy starts: DNS decides.
+    first.stop();
+    let last = start();
+    wait_for_addresses(&last, "ca", std::slice::from_ref(&other));
+    wait_until(LIMIT, || is_stored(&other)).expect("the other is stored");
 }

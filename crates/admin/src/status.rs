@@ -20,6 +20,8 @@ pub struct Status {
     pub listeners: Vec<ListenerStatus>,
     /// Pools in the order of the configuration.
     pub pools: Vec<PoolStatus>,
+    /// Names in DNS that members come from.
+    pub dns: Vec<NameStatus>,
     /// What client certificates are judged by.
     pub trust: TrustStatus,
     /// Whether the files in force are those on disk.
@@ -43,6 +45,27 @@ pub struct AlarmStatus {
     pub since: Timestamp,
     /// One sentence.
     pub message: String,
+}
+
+/// A name that DNS is asked about, because members come from it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameStatus {
+    /// `srv:` and the name of SRV records, or a host name.
+    pub name: String,
+    /// Pools that have members of this name.
+    pub pools: Vec<String>,
+    /// DNS servers that were asked last; empty: not asked yet, or /etc/resolv.conf cannot be read.
+    pub servers: Vec<String>,
+    /// When the last answer came, valid or not.
+    pub answered_at: Option<Timestamp>,
+    /// How long that answer says it is valid.
+    pub ttl_seconds: Option<u64>,
+    /// When DNS is asked again.
+    pub next_lookup: Option<Timestamp>,
+    /// What is wrong with the last lookup.
+    pub failure: Option<String>,
+    /// Whether the members are those that were stored before the last start.
+    pub is_stored: bool,
 }
 
 /// Where the process is in its life.

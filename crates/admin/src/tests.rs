@@ -726,6 +726,16 @@ fn status() -> Status {
             alarms: vec!["the CRL of CN=Puppet CA has expired".to_owned()],
             fetch: None,
         },
+        dns: vec![NameStatus {
+            name: "srv:_x-puppet._tcp.example.com".to_owned(),
+            pools: vec!["compilers".to_owned()],
+            servers: vec!["192.0.2.53:53".to_owned()],
+            answered_at: Some(Timestamp::from_unix_seconds(0)),
+            ttl_seconds: Some(300),
+            next_lookup: Some(Timestamp::from_unix_seconds(300)),
+            failure: None,
+            is_stored: false,
+        }],
         materials: MaterialsStatus {
             watch: Watch::Notify,
             refused: Some(RefusedMaterials {

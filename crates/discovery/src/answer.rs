@@ -14,6 +14,16 @@ pub enum Question {
     Service(String),
 }
 
+impl Question {
+    /// Reads what [`Display`](fmt::Display) writes.
+    pub fn parse(text: &str) -> Self {
+        match text.strip_prefix("srv:") {
+            Some(name) => Self::Service(name.to_owned()),
+            None => Self::Host(text.to_owned()),
+        }
+    }
+}
+
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

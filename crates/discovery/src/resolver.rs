@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::Duration,
 };
@@ -12,7 +12,7 @@ use hickory_resolver::{
     Hosts, TokioResolver,
     config::{
         ConnectionConfig, LookupIpStrategy, NameServerConfig, ProtocolConfig, ResolveHosts,
-        ResolverConfig,
+        ResolverConfig, ResolverOpts,
     },
     lookup::Lookup,
     net::{DnsError, NetError, runtime::TokioRuntimeProvider},
@@ -20,6 +20,7 @@ use hickory_resolver::{
         op::Query,
         rr::{Name, RData, RecordType},
     },
+    system_conf::read_system_conf,
 };
 use tokio::{
     net::lookup_host,
@@ -98,6 +99,7 @@ struct Found {
 #[derive(Clone)]
 pub struct Resolver {
     dns: Result<TokioResolver, NetError>,
+    servers: Arc<[SocketAddr]>,
     hosts: Arc<Hosts>,
     limit: Duration,
 }
@@ -117,11 +119,22 @@ impl Resolver {
     }
 
     fn with_hosts(settings: &Settings, hosts: Hosts) -> Self {
+        let config = config(settings);
+        let servers = config
+            .iter()
+            .flat_map(|(config, _)| config.name_servers())
+            .flat_map(addresses_of_server);
         Self {
-            dns: dns(settings),
+            servers: servers.collect(),
+            dns: config.and_then(|config| dns(settings, config)),
             hosts: Arc::new(hosts),
             limit: settings.timeout,
         }
+    }
+
+    /// The DNS servers that it asks.
+    pub fn servers(&self) -> &Arc<[SocketAddr]> {
+        &self.servers
     }
 
     /// Asks one question.
@@ -383,16 +396,29 @@ fn addresses_of(lookup: &Lookup) -> BTreeSet<IpAddr> {
     own.map(|(_, address)| *address).collect()
 }
 
-fn dns(settings: &Settings) -> Result<TokioResolver, NetError> {
-    let provider = TokioRuntimeProvider::default();
-    let mut builder = match settings.servers.as_slice() {
-        [] => TokioResolver::builder(provider)?,
+fn config(settings: &Settings) -> Result<(ResolverConfig, ResolverOpts), NetError> {
+    match settings.servers.as_slice() {
+        [] => read_system_conf(),
         servers => {
             let servers = servers.iter().map(server).collect();
             let config = ResolverConfig::from_parts(None, Vec::new(), servers);
-            TokioResolver::builder_with_config(config, provider)
+            Ok((config, ResolverOpts::default()))
         }
-    };
+    }
+}
+
+/// Each address once, for UDP and TCP.
+fn addresses_of_server(server: &NameServerConfig) -> Option<SocketAddr> {
+    let connection = server.connections.first()?;
+    Some(SocketAddr::new(server.ip, connection.port))
+}
+
+fn dns(
+    settings: &Settings,
+    (config, options): (ResolverConfig, ResolverOpts),
+) -> Result<TokioResolver, NetError> {
+    let provider = TokioRuntimeProvider::default();
+    let mut builder = TokioResolver::builder_with_config(config, provider).with_options(options);
     let options = builder.options_mut();
     // Two tries, over servers in turn, fit into the limit.
     options.timeout = settings.timeout / 2;

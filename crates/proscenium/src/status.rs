@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use admin::{
-    AdministrativeState, CrlStatus, Health, ListenerStatus, MaterialsStatus, MemberStatus, Status,
-    TrustStatus,
+    AdministrativeState, CrlStatus, Health, ListenerStatus, MaterialsStatus, MemberStatus,
+    NameStatus, Status, TrustStatus,
 };
 use server::CLOCK_OFFSET_MAX;
 
@@ -80,6 +80,7 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
         })?;
         write_jrubies(text, &pool.members)?;
     }
+    write_names(text, &status.dns)?;
     writeln!(text)?;
     write_crls(text, &status.trust)?;
     write_materials(text, &status.materials)
@@ -113,6 +114,35 @@ fn write_crls(text: &mut String, trust: &TrustStatus) -> std::fmt::Result {
             _ => "no answer yet".to_owned(),
         };
         writeln!(text, "  fetched from the pool ca: {answered}")?;
+    }
+    Ok(())
+}
+
+/// Names that members come from.
+fn write_names(text: &mut String, names: &[NameStatus]) -> std::fmt::Result {
+    if names.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\nnames in DNS")?;
+    for name in names {
+        write!(text, "  {}, pool {}: ", name.name, name.pools.join(", "))?;
+        match (&name.answered_at, name.ttl_seconds) {
+            (Some(at), Some(ttl)) => write!(text, "last answer {at}, TTL {ttl} s")?,
+            _ => write!(text, "no answer yet")?,
+        }
+        if let Some(next) = &name.next_lookup {
+            write!(text, ", next lookup {next}")?;
+        }
+        match name.servers.is_empty() {
+            true => writeln!(text)?,
+            false => writeln!(text, ", servers {}", name.servers.join(", "))?,
+        }
+        if let Some(failure) = &name.failure {
+            writeln!(text, "    last lookup: {failure}")?;
+        }
+        if name.is_stored {
+            writeln!(text, "    its members were stored before the last start")?;
+        }
     }
     Ok(())
 }
@@ -394,6 +424,11 @@ pool compilers, least-connections, 1 of 2 members available
     c1:8140: no JRuby is idle, 9 requests wait inside it (250 ms on average)
     c2.example.com:8140: JRuby counts unknown: answered 404 Not Found
 
+names in DNS
+  srv:_x-puppet._tcp.example.com, pool compilers, second: last answer 1970-01-01T00:01:00Z, TTL 300 s, next lookup 1970-01-01T00:06:00Z, servers 192.0.2.53:53
+    last lookup: DNS has no such name (NXDOMAIN)
+    its members were stored before the last start
+
 CRLs, trust generation 2
   CN=Puppet CA  number 12    3 entries  next update 1970-01-01T00:02:00Z                                   /ssl/crl.pem  the agent's copy, 3 days old
   CN=Other      number none  0 entries  EXPIRED 1970-01-01T00:00:00Z, accepted until 1970-01-01T00:01:00Z  other.pem
@@ -541,6 +576,16 @@ materials, watch = notify
                 }),
                 ..TrustStatus::default()
             },
+            dns: vec![NameStatus {
+                name: "srv:_x-puppet._tcp.example.com".to_owned(),
+                pools: vec!["compilers".to_owned(), "second".to_owned()],
+                servers: vec!["192.0.2.53:53".to_owned()],
+                answered_at: Some(Timestamp::from_unix_seconds(60)),
+                ttl_seconds: Some(300),
+                next_lookup: Some(Timestamp::from_unix_seconds(360)),
+                failure: Some("DNS has no such name (NXDOMAIN)".to_owned()),
+                is_stored: true,
+            }],
             materials: MaterialsStatus {
                 watch: Watch::Notify,
                 refused: Some(RefusedMaterials {

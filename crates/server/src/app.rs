@@ -189,6 +189,8 @@ async fn start(
     let lasting = Lasting::default();
     let read = files::load(options).map_err(StartError::Config)?;
     let config = &read.loaded.config;
+    let stored = StateDirectory::for_reading(&config.state_directory);
+    let unreadable = lasting.answers.restore(&stored).err();
     lasting
         .answers
         .ask_new(config, |_| true, &lasting.metrics.alarms)
@@ -213,6 +215,9 @@ async fn start(
     }
     events.redirect(outputs::open_events(&config.events)?, &lasting.metrics);
     tell(&report, &facts, &generation.trust);
+    if let Some(why) = unreadable {
+        tracing::warn!("cannot read the stored answers of DNS, starting without them: {why}");
+    }
     member_states::restore(&state_directory, &lasting.registry, &lasting.metrics.alarms);
     if !deny.is_empty() {
         tracing::info!(
@@ -314,6 +319,8 @@ async fn start(
     app.update_trust_alarms();
     app.update_fetch_alarms();
     app.update_certificate_alarms();
+    let foundation = app.state().foundation.clone();
+    app.assess_writes(&generation, &foundation);
     Ok((Arc::new(app), admin, signals))
 }
 

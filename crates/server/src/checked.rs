@@ -103,6 +103,9 @@ pub fn effective(options: &Options, defaults: bool) -> Result<String, Report> {
 pub(crate) fn prepared(options: &Options) -> Result<Prepared, Report> {
     let read = files::load(options)?;
     let lasting = Lasting::default();
+    // A damaged file is no fault of the configuration; a start warns of it.
+    let directory = StateDirectory::unopened(&read.loaded.config.state_directory);
+    let _ = lasting.answers.restore(&directory);
     ask_for_services(&read.loaded.config, &lasting);
     let mut prepared = prepare(read, 1, &lasting, None)?;
     // DNS may be out of reach where a configuration is checked.

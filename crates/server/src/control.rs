@@ -84,6 +84,7 @@ impl Control for Operator {
                 .iter()
                 .map(|runtime| pool_status(app, runtime))
                 .collect(),
+            dns: app.lasting.answers.status(&state.foundation.config),
             trust: trust_status(app, &state.foundation),
             materials: materials_status(&state),
             state: admin::StateStatus {

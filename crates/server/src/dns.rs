@@ -1,26 +1,33 @@
 //! Names of members: DNS is asked again when an answer runs out, and an answer that changes replaces the pools that use it.
 
 mod answers;
+mod status;
+mod stored;
 
 use std::{
     collections::BTreeSet,
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use discovery::{LookupError, Question, Resolved, Resolver, settings::Settings};
+use config::Config;
+use discovery::{LookupError, Question, Resolved, Resolver, question, settings::Settings};
 use proxy::{Generation, PoolRuntime};
 use routing::pool_names;
 use telemetry::Alarm;
 use tokio::{
-    task::JoinSet,
+    task::{JoinSet, spawn_blocking},
     time::{sleep_until, timeout},
 };
 
-pub(crate) use self::answers::{Answers, questions, rules};
+pub(crate) use self::{
+    answers::{Answers, questions, rules},
+    stored::{FILE, Writer, configured},
+};
 use crate::{
     app::{App, adopt},
-    prepare::may_lose_writes,
+    prepare::{Foundation, may_lose_writes},
     probes,
 };
 
@@ -31,10 +38,15 @@ const HELD_WRITES: &str = "writes to the CA";
 /// Names that are asked about at once.
 const QUESTIONS_AT_ONCE: usize = 16;
 
-type Asked = (Question, Result<Resolved, LookupError>);
+/// A question that was asked.
+pub(crate) struct Lookup {
+    question: Question,
+    result: Result<Resolved, LookupError>,
+    servers: Arc<[SocketAddr]>,
+}
 
 /// Asks several questions at once; answers come into `answered` as they arrive.
-async fn ask(settings: &Settings, questions: BTreeSet<Question>, answered: &mut Vec<Asked>) {
+async fn ask(settings: &Settings, questions: BTreeSet<Question>, answered: &mut Vec<Lookup>) {
     let resolver = Resolver::new(settings);
     let mut questions = questions.into_iter();
     let mut asking = JoinSet::new();
@@ -45,7 +57,11 @@ async fn ask(settings: &Settings, questions: BTreeSet<Question>, answered: &mut 
             let resolver = resolver.clone();
             asking.spawn(async move {
                 let result = resolver.resolve(&question).await;
-                (question, result)
+                Lookup {
+                    question,
+                    result,
+                    servers: Arc::clone(resolver.servers()),
+                }
             });
         }
         match asking.join_next().await {
@@ -67,6 +83,7 @@ pub(crate) async fn keep(app: Arc<App>) {
             let due = answers.next_due(&config, alarms);
             (config, due)
         };
+        app.store_answers().await;
         match due {
             Some(due) => tokio::select! {
                 () = sleep_until(due) => {}
@@ -127,7 +144,7 @@ impl App {
             return;
         }
         self.put_pools_in_force(&generation, &indexes, &answered);
-        self.assess_writes(&generation, foundation.first_ca(&self.lasting).as_deref());
+        self.assess_writes(&generation, &foundation);
     }
 
     /// Whether the writes to the CA stay at a member that DNS does not name first and that does not answer any longer.
@@ -142,10 +159,12 @@ impl App {
     }
 
     /// Raises or clears the alarm about writes to the CA that stay where DNS no longer has them first.
-    pub(crate) fn assess_writes(&self, generation: &Generation, first: Option<&str>) {
+    pub(crate) fn assess_writes(&self, generation: &Generation, foundation: &Foundation) {
+        let first = foundation.first_ca(&self.lasting);
         let mut pools = generation.pools.iter();
         let pool = pools.find(|pool| **pool.pool.name() == *pool_names::CA);
         let writer = pool.and_then(|pool| Some(&pool.connectors[pool.pool.writer()?].address));
+        self.note_writer(pool, &foundation.config);
         let alarms = &self.lasting.metrics.alarms;
         match (first, writer) {
             (Some(first), Some(writer)) if **writer != *first => {
@@ -156,6 +175,28 @@ impl App {
             }
             _ => alarms.clear(Alarm::DnsAnswer, HELD_WRITES),
         }
+    }
+
+    /// Remembers where writes to the CA go, for the next start: DNS may name another member first by then.
+    fn note_writer(&self, pool: Option<&Arc<PoolRuntime>>, config: &Config) {
+        let named = config.pools.iter().find(|p| p.pool.name == pool_names::CA);
+        let writer = pool.and_then(|pool| pool.connectors.get(pool.pool.writer()?));
+        let (Some(named), Some(writer)) = (named, writer) else {
+            return;
+        };
+        if named.pool.members.iter().any(|m| question(m).is_some()) {
+            self.lasting.answers.note_writer(Writer {
+                member: writer.address.to_string(),
+                addresses: writer.addresses().to_vec(),
+                configured: configured(named),
+            });
+        }
+    }
+
+    /// Stores answers and the member that gets the writes to the CA, if they are not stored yet.
+    pub(crate) async fn store_answers(self: &Arc<Self>) {
+        let app = Arc::clone(self);
+        let _ = spawn_blocking(move || app.lasting.answers.store(&app.state_directory)).await;
     }
 
     fn put_pools_in_force(

@@ -223,7 +223,7 @@ impl Foundation {
             .find(|pool| *pool.pool.name == **before.pool.name())
             .ok_or("no such pool")?;
         let members = members::members(settings, &lasting.answers);
-        let members = members::with_writer(members, settings, before);
+        let members = members::with_writer(members, settings, members::writer_of(settings, before));
         let tls = parts::tls_of(settings, &self.member_tls);
         parts::pool_runtime(settings, members, tls, lasting, Some(before))
             .map_err(|(member, error)| format!("{member}: {error}"))

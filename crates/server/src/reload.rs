@@ -489,7 +489,7 @@ impl App {
         self.shared.assess_pools();
         self.lasting.forget_listeners(&foundation.config);
         self.forget_members(&generation);
-        self.assess_writes(&generation, foundation.first_ca(&self.lasting).as_deref());
+        self.assess_writes(&generation, &foundation);
         state.foundation = foundation;
         state.loaded_at = SystemTime::now();
         state.probes = Probes::start(&generation, &self.shared, &answered);

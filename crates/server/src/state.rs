@@ -79,6 +79,11 @@ impl StateDirectory {
         directory
     }
 
+    /// The directory at `path` before it is opened: nothing is made or tried.
+    pub(crate) fn for_reading(path: &Path) -> Self {
+        Self::at(path, None, &Arc::default())
+    }
+
     /// The directory at `path` for who only reads: nothing is made or tried. The superuser, who looks in place of the
     /// service, reads what the directory's account has written: that is whom the service believes.
     pub(crate) fn unopened(path: &Path) -> Self {

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::{app::App, blocks, lists, member_states, persistence};
+use crate::{app::App, blocks, dns, lists, member_states, persistence};
 
 /// How long a restart may find less than what is in force, once the directory can be used again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -35,6 +35,9 @@ impl App {
         }
         if !self.fetching.standing().unkept.is_empty() {
             self.keep_lists(Vec::new()).await;
+        }
+        if lacks(dns::FILE) {
+            self.store_answers().await;
         }
         if lacks(persistence::FILE) {
             let app = Arc::clone(self);

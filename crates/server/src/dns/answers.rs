@@ -15,7 +15,7 @@ use tokio::{
 };
 use upstream::{Plaintext, Scheme};
 
-use super::{Asked, HELD_WRITES, ask};
+use super::{HELD_WRITES, Lookup, ask, status::LastLookup, stored::Writer};
 
 /// Time that a start and a reload wait for the first answers; later ones are used as they come.
 const FIRST_ANSWERS_MAX: Duration = Duration::from_secs(3);
@@ -23,27 +23,33 @@ const FIRST_ANSWERS_MAX: Duration = Duration::from_secs(3);
 /// What DNS answered last that the pools accept.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    known: Mutex<Known>,
+    pub(super) known: Mutex<Known>,
     /// Notified when another configuration is active.
     pub(crate) configured: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+pub(super) struct Known {
     /// By pool, because each has its own rules.
-    accepted: BTreeMap<(String, Question), Accepted>,
-    /// When each question is asked again.
-    due: BTreeMap<Question, Instant>,
+    pub(super) accepted: BTreeMap<(String, Question), Accepted>,
+    /// When each question was asked, and is asked again.
+    pub(super) lookups: BTreeMap<Question, LastLookup>,
     /// The settings by which the questions were asked.
     settings: Option<Settings>,
+    /// The member that gets the writes to the CA.
+    pub(super) writer: Option<Writer>,
+    /// Whether something differs from what is stored.
+    pub(super) is_unstored: bool,
 }
 
 /// An answer that a pool uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Accepted {
-    answer: Answer,
+#[derive(Clone, Debug)]
+pub(super) struct Accepted {
+    pub(super) answer: Answer,
     /// Hosts whose addresses are not those that DNS answers when it works.
-    doubtful: BTreeSet<String>,
+    pub(super) doubtful: BTreeSet<String>,
+    /// Whether an earlier process stored it, and DNS has not confirmed it since.
+    pub(super) is_stored: bool,
 }
 
 impl Answers {
@@ -80,30 +86,40 @@ impl Answers {
     pub(super) fn learn(
         &self,
         config: &Config,
-        asked: Vec<Asked>,
+        asked: Vec<Lookup>,
         alarms: &Alarms,
     ) -> BTreeSet<String> {
         let mut changed = BTreeSet::new();
         let mut known = self.known();
-        for (question, result) in asked {
-            let mut is_refused = false;
+        for lookup in asked {
+            let Lookup {
+                question,
+                result,
+                servers,
+            } = lookup;
+            let mut refused = None;
             for (pool, rules) in asking(config, &question) {
                 let before = known.valid(pool, &question, &rules);
                 let outcome = accepted(&question, &result, &rules, before);
-                is_refused |= outcome.is_err();
                 note_alarm(alarms, (pool, &question), before, &outcome);
-                let Ok((accepted, _)) = outcome else { continue };
-                if before.map(|before| &before.answer) != Some(&accepted.answer) {
+                let accepted = match outcome {
+                    Ok((accepted, _)) => accepted,
+                    Err(why) => {
+                        refused = Some(why);
+                        continue;
+                    }
+                };
+                let is_new = before.map(|before| &before.answer) != Some(&accepted.answer);
+                if is_new {
                     changed.insert(pool.to_owned());
                 }
                 let key = (pool.to_owned(), question.clone());
                 known.accepted.insert(key, accepted);
+                known.is_unstored |= is_new;
             }
-            let after = match &result {
-                Ok(resolved) if !is_refused => config.dns.refresh_after(resolved.ttl),
-                _ => config.dns.ttl_min,
-            };
-            known.due.insert(question, Instant::now() + after);
+            let before = known.lookups.get(&question);
+            let lookup = LastLookup::new(&config.dns, before, (&result, servers), refused);
+            known.lookups.insert(question, lookup);
         }
         changed
     }
@@ -112,11 +128,17 @@ impl Answers {
     pub(super) fn next_due(&self, config: &Config, alarms: &Alarms) -> Option<Instant> {
         let wanted = questions(config);
         let mut known = self.known();
-        known.due.retain(|question, _| wanted.contains(question));
+        known
+            .lookups
+            .retain(|question, _| wanted.contains(question));
         let before = known.settings.replace(config.dns.clone());
         // Other servers may answer otherwise.
         if before.is_some_and(|before| before != config.dns) {
-            known.due.clear();
+            let now = Instant::now();
+            known
+                .lookups
+                .values_mut()
+                .for_each(|lookup| lookup.due = now);
         }
         let is_asked = |pool: &str, question: &Question| {
             asking(config, question)
@@ -138,7 +160,7 @@ impl Answers {
         let now = Instant::now();
         let due = wanted
             .iter()
-            .map(|question| known.due.get(question).copied().unwrap_or(now));
+            .map(|question| known.lookups.get(question).map_or(now, |lookup| lookup.due));
         let due = due.min()?;
         // Whether the CA that keeps the writes still answers has nothing to do with TTLs.
         let is_held = alarms.get(Alarm::DnsAnswer, HELD_WRITES).is_some();
@@ -152,11 +174,14 @@ impl Answers {
     pub(super) fn due(&self, config: &Config) -> BTreeSet<Question> {
         let (now, known) = (Instant::now(), self.known());
         let mut wanted = questions(config);
-        wanted.retain(|question| known.due.get(question).is_none_or(|due| *due <= now));
+        wanted.retain(|question| {
+            let lookup = known.lookups.get(question);
+            lookup.is_none_or(|lookup| lookup.due <= now)
+        });
         wanted
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -172,7 +197,7 @@ impl Known {
     /// Whether a question was never asked, or a pool has no valid answer to it.
     fn lacks(&self, config: &Config, question: &Question) -> bool {
         let mut asking = asking(config, question).into_iter();
-        !self.due.contains_key(question)
+        !self.lookups.contains_key(question)
             || asking.any(|(pool, rules)| self.valid(pool, question, &rules).is_none())
     }
 }
@@ -207,7 +232,12 @@ fn accepted(
     let missing = missing
         .next()
         .map(|(host, doubt)| format!("{host}: {doubt}"));
-    Ok((Accepted { answer, doubtful }, missing))
+    let accepted = Accepted {
+        answer,
+        doubtful,
+        is_stored: false,
+    };
+    Ok((accepted, missing))
 }
 
 fn note_alarm(
@@ -222,6 +252,14 @@ fn note_alarm(
         }
         (Ok((_, Some(missing))), _) => format!(
             "pool {pool}: DNS does not answer for a target of {question}: {missing}; its last valid addresses stay in use, if there are any"
+        ),
+        (
+            Err(why),
+            Some(Accepted {
+                is_stored: true, ..
+            }),
+        ) => format!(
+            "pool {pool}: cannot use the DNS answer for {question}: {why}; the answer stored before the restart is in use"
         ),
         (Err(why), Some(_)) => format!(
             "pool {pool}: cannot use the DNS answer for {question}: {why}; the last valid answer stays in use"
@@ -250,7 +288,7 @@ pub(crate) fn questions(config: &Config) -> BTreeSet<Question> {
 }
 
 /// The pools that ask a question, with what each requires of the answer.
-fn asking<'c>(config: &'c Config, asked: &Question) -> Vec<(&'c str, Rules<'c>)> {
+pub(super) fn asking<'c>(config: &'c Config, asked: &Question) -> Vec<(&'c str, Rules<'c>)> {
     let mut asking = Vec::new();
     for pool in &config.pools {
         let mut members = pool.pool.members.iter();

@@ -11,7 +11,7 @@ use discovery::{Discovered, discovered, is_covered, question};
 use proxy::PoolRuntime;
 use routing::pool_names;
 
-use crate::dns::{Answers, rules};
+use crate::dns::{Answers, Writer, configured, rules};
 
 /// The members of a pool by what DNS answered last. A member that several names stand for counts once.
 pub(super) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<Discovered> {
@@ -47,58 +47,53 @@ pub(super) fn bounded(pool: &PoolConfig, mut members: Vec<Discovered>) -> Vec<Di
     members
 }
 
+/// The member of a pool that gets the writes to the CA and keeps them; none in other pools, and where it may lose them.
+pub(super) fn writer_of(pool: &PoolConfig, before: &PoolRuntime) -> Option<Writer> {
+    let writer = before.pool.writer()?;
+    let is_kept =
+        pool.pool.name == pool_names::CA && !may_lose_writes(&before.pool.entries()[writer].member);
+    let connector = &before.connectors[writer];
+    is_kept.then(|| Writer {
+        member: connector.address.to_string(),
+        addresses: connector.addresses().to_vec(),
+        configured: configured(pool),
+    })
+}
+
 /// Keeps the member that gets the writes to the CA while it answers, whatever DNS says now: two CAs that both sign
 /// would issue certificates that the other does not know.
 pub(super) fn with_writer(
     mut members: Vec<Discovered>,
     pool: &PoolConfig,
-    before: &PoolRuntime,
+    writer: Option<Writer>,
 ) -> Vec<Discovered> {
-    let Some(writer) = before
-        .pool
-        .writer()
-        .filter(|_| pool.pool.name == pool_names::CA)
-    else {
+    let Some(writer) = writer.filter(|writer| is_allowed(pool, &writer.member)) else {
         return members;
     };
-    let entry = &before.pool.entries()[writer];
-    let first = members
+    let mut ordinary = members
         .iter()
-        .find(|member| member.settings.role == Role::Ordinary);
-    let is_allowed = |address: &str| {
-        // Names that the configuration allows no longer are no members.
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let rules = rules(pool);
-        let mut names = rules.server_names.into_iter().flatten();
-        rules.server_names.is_none()
-            || pool
-                .pool
-                .members
-                .iter()
-                .any(|named| named.address == address)
-            || names.any(|name| is_covered(host, name))
-    };
-    if may_lose_writes(&entry.member)
-        || !is_allowed(entry.member.address())
-        || first.is_some_and(|first| *first.settings.address == **entry.member.address())
-    {
+        .filter(|member| member.settings.role == Role::Ordinary);
+    if ordinary.next().map(|first| &first.settings.address) == Some(&writer.member) {
         return members;
     }
-    let address = entry.member.address();
     let named = members
         .iter()
-        .position(|member| *member.settings.address == **address);
+        .position(|member| member.settings.address == writer.member);
     let mut kept = match named {
         Some(index) => members.remove(index),
-        None => Discovered {
-            settings: MemberSettings {
-                weight: entry.weight,
-                in_flight_max: Some(entry.in_flight_max),
-                server_name: entry.server_name.as_deref().map(str::to_owned),
-                ..MemberSettings::new(address)
-            },
-            addresses: before.connectors[writer].addresses().to_vec(),
-        },
+        None => {
+            // Configured as the names are that it came from.
+            let mut entries = pool.pool.members.iter();
+            let entry = entries.find(|entry| question(entry).is_some());
+            let Some(entry) = entry else { return members };
+            Discovered {
+                settings: MemberSettings {
+                    address: writer.member,
+                    ..entry.clone()
+                },
+                addresses: writer.addresses,
+            }
+        }
     };
     kept.settings.role = Role::Ordinary;
     members
@@ -106,6 +101,15 @@ pub(super) fn with_writer(
         .for_each(|member| member.settings.role = Role::Backup);
     members.insert(0, kept);
     members
+}
+
+/// Whether the configuration still allows a member that DNS may not name any longer.
+fn is_allowed(pool: &PoolConfig, address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let covers = |names: &[String]| names.iter().any(|name| is_covered(host, name));
+    let mut members = pool.pool.members.iter();
+    let named = address.split_once('@').map_or(address, |(named, _)| named);
+    rules(pool).server_names.is_none_or(covers) || members.any(|member| member.address == named)
 }
 
 /// Whether DNS may move the writes of a CA away from this member: it is known to be down, or the operator took it out. What

@@ -11,11 +11,12 @@ use pki::{
     ShownCredentials, TrustStore,
 };
 use proxy::{Generation, PoolRuntime};
+use routing::pool_names;
 use upstream::{Connector, ConnectorSpec, Scheme, TargetError};
 
 use super::{
     lasting::Lasting,
-    members::{bounded, members, with_writer},
+    members::{bounded, members, with_writer, writer_of},
 };
 
 /// Where problems of building are gathered.
@@ -163,10 +164,12 @@ impl Problems<'_> {
                 None => (None, false),
             };
             let members = members(settings, &lasting.answers);
-            let members = match before.filter(|_| is_same) {
-                Some(before) => with_writer(members, settings, before),
-                None => members,
+            let writer = match before {
+                Some(before) => writer_of(settings, before).filter(|_| is_same),
+                None if *name == pool_names::CA => lasting.answers.writer(settings),
+                None => None,
             };
+            let members = with_writer(members, settings, writer);
             match pool_runtime(settings, members, tls, lasting, before) {
                 Ok(runtime) => pools.push(Arc::new(runtime)),
                 Err((member, error)) => self.0.fail(&member_key(settings, &member), &error, &[]),
