@@ -1,6 +1,13 @@
 //! A client that goes away: what is held for it is free at once, whatever was under way.
 
-use crate::support::{Estate, FILE, REPORT, run, settle, trusted};
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::Request;
+use tokio::{task::spawn_local, time::timeout};
+
+use crate::support::{Estate, FILE, Member, REPORT, Wire, pass, run, settle, trusted};
 
 #[test]
 fn a_client_that_leaves_while_a_member_works_frees_the_member_and_is_recorded() {
@@ -118,4 +125,139 @@ fn a_member_never_sees_the_end_of_a_streamed_body_whose_client_has_left() {
         estate.assert_at_rest().await;
         assert_eq!(estate.record().await["ended_by"], "client");
     });
+}
+
+/// A file that the compiler of the next test takes seconds for.
+const SLOW: &str = "/puppet/v3/file_content/modules/m/slow";
+
+/// A compiler whose own queue is full when it gets the first report, and that sends what it answers then in two pieces.
+async fn serve(mut compiler: Member) {
+    const OVERLOADED: &str =
+        "HTTP/1.1 503 X\r\nX-Puppet-Version: 8\r\nRetry-After: 9\r\nContent-Length: 4\r\n\r\nfull";
+    const BEGUN: &str = "HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 6\r\n\r\nans";
+    let mut reports = 0;
+    loop {
+        let mut wire = compiler.accept().await;
+        // One connection at a time, until its other end has gone.
+        while let Some(head) = wire.head().await {
+            let is_report = head.starts_with("put");
+            if is_report && wire.try_text(6).await.is_none() {
+                break;
+            }
+            reports += u32::from(is_report);
+            if head.contains("slow") {
+                pass(5).await;
+            }
+            let sent = match is_report && reports == 1 {
+                true => wire.try_send(OVERLOADED).await,
+                false => {
+                    let begun = wire.try_send(BEGUN).await;
+                    pass(1).await;
+                    begun.and(wire.try_send("wer").await)
+                }
+            };
+            if sent.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// Sends a report in two pieces and reads the answer; none: the other side ended before.
+async fn report(client: &mut Wire) -> Option<String> {
+    let head = format!("PUT {REPORT} HTTP/1.1\r\nHost: puppet\r\nContent-Length: 6\r\n\r\n");
+    for piece in [&*head, "rep", "ort"] {
+        client.try_send(piece).await.ok()?;
+        pass(1).await;
+    }
+    client.head().await?;
+    client.try_text(6).await
+}
+
+/// The same on a stream.
+async fn report_on(mut requests: SendRequest<Bytes>) -> Option<String> {
+    let request = Request::put(format!("https://puppet{REPORT}"));
+    let request = request.body(()).expect("a request");
+    let (response, mut body) = requests.send_request(request, false).ok()?;
+    for (piece, last) in [("rep", false), ("ort", true)] {
+        pass(1).await;
+        body.send_data(Bytes::from_static(piece.as_bytes()), last)
+            .ok()?;
+    }
+    let mut body = response.await.ok()?.into_body();
+    let mut text = Vec::new();
+    while let Some(piece) = body.data().await {
+        text.extend_from_slice(&piece.ok()?);
+    }
+    String::from_utf8(text).ok()
+}
+
+/// An estate whose compiler works for another client, and that client.
+async fn busy_estate() -> (Estate, Wire) {
+    let mut estate = Estate::new(|setup| setup.upstream.connections_max = 1);
+    spawn_local(serve(estate.compilers.remove(0)));
+    let (mut other, _) = estate.connect_as(Some(&trusted().web02));
+    other.get(SLOW).await;
+    settle().await;
+    (estate, other)
+}
+
+/// Nothing is held any more for a client whose report was dropped after so many turns, or was answered.
+async fn assert_nothing_held(estate: Estate, mut other: Wire, turns: u32, answer: Option<&str>) {
+    other.response().await;
+    settle().await;
+    let pool = Arc::clone(&estate.shared.current.load().pools[0]);
+    let member = &pool.pool.entries()[0].member;
+    for _ in 0..2 {
+        assert_eq!(member.in_flight(), 0, "turn {turns}");
+        assert_eq!((member.working(), member.expected_ms()), (0, 0));
+        assert_eq!(pool.admission.state().waiting, [0; 4]);
+        assert_eq!(estate.shared.body_buffer_bytes(), 0);
+        // Neither the client's account nor the compiler counts it any more.
+        let mut again = estate.connect();
+        again.get(FILE).await;
+        assert_eq!(again.response().await.body, "answer", "turn {turns}");
+        settle().await;
+    }
+    let records = estate.records().await;
+    let mut reports = records.iter().filter(|record| record["method"] == "PUT");
+    if let Some(answer) = answer {
+        assert_eq!(answer, "answer");
+        assert_eq!(reports.next().expect("a record")["attempts"], 2);
+    }
+}
+
+// Both reports wait for their bodies, for the one compiler, for the end of its pause and for its answer.
+
+#[test]
+fn wherever_a_connection_is_dropped_nothing_is_held_for_it_any_more() {
+    let dropped_after = |turns| async move {
+        let (mut estate, other) = busy_estate().await;
+        let left = estate.drop_after(turns);
+        let answer = report(&mut estate.connect()).await;
+        estate.drop_after(u32::MAX);
+        let dropped = left.get() == 0;
+        let whole = answer.as_deref().filter(|_| !dropped);
+        assert!(dropped || whole.is_some());
+        assert_nothing_held(estate, other, turns, whole).await;
+        dropped
+    };
+    let turns = (0..).take_while(|turns| run(dropped_after(*turns))).count();
+    assert!(turns > 12, "{turns}");
+}
+
+#[test]
+fn whenever_a_stream_is_reset_nothing_is_held_for_it_any_more() {
+    const TURN: Duration = Duration::from_millis(250);
+    let reset_after = |turns| async move {
+        let (estate, other) = busy_estate().await;
+        let (requests, _driven) = estate.connect_http2(1 << 16).await;
+        let ended = timeout(TURN * turns, report_on(requests)).await;
+        let answer = ended.as_ref().ok().map(|answer| answer.as_deref());
+        let answer = answer.map(|answer| answer.expect("an answer"));
+        assert_nothing_held(estate, other, turns, answer).await;
+        ended.is_err()
+    };
+    let turns = (0..).take_while(|turns| run(reset_after(*turns))).count();
+    assert!(turns > 20, "{turns}");
 }

@@ -1,9 +1,12 @@
 //! A worker with a listener, compilers and a CA, built without a configuration file.
 
 use std::{
+    cell::Cell,
+    future::poll_fn,
     io::{self, Write},
     rc::Rc,
     sync::{Arc, Mutex},
+    task::Poll,
     time::Duration,
 };
 
@@ -85,6 +88,8 @@ pub struct Estate {
     sink: Sink,
     lines: Lines,
     buffer: usize,
+    /// How often connections that are opened from now on are served before they are dropped.
+    turns_left: Rc<Cell<u32>>,
 }
 
 impl Estate {
@@ -124,7 +129,15 @@ impl Estate {
             sink,
             lines,
             buffer: setup.client_buffer,
+            turns_left: Rc::new(Cell::new(u32::MAX)),
         }
+    }
+
+    /// Drops each connection that is opened from now on when all of them together have had so many turns. Yields what is
+    /// left of these.
+    pub fn drop_after(&mut self, turns: u32) -> Rc<Cell<u32>> {
+        self.turns_left = Rc::new(Cell::new(turns));
+        Rc::clone(&self.turns_left)
     }
 
     /// A connection of the agent `web01`.
@@ -191,7 +204,20 @@ impl Estate {
             standing: trusted().standing(client),
             permit: self.gate.try_enter(u32::MAX).expect("a place"),
         };
-        let serving = spawn_local(Rc::clone(&self.worker).serve(connection));
+        let left = Rc::clone(&self.turns_left);
+        let mut serving = Box::pin(Rc::clone(&self.worker).serve(connection));
+        let serving = spawn_local(poll_fn(move |cx| match left.get() {
+            0 => Poll::Ready(()),
+            turns => {
+                left.set(turns - 1);
+                let ended = serving.as_mut().poll(cx);
+                if left.get() == 0 {
+                    // Its next turn drops it.
+                    cx.waker().wake_by_ref();
+                }
+                ended
+            }
+        }));
         (far, serving)
     }
 

@@ -14,6 +14,7 @@ use tokio::{
 };
 
 pub use estate::{Estate, Setup};
+pub use member::Member;
 pub use trusted::trusted;
 pub use wire::{Wire, field};
 
@@ -28,7 +29,7 @@ pub const ENROLMENT: &str = "/puppet-ca/v1/certificate/ca";
 const TEST_TIME_MAX: Duration = Duration::from_secs(7200);
 
 /// Runs a test with time that moves only when nothing else can.
-pub fn run(test: impl Future<Output = ()>) {
+pub fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -36,8 +37,8 @@ pub fn run(test: impl Future<Output = ()>) {
         .expect("a runtime");
     LocalSet::new().block_on(&runtime, async {
         let ended = timeout(TEST_TIME_MAX, test).await;
-        ended.expect("the test waits for something that never comes");
-    });
+        ended.expect("the test waits for something that never comes")
+    })
 }
 
 /// Returns when every task waits for a peer or for a later time: the clock moves only then.

@@ -121,11 +121,19 @@ impl Wire {
 
     /// Reads so many bytes.
     pub async fn text(&mut self, length: usize) -> String {
+        let text = self.try_text(length).await;
+        text.unwrap_or_else(|| panic!("ended before {length} bytes"))
+    }
+
+    /// Reads so many bytes; none: the other side ended before.
+    pub async fn try_text(&mut self, length: usize) -> Option<String> {
         while self.read.len() < length {
-            assert!(self.fill().await, "ended before {length} bytes");
+            if !self.fill().await {
+                return None;
+            }
         }
         let text: Vec<_> = self.read.drain(..length).collect();
-        String::from_utf8_lossy(&text).into_owned()
+        Some(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Reads to the end of the connection.
