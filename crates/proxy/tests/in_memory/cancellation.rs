@@ -192,18 +192,27 @@ async fn report_on(mut requests: SendRequest<Bytes>) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
-/// An estate whose compiler works for another client, and that client.
-async fn busy_estate() -> (Estate, Wire) {
+/// An estate whose compiler works for another client. The client of the report has another connection: what it holds of
+/// the pool is counted as long as it has one.
+async fn busy_estate() -> (Estate, [Wire; 2]) {
     let mut estate = Estate::new(|setup| setup.upstream.connections_max = 1);
     spawn_local(serve(estate.compilers.remove(0)));
+    let mut same = estate.connect();
+    same.get(FILE).await;
+    assert_eq!(same.response().await.body, "answer");
     let (mut other, _) = estate.connect_as(Some(&trusted().web02));
     other.get(SLOW).await;
     settle().await;
-    (estate, other)
+    (estate, [same, other])
 }
 
 /// Nothing is held any more for a client whose report was dropped after so many turns, or was answered.
-async fn assert_nothing_held(estate: Estate, mut other: Wire, turns: u32, answer: Option<&str>) {
+async fn assert_nothing_held(
+    estate: Estate,
+    [mut same, mut other]: [Wire; 2],
+    turns: u32,
+    answer: Option<&str>,
+) {
     other.response().await;
     settle().await;
     let pool = Arc::clone(&estate.shared.current.load().pools[0]);
@@ -214,9 +223,8 @@ async fn assert_nothing_held(estate: Estate, mut other: Wire, turns: u32, answer
         assert_eq!(pool.admission.state().waiting, [0; 4]);
         assert_eq!(estate.shared.body_buffer_bytes(), 0);
         // Neither the client's account nor the compiler counts it any more.
-        let mut again = estate.connect();
-        again.get(FILE).await;
-        assert_eq!(again.response().await.body, "answer", "turn {turns}");
+        same.get(FILE).await;
+        assert_eq!(same.response().await.body, "answer", "turn {turns}");
         settle().await;
     }
     let records = estate.records().await;
@@ -232,14 +240,14 @@ async fn assert_nothing_held(estate: Estate, mut other: Wire, turns: u32, answer
 #[test]
 fn wherever_a_connection_is_dropped_nothing_is_held_for_it_any_more() {
     let dropped_after = |turns| async move {
-        let (mut estate, other) = busy_estate().await;
+        let (mut estate, clients) = busy_estate().await;
         let left = estate.drop_after(turns);
         let answer = report(&mut estate.connect()).await;
         estate.drop_after(u32::MAX);
         let dropped = left.get() == 0;
         let whole = answer.as_deref().filter(|_| !dropped);
         assert!(dropped || whole.is_some());
-        assert_nothing_held(estate, other, turns, whole).await;
+        assert_nothing_held(estate, clients, turns, whole).await;
         dropped
     };
     let turns = (0..).take_while(|turns| run(dropped_after(*turns))).count();
@@ -250,12 +258,12 @@ fn wherever_a_connection_is_dropped_nothing_is_held_for_it_any_more() {
 fn whenever_a_stream_is_reset_nothing_is_held_for_it_any_more() {
     const TURN: Duration = Duration::from_millis(250);
     let reset_after = |turns| async move {
-        let (estate, other) = busy_estate().await;
+        let (estate, clients) = busy_estate().await;
         let (requests, _driven) = estate.connect_http2(1 << 16).await;
         let ended = timeout(TURN * turns, report_on(requests)).await;
         let answer = ended.as_ref().ok().map(|answer| answer.as_deref());
         let answer = answer.map(|answer| answer.expect("an answer"));
-        assert_nothing_held(estate, other, turns, answer).await;
+        assert_nothing_held(estate, clients, turns, answer).await;
         ended.is_err()
     };
     let turns = (0..).take_while(|turns| run(reset_after(*turns))).count();
