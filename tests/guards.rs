@@ -414,6 +414,64 @@ fn a_restart_shows_in_jetty_s_404_and_in_counters_that_begin_again() {
 }
 
 #[test]
+fn an_overloaded_member_is_shown_with_its_cause_and_its_learned_limit() {
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool("check = { interval = \"20ms\" }")
+        .start();
+    let address = estate.compilers[0].address();
+    let labels = [("pool", "compilers"), ("member", &*address)];
+    let gauge = "proscenium_member_overloaded";
+    assert_eq!(catalog(&estate).status, 200);
+    estate.proxy.wait_for_metric(gauge, &labels, 0.0);
+    let reading = |refused: u64, timeouts: u64, free: u32| {
+        let metrics = json!({
+            "num-jrubies": 4, "num-free-jrubies": free, "borrow-timeout-count": timeouts,
+            "average-borrow-time": 100.0, "average-wait-time": 200.0, "queue-limit-hit-count": refused,
+            "requested-instances": [{ "duration-millis": 4 }],
+        });
+        let reply = Reply::json(&json!({ "status": { "experimental": { "metrics": metrics } } }));
+        estate.compilers[0]
+            .answer(move |request| request.is_jruby_reading().then(|| reply.clone()));
+    };
+    // A change of a counter is shown until the next reading, and a wait for as long as it lasts.
+    reading(0, 0, 0);
+    let waits = compiler(&estate, |member| !member["overloaded"].is_null());
+    assert_eq!(
+        waits["overloaded"],
+        json!({ "why": "jruby-wait", "limit": null })
+    );
+    estate.proxy.wait_for_metric(gauge, &labels, 1.0);
+    reading(7, 0, 4);
+    estate.proxy.wait_for_event("queue-limit");
+    reading(7, 1, 4);
+    estate.proxy.wait_for_event("borrow-timeout");
+    compiler(&estate, |member| member["overloaded"].is_null());
+    estate.compilers[0].answer(|request| {
+        let full = Reply::status(503).header("X-Puppet-Version", "7.9.5");
+        let full = full.header("Retry-After", "900");
+        request.target.contains("catalog").then_some(full)
+    });
+    let agent = estate.ca.agent("web01");
+    let client = estate.client(&agent);
+    let target = "/puppet/v3/catalog/web01?environment=production";
+    let returns = [("X-Puppet-Version", "8.10.0")];
+    let came = client.request("POST", target, &returns, b"facts");
+    assert_eq!(came.status, 503);
+    let full = compiler(&estate, |member| !member["overloaded"].is_null());
+    assert_eq!(
+        full["overloaded"],
+        json!({ "why": "queue-full", "limit": 1 })
+    );
+    estate
+        .proxy
+        .wait_for_event("member overloaded: its own queue is full");
+    let shown = estate.proxy.command(&["status"], &[]).stdout;
+    let line = format!("{address}: overloaded (queue-full), at most 1 in flight that hold a JRuby");
+    assert!(shown.contains(&line), "{shown}");
+}
+
+#[test]
 fn a_pool_makes_no_more_retries_than_its_budget_allows() {
     let estate = failing("retry_budget = \"0%\"\nejection = { enabled = false }");
     estate.compilers[1].answer(|request| (!request.is_probe()).then(Reply::hang_up));

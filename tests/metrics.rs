@@ -63,6 +63,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_member_ejected",
     "proscenium_member_ejections_total",
     "proscenium_member_in_flight",
+    "proscenium_member_overloaded",
     "proscenium_member_up",
     "proscenium_member_warming",
     "proscenium_persistence_moves_total",

@@ -55,8 +55,8 @@ pub use serve::serve;
 pub use status::{
     AdministrativeState, AgentCheckStatus, AlarmStatus, CaStatus, CrlStatus, DistrustedStatus,
     GenerationStatus, Health, JrubyStatus, LastReload, ListenerStatus, MaterialsStatus,
-    MemberStatus, NameStatus, Phase, PoolStatus, ProbeStatus, RefusedMaterials, RenewalOff,
-    RenewalStatus, StateStatus, Status, Timestamp, TrustStatus, WarmingStatus, Watch,
+    MemberStatus, NameStatus, OverloadStatus, Phase, PoolStatus, ProbeStatus, RefusedMaterials,
+    RenewalOff, RenewalStatus, StateStatus, Status, Timestamp, TrustStatus, WarmingStatus, Watch,
 };
 pub use who::{
     AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,

@@ -180,6 +180,9 @@ pub struct MemberStatus {
     /// How warm it is since its restart; none: it is warm.
     #[serde(default)]
     pub warming: Option<WarmingStatus>,
+    /// Why it has more requests than it can take; none: it has not.
+    #[serde(default)]
+    pub overloaded: Option<OverloadStatus>,
     /// Seconds for which it is still left out because attempts failed there; none: it is not.
     #[serde(default)]
     pub ejected_seconds: Option<u64>,
@@ -218,6 +221,17 @@ pub struct ProbeStatus {
     pub at: Timestamp,
     /// Why it failed; none if it succeeded.
     pub failure: Option<String>,
+}
+
+/// A member that has more requests than it can take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverloadStatus {
+    /// `queue-full`: it refused a request of the proxy within the last half minute. By its status service: `queue-limit`, it
+    /// refused requests; `borrow-timeout`, requests waited too long for a JRuby; `jruby-wait`, they wait longer than they
+    /// use it.
+    pub why: String,
+    /// How many requests that hold a JRuby the proxy sends it at once, learned from its refusals; none: it has not refused any.
+    pub limit: Option<u32>,
 }
 
 /// A member that was restarted and is not warm yet.

@@ -772,6 +772,7 @@ fn member() -> MemberStatus {
         jrubies: None,
         agent_check: None,
         warming: None,
+        overloaded: None,
         ejected_seconds: None,
         clock_offset_seconds: Some(-2),
         administrative_state: AdministrativeState::Ready,

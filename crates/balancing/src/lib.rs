@@ -21,6 +21,7 @@ pub mod work;
 mod agent_answer;
 mod choice;
 mod ejection;
+mod overload;
 mod pace;
 mod places;
 mod rendezvous;
@@ -37,6 +38,7 @@ pub use crate::choice::{Lead, MEMBERS_MAX, Stay};
 pub use crate::health::{Cause, Change, Health};
 pub use crate::member::{Administrative, JRUBIES_MAX, Member, WeightSource};
 pub use crate::moves::MoveLimiter;
+pub use crate::overload::OverloadCause;
 pub use crate::pool::{Entry, Lease, PickError, Place, Pool, Why};
 pub use crate::rate::{Rate, RateLimiter, RateOf, Rates, TooSoon, counted_as};
 pub use crate::registry::{

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::agent_answer::AgentState;
 use crate::ejection::Ejection;
 use crate::health::{Change, Evidence, Health, REFUSED_RETRY};
+use crate::overload::{Overload, OverloadCause};
 use crate::pace::Pace;
 use crate::places::{Closures, Limits, Places};
 use crate::rotation::Credit;
@@ -47,10 +48,7 @@ pub struct Member {
     warmup: Warmup,
     /// Milliseconds since start from which an unprobed member that is down may be tried once; 0: not to be tried.
     retry_at_ms: AtomicU64,
-    /// Milliseconds since start until which it is not asked, because its own queue was full; 0: it may be asked.
-    paused_until_ms: AtomicU64,
-    /// Such pauses in a row.
-    pauses: AtomicU32,
+    overload: Overload,
     evidence: Mutex<Evidence>,
 }
 
@@ -113,8 +111,7 @@ impl Member {
             ejection: Ejection::default(),
             warmup: Warmup::default(),
             retry_at_ms: AtomicU64::new(0),
-            paused_until_ms: AtomicU64::new(0),
-            pauses: AtomicU32::new(0),
+            overload: Overload::default(),
             evidence: Mutex::default(),
         }
     }
@@ -275,6 +272,14 @@ impl Member {
         (progress < 100).then_some(progress)
     }
 
+    /// Notes that it answered as a server that is starting. Such an answer alone does not keep a member cold for ever, because
+    /// a client may be able to provoke it.
+    pub fn noted_starting(&self) {
+        if !self.warmup.is_active() {
+            self.restarted();
+        }
+    }
+
     /// Notes that it was restarted although its probes have not failed.
     pub fn restarted(&self) {
         self.note(|evidence| self.cool(evidence));
@@ -286,10 +291,9 @@ impl Member {
     }
 
     fn cool(&self, evidence: &Evidence) {
-        self.warmup.begin();
         // Its queue is empty now, whatever it answered while it stopped.
-        self.pauses.store(0, Ordering::Relaxed);
-        self.paused_until_ms.store(0, Ordering::Relaxed);
+        self.overload.forget();
+        self.warmup.begin();
         self.weigh(evidence, WeightSource::SlowStart, self.warmup.weight(0));
     }
 
@@ -349,40 +353,35 @@ impl Member {
         }
     }
 
-    /// Notes that it refused a request because its own queue is full. It is not asked for a second then, and for twice as
-    /// long each time in a row, half a minute at most. Refusals of what was sent before the pause lengthen nothing.
-    pub fn overloaded(&self, now: Duration) {
-        if self.is_paused(now) {
-            return;
-        }
-        self.note(|_| {
-            // Another worker may have noted the same refusal meanwhile.
-            if !self.is_paused(now) {
-                let pauses = self.pauses.load(Ordering::Relaxed);
-                let pause = PAUSE_MAX.min(PAUSE_MIN * 2_u32.pow(pauses.min(PAUSE_DOUBLINGS_MAX)));
-                self.pauses
-                    .store(pauses.saturating_add(1), Ordering::Relaxed);
-                self.paused_until_ms
-                    .store(millis(now + pause), Ordering::Relaxed);
-            }
-        });
+    /// Notes that it refused a request, which still has its place, because its own queue is full. The number of requests in
+    /// flight is its limit then; if there is no other, it is not asked for a second. False: it was overloaded already.
+    pub fn overloaded(&self, now: Duration) -> bool {
+        self.note(|_| self.overload.refused(self.working(), now))
     }
 
-    /// Notes an answer that shows room in its queue: its next pause is short again. To be called on each, since one load is
-    /// all it mostly costs. `now` is asked for where it counts.
-    pub fn has_room(&self, now: impl FnOnce() -> Duration) {
-        if self.pauses.load(Ordering::Relaxed) > 0 && !self.is_paused(now()) {
-            self.note(|_| {
-                self.pauses.store(0, Ordering::Relaxed);
-                self.paused_until_ms.store(0, Ordering::Relaxed);
-            });
-        }
+    /// Notes an answer that shows room in its queue, to a request that held a JRuby. Some of them raise its limit again.
+    pub fn has_room(&self) {
+        self.overload.answered();
+    }
+
+    /// Most attempts in flight that hold a JRuby, learned from its refusals; none: it has not refused any.
+    pub fn learned_limit(&self) -> Option<u32> {
+        Some(self.overload.limit()).filter(|limit| *limit > 0)
+    }
+
+    /// Why it counts as overloaded at `now`, if it does.
+    pub fn overload_cause(&self, now: Duration) -> Option<OverloadCause> {
+        self.overload.cause(now)
+    }
+
+    /// Sets what its status service shows of an overload. True: it is a cause that was not shown before.
+    pub fn show_overload(&self, cause: Option<OverloadCause>) -> bool {
+        self.overload.show(cause)
     }
 
     /// Whether it is not asked for now, because its own queue was full.
     pub(crate) fn is_paused(&self, now: Duration) -> bool {
-        let until = self.paused_until_ms.load(Ordering::Relaxed);
-        until != 0 && millis(now) < until
+        self.overload.is_paused(now)
     }
 
     /// Whether its last probes disagree with its health, but too few of them to change it yet.
@@ -460,7 +459,7 @@ impl Member {
     fn end_elapsed(&self, now: Duration) {
         self.note(|_| {
             if !self.is_paused(now) {
-                self.paused_until_ms.store(0, Ordering::Relaxed);
+                self.overload.end_pause();
             }
             if !self.ejection.is_active(now) {
                 self.ejection.end();
@@ -494,10 +493,7 @@ impl Member {
             .and(Closures::OPERATOR, is_out(&self.administrative))
             .and(Closures::AGENT, is_out(&self.agent_administrative))
             .and(Closures::WEIGHT, self.weight_percent() == 0)
-            .and(
-                Closures::PAUSE,
-                self.paused_until_ms.load(Ordering::Relaxed) != 0,
-            )
+            .and(Closures::PAUSE, self.overload.has_paused())
             .and(Closures::EJECTION, self.ejection.is_noted())
     }
 
@@ -534,13 +530,6 @@ impl fmt::Display for Administrative {
 
 /// What ends with time.
 const TIMED: Closures = Closures::PAUSE.or(Closures::EJECTION);
-
-/// How long a member is not asked after its queue was full, the first time.
-const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// The same, however often it is full in a row.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// Doublings of the first pause that reach the longest.
-const PAUSE_DOUBLINGS_MAX: u32 = 5;
 
 fn retry_after(now: Duration) -> u64 {
     millis(now + REFUSED_RETRY)

@@ -722,12 +722,13 @@ impl Entry {
         self.jrubies.or_else(|| self.member.jrubies())
     }
 
-    /// Most attempts in flight that hold a JRuby.
+    /// Most attempts in flight that hold a JRuby: by its JRubies, and by what its own full queue has taught.
     pub fn working_max(&self) -> u32 {
         let share = |jrubies: u32| jrubies.saturating_mul(self.jruby_load_max).div_ceil(100);
         self.jrubies()
             .map_or(self.in_flight_max, |jrubies| share(jrubies).max(1))
             .min(self.in_flight_max)
+            .min(self.member.learned_limit().unwrap_or(u32::MAX))
     }
 
     /// What keeps it from being asked, if anything does.

@@ -186,6 +186,13 @@ pub(crate) fn write_guards(text: &mut String, member: &MemberStatus) -> std::fmt
             "    {address}: ejected for another {left}, because attempts failed"
         )?;
     }
+    if let Some(overloaded) = &member.overloaded {
+        write!(text, "    {address}: overloaded ({})", overloaded.why)?;
+        match overloaded.limit {
+            Some(limit) => writeln!(text, ", at most {limit} in flight that hold a JRuby")?,
+            None => writeln!(text)?,
+        }
+    }
     if let Some(warming) = &member.warming {
         let (done, weight) = (warming.progress_percent, warming.weight_percent);
         write!(text, "    {address}: warming after a restart, {done} %")?;
@@ -417,6 +424,7 @@ pool compilers, least-connections, 1 of 2 members available
   c1:8140              up    ready  3 in flight  4 connections  weight 1  4 JRubies  1 tunnels
   c2.example.com:8140  down  drain  0 in flight  0 connections  weight 2  backup
     c2.example.com:8140: down since 1970-01-01T00:00:00Z (probes-failed), last probe 1970-01-01T00:00:01Z: connection refused
+    c1:8140: overloaded (queue-full), at most 14 in flight that hold a JRuby
     c2.example.com:8140: drain since 1970-01-01T00:00:30Z by uid 0, until 1970-01-01T00:01:30Z: new disk
     c2.example.com:8140: its clock is 2 h behind the proxy's
     c2.example.com:8140: ejected for another 40 s, because attempts failed
@@ -487,6 +495,10 @@ materials, watch = notify
                 clock_offset_seconds: Some(if weight == 2 { -7200 } else { 300 }),
                 jrubies: Some(jrubies(weight)),
                 agent_check: None,
+                overloaded: (weight == 1).then(|| admin::OverloadStatus {
+                    why: "queue-full".to_owned(),
+                    limit: Some(14),
+                }),
                 warming: (weight == 2).then_some(admin::WarmingStatus {
                     progress_percent: 20,
                     weight_percent: 28,

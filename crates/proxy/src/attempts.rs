@@ -9,8 +9,8 @@ use std::{
 };
 
 use balancing::{
-    ClientKey, Failure, Lead, Offer, PickError, Picker, Progress, RetryPolicy, RetryVerdict,
-    Stage as AttemptStage, Stay, Target, key_hash, settings::Algorithm, source_hash,
+    ClientKey, Failure, Lead, Member, Offer, PickError, Picker, Progress, RetryPolicy,
+    RetryVerdict, Stage as AttemptStage, Stay, Target, key_hash, settings::Algorithm, source_hash,
 };
 use http::{
     HeaderName, HeaderValue, Method, StatusCode, Uri,
@@ -264,23 +264,32 @@ impl Attempts<'_> {
     /// Whether a member's own queue was full and the request is to wait here: its agent would fail its run on the answer,
     /// which says that the member did nothing, and all of the request can be sent again.
     fn waits_out(&self, head: &response::Parts, lease: &PoolLease, exchanged: &Exchanged) -> bool {
-        let now = || self.since_start(Instant::now());
         let class = self.plan.endpoint.class;
         if respond::is_unmounted(head, class, self.plan.route.unguarded) {
-            lease.member().restarted();
+            lease.member().noted_starting();
         }
         if !respond::is_overloaded(head, class, self.plan.route.unguarded) {
             // A server that is stopping, or whose JRubies stayed busy for too long, shows no room in its queue.
-            if head.status != StatusCode::SERVICE_UNAVAILABLE {
-                lease.member().has_room(now);
+            let shows_room = head.status != StatusCode::SERVICE_UNAVAILABLE;
+            if shows_room && !self.plan.endpoint.task.without_jruby {
+                lease.member().has_room();
             }
             return false;
         }
-        lease.member().overloaded(now());
+        self.note_overload(lease.member());
         let asking = self.asking(exchanged);
         let upload = &exchanged.upload;
         let is_once = self.request.upgrade.is_some() || self.plan.is_renewal();
         !is_once && !asking.comes_back && asking.has_time_left(upload) && upload.rewind()
+    }
+
+    fn note_overload(&self, member: &Member) {
+        if member.overloaded(self.since_start(Instant::now())) {
+            tracing::warn!(
+                pool = %member.pool(), member = %member.address(), limit = member.learned_limit(),
+                "member overloaded: its own queue is full, and it gets no more requests than it accepted"
+            );
+        }
     }
 
     /// Notes an attempt in the record, and counts it when it is over.

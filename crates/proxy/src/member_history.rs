@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use balancing::Cause;
+use balancing::{Cause, OverloadCause};
 
 use crate::clock_offsets::ClockOffset;
 
@@ -80,6 +80,19 @@ impl JrubyReading {
     /// Whether the server was restarted after an earlier reading: its counters began again.
     pub fn is_restarted_since(&self, before: &Self) -> bool {
         self.borrows < before.borrows || self.queue_limit_hits < before.queue_limit_hits
+    }
+
+    /// Why it shows an overload, if it does. `before`: an earlier reading of the same server, if there is one.
+    pub fn overload(&self, before: Option<&Self>) -> Option<OverloadCause> {
+        let before = before.unwrap_or(self);
+        if self.queue_limit_hits > before.queue_limit_hits {
+            return Some(OverloadCause::QueueLimit);
+        }
+        if self.borrow_timeouts > before.borrow_timeouts {
+            return Some(OverloadCause::BorrowTimeout);
+        }
+        let waits = self.free == 0 && self.waiting > 0 && self.wait_time > self.borrow_time;
+        waits.then_some(OverloadCause::JrubyWait)
     }
 }
 

@@ -16,7 +16,7 @@ use admin::{
     RefusedMaterials, ReloadOutcome, ReopenLogsError, Status, Timestamp, WhoError, WhoRequest,
     WhoStatus,
 };
-use balancing::{Health, Member, WeightSource, Work, settings::Role};
+use balancing::{Entry, Health, Member, WeightSource, Work, settings::Role};
 use proxy::{AgentFacts, Generation, JrubyAnswer, Phase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
@@ -318,6 +318,7 @@ pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> M
             .filter(|_| runtime.rules.guards.agent_check.is_some())
             .map(|facts| agent_status(&entry.member, facts)),
         warming: warming_status(&entry.member, app.shared.now()),
+        overloaded: overload_status(entry, app.shared.now()),
         ejected_seconds: entry
             .member
             .ejected_for(app.shared.now())
@@ -347,6 +348,14 @@ fn in_flight_by_work(member: &Member) -> BTreeMap<String, u64> {
         .filter(|(_, count)| *count > 0)
         .map(|(work, count)| (work.as_str().to_owned(), count.into()))
         .collect()
+}
+
+fn overload_status(entry: &Entry, now: Duration) -> Option<admin::OverloadStatus> {
+    let cause = entry.member.overload_cause(now)?;
+    Some(admin::OverloadStatus {
+        why: cause.to_string(),
+        limit: entry.member.learned_limit(),
+    })
 }
 
 fn warming_status(member: &Member, now: Duration) -> Option<admin::WarmingStatus> {
@@ -513,6 +522,7 @@ fn readings(app: &App) -> Readings {
             jrubies,
             ejections: entry.member.ejections(),
             ejected: entry.member.ejected_for(app.shared.now()).is_some(),
+            overloaded: entry.member.overload_cause(app.shared.now()).is_some(),
             warming: entry.member.warm_up(app.shared.now()).is_some(),
             agent_check_failures: agent.map(|agent| agent.failures),
             pool: runtime.pool.name().to_string(),

@@ -221,20 +221,17 @@ fn note(
     let answer = match outcome {
         Ok(reading) => {
             member.learn_jrubies(Some(reading.count));
-            let before = shared.members.of(pool, address).jrubies;
-            if let Some(JrubyAnswer::Known(before)) = before
-                && reading.is_restarted_since(&before)
-            {
-                member.restarted();
-            }
+            note_load(shared, (pool, address), member, &reading);
             JrubyAnswer::Known(reading)
         }
         Err(JrubyError::Forbidden) => {
             member.learn_jrubies(None);
+            member.show_overload(None);
             JrubyAnswer::Forbidden
         }
         Err(error) => {
             member.learn_jrubies(None);
+            member.show_overload(None);
             JrubyAnswer::Unknown(error.to_string())
         }
     };
@@ -244,6 +241,31 @@ fn note(
             %pool, member = %address,
             "the member does not show its JRuby counts (403): add this rule to its auth.conf, or set read_jrubies = false: {AUTH_RULE}"
         );
+    }
+}
+
+/// Notes a restart and an overload, as the counters show them.
+fn note_load(
+    shared: &Shared,
+    (pool, address): (&str, &str),
+    member: &balancing::Member,
+    reading: &JrubyReading,
+) {
+    // Before the reading replaces it.
+    let before = match shared.members.of(pool, address).jrubies {
+        Some(JrubyAnswer::Known(before)) => Some(before),
+        _ => None,
+    };
+    if before
+        .as_ref()
+        .is_some_and(|before| reading.is_restarted_since(before))
+    {
+        member.restarted();
+    }
+    let cause = reading.overload(before.as_ref());
+    if member.show_overload(cause) {
+        let cause = cause.map_or("", balancing::OverloadCause::as_str);
+        tracing::warn!(%pool, member = %address, cause, "member overloaded, as its status service shows");
     }
 }
 

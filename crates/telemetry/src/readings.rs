@@ -173,6 +173,8 @@ pub struct MemberReading {
     pub ejections: u64,
     /// Whether it is ejected now.
     pub ejected: bool,
+    /// Whether it has more requests than it can take.
+    pub overloaded: bool,
     /// Whether it was restarted and is not warm yet.
     pub warming: bool,
     /// How often its agent check brought no readable answer; none: it has none.
@@ -302,7 +304,7 @@ impl Readings {
         let connections = gauges();
         let (jrubies, jrubies_free) = (gauges(), gauges());
         let ejections = Family::<MemberLabels, Counter>::default();
-        let (ejected, warming) = (gauges(), gauges());
+        let (ejected, warming, overloaded) = (gauges(), gauges(), gauges());
         let agent_failures = Family::<MemberLabels, Counter>::default();
         for reading in &self.members {
             let labels = MemberLabels {
@@ -313,6 +315,11 @@ impl Readings {
             set(&in_flight, &labels, f64::from(reading.in_flight));
             set(&connections, &labels, f64::from(reading.connections));
             set(&ejected, &labels, f64::from(u8::from(reading.ejected)));
+            set(
+                &overloaded,
+                &labels,
+                f64::from(u8::from(reading.overloaded)),
+            );
             set(&warming, &labels, f64::from(u8::from(reading.warming)));
             ejections.get_or_create(&labels).inc_by(reading.ejections);
             if let Some(failures) = reading.agent_check_failures {
@@ -352,6 +359,8 @@ impl Readings {
         registry.register("member_ejections", help, ejections);
         let help = "Whether a member is left out because attempts at it failed (1) or not (0)";
         registry.register("member_ejected", help, ejected);
+        let help = "Whether a member has more requests than it can take (1) or not (0)";
+        registry.register("member_overloaded", help, overloaded);
         let help = "Whether a member was restarted and is not warm yet (1) or not (0)";
         registry.register("member_warming", help, warming);
         let help = "Agent checks of a member without a readable answer";

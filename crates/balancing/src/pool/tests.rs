@@ -1018,23 +1018,63 @@ fn a_pool_whose_only_available_member_is_warming_uses_all_of_it() {
     }
 }
 
+/// A server with so many JRubies that lets so many requests wait and refuses others.
+#[test]
+fn a_herd_on_a_member_of_unknown_size_ends_as_soon_as_its_jrubies_allow() {
+    let (jrubies, inside_max, herd) = (4, 14, 400);
+    for algorithm in [Algorithm::LeastLoad, Algorithm::LeastConnections] {
+        let pool = pool(algorithm, &[(1, Some(128))]);
+        let mut inside: Vec<Lease> = Vec::new();
+        let (mut waiting, mut refused, mut second) = (herd, 0, 0);
+        while waiting > 0 || !inside.is_empty() {
+            let now = Duration::from_secs(second);
+            let mut sent = Vec::new();
+            while waiting > 0
+                && let Ok(lease) = pool.pick(&[], any(), now)
+            {
+                waiting -= 1;
+                sent.push(lease);
+            }
+            for lease in sent {
+                if inside.len() < inside_max {
+                    inside.push(lease);
+                    continue;
+                }
+                lease.member().overloaded(now);
+                (refused, waiting) = (refused + 1, waiting + 1);
+            }
+            for lease in inside.drain(..jrubies.min(inside.len())) {
+                lease.member().has_room();
+            }
+            second += 1;
+        }
+        assert_eq!(
+            second, 100,
+            "{algorithm:?}: 400 requests of a second each on 4 JRubies"
+        );
+        assert!((114..=120).contains(&refused), "{algorithm:?}: {refused}");
+    }
+}
+
 #[test]
 fn a_restarted_member_is_asked_at_once_however_full_its_queue_was() {
     let pool = weights(Algorithm::LeastLoad, &[1]);
     let member = &pool.entries()[0].member;
     let at = |seconds| Duration::from_secs(seconds);
-    let picked = |seconds| pool.pick(&[], any(), at(seconds)).map(drop);
-    // One, two and four seconds.
-    for seconds in [10, 11, 13] {
-        member.overloaded(at(seconds));
-        assert_eq!(picked(seconds), Err(PickError::Full));
-    }
-    assert_eq!(picked(16), Err(PickError::Full));
+    let lease = || pool.pick(&[], any(), at(10));
+    drop((lease(), member.overloaded(at(10))));
+    assert_eq!(lease().err(), Some(PickError::Full), "for a second");
     member.restarted();
-    assert_eq!(picked(16), Ok(()));
-    member.overloaded(at(20));
-    assert_eq!(picked(20), Err(PickError::Full));
-    assert_eq!(picked(21), Ok(()), "the first pause again");
+    let leases: Vec<_> = (0..3).map(|_| lease().expect("room")).collect();
+    member.overloaded(at(10));
+    assert_eq!(
+        lease().err(),
+        Some(PickError::Full),
+        "two of three accepted"
+    );
+    member.restarted();
+    assert!(lease().is_ok());
+    drop(leases);
 }
 
 #[test]
@@ -1591,8 +1631,8 @@ fn happen(pool: &Pool, index: usize, random: &mut Random, leases: &mut Vec<Lease
             member.set_agent_state(AgentState::default().after(answer).expect("readable"));
         }
         9 | 10 => member.set_agent_state(AgentState::default()),
-        11 => member.overloaded(now),
-        12 => member.has_room(|| now),
+        11 => drop(member.overloaded(now)),
+        12 => member.has_room(),
         13 => drop(eject(pool, index, now)),
         14 => drop(member.learn_jrubies(Some(1 + random.below(5) as u32))),
         15..=18 if !leases.is_empty() => {

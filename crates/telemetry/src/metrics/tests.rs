@@ -139,6 +139,7 @@ fn readings_are_told_as_gauges() {
             jrubies: None,
             ejections: 0,
             ejected: false,
+            overloaded: false,
             warming: true,
             agent_check_failures: None,
         }],

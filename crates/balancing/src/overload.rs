@@ -1,0 +1,237 @@
+//! What a member's own full queue teaches: how many requests it can have at once. Pure, with time as an argument.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// What a member has shown of being overloaded.
+#[derive(Debug, Default)]
+pub(crate) struct Overload {
+    /// Most attempts in flight that hold a JRuby; 0: not learned.
+    limit: AtomicU32,
+    /// Answers since the limit was learned or raised.
+    answers: AtomicU32,
+    /// Milliseconds since start at which it last refused a request; 0: never.
+    refused_at_ms: AtomicU64,
+    /// Milliseconds since start until which it is not asked; 0: it may be asked.
+    paused_until_ms: AtomicU64,
+    /// What its status service shows, as the number of an [`OverloadCause`] and 1; 0: nothing.
+    shown: AtomicU8,
+}
+
+/// Why a member counts as overloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverloadCause {
+    /// It refused a request of the proxy because its own queue is full.
+    QueueFull,
+    /// Its status service shows requests refused because its queue is full.
+    QueueLimit,
+    /// Its status service shows requests that waited too long for a JRuby.
+    BorrowTimeout,
+    /// Its status service shows that no JRuby is idle and that requests wait longer for one than they use it.
+    JrubyWait,
+}
+
+impl Overload {
+    /// Notes that it refused a request because its own queue is full. `working`: attempts in flight that hold a JRuby, with
+    /// the one refused. False: it was overloaded already.
+    ///
+    /// The others were accepted, or will be refused and lower the limit further. So it gets no other request before one of
+    /// them ends. If there are none, the load comes from elsewhere, and only time can end it.
+    pub(crate) fn refused(&self, working: u32, now: Duration) -> bool {
+        let is_new = !self.is_recent(now);
+        let others = working.saturating_sub(1);
+        let lower = |limit: u32| {
+            Some(
+                if limit == 0 {
+                    others
+                } else {
+                    limit.min(others)
+                }
+                .max(1),
+            )
+        };
+        let _ = self
+            .limit
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower);
+        self.answers.store(0, Ordering::Relaxed);
+        self.refused_at_ms.store(millis(now), Ordering::Relaxed);
+        if others == 0 {
+            let until = millis(now + PAUSE);
+            self.paused_until_ms.store(until, Ordering::Relaxed);
+        }
+        is_new
+    }
+
+    /// Notes an answer that shows room in its queue. Some of them raise the limit by one.
+    pub(crate) fn answered(&self) {
+        let limit = self.limit();
+        if limit == 0 {
+            return;
+        }
+        let answers = self.answers.fetch_add(1, Ordering::Relaxed) + 1;
+        if answers >= limit.saturating_mul(GROWTH_ANSWERS) {
+            self.answers.store(0, Ordering::Relaxed);
+            // A refusal may have lowered it meanwhile, which counts.
+            let (relaxed, raised) = (Ordering::Relaxed, limit.saturating_add(1));
+            let _ = self.limit.compare_exchange(limit, raised, relaxed, relaxed);
+        }
+    }
+
+    /// Most attempts in flight that hold a JRuby; 0: not learned.
+    #[inline]
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is not asked now.
+    pub(crate) fn is_paused(&self, now: Duration) -> bool {
+        self.has_paused() && millis(now) < self.paused_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// Whether a pause has begun whose end was not noted.
+    pub(crate) fn has_paused(&self) -> bool {
+        self.paused_until_ms.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn end_pause(&self) {
+        self.paused_until_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// Sets what its status service shows. True: it is a cause that was not shown before.
+    pub(crate) fn show(&self, cause: Option<OverloadCause>) -> bool {
+        let shown = cause.map_or(0, |cause| cause as u8 + 1);
+        self.shown.swap(shown, Ordering::Relaxed) != shown && cause.is_some()
+    }
+
+    /// Why it counts as overloaded at `now`, if it does.
+    pub(crate) fn cause(&self, now: Duration) -> Option<OverloadCause> {
+        if self.is_recent(now) {
+            return Some(OverloadCause::QueueFull);
+        }
+        let shown = self.shown.load(Ordering::Relaxed);
+        let mut causes = OverloadCause::SHOWN.into_iter();
+        causes.find(|cause| *cause as u8 + 1 == shown)
+    }
+
+    /// Forgets everything, because the server was restarted.
+    pub(crate) fn forget(&self) {
+        self.limit.store(0, Ordering::Relaxed);
+        self.refused_at_ms.store(0, Ordering::Relaxed);
+        self.shown.store(0, Ordering::Relaxed);
+        self.end_pause();
+    }
+
+    fn is_recent(&self, now: Duration) -> bool {
+        let refused_at = self.refused_at_ms.load(Ordering::Relaxed);
+        refused_at != 0 && millis(now).saturating_sub(refused_at) < RECENT_MS
+    }
+}
+
+impl OverloadCause {
+    const SHOWN: [Self; 3] = [Self::QueueLimit, Self::BorrowTimeout, Self::JrubyWait];
+
+    /// The word in the API and in events.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue-full",
+            Self::QueueLimit => "queue-limit",
+            Self::BorrowTimeout => "borrow-timeout",
+            Self::JrubyWait => "jruby-wait",
+        }
+    }
+}
+
+impl fmt::Display for OverloadCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Never 0, which means "never".
+fn millis(since_start: Duration) -> u64 {
+    u64::try_from(since_start.as_millis())
+        .unwrap_or(u64::MAX)
+        .max(1)
+}
+
+/// How long a member is not asked that refused its only request.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Answers for each request of the limit that raise it by one. At worst one request in so many is refused.
+const GROWTH_ANSWERS: u32 = 8;
+/// For how long after a refusal a member counts as overloaded.
+const RECENT_MS: u64 = 30_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_flood_teaches_the_number_of_requests_that_were_accepted() {
+        let overload = Overload::default();
+        // 14 of 100 are accepted, and each refused one is given back before the next.
+        for working in (15..=100).rev() {
+            assert_eq!(overload.refused(working, at(1)), working == 100);
+        }
+        assert_eq!(overload.limit(), 14);
+        assert!(!overload.is_paused(at(1)), "one of the 14 ends first");
+        assert!(!overload.refused(20, at(2)));
+        assert_eq!(overload.limit(), 14, "sent before the limit was known");
+    }
+
+    #[test]
+    fn answers_raise_the_limit_one_by_one_and_a_restart_removes_it() {
+        let overload = Overload::default();
+        (0..1_000).for_each(|_| overload.answered());
+        assert_eq!(overload.limit(), 0);
+        overload.refused(3, at(1));
+        let raised = |after: u32| {
+            let before = overload.limit();
+            (1..after).for_each(|_| overload.answered());
+            assert_eq!(overload.limit(), before);
+            overload.answered();
+            overload.limit()
+        };
+        assert_eq!(raised(16), 3);
+        assert_eq!(raised(24), 4);
+        (0..31).for_each(|_| overload.answered());
+        overload.refused(5, at(2));
+        assert_eq!(raised(32), 5, "answers before a refusal do not count");
+        overload.forget();
+        assert_eq!((overload.limit(), overload.cause(at(2))), (0, None));
+    }
+
+    #[test]
+    fn a_member_that_refuses_its_only_request_is_left_alone_for_a_second() {
+        let overload = Overload::default();
+        for round in 0..10 {
+            overload.refused(1, at(round));
+            assert_eq!(overload.limit(), 1);
+            assert!(overload.is_paused(at(round)));
+            assert!(overload.is_paused(at(round) + Duration::from_millis(999)));
+            assert!(!overload.is_paused(at(round + 1)), "never longer");
+        }
+    }
+
+    #[test]
+    fn a_refusal_counts_for_half_a_minute_and_goes_before_what_the_status_shows() {
+        let overload = Overload::default();
+        for cause in OverloadCause::SHOWN {
+            assert!(overload.show(Some(cause)));
+            assert!(!overload.show(Some(cause)));
+            assert_eq!(overload.cause(at(1)), Some(cause));
+        }
+        assert!(overload.refused(9, at(100)));
+        assert_eq!(overload.cause(at(129)), Some(OverloadCause::QueueFull));
+        assert_eq!(overload.cause(at(130)), Some(OverloadCause::JrubyWait));
+        assert!(!overload.show(None));
+        assert_eq!(overload.cause(at(130)), None);
+        assert!(overload.refused(9, at(130)));
+    }
+}
