@@ -768,3 +768,98 @@ fn a_restart_moves_no_writes_of_a_ca_that_answers() {
     wait_for_addresses(&last, "ca", std::slice::from_ref(&other));
     wait_until(LIMIT, || is_stored(&other)).expect("the other is stored");
 }
+
+#[test]
+fn a_drained_member_stays_drained_whatever_dns_makes_of_its_name() {
+    let ca = Ca::new();
+    let [compiler, other] = ["c1", "c2"].map(StandIn::start);
+    let port = compiler.socket_address().port();
+    let name = format!("c.example.com:{port}");
+    let both = [&compiler, &other].map(|member| targets(&[(0, 1, member)]));
+    let hosts = |lines: &str| both.concat() + lines;
+    let (one, two) = (
+        hosts("c A 127.0.0.1\n"),
+        hosts("c A 127.0.0.1\nc A 127.0.0.2\n"),
+    );
+    let server = NameServer::start(&one);
+    let state = tempfile::tempdir().expect("a directory");
+    let start = || {
+        let pools = format!(
+            "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
+             [pools.compilers]\nscheme = \"http\"\nplaintext = \"trusted-network\"\n{CHECK}\
+             members = [\"{name}\", \"srv:{SERVICE}.example.com\"]\n\
+             [state]\ndirectory = {:?}\n",
+            state.path(),
+        );
+        support::proxy(&ca).with(&dns(&server)).with(&pools).start()
+    };
+    let states = |status: &Value| -> Vec<(String, String)> {
+        let members = members(status, "compilers").into_iter();
+        let named = members.filter(|m| m["address"].as_str().is_some_and(|a| a.starts_with("c.")));
+        named
+            .map(|m| {
+                let text = |key: &str| m[key].as_str().unwrap_or_default().to_owned();
+                (text("address"), text("administrative_state"))
+            })
+            .collect()
+    };
+    let of = |address: &str, state: &str| (address.to_owned(), state.to_owned());
+    let [first, second] = ["127.0.0.1", "127.0.0.2"].map(|ip| format!("{name}@{ip}"));
+    let proxy = start();
+    proxy.wait_for_members(&["compilers"]);
+    support::done(&proxy, &["drain"], &["compilers", &name, "--why", "disk"]);
+
+    server.replace(&two);
+    let drained = [of(&first, "drain"), of(&second, "drain")];
+    proxy.wait_for_status("both are drained", |status| states(status) == drained);
+    support::done(&proxy, &["ready"], &["compilers", &first]);
+    proxy.stop();
+
+    // Over a restart, too; and the name alone means the address that stays.
+    let proxy = start();
+    let after = [of(&first, "ready"), of(&second, "drain")];
+    proxy.wait_for_status("one is drained", |status| states(status) == after);
+    server.replace(&one);
+    proxy.wait_for_status("the name is ready", |status| {
+        states(status) == [of(&name, "ready")]
+    });
+    support::done(&proxy, &["drain"], &["compilers", &name]);
+    proxy.stop();
+    server.replace(&two);
+    let proxy = start();
+    proxy.wait_for_status("both are drained", |status| states(status) == drained);
+    // A member that DNS removes and brings back is as the operator left it.
+    let target = shown(&other);
+    let is_known = |status: &Value| addresses(status, "compilers").contains(&target);
+    support::done(&proxy, &["drain"], &["compilers", &target]);
+    server.replace(&(targets(&[(0, 1, &compiler)]) + "c A 127.0.0.1\nc A 127.0.0.2\n"));
+    proxy.wait_for_status("it is removed", |status| !is_known(status));
+    server.replace(&two);
+    let status = proxy.wait_for_status("it is back", is_known);
+    let mut back = members(&status, "compilers").into_iter();
+    let back = back
+        .find(|member| member["address"] == *target)
+        .expect("it is there");
+    assert_eq!(back["administrative_state"], "drain");
+}
+
+#[test]
+fn a_ca_with_another_address_keeps_its_writes_and_raises_no_alarm() {
+    let ca = Ca::new();
+    let first = StandIn::builder("ca1").ca(&ca).start();
+    let port = first.socket_address().port();
+    let server = NameServer::start("ca A 127.0.0.1\n");
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nplaintext = \"trusted-network\"\n{CHECK}\
+         members = [\"ca.example.com:{port}\"]\n\
+         [pools.compilers]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n",
+    );
+    let proxy = support::proxy(&ca).with(&dns(&server)).with(&pools).start();
+    proxy.wait_for_members(&["ca"]);
+    server.replace("ca A 127.0.0.1\nca A 127.0.0.2\n");
+    let both = ["127.0.0.1", "127.0.0.2"].map(|ip| format!("ca.example.com:{port}@{ip}"));
+    wait_for_addresses(&proxy, "ca", &both);
+    assert_eq!(alarm(&proxy.status(), "writes to the CA"), None);
+    server.replace("ca A 127.0.0.1\n");
+    wait_for_addresses(&proxy, "ca", &[format!("ca.example.com:{port}")]);
+}

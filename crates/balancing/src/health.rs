@@ -53,7 +53,7 @@ pub enum Cause {
 pub const REFUSED_RETRY: Duration = Duration::from_secs(1);
 
 /// What probes and requests have shown about one member under one check.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Evidence {
     check: Option<CheckSettings>,
     health: Health,

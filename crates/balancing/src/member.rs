@@ -247,6 +247,13 @@ impl Member {
         })
     }
 
+    /// Takes over what is known of the same server under another name.
+    pub(crate) fn take_over(&self, other: &Self) {
+        self.learn_jrubies(other.jrubies());
+        let known = other.evidence().clone();
+        self.note(|evidence| *evidence = known);
+    }
+
     /// Notes an answer to a request that held a JRuby: a member that is not warm yet comes nearer to it.
     pub(crate) fn served(&self, now: Duration) {
         if self.warmup.is_active() {

@@ -119,6 +119,33 @@ impl Registry {
             .administer(Administrative::Ready)
     }
 
+    /// Gives `heirs` the state of a member that they replace, because DNS names the same server otherwise: what the operator
+    /// wants of it, and to those that are at its address (true) its health. One that is known already keeps its own health.
+    /// Yields whether there was an instruction.
+    pub fn inherit(&self, pool: &str, from: &str, heirs: &[(&str, bool)]) -> bool {
+        let mut known = self.lock();
+        let found = known.find(pool, from);
+        let before = found.ok().map(|place| Arc::clone(&known.members[place]));
+        let name = (pool.to_owned(), from.to_owned());
+        let instruction = known.instructions.remove(&name);
+        for (heir, is_there) in heirs {
+            let is_new = known.find(pool, heir).is_err();
+            let member = known.member(pool, heir);
+            if let Some(before) = before.as_ref().filter(|_| is_new && *is_there) {
+                member.take_over(before);
+            }
+            let name = (pool.to_owned(), (*heir).to_owned());
+            if let Some(instruction) = &instruction
+                && !known.instructions.contains_key(&name)
+                && known.instructions.len() < INSTRUCTIONS_MAX
+            {
+                member.administer(instruction.state);
+                known.instructions.insert(name, instruction.clone());
+            }
+        }
+        instruction.is_some()
+    }
+
     /// The instruction on a member, if it is not ready.
     pub fn instruction(&self, pool: &str, address: &str) -> Option<Instruction> {
         let name = (pool.to_owned(), address.to_owned());
@@ -274,6 +301,8 @@ pub const ABSENCE_MAX: Duration = Duration::from_secs(30 * 86_400);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::health::Health;
+    use crate::settings::CheckSettings;
 
     #[test]
     fn a_member_is_one_across_lookups_and_apart_between_pools() {
@@ -373,6 +402,38 @@ mod tests {
                 .unwrap();
             assert_eq!(since(&registry), at(expected), "{state} at {given}");
         }
+    }
+
+    #[test]
+    fn a_server_with_another_name_keeps_its_state() {
+        let registry = Registry::default();
+        let check = CheckSettings::default();
+        let name = registry.member(C1.0, C1.1);
+        name.begin_check(&check);
+        name.probe_succeeded(&check);
+        name.learn_jrubies(Some(4));
+        registry
+            .instruct(&[C1], &instruction(Administrative::Drain, 1))
+            .unwrap();
+        let (one, other) = ("c1:8140@192.0.2.1", "c1:8140@192.0.2.2");
+        assert!(registry.inherit(C1.0, C1.1, &[(one, true), (other, false)]));
+        let of = |address| {
+            let member = registry.member(C1.0, address);
+            (member.health(), member.jrubies(), member.operator_state())
+        };
+        let drain = Administrative::Drain;
+        assert_eq!(of(one), (Health::Up, Some(4), drain));
+        assert_eq!(of(other), (Health::Unknown, None, drain));
+        assert!(registry.instruction(C1.0, C1.1).is_none());
+
+        // And back: what holds is what the operator said last.
+        registry.release(C1.0, one);
+        registry.retain(|_, address| address != C1.1);
+        drop(name);
+        registry.retain(|_, address| address != C1.1);
+        assert!(!registry.inherit(C1.0, one, &[(C1.1, true)]));
+        assert_eq!(of(C1.1), (Health::Up, Some(4), Administrative::Ready));
+        assert!(registry.instruction(C1.0, other).is_some());
     }
 
     #[test]

@@ -35,7 +35,7 @@ use crate::{
     lists::{self, Restored},
     member_states::{self, MemberStates},
     outputs, persistence,
-    prepare::{Foundation, Lasting, prepare},
+    prepare::{Foundation, Lasting, inherit, prepare},
     probes::{self, Probes},
     service_manager::ServiceManager,
     signals::{EarlySignals, Signals, Stop},
@@ -219,6 +219,11 @@ async fn start(
         tracing::warn!("cannot read the stored answers of DNS, starting without them: {why}");
     }
     member_states::restore(&state_directory, &lasting.registry, &lasting.metrics.alarms);
+    for pool in generation.pools.iter() {
+        let members = pool.connectors.iter();
+        let members = members.map(|connector| (&*connector.address, connector.addresses()));
+        inherit(&lasting.registry, pool.pool.name(), members, None);
+    }
     if !deny.is_empty() {
         tracing::info!(
             blocks = deny.blocks().len(),

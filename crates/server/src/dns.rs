@@ -116,17 +116,21 @@ pub(crate) async fn keep(app: Arc<App>) {
 impl App {
     /// Replaces pools by the members that DNS names now. The caller holds `reloading`. What runs goes on with the members
     /// it has; what waits may get the new ones.
-    async fn replace_pools(&self, names: &BTreeSet<String>) {
+    async fn replace_pools(self: &Arc<Self>, names: &BTreeSet<String>) {
         let before = self.generation();
         let foundation = self.state().foundation.clone();
         let mut replaced = Vec::new();
+        let mut are_states_moved = false;
         for (index, pool) in before.pools.iter().enumerate() {
             let name = pool.pool.name();
             if !names.contains(&**name) {
                 continue;
             }
             match foundation.replaced_pool(pool, &self.lasting) {
-                Ok(runtime) => replaced.push((index, Arc::new(runtime))),
+                Ok((runtime, moved)) => {
+                    replaced.push((index, Arc::new(runtime)));
+                    are_states_moved |= moved;
+                }
                 Err(error) => {
                     tracing::error!(pool = %name, "members from DNS are not used: {error}")
                 }
@@ -145,6 +149,9 @@ impl App {
         }
         self.put_pools_in_force(&generation, &indexes, &answered);
         self.assess_writes(&generation, &foundation);
+        if are_states_moved {
+            self.store_member_states().await;
+        }
     }
 
     /// Whether the writes to the CA stay at a member that DNS does not name first and that does not answer any longer.

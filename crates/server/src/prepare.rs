@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub(crate) use lasting::Lasting;
-pub(crate) use members::may_lose_writes;
+pub(crate) use members::{inherit, may_lose_writes};
 pub(crate) use parts::{Credentials, PreparedTls};
 use parts::{Materials, Problems};
 
@@ -209,7 +209,8 @@ impl Foundation {
         Some(first.settings.address)
     }
 
-    /// A pool with the members that DNS names now, in the place of `before`.
+    /// A pool with the members that DNS names now, in the place of `before`, and whether instructions of an operator are on
+    /// other members now.
     ///
     /// # Errors
     /// Says which member cannot be reached as configured.
@@ -217,15 +218,19 @@ impl Foundation {
         &self,
         before: &PoolRuntime,
         lasting: &Lasting,
-    ) -> Result<PoolRuntime, String> {
+    ) -> Result<(PoolRuntime, bool), String> {
         let mut pools = self.config.pools.iter();
         let settings = pools
             .find(|pool| *pool.pool.name == **before.pool.name())
             .ok_or("no such pool")?;
         let members = members::members(settings, &lasting.answers);
         let members = members::with_writer(members, settings, members::writer_of(settings, before));
+        let listed = members.iter();
+        let listed = listed.map(|m| (&*m.settings.address, &*m.addresses));
+        let moved = inherit(&lasting.registry, &settings.pool.name, listed, Some(before));
         let tls = parts::tls_of(settings, &self.member_tls);
         parts::pool_runtime(settings, members, tls, lasting, Some(before))
+            .map(|runtime| (runtime, moved))
             .map_err(|(member, error)| format!("{member}: {error}"))
     }
 }

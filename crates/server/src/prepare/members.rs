@@ -1,9 +1,12 @@
 //! The members of a pool: those that the configuration names, and those that DNS names in the places of names.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use balancing::{
-    Administrative, Health, MEMBERS_MAX, Member,
+    Administrative, Health, MEMBERS_MAX, Member, Registry,
     settings::{MemberSettings, Role},
 };
 use config::PoolConfig;
@@ -31,6 +34,41 @@ pub(super) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<Discovered> {
         members.extend(named);
     }
     members
+}
+
+/// Gives members the state that they had under another name: a name with several addresses is a member for each, and one
+/// with a single address is one member. Yields whether instructions of an operator are on other members now.
+pub(crate) fn inherit<'a>(
+    registry: &Registry,
+    pool: &str,
+    members: impl Iterator<Item = (&'a str, &'a [IpAddr])>,
+    before: Option<&PoolRuntime>,
+) -> bool {
+    let mut heirs: BTreeMap<String, Vec<(&str, bool)>> = BTreeMap::new();
+    let mut named = BTreeSet::new();
+    for (address, addresses) in members {
+        named.insert(address);
+        match address.split_once('@') {
+            Some((name, one)) => {
+                let before = before.into_iter().flat_map(|before| &before.connectors);
+                let mut before = before.filter(|connector| *connector.address == *name);
+                let known = before.next().map_or(&[][..], |known| known.addresses());
+                let is_there = one.parse().is_ok_and(|one| known.contains(&one));
+                let heirs = heirs.entry(name.to_owned()).or_default();
+                heirs.push((address, is_there));
+            }
+            None => heirs.extend(
+                addresses
+                    .iter()
+                    .map(|one| (format!("{address}@{one}"), vec![(address, true)])),
+            ),
+        }
+    }
+    heirs.retain(|from, _| !named.contains(&**from));
+    let moved = heirs
+        .iter()
+        .map(|(from, heirs)| registry.inherit(pool, from, heirs));
+    moved.fold(false, |any, moved| any | moved)
 }
 
 /// At most as many members as a pool may have, whatever several names in DNS stand for.
@@ -70,15 +108,13 @@ pub(super) fn with_writer(
     let Some(writer) = writer.filter(|writer| is_allowed(pool, &writer.member)) else {
         return members;
     };
-    let mut ordinary = members
+    let named = members.iter().position(|member| is_at(member, &writer));
+    let first = members
         .iter()
-        .filter(|member| member.settings.role == Role::Ordinary);
-    if ordinary.next().map(|first| &first.settings.address) == Some(&writer.member) {
+        .position(|member| member.settings.role == Role::Ordinary);
+    if first.is_some() && named == first {
         return members;
     }
-    let named = members
-        .iter()
-        .position(|member| member.settings.address == writer.member);
     let mut kept = match named {
         Some(index) => members.remove(index),
         None => {
@@ -101,6 +137,19 @@ pub(super) fn with_writer(
         .for_each(|member| member.settings.role = Role::Backup);
     members.insert(0, kept);
     members
+}
+
+/// Whether a member is the one that gets the writes, under whichever name.
+fn is_at(member: &Discovered, writer: &Writer) -> bool {
+    let name = |address: &str| {
+        let named = address.split_once('@').map(|(name, _)| name.to_owned());
+        named.unwrap_or_else(|| address.to_owned())
+    };
+    let address = &member.settings.address;
+    let mut addresses = member.addresses.iter();
+    *address == writer.member
+        || name(address) == name(&writer.member)
+            && addresses.any(|address| writer.addresses.contains(address))
 }
 
 /// Whether the configuration still allows a member that DNS may not name any longer.
