@@ -349,10 +349,29 @@ impl Pool {
         let is_ejected = |peer: &&Entry| peer.member.ejection.is_active(now);
         let ejected = peers().filter(is_ejected).count();
         let allowed = peers().count() * settings.ejected_max as usize / 100;
-        let left = peers().any(|peer| {
-            peer.member.id() != entry.member.id() && !is_ejected(&peer) && peer.is_up_and_ready(now)
-        });
-        (ejected < allowed && left).then(|| entry.member.eject(settings, now))
+        let is_left = |peer: &&Entry| {
+            peer.member.id() != entry.member.id() && !is_ejected(peer) && peer.is_up_and_ready(now)
+        };
+        let left = peers().filter(is_left).count();
+        let enough = left > 0 && !is_panic(settings, left, peers().count());
+        (ejected < allowed && enough).then(|| entry.member.eject(settings, now))
+    }
+
+    /// Takes ejected members back in where fewer than `panic_threshold` of their priority are available. To be called when
+    /// members have changed. True: there were some.
+    pub fn end_ejections_in_panic(&self, settings: &EjectionSettings, now: Duration) -> bool {
+        let _one_at_a_time = self.state.ejecting.lock();
+        let mut any = false;
+        for tier in 0..self.tiers {
+            let peers = || self.entries.iter().filter(|peer| peer.tier == tier);
+            let is_left =
+                |peer: &&Entry| !peer.member.ejection.is_active(now) && peer.is_up_and_ready(now);
+            let left = peers().filter(is_left).count();
+            if is_panic(settings, left, peers().count()) {
+                any |= self.end_ejections(tier, now);
+            }
+        }
+        any
     }
 
     /// Counts a request, which allows so many percent of a retry.
@@ -666,6 +685,11 @@ impl Pool {
         }
         refusal
     }
+}
+
+/// Whether so few of so many members are available that the rest is worth a try.
+fn is_panic(settings: &EjectionSettings, available: usize, members: usize) -> bool {
+    available * 100 < members * settings.panic_threshold as usize
 }
 
 /// What decided a choice.

@@ -242,6 +242,8 @@ pub struct EjectionSettings {
     pub eject_time_max: Duration,
     /// Percent of a pool's members that may be ejected at once. Default 50.
     pub ejected_max: u32,
+    /// Percent of the members of a priority below which that are available, ejections end. Default 0: when none is.
+    pub panic_threshold: u32,
 }
 
 impl Default for EjectionSettings {
@@ -254,6 +256,7 @@ impl Default for EjectionSettings {
             eject_time: Duration::from_secs(10),
             eject_time_max: Duration::from_secs(300),
             ejected_max: 50,
+            panic_threshold: 0,
         }
     }
 }

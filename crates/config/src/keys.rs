@@ -656,6 +656,10 @@ settings! {
         /// Share of a pool's members that may be ejected at once, rounded down. The last available member is never
         /// ejected, and ejected members are used again if no other member is available.
         ejected_max: percent(1..=100) => ejected_max;
+        /// Share of the members of a priority that must stay available: up, ready and not ejected. No member is ejected that
+        /// would leave fewer, and if others go down, are drained or are put into maintenance, ejected members are used again.
+        /// With `0%`, they are used again only when no other member is available.
+        panic_threshold: percent(0..=100) => panic_threshold;
     }
 
     /// A route: conditions, access and a pool. All conditions must match. The first route that matches applies, and

@@ -171,6 +171,13 @@ impl Shared {
         let mut pools = generation.pools.iter();
         let found = pools.find(|known| &**known.pool.name() == pool);
         if let Some(found) = found {
+            let settings = &found.rules.guards.ejection;
+            if found.pool.end_ejections_in_panic(settings, self.now()) {
+                tracing::warn!(
+                    pool,
+                    "ejections ended: fewer members are available than panic_threshold"
+                );
+            }
             found.admission.members_changed();
         }
         self.metrics

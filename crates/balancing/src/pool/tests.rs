@@ -1439,6 +1439,44 @@ fn eject(pool: &Pool, index: usize, now: Duration) -> bool {
 }
 
 #[test]
+fn below_the_panic_threshold_no_member_is_ejected_and_ejected_ones_are_used_again() {
+    for (panic_threshold, ejected, below) in
+        [(0, 5, false), (60, 4, true), (61, 3, true), (100, 0, true)]
+    {
+        let pool = weights(Algorithm::LeastConnections, &[1; 10]);
+        let settings = EjectionSettings {
+            ejected_max: 50,
+            panic_threshold,
+            ..EjectionSettings::default()
+        };
+        let eject =
+            |index| (0..100).any(|_| pool.attempt_failed(index, None, &settings, NOW).is_some());
+        assert_eq!(
+            (0..10).filter(|index| eject(*index)).count(),
+            ejected,
+            "{panic_threshold} %"
+        );
+        assert!(
+            !pool.end_ejections_in_panic(&settings, NOW),
+            "enough are left"
+        );
+        let active = || {
+            let entries = pool.entries().iter();
+            entries
+                .filter(|entry| entry.member.ejected_for(NOW).is_some())
+                .count()
+        };
+        assert_eq!(active(), ejected);
+        pool.entries()[9].member.administer(Administrative::Drain);
+        assert_eq!(
+            pool.end_ejections_in_panic(&settings, NOW),
+            below && ejected > 0
+        );
+        assert_eq!(active(), if below { 0 } else { ejected });
+    }
+}
+
+#[test]
 fn ejections_leave_half_of_the_pool_and_the_last_available_member() {
     let pool = weights(Algorithm::LeastConnections, &[1; 5]);
     assert!(eject(&pool, 0, NOW) && eject(&pool, 1, NOW));
