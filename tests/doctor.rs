@@ -331,6 +331,20 @@ fn what_a_start_would_find_in_the_state_directory_is_found() {
     clinic.write("state/blocks.json", "{\"version\":1,\"blocks\":[]}", 0o600);
     let (proof, code) = clinic.examined(&[]);
     assert_eq!(code, Some(0), "{proof:#}");
+    clinic.write("state/members.json", "{\"version\":1,\"members\":[", 0o600);
+    clinic.write("state/persistence-key", "short", 0o600);
+    let found = &["members.json", "would be ready after a start"];
+    clinic.assert_found("files", "warning", found);
+    let found = &["persistence-key", "wrong length"];
+    clinic.assert_found("files", "warning", found);
+    clinic.write(
+        "state/members.json",
+        "{\"version\":1,\"members\":[]}",
+        0o600,
+    );
+    clinic.write("state/persistence-key", &"k".repeat(32), 0o600);
+    let (proof, code) = clinic.examined(&[]);
+    assert_eq!(code, Some(0), "{proof:#}");
     let mut clinic = clinic;
     clinic.fetches = true;
     clinic.write("state/crl-accepted.json", "no JSON", 0o600);
@@ -963,6 +977,20 @@ fn a_compiler_that_says_nothing_about_nodes_is_asked_all_the_same() {
         &["in pool batch", "does not read the trusted headers"],
     );
     clinic.assert_found("unknown-client", "warning", &["in pool batch"]);
+}
+
+#[test]
+fn a_compiler_that_forbids_its_jruby_counts_is_found_with_the_rule_for_its_auth_conf() {
+    let clinic = Clinic::new();
+    clinic
+        .compiler
+        .answer(|request| request.is_jruby_reading().then(|| Reply::status(403)));
+    let words = ["in pool compilers", "balances without JRuby counts"];
+    let proof = clinic.assert_found("jrubies", "note", &words);
+    assert_not_passed(&proof, "jrubies", "in pool compilers");
+    let findings = proof["findings"].to_string();
+    let rule = "match-request: { path: \\\"/status/v1/services/jruby-metrics\\\", type: path, method: get }";
+    assert!(findings.contains(rule), "{findings}");
 }
 
 #[test]

@@ -79,6 +79,17 @@ fn a_wait_ends_with_the_last_request_and_shows_what_is_left() {
         let left = format!("{address} in compilers: 1 in flight (1 catalog)");
         assert!(late.stderr.contains(&left), "{}", late.stderr);
         assert_eq!(state(&estate.proxy, &address), "drain", "it stays out");
+        // A request that takes long is named.
+        let named = wait_until(LIMIT, || {
+            let late = wait(&estate.proxy, &address, "1s");
+            let words = "; the oldest: web01 since 2";
+            let request = " (POST /puppet/v3/catalog/web01)";
+            let text = &late.stderr;
+            (text.contains(words) && text.contains(request)).then_some(())
+        });
+        assert!(named.is_some());
+        let shown = member(&estate.proxy.status(), &address);
+        assert_eq!(shown["oldest_requests"][0]["client"], "web01", "{shown}");
         let waiting = scope.spawn(|| wait(&estate.proxy, &address, "1m"));
         estate.compilers[held].release();
         let ended = waiting.join().expect("runs");
@@ -89,6 +100,8 @@ fn a_wait_ends_with_the_last_request_and_shows_what_is_left() {
         );
         assert!(ended.stdout.ends_with("no request is left\n"), "{ended:?}");
         assert_eq!(running.join().expect("asks"), 200);
+        let shown = member(&estate.proxy.status(), &address);
+        assert_eq!(shown["oldest_requests"], Value::Array(Vec::new()));
     });
 }
 

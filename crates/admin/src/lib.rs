@@ -49,7 +49,7 @@ pub use crl::{
 };
 pub use members::{
     AdministrativeStatus, MemberSelection, MemberStateChange, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, PoolMemberStatus, TunnelStatus,
+    MemberStateRequest, PoolMemberStatus, RunningRequestStatus, TunnelStatus,
 };
 pub use serve::serve;
 pub use status::{

@@ -100,6 +100,17 @@ pub struct TunnelStatus {
     pub since: Timestamp,
 }
 
+/// A request that a member has not answered, or did not within the first seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningRequestStatus {
+    /// Certname of the client; its address if it has none that is verified.
+    pub client: String,
+    /// Method and path.
+    pub request: String,
+    /// When the request came.
+    pub since: Timestamp,
+}
+
 /// Why a member's state could not be set or shown.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemberStateError {

@@ -202,6 +202,9 @@ pub struct MemberStatus {
     /// The oldest tunnels.
     #[serde(default)]
     pub oldest_tunnels: Vec<crate::TunnelStatus>,
+    /// The oldest requests that it did not answer within the first seconds.
+    #[serde(default)]
+    pub oldest_requests: Vec<crate::RunningRequestStatus>,
     /// Connections open to it, over all workers.
     pub connections: u64,
     /// Share of the load within the pool.

@@ -779,6 +779,7 @@ fn member() -> MemberStatus {
         administrative: None,
         tunnels: 0,
         oldest_tunnels: Vec::new(),
+        oldest_requests: Vec::new(),
         in_flight: 3,
         in_flight_by_work: [("catalog".to_owned(), 3)].into(),
         connections: 4,

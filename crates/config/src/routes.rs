@@ -57,6 +57,7 @@ fn table(
     if !access::has_errors(problems) {
         let own = &config.routes.extension_names;
         never_taken(&sections, &routes, own, problems);
+        shared_cookies(&sections, &routes, problems);
     }
     let (rules, access) = access::build(root, config, problems);
     let settings = &mut config.routes;
@@ -111,6 +112,33 @@ fn never_taken(
             );
             let problem = section.warning(Route::name, message);
             problems.push(problem.help("move it before that route, or remove it"));
+        }
+    }
+}
+
+/// The cookie is valid for the whole host: with one name for two pools, each pool's cookie replaces the other's, and clients
+/// of both stay nowhere.
+fn shared_cookies(
+    sections: &[&Section<'_>],
+    routes: &[RouteSettings],
+    problems: &mut Vec<Problem>,
+) {
+    let conflicts = |one: &RouteSettings, other: &RouteSettings| {
+        let same_host = one.host.is_empty()
+            || other.host.is_empty()
+            || one.host.iter().any(|host| other.host.contains(host));
+        let cookie = matches!(one.persistence, Some(Persistence::Cookie(_)));
+        cookie && one.persistence == other.persistence && one.pool != other.pool && same_host
+    };
+    for (index, (section, route)) in sections.iter().zip(routes).enumerate() {
+        let mut earlier = routes[..index].iter();
+        if let Some(earlier) = earlier.find(|earlier| conflicts(earlier, route)) {
+            let message = format!(
+                "the route \"{}\" uses the same cookie for the pool {}: each response replaces the cookie of the other pool, and a client of both stays with no member",
+                earlier.name, earlier.pool
+            );
+            let problem = section.warning(Route::persistence, message);
+            problems.push(problem.help("give the cookies different names"));
         }
     }
 }

@@ -144,7 +144,17 @@ fn left(PoolMemberStatus { pool, member }: &PoolMemberStatus) -> String {
     let named: Vec<_> = named
         .map(|tunnel| format!("{} since {}", tunnel.client, tunnel.since))
         .collect();
+    let requests = member.oldest_requests.iter();
+    let requests: Vec<_> = requests
+        .map(|request| {
+            let (client, since) = (&request.client, &request.since);
+            format!("{client} since {since} ({})", request.request)
+        })
+        .collect();
     let mut text = format!("{} in {pool}: {}", member.address, in_flight(member));
+    if !requests.is_empty() {
+        text += &format!("; the oldest: {}", requests.join(", "));
+    }
     if !named.is_empty() {
         let (tunnels, named) = (member.tunnels, named.join(", "));
         text += &format!("; {tunnels} of these are tunnels, the oldest: {named}");
@@ -162,12 +172,13 @@ mod tests {
             "pool": "pcp", "address": "c1:8142", "health": "up", "since": null, "why": null,
             "last_probe": null, "administrative_state": "drain", "in_flight": 3, "tunnels": 1,
             "oldest_tunnels": [{"client": "web01", "since": "2030-01-01T00:00:00Z"}],
+            "oldest_requests": [{"client": "web02", "request": "POST /puppet/v3/catalog/web02", "since": "2030-01-01T00:00:01Z"}],
             "connections": 3, "weight": 1, "in_flight_by_work": {"catalog": 2, "other": 1}
         }))
         .unwrap();
         assert_eq!(
             left(&member),
-            "c1:8142 in pcp: 3 in flight (2 catalog, 1 other); 1 of these are tunnels, the oldest: web01 since 2030-01-01T00:00:00Z"
+            "c1:8142 in pcp: 3 in flight (2 catalog, 1 other); the oldest: web02 since 2030-01-01T00:00:01Z (POST /puppet/v3/catalog/web02); 1 of these are tunnels, the oldest: web01 since 2030-01-01T00:00:00Z"
         );
     }
 }

@@ -515,6 +515,7 @@ materials, watch = notify
                 in_flight_by_work: Default::default(),
                 tunnels: u64::from(in_flight > 0),
                 oldest_tunnels: Vec::new(),
+                oldest_requests: Vec::new(),
                 connections: in_flight + u64::from(in_flight > 0),
                 weight,
                 priority: 0,

@@ -1,6 +1,7 @@
 //! A request's way to a member: at once, after a wait in its pool's queue, or not at all.
 
 use std::{
+    cell::OnceCell,
     pin::pin,
     sync::{Arc, Weak},
     time::Duration,
@@ -18,8 +19,15 @@ use tokio::{
 use upstream::Connector;
 
 use crate::{
-    context::RequestContext, error::ProxyError, generation::PoolRuntime, reason::LogReason,
-    respond::soon, share::Account, upload::Upload, worker::Phase,
+    context::RequestContext,
+    error::ProxyError,
+    generation::PoolRuntime,
+    long_requests::{LongRequest, LongRequestEntry, LongRequests},
+    reason::LogReason,
+    respond::soon,
+    share::Account,
+    upload::Upload,
+    worker::Phase,
 };
 
 /// The admission of a pool in this proxy.
@@ -29,6 +37,7 @@ pub type PoolAdmission = Admission<PoolLease>;
 #[derive(Debug)]
 pub struct PoolLease {
     // Fields are dropped in this order: the place is given back before it is announced.
+    long: OnceCell<Box<LongRequestEntry>>,
     lease: Lease,
     freed: Freed,
 }
@@ -45,6 +54,7 @@ impl Drop for Freed {
 impl PoolLease {
     fn new(pool: &Arc<PoolRuntime>, lease: Lease) -> Self {
         Self {
+            long: OnceCell::new(),
             lease,
             freed: Freed(Arc::clone(pool)),
         }
@@ -53,6 +63,13 @@ impl PoolLease {
     /// The pool as the configuration has it that the member was chosen by: a request that has waited may get a newer one.
     pub(crate) fn pool(&self) -> &Arc<PoolRuntime> {
         &self.freed.0
+    }
+
+    /// Names the request that holds it, once: its member takes long to answer.
+    pub(crate) fn note_long(&self, all: &Arc<LongRequests>, request: impl FnOnce() -> LongRequest) {
+        let member = self.member().id();
+        self.long
+            .get_or_init(|| Box::new(all.note(member, request())));
     }
 
     pub(crate) fn member(&self) -> &Arc<Member> {

@@ -28,8 +28,9 @@ use crate::{
     admission::{Asking, Patience, PickNow, PoolLease, admit},
     context::RequestContext,
     error::ProxyError,
-    first_byte::{Limits, Silence, first_byte},
+    first_byte::{Limits, Looks, Silence, first_byte},
     generation::PoolRuntime,
+    long_requests::{LongRequest, REQUEST_BYTES_MAX},
     reason::LogReason,
     record::Exchanged,
     respond,
@@ -498,7 +499,12 @@ impl Attempts<'_> {
         };
         let elsewhere: Option<&dyn Fn() -> _> = how.may_move.then_some(&elsewhere);
         let timer = (&self.context.conn.alarm, how.now);
-        let answer = match first_byte(sent, upload, limits, timer, elsewhere).await {
+        let long = || self.note_long(lease);
+        let looks = Looks {
+            long: &long,
+            elsewhere,
+        };
+        let answer = match first_byte(sent, upload, limits, timer, looks).await {
             Ok(answer) => answer,
             Err(Silence::Moved(elsewhere)) => return Err(Unanswered::Moved(elsewhere)),
             Err(Silence::Late) => {
@@ -553,6 +559,29 @@ impl Attempts<'_> {
                 failed(AttemptStage::ReceiveHead, reused, false, error)
             }
         }
+    }
+
+    /// Names this request among those that members take long to answer.
+    fn note_long(&self, lease: &PoolLease) {
+        let context = self.context;
+        lease.note_long(&context.worker.shared.long_requests, || {
+            let address = || {
+                context
+                    .conn
+                    .downstream
+                    .client
+                    .ip()
+                    .to_canonical()
+                    .to_string()
+            };
+            let certname = context.standing.certname.as_ref();
+            let request = format!("{} {}", self.request.method, self.request.target.path());
+            LongRequest {
+                client: certname.map_or_else(|| address().into(), Arc::clone),
+                request: request.chars().take(REQUEST_BYTES_MAX).collect(),
+                since: context.when,
+            }
+        });
     }
 
     /// A member that takes no connection may be back in a moment; one whose TLS is wrong is not.

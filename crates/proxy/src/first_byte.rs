@@ -19,6 +19,14 @@ pub(crate) struct Limits {
     pub(crate) idle: Duration,
 }
 
+/// What is called now and then while a member does not answer.
+pub(crate) struct Looks<'a> {
+    /// Notes that it takes long.
+    pub(crate) long: &'a dyn Fn(),
+    /// Finds another member; none: the request may not move.
+    pub(crate) elsewhere: Option<&'a dyn Fn() -> Option<PoolLease>>,
+}
+
 /// Why the wait ended without a response.
 pub(crate) enum Silence {
     /// The time for the answer is over.
@@ -53,13 +61,12 @@ impl Alarm {
 /// `idle` counts from the last byte that the member took; while the client sends nothing, its own silence is limited, not
 /// the member's.
 ///
-/// `elsewhere` is asked now and then for another member; none: the request may not move.
 pub(crate) async fn first_byte<T>(
     mut sent: Pin<&mut impl Future<Output = T>>,
     upload: &Upload,
     limits: Limits,
     (alarm, began): (&Alarm, Instant),
-    elsewhere: Option<&dyn Fn() -> Option<PoolLease>>,
+    Looks { long, elsewhere }: Looks<'_>,
 ) -> Result<T, Silence> {
     let first_limit = limits.first_byte.min(limits.idle);
     // All requests of a connection begin with the same interval, so that its timer is only ever put off.
@@ -80,6 +87,7 @@ pub(crate) async fn first_byte<T>(
                 if waited >= limit {
                     return Err(silence);
                 }
+                long();
                 let mut wait = limit - waited;
                 if upload.finished().is_none() {
                     // The body may be complete right after this look.

@@ -28,9 +28,9 @@ use upstream::{Connections, Crew};
 
 use crate::{
     clock_offsets::LoggedClocks, copying::PIECE_BYTES_MAX, edge::Edge, enrolment::Strangers,
-    forged::ForgedHeaders, generation::Generation, member_history::MemberHistory,
-    open_tunnels::OpenTunnels, queue_alarm::FullQueues, renewal::Renewal, share::Shares,
-    upload::RequestBody,
+    forged::ForgedHeaders, generation::Generation, long_requests::LongRequests,
+    member_history::MemberHistory, open_tunnels::OpenTunnels, queue_alarm::FullQueues,
+    renewal::Renewal, share::Shares, upload::RequestBody,
 };
 
 /// Where the process is in its life.
@@ -82,6 +82,8 @@ pub struct Shared {
     pub(crate) full_queues: FullQueues,
     /// Tunnels, by member.
     pub tunnels: OpenTunnels,
+    /// Requests that members have not answered for some seconds.
+    pub long_requests: Arc<LongRequests>,
     /// What persistence cookies are made with.
     pub persistence: PersistenceKey,
     pub(crate) persistence_events: MoveLimiter,
@@ -113,6 +115,7 @@ impl Shared {
             members: MemberHistory::default(),
             full_queues: FullQueues::default(),
             tunnels: OpenTunnels::default(),
+            long_requests: Arc::default(),
             persistence: PersistenceKey::random(),
             persistence_events: MoveLimiter::default(),
             strangers: Strangers::new(seed()),

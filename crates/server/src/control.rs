@@ -335,11 +335,24 @@ pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> M
                 since: tunnel.since.into(),
             })
             .collect(),
+        oldest_requests: oldest_requests(app, &entry.member),
         connections: app.lasting.connections(pool, address).into(),
         weight: entry.weight,
         priority: entry.priority,
         backup: entry.role == Role::Backup,
     }
+}
+
+fn oldest_requests(app: &App, member: &Member) -> Vec<admin::RunningRequestStatus> {
+    let requests = app.shared.long_requests.at(member.id(), REQUESTS_NAMED_MAX);
+    let shown = requests
+        .into_iter()
+        .map(|request| admin::RunningRequestStatus {
+            client: request.client.to_string(),
+            request: request.request,
+            since: request.since.into(),
+        });
+    shown.collect()
 }
 
 fn in_flight_by_work(member: &Member) -> BTreeMap<String, u64> {
@@ -639,6 +652,8 @@ fn readings(app: &App) -> Readings {
     }
 }
 
+/// Most requests of one member that the status names, the oldest first.
+const REQUESTS_NAMED_MAX: usize = 10;
 /// Most tunnels of one member that the status names, the oldest first.
 const TUNNELS_NAMED_MAX: usize = 5;
 /// CRLs that metrics tell of. A bundle of so many CAs is a mistake, and no reason to flood whoever scrapes.

@@ -83,7 +83,11 @@ pub(crate) fn restore(directory: &StateDirectory, registry: &Registry, alarms: &
     }
 }
 
-fn stored(directory: &StateDirectory) -> Result<Vec<(MemberName, Instruction)>, String> {
+/// The states that are stored.
+///
+/// # Errors
+/// Why the file cannot be read.
+pub(crate) fn stored(directory: &StateDirectory) -> Result<Vec<(MemberName, Instruction)>, String> {
     let bytes = match directory.read(FILE, FILE_BYTES_MAX) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Ok(Vec::new()),

@@ -10,14 +10,18 @@ use super::{
     dates::{instant, span},
     members::Member,
 };
-use crate::{blocks, certificates::soon, lists, prepare::Prepared, state::StateDirectory};
+use crate::{
+    blocks, certificates::soon, lists, member_states, persistence, prepare::Prepared,
+    state::StateDirectory,
+};
 
 /// A list that promises the next one within this time is told of.
 const NOTICE: Duration = Duration::from_secs(3 * 86_400);
 /// A list may be so many seconds from the future: its CA's clock is nobody's else.
 const FUTURE_BEARABLE: u64 = 300;
 
-/// Puts in force what a start would: the lists that were fetched before, and the operator's blocks.
+/// Puts in force what a start would: the lists that were fetched before, and the operator's blocks. Of what else a start
+/// reads, it tests that it can be read.
 pub(super) fn restore(prepared: &mut Prepared, proof: &mut Proof) {
     let directory = StateDirectory::unopened(&prepared.config.state_directory);
     let about = directory.path().display().to_string();
@@ -52,6 +56,26 @@ pub(super) fn restore(prepared: &mut Prepared, proof: &mut Proof) {
             format!("the proxy would not start: {error}"),
             "restore that file from a backup; if there is none, remove the file and set its blocks again",
         ),
+    }
+    if let Err(why) = member_states::stored(&directory) {
+        proof.found(
+            Check::Files,
+            Grade::Warning,
+            &about,
+            format!("members in drain and maintenance would be ready after a start, because members.json cannot be read: {why}"),
+            "restore that file from a backup; if there is none, drain those members again while the proxy runs, which replaces the file",
+        );
+    }
+    if let Err(why) = persistence::stored(&directory)
+        && !directory.is_absent(persistence::FILE)
+    {
+        proof.found(
+            Check::Files,
+            Grade::Warning,
+            &about,
+            format!("clients with a persistence cookie would move after a start, because persistence-key cannot be read: {why}"),
+            "restore that file from a backup, or remove it: the proxy then makes a new key",
+        );
     }
 }
 

@@ -1,0 +1,97 @@
+//! Requests that have waited for their response for some seconds, for the status: an operator who drains a member must know
+//! what is left on it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::SystemTime,
+};
+
+/// By the member's number, and by a number that rises. The members' limits bound it.
+#[derive(Debug, Default)]
+pub struct LongRequests(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    next: u64,
+    requests: BTreeMap<(u64, u64), LongRequest>,
+}
+
+/// A request that has no response yet, or had none for some seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LongRequest {
+    /// Verified certname of the client, else its address.
+    pub client: Arc<str>,
+    /// Method and path, cut at [`REQUEST_BYTES_MAX`].
+    pub request: String,
+    /// When its head had come.
+    pub since: SystemTime,
+}
+
+/// Most bytes of a method and a path that are shown.
+pub(crate) const REQUEST_BYTES_MAX: usize = 200;
+
+/// A request that counts as running until this is dropped.
+#[derive(Debug)]
+pub(crate) struct LongRequestEntry {
+    all: Arc<LongRequests>,
+    key: (u64, u64),
+}
+
+impl LongRequests {
+    pub(crate) fn note(self: &Arc<Self>, member: u64, request: LongRequest) -> LongRequestEntry {
+        let mut known = self.lock();
+        let key = (member, known.next);
+        known.next += 1;
+        known.requests.insert(key, request);
+        LongRequestEntry {
+            all: Arc::clone(self),
+            key,
+        }
+    }
+
+    /// Those at this member, the oldest `max` of them.
+    pub fn at(&self, member: u64, max: usize) -> Vec<LongRequest> {
+        let known = self.lock();
+        let requests = known.requests.range((member, 0)..=(member, u64::MAX));
+        let mut requests: Vec<_> = requests.map(|(_, request)| request).collect();
+        requests.sort_by_key(|request| request.since);
+        requests.into_iter().take(max).cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for LongRequestEntry {
+    fn drop(&mut self) {
+        self.all.lock().requests.remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_requests_of_a_member_are_named_while_they_run() {
+        let all = Arc::new(LongRequests::default());
+        let request = |seconds| LongRequest {
+            client: "web01".into(),
+            request: "GET /".to_owned(),
+            since: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+        };
+        let newer = all.note(1, request(2));
+        let older = all.note(1, request(1));
+        let other = all.note(2, request(3));
+        assert_eq!(all.at(1, 1), [request(1)]);
+        assert_eq!(all.at(2, 9), [request(3)]);
+        drop(older);
+        assert_eq!(all.at(1, 9), [request(2)]);
+        drop((newer, other));
+        assert!(all.lock().requests.is_empty());
+    }
+}
