@@ -243,6 +243,10 @@ impl Member {
                 && self.operator_state() == Administrative::Maintenance
                 && state != Administrative::Maintenance;
             source.store(state as u8, Ordering::Release);
+            if ends && evidence.is_unprobed() {
+                // Probes would show it down first. It may have been restarted.
+                self.cool(evidence);
+            }
             ends.then(|| evidence.end_maintenance()).flatten()
         })
     }
@@ -250,6 +254,8 @@ impl Member {
     /// Takes over what is known of the same server under another name.
     pub(crate) fn take_over(&self, other: &Self) {
         self.learn_jrubies(other.jrubies());
+        self.warmup.take_over(&other.warmup);
+        self.overload.take_over(&other.overload);
         let known = other.evidence().clone();
         self.note(|evidence| *evidence = known);
     }

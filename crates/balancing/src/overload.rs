@@ -80,6 +80,13 @@ impl Overload {
         }
     }
 
+    /// Takes over what is known of the same server under another name.
+    pub(crate) fn take_over(&self, other: &Self) {
+        self.limit.store(other.limit(), Ordering::Relaxed);
+        let refused_at = other.refused_at_ms.load(Ordering::Relaxed);
+        self.refused_at_ms.store(refused_at, Ordering::Relaxed);
+    }
+
     /// Most attempts in flight that hold a JRuby; 0: not learned.
     #[inline]
     pub(crate) fn limit(&self) -> u32 {

@@ -412,6 +412,8 @@ mod tests {
         name.begin_check(&check);
         name.probe_succeeded(&check);
         name.learn_jrubies(Some(4));
+        name.restarted();
+        name.overloaded(Duration::from_secs(1));
         registry
             .instruct(&[C1], &instruction(Administrative::Drain, 1))
             .unwrap();
@@ -425,6 +427,13 @@ mod tests {
         assert_eq!(of(one), (Health::Up, Some(4), drain));
         assert_eq!(of(other), (Health::Unknown, None, drain));
         assert!(registry.instruction(C1.0, C1.1).is_none());
+        let learned = |address| {
+            let member = registry.member(C1.0, address);
+            let cold = member.warm_up(Duration::from_secs(2));
+            (cold, member.learned_limit())
+        };
+        assert_eq!(learned(one), (Some(0), Some(1)));
+        assert_eq!(learned(other), (None, None));
 
         // And back: what holds is what the operator said last.
         registry.release(C1.0, one);

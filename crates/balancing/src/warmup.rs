@@ -44,6 +44,17 @@ impl Warmup {
         }
     }
 
+    /// Takes over what is known of the same server under another name.
+    pub(crate) fn take_over(&self, other: &Self) {
+        let copy = |to: &AtomicU64, from: &AtomicU64| {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        };
+        copy(&self.duration_ms, &other.duration_ms);
+        copy(&self.since_ms, &other.since_ms);
+        let served = other.served.load(Ordering::Relaxed);
+        self.served.store(served, Ordering::Relaxed);
+    }
+
     /// Whether it is not warm yet.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {

@@ -1018,6 +1018,29 @@ fn a_pool_whose_only_available_member_is_warming_uses_all_of_it() {
     }
 }
 
+#[test]
+fn the_end_of_maintenance_begins_slow_start_with_and_without_probes() {
+    for kind in [CheckKind::None, CheckKind::Http] {
+        let mut settings = settings(Algorithm::LeastLoad, &[(1, None)]);
+        settings.check.kind = kind;
+        let pool = Pool::new(&settings, CONNECTIONS_MAX, &Registry::default());
+        pool.adopt();
+        let member = &pool.entries()[0].member;
+        let probes = || {
+            for _ in 0..pool.check().rise {
+                member.probe_succeeded(pool.check());
+            }
+        };
+        probes();
+        assert!(member.is_available());
+        member.administer(Administrative::Maintenance);
+        member.administer(Administrative::Ready);
+        probes();
+        assert!(member.is_available());
+        assert_eq!(member.warm_up(NOW), Some(0), "{kind:?}");
+    }
+}
+
 /// A server with so many JRubies that lets so many requests wait and refuses others.
 #[test]
 fn a_herd_on_a_member_of_unknown_size_ends_as_soon_as_its_jrubies_allow() {
