@@ -83,8 +83,11 @@ pub trait Balancer {
     /// Requests that wait.
     fn waiting(&self) -> usize;
 
-    /// How long a request may wait.
-    fn patience(&self) -> Micros;
+    /// How long a request may wait that begins to wait now.
+    fn patience(&self, id: RequestId) -> Micros;
+
+    /// A second has passed.
+    fn tick(&mut self, _now: Micros) {}
 
     /// Seconds of `Retry-After` on the 503 that ends a wait; none: there is no such field.
     fn after_wait(&mut self, id: RequestId) -> Option<f64>;

@@ -1,5 +1,7 @@
 //! The columns of the comparison.
 
+use balancing::settings::Algorithm;
+
 use crate::{
     haproxy::{Haproxy, HaproxySettings, ReadError},
     ours::{OurSettings, Ours},
@@ -15,6 +17,8 @@ pub struct Column {
     pub name: &'static str,
     /// What decides.
     pub kind: Kind,
+    /// Whether our column is held against it; others are shown beside.
+    pub is_rival: bool,
 }
 
 /// What decides in a column.
@@ -36,7 +40,11 @@ impl Column {
             .collect();
         match &self.kind {
             Kind::Ours(settings) => {
-                simulate(scenario, Ours::new(settings.clone(), &jrubies, seed), seed)
+                let settings = OurSettings {
+                    counts: settings.counts && scenario.counts,
+                    ..settings.clone()
+                };
+                simulate(scenario, Ours::new(settings, &jrubies, seed), seed)
             }
             Kind::Haproxy(settings) => simulate(
                 scenario,
@@ -52,21 +60,36 @@ impl Column {
 /// # Errors
 /// Says what is wrong with one of the files.
 pub fn all(ours: OurSettings) -> Result<Vec<Column>, ReadError> {
-    let mut columns = vec![Column {
+    let by_certname = OurSettings {
+        algorithm: Algorithm::CertnameHash,
+        ..ours.clone()
+    };
+    let ours = Column {
         name: OURS,
         kind: Kind::Ours(ours),
-    }];
+        is_rival: false,
+    };
+    let mut columns = vec![ours];
     for (name, text) in FILES {
-        let kind = Kind::Haproxy(HaproxySettings::read(text)?);
-        columns.push(Column { name, kind });
+        let settings = HaproxySettings::read(text)?;
+        columns.push(Column {
+            name,
+            is_rival: !settings.files_first,
+            kind: Kind::Haproxy(settings),
+        });
     }
+    columns.push(Column {
+        name: "certname-hash",
+        kind: Kind::Ours(by_certname),
+        is_rival: false,
+    });
     Ok(columns)
 }
 
 /// The name of our column.
 pub const OURS: &str = "proscenium";
 
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     (
         "round-robin",
         include_str!("../../../bench/simulate/round-robin.cfg"),
@@ -78,5 +101,9 @@ const FILES: [(&str, &str); 3] = [
     (
         "random-two",
         include_str!("../../../bench/simulate/random-two.cfg"),
+    ),
+    (
+        "files-first",
+        include_str!("../../../bench/simulate/files-first.cfg"),
     ),
 ];

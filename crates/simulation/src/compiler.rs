@@ -23,6 +23,8 @@ pub struct CompilerSettings {
     pub warm_after: u32,
     /// Seconds that the first catalog of an environment takes longer in a JRuby.
     pub environment_load: f64,
+    /// Environments whose code a JRuby keeps; beyond that the one that was used longest ago goes.
+    pub environments_max: u16,
 }
 
 impl CompilerSettings {
@@ -38,6 +40,7 @@ impl CompilerSettings {
             cold: 4.0,
             warm_after: 300,
             environment_load: 6.0,
+            environments_max: 64,
         }
     }
 }
@@ -50,7 +53,7 @@ pub struct Job {
     /// Seconds of a warm JRuby.
     pub work: f64,
     /// The environment whose code it needs; none: not a catalog.
-    pub environment: Option<u8>,
+    pub environment: Option<u16>,
 }
 
 /// What becomes of a request.
@@ -119,12 +122,12 @@ pub struct Compiler {
 #[derive(Clone, Debug, Default)]
 struct JRuby {
     job: Option<Job>,
-    /// Environments whose code is loaded, a bit each.
-    environments: u64,
+    /// Environments whose code is loaded, the last one that was used last.
+    environments: Vec<u16>,
 }
 
 impl Compiler {
-    /// A compiler that has been at work for long: warm, with all environments loaded.
+    /// A compiler that has been at work for long: warm, with the first environments loaded.
     pub fn warm(settings: CompilerSettings) -> Self {
         let mut compiler = Self {
             slowness: 1.0,
@@ -140,10 +143,9 @@ impl Compiler {
         };
         compiler.start();
         compiler.served = compiler.settings.warm_after * compiler.settings.jrubies;
-        compiler
-            .jrubies
-            .iter_mut()
-            .for_each(|jruby| jruby.environments = u64::MAX);
+        compiler.jrubies.iter_mut().for_each(|jruby| {
+            jruby.environments = (0..compiler.settings.environments_max).collect()
+        });
         compiler
     }
 
@@ -248,7 +250,7 @@ impl Compiler {
     pub fn empty_caches(&mut self) {
         self.jrubies
             .iter_mut()
-            .for_each(|jruby| jruby.environments = 0);
+            .for_each(|jruby| jruby.environments.clear());
     }
 
     fn borrow(&mut self, job: Job, now: Micros) -> Accepted {
@@ -269,11 +271,18 @@ impl Compiler {
         let jruby = &mut self.jrubies[index as usize];
         let mut work = job.work;
         if let Some(environment) = job.environment {
-            let bit = 1 << (environment % 64);
-            if jruby.environments & bit == 0 {
-                jruby.environments |= bit;
-                work += self.settings.environment_load;
+            match jruby
+                .environments
+                .iter()
+                .rposition(|kept| *kept == environment)
+            {
+                Some(kept) => _ = jruby.environments.remove(kept),
+                None => work += self.settings.environment_load,
             }
+            if jruby.environments.len() >= self.settings.environments_max.into() {
+                jruby.environments.remove(0);
+            }
+            jruby.environments.push(environment);
         }
         jruby.job = Some(job);
         let warm = f64::from(self.settings.warm_after * self.settings.jrubies).max(1.0);

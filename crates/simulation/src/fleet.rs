@@ -23,8 +23,10 @@ pub struct FleetSettings {
     pub with_files: f64,
     /// Share of agents that honour `Retry-After`: 5.3.1 to 6.13, 7.26 and later, 8.2 and later.
     pub honour_retry_after: f64,
-    /// Environments, of which the first has half of the agents.
-    pub environments: u8,
+    /// Environments.
+    pub environments: u16,
+    /// Share of agents that are in the first environment; the others are spread evenly over all.
+    pub in_first_environment: f64,
     /// What a run consists of.
     pub requests: Requests,
 }
@@ -53,6 +55,7 @@ impl FleetSettings {
             with_files: 0.03,
             honour_retry_after: 0.4,
             environments: 4,
+            in_first_environment: 0.5,
             requests: Requests::Puppet,
         }
     }
@@ -61,9 +64,9 @@ impl FleetSettings {
     pub fn agent(&self, seed: u64, number: u32) -> Agent {
         let mut random = Random::keyed(&[seed, AGENT, number.into()]);
         let catalog = random.log_normal(self.catalog_median, self.catalog_sigma);
-        let environment = match random.chance(0.5) {
+        let environment = match random.chance(self.in_first_environment) {
             true => 0,
-            false => (random.bits() % u64::from(self.environments.max(1))) as u8,
+            false => (random.bits() % u64::from(self.environments.max(1))) as u16,
         };
         Agent {
             catalog: catalog.clamp(self.catalog_min, self.catalog_max) as f32,
@@ -82,7 +85,7 @@ pub struct Agent {
     /// Seconds that its catalog takes.
     pub catalog: f32,
     /// Its environment.
-    pub environment: u8,
+    pub environment: u16,
     /// Whether it asks for many files.
     pub files: bool,
     /// Whether it comes back after a 503 with `Retry-After`; others fail their run.

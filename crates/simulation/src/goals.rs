@@ -1,8 +1,9 @@
 //! What is wanted of our column, and whether it was reached.
 
 use crate::{
+    column::Column,
     outcome::Outcome,
-    scenario::{READ_TIMEOUT, Scenario},
+    scenario::{P99, READ_TIMEOUT, Scenario},
 };
 
 /// One goal in one scenario.
@@ -15,7 +16,7 @@ pub struct Goal {
 }
 
 /// Judges a scenario. `outcomes` are those of each column by seed, ours first.
-pub fn judge(scenario: &Scenario, names: &[&str], outcomes: &[Vec<Outcome>]) -> Vec<Goal> {
+pub fn judge(scenario: &Scenario, columns: &[Column], outcomes: &[Vec<Outcome>]) -> Vec<Goal> {
     let mut goals = Vec::new();
     let (ours, others) = outcomes.split_first().expect("our column is the first");
     if scenario.goals.no_failed_runs {
@@ -29,18 +30,26 @@ pub fn judge(scenario: &Scenario, names: &[&str], outcomes: &[Vec<Outcome>]) -> 
             met: most <= unavoidable,
         });
     }
-    let factor = 1.0 + f64::from(scenario.goals.p99_slack.unwrap_or_default()) / 100.0;
+    let factor = match scenario.goals.p99 {
+        P99::Better => None,
+        P99::Within(percent) => Some(1.0 + f64::from(percent) / 100.0),
+        P99::Shown => return goals,
+    };
     let mut what = format!("{}: p99 to catalog", scenario.name);
     let mut met = true;
     for seed in 0..ours.len() {
         let percentile = ours[seed].percentile(0.99);
-        let rivals = names[1..].iter().zip(others);
-        let rivals = rivals.map(|(name, outcomes)| (name, outcomes[seed].percentile(0.99)));
+        let rivals = columns[1..]
+            .iter()
+            .zip(others)
+            .filter(|(column, _)| column.is_rival);
+        let rivals =
+            rivals.map(|(column, outcomes)| (column.name, outcomes[seed].percentile(0.99)));
         let Some((name, best)) = rivals.min_by(|(_, a), (_, b)| a.total_cmp(b)) else {
             continue;
         };
-        met &= match scenario.goals.p99_slack {
-            Some(_) => percentile <= best * factor,
+        met &= match factor {
+            Some(factor) => percentile <= best * factor,
             None => percentile < best,
         };
         what += &format!(", {percentile:.2} s (best other {best:.2} s, {name})");

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use balancing::{Failure, Stage};
+use balancing::{Failure, Stage, Work};
 
 use crate::{
     balancer::{Answer, Ask, Balancer, MemberReply, Order, RequestId, may_repeat},
@@ -40,6 +40,8 @@ pub struct HaproxySettings {
     pub slow_start: Duration,
     /// `error-limit`: connects that fail until `on-error mark-down`.
     pub error_limit: u32,
+    /// Whether `http-request set-priority-class` lets nodes and files go before catalogs and reports.
+    pub files_first: bool,
 }
 
 /// What is wrong with a file.
@@ -86,6 +88,11 @@ impl HaproxySettings {
             "random(2)" => Balance::Random,
             value => return Err(unclear("balance", value)),
         };
+        let files_first = match after(&["set-priority-class"]) {
+            None => false,
+            Some("int(-1)") => true,
+            Some(value) => return Err(unclear("set-priority-class", value)),
+        };
         let count = |name| get(name).and_then(|value| number(name, value));
         let time = |name| get(name).and_then(|value| duration(name, value));
         let queue = after(&["timeout", "queue"]).ok_or(ReadError::Missing("timeout queue"))?;
@@ -102,6 +109,7 @@ impl HaproxySettings {
             fall: count("fall")?,
             slow_start: time("slowstart")?,
             error_limit: count("error-limit")?,
+            files_first,
         })
     }
 }
@@ -133,8 +141,8 @@ fn unclear(directive: &'static str, value: &str) -> ReadError {
 pub struct Haproxy {
     settings: HaproxySettings,
     servers: Vec<Server>,
-    /// Requests in the order of their coming; those that left are skipped.
-    queue: VecDeque<(RequestId, u32)>,
+    /// Requests by class and in the order of their coming; those that left are skipped.
+    queues: [VecDeque<(RequestId, u32)>; 2],
     waiting: usize,
     requests: Vec<Request>,
     random: Random,
@@ -184,7 +192,7 @@ impl Haproxy {
         };
         Self {
             servers: jrubies.iter().map(server).collect(),
-            queue: VecDeque::new(),
+            queues: Default::default(),
             waiting: 0,
             requests: Vec::new(),
             random: Random::keyed(&[seed, THEIRS]),
@@ -307,12 +315,15 @@ impl Haproxy {
         match chosen {
             Some(server) => self.send(id, server),
             None => {
+                let files_first = self.settings.files_first;
                 let request = self.request(id);
                 request.wait += 1;
                 request.waits = true;
                 let place = (id, request.wait);
+                let is_short = |ask: Ask| matches!(ask.work, Work::File | Work::Other);
+                let first = files_first && request.ask.is_some_and(is_short);
                 self.waiting += 1;
-                self.queue.push_back(place);
+                self.queues[usize::from(!first)].push_back(place);
                 Answer::Wait
             }
         }
@@ -422,16 +433,20 @@ impl Balancer for Haproxy {
     }
 
     fn decided(&mut self, now: Micros, decided: &mut Vec<(RequestId, Answer)>) {
-        while let Some((id, wait)) = self.queue.front().copied() {
+        let first = |queues: &[VecDeque<(RequestId, u32)>]| {
+            let class = queues.iter().position(|queue| !queue.is_empty())?;
+            Some((class, *queues[class].front()?))
+        };
+        while let Some((class, (id, wait))) = first(&self.queues) {
             let request = &self.requests[id as usize];
             if !request.waits || request.wait != wait {
-                self.queue.pop_front();
+                self.queues[class].pop_front();
                 continue;
             }
             let Some(server) = self.choose(self.requests[id as usize].tried, now) else {
                 return;
             };
-            self.queue.pop_front();
+            self.queues[class].pop_front();
             self.waiting -= 1;
             self.requests[id as usize].waits = false;
             decided.push((id, self.send(id, server)));
@@ -450,7 +465,7 @@ impl Balancer for Haproxy {
         self.waiting
     }
 
-    fn patience(&self) -> Micros {
+    fn patience(&self, _id: RequestId) -> Micros {
         u64::try_from(self.settings.queue_timeout.as_micros()).unwrap_or(u64::MAX)
     }
 

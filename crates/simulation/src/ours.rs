@@ -13,13 +13,13 @@ use balancing::{
     Administrative, Admission, Admitted, ClientKey, Decision, Failure, Hold, Holding, Holdings,
     Lead, Lease, Limits, Offer, PickError, Picker, Pool, Refusal, Registry, Stage, Target, Task,
     Ticket, key_hash,
-    settings::{Algorithm, CheckSettings, MemberSettings, PoolSettings},
+    settings::{Algorithm, CheckSettings, GuardSettings, MemberSettings, PoolSettings},
 };
 
 use crate::{
     balancer::{Answer, Ask, Balancer, MemberReply, Order, RequestId, may_repeat},
     random::Random,
-    time::{Micros, SECOND},
+    time::Micros,
 };
 
 /// What an operator may set. A test of xtask compares the defaults with those of the program.
@@ -47,6 +47,8 @@ pub struct OurSettings {
     pub attempts_max: u32,
     /// `[pools.NAME.check]`.
     pub check: CheckSettings,
+    /// `[pools.NAME.ejection]` and `retry_budget`.
+    pub guards: GuardSettings,
 }
 
 impl Default for OurSettings {
@@ -63,6 +65,7 @@ impl Default for OurSettings {
             agent_queue_max: 4,
             attempts_max: 3,
             check: CheckSettings::default(),
+            guards: GuardSettings::default(),
         }
     }
 }
@@ -138,6 +141,10 @@ struct Request {
     attempts: u32,
     /// When the attempt in flight began.
     sent: Duration,
+    /// When its wait began, if it waits.
+    waits_since: Option<Duration>,
+    /// How long it has waited before.
+    waited: Duration,
 }
 
 /// Requests whose wait has ended.
@@ -223,9 +230,10 @@ impl Ours {
         &mut self.requests[index]
     }
 
-    /// Offers a request, or an attempt of it after the first.
-    fn attempt(&mut self, id: RequestId, after_reuse: bool) -> Answer {
+    /// What the admission needs to know of a request.
+    fn offer_of(&mut self, id: RequestId, after_reuse: bool) -> Offer {
         let random = self.random.bits();
+        let by_certname = self.settings.algorithm == Algorithm::CertnameHash;
         let (resource, shares) = (Arc::clone(&self.resource), Arc::clone(&self.shares));
         let request = self.request(id);
         let ask = request.ask.expect("only requests are attempted");
@@ -233,7 +241,7 @@ impl Ours {
             let certname = certname(ask.certname);
             shares.of(&resource, ClientKey::Agent(certname.into()))
         });
-        let offer = Offer {
+        Offer {
             account: Arc::clone(account),
             target: Target::Any,
             lead: Lead {
@@ -242,13 +250,19 @@ impl Ours {
                     without_jruby: false,
                 },
                 random,
+                certname: by_certname.then(|| key_hash(certname(ask.certname).as_bytes())),
                 ..Lead::default()
             },
             tried: request.tried.clone(),
             after_reuse,
             comes_back: ask.comes_back,
-        };
-        let hold = request.hold.take();
+        }
+    }
+
+    /// Offers a request, or an attempt of it after the first.
+    fn attempt(&mut self, id: RequestId, after_reuse: bool) -> Answer {
+        let offer = self.offer_of(id, after_reuse);
+        let hold = self.request(id).hold.take();
         let now = self.shared.now();
         let limits = || self.limits();
         let decision = match hold {
@@ -263,7 +277,9 @@ impl Ours {
             Decision::Refuse(refusal) => self.refused(id, refusal),
             Decision::Wait(ticket) => {
                 self.waiting += 1;
-                self.request(id).ticket = Some(ticket);
+                let request = self.request(id);
+                request.ticket = Some(ticket);
+                request.waits_since = Some(now);
                 match self.look(id) {
                     None => Answer::Wait,
                     Some(answer) => answer,
@@ -285,7 +301,10 @@ impl Ours {
             return None;
         };
         self.waiting -= 1;
-        self.request(id).ticket = None;
+        let now = self.shared.now();
+        let request = self.request(id);
+        request.ticket = None;
+        request.waited += now - request.waits_since.take().unwrap_or(now);
         Some(match outcome {
             Ok(admitted) => Answer::Send(self.runs(id, admitted)),
             Err(refusal) => self.refused(id, refusal),
@@ -355,19 +374,38 @@ impl Ours {
         self.waiting -= usize::from(waited);
     }
 
-    /// `doubtful`: the answer may have come without the work.
-    fn member_answered(&self, id: RequestId, doubtful: bool) {
+    /// Notes a member's answer. All but that of a served request may have come without the work.
+    fn member_answered(&self, id: RequestId, reply: MemberReply) {
         let request = &self.requests[id as usize];
-        if let Some(lease) = &request.lease {
-            let took = self.shared.now() - request.sent;
-            let pool = &self.shared.pool;
-            pool.learn(&lease.lease, took, doubtful, self.shared.now());
+        let Some(MemberLease { lease, .. }) = &request.lease else {
+            return;
+        };
+        let now = self.shared.now();
+        let member = lease.member();
+        let doubtful = reply != MemberReply::Served;
+        self.shared
+            .pool
+            .learn(lease, now - request.sent, doubtful, now);
+        member.attempt_succeeded();
+        match reply {
+            MemberReply::QueueFull(_) => _ = member.overloaded(now),
+            MemberReply::Served => member.has_room(),
+            MemberReply::Unavailable => {}
         }
-        if let Some(lease) = &request.lease
-            && lease.lease.member().answered().is_some()
-        {
+        if member.answered().is_some() {
             self.shared.admission.members_changed();
         }
+    }
+
+    /// Counts a retry, if the pool may make one more.
+    fn admit_retry(&self) -> bool {
+        self.shared.pool.admit_retry(self.shared.now())
+    }
+
+    /// How long a request may wait beside what it has waited before.
+    fn time_left(&self, id: RequestId) -> Duration {
+        let waited = self.requests[id as usize].waited;
+        self.settings.queue_wait_max.saturating_sub(waited)
     }
 }
 
@@ -375,21 +413,39 @@ impl Balancer for Ours {
     fn offer(&mut self, id: RequestId, ask: Ask, now: Micros) -> Answer {
         self.at(now);
         self.request(id).ask = Some(ask);
+        let budget = self.settings.guards.retry_budget;
+        self.shared.pool.count_request(budget);
         self.attempt(id, false)
     }
 
     fn replied(&mut self, id: RequestId, reply: MemberReply, now: Micros) -> Option<Answer> {
         self.at(now);
-        self.member_answered(id, reply != MemberReply::Served);
+        self.member_answered(id, reply);
         let attempts_max = self.settings.attempts_max;
+        let has_time_left = !self.time_left(id).is_zero();
         let request = self.request(id);
         let ask = request.ask?;
-        // A stopping server has done nothing: what is safe goes to another member, if one has room.
-        if reply == MemberReply::Unavailable && ask.safe && request.attempts < attempts_max {
-            let lease = request.lease.take()?;
-            request.tried.push(lease.lease.member().id());
-            drop(lease);
-            return Some(self.attempt(id, false));
+        match reply {
+            // It did nothing: that was no attempt. Only agents that can come back get that answer.
+            MemberReply::QueueFull(_) if !ask.comes_back && has_time_left => {
+                request.lease = None;
+                request.attempts -= 1;
+                return Some(self.attempt(id, false));
+            }
+            // A stopping server has done nothing: what is safe goes to another member, if one has room.
+            MemberReply::Unavailable
+                if ask.safe && request.attempts < attempts_max && self.admit_retry() =>
+            {
+                let request = self.request(id);
+                let asked = request.lease.as_ref()?.lease.member().id();
+                request.tried.push(asked);
+                let offer = self.offer_of(id, false);
+                if let Ok(lease) = self.shared.pick(&offer) {
+                    let hold = self.request(id).hold.take()?;
+                    return Some(Answer::Send(self.runs(id, Admitted { lease, hold })));
+                }
+            }
+            _ => {}
         }
         self.end(id);
         match reply {
@@ -403,9 +459,17 @@ impl Balancer for Ours {
         self.at(now);
         let attempts_max = self.settings.attempts_max;
         let since_start = self.shared.now();
+        let shared = Arc::clone(&self.shared);
+        let ejection = self.settings.guards.ejection;
         let request = self.request(id);
         let ask = request.ask?;
         let lease = request.lease.take()?;
+        let client = ClientKey::Agent(certname(ask.certname).into());
+        let client = (!failure.unsent).then_some(client);
+        let index = lease.lease.index();
+        let ejected = shared
+            .pool
+            .attempt_failed(index, client, &ejection, since_start);
         let member = lease.lease.member();
         let changed =
             failure.stage == Stage::Connect && member.connect_refused(since_start).is_some();
@@ -414,10 +478,10 @@ impl Balancer for Ours {
         }
         let again = may_repeat(failure, request.attempts, attempts_max, ask.safe);
         drop(lease);
-        if changed {
+        if changed || ejected.is_some() {
             self.shared.admission.members_changed();
         }
-        if again {
+        if again && self.admit_retry() {
             return Some(self.attempt(id, failure.reused));
         }
         self.end(id);
@@ -473,8 +537,15 @@ impl Balancer for Ours {
         self.waiting
     }
 
-    fn patience(&self) -> Micros {
-        self.settings.queue_wait_max.as_secs() * SECOND
+    fn patience(&self, id: RequestId) -> Micros {
+        u64::try_from(self.time_left(id).as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn tick(&mut self, now: Micros) {
+        self.at(now);
+        if self.waiting > 0 {
+            self.shared.admission.look(self.shared.now());
+        }
     }
 
     fn after_wait(&mut self, id: RequestId) -> Option<f64> {

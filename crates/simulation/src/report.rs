@@ -65,7 +65,7 @@ pub fn compare(
             .map(|_| outcomes.by_ref().take(seeds.len()).collect())
             .collect();
         describe(scenario, &names, &by_column, &mut report.table);
-        report.goals.extend(judge(scenario, &names, &by_column));
+        report.goals.extend(judge(scenario, columns, &by_column));
     }
     report
 }

@@ -19,6 +19,8 @@ pub struct Scenario {
     pub from: f64,
     /// Runs that begin from here on are not.
     pub until: f64,
+    /// Whether the compilers' status services show their JRubies.
+    pub counts: bool,
     /// What is wanted of our column.
     pub goals: Goals,
 }
@@ -71,18 +73,33 @@ pub enum Event {
 pub struct Goals {
     /// No run fails, where the queued work fits into the agents' patience.
     pub no_failed_runs: bool,
-    /// Percent by which the 99th percentile may exceed that of the best other column; none: it has to be better than all.
-    pub p99_slack: Option<u32>,
+    /// How the 99th percentile of the time to the catalog compares with that of the best other column.
+    pub p99: P99,
+}
+
+/// What is wanted of the 99th percentile of the time to the catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum P99 {
+    /// Better than every other column.
+    Better,
+    /// Worse than the best other column by at most so many percent.
+    Within(u32),
+    /// Nothing.
+    Shown,
 }
 
 impl Goals {
     const BETTER: Self = Self {
         no_failed_runs: false,
-        p99_slack: None,
+        p99: P99::Better,
     };
     const LOSSLESS: Self = Self {
         no_failed_runs: true,
-        p99_slack: None,
+        p99: P99::Better,
+    };
+    const RUNS_ALONE: Self = Self {
+        no_failed_runs: true,
+        p99: P99::Shown,
     };
 }
 
@@ -103,6 +120,7 @@ pub fn all() -> Vec<Scenario> {
         event,
         from: 120.0,
         until: 720.0,
+        counts: true,
         goals: Goals::BETTER,
     };
     let even = || vec![7; 40];
@@ -110,7 +128,7 @@ pub fn all() -> Vec<Scenario> {
         Scenario {
             goals: Goals {
                 no_failed_runs: true,
-                p99_slack: Some(2),
+                p99: P99::Within(2),
             },
             ..estate("steady", "runs spread evenly", even(), Event::Nothing)
         },
@@ -138,6 +156,35 @@ pub fn all() -> Vec<Scenario> {
                     at: 180.0,
                     within: 10.0,
                     agents: 10_000,
+                },
+            )
+        },
+        Scenario {
+            fleet: FleetSettings::new(4_400),
+            goals: Goals::RUNS_ALONE,
+            ..estate(
+                "herd-overload",
+                "4,000 of 4,400 agents run at once, more than 4 compilers can serve in 10 minutes",
+                vec![4; 4],
+                Event::Herd {
+                    at: 180.0,
+                    within: 5.0,
+                    agents: 4_000,
+                },
+            )
+        },
+        Scenario {
+            fleet: FleetSettings::new(1_800),
+            counts: false,
+            goals: Goals::RUNS_ALONE,
+            ..estate(
+                "herd-uncounted",
+                "as herd-900, but the proxy cannot read JRuby counts and has no `max`",
+                vec![4; 4],
+                Event::Herd {
+                    at: 180.0,
+                    within: 5.0,
+                    agents: 900,
                 },
             )
         },
@@ -185,6 +232,33 @@ pub fn all() -> Vec<Scenario> {
                 streams: 200,
             },
         ),
+        // To one compiler come 500 agents of nearly as many environments.
+        Scenario {
+            fleet: FleetSettings {
+                environments: 2_500,
+                in_first_environment: 0.0,
+                ..FleetSettings::new(10_000)
+            },
+            compilers: vec![
+                CompilerSettings {
+                    environments_max: 600,
+                    ..CompilerSettings::new(4)
+                };
+                20
+            ],
+            from: 9_000.0,
+            until: 10_800.0,
+            goals: Goals {
+                no_failed_runs: true,
+                p99: P99::Within(2),
+            },
+            ..estate(
+                "environments",
+                "2,500 environments, of which a JRuby keeps 600",
+                Vec::new(),
+                Event::Nothing,
+            )
+        },
     ]
 }
 
@@ -213,7 +287,7 @@ pub fn small(scenario: &Scenario) -> Scenario {
         },
         compilers,
         event,
-        until: 360.0,
+        until: scenario.from + 240.0,
         ..scenario.clone()
     }
 }

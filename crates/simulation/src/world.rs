@@ -31,6 +31,8 @@ pub(crate) enum Happening {
     Begin(u32),
     /// An agent sends the next request of its run.
     Send(RequestId, u32),
+    /// A request's wait may be too long.
+    QueueTimeout(RequestId, u32),
     /// A JRuby is done.
     Finish(usize, Finish),
     /// A probe is sent.
@@ -223,7 +225,10 @@ impl<'a, B: Balancer> World<'a, B> {
                 self.begin(agent);
             }
             2 => self.read_timeout(),
-            _ => self.queue_timeout(),
+            _ => {
+                let (_, id, token) = self.queue_timeouts.pop_front().expect("it was looked at");
+                self.queue_timeout(id, token);
+            }
         }
         self.settle();
         true
@@ -253,6 +258,7 @@ impl<'a, B: Balancer> World<'a, B> {
                 }
             }
             Happening::Start(member) => self.compilers[member].start(),
+            Happening::QueueTimeout(id, token) => self.queue_timeout(id, token),
             Happening::Look => self.look(),
             Happening::Deploy => self.compilers.iter_mut().for_each(Compiler::empty_caches),
             Happening::Loop(streams) => {
@@ -265,6 +271,7 @@ impl<'a, B: Balancer> World<'a, B> {
                 let inside: usize = self.compilers.iter().map(Compiler::waiting).sum();
                 let waiting = self.balancer.waiting() + inside;
                 self.outcome.longest_queue = self.outcome.longest_queue.max(waiting);
+                self.balancer.tick(self.now);
                 self.agenda.at(self.now + SECOND, Happening::Sample);
             }
         }
@@ -302,7 +309,7 @@ impl<'a, B: Balancer> World<'a, B> {
     }
 
     /// What a run asks for next.
-    fn step_of(&self, run: &Run) -> (Step, Option<u8>) {
+    fn step_of(&self, run: &Run) -> (Step, Option<u16>) {
         if run.kind == RunKind::Looping {
             let step = Step {
                 work: Work::Catalog,
@@ -353,8 +360,15 @@ impl<'a, B: Balancer> World<'a, B> {
             let decided = match answer {
                 Answer::Wait => {
                     run.state = State::Waiting;
-                    let until = self.now + self.balancer.patience();
-                    self.queue_timeouts.push_back((until, id, run.token));
+                    let timeout = (self.now + self.balancer.patience(id), id, run.token);
+                    // Those that have waited before are out of order.
+                    match self.queue_timeouts.back() {
+                        Some(last) if timeout.0 < last.0 => {
+                            let over = Happening::QueueTimeout(id, run.token);
+                            self.agenda.at(timeout.0, over);
+                        }
+                        _ => self.queue_timeouts.push_back(timeout),
+                    }
                     return;
                 }
                 Answer::Refuse(retry_after) => return self.reply(id, Reply::Refused(retry_after)),
@@ -554,8 +568,7 @@ impl<'a, B: Balancer> World<'a, B> {
         }
     }
 
-    fn queue_timeout(&mut self) {
-        let (_, id, token) = self.queue_timeouts.pop_front().expect("it was looked at");
+    fn queue_timeout(&mut self, id: RequestId, token: u32) {
         let run = &self.runs[id as usize];
         if run.token != token || run.state != State::Waiting {
             return;

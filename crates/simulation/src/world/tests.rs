@@ -1,14 +1,14 @@
 //! The simulation held against queueing theory, conservation and repetition.
 
 use crate::{
-    column::{self, Column, Kind},
+    column::{self, Column},
     compiler::CompilerSettings,
     fleet::{FleetSettings, Requests},
     haproxy::HaproxySettings,
     ours::OurSettings,
     outcome::Outcome,
     report::compare,
-    scenario::{self, Event, Goals, Scenario},
+    scenario::{self, Event, Goals, P99, Scenario},
 };
 
 /// One compiler under Poisson-like arrivals of single requests at this load.
@@ -35,9 +35,10 @@ fn single_queue(jrubies: u32, load: f64, requests: Requests) -> Scenario {
         event: Event::Nothing,
         from: 500.0,
         until: interval,
+        counts: true,
         goals: Goals {
             no_failed_runs: true,
-            p99_slack: None,
+            p99: P99::Better,
         },
     }
 }
@@ -124,31 +125,43 @@ fn the_same_seed_gives_the_same_report_on_any_number_of_threads() {
 }
 
 #[test]
-fn without_a_limit_a_herd_fills_the_compilers_queues_and_agents_are_sent_away() {
+fn without_counts_a_herd_fills_the_compilers_queues_and_agents_that_would_fail_are_waited_out() {
     let herd = scenario::all()
         .into_iter()
-        .find(|scenario| scenario.name == "herd-900");
+        .find(|scenario| scenario.name == "herd-uncounted");
     let herd = herd.expect("a scenario");
-    let unlimited = OurSettings {
-        counts: false,
-        ..OurSettings::default()
-    };
-    let column = Column {
-        name: "unlimited",
-        kind: Kind::Ours(unlimited),
-    };
-    let outcome = column.run(
+    let outcome = columns()[0].run(
         &Scenario {
             until: 200.0,
             ..herd
         },
         1,
     );
-    assert!(
-        outcome.refused > 100,
-        "{} runs failed on a refusal",
-        outcome.refused
-    );
+    assert!(outcome.refusals > 0, "the queues were full");
+    assert_eq!(outcome.failed(), 0);
+}
+
+#[test]
+fn an_agent_that_stays_on_its_compiler_finds_the_code_of_its_environment_there() {
+    let environments = scenario::all()
+        .into_iter()
+        .find(|scenario| scenario.name == "environments");
+    let environments = environments.expect("a scenario");
+    let scenario = Scenario {
+        fleet: FleetSettings {
+            agents: 2_000,
+            ..environments.fleet.clone()
+        },
+        compilers: environments.compilers[..4].to_vec(),
+        ..environments
+    };
+    let columns = columns();
+    let median = |name| {
+        let column = columns.iter().find(|column| column.name == name);
+        column.expect("a column").run(&scenario, 1).percentile(0.5)
+    };
+    let (spread, stays) = (median(column::OURS), median("certname-hash"));
+    assert!(stays + 1.0 < spread, "{stays} s and {spread} s");
 }
 
 #[test]
