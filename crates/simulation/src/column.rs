@@ -25,7 +25,7 @@ pub struct Column {
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// The code of this project.
-    Ours(OurSettings),
+    Ours(Box<OurSettings>),
     /// HAProxy's, with the settings of a file.
     Haproxy(HaproxySettings),
 }
@@ -42,7 +42,7 @@ impl Column {
             Kind::Ours(settings) => {
                 let settings = OurSettings {
                     counts: settings.counts && scenario.counts,
-                    ..settings.clone()
+                    ..(**settings).clone()
                 };
                 simulate(scenario, Ours::new(settings, &jrubies, seed), seed)
             }
@@ -66,7 +66,7 @@ pub fn all(ours: OurSettings) -> Result<Vec<Column>, ReadError> {
     };
     let ours = Column {
         name: OURS,
-        kind: Kind::Ours(ours),
+        kind: Kind::Ours(Box::new(ours)),
         is_rival: false,
     };
     let mut columns = vec![ours];
@@ -80,7 +80,7 @@ pub fn all(ours: OurSettings) -> Result<Vec<Column>, ReadError> {
     }
     columns.push(Column {
         name: "certname-hash",
-        kind: Kind::Ours(by_certname),
+        kind: Kind::Ours(Box::new(by_certname)),
         is_rival: false,
     });
     Ok(columns)

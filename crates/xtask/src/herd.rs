@@ -87,9 +87,7 @@ impl Estate {
         let compilers: Vec<_> = (1..=COMPILERS)
             .map(|number| Compiler::start(&format!("c{number}"), JRUBIES))
             .collect();
-        let member = |compiler: &Compiler| {
-            format!("{{ address = {:?}, max = {JRUBIES} }}", compiler.address())
-        };
+        let member = |compiler: &Compiler| format!("{:?}", compiler.address());
         let queue = match options.plant {
             Some(Plant::SmallQueue) => "queue_max = 20\n",
             None => "",
@@ -105,6 +103,14 @@ impl Estate {
             ))
             .start();
         proxy.wait_for_members(&["compilers"]);
+        // They are all that limits what a compiler gets.
+        proxy.wait_for_status("the JRubies of all compilers", |status| {
+            let pools = status["pools"].as_array().expect("pools").iter();
+            let mut pools = pools.filter(|pool| pool["name"] == "compilers");
+            let members = pools.next().expect("a pool")["members"].as_array();
+            let mut members = members.expect("members").iter();
+            members.all(|member| member["jrubies"]["count"] == JRUBIES)
+        });
         Self {
             proxy,
             ca,
