@@ -863,3 +863,130 @@ fn a_ca_with_another_address_keeps_its_writes_and_raises_no_alarm() {
     server.replace("ca A 127.0.0.1\n");
     wait_for_addresses(&proxy, "ca", &[format!("ca.example.com:{port}")]);
 }
+
+#[test]
+fn what_waits_in_the_queue_goes_to_a_member_that_dns_adds() {
+    let ca = Ca::new();
+    let [old, new] = ["old", "new"].map(StandIn::start);
+    let server = NameServer::start(&targets(&[(0, 1, &old)]));
+    let lines = format!("members = [{{ address = \"srv:{SERVICE}.example.com\", max = 1 }}]");
+    let proxy = proxy(&ca, &server, &lines);
+    proxy.wait_for_members(&["compilers"]);
+    old.hold();
+    let sent: Vec<_> = ["web01", "web02"]
+        .iter()
+        .map(|name| {
+            let client = proxy.client(Some(&ca.agent(name)));
+            let mut connection = client.connect().expect("connects");
+            let target = CATALOG.replace("web01", name);
+            connection.send("GET", &target, &[], b"").expect("sends");
+            connection
+        })
+        .collect();
+    old.wait_for_request(1, LIMIT);
+    proxy.wait_for_status("one waits", |status| {
+        let pools = status["pools"].as_array().expect("pools");
+        pools.iter().any(|pool| pool["waiting"] == 1)
+    });
+    server.replace(&targets(&[(0, 1, &new)]));
+    new.wait_for_request(1, LIMIT);
+    old.release();
+    for mut connection in sent {
+        assert_eq!(connection.read_response().expect("an answer").status, 200);
+    }
+    assert_eq!((old.requests().len(), new.requests().len()), (1, 1));
+}
+
+#[test]
+fn members_that_dns_has_removed_leave_nothing_behind() {
+    let ca = Ca::new();
+    let compiler = StandIn::start("c");
+    let port = compiler.socket_address().port();
+    let named = |turn: usize| {
+        let name = format!("t{turn}");
+        srv_records(SERVICE, &[(0, 1, port, &name)]) + &format!("{name} A 127.0.0.1\n")
+    };
+    let address = |turn: usize| format!("t{turn}.example.com:{port}");
+    let server = NameServer::start(&named(0));
+    let proxy = proxy(&ca, &server, &by_service());
+    proxy.wait_for_members(&["compilers"]);
+    compiler.hold();
+    let client = proxy.client(Some(&ca.agent("web01")));
+    let mut running = client.connect().expect("connects");
+    running.send("GET", CATALOG, &[], b"").expect("sends");
+    compiler.wait_for_request(1, LIMIT);
+    let turns = 20;
+    for turn in 1..=turns {
+        server.replace(&named(turn));
+        wait_for_addresses(&proxy, "compilers", &[address(turn)]);
+    }
+    compiler.release();
+    assert_eq!(running.read_response().expect("an answer").status, 200);
+    proxy.wait_for_members(&["compilers"]);
+    send(&proxy, &ca, 1);
+    server.replace(&named(turns + 1));
+    wait_for_addresses(&proxy, "compilers", &[address(turns + 1)]);
+    let removed: Vec<_> = (0..=turns).map(address).collect();
+    let metrics = proxy.admin("GET", "/v1/metrics").text();
+    assert!(metrics.contains(&address(turns + 1)), "{metrics}");
+    let status = proxy.status().to_string();
+    for address in &removed {
+        assert!(!metrics.contains(address.as_str()), "{address}: {metrics}");
+        assert!(!status.contains(address.as_str()), "{address}: {status}");
+    }
+}
+
+#[test]
+fn a_reload_while_dns_is_asked_puts_the_new_servers_in_force() {
+    let ca = Ca::new();
+    let compiler = StandIn::start("c1");
+    let server = NameServer::start(&targets(&[(0, 1, &compiler)]));
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let silent = silent.local_addr().expect("bound").to_string();
+    let good = server.address().to_string();
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
+         [pools.compilers]\nscheme = \"http\"\n{CHECK}{}\n",
+        by_service()
+    );
+    let dns = dns(&server)
+        .replace(&good, &silent)
+        .replace("\"1s\"\n", "\"20s\"\n");
+    let proxy = support::proxy(&ca).with(&dns).with(&pools).start();
+    // A question is running now, and does so for long.
+    assert_eq!(addresses(&proxy.status(), "compilers"), [""; 0]);
+    proxy.edit_config(&silent, &good);
+    proxy.reload_applied();
+    wait_for_addresses(&proxy, "compilers", &[shown(&compiler)]);
+}
+
+#[test]
+fn doctor_examines_the_members_that_dns_names() {
+    let ca = Ca::new();
+    let compiler = StandIn::builder("c1")
+        .tls(&ca, &ca.server("c1.example.com"))
+        .start();
+    let server = NameServer::start(&targets(&[(0, 1, &compiler)]));
+    let pools = format!(
+        "[pools.ca]\nscheme = \"http\"\nmembers = [\"127.0.0.1:1\"]\n\
+         [pools.compilers]\n{CHECK}{}\nserver_names = [\"c1.example.com\"]\n",
+        by_service()
+    );
+    let proxy = support::proxy(&ca).with(&dns(&server)).with(&pools).start();
+    proxy.wait_for_members(&["compilers"]);
+    let stored = proxy.state_directory().join("dns.json");
+    wait_until(LIMIT, || stored.exists().then_some(())).expect("the answer is stored");
+    let doctor = || proxy.command(&["doctor"], &[]).stdout;
+    let found = doctor();
+    assert!(found.contains(&shown(&compiler)), "{found}");
+    server.stop();
+    let found = doctor();
+    assert!(
+        found.contains(&shown(&compiler)),
+        "by the stored answer: {found}"
+    );
+    assert!(
+        found.contains("the answer stored before the restart is in use"),
+        "{found}"
+    );
+}

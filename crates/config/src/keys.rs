@@ -412,6 +412,7 @@ settings! {
     /// last valid answer stays in use.
     Dns at "dns" for Config {
         /// DNS servers: `"address"` or `"address:port"`. The proxy queries by UDP, and by TCP if an answer is truncated.
+        /// It asks the servers in this order, the next one when a server is late or answers with an error.
         servers: conditions(&forms::DNS_SERVER) => dns.servers, else "the name servers of `/etc/resolv.conf`";
         /// How long the proxy waits for the answer to one query, over all servers and retries.
         timeout: duration(milliseconds(100)..=seconds(60)) => dns.timeout;

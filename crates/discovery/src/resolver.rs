@@ -98,7 +98,8 @@ struct Found {
 /// Asks DNS by the settings of `[dns]`, `/etc/resolv.conf` and `/etc/hosts` as they are when it is made.
 #[derive(Clone)]
 pub struct Resolver {
-    dns: Result<TokioResolver, NetError>,
+    /// One for each server. The library would give the first answer back, even if it is an error and another server knows better.
+    dns: Result<Arc<[TokioResolver]>, NetError>,
     servers: Arc<[SocketAddr]>,
     hosts: Arc<Hosts>,
     limit: Duration,
@@ -300,7 +301,12 @@ impl Resolver {
     }
 
     async fn by_dns(&self, name: &str) -> Result<Found, LookupError> {
-        let lookup = self.bounded(self.dns()?.lookup_ip(name)).await?;
+        let lookup = self
+            .first_answer(|dns| {
+                let name = name.to_owned();
+                async move { dns.lookup_ip(name).await }
+            })
+            .await?;
         let lookup = lookup.as_lookup();
         let mut addresses = addresses_of(lookup);
         let ttl = lookup.answers().iter().map(|record| record.ttl);
@@ -356,21 +362,45 @@ impl Resolver {
     }
 
     async fn query(&self, name: Name, kind: RecordType) -> Result<Lookup, LookupError> {
-        self.bounded(self.dns()?.lookup(name, kind)).await
+        self.first_answer(|dns| {
+            let name = name.clone();
+            async move { dns.lookup(name, kind).await }
+        })
+        .await
     }
 
-    fn dns(&self) -> Result<&TokioResolver, LookupError> {
-        let dns = self.dns.as_ref();
-        dns.map_err(|error| LookupError::ResolvConf(error.clone()))
-    }
-
-    async fn bounded<T>(
-        &self,
-        asked: impl Future<Output = Result<T, NetError>>,
-    ) -> Result<T, LookupError> {
-        let answered = timeout(self.limit, asked).await;
-        let answered = answered.map_err(|_| LookupError::Late(self.limit))?;
-        answered.map_err(LookupError::Dns)
+    /// Asks the servers in their order, the next one when one fails or is late. That there is no such record is an answer.
+    async fn first_answer<T, A>(&self, ask: impl Fn(TokioResolver) -> A) -> Result<T, LookupError>
+    where
+        T: Send + 'static,
+        A: Future<Output = Result<T, NetError>> + Send + 'static,
+    {
+        let servers = self.dns.as_ref();
+        let servers = servers.map_err(|error| LookupError::ResolvConf(error.clone()))?;
+        let late = self.limit / u32::try_from(servers.len() + 1).unwrap_or(u32::MAX);
+        let answered = timeout(self.limit, async {
+            let mut servers = servers.iter();
+            let mut asking = JoinSet::new();
+            let mut failure = NetError::NoConnections;
+            loop {
+                match servers.next() {
+                    Some(server) => drop(asking.spawn(ask(server.clone()))),
+                    None if asking.is_empty() => return Err(LookupError::Dns(failure)),
+                    None => {}
+                }
+                let next = asking.join_next();
+                let done = match servers.as_slice().is_empty() {
+                    true => next.await,
+                    false => timeout(late, next).await.ok().flatten(),
+                };
+                match done {
+                    Some(Ok(Err(error))) if !error.is_no_records_found() => failure = error,
+                    Some(Ok(answer)) => return answer.map_err(LookupError::Dns),
+                    Some(Err(_)) | None => {}
+                }
+            }
+        });
+        answered.await.unwrap_or(Err(LookupError::Late(self.limit)))
     }
 }
 
@@ -416,18 +446,24 @@ fn addresses_of_server(server: &NameServerConfig) -> Option<SocketAddr> {
 fn dns(
     settings: &Settings,
     (config, options): (ResolverConfig, ResolverOpts),
-) -> Result<TokioResolver, NetError> {
-    let provider = TokioRuntimeProvider::default();
-    let mut builder = TokioResolver::builder_with_config(config, provider).with_options(options);
-    let options = builder.options_mut();
-    // Two tries, over servers in turn, fit into the limit.
-    options.timeout = settings.timeout / 2;
-    options.attempts = 1;
-    options.cache_size = 0;
-    options.edns0 = true;
-    options.use_hosts_file = ResolveHosts::Never;
-    options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-    builder.build()
+) -> Result<Arc<[TokioResolver]>, NetError> {
+    let alone = |server: &NameServerConfig| {
+        let (domain, search) = (config.domain().cloned(), config.search().to_vec());
+        let config = ResolverConfig::from_parts(domain, search, vec![server.clone()]);
+        let provider = TokioRuntimeProvider::default();
+        let mut builder =
+            TokioResolver::builder_with_config(config, provider).with_options(options.clone());
+        let options = builder.options_mut();
+        // Two tries fit into the limit.
+        options.timeout = settings.timeout / 2;
+        options.attempts = 1;
+        options.cache_size = 0;
+        options.edns0 = true;
+        options.use_hosts_file = ResolveHosts::Never;
+        options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+        builder.build()
+    };
+    config.name_servers().iter().map(alone).collect()
 }
 
 fn server(Server(address): &Server) -> NameServerConfig {
@@ -440,7 +476,6 @@ fn server(Server(address): &Server) -> NameServerConfig {
         connection(ProtocolConfig::Udp),
         connection(ProtocolConfig::Tcp),
     ];
-    // A name that a server does not have is not asked of the next.
     NameServerConfig::new(address.ip(), true, connections)
 }
 

@@ -210,6 +210,21 @@ fn six(owner: &Name) -> Record {
 }
 
 #[tokio::test]
+async fn another_server_answers_where_the_first_fails() {
+    let server = NameServer::start("c1 A 192.0.2.1\n_x-puppet._tcp SRV 0 1 8140 c1\n");
+    for code in [ResponseCode::ServFail, ResponseCode::Refused] {
+        let failing = Lying::start(move |_, _| Some((code, Vec::new())));
+        let settings = settings(&[failing.address, server.address()]);
+        let resolver = Resolver::with_hosts_file(&settings, "");
+        let found = ask(&resolver, &host("c1.example.com")).await;
+        assert_eq!(addresses(&found.answer), ["192.0.2.1"], "{code}");
+        assert!(found.doubts.is_empty(), "{code}: {:?}", found.doubts);
+        let found = ask(&resolver, &service()).await;
+        assert_eq!(addresses(&found.answer), ["c1.example.com:8140@192.0.2.1"]);
+    }
+}
+
+#[tokio::test]
 async fn a_family_whose_query_fails_is_a_doubt_and_one_without_addresses_is_not() {
     for code in [ResponseCode::ServFail, ResponseCode::NoError] {
         let server = Lying::start(move |owner, kind| match kind {
