@@ -14,7 +14,9 @@ use rcgen::DnType;
 use serde_json::Value;
 use testkit::{Ca, Client, Connection, Credential, Manner, Reply, Response, StandIn, wait_until};
 
-use crate::support::{self, Estate, EstateBuilder, LIMIT, assert_refused, certificate_request};
+use crate::support::{
+    self, Estate, EstateBuilder, LIMIT, QUICK_CHECK, assert_refused, certificate_request,
+};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const REPORT: &str = "/puppet/v3/report/web01?environment=production";
@@ -389,7 +391,7 @@ fn a_backup_is_asked_only_while_no_other_member_is_available() {
         .one_agent_for_many()
         .compilers(3)
         .compiler(3, "backup = true")
-        .compiler_pool("check = { interval = \"20ms\", rise = 1, fall = 1 }")
+        .compiler_pool(QUICK_CHECK)
         .start();
     let health = |n: usize, health| {
         let address = estate.compilers[n - 1].address();
@@ -1736,7 +1738,7 @@ fn a_member_that_speaks_no_tls_is_a_502_and_sees_no_request() {
 fn status_is_answered_by_us_as_compilers_are_available() {
     let estate = Estate::builder()
         .compilers(1)
-        .compiler_pool("check = { interval = \"20ms\", rise = 1, fall = 1 }")
+        .compiler_pool(QUICK_CHECK)
         .start();
     let paths = [
         "/status/v1/simple",
@@ -1831,7 +1833,7 @@ fn a_pool_without_an_available_member_is_an_alarm_until_one_is_available() {
 
 #[test]
 fn a_clock_that_differs_from_those_of_most_members_is_an_alarm_until_they_agree() {
-    let check = "check = { interval = \"20ms\", rise = 1, fall = 1 }";
+    let check = QUICK_CHECK;
     let estate = Estate::builder()
         .compilers(3)
         .compiler_pool(check)

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Ca, Credential, HeldPort, Manner, Outcome, Recorded, Reply, StandIn, command_line};
 
-use crate::support::{BINARY, Estate};
+use crate::support::{BINARY, Estate, QUICK_CHECK};
 
 /// An estate as docs/operating.md wants it: compilers that believe headers and let in nobody but the proxy, by a CA that
 /// exists for that alone, and a CA server that goes by certificates. No proxy runs.
@@ -1123,7 +1123,7 @@ fn no_line_of_a_key_is_said_or_sent() {
 
 #[test]
 fn what_the_running_proxy_says_is_told_too() {
-    let estate = Estate::start();
+    let estate = Estate::builder().compiler_pool(QUICK_CHECK).start();
     let down = estate.compilers[0].address();
     estate.compilers[0].kill();
     estate.proxy.wait_for_health("compilers", &down, "down");
@@ -1140,7 +1140,7 @@ fn what_the_running_proxy_says_is_told_too() {
 
 #[test]
 fn a_pool_of_which_nobody_takes_requests_is_found_and_maintenance_is_no_fault() {
-    let estate = Estate::start();
+    let estate = Estate::builder().compiler_pool(QUICK_CHECK).start();
     let running = || {
         let outcome = estate.proxy.command(&["doctor"], &["--json"]);
         let proof: Value = serde_json::from_str(&outcome.stdout).expect("JSON");

@@ -7,7 +7,7 @@ use testkit::{Ca, Credential, Outcome, Proxy, Reply, Seed, StandIn};
 use crate::support::{self, Estate, certificate_request, done};
 
 /// Requests compared.
-const REQUESTS: usize = 500;
+const REQUESTS: usize = 150;
 
 #[test]
 fn explain_says_what_becomes_of_every_generated_request() {

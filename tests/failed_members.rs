@@ -2,15 +2,14 @@
 
 use testkit::{Connection, Gate, Reply, StandIn};
 
-use crate::support::{self, Estate, LIMIT};
+use crate::support::{self, Estate, LIMIT, QUICK_CHECK};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
-const CHECK: &str = "check = { interval = \"20ms\", rise = 1, fall = 1 }";
 
 fn estate(compilers: usize) -> Estate {
     let estate = Estate::builder().compilers(compilers);
-    estate.compiler_pool(CHECK).start()
+    estate.compiler_pool(QUICK_CHECK).start()
 }
 
 /// Sets the administrative state of a compiler.

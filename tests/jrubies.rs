@@ -3,10 +3,9 @@
 use serde_json::{Value, json};
 use testkit::{Reply, StandIn, wait_until};
 
-use crate::support::{Estate, done};
+use crate::support::{Estate, QUICK_CHECK, done};
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
-const QUICK: &str = "check = { interval = \"20ms\", rise = 1, fall = 1 }";
 
 /// What Puppet Server 7.9 answers, shortened.
 fn metrics(count: &Value) -> Reply {
@@ -46,7 +45,7 @@ fn jrubies(estate: &Estate, met: impl Fn(&Value) -> bool) -> Value {
 #[test]
 fn jruby_counts_are_read_over_one_kept_connection_without_any_identity() {
     for members in [Estate::builder(), Estate::builder().tls_members()] {
-        let estate = members.compilers(1).compiler_pool(QUICK).start();
+        let estate = members.compilers(1).compiler_pool(QUICK_CHECK).start();
         let compiler = &estate.compilers[0];
         answer(compiler, metrics(&json!(4)));
         let known = jrubies(&estate, |jrubies| jrubies["count"] == 4);
@@ -87,7 +86,10 @@ fn jruby_counts_are_read_over_one_kept_connection_without_any_identity() {
 
 #[test]
 fn a_member_that_forbids_its_counts_works_and_the_status_shows_the_rule_for_auth_conf() {
-    let estate = Estate::builder().compilers(1).compiler_pool(QUICK).start();
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool(QUICK_CHECK)
+        .start();
     answer(
         &estate.compilers[0],
         Reply::status(403).body(b"Forbidden request"),
@@ -120,7 +122,10 @@ fn a_member_that_forbids_its_counts_works_and_the_status_shows_the_rule_for_auth
 
 #[test]
 fn a_count_that_cannot_be_is_ignored_with_an_alarm() {
-    let estate = Estate::builder().compilers(1).compiler_pool(QUICK).start();
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool(QUICK_CHECK)
+        .start();
     let compiler = &estate.compilers[0];
     answer(compiler, metrics(&json!(4)));
     jrubies(&estate, |jrubies| jrubies["count"] == 4);
@@ -146,7 +151,10 @@ fn a_count_that_cannot_be_is_ignored_with_an_alarm() {
 
 #[test]
 fn an_answer_without_end_or_without_counts_changes_nothing_else() {
-    let estate = Estate::builder().compilers(1).compiler_pool(QUICK).start();
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool(QUICK_CHECK)
+        .start();
     for (reply, words) in [
         (Reply::stream(1 << 30), "longer than 262144 bytes"),
         (Reply::ok("running"), "has no JRuby counts"),
@@ -168,11 +176,14 @@ fn an_answer_without_end_or_without_counts_changes_nothing_else() {
 
 #[test]
 fn a_count_is_forgotten_when_it_is_no_longer_read() {
-    let estate = Estate::builder().compilers(1).compiler_pool(QUICK).start();
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool(QUICK_CHECK)
+        .start();
     answer(&estate.compilers[0], metrics(&json!(4)));
     jrubies(&estate, |jrubies| jrubies["count"] == 4);
-    let off = QUICK.replace(" }", ", read_jrubies = false }");
-    estate.proxy.edit_config(QUICK, &off);
+    let off = QUICK_CHECK.replace(" }", ", read_jrubies = false }");
+    estate.proxy.edit_config(QUICK_CHECK, &off);
     estate.proxy.reload_applied();
     let gone = jrubies(&estate, |jrubies| jrubies.is_null());
     assert!(gone.is_null());

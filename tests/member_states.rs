@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::{Ca, Outcome, Proxy, Reply, StandIn, wait_until};
 
-use crate::support::{self, Estate, LIMIT, done, http1_alone, set_state};
+use crate::support::{self, Estate, LIMIT, QUICK_CHECK, done, http1_alone, set_state};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const FORCE: &str = "--force";
@@ -172,7 +172,7 @@ fn a_wait_counts_tunnels_and_names_their_clients() {
 
 #[test]
 fn a_member_becomes_ready_by_itself_when_its_time_has_come() {
-    let estate = Estate::start();
+    let estate = Estate::builder().compiler_pool(QUICK_CHECK).start();
     let address = estate.compilers[0].address();
     let proxy = &estate.proxy;
     let far = ["--until", "2100-01-01", "--why", "new disk"];
@@ -264,7 +264,7 @@ fn a_host_is_drained_in_all_its_pools_or_in_none() {
 
 #[test]
 fn of_two_drains_at_once_the_last_available_member_stays() {
-    let estate = Estate::start();
+    let estate = Estate::builder().compiler_pool(QUICK_CHECK).start();
     let addresses: Vec<_> = estate.compilers.iter().map(StandIn::address).collect();
     for _ in 0..5 {
         let drains = thread::scope(|scope| {

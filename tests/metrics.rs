@@ -9,7 +9,7 @@ use std::{
 
 use testkit::{Ca, Gate, Metrics, Proxy, Reply, Seed};
 
-use crate::support::{Estate, LIMIT};
+use crate::support::{Estate, LIMIT, QUICK_CHECK};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const CA_CERTIFICATE: &str = "/puppet-ca/v1/certificate/ca";
@@ -220,13 +220,17 @@ fn a_handshake_that_we_refuse_is_told_apart() {
 
 #[test]
 fn requests_and_members_are_counted() {
-    let estate = Estate::builder().compilers(1).start();
+    let estate = Estate::builder()
+        .compilers(1)
+        .compiler_pool(QUICK_CHECK)
+        .start();
     let agent = estate.ca.agent("web01");
     let client = estate.client(&agent);
     let gate = Gate::new();
     gate.hold();
     let held = gate.clone();
-    estate.compilers[0].answer(move |_| Some(Reply::ok("catalog").gate(&held)));
+    estate.compilers[0]
+        .answer(move |request| (!request.is_probe()).then(|| Reply::ok("catalog").gate(&held)));
     let mut connection = client.connect().expect("connects");
     connection
         .send("GET", CATALOG, &[("X-Client-DN", "CN=forged")], b"")

@@ -22,6 +22,7 @@ mod header_forms;
 mod identity;
 mod limits;
 mod member_states;
+mod persistence;
 mod queue;
 mod reload;
 mod renewal;
@@ -81,9 +82,6 @@ mod metrics;
 // systemd and the package managers read these files; no request is sent.
 #[cfg(feature = "every-module-over-http2")]
 mod packaging;
-// The cookie and the member are chosen by the parsed request, whatever protocol it came by.
-#[cfg(feature = "every-module-over-http2")]
-mod persistence;
 // Chains are remembered during the handshake.
 #[cfg(feature = "every-module-over-http2")]
 mod remembered;

@@ -167,8 +167,7 @@ fn a_client_moves_when_its_member_is_not_available_and_the_move_is_logged() {
         assert_eq!(site.proxy.metrics().sum(MOVES, &[]), before + 1.0);
         let event = format!("from={}", site.address(&home));
         site.proxy.wait_for_event("persistent client moved");
-        let log = site.proxy.stderr();
-        assert!(log.contains(&event), "{event}: {log}");
+        site.proxy.wait_for_event(&event);
         site.set("ready", &home);
         for _ in 0..4 {
             assert_eq!(
@@ -262,8 +261,8 @@ fn a_client_whose_member_is_full_keeps_its_cookie_although_the_next_member_fails
         assert_ne!(answer.text(), home);
         assert_eq!(cookie(&answer), None, "it keeps its own");
         let records = site.proxy.records();
-        let last = records.last().expect("a record");
-        (last["attempts"] == 2).then_some(())
+        let retried = records.iter().any(|record| record["attempts"] == 2);
+        retried.then_some(())
     });
     assert!(retried.is_some(), "one request meets the one that is gone");
     member.release();

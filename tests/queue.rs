@@ -352,7 +352,7 @@ fn an_excepted_agent_holds_its_share_of_the_jrubies_and_no_more() {
     let compiling = open(&mut ci, LOOPING, 100);
     wait_for_refusals(&estate, "client-share", 94.0);
     wait_for_waiting(&estate, 2);
-    assert_eq!(estate.compilers[0].requests().len(), 4);
+    estate.compilers[0].wait_for_request(4, LIMIT);
     // Connections without a JRuby are many more, and have an account of their own.
     let files = open(&mut ci, &format!("{STATIC}&looping"), 20);
     estate.compilers[0].wait_for_request(24, LIMIT);

@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 use testkit::{Ca, Client, Connection, HeldPort, Proxy, Reply, StandIn, wait_until};
 
-use crate::support::{Estate, LIMIT, assert_refused, done};
+use crate::support::{Estate, LIMIT, QUICK_CHECK, assert_refused, done};
 
 const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
 const FILE: &str = "/puppet/v3/file_content/modules/motd/motd";
@@ -558,7 +558,10 @@ fn limits_of_a_listener_change_with_a_reload() {
 
 #[test]
 fn what_is_known_of_members_survives_a_reload() {
-    let estate = Estate::builder().compilers(3).start();
+    let estate = Estate::builder()
+        .compilers(3)
+        .compiler_pool(QUICK_CHECK)
+        .start();
     let agent = estate.ca.agent("web01");
     let [drained, dead, alive] = &estate.compilers[..] else {
         unreachable!("three compilers")

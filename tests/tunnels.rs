@@ -745,8 +745,12 @@ fn a_tunnel_takes_a_place_among_what_its_member_may_have() {
         let busy = &["are busy"];
         assert_refused(&estate.client(&agent).get(CATALOG), 503, busy);
         // One that would stay does not wait.
-        let further = estate.client(&agent).request("GET", CHAT, &WEBSOCKET, b"");
-        assert_refused(&further, 503, busy);
+        let further = |certname| {
+            let client = estate.client(&estate.ca.agent(certname));
+            client.request("GET", CHAT, &WEBSOCKET, b"")
+        };
+        assert_refused(&further("web02"), 503, busy);
+        assert_refused(&further("web01"), 503, &["client_share"]);
         estate
             .proxy
             .wait_for_record(|record| record["reason"] == "queue-full");

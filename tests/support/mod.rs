@@ -61,6 +61,9 @@ pub(crate) fn proxy(ca: &Ca) -> ProxyBuilder {
 /// Longer than anything takes that is not stuck.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
+/// A line of a pool whose members are probed all the time, and are up or down after one probe.
+pub(crate) const QUICK_CHECK: &str = "check = { interval = \"20ms\", rise = 1, fall = 1 }";
+
 /// A Puppet estate with the proxy in front.
 pub(crate) struct Estate {
     /// The proxy; first, so that it ends before its members.
