@@ -268,6 +268,12 @@ impl Member {
         }
     }
 
+    /// Applies what time alone changes. To be called from time to time, as with each probe.
+    pub fn refresh(&self, now: Duration) {
+        self.overload.expire(now);
+        self.warm_up(now);
+    }
+
     /// Gives it the weight that slow start allows at `now` (time since start). Yields how warm it is, in percent; none: it is
     /// warm.
     pub fn warm_up(&self, now: Duration) -> Option<u32> {

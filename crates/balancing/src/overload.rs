@@ -80,6 +80,15 @@ impl Overload {
         }
     }
 
+    /// Forgets a limit that no refusal has confirmed for long: what is in flight may be tunnels, whose end makes no room and
+    /// whose traffic raises no limit.
+    pub(crate) fn expire(&self, now: Duration) {
+        let refused_at = self.refused_at_ms.load(Ordering::Relaxed);
+        if self.limit() != 0 && millis(now).saturating_sub(refused_at) >= LIMIT_LASTS_MS {
+            self.limit.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Takes over what is known of the same server under another name.
     pub(crate) fn take_over(&self, other: &Self) {
         self.limit.store(other.limit(), Ordering::Relaxed);
@@ -168,6 +177,8 @@ fn millis(since_start: Duration) -> u64 {
 const PAUSE: Duration = Duration::from_secs(1);
 /// Answers for each request of the limit that raise it by one. At worst one request in so many is refused.
 const GROWTH_ANSWERS: u32 = 8;
+/// For how long after the last refusal the limit holds.
+const LIMIT_LASTS_MS: u64 = 600_000;
 /// For how long after a refusal a member counts as overloaded.
 const RECENT_MS: u64 = 30_000;
 
@@ -212,6 +223,17 @@ mod tests {
         assert_eq!(raised(32), 5, "answers before a refusal do not count");
         overload.forget();
         assert_eq!((overload.limit(), overload.cause(at(2))), (0, None));
+    }
+
+    #[test]
+    fn a_limit_that_no_refusal_confirms_ends() {
+        let overload = Overload::default();
+        overload.refused(3, at(1));
+        overload.refused(3, at(500));
+        overload.expire(at(1_099));
+        assert_eq!(overload.limit(), 2);
+        overload.expire(at(1_100));
+        assert_eq!(overload.limit(), 0);
     }
 
     #[test]

@@ -272,7 +272,7 @@ impl Attempts<'_> {
         if !respond::is_overloaded(head, class, self.plan.route.unguarded) {
             // A server that is stopping, or whose JRubies stayed busy for too long, shows no room in its queue.
             let shows_room = head.status != StatusCode::SERVICE_UNAVAILABLE;
-            if shows_room && !self.plan.endpoint.task.without_jruby {
+            if shows_room && self.holds_jruby() {
                 lease.member().has_room();
             }
             return false;

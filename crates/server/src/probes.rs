@@ -178,7 +178,7 @@ async fn probe_for_ever(probed: Probed, place: usize, probed_already: bool) {
             None => state.probe_succeeded(&check),
             Some(_) => state.probe_failed(&check),
         };
-        state.warm_up(shared.now());
+        state.refresh(shared.now());
         if let Some(change) = change {
             shared.health_changed(pool, address, &change);
         }
