@@ -927,7 +927,7 @@ fn members_that_dns_has_removed_leave_nothing_behind() {
     server.replace(&named(turns + 1));
     wait_for_addresses(&proxy, "compilers", &[address(turns + 1)]);
     let removed: Vec<_> = (0..=turns).map(address).collect();
-    let metrics = proxy.admin("GET", "/v1/metrics").text();
+    let metrics = proxy.admin("GET", "/metrics").text();
     assert!(metrics.contains(&address(turns + 1)), "{metrics}");
     let status = proxy.status().to_string();
     for address in &removed {
