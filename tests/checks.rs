@@ -1,10 +1,13 @@
 //! Checks that an operator can shape: path, expectations, TLS on another port, and how often.
 
 use std::{
+    io::Write,
+    net::TcpListener,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -107,6 +110,21 @@ fn a_plain_port_is_asked_for_the_path_and_read_for_the_body_that_the_check_names
     });
     wait_for(&estate, "down");
     assert_eq!(agent.last().target, "/puppet");
+}
+
+#[test]
+fn an_answer_with_the_expected_text_passes_although_the_connection_stays_open() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    thread::spawn(move || {
+        let mut open = Vec::new();
+        for mut socket in listener.incoming().flatten() {
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\n\r\nserver is up\n");
+            open.push(socket);
+        }
+    });
+    let estate = checked(&format!("port = {port}, expect_body = \"is up\""));
+    wait_for(&estate, "up");
 }
 
 #[test]

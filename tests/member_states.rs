@@ -208,6 +208,10 @@ fn a_member_becomes_ready_by_itself_when_its_time_has_come() {
         assert_eq!(refused.code, Some(1), "{refused:?}");
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
     }
+    // Later than any time that can be written.
+    let refused = proxy.command(&["drain", &address, "--until", "99999999d"], &[]);
+    assert_eq!(refused.code, Some(64), "{refused:?}");
+    assert!(refused.stderr.contains("is not a time"), "{refused:?}");
 }
 
 #[test]

@@ -241,7 +241,7 @@ impl<'t> Examination<'t> {
         let message = match table.len() {
             1 => return,
             0 => "an empty table",
-            _ => "more than one path condition",
+            _ => "more than one key",
         };
         let problem = Problem::error(path, message).expected(shape.expected());
         self.problems.push(problem.at(self.text, value.span()));

@@ -1,6 +1,6 @@
 //! The verbs `block`, `unblock` and `blocks`: certificates that are kept out whatever their CA's list says.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use admin::{BlockOutcome, BlockRequest, BlockStatus, Blocked, Timestamp};
 use anyhow::Context;
@@ -126,14 +126,22 @@ fn blocked(whom: &Whom) -> Blocked {
 }
 
 /// A time, a date, or how long from now.
+///
+/// # Errors
+/// It is neither a time nor a duration of up to a century.
 pub(crate) fn until(text: &str) -> Result<Timestamp, Failure> {
     if let Some(instant) = Timestamp::parse(text) {
         return Ok(instant);
     }
-    let end = config::duration(text).and_then(|length| SystemTime::now().checked_add(length));
+    // No time after the year 9999 can be written.
+    let length = config::duration(text).filter(|length| *length <= UNTIL_MAX);
+    let end = length.and_then(|length| SystemTime::now().checked_add(length));
     end.map(Timestamp::from).ok_or_else(|| {
         Failure::Usage(format!(
             "--until \"{text}\" is not a time: write a time (2030-01-31T08:00:00Z, 2030-01-31) or a duration (12h, 7d)"
         ))
     })
 }
+
+/// Longest duration of `--until`: a century.
+const UNTIL_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);

@@ -74,5 +74,18 @@ pub(crate) fn forget(generation: &Generation, shared: &Shared) {
 fn printable(answer: &[u8]) -> String {
     let text = String::from_utf8_lossy(answer);
     let line = text.lines().next().unwrap_or_default();
-    line.chars().filter(|c| !c.is_control()).take(64).collect()
+    upstream::printable(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_sends_cannot_change_a_terminal() {
+        let hostile = "\u{1b}[2Jdrain\u{202e}up\nup".as_bytes();
+        assert_eq!(printable(hostile), "[2Jdrain?up");
+        assert_eq!(printable(b"up\xff"), "up?");
+        assert_eq!(printable(&[b'a'; 300]).len(), 64);
+    }
 }

@@ -25,5 +25,5 @@ pub use fetch::{Answer, FetchError, Wish, fetch};
 pub use head::{Scrubbed, Scrubbing, Stamped, hop_by_hop};
 pub use io::{Counted as MemberIo, Transport};
 pub use kept::KeptConnection;
-pub use probe::{Inquiry, ProbeError, ProbeOutcome, ask_agent, probe, reads_jrubies};
+pub use probe::{Inquiry, ProbeError, ProbeOutcome, ask_agent, printable, probe, reads_jrubies};
 pub use settings::{Plaintext, Scheme, Settings};

@@ -240,7 +240,13 @@ async fn ask_port(
     };
     let mut read = Vec::with_capacity(most);
     let mut stream = stream.take(most as u64);
-    while reads_body || !read.contains(&b'\n') {
+    // With an expected text, until it has come: what answers may keep the connection open.
+    let is_enough = |read: &[u8]| match inquiry.body {
+        ExpectedBody::Any => read.contains(&b'\n'),
+        ExpectedBody::Is(_) => false,
+        ExpectedBody::Contains(_) => is_accepted(read, inquiry),
+    };
+    while !is_enough(&read) {
         match stream.read_buf(&mut read).await {
             Ok(1..) => {}
             // A reset after the answer is how a script closes that has read nothing.
@@ -248,13 +254,7 @@ async fn ask_port(
         }
     }
     let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let status = read.contains(&b'\n').then(|| status_of(line)).flatten();
-    let text = String::from_utf8_lossy(&read);
-    let body = text
-        .split_once("\r\n\r\n")
-        .or_else(|| text.split_once("\n\n"));
-    let body = body.map_or("", |(_, body)| body);
-    match status.is_some_and(|status| inquiry.accepts(status, body)) {
+    match is_accepted(&read, inquiry) {
         true => Ok(()),
         false => Err(ProbeError::Port {
             port,
@@ -262,6 +262,18 @@ async fn ask_port(
             wanted: inquiry.expected(),
         }),
     }
+}
+
+/// Whether the answer that has been read so far shows that the member can work.
+fn is_accepted(read: &[u8], inquiry: &Inquiry<'_>) -> bool {
+    let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let status = read.contains(&b'\n').then(|| status_of(line)).flatten();
+    let text = String::from_utf8_lossy(read);
+    let body = text
+        .split_once("\r\n\r\n")
+        .or_else(|| text.split_once("\n\n"));
+    let body = body.map_or("", |(_, body)| body);
+    status.is_some_and(|status| inquiry.accepts(status, body))
 }
 
 /// Reads the line that an agent beside the member sends as soon as it is connected to, or sends before it closes.
@@ -299,8 +311,12 @@ fn status_of(line: &[u8]) -> Option<StatusCode> {
     StatusCode::from_bytes(code).ok()
 }
 
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(64).collect()
+/// The beginning of what a peer sent, for a log and a terminal. Not all that moves a cursor is a control character, nor all
+/// that turns a line around.
+pub fn printable(text: &str) -> String {
+    let plain = |c: char| if matches!(c, ' '..='~') { c } else { '?' };
+    let visible = text.chars().filter(|c| !c.is_control());
+    visible.map(plain).take(64).collect()
 }
 
 async fn inquire(
