@@ -25,6 +25,8 @@ const ALGORITHMS: [Algorithm; 7] = [
 /// Members, and most instructions of a pick among them.
 const BOUNDS: [(usize, u64); 2] = [(10, 500), (100, 2_500)];
 const PICKS: u64 = 200;
+/// Requests that differ.
+const LEADS: u64 = 512;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().collect();
@@ -91,18 +93,23 @@ fn run(algorithm: Algorithm, members: usize, busy: bool, picks: u64) {
         })
         .collect();
     let pool = Pool::new(&settings, 128, &Registry::default());
-    let lead = |n: u64| Lead {
+    // Made before any pick is counted: a request has its hashes already.
+    let leads: Vec<Lead> = (0..LEADS).map(lead).collect();
+    let pick = |n: u64| pool.pick(&[], leads[(n % LEADS) as usize], Duration::from_secs(1));
+    let in_flight = if busy { members as u64 * 3 } else { 0 };
+    let held: Vec<_> = (0..in_flight).map(pick).collect();
+    for n in 0..picks {
+        drop(black_box(pick(black_box(n))));
+    }
+    drop(held);
+}
+
+fn lead(n: u64) -> Lead {
+    Lead {
         source: Some(key_hash(&n.to_le_bytes())),
         certname: Some(key_hash(&n.to_le_bytes())),
         random: key_hash(&n.to_be_bytes()),
         task: Task::of(Work::ALL[(n % 4) as usize]),
         ..Lead::default()
-    };
-    let pick = |n: u64| pool.pick(&[], lead(n), Duration::from_secs(1));
-    let in_flight = if busy { members as u64 * 3 } else { 0 };
-    let held: Vec<_> = (0..in_flight).map(pick).collect();
-    for n in 0..picks {
-        drop(black_box(pick(black_box(1_000 + n))));
     }
-    drop(held);
 }

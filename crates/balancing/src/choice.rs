@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use crate::pool::Entry;
-use crate::rendezvous::{mix, most_wanted};
-use crate::rotation::point;
+use crate::places::{Occupancy, Tally};
+use crate::pool::{Entry, Turns};
+use crate::rendezvous::{mix, most_wanted, surely_most_wanted};
+use crate::rotation::{Credit, point};
+use crate::terms::PoolTerms;
 use crate::work::Task;
 
 /// What leads a choice beside the state of the members.
@@ -44,6 +46,10 @@ pub const MEMBERS_MAX: usize = 1_024;
 #[derive(Clone, Copy)]
 pub(crate) struct Candidates<'a> {
     pub(crate) entries: &'a [Entry],
+    pub(crate) terms: &'a PoolTerms,
+    pub(crate) tally: &'a Tally,
+    /// Whether all have one priority and none was tried.
+    pub(crate) any: bool,
     pub(crate) tier: u32,
     pub(crate) tried: &'a [u64],
     pub(crate) task: Task,
@@ -51,204 +57,283 @@ pub(crate) struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
-    pub(crate) fn iter(self) -> impl Iterator<Item = (usize, &'a Entry)> {
+    fn iter(&self) -> impl Iterator<Item = (usize, &'a Entry)> {
         let entries = self.entries.iter().enumerate();
         entries.filter(move |(_, entry)| self.has(entry))
     }
 
-    #[inline]
-    pub(crate) fn has(self, entry: &Entry) -> bool {
-        entry.tier == self.tier && entry.is_open(self.task, self.now) && !entry.is_among(self.tried)
+    /// The first candidate in the order configured.
+    pub(crate) fn first(&self) -> Option<usize> {
+        self.entries.iter().position(|entry| self.has(entry))
     }
 
-    /// The candidate that costs least; those that tie share by their parts in turn. `Err`: a cost is not known.
+    /// The candidate whose turn it is: smooth weighted rotation, under the pool's wheel. Each candidate gains its part, and
+    /// the richest pays what all have gained.
+    #[inline(never)]
+    pub(crate) fn rotate<'c>(
+        &self,
+        account: impl Fn(usize, &'a Entry) -> &'c Credit,
+    ) -> Option<usize> {
+        let (mut total, mut most, mut richest) = (0, i64::MIN, None);
+        for (index, entry) in self.entries.iter().enumerate() {
+            if !self.has(entry) {
+                continue;
+            }
+            let part = entry.terms.part() as i64;
+            let credit = account(index, entry).gain(part);
+            total += part;
+            if credit > most {
+                (most, richest) = (credit, Some(index));
+            }
+        }
+        let index = richest?;
+        account(index, &self.entries[index]).gain(-total);
+        Some(index)
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, entry: &Entry) -> bool {
+        self.has_at(entry, entry.member.places.get())
+    }
+
+    #[inline]
+    fn has_at(&self, entry: &Entry, occupancy: Occupancy) -> bool {
+        let is_open = entry.terms.admit(self.task, occupancy)
+            || entry.is_open_now(occupancy, self.task, self.now);
+        is_open && (self.any || (entry.tier == self.tier && !entry.is_among(self.tried)))
+    }
+
+    /// The candidate that costs least. Those that tie share by their parts in turn.
+    #[inline(never)]
     fn cheapest(
-        self,
-        cost: impl Fn(&Entry) -> Cost,
-        break_tie: impl FnOnce() -> u64,
-    ) -> Result<Option<usize>, Unknown> {
-        let mut best: Option<(usize, Cost)> = None;
-        let mut ties = Marks::default();
-        let mut tied = 0;
-        for (index, entry) in self.iter() {
-            let cost = cost(entry);
-            if cost.part == 0 {
-                return Err(Unknown);
-            }
-            if let Some((_, least)) = best {
-                let (ours, least) = (cost.times(least.part), least.times(cost.part));
-                if ours > least {
+        &self,
+        cost: impl Fn(&Entry, Occupancy) -> u64,
+        turns: &mut Turns<'_>,
+    ) -> Option<usize> {
+        let mut least = u64::MAX;
+        let mut ties = [0_u64; MEMBERS_MAX / BLOCK];
+        let (mut first_block, mut tied) = (0, 0);
+        let blocks = self.entries.chunks(BLOCK).zip(&mut ties).enumerate();
+        for (number, (block, marks)) in blocks {
+            let mut marked = 0_u64;
+            for (bit, entry) in block.iter().enumerate() {
+                let occupancy = entry.member.places.get();
+                let cost = cost(entry, occupancy);
+                if cost > least || !self.has_at(entry, occupancy) {
                     continue;
                 }
-                if ours == least {
-                    ties.set(index);
-                    tied += cost.part;
-                    continue;
+                if cost < least {
+                    (least, marked, first_block, tied) = (cost, 0, number, 0);
                 }
+                marked |= 1 << bit;
+                tied += entry.terms.part();
             }
-            best = Some((index, cost));
-            tied = cost.part;
+            *marks = marked;
         }
-        let Some((first, least)) = best else {
-            return Ok(None);
-        };
-        if tied == least.part {
-            return Ok(Some(first));
+        let first = first_block * BLOCK + ties[first_block].trailing_zeros() as usize;
+        let entry = self.entries.get(first).filter(|_| tied > 0)?;
+        if entry.terms.part() == tied {
+            return Some(first);
         }
-        let mut point = point(break_tie(), tied);
-        for index in ties.after(first, self.entries.len()) {
-            let part = match index == first {
-                true => least.part,
-                false => cost(&self.entries[index]).part,
-            };
-            match point.checked_sub(part) {
-                Some(rest) => point = rest,
-                None => return Ok(Some(index)),
+        let mut point = point(turns.break_tie(), tied);
+        // Marks before the first are from members that cost more.
+        for (number, marks) in ties.iter().enumerate().skip(first_block) {
+            let mut marked = *marks;
+            while marked != 0 {
+                let index = number * BLOCK + marked.trailing_zeros() as usize;
+                match point.checked_sub(self.entries[index].terms.part()) {
+                    Some(rest) => point = rest,
+                    None => return Some(index),
+                }
+                marked &= marked - 1;
             }
         }
         // Where the parts have changed between the walks the first found is as good as any.
-        Ok(Some(first))
+        Some(first)
+    }
+
+    /// One drawn by its part, if it is idle and may be asked: no other costs less. If many are idle, no more members are
+    /// looked at, and those that are idle share by their parts as if all had been. Where there are more requests than
+    /// members, few are.
+    fn idle(
+        &self,
+        is_idle: impl Fn(&Entry, Occupancy) -> bool,
+        turns: &mut Turns<'_>,
+    ) -> Option<usize> {
+        if self.tally.in_flight() as usize > self.entries.len() {
+            return None;
+        }
+        let index = self.at(point(turns.draw(), self.terms.parts()))?;
+        let entry = &self.entries[index];
+        let occupancy = entry.member.places.get();
+        (is_idle(entry, occupancy) && self.has_at(entry, occupancy)).then_some(index)
+    }
+
+    /// The member at a point of all parts.
+    fn at(&self, point: u64) -> Option<usize> {
+        let after = self
+            .entries
+            .partition_point(|entry| entry.terms.parts_before() <= point);
+        after.checked_sub(1)
     }
 
     /// The candidate with the fewest requests in flight for its weight.
-    pub(crate) fn least_connections(self, break_tie: impl FnOnce() -> u64) -> Option<usize> {
-        let cost = |entry: &Entry| Cost {
-            work: entry.member.in_flight().into(),
-            part: u64::from(entry.weight_now()).max(1),
+    pub(crate) fn least_connections(&self, turns: &mut Turns<'_>) -> Option<usize> {
+        let is_idle = |_: &Entry, occupancy: Occupancy| occupancy.in_flight() == 0;
+        let cost = |entry: &Entry, occupancy: Occupancy| {
+            u64::from(occupancy.in_flight()) * entry.terms.unit_cost()
         };
-        self.cheapest(cost, break_tie).ok().flatten()
+        self.idle(is_idle, turns)
+            .or_else(|| self.cheapest(cost, turns))
     }
 
     /// The candidate where the request is expected to be done first: its own time after the work in flight, spread over
-    /// the JRubies. `Err`: one has no count of JRubies.
-    pub(crate) fn least_load(
-        self,
-        own_ms: u64,
-        break_tie: impl FnOnce() -> u64,
-    ) -> Result<Option<usize>, Unknown> {
-        let cost = |entry: &Entry| {
-            let part = entry.capacity();
-            Cost {
-                work: entry.member.pace.slowness()
-                    * (entry.member.expected_ms() * 100 + own_ms * part),
-                part,
-            }
-        };
-        self.cheapest(cost, break_tie)
+    /// the JRubies.
+    pub(crate) fn least_load(&self, own_ms: u64, turns: &mut Turns<'_>) -> Option<usize> {
+        let work = |entry: &Entry| entry.member.expected_ms() * entry.terms.unit_cost();
+        if self.terms.is_uneven() {
+            let cost = |entry: &Entry, _| work(entry) + own_ms * entry.terms.own_cost();
+            return self.cheapest(cost, turns);
+        }
+        // Its own time is the same everywhere.
+        self.idle(|entry, _| entry.member.expected_ms() == 0, turns)
+            .or_else(|| self.cheapest(|entry, _| work(entry), turns))
     }
 
     /// Two drawn by weight, and of them the less loaded.
     ///
     /// One draw alone gives a slow member its full share. Two keep requests away from it, and proxies that do not know of
     /// each other do not all run to the same member, as they do to the least loaded of all.
-    pub(crate) fn drawn(self, random: u64) -> Option<usize> {
-        let mut marks = Marks::default();
-        let mut total = 0;
-        for (index, entry) in self.iter() {
-            marks.set(index);
-            total += u64::from(entry.weight_now());
-        }
-        let at = |mut point: u64, without: Option<usize>| {
-            let mut marked = marks.after(0, self.entries.len());
-            marked.find(|index| {
-                let weight = u64::from(self.entries[*index].weight_now());
-                match point.checked_sub(weight) {
-                    _ if marks.lacks(*index) || without == Some(*index) => false,
-                    Some(rest) => {
-                        point = rest;
-                        false
-                    }
-                    None => true,
-                }
-            })
-        };
-        let first = at(below(random, total), None)?;
-        let entry = &self.entries[first];
-        let left = total.saturating_sub(entry.weight_now().into());
-        match at(below(mix(random), left), Some(first)) {
-            Some(second) if self.entries[second].is_less_loaded_than(entry) => Some(second),
+    pub(crate) fn drawn(&self, random: u64) -> Option<usize> {
+        let mut random = random;
+        let first = self.draw(&mut random, None)?;
+        match self.draw(&mut random, Some(first)) {
+            Some(second) if self.entries[second].is_less_loaded_than(&self.entries[first]) => {
+                Some(second)
+            }
             _ => Some(first),
         }
     }
 
+    /// One drawn by weight, and not `without`. Points of members that are no candidates are drawn again; after some such
+    /// draws the candidates are walked.
+    fn draw(&self, random: &mut u64, without: Option<usize>) -> Option<usize> {
+        let is_drawn = |index: usize| Some(index) != without && self.has(&self.entries[index]);
+        for _ in 0..DRAWS_MAX {
+            let index = self.at(below(*random, self.terms.parts()))?;
+            *random = mix(*random ^ DRAW_SALT);
+            if is_drawn(index) {
+                return Some(index);
+            }
+        }
+        self.draw_walking(*random, without)
+    }
+
+    #[cold]
+    fn draw_walking(&self, random: u64, without: Option<usize>) -> Option<usize> {
+        let candidates = || self.iter().filter(|(index, _)| Some(*index) != without);
+        let mut point = below(
+            random,
+            candidates().map(|(_, entry)| entry.terms.part()).sum(),
+        );
+        let mut last = None;
+        for (index, entry) in candidates() {
+            last = Some(index);
+            match point.checked_sub(entry.terms.part()) {
+                Some(rest) => point = rest,
+                None => break,
+            }
+        }
+        last
+    }
+
     /// The candidate that wants the key most.
-    pub(crate) fn most_wanted(self, key: u64) -> Option<usize> {
+    pub(crate) fn most_wanted(&self, key: u64, weight_max: u64) -> Option<usize> {
+        if !self.terms.by_load(self.tier)
+            && let Some(index) = self.surely_most_wanted(key, |_| true)
+            && self.has(&self.entries[index])
+        {
+            return Some(index);
+        }
         let weight = |entry: &Entry| u64::from(entry.weight_now());
+        let weight = (weight_max * 100, weight);
         most_wanted(self.entries, key, weight, |entry| self.has(entry))
     }
 
+    /// The member that wants the key most by its part, of those that are `open`, if all are in question and it is not a
+    /// close run.
+    #[inline]
+    fn surely_most_wanted(&self, key: u64, open: impl Fn(&Entry) -> bool) -> Option<usize> {
+        let inverse_min = self.terms.inverse_min();
+        if !self.any || inverse_min == 0 {
+            return None;
+        }
+        surely_most_wanted(self.entries, key, inverse_min, open)
+    }
+
     /// The candidate that a client with this hash stays with.
-    pub(crate) fn stays(self, hash: u64) -> Option<usize> {
-        most_wanted(self.entries, hash, Entry::lasting_weight, |entry| {
-            self.has(entry)
-        })
+    pub(crate) fn stays(&self, hash: u64, weight_max: u64) -> Option<usize> {
+        let weight = (weight_max, Entry::lasting_weight);
+        most_wanted(self.entries, hash, weight, |entry| self.has(entry))
     }
 
     /// The candidate that wants the key most among those whose load is within [`LOAD_BOUND`] of the mean, both for their
     /// JRubies and weights.
-    pub(crate) fn most_wanted_within_bound(self, key: u64) -> Option<usize> {
-        let counted = self.iter().all(|(_, entry)| entry.jrubies().is_some());
-        let part = |entry: &Entry| match counted {
-            true => entry.capacity(),
-            false => entry.weight_now().into(),
+    ///
+    /// The mean is that of all members that nothing closes. What runs on the others counts too while it lasts, which widens
+    /// the bound. If nobody is within it, or if not all members are in question, it is the mean of the candidates.
+    pub(crate) fn most_wanted_within_bound(&self, key: u64) -> Option<usize> {
+        let by_load = self.terms.by_load(self.tier);
+        let load = |occupancy: Occupancy| match by_load {
+            true => occupancy.working(),
+            false => occupancy.in_flight(),
         };
-        let load = |entry: &Entry| match counted {
-            true => u64::from(entry.member.working()),
-            false => u64::from(entry.member.in_flight()),
-        };
-        let (mut parts, mut loads) = (0, 1);
-        for (_, entry) in self.iter() {
-            parts += part(entry);
-            loads += load(entry);
+        if self.any {
+            let loads = match by_load {
+                true => self.tally.working(),
+                false => self.tally.in_flight(),
+            };
+            let parts = self.terms.open_parts();
+            let index = self.most_wanted_below(key, loads.into(), parts, load);
+            if index.is_some() {
+                return index;
+            }
         }
+        let sum = |(parts, loads): (u64, u64), (_, entry): (usize, &Entry)| {
+            let load = load(entry.member.places.get());
+            (parts + entry.terms.part(), loads + u64::from(load))
+        };
+        let (parts, loads) = self.iter().fold((0, 0), sum);
+        self.most_wanted_below(key, loads, parts, load)
+    }
+
+    fn most_wanted_below(
+        &self,
+        key: u64,
+        loads: u64,
+        parts: u64,
+        load: impl Fn(Occupancy) -> u32,
+    ) -> Option<usize> {
         let (numerator, denominator) = LOAD_BOUND;
-        let within = |entry: &Entry| {
-            let ours = u128::from(load(entry) * denominator) * u128::from(parts);
-            ours < u128::from(loads * numerator) * u128::from(part(entry))
+        let most = (loads + 1) * numerator;
+        let open = |entry: &Entry| {
+            let occupancy = entry.member.places.get();
+            let ours = u64::from(load(occupancy)) * denominator;
+            u128::from(ours) * u128::from(parts) < u128::from(most) * u128::from(entry.terms.part())
+                && self.has_at(entry, occupancy)
         };
-        most_wanted(self.entries, key, part, |entry| {
-            self.has(entry) && within(entry)
-        })
-    }
-}
-
-/// A cost is not known: a member has no count of JRubies.
-pub(crate) struct Unknown;
-
-/// How much work a member has for its part of the pool's.
-#[derive(Clone, Copy)]
-struct Cost {
-    work: u64,
-    /// 0: not known.
-    part: u64,
-}
-
-impl Cost {
-    fn times(self, part: u64) -> u128 {
-        u128::from(self.work) * u128::from(part)
-    }
-}
-
-/// Members marked by their index.
-#[derive(Default)]
-struct Marks([u64; MEMBERS_MAX / 64]);
-
-impl Marks {
-    fn set(&mut self, index: usize) {
-        if let Some(word) = self.0.get_mut(index / 64) {
-            *word |= 1 << (index % 64);
+        // While members are idle, it is enough to look at the one that is found.
+        let surely = match loads < self.entries.len() as u64 {
+            true => self.surely_most_wanted(key, |_| true),
+            false => self.surely_most_wanted(key, open),
+        };
+        if let Some(index) = surely
+            && open(&self.entries[index])
+        {
+            return Some(index);
         }
-    }
-
-    fn lacks(&self, index: usize) -> bool {
-        let word = self.0.get(index / 64).copied().unwrap_or(0);
-        word & (1 << (index % 64)) == 0
-    }
-
-    /// `first`, and the marked ones after it, of so many members. Marks before it are from members that cost more.
-    fn after(&self, first: usize, members: usize) -> impl Iterator<Item = usize> {
-        let rest = (first + 1..members.min(MEMBERS_MAX)).filter(|index| !self.lacks(*index));
-        std::iter::once(first).chain(rest)
+        let weight = (self.terms.part_max(), |entry: &Entry| entry.terms.part());
+        most_wanted(self.entries, key, weight, open)
     }
 }
 
@@ -257,5 +342,11 @@ fn below(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 
+/// Members whose marks are in one word.
+const BLOCK: usize = 64;
+/// Draws before all candidates are walked.
+const DRAWS_MAX: usize = 8;
+/// Makes a draw differ from the one before, whatever that was.
+const DRAW_SALT: u64 = 0x9e37_79b9_7f4a_7c15;
 /// How far over the mean a member's load may be before a certname goes to its next choice: 1.25 times.
 const LOAD_BOUND: (u64, u64) = (5, 4);

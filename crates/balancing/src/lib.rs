@@ -27,6 +27,7 @@ mod places;
 mod rendezvous;
 mod retry_budget;
 mod rotation;
+mod terms;
 mod warmup;
 
 pub use crate::admission::{

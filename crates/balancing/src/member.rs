@@ -10,7 +10,7 @@ use crate::ejection::Ejection;
 use crate::health::{Change, Evidence, Health, REFUSED_RETRY};
 use crate::overload::{Overload, OverloadCause};
 use crate::pace::Pace;
-use crate::places::{Closures, Limits, Places};
+use crate::places::{Closures, Limits, Places, Tally};
 use crate::rotation::Credit;
 use crate::settings::{CheckSettings, EjectionSettings, SlowStartSettings};
 use crate::warmup::Warmup;
@@ -27,6 +27,8 @@ pub struct Member {
     address: Arc<str>,
     /// Attempts in flight, those of them that hold a JRuby, and whether anything below keeps requests away.
     pub(crate) places: Places,
+    /// What its pool's members hold together.
+    tally: Arc<Tally>,
     /// Attempts in flight, by kind of work: those that hold a JRuby, and those that do not.
     holding_jruby: [AtomicU32; Work::ALL.len()],
     without_jruby: [AtomicU32; Work::ALL.len()],
@@ -90,12 +92,13 @@ pub enum Administrative {
 }
 
 impl Member {
-    pub(crate) fn new(id: u64, pool: &str, address: &str) -> Self {
+    pub(crate) fn new(id: u64, pool: &str, address: &str, tally: &Arc<Tally>) -> Self {
         Self {
             id,
             pool: pool.into(),
             address: address.into(),
             places: Places::new(Closures::HEALTH),
+            tally: Arc::clone(tally),
             holding_jruby: Default::default(),
             without_jruby: Default::default(),
             expected_ms: AtomicU64::new(0),
@@ -161,7 +164,10 @@ impl Member {
     /// [`JRUBIES_MAX`].
     pub fn learn_jrubies(&self, count: Option<u32>) -> bool {
         let believed = count.filter(|count| (1..=JRUBIES_MAX).contains(count));
-        self.jrubies.store(believed.unwrap_or(0), Ordering::Relaxed);
+        let count_now = believed.unwrap_or(0);
+        if self.jrubies.swap(count_now, Ordering::Relaxed) != count_now {
+            self.tally.changed();
+        }
         believed == count
     }
 
@@ -187,7 +193,9 @@ impl Member {
             let percent = percent.load(Ordering::Relaxed);
             (product * percent / 100).max(u32::from(product * percent > 0))
         });
-        self.percent.store(product, Ordering::Relaxed);
+        if self.percent.swap(product, Ordering::Relaxed) != product {
+            self.tally.changed();
+        }
     }
 
     /// What is known of it.
@@ -437,6 +445,7 @@ impl Member {
         if before.has(TIMED) {
             self.end_elapsed(now);
         }
+        self.tally.add(!task.without_jruby);
         self.count_of(task).fetch_add(1, Ordering::Relaxed);
         self.expected_ms
             .fetch_add(need.expected_ms.into(), Ordering::Relaxed);
@@ -447,6 +456,7 @@ impl Member {
         let expected_ms = u64::from(need.expected_ms);
         self.expected_ms.fetch_sub(expected_ms, Ordering::Relaxed);
         self.count_of(need.task).fetch_sub(1, Ordering::Relaxed);
+        self.tally.subtract(!need.task.without_jruby);
         self.places.give_back(!need.task.without_jruby);
     }
 
@@ -500,7 +510,9 @@ impl Member {
         }
         self.health
             .store(evidence.health() as u8, Ordering::Release);
-        self.places.close(self.closures());
+        if self.places.close(self.closures()) {
+            self.tally.changed();
+        }
         noted
     }
 

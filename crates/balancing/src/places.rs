@@ -1,9 +1,10 @@
 //! A member's counts and what keeps requests away from it, in one word: a place is looked for, taken or refused in one
 //! step, so that no race exceeds a limit or sends a request to a member that has been drained.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Working: 24 bits and a spare one. In flight: the same. Then what closes the member, and a spare bit.
+/// From the lowest bit: what closes the member, 13 bits and a spare one; how many hold a JRuby, 24 and a spare one; how
+/// many are in flight, the same.
 #[derive(Debug)]
 pub(crate) struct Places(AtomicU64);
 
@@ -11,7 +12,8 @@ pub(crate) struct Places(AtomicU64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Occupancy(u64);
 
-/// What a member may hold: the largest value of each part of its word that leaves a place, with the spare bits set.
+/// What a member may hold: for each part of its word what it takes for the spare bit to be reached, which no value that
+/// leaves a place does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits(u64);
 
@@ -21,17 +23,17 @@ pub(crate) struct Closures(u64);
 
 impl Closures {
     /// Not up.
-    pub(crate) const HEALTH: Self = Self(1 << CLOSURES_SHIFT);
+    pub(crate) const HEALTH: Self = Self(1);
     /// The operator has taken it out.
-    pub(crate) const OPERATOR: Self = Self(2 << CLOSURES_SHIFT);
+    pub(crate) const OPERATOR: Self = Self(2);
     /// Its agent check has taken it out.
-    pub(crate) const AGENT: Self = Self(4 << CLOSURES_SHIFT);
+    pub(crate) const AGENT: Self = Self(4);
     /// Its weight is 0.
-    pub(crate) const WEIGHT: Self = Self(8 << CLOSURES_SHIFT);
+    pub(crate) const WEIGHT: Self = Self(8);
     /// Its own queue was full.
-    pub(crate) const PAUSE: Self = Self(16 << CLOSURES_SHIFT);
+    pub(crate) const PAUSE: Self = Self(16);
     /// Attempts failed there.
-    pub(crate) const EJECTION: Self = Self(32 << CLOSURES_SHIFT);
+    pub(crate) const EJECTION: Self = Self(32);
 
     /// Both.
     pub(crate) const fn or(self, other: Self) -> Self {
@@ -47,12 +49,12 @@ impl Closures {
 impl Occupancy {
     /// Attempts in flight.
     pub(crate) fn in_flight(self) -> u32 {
-        (self.0 >> IN_FLIGHT_SHIFT & COUNT_MAX) as u32
+        (self.0 >> IN_FLIGHT_SHIFT) as u32
     }
 
     /// Those of them that hold a JRuby.
     pub(crate) fn working(self) -> u32 {
-        (self.0 & COUNT_MAX) as u32
+        (self.0 >> WORKING_SHIFT & COUNT_MAX) as u32
     }
 
     /// Whether any of these closes the member.
@@ -68,24 +70,85 @@ impl Occupancy {
     }
 }
 
+/// Limits that change while picks read them.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicLimits(AtomicU64);
+
+impl AtomicLimits {
+    #[inline]
+    pub(crate) fn get(&self) -> Limits {
+        Limits(self.0.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set(&self, limits: Limits) {
+        self.0.store(limits.0, Ordering::Relaxed);
+    }
+}
+
+/// What all members of a pool hold together, and how often anything has changed by which a pick knows them.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    in_flight: AtomicU32,
+    working: AtomicU32,
+    changes: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn add(&self, holds_jruby: bool) {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        if holds_jruby {
+            self.working.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn subtract(&self, holds_jruby: bool) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if holds_jruby {
+            self.working.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Attempts in flight. As the next, it may miss what other workers have just taken or given back.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Those of them that hold a JRuby.
+    pub(crate) fn working(&self) -> u32 {
+        self.working.load(Ordering::Relaxed)
+    }
+
+    /// To be called after each change, so that whoever has read this number before knows all of the change.
+    pub(crate) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+}
+
 impl Limits {
     /// At least one place of either sort.
     pub(crate) fn new(in_flight_max: u32, working_max: u32) -> Self {
-        let most = |max: u32| u64::from(max.saturating_sub(1)).min(COUNT_MAX - 1);
-        Self(SPARE | most(in_flight_max) << IN_FLIGHT_SHIFT | most(working_max))
+        let missing = |max: u32| COUNT_MAX + 1 - u64::from(max).clamp(1, COUNT_MAX);
+        Self(
+            CLOSURES
+                | missing(working_max) << WORKING_SHIFT
+                | missing(in_flight_max) << IN_FLIGHT_SHIFT,
+        )
     }
 
     /// The same for a request that needs no JRuby.
-    #[inline]
     pub(crate) fn without_jruby(self) -> Self {
-        Self(self.0 | COUNT_MAX)
+        Self(self.0 & !(COUNT_MAX << WORKING_SHIFT))
     }
 
-    /// Whether nothing closes the member and a place is left. One subtraction compares all parts: one that is too large
-    /// borrows its spare bit.
+    /// Whether nothing closes the member and a place is left: one addition compares all parts.
     #[inline]
     pub(crate) fn admit(self, occupancy: Occupancy) -> bool {
-        !self.0.wrapping_sub(occupancy.0) & SPARE == 0
+        (self.0 + occupancy.0) & SPARE == 0
     }
 }
 
@@ -121,25 +184,27 @@ impl Places {
         self.0.fetch_sub(place(holds_jruby), Ordering::AcqRel);
     }
 
-    /// Replaces all closures. A place is taken before that or not at all: who reads the counts afterwards sees it.
-    pub(crate) fn close(&self, closures: Closures) {
+    /// Replaces all closures. A place is taken before that or not at all: a later look at the counts shows it. Yields
+    /// whether anything changed.
+    pub(crate) fn close(&self, closures: Closures) -> bool {
         let closed = |word: u64| Some(word & !CLOSURES | closures.0);
-        let _ = self
+        let before = self
             .0
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, closed);
+        before.is_ok_and(|word| word & CLOSURES != closures.0)
     }
 }
 
 /// What one request adds.
 const fn place(holds_jruby: bool) -> u64 {
-    1 << IN_FLIGHT_SHIFT | holds_jruby as u64
+    1 << IN_FLIGHT_SHIFT | (holds_jruby as u64) << WORKING_SHIFT
 }
 
+const CLOSURES: u64 = (1 << 13) - 1;
 const COUNT_MAX: u64 = (1 << 24) - 1;
-const IN_FLIGHT_SHIFT: u32 = 25;
-const CLOSURES_SHIFT: u32 = 50;
-const CLOSURES: u64 = (1 << 63) - (1 << CLOSURES_SHIFT);
-const SPARE: u64 = 1 << 63 | 1 << 49 | 1 << 24;
+const WORKING_SHIFT: u32 = 14;
+const IN_FLIGHT_SHIFT: u32 = 39;
+const SPARE: u64 = 1 << 13 | 1 << 38 | 1 << 63;
 
 #[cfg(test)]
 mod tests {
@@ -166,7 +231,7 @@ mod tests {
         assert_eq!((places.get().in_flight(), places.get().working()), (3, 2));
         places.give_back(true);
         assert!(limits.admit(places.get()));
-        for bit in CLOSURES_SHIFT..63 {
+        for bit in 0..13 {
             places.close(Closures(1 << bit));
             assert!(!limits.admit(places.get()) && !take(true) && places.get().is_closed());
             let others = Closures(CLOSURES & !(1 << bit));
@@ -179,9 +244,8 @@ mod tests {
 
     #[test]
     fn limits_larger_than_the_word_counts_to_hold_as_its_largest() {
-        let places = Places(AtomicU64::new(
-            ((COUNT_MAX - 1) << IN_FLIGHT_SHIFT) | (COUNT_MAX - 1),
-        ));
+        let counts = (COUNT_MAX - 1) << IN_FLIGHT_SHIFT | (COUNT_MAX - 1) << WORKING_SHIFT;
+        let places = Places(AtomicU64::new(counts));
         let limits = Limits::new(u32::MAX, u32::MAX);
         assert!(places.take(true, limits, Closures::default()).is_some());
         assert!(places.take(true, limits, Closures::default()).is_none());

@@ -8,15 +8,16 @@ use crate::admission::{Offer, Target};
 use crate::choice::{Candidates, Lead, MEMBERS_MAX, Stay};
 use crate::health::{Change, Health};
 use crate::member::{Administrative, Member, Need};
-use crate::places::Limits;
+use crate::places::{Limits, Occupancy};
 use crate::registry::{PoolState, Registry};
 use crate::rendezvous::{key_hash, most_wanted};
-use crate::rotation::{Credit, turn};
+use crate::rotation::Credit;
 use crate::settings::{
     Algorithm, CheckKind, CheckSettings, EjectionSettings, MemberSettings, PoolSettings, Role,
     SlowStartSettings,
 };
 use crate::share::ClientKey;
+use crate::terms::{PoolTerms, Terms};
 use crate::work::Task;
 
 /// One generation's view of a pool.
@@ -30,6 +31,9 @@ pub struct Pool {
     algorithm: Algorithm,
     check: CheckSettings,
     slow_start: SlowStartSettings,
+    /// Largest configured weight.
+    weight_max: u64,
+    terms: PoolTerms,
     state: Arc<PoolState>,
 }
 
@@ -53,7 +57,9 @@ pub struct Entry {
     /// JRubies as configured, which override those that its status service shows.
     jrubies: Option<u32>,
     jruby_load_max: u32,
+    pub(crate) index: u32,
     pub(crate) address_hash: u64,
+    pub(crate) terms: Terms,
 }
 
 /// A member held for one attempt; dropping it gives the place back.
@@ -165,7 +171,9 @@ impl Pool {
         let tiers = tiers(settings);
         let members = settings.members.iter().take(MEMBERS_MAX);
         let entries: Box<[Entry]> = members
-            .map(|member| Entry {
+            .zip(0..)
+            .map(|(member, index)| Entry {
+                index,
                 tier: tiers.partition_point(|tier| *tier < tier_of(member)) as u32,
                 ..Entry::new(member, settings, connections_max, registry)
             })
@@ -179,6 +187,8 @@ impl Pool {
             check: settings.check.clone(),
             slow_start: settings.slow_start,
             state: registry.pool(&settings.name),
+            weight_max: entries.iter().map(Entry::lasting_weight).max().unwrap_or(1),
+            terms: PoolTerms::default(),
             tiers: tiers.len() as u32,
             has_backup: entries.iter().any(|entry| entry.role == Role::Backup),
             entries,
@@ -210,7 +220,7 @@ impl Pool {
     pub fn pick_for(&self, request: &Offer, now: Duration) -> Result<Lease, PickError> {
         let task = request.lead.task;
         let pick = |tried: &[u64]| match request.target {
-            Target::Any => self.pick(tried, request.lead, now),
+            Target::Any => self.pick_led(tried, &request.lead, now),
             Target::Write => self.pick_for_write(tried, task, now),
             Target::WriterAlone => self.pick_writer(task, now),
         };
@@ -234,28 +244,44 @@ impl Pool {
     /// # Errors
     /// Says why nobody can be picked.
     pub fn pick(&self, tried: &[u64], lead: Lead, now: Duration) -> Result<Lease, PickError> {
+        self.pick_led(tried, &lead, now)
+    }
+
+    fn pick_led(&self, tried: &[u64], lead: &Lead, now: Duration) -> Result<Lease, PickError> {
         for _ in 0..RACES_MAX {
-            let tier = self.tier_in_turn(now);
-            let among = self.candidates(tier, tried, lead.task, now);
-            let home = self.home(tried, lead, now);
-            let others = || self.choose(among, lead, &mut Turns::Shared(self));
-            let Some(index) = home.or_else(|| Some(others()?.0)) else {
-                match self.refusal(tier, tried, now) {
-                    // Better one at which requests failed than none.
-                    PickError::NoneAvailable if self.end_ejections(tier, now) => continue,
-                    refusal => return Err(refusal),
-                }
-            };
-            if let Some(lease) = self.lease(index, lead.task, now) {
-                return Ok(lease);
+            if let Some(outcome) = self.pick_once(tried, lead, now) {
+                return outcome;
             }
         }
         Err(PickError::Full)
     }
 
+    /// None: it is worth another try. Apart from the loop, which the compiler would else prepare for what a pick seldom
+    /// needs; so is [`choose`](Self::choose).
+    #[inline(never)]
+    fn pick_once(
+        &self,
+        tried: &[u64],
+        lead: &Lead,
+        now: Duration,
+    ) -> Option<Result<Lease, PickError>> {
+        let tier = self.tier_in_turn(now);
+        let among = self.candidates(tier, tried, lead.task, now);
+        let home = self.home(tried, lead, now);
+        let others = || self.choose(&among, lead, &mut Turns::Shared(self));
+        let Some(index) = home.or_else(|| Some(others()?.0)) else {
+            return match self.refusal(tier, tried, now) {
+                // Better one at which requests failed than none.
+                PickError::NoneAvailable if self.end_ejections(tier, now) => None,
+                refusal => Some(Err(refusal)),
+            };
+        };
+        self.lease(index, lead.task, now).map(Ok)
+    }
+
     /// The member that a client stays with, if it can be asked now. A client does not wait for it: while it is at its
     /// limit, another member gets the request.
-    fn home(&self, tried: &[u64], lead: Lead, now: Duration) -> Option<usize> {
+    fn home(&self, tried: &[u64], lead: &Lead, now: Duration) -> Option<usize> {
         let Stay::Member(id) = lead.stay else {
             return None;
         };
@@ -273,9 +299,8 @@ impl Pool {
 
     /// The member that a client with this hash stays with while all members are up, ready and below their limits.
     pub fn first_choice(&self, hash: u64) -> Option<usize> {
-        most_wanted(&self.entries, hash, Entry::lasting_weight, |entry| {
-            entry.tier == 0
-        })
+        let weight = (self.weight_max, Entry::lasting_weight);
+        most_wanted(&self.entries, hash, weight, |entry| entry.tier == 0)
     }
 
     /// Takes a place for a write that must not be made in two places, as a CA's: on the first ordinary member and on no
@@ -443,10 +468,10 @@ impl Pool {
     ///
     /// It rehearses what [`pick`](Self::pick) does, by the same code, and takes neither places nor turns.
     pub fn order(&self, lead: Lead, now: Duration) -> Vec<Place> {
-        let mut rehearsal = Turns::rehearsed(self);
+        let mut rehearsal = Rehearsal::new(self);
         let mut asked: Vec<u64> = Vec::with_capacity(self.entries.len());
         let mut places = Vec::with_capacity(self.entries.len());
-        if let Some(index) = self.home(&asked, lead, now) {
+        if let Some(index) = self.home(&asked, &lead, now) {
             asked.push(self.entries[index].member.id());
             let why = Why::Persistence;
             places.push(Place { index, why });
@@ -454,7 +479,9 @@ impl Pool {
         for tier in 0..self.tiers {
             loop {
                 let among = self.candidates(tier, &asked, lead.task, now);
-                let Some((index, way)) = self.choose(among, lead, &mut rehearsal) else {
+                let Some((index, way)) =
+                    self.choose(&among, &lead, &mut Turns::Rehearsed(&mut rehearsal))
+                else {
                     break;
                 };
                 asked.push(self.entries[index].member.id());
@@ -532,14 +559,21 @@ impl Pool {
         if !task.without_jruby && !doubtful {
             lease.member.served(now);
         }
-        let goes_by_load = matches!(
+        if self.goes_by_load() && !task.without_jruby {
+            let pace = &lease.member.pace;
+            let before = pace.slowness();
+            self.state.times.learn(task.work, took, doubtful, pace);
+            if pace.slowness() != before {
+                self.state.tally.changed();
+            }
+        }
+    }
+
+    fn goes_by_load(&self) -> bool {
+        matches!(
             self.algorithm,
             Algorithm::LeastLoad | Algorithm::CertnameHash
-        );
-        if goes_by_load && !task.without_jruby {
-            let pace = &lease.member.pace;
-            self.state.times.learn(task.work, took, doubtful, pace);
-        }
+        )
     }
 
     /// Which members are asked now: backups only while no ordinary member is available, tried or not. One that broke off a
@@ -589,8 +623,12 @@ impl Pool {
         task: Task,
         now: Duration,
     ) -> Candidates<'a> {
+        self.refresh();
         Candidates {
             entries: &self.entries,
+            terms: &self.terms,
+            tally: &self.state.tally,
+            any: self.tiers == 1 && tried.is_empty(),
             tier,
             tried,
             task,
@@ -598,54 +636,63 @@ impl Pool {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn inverse_min(&self) -> u64 {
+        self.refresh();
+        self.terms.inverse_min()
+    }
+
+    fn refresh(&self) {
+        let by_load = self.goes_by_load();
+        self.terms
+            .refresh(&self.entries, &self.state.tally, by_load);
+    }
+
+    #[inline(never)]
     fn choose(
         &self,
-        among: Candidates<'_>,
-        lead: Lead,
+        among: &Candidates<'_>,
+        lead: &Lead,
         turns: &mut Turns<'_>,
     ) -> Option<(usize, Way)> {
         use Algorithm::{
             CertnameHash, First, LeastConnections, LeastLoad, Random, RoundRobin, SourceHash,
         };
         if let Stay::Hash(hash) = lead.stay {
-            return Some((among.stays(hash)?, Way::Stay));
+            return Some((among.stays(hash, self.weight_max)?, Way::Stay));
         }
         let (index, way) = match (lead.key, self.algorithm) {
-            (Some(key), _) => (among.most_wanted(key), Way::Key),
+            (Some(key), _) => (among.most_wanted(key, self.weight_max), Way::Key),
             (None, SourceHash) if let Some(source) = lead.source => {
-                (among.most_wanted(source), Way::Source)
+                (among.most_wanted(source, self.weight_max), Way::Source)
             }
             (None, CertnameHash) if let Some(certname) = lead.certname => {
-                (among.most_wanted_within_bound(certname), Way::Certname)
+                let index = among.most_wanted_within_bound(certname);
+                (index, Way::Certname)
             }
-            (None, LeastLoad | CertnameHash) => return self.least_load(among, turns),
-            (None, LeastConnections | SourceHash) => (
-                among.least_connections(|| turns.break_tie()),
-                Way::LeastConnections,
-            ),
-            (None, RoundRobin) => (turns.rotate(among.iter()), Way::Rotation),
+            (None, LeastLoad | CertnameHash) if self.terms.by_load(among.tier) => {
+                (self.least_load(among, turns), Way::LeastLoad)
+            }
+            (None, LeastLoad | CertnameHash | LeastConnections | SourceHash) => {
+                (among.least_connections(turns), Way::LeastConnections)
+            }
+            (None, RoundRobin) => (turns.rotate(among), Way::Rotation),
             (None, Random) => (among.drawn(lead.random), Way::Drawn),
-            (None, First) => (among.iter().next().map(|(index, _)| index), Way::First),
+            (None, First) => (among.first(), Way::First),
         };
         Some((index?, way))
     }
 
-    /// By the expected wait; where a member has no count of JRubies, by the fewest connections.
-    fn least_load(&self, among: Candidates<'_>, turns: &mut Turns<'_>) -> Option<(usize, Way)> {
+    /// By the expected wait.
+    fn least_load(&self, among: &Candidates<'_>, turns: &mut Turns<'_>) -> Option<usize> {
         let times = &self.state.times;
         if times.ease_is_due(among.now) {
-            self.entries
-                .iter()
-                .for_each(|entry| entry.member.pace.ease());
-        }
-        let own_ms = times.expected_ms(among.task).into();
-        match among.least_load(own_ms, || turns.break_tie()) {
-            Ok(index) => Some((index?, Way::LeastLoad)),
-            Err(_) => {
-                let index = among.least_connections(|| turns.break_tie())?;
-                Some((index, Way::LeastConnections))
+            for entry in &self.entries {
+                entry.member.pace.ease();
             }
+            self.state.tally.changed();
         }
+        among.least_load(times.expected_ms(among.task).into(), turns)
     }
 
     fn lease(&self, index: usize, task: Task, now: Duration) -> Option<Lease> {
@@ -654,7 +701,8 @@ impl Pool {
             task,
             expected_ms: self.state.times.expected_ms(task),
         };
-        let limits = entry.limits(task);
+        self.refresh();
+        let limits = entry.terms.limits(task);
         entry.member.take(need, limits, now).then(|| Lease {
             member: Arc::clone(&entry.member),
             index,
@@ -737,7 +785,9 @@ impl Entry {
             tier: 0,
             jrubies: settings.jrubies.or(pool.jrubies),
             jruby_load_max: pool.jruby_load_max,
-            address_hash: key_hash(settings.address.as_bytes()),
+            index: 0,
+            address_hash: key_hash(settings.address.as_bytes()).rotate_left(32),
+            terms: Terms::default(),
         }
     }
 
@@ -794,16 +844,17 @@ impl Entry {
     }
 
     /// Whether nothing keeps it from being asked.
-    #[inline]
-    pub(crate) fn is_open(&self, task: Task, now: Duration) -> bool {
+    fn is_open(&self, task: Task, now: Duration) -> bool {
         let occupancy = self.member.places.get();
-        self.limits(task).admit(occupancy) || (occupancy.is_closed() && self.is_open_now(task, now))
+        self.limits(task).admit(occupancy) || self.is_open_now(occupancy, task, now)
     }
 
-    /// The same by a closer look, since what closes a member may end with time.
+    /// The same by a closer look at a member that is closed, since what closes it may end with time.
     #[cold]
-    fn is_open_now(&self, task: Task, now: Duration) -> bool {
-        self.obstacle(task, now).is_none() && !self.member.ejection.is_active(now)
+    pub(crate) fn is_open_now(&self, occupancy: Occupancy, task: Task, now: Duration) -> bool {
+        occupancy.is_closed()
+            && self.obstacle(task, now).is_none()
+            && !self.member.ejection.is_active(now)
     }
 
     /// Whether it is up, ready and below its `max`.
@@ -836,9 +887,10 @@ impl Entry {
         self.weight.saturating_mul(self.member.weight_percent())
     }
 
-    /// Its part of the pool's work: JRubies times weight, in hundredths; 0 without a count of JRubies.
-    pub(crate) fn capacity(&self) -> u64 {
-        let jrubies = self.jrubies().unwrap_or(0);
+    /// Its part of the pool's work, in hundredths: its weight, and `by_load` times its JRubies, of which a member that shows
+    /// none is taken to have one.
+    pub(crate) fn part_now(&self, by_load: bool) -> u64 {
+        let jrubies = self.jrubies().filter(|_| by_load).unwrap_or(1);
         u64::from(jrubies) * u64::from(self.weight_now())
     }
 
@@ -939,53 +991,65 @@ impl fmt::Display for Why {
 }
 
 /// Where turns come from: a pick takes them, a rehearsal only looks.
-enum Turns<'a> {
+pub(crate) enum Turns<'a> {
     Shared(&'a Pool),
-    Rehearsed { tie: u64, credits: Box<[Credit]> },
+    Rehearsed(&'a mut Rehearsal),
 }
 
-impl<'a> Turns<'a> {
-    fn rehearsed(pool: &'a Pool) -> Self {
+/// The turns that picks would take next.
+pub(crate) struct Rehearsal {
+    draw: u64,
+    tie: u64,
+    credits: Box<[Credit]>,
+}
+
+impl Rehearsal {
+    fn new(pool: &Pool) -> Self {
         let _wheel = pool.state.wheel.lock();
         let copy = |entry: &Entry| {
             let credit = Credit::default();
             credit.set(entry.member.credit.get());
             credit
         };
-        Self::Rehearsed {
+        Self {
+            draw: pool.state.draws.peek(),
             tie: pool.state.ties.peek(),
             credits: pool.entries.iter().map(copy).collect(),
         }
     }
+}
 
-    fn break_tie(&mut self) -> u64 {
+impl Turns<'_> {
+    /// Whose turn it is where all are idle.
+    pub(crate) fn draw(&mut self) -> u64 {
         match self {
-            Self::Shared(pool) => pool.state.ties.next(),
-            Self::Rehearsed { tie, .. } => {
-                let turn = *tie;
-                *tie = tie.wrapping_add(1);
-                turn
-            }
+            Self::Shared(pool) => pool.state.draws.next(),
+            Self::Rehearsed(rehearsal) => next(&mut rehearsal.draw),
         }
     }
 
-    fn rotate<'e>(&self, candidates: impl Iterator<Item = (usize, &'e Entry)>) -> Option<usize> {
+    /// Whose turn it is among those that tie.
+    pub(crate) fn break_tie(&mut self) -> u64 {
+        match self {
+            Self::Shared(pool) => pool.state.ties.next(),
+            Self::Rehearsed(rehearsal) => next(&mut rehearsal.tie),
+        }
+    }
+
+    fn rotate(&self, among: &Candidates<'_>) -> Option<usize> {
         match self {
             Self::Shared(pool) => {
                 let _wheel = pool.state.wheel.lock();
-                let credit = |(index, entry): (usize, &'e Entry)| {
-                    (&entry.member.credit, index, entry.weight_now())
-                };
-                turn(candidates.map(credit))
+                among.rotate(|_, entry| &entry.member.credit)
             }
-            Self::Rehearsed { credits, .. } => {
-                let credit = |(index, entry): (usize, &'e Entry)| {
-                    (&credits[index], index, entry.weight_now())
-                };
-                turn(candidates.map(credit))
-            }
+            Self::Rehearsed(rehearsal) => among.rotate(|index, _| &rehearsal.credits[index]),
         }
     }
+}
+
+fn next(turn: &mut u64) -> u64 {
+    *turn = turn.wrapping_add(1);
+    turn.wrapping_sub(1)
 }
 
 /// Places lost to other workers before a pick calls the pool full; each loss means that somebody else got one.

@@ -8,6 +8,7 @@ use crate::health::Change;
 use crate::member::{Administrative, Member};
 use crate::moves::MoveLimiter;
 use crate::pace::ServiceTimes;
+use crate::places::Tally;
 use crate::retry_budget::RetryBudget;
 use crate::rotation::{Ties, Wheel};
 
@@ -29,6 +30,8 @@ struct Known {
 /// takes.
 #[derive(Debug, Default)]
 pub struct PoolState {
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) draws: Ties,
     pub(crate) ties: Ties,
     pub(crate) wheel: Wheel,
     pub(crate) moves: MoveLimiter,
@@ -267,7 +270,9 @@ impl Known {
         match self.find(pool, address) {
             Ok(place) => Arc::clone(&self.members[place]),
             Err(place) => {
-                let member = Arc::new(Member::new(self.next_id, pool, address));
+                let state = self.pools.entry(pool.to_owned()).or_default();
+                let member = Member::new(self.next_id, pool, address, &state.tally);
+                let member = Arc::new(member);
                 self.next_id += 1;
                 if let Some(instruction) = self.instruction_on(&member) {
                     member.administer(instruction.state);

@@ -28,67 +28,208 @@ pub fn share_hash(client: u64) -> u64 {
     mix(client ^ SHARE_SALT)
 }
 
-/// The member that wants the key most, of those that are `open`.
+/// The member that wants the key most, of those that are `open`. `weight`: its largest value, and that of a member.
 ///
 /// Each wants it by `weight / -ln(u)` with `u` even over (0, 1): a member wins with a chance in proportion to its weight.
-/// Few logarithms are taken: members of one weight stand in the order of `u`, and `-ln(u)` is at least `1 - u`.
+/// Most members are passed over by a comparison of hashes, and few logarithms are taken: members of one weight stand in
+/// the order of `u`, and `-ln(u)` is between `2 (1 - u) / (1 + u)` and `(1 - u) (1 + u) / 2u`, which is near.
 pub(crate) fn most_wanted(
     entries: &[Entry],
     key: u64,
-    weight: impl Fn(&Entry) -> u64,
+    (weight_max, weight): (u64, impl Fn(&Entry) -> u64),
     open: impl Fn(&Entry) -> bool,
 ) -> Option<usize> {
     let mut best: Option<(usize, Wish)> = None;
+    let mut floor = 0;
     for (index, entry) in entries.iter().enumerate() {
-        let wish = Wish {
-            drawn: mix(key ^ entry.address_hash.rotate_left(32)) >> (64 - DRAWN_BITS),
-            weight: weight(entry),
-        };
+        let mixed = mix_nearly(key ^ entry.address_hash);
+        if mixed < floor {
+            continue;
+        }
+        let wish = Wish::new(mixed ^ (mixed >> 31), weight(entry));
         let loses = best.as_ref().is_some_and(|(_, best)| !wish.is_above(best));
         if !loses && open(entry) {
+            floor = wish.floor(weight_max);
             best = Some((index, wish));
         }
     }
     best.map(|(index, _)| index)
 }
 
+/// The member that [`most_wanted`] yields if weights are the parts of the members' terms; none: the first two are so close
+/// that a closer look must decide, or none is open. `inverse_min`: the smallest inverse of a part.
+///
+/// The first has the smallest `-ln(u) / part`, for which `(1 - u) / part` stands here, in whole numbers.
+#[inline]
+pub(crate) fn surely_most_wanted(
+    entries: &[Entry],
+    key: u64,
+    inverse_min: u64,
+    open: impl Fn(&Entry) -> bool,
+) -> Option<usize> {
+    let (mut index, mut first, mut second) = (0, u64::MAX, u64::MAX);
+    let mut rest = REST_MAX;
+    for chunk in entries.chunks(CHUNK) {
+        // Below this even the largest part is not among the first two. Worked out now and then only: it is a division.
+        let floor = match second / inverse_min {
+            most if most < REST_MAX => !(most << REST_SHIFT | ((1 << REST_SHIFT) - 1)),
+            _ => 0,
+        };
+        for entry in chunk {
+            let mixed = mix_nearly(key ^ entry.address_hash);
+            if mixed < floor {
+                continue;
+            }
+            // 1 - u, rounded down.
+            let wished = (!mixed >> REST_SHIFT) * entry.terms.inverse();
+            if wished < second && open(entry) {
+                second = wished.max(first);
+                if wished < first {
+                    (index, first, rest) = (entry.index, wished, !mixed >> REST_SHIFT);
+                }
+            }
+        }
+    }
+    // With x for 1 - u, -ln(u) is at most x (2 - x) / (2 - 2x), and that is at most x + 3/4 x² for an x of up to 1/3. The last
+    // term is a margin for what is rounded.
+    let is_small = (REST_ROUGH..REST_MAX / 3).contains(&rest);
+    let most = || first + (first >> REST_BITS) * (rest - rest / 4) + (first >> 10);
+    (is_small && most() < second).then_some(index as usize)
+}
+
 /// How much a member wants a key.
 #[derive(Clone, Copy)]
 struct Wish {
     drawn: u64,
-    weight: u64,
+    weight: f64,
+    unit: f64,
 }
 
 impl Wish {
-    fn is_above(self, other: &Self) -> bool {
+    #[inline]
+    fn new(hash: u64, weight: u64) -> Self {
+        let drawn = hash >> (64 - DRAWN_BITS);
+        Self {
+            drawn,
+            weight: weight as i64 as f64,
+            unit: (drawn as i64 as f64 + 0.5) / (1_i64 << DRAWN_BITS) as f64,
+        }
+    }
+
+    #[inline]
+    fn is_above(&self, other: &Self) -> bool {
         if self.weight == other.weight {
             return self.drawn > other.drawn;
         }
-        let (weight, best) = (self.weight as f64, other.strength());
-        weight > best * (1.0 - self.unit()) && self.strength() > best
+        // Both strengths times the same, at their bounds.
+        let ours = self.weight * (1.0 - other.unit);
+        let theirs = other.weight * (1.0 - self.unit);
+        let bound = (1.0 + self.unit) * (1.0 + other.unit);
+        if ours * bound <= 4.0 * other.unit * theirs {
+            return false;
+        }
+        4.0 * self.unit * ours >= theirs * bound || self.strength() > other.strength()
     }
 
-    fn unit(self) -> f64 {
-        (self.drawn as f64 + 0.5) / (1_u64 << DRAWN_BITS) as f64
+    /// What a hash before the last step of its mixing is not below if a member of at most this weight is above this one.
+    /// The step leaves the 31 highest bits as they are; the others do not count here.
+    #[inline]
+    fn floor(&self, weight_max: u64) -> u64 {
+        let lead = 2.0 * self.weight * self.unit;
+        let behind = weight_max as i64 as f64 * (1.0 - self.unit) * (1.0 + self.unit);
+        if behind >= lead {
+            return 0;
+        }
+        // Of 31 bits, and one less for what rounding may have added.
+        let highest = (1.0 - behind / lead) * (1_i64 << 31) as f64;
+        ((highest as i64 as u64) << 33).saturating_sub(1 << 33)
     }
 
-    fn strength(self) -> f64 {
-        self.weight as f64 / -self.unit().ln()
+    fn strength(&self) -> f64 {
+        self.weight / -self.unit.ln()
     }
 }
 
 /// The finaliser of splitmix64: every input bit reaches every output bit.
-pub(crate) fn mix(mut value: u64) -> u64 {
-    value ^= value >> 30;
-    value = value.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    value ^= value >> 27;
-    value = value.wrapping_mul(0x94d0_49bb_1331_11eb);
+#[inline]
+pub(crate) fn mix(value: u64) -> u64 {
+    let value = mix_nearly(value);
     value ^ (value >> 31)
 }
 
+/// The same but for its last step.
+#[inline]
+fn mix_nearly(mut value: u64) -> u64 {
+    value ^= value >> 30;
+    value = value.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value ^= value >> 27;
+    value.wrapping_mul(0x94d0_49bb_1331_11eb)
+}
+
+/// Members between two looks at what the next must exceed.
+const CHUNK: usize = 16;
+/// Of a hash before the last step of its mixing so many of the highest bits are those of the hash.
+const REST_BITS: u32 = 31;
+const REST_SHIFT: u32 = 64 - REST_BITS;
+const REST_MAX: u64 = 1 << REST_BITS;
+/// From here on the rounding of `1 - u` is below the margin.
+const REST_ROUGH: u64 = 1 << 12;
 /// One bit fewer than an `f64` holds, so that adding a half is exact and `u` is never 0 or 1.
 const DRAWN_BITS: u32 = f64::MANTISSA_DIGITS - 1;
 /// Fixed for ever, as the hash of a key is.
 const SHARE_SALT: u64 = 0x9e37_79b9_7f4a_7c15;
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::Pool;
+    use crate::registry::Registry;
+    use crate::settings::{Algorithm, MemberSettings, PoolSettings};
+
+    /// The quick way and the floor leave out no member that the definition chooses.
+    #[test]
+    fn the_quick_way_yields_what_the_definition_yields_or_nothing() {
+        for (members, weight_max) in [(1, 1), (2, 3), (10, 3), (40, 1_000), (100, 2), (300, 7)] {
+            let mut settings = PoolSettings::new("p");
+            settings.algorithm = Algorithm::SourceHash;
+            settings.check.kind = crate::settings::CheckKind::None;
+            settings.members = (0..members)
+                .map(|n| MemberSettings {
+                    weight: 1 + mix(n) as u32 % weight_max,
+                    ..MemberSettings::new(&format!("c{n}.example.com:8140"))
+                })
+                .collect();
+            let pool = Pool::new(&settings, 128, &Registry::default());
+            let lead = |n: u64| crate::Lead {
+                source: Some(key_hash(&n.to_le_bytes())),
+                ..crate::Lead::default()
+            };
+            let inverse_min = pool.inverse_min();
+            let mut sure = 0;
+            for n in 0..5_000_u64 {
+                let key = key_hash(&n.to_le_bytes());
+                let strength = |entry: &Entry| {
+                    Wish::new(mix(key ^ entry.address_hash), entry.weight.into()).strength()
+                };
+                let best = pool
+                    .entries()
+                    .iter()
+                    .max_by(|a, b| strength(a).total_cmp(&strength(b)))
+                    .map(|entry| entry.index as usize);
+                let weight = (weight_max.into(), Entry::lasting_weight);
+                assert_eq!(most_wanted(pool.entries(), key, weight, |_| true), best);
+                let quick = surely_most_wanted(pool.entries(), key, inverse_min, |_| true);
+                assert!(
+                    quick.is_none() || quick == best,
+                    "{members} {weight_max} {n}"
+                );
+                sure += u32::from(quick.is_some());
+                let picked = pool.pick(&[], lead(n), std::time::Duration::ZERO);
+                assert_eq!(picked.ok().map(|lease| lease.index()), best);
+            }
+            assert!(members < 10 || sure > 4_000, "{members}: {sure}");
+        }
+    }
+}

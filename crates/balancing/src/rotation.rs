@@ -51,25 +51,14 @@ impl Credit {
     pub(crate) fn set(&self, credit: i64) {
         self.0.store(credit, Ordering::Relaxed);
     }
-}
 
-/// One turn of a wheel among `candidates` (credit, index, weight).
-pub(crate) fn turn<'a>(
-    candidates: impl Iterator<Item = (&'a Credit, usize, u32)>,
-) -> Option<usize> {
-    let mut total = 0;
-    let mut richest: Option<(&Credit, i64, usize)> = None;
-    for (account, index, weight) in candidates {
-        total += i64::from(weight);
-        let credit = account.get() + i64::from(weight);
-        account.set(credit);
-        if richest.is_none_or(|(_, most, _)| credit > most) {
-            richest = Some((account, credit, index));
-        }
+    /// Adds to it, and yields what it is then.
+    #[inline]
+    pub(crate) fn gain(&self, part: i64) -> i64 {
+        let credit = self.get() + part;
+        self.set(credit);
+        credit
     }
-    let (account, credit, index) = richest?;
-    account.set(credit - total);
-    Some(index)
 }
 
 #[cfg(test)]
@@ -88,10 +77,5 @@ mod tests {
             }
         }
         assert!(point(u64::MAX, u64::MAX) < u64::MAX);
-    }
-
-    #[test]
-    fn a_wheel_picks_nobody_from_nobody() {
-        assert_eq!(turn(std::iter::empty()), None);
     }
 }

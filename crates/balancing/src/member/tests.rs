@@ -20,7 +20,7 @@ fn limits(in_flight_max: u32) -> Limits {
 const START: Duration = Duration::ZERO;
 
 fn unprobed() -> Arc<Member> {
-    let member = Arc::new(Member::new(0, "compilers", "c1:8140"));
+    let member = Arc::new(Member::new(0, "compilers", "c1:8140", &Arc::default()));
     member.begin_check(&CheckSettings {
         kind: CheckKind::None,
         ..CheckSettings::default()
@@ -50,7 +50,7 @@ fn an_unprobed_member_that_refused_is_tried_by_one_request_a_second() {
 
 #[test]
 fn a_probed_member_that_refused_waits_for_its_probe_however_long() {
-    let member = Arc::new(Member::new(0, "compilers", "c1:8140"));
+    let member = Arc::new(Member::new(0, "compilers", "c1:8140", &Arc::default()));
     let check = CheckSettings::default();
     member.begin_check(&check);
     member.probe_succeeded(&check);
@@ -76,7 +76,7 @@ fn a_member_that_leaves_maintenance_is_asked_after_rise_good_probes_only() {
         ..CheckSettings::default()
     };
     for leave in [Administrative::Ready, Administrative::Drain] {
-        let member = Member::new(0, "compilers", "c1:8140");
+        let member = Member::new(0, "compilers", "c1:8140", &Arc::default());
         member.begin_check(&check);
         member.probe_succeeded(&check);
         assert!(member.may_be_asked(START));
@@ -106,7 +106,7 @@ fn a_member_that_leaves_maintenance_is_asked_after_rise_good_probes_only() {
 #[test]
 fn only_the_end_of_maintenance_resets_health_and_only_of_a_probed_member() {
     let check = CheckSettings::default();
-    let probed = Member::new(0, "compilers", "c1:8140");
+    let probed = Member::new(0, "compilers", "c1:8140", &Arc::default());
     probed.begin_check(&check);
     probed.probe_succeeded(&check);
     for state in [
@@ -130,7 +130,7 @@ fn a_changed_check_does_not_shorten_the_way_back_from_maintenance() {
         rise: 2,
         ..CheckSettings::default()
     };
-    let member = Member::new(0, "compilers", "c1:8140");
+    let member = Member::new(0, "compilers", "c1:8140", &Arc::default());
     member.begin_check(&check);
     member.probe_succeeded(&check);
     member.administer(Administrative::Maintenance);
@@ -216,7 +216,7 @@ fn a_place_is_not_taken_on_a_member_that_has_just_been_drained() {
 #[test]
 fn the_stricter_of_operator_and_agent_check_applies() {
     use Administrative::{Drain, Maintenance, Ready};
-    let member = Member::new(0, "compilers", "c1:8140");
+    let member = Member::new(0, "compilers", "c1:8140", &Arc::default());
     for (operator, agent, expected) in [
         (Ready, Ready, Ready),
         (Drain, Ready, Drain),
