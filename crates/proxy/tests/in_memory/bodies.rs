@@ -148,10 +148,7 @@ fn the_answer_to_head_keeps_its_length_and_the_connection_goes_on() {
 fn a_chunked_answer_passes_in_chunks_as_it_comes() {
     run(async {
         let mut estate = Estate::new(|_| {});
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
             .await;
@@ -167,10 +164,7 @@ fn a_chunked_answer_passes_in_chunks_as_it_comes() {
 fn an_answer_that_its_member_cuts_short_does_not_look_whole_to_the_client() {
     run(async {
         let mut estate = Estate::new(|_| {});
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n")
             .await;

@@ -13,10 +13,7 @@ use crate::support::{Estate, FILE, Member, REPORT, Wire, pass, run, settle, trus
 fn a_client_that_leaves_while_a_member_works_frees_the_member_and_is_recorded() {
     run(async {
         let mut estate = Estate::new(|_| {});
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (client, mut member) = estate.ask_first().await;
         drop(client);
         assert!(member.is_ended().await, "the member is let go");
         estate.assert_at_rest().await;
@@ -48,10 +45,7 @@ fn a_client_that_leaves_during_a_dial_leaves_nothing_behind() {
 fn a_client_that_leaves_the_queue_for_a_connection_is_passed_over() {
     run(async {
         let mut estate = Estate::new(|setup| setup.upstream.connections_max = 1);
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut first, mut member) = estate.ask_first().await;
         let (mut second, _) = estate.connect_as(Some(&trusted().web02));
         second.get(FILE).await;
         settle().await;
@@ -74,10 +68,7 @@ fn a_client_that_leaves_the_queue_for_a_connection_is_passed_over() {
 fn a_client_that_leaves_in_the_middle_of_its_answer_frees_the_member() {
     run(async {
         let mut estate = Estate::new(|_| {});
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 9\r\n\r\n1")
             .await;

@@ -42,10 +42,7 @@ fn a_request_on_an_idle_connection_is_answered_during_a_drain_with_connection_cl
 fn a_drain_waits_for_an_answer_however_long_its_member_takes() {
     run(async {
         let mut estate = Estate::new(|_| {});
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         estate.enter(Phase::Draining);
         pass(400).await;
         member.answer(200, "slow").await;
@@ -60,10 +57,7 @@ fn a_drain_waits_for_an_answer_however_long_its_member_takes() {
 fn the_end_of_the_grace_period_cuts_a_request_off_and_is_its_recorded_reason() {
     run(async {
         let mut estate = Estate::new(|_| {});
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         estate.enter(Phase::Draining);
         pass(10).await;
         let began = Instant::now();
@@ -153,10 +147,7 @@ fn a_client_revoked_during_a_request_gets_its_answer_and_then_one_403() {
 fn a_request_keeps_the_configuration_that_it_began_with() {
     run(async {
         let mut estate = Estate::new(|setup| setup.compilers = 2);
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, member) = estate.ask_first().await;
         estate.apply(|generation| {
             generation.settings.attempts_max = 1;
         });

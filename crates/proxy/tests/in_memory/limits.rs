@@ -70,10 +70,7 @@ fn a_chunked_body_that_grows_too_large_gets_413_and_no_member_is_asked() {
 fn a_client_beyond_its_share_of_connections_waits_and_other_clients_do_not() {
     run(async {
         let mut estate = Estate::new(|setup| setup.upstream.connections_max = 4);
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut first, mut member) = estate.ask_first().await;
         let mut second = estate.connect();
         second.get(FILE).await;
         pass(60).await;
@@ -97,10 +94,7 @@ fn a_client_that_waits_for_its_own_share_too_long_gets_503() {
             setup.upstream.connections_max = 4;
             setup.upstream.first_byte_timeout = Duration::from_secs(30);
         });
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut first, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 9\r\n\r\n1")
             .await;
@@ -123,10 +117,7 @@ fn the_wait_for_the_share_counts_towards_the_first_byte_timeout_of_a_streamed_bo
             setup.upstream.first_byte_timeout = Duration::from_secs(30);
             setup.exchange.body_buffer_bytes_max = 1 << 10;
         });
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut first, mut member) = estate.ask_first().await;
         let began = tokio::time::Instant::now();
         let mut second = estate.connect();
         second.put(REPORT, 600_000).await;
@@ -148,10 +139,7 @@ fn requests_beyond_a_clients_share_take_a_part_of_the_queue_and_no_more() {
             setup.upstream.connections_max = 4;
             setup.upstream.queue_max = 8;
         });
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut first, mut member) = estate.ask_first().await;
         let mut second = estate.connect();
         second.get(FILE).await;
         settle().await;
@@ -172,16 +160,10 @@ fn requests_beyond_a_clients_share_take_a_part_of_the_queue_and_no_more() {
 fn the_share_of_a_client_that_leaves_is_free_at_once() {
     run(async {
         let mut estate = Estate::new(|setup| setup.upstream.connections_max = 4);
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (first, _member) = estate.ask_first().await;
         drop(first);
         settle().await;
-        let mut second = estate.connect();
-        second.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut second, mut member) = estate.ask_first().await;
         member.answer(200, "second").await;
         assert_eq!(second.response().await.body, "second");
     });

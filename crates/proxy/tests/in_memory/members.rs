@@ -19,10 +19,7 @@ async fn exchange(client: &mut Wire, member: &mut Wire) {
 fn requests_of_all_clients_reuse_a_connection_that_is_free() {
     run(async {
         let mut estate = Estate::new(|_| {});
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         member.answer(200, "x").await;
         client.response().await;
         exchange(&mut client, &mut member).await;
@@ -69,10 +66,7 @@ fn a_request_of_an_open_connection_keeps_the_ca_of_its_client_in_use() {
 fn a_connection_that_its_member_has_closed_is_not_used_again() {
     run(async {
         let mut estate = Estate::new(|_| {});
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         member.answer(200, "x").await;
         client.response().await;
         drop(member);
@@ -91,10 +85,7 @@ fn a_connection_that_its_member_has_closed_is_not_used_again() {
 fn a_connection_on_which_a_member_says_close_is_not_used_again() {
     run(async {
         let mut estate = Estate::new(|_| {});
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx")
             .await;
@@ -114,10 +105,7 @@ fn a_connection_on_which_a_member_says_close_is_not_used_again() {
 fn what_a_member_sends_after_its_answer_reaches_no_client() {
     run(async {
         let mut estate = Estate::new(|_| {});
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 1\r\n\r\nxHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison")
             .await;
@@ -135,10 +123,7 @@ fn what_a_member_sends_after_its_answer_reaches_no_client() {
 fn a_member_at_its_limit_of_connections_makes_a_request_wait_until_one_is_free() {
     run(async {
         let mut estate = Estate::new(|setup| setup.upstream.connections_max = 1);
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut first, mut member) = estate.ask_first().await;
         let (mut second, _) = estate.connect_as(Some(&trusted().web02));
         second.get(FILE).await;
         pass(3).await;
@@ -157,10 +142,7 @@ fn a_member_at_its_limit_of_connections_makes_a_request_wait_until_one_is_free()
 fn a_request_waits_while_the_member_is_at_its_limit_of_requests() {
     run(async {
         let mut estate = Estate::new(|setup| setup.in_flight_max = Some(1));
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut first, mut member) = estate.ask_first().await;
         let (mut second, _) = estate.connect_as(Some(&trusted().web02));
         second.get(FILE).await;
         settle().await;
@@ -182,10 +164,7 @@ fn a_request_beyond_the_queue_gets_503_at_once() {
             setup.in_flight_max = Some(1);
             setup.upstream.queue_max = 1;
         });
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut first, mut member) = estate.ask_first().await;
         let (mut second, _) = estate.connect_as(Some(&trusted().web02));
         second.get(FILE).await;
         settle().await;
@@ -224,10 +203,7 @@ fn a_request_that_has_waited_as_long_as_it_may_gets_503() {
             setup.in_flight_max = Some(1);
             setup.upstream.queue_wait_max = Duration::from_secs(20);
         });
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut first, mut member) = estate.ask_first().await;
         let began = Instant::now();
         let (mut second, _) = estate.connect_as(Some(&trusted().web02));
         second.get(FILE).await;
@@ -245,10 +221,7 @@ fn a_request_that_has_waited_as_long_as_it_may_gets_503() {
 fn a_client_that_leaves_the_queue_is_passed_over() {
     run(async {
         let mut estate = Estate::new(|setup| setup.in_flight_max = Some(1));
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut first, mut member) = estate.ask_first().await;
         let (mut second, _) = estate.connect_as(Some(&trusted().web02));
         second.get(FILE).await;
         settle().await;
@@ -270,10 +243,7 @@ fn a_client_that_leaves_the_queue_is_passed_over() {
 fn a_member_is_in_flight_until_the_last_byte_of_its_answer_has_gone() {
     run(async {
         let mut estate = Estate::new(|_| {});
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 2\r\n\r\n1")
             .await;

@@ -29,10 +29,7 @@ fn one_at_a_time() -> Estate {
 fn a_client_that_is_revoked_while_its_request_waits_is_refused() {
     run(async {
         let mut estate = one_at_a_time();
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut first, mut member) = estate.ask_first().await;
         let (mut second, _) = estate.connect_as(Some(&trusted().web02));
         second.get(FILE).await;
         let mut third = estate.connect();
@@ -144,10 +141,7 @@ fn a_request_that_waits_runs_in_its_pool_although_others_go_elsewhere_by_now() {
 fn a_stream_that_is_reset_while_its_request_waits_leaves_the_queue_at_once() {
     run(async {
         let mut estate = one_at_a_time();
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (_first, mut member) = estate.ask_first().await;
         let (requests, _driven) = estate.connect_http2(1 << 16).await;
         let uri = format!("https://puppet{FILE}");
         let mut streams = Vec::new();

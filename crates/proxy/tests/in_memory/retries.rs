@@ -73,10 +73,7 @@ fn a_request_gets_503_with_retry_after_when_every_member_refuses_connections() {
 fn a_safe_request_goes_to_another_member_when_the_first_breaks_off_before_its_answer() {
     run(async {
         let mut estate = Estate::new(|setup| setup.compilers = 2);
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut first = estate.compilers[0].accept().await;
-        first.request().await;
+        let (mut client, first) = estate.ask_first().await;
         drop(first);
         let mut second = estate.compilers[1].accept().await;
         second.request().await;
@@ -111,10 +108,7 @@ fn a_report_that_its_member_may_have_stored_is_not_sent_again() {
 fn a_safe_request_is_not_sent_again_once_a_byte_of_an_answer_has_come() {
     run(async {
         let mut estate = Estate::new(|setup| setup.compilers = 2);
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut first = estate.compilers[0].accept().await;
-        first.request().await;
+        let (mut client, mut first) = estate.ask_first().await;
         first.send("HTTP/1.1 2").await;
         drop(first);
         assert_eq!(client.response().await.status, 502);
@@ -145,10 +139,7 @@ fn a_request_is_sent_at_most_as_often_as_attempts_max_says() {
 fn a_safe_request_that_a_starting_member_answers_goes_to_another() {
     run(async {
         let mut estate = Estate::new(|setup| setup.compilers = 2);
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut first = estate.compilers[0].accept().await;
-        first.request().await;
+        let (mut client, mut first) = estate.ask_first().await;
         first
             .send("HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n")
             .await;
@@ -163,10 +154,7 @@ fn a_safe_request_that_a_starting_member_answers_goes_to_another() {
 fn a_safe_request_moves_when_its_member_enters_maintenance_before_it_has_answered() {
     run(async {
         let mut estate = Estate::new(|setup| setup.compilers = 2);
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut first = estate.compilers[0].accept().await;
-        first.request().await;
+        let (mut client, mut first) = estate.ask_first().await;
         let began = Instant::now();
         estate.compilers[0].administer(Administrative::Maintenance);
         let mut second = estate.compilers[1].accept().await;
@@ -292,10 +280,7 @@ fn a_503_that_says_nothing_of_a_queue_does_not_pause_a_member() {
 fn another_member_is_asked_at_once_while_one_has_a_full_queue() {
     run(async {
         let mut estate = Estate::new(|setup| setup.compilers = 2);
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut first = estate.compilers[0].accept().await;
-        first.request().await;
+        let (mut client, mut first) = estate.ask_first().await;
         first.send(OVERLOADED).await;
         let began = Instant::now();
         let mut second = estate.compilers[1].accept().await;

@@ -24,10 +24,7 @@ fn a_connection_without_a_request_is_closed_after_its_idle_timeout() {
 fn the_idle_timeout_counts_from_the_end_of_an_answer_and_not_while_a_member_works() {
     run(async {
         let mut estate = Estate::new(|setup| setup.listener.idle_timeout = Duration::from_secs(7));
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         pass(40).await;
         member.answer(200, "late").await;
         assert_eq!(client.response().await.body, "late");
@@ -71,10 +68,7 @@ fn a_silent_member_leads_to_504_after_the_first_byte_timeout() {
     run(async {
         let mut estate =
             Estate::new(|setup| setup.upstream.first_byte_timeout = Duration::from_secs(300));
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         let began = Instant::now();
         assert_eq!(client.response().await.status, 504);
         assert_took(began, 300);
@@ -109,10 +103,7 @@ fn a_dial_that_hangs_ends_with_503_after_the_connect_timeout() {
 fn a_connection_to_a_member_is_closed_once_it_was_unused_for_its_keepalive() {
     run(async {
         let mut estate = Estate::new(|setup| setup.upstream.keepalive = Duration::from_secs(12));
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         member.answer(200, "x").await;
         client.response().await;
         let unused = Instant::now();
@@ -164,10 +155,7 @@ fn a_client_that_sends_its_body_too_slowly_gets_408_though_it_never_stops() {
 fn an_answer_whose_member_stops_sending_is_cut_off_after_the_idle_timeout() {
     run(async {
         let mut estate = Estate::new(|setup| setup.upstream.idle_timeout = Duration::from_secs(20));
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         member
             .send("HTTP/1.1 200 OK\r\nX-Puppet-Version: 8\r\nContent-Length: 10\r\n\r\n12345")
             .await;
@@ -237,10 +225,7 @@ fn large_answer() -> String {
 fn a_client_that_reads_its_answer_faster_than_the_minimum_rate_gets_all_of_it() {
     run(async {
         let mut estate = Estate::new(|setup| setup.client_buffer = 4 << 10);
-        let mut client = estate.connect();
-        client.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut client, mut member) = estate.ask_first().await;
         member.send_beside(large_answer());
         client.head().await;
         // Half a megabyte waits in the proxy: at this rate for longer than the grace.

@@ -228,10 +228,7 @@ fn an_upgrade_that_finds_the_queue_full_pushes_no_request_out_of_it() {
             setup.upstream.connections_max = 1;
             setup.upstream.queue_max = 1;
         });
-        let mut first = estate.connect();
-        first.get(FILE).await;
-        let mut member = estate.compilers[0].accept().await;
-        member.request().await;
+        let (mut first, mut member) = estate.ask_first().await;
         let mut waiting = estate.connect();
         // Its agent sends the request again after a 503, so a request that would fail its run gets its place.
         waiting

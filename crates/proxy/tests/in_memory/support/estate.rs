@@ -29,7 +29,7 @@ use tokio::{
     task::{JoinHandle, spawn_local},
 };
 
-use super::{member::Member, settle, trusted, wire::Wire};
+use super::{FILE, member::Member, settle, trusted, wire::Wire};
 
 /// What an estate is made of; each test changes what it is about.
 pub struct Setup {
@@ -143,6 +143,15 @@ impl Estate {
     /// A connection of the agent `web01`.
     pub fn connect(&self) -> Wire {
         self.connect_web01().0
+    }
+
+    /// A request of the agent `web01` that the first compiler has read and not answered: both their connections.
+    pub async fn ask_first(&mut self) -> (Wire, Wire) {
+        let mut client = self.connect();
+        client.get(FILE).await;
+        let mut member = self.compilers[0].accept().await;
+        member.request().await;
+        (client, member)
     }
 
     /// The same, and the task that serves it.
