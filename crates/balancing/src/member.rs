@@ -263,7 +263,7 @@ impl Member {
     pub(crate) fn take_over(&self, other: &Self) {
         self.learn_jrubies(other.jrubies());
         self.warmup.take_over(&other.warmup);
-        self.overload.take_over(&other.overload);
+        self.teach(|overload| overload.take_over(&other.overload));
         let known = other.evidence().clone();
         self.note(|evidence| *evidence = known);
     }
@@ -278,7 +278,7 @@ impl Member {
 
     /// Applies what time alone changes. To be called from time to time, as with each probe.
     pub fn refresh(&self, now: Duration) {
-        self.overload.expire(now);
+        self.teach(|overload| overload.expire(now));
         self.warm_up(now);
     }
 
@@ -319,7 +319,7 @@ impl Member {
 
     fn cool(&self, evidence: &Evidence) {
         // Its queue is empty now, whatever it answered while it stopped.
-        self.overload.forget();
+        self.teach(Overload::forget);
         self.warmup.begin();
         self.weigh(evidence, WeightSource::SlowStart, self.warmup.weight(0));
     }
@@ -383,12 +383,22 @@ impl Member {
     /// Notes that it refused a request, which still has its place, because its own queue is full. The number of requests in
     /// flight is its limit then; if there is no other, it is not asked for a second. False: it was overloaded already.
     pub fn overloaded(&self, now: Duration) -> bool {
-        self.note(|_| self.overload.refused(self.working(), now))
+        self.note(|_| self.teach(|overload| overload.refused(self.working(), now)))
     }
 
     /// Notes an answer that shows room in its queue, to a request that held a JRuby. Some of them raise its limit again.
     pub fn has_room(&self) {
-        self.overload.answered();
+        self.teach(Overload::answered);
+    }
+
+    /// Changes what its refusals have taught.
+    fn teach<R>(&self, change: impl FnOnce(&Overload) -> R) -> R {
+        let before = self.overload.limit();
+        let taught = change(&self.overload);
+        if self.overload.limit() != before {
+            self.tally.changed();
+        }
+        taught
     }
 
     /// Most attempts in flight that hold a JRuby, learned from its refusals; none: it has not refused any.

@@ -1658,6 +1658,7 @@ fn the_word_of_a_member_agrees_with_a_closer_look_after_whatever_happened() {
             let now = Duration::from_millis(step * 50);
             let index = random.below(3) as usize;
             happen(&pool, index, &mut random, &mut leases, now);
+            pool.refresh();
             for entry in pool.entries() {
                 for task in [Task::default(), STATIC_FILE.task] {
                     let (places, why) = (entry.member.places.get(), entry.obstacle(task, now));
@@ -1669,6 +1670,11 @@ fn the_word_of_a_member_agrees_with_a_closer_look_after_whatever_happened() {
                     );
                     let looks = entry.limits(task).admit(places);
                     assert!(open || !looks, "seed {seed}, step {step}: {why:?}");
+                    let known = entry.terms.admit(task, places);
+                    assert_eq!(
+                        known, looks,
+                        "seed {seed}, step {step}: a change was missed"
+                    );
                     opened += u32::from(looks);
                 }
             }
