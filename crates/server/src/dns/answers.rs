@@ -308,3 +308,97 @@ pub(crate) fn rules(pool: &PoolConfig) -> Rules<'_> {
             && upstream.plaintext == Plaintext::Loopback,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use discovery::Target;
+
+    use super::*;
+
+    const HOST: &str = "c1.example.com";
+
+    fn addresses(texts: &[&str]) -> Answer {
+        let addresses = texts.iter().map(|text| text.parse().expect("an address"));
+        Answer::Host(addresses.collect())
+    }
+
+    /// A service with one target at this address, or at none.
+    fn target(address: &[&str]) -> Answer {
+        let mut target = Target::new(0, 1, HOST, 8140);
+        let addresses = address.iter().map(|text| text.parse().expect("an address"));
+        target.addresses = addresses.collect();
+        Answer::service(vec![target])
+    }
+
+    fn known(answer: Answer, is_doubtful: bool) -> Accepted {
+        Accepted {
+            answer,
+            doubtful: is_doubtful.then(|| HOST.to_owned()).into_iter().collect(),
+            is_stored: false,
+        }
+    }
+
+    /// What is used after an answer about whose host DNS failed, and whether something is missing in it; none: it is not used.
+    fn after_failure(answer: Answer, before: Option<&Accepted>) -> Option<(Accepted, bool)> {
+        let question = match &answer {
+            Answer::Host(_) => Question::Host(HOST.to_owned()),
+            Answer::Service(_) => Question::Service("_x-puppet._tcp.example.com".to_owned()),
+        };
+        let late = LookupError::Late(Duration::from_secs(2));
+        let resolved = Resolved {
+            answer,
+            ttl: Duration::ZERO,
+            doubts: [(HOST.to_owned(), late)].into(),
+        };
+        let rules = Rules {
+            server_names: None,
+            is_loopback_only: false,
+        };
+        let outcome = accepted(&question, &Ok(resolved), &rules, before);
+        let (accepted, missing) = outcome.ok()?;
+        Some((accepted, missing.is_some()))
+    }
+
+    #[test]
+    fn what_is_found_while_dns_fails_never_replaces_an_answer_of_dns() {
+        let (good, other) = (["192.0.2.1"], ["192.0.2.9"]);
+        for (before, is_used) in [
+            (None, true),
+            // A name that only the system's resolver knows may move.
+            (Some(known(addresses(&good), true)), true),
+            (Some(known(addresses(&good), false)), false),
+        ] {
+            let outcome = after_failure(addresses(&other), before.as_ref());
+            assert_eq!(outcome.is_some(), is_used, "{before:?}");
+            if let Some((accepted, is_missing)) = outcome {
+                assert_eq!(accepted.answer, addresses(&other));
+                assert!(accepted.doubtful.contains(HOST) && !is_missing);
+            }
+        }
+    }
+
+    #[test]
+    fn a_target_about_which_dns_fails_keeps_its_addresses() {
+        let (good, other) = (["192.0.2.1"], ["192.0.2.9"]);
+        for (found, is_before_doubtful, expected, is_missing) in [
+            (&other[..], false, &good[..], true),
+            (&other[..], true, &other[..], false),
+            (&[][..], false, &good[..], true),
+            (&[][..], true, &good[..], true),
+        ] {
+            let before = known(target(&good), is_before_doubtful);
+            let outcome = after_failure(target(found), Some(&before)).expect("a valid answer");
+            let (accepted, missing) = outcome;
+            let shown = format!("{found:?}, doubtful before: {is_before_doubtful}");
+            assert_eq!(accepted.answer, target(expected), "{shown}");
+            assert_eq!(missing, is_missing, "{shown}");
+            assert_eq!(
+                accepted.doubtful.contains(HOST),
+                is_before_doubtful,
+                "{shown}"
+            );
+        }
+        // Without any address it is not used at all where it is the only target.
+        assert!(after_failure(target(&[]), None).is_none());
+    }
+}
