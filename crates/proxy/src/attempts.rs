@@ -238,7 +238,8 @@ impl Attempts<'_> {
                     if policy.judge(&failure, &progress) == RetryVerdict::GiveUp {
                         return Err(error);
                     }
-                    if !self.admit_retry() {
+                    // What a closed connection did not take was no load for the member.
+                    if failure.blames_member() && !self.admit_retry() {
                         return Err(ProxyError::NotRetried(Box::new(error)));
                     }
                     reused = failure.reused;

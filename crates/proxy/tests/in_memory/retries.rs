@@ -37,6 +37,33 @@ fn a_request_whose_member_refuses_connections_goes_to_another() {
 }
 
 #[test]
+fn a_request_that_a_closed_connection_did_not_take_uses_no_retry_of_the_pool() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 1);
+        let mut client = estate.connect();
+        client.get(FILE).await;
+        // More than the budget has at once.
+        for _ in 0..60 {
+            let mut member = estate.compilers[0].accept().await;
+            member.request().await;
+            member.answer(200, "here").await;
+            assert_eq!(client.response().await.status, 200);
+            client.get(FILE).await;
+            // The member closes the kept connection while the next request comes.
+            drop(member);
+        }
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        member.answer(200, "here").await;
+        assert_eq!(client.response().await.status, 200);
+        drop(client);
+        let records = estate.records().await;
+        let again = records.iter().filter(|record| record["attempts"] == 2);
+        assert_eq!(again.count(), 60);
+    });
+}
+
+#[test]
 fn a_report_whose_member_refuses_connections_goes_to_another_with_its_body() {
     run(async {
         let mut estate = Estate::new(|setup| setup.compilers = 2);
