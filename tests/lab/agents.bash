@@ -55,20 +55,37 @@ serial_of() { openssl x509 -noout -serial -in "$LAB_DIR/$1/ssl/certs/$1.$DOMAIN.
 revoked_in() { openssl crl -noout -text -in "$2" | grep -q "Serial Number: $1\$"; }
 
 # Debian 12's agent fails its run on a 503 with Retry-After. That of Debian 13 waits and repeats the request: its package is
-# unpacked beside the lab's directory, which clean removes, and is run by Ruby of Debian 12. RETRYING_AGENT is where it is.
+# unpacked beside the lab's directory, which clean removes, and is run by Ruby of Debian 12. Where it cannot be downloaded, or
+# with LAB_RETRYING_AGENT=patched, it is Debian 12's agent with that behaviour of 7.26 loaded over it. RETRYING_AGENT is where
+# the agent is, RETRYING_AGENT_IS what it is.
 retrying_agent_make() {
-  local apt=$LAB_DIR.apt
-  RETRYING_AGENT=$LAB_DIR.retrying-agent
-  [ ! -x "$RETRYING_AGENT/usr/bin/puppet" ] || return 0
-  rm -rf "$apt" "$RETRYING_AGENT.new"
+  if [ "${LAB_RETRYING_AGENT:-}" != patched ] && retrying_agent_download; then
+    RETRYING_AGENT=$LAB_DIR.retrying-agent
+    RETRYING_AGENT_IS="the puppet-agent of Debian 13"
+  else
+    retrying_agent_patch
+    RETRYING_AGENT_IS="the puppet-agent of this machine with the retries of 7.26 loaded over it"
+  fi
+  say "    the agent that can come back is $RETRYING_AGENT_IS"
+}
+retrying_agent_download() {
+  local apt=$LAB_DIR.apt agent=$LAB_DIR.retrying-agent
+  [ ! -x "$agent/usr/bin/puppet" ] || return 0
+  rm -rf "$apt" "$agent.new"
   mkdir -p "$apt"/{lists/partial,archives/partial,parts}
   # The mirror is that of the machine's own sources.
   echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]" \
     "$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1) trixie main" >"$apt/sources.list"
-  (cd "$apt" && foreign_apt update && foreign_apt download puppet-agent && dpkg -x puppet-agent_*.deb "$RETRYING_AGENT.new") \
-    >"$apt/log" 2>&1 || { tail -n 5 "$apt/log" >&2; die "Debian 13's puppet-agent cannot be downloaded"; }
-  mv "$RETRYING_AGENT.new" "$RETRYING_AGENT"
+  (cd "$apt" && foreign_apt update && foreign_apt download puppet-agent && dpkg -x puppet-agent_*.deb "$agent.new") \
+    >"$apt/log" 2>&1 || { tail -n 5 "$apt/log" >&2; say "    Debian 13's puppet-agent cannot be downloaded"; return 1; }
+  mv "$agent.new" "$agent"
   rm -r "$apt"
+}
+retrying_agent_patch() {
+  RETRYING_AGENT=$LAB_DIR/patched-agent
+  mkdir -p "$RETRYING_AGENT/usr/bin"
+  printf '#!/bin/sh\nRUBYOPT="-r%s" exec %s "$@"\n' "$LAB_SOURCE/retry_after.rb" "$(command -v puppet)" >"$RETRYING_AGENT/usr/bin/puppet"
+  chmod +x "$RETRYING_AGENT/usr/bin/puppet"
 }
 foreign_apt() { # foreign_apt COMMAND...: apt-get with the sources and lists of $apt, not the machine's
   apt-get -q -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts="$apt/parts" -o Dir::State::lists="$apt/lists" \

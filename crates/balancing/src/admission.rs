@@ -21,13 +21,18 @@ use crate::{choice::Lead, pool::PickError, share::Holding, work::Work};
 
 mod lanes;
 
-use lanes::{Lanes, Place};
+use lanes::{Lanes, Order, Place};
 
 /// Finds a member for a request and takes a place on it.
 pub trait Picker<L>: Send + Sync {
     /// # Errors
     /// Says why no member can be asked now.
     fn pick(&self, request: &Offer) -> Result<L, PickError>;
+
+    /// How many catalogs the members are expected to compile in this time.
+    fn catalogs_in(&self, _time: Duration) -> u32 {
+        u32::MAX
+    }
 }
 
 /// What the admission needs to know of a request.
@@ -150,8 +155,8 @@ struct Queue<L> {
 struct Waiter<L> {
     offer: Offer,
     place: Place,
-    /// In its lane.
-    order: Duration,
+    /// In its lane; none: it is at the front.
+    order: Option<Order>,
     client_max: u32,
     since: Duration,
     waker: Option<Waker>,
@@ -212,7 +217,7 @@ impl<L> Admission<L> {
                 }
             }
         }
-        let order = Lanes::order_of(work, now, run_began);
+        let order = Order::new(work, now, run_began);
         self.enqueue(offer, Some(order), &limits(), picker, now)
     }
 
@@ -268,13 +273,14 @@ impl<L> Admission<L> {
     fn enqueue(
         self: &Arc<Self>,
         offer: Offer,
-        order: Option<Duration>,
+        order: Option<Order>,
         limits: &Limits,
         picker: &dyn Picker<L>,
         now: Duration,
     ) -> Decision<L> {
         let decided = self.change(|queue| {
             let account = Arc::clone(&offer.account);
+            let order = order.map(|order| queue.order(&offer, order, picker));
             let id = queue.join(offer, order, limits, now);
             // Counted first, looked at then: what is given back after these looks finds this request.
             self.waiting.store(queue.waiting, Ordering::SeqCst);
@@ -338,13 +344,24 @@ enum Settled<L> {
 }
 
 impl<L> Queue<L> {
-    fn join(
-        &mut self,
-        offer: Offer,
-        order: Option<Duration>,
-        limits: &Limits,
-        now: Duration,
-    ) -> u64 {
+    /// The order of a request: while more catalogs wait than can be compiled in [`CATALOGS_WAIT`], what comes before a
+    /// catalog waits its turn with them.
+    ///
+    /// An agent waits for each answer for as long. If all of a herd that is too large were led to its catalogs at once, these
+    /// would wait for too long; so an agent waits a part of that time for each of its requests.
+    fn order(&self, offer: &Offer, order: Order, picker: &dyn Picker<L>) -> Order {
+        let task = offer.lead.task;
+        let may_wait = matches!(task.work, Work::File | Work::Other)
+            && !task.without_jruby
+            && !offer.account.has_catalog();
+        let catalogs = self.lanes.catalogs();
+        Order {
+            with_catalogs: may_wait && catalogs > 0 && catalogs > picker.catalogs_in(CATALOGS_WAIT),
+            ..order
+        }
+    }
+
+    fn join(&mut self, offer: Offer, order: Option<Order>, limits: &Limits, now: Duration) -> u64 {
         let client_max = limits.client_max;
         let id = self.next;
         self.next += 1;
@@ -374,7 +391,7 @@ impl<L> Queue<L> {
         let waiter = Waiter {
             offer,
             place,
-            order: order.unwrap_or(now),
+            order,
             client_max,
             since: now,
             waker: None,
@@ -506,7 +523,10 @@ impl<L> Queue<L> {
             }
             self.take_off(id, Place::Blocked);
             let waiter = self.waiters.get_mut(&id).expect("it is blocked");
-            waiter.place = Lanes::place_of(&waiter.offer, waiter.order);
+            waiter.place = match waiter.order {
+                Some(order) => Lanes::place_of(&waiter.offer, order),
+                None => Place::Front,
+            };
             self.lanes.insert(waiter.place, id);
         }
     }
@@ -644,6 +664,8 @@ impl<L> Drop for Ticket<L> {
     }
 }
 
+/// How long catalogs may be expected to wait before other requests do.
+const CATALOGS_WAIT: Duration = Duration::from_secs(240);
 /// How often members are looked for while requests wait and nothing announces a change.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 

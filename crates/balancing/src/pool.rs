@@ -18,7 +18,7 @@ use crate::settings::{
 };
 use crate::share::ClientKey;
 use crate::terms::{PoolTerms, Terms};
-use crate::work::Task;
+use crate::work::{Task, Work};
 
 /// One generation's view of a pool.
 #[derive(Debug)]
@@ -397,6 +397,19 @@ impl Pool {
             }
         }
         any
+    }
+
+    /// How many catalogs the members that are up and ready are expected to compile in this time.
+    pub fn catalogs_in(&self, time: Duration, now: Duration) -> u32 {
+        let open = self
+            .entries
+            .iter()
+            .filter(|entry| entry.is_up_and_ready(now));
+        let jrubies: u64 = open.map(|entry| u64::from(entry.working_max())).sum();
+        let each = u64::from(self.state.times.expected_ms(Task::of(Work::Catalog)));
+        let time = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let catalogs = jrubies.saturating_mul(time) / each.max(1);
+        u32::try_from(catalogs).unwrap_or(u32::MAX)
     }
 
     /// Counts a request, which allows so many percent of a retry.

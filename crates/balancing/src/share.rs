@@ -8,7 +8,7 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -76,6 +76,7 @@ impl Holdings {
             key: key.clone(),
             held: AtomicU64::new(0),
             run_began_us: AtomicU64::new(0),
+            has_catalog: AtomicBool::new(false),
         });
         entries.insert(key, Arc::downgrade(&holding));
         holding
@@ -105,6 +106,8 @@ pub struct Holding {
     held: AtomicU64,
     /// Microseconds since start at which the client's run began; 0: it has not.
     run_began_us: AtomicU64,
+    /// Whether it has requested a catalog.
+    has_catalog: AtomicBool,
 }
 
 impl Holding {
@@ -128,7 +131,15 @@ impl Holding {
         if next != noted {
             self.run_began_us.store(next, Ordering::Relaxed);
         }
+        if is_catalog && !self.has_catalog() {
+            self.has_catalog.store(true, Ordering::Relaxed);
+        }
         Duration::from_micros(began)
+    }
+
+    /// Whether the client has requested a catalog since it was last without a connection.
+    pub(crate) fn has_catalog(&self) -> bool {
+        self.has_catalog.load(Ordering::Relaxed)
     }
 
     /// Adds `amount`, unless the client would hold more than `max` then.

@@ -113,6 +113,10 @@ impl Picker<PoolLease> for PickNow<'_> {
         let lease = self.pool.pool.pick_for(request, self.now)?;
         Ok(PoolLease::new(self.pool, lease))
     }
+
+    fn catalogs_in(&self, time: Duration) -> u32 {
+        self.pool.pool.catalogs_in(time, self.now)
+    }
 }
 
 /// Finds members for requests that wait, by the newest configuration.

@@ -122,6 +122,10 @@ impl Picker<MemberLease> for Arc<Shared> {
             _freed: Freed(Self::clone(self)),
         })
     }
+
+    fn catalogs_in(&self, time: Duration) -> u32 {
+        self.pool.catalogs_in(time, self.now())
+    }
 }
 
 impl Shared {

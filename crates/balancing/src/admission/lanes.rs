@@ -48,26 +48,50 @@ const SHORT: u64 = 1;
 /// catalog, and an agent's own work between them, take about as long.
 const HEAD_START_MAX: Duration = Duration::from_secs(15);
 
+/// The order of a request in its lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Order {
+    /// That of arrival, and for catalogs that in which runs began.
+    pub(super) time: Duration,
+    /// Whether it waits its turn with the catalogs.
+    pub(super) with_catalogs: bool,
+}
+
+impl Order {
+    /// The order of a request that came at `came`.
+    pub(super) fn new(work: Work, came: Duration, run_began: Duration) -> Self {
+        let time = match work {
+            Work::Catalog => run_began.clamp(came.saturating_sub(HEAD_START_MAX), came),
+            Work::File | Work::Report | Work::Other => came,
+        };
+        Self {
+            time,
+            with_catalogs: false,
+        }
+    }
+}
+
 impl Lanes {
     /// The lane of a request, and its order there.
-    pub(super) fn place_of(offer: &Offer, order: Duration) -> Place {
+    pub(super) fn place_of(offer: &Offer, order: Order) -> Place {
         let target = match offer.target {
             Target::Any => 0,
             Target::Write => 1,
             Target::WriterAlone => 2,
         };
-        Place::Lane(
-            offer.lead.task.work.index() + target * Work::ALL.len(),
-            order,
-        )
+        let work = match order.with_catalogs {
+            true => Work::Catalog,
+            false => offer.lead.task.work,
+        };
+        Place::Lane(work.index() + target * Work::ALL.len(), order.time)
     }
 
-    /// The order of a request that came at `came`: that of arrival, and for catalogs that in which runs began.
-    pub(super) fn order_of(work: Work, came: Duration, run_began: Duration) -> Duration {
-        match work {
-            Work::Catalog => run_began.clamp(came.saturating_sub(HEAD_START_MAX), came),
-            Work::File | Work::Report | Work::Other => came,
-        }
+    /// How many requests wait in the turn of catalogs.
+    pub(super) fn catalogs(&self) -> u32 {
+        let lanes = (0..LANES).filter(|index| work_of(*index) == Work::Catalog);
+        lanes
+            .map(|index| self.lanes[index].requests.len() as u32)
+            .sum()
     }
 
     pub(super) fn insert(&mut self, place: Place, id: u64) {

@@ -358,6 +358,54 @@ fn reports_go_first_while_more_than_half_of_the_queue_is_taken() {
     assert_eq!([served(60), served(100)], [9, 1]);
 }
 
+/// Members that compile few catalogs in four minutes.
+struct Slow(LeastBusy);
+
+impl Picker<Slot> for Slow {
+    fn pick(&self, request: &Offer) -> Result<Slot, PickError> {
+        self.0.pick(request)
+    }
+
+    fn catalogs_in(&self, time: Duration) -> u32 {
+        (time.as_secs() / 120) as u32
+    }
+}
+
+#[test]
+fn agents_wait_their_turn_with_the_catalogs_while_more_of_these_wait_than_can_soon_be_compiled() {
+    let mut site = Site::new(&[1], 6, NO_LIMITS);
+    let slow = Slow(site.picker.clone());
+    let running = site.run(0);
+    let mut waiting = Vec::new();
+    for (name, client, work) in [
+        ("first catalog", 1, Work::Catalog),
+        ("second catalog", 2, Work::Catalog),
+        ("file before two", 3, Work::File),
+        ("third catalog", 4, Work::Catalog),
+        ("file of a new run", 5, Work::File),
+        ("file of a catalog", 1, Work::File),
+    ] {
+        site.now += Duration::from_millis(1);
+        let offer = site.request(client, work);
+        let decision = site.admission.offer(offer, || site.limits, &slow, site.now);
+        let Decision::Wait(ticket) = decision else {
+            panic!("{decision:?}");
+        };
+        waiting.push((name, ticket));
+    }
+    assert_eq!(
+        serve(running, &mut waiting, 6),
+        [
+            "file before two",
+            "first catalog",
+            "file of a catalog",
+            "second catalog",
+            "third catalog",
+            "file of a new run",
+        ]
+    );
+}
+
 #[test]
 fn catalogs_go_in_the_order_in_which_runs_began_but_at_most_15_seconds_earlier() {
     let mut site = Site::new(&[1], 4, NO_LIMITS);
