@@ -113,8 +113,14 @@ wait_for() { # wait_for SECONDS WHAT COMMAND...: until the command succeeds
 }
 
 started() { # started NAME: note the last background process; how it ends is no news of this shell's
+  local tries
   echo $! >"$LAB_DIR/$1.pid"
   disown
+  # Until it is executed its environment is that of this shell, and it would be taken for gone.
+  for tries in $(seq 50); do
+    ! alive "$1" && kill -0 "$(cat "$LAB_DIR/$1.pid")" 2>/dev/null || break
+    sleep 0.1
+  done
 }
 # By the environment too: after a crash the number may be another's.
 alive() { [ -f "$LAB_DIR/$1.pid" ] && grep -qszFx "LAB_DIR=$LAB_DIR" "/proc/$(cat "$LAB_DIR/$1.pid")/environ"; }
