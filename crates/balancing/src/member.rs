@@ -265,7 +265,12 @@ impl Member {
         self.warmup.take_over(&other.warmup);
         self.teach(|overload| overload.take_over(&other.overload));
         let known = other.evidence().clone();
-        self.note(|evidence| *evidence = known);
+        let retry_at = other.retry_at_ms.load(Ordering::Acquire);
+        self.note(|evidence| {
+            // Where no probes are made, nothing else would bring it up again.
+            self.retry_at_ms.store(retry_at, Ordering::Release);
+            *evidence = known;
+        });
     }
 
     /// Notes an answer to a request that held a JRuby: a member that is not warm yet comes nearer to it.

@@ -307,7 +307,7 @@ pub const ABSENCE_MAX: Duration = Duration::from_secs(30 * 86_400);
 mod tests {
     use super::*;
     use crate::health::Health;
-    use crate::settings::CheckSettings;
+    use crate::settings::{CheckKind, CheckSettings};
 
     #[test]
     fn a_member_is_one_across_lookups_and_apart_between_pools() {
@@ -448,6 +448,24 @@ mod tests {
         assert!(!registry.inherit(C1.0, one, &[(C1.1, true)]));
         assert_eq!(of(C1.1), (Health::Up, Some(4), Administrative::Ready));
         assert!(registry.instruction(C1.0, other).is_some());
+    }
+
+    #[test]
+    fn a_server_without_probes_that_gets_another_name_while_it_is_down_is_tried_again() {
+        let registry = Registry::default();
+        let check = CheckSettings {
+            kind: CheckKind::None,
+            ..CheckSettings::default()
+        };
+        let name = registry.member(C1.0, C1.1);
+        name.begin_check(&check);
+        name.connect_refused(Duration::from_secs(1));
+        let one = "c1:8140@192.0.2.1";
+        registry.inherit(C1.0, C1.1, &[(one, true)]);
+        let heir = registry.member(C1.0, one);
+        assert_eq!(heir.health(), Health::Down);
+        assert!(!heir.may_be_asked(Duration::from_secs(1)));
+        assert!(heir.may_be_asked(Duration::from_secs(3600)));
     }
 
     #[test]

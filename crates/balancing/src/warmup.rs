@@ -100,7 +100,9 @@ impl Warmup {
         let by_requests = parts(self.served.load(Ordering::Relaxed).into(), requests);
         let done = by_time.max(by_requests) as u32;
         if done >= 100 {
-            self.since_ms.store(0, Ordering::Relaxed);
+            // It may have been restarted meanwhile: it is cold then.
+            let (warm, relaxed) = (0, Ordering::Relaxed);
+            let _ = (self.since_ms).compare_exchange(since_ms, warm, relaxed, relaxed);
         }
         done
     }

@@ -270,10 +270,14 @@ impl Attempts<'_> {
         if respond::is_unmounted(head, class, self.plan.route.unguarded) {
             lease.member().noted_starting();
         }
+        if !self.holds_jruby() {
+            // The queue is that for JRubies. No learned limit would hold such a request back from being sent again at once.
+            return false;
+        }
         if !respond::is_overloaded(head, class, self.plan.route.unguarded) {
             // A server that is stopping, or whose JRubies stayed busy for too long, shows no room in its queue.
             let shows_room = head.status != StatusCode::SERVICE_UNAVAILABLE;
-            if shows_room && self.holds_jruby() {
+            if shows_room {
                 lease.member().has_room();
             }
             return false;

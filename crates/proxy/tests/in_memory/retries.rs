@@ -324,6 +324,31 @@ fn another_member_is_asked_at_once_while_one_has_a_full_queue() {
 }
 
 #[test]
+fn a_refusal_of_a_request_that_needs_no_jruby_is_passed_on() {
+    const STATIC: &str = "/puppet/v3/static_file_content/modules/m/files/a?code_id=1";
+    run(async {
+        let mut estate = Estate::new(|setup| setup.compilers = 1);
+        let mut client = estate.connect();
+        client.get(STATIC).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        // Two others run that hold JRubies: what they leave is no limit for this one.
+        let mut others = Vec::new();
+        for _ in 0..2 {
+            let mut other = estate.connect();
+            other.get(FILE).await;
+            let mut at = estate.compilers[0].accept().await;
+            at.request().await;
+            others.push((other, at));
+        }
+        member.send(OVERLOADED).await;
+        let answer = tokio::time::timeout(Duration::from_secs(5), client.response()).await;
+        let answer = answer.expect("it is not sent again at once");
+        assert_eq!((answer.status, &*answer.body), (503, "full"));
+    });
+}
+
+#[test]
 fn an_agent_that_comes_back_gets_the_members_own_503() {
     run(async {
         let mut estate = Estate::new(|setup| setup.compilers = 1);
