@@ -22,7 +22,7 @@ struct Known {
 pub struct LongRequest {
     /// Verified certname of the client, else its address.
     pub client: Arc<str>,
-    /// Method and path, cut at [`REQUEST_BYTES_MAX`].
+    /// Method and path, cut at 200 characters.
     pub request: String,
     /// When its head had come.
     pub since: SystemTime,
