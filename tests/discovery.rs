@@ -841,6 +841,14 @@ fn a_drained_member_stays_drained_whatever_dns_makes_of_its_name() {
         .find(|member| member["address"] == *target)
         .expect("it is there");
     assert_eq!(back["administrative_state"], "drain");
+
+    // So is one that a reload names otherwise.
+    let first_only = format!("{{ address = \"{name}\", addresses = \"first\" }}");
+    proxy.edit_config(&format!("\"{name}\""), &first_only);
+    support::done(&proxy, &["reload"], &[]);
+    proxy.wait_for_status("the name is drained", |status| {
+        states(status) == [of(&name, "drain")]
+    });
 }
 
 #[test]

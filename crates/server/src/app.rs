@@ -35,7 +35,7 @@ use crate::{
     lists::{self, Restored},
     member_states::{self, MemberStates},
     outputs, persistence,
-    prepare::{Foundation, Lasting, inherit, prepare},
+    prepare::{Foundation, Lasting, inherit_states, prepare},
     probes::{self, Probes},
     service_manager::ServiceManager,
     signals::{EarlySignals, Signals, Stop},
@@ -219,11 +219,7 @@ async fn start(
         tracing::warn!("cannot read the stored answers of DNS, starting without them: {why}");
     }
     member_states::restore(&state_directory, &lasting.registry, &lasting.metrics.alarms);
-    for pool in generation.pools.iter() {
-        let members = pool.connectors.iter();
-        let members = members.map(|connector| (&*connector.address, connector.addresses()));
-        inherit(&lasting.registry, pool.pool.name(), members, None);
-    }
+    inherit_states(&lasting.registry, &generation);
     if !deny.is_empty() {
         tracing::info!(
             blocks = deny.blocks().len(),

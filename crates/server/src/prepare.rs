@@ -19,7 +19,7 @@ use crate::{
 };
 
 pub(crate) use lasting::Lasting;
-pub(crate) use members::{inherit, may_lose_writes};
+pub(crate) use members::{inherit_states, may_lose_writes};
 pub(crate) use parts::{Credentials, PreparedTls};
 use parts::{Materials, Problems};
 
@@ -227,7 +227,7 @@ impl Foundation {
         let members = members::with_writer(members, settings, members::writer_of(settings, before));
         let listed = members.iter();
         let listed = listed.map(|m| (&*m.settings.address, &*m.addresses));
-        let moved = inherit(&lasting.registry, &settings.pool.name, listed, Some(before));
+        let moved = members::inherit(&lasting.registry, &settings.pool.name, listed, Some(before));
         let tls = parts::tls_of(settings, &self.member_tls);
         parts::pool_runtime(settings, members, tls, lasting, Some(before))
             .map(|runtime| (runtime, moved))

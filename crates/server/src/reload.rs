@@ -20,7 +20,7 @@ use crate::{
     certificates::refused_replacements,
     files::{self, Found},
     kept, lists, lockout, outputs,
-    prepare::{Foundation, Prepared, agents_copy, fingerprint, prepare},
+    prepare::{Foundation, Prepared, agents_copy, fingerprint, inherit_states, prepare},
     probes::{self, Probes},
     stamps::Stamps,
     units::{self, Unit},
@@ -396,7 +396,7 @@ impl App {
     }
 
     /// New before old: log and sockets first, then the one store, then what is no longer needed goes.
-    async fn commit(&self, prepared: Prepared, input: Input) -> Result<String, Stopped> {
+    async fn commit(self: &Arc<Self>, prepared: Prepared, input: Input) -> Result<String, Stopped> {
         let (generation, foundation, report) = prepared.split();
         let kept: Vec<_> = self
             .state()
@@ -440,6 +440,7 @@ impl App {
         if !self.is_serving() {
             return Err(Stopped::Stopping);
         }
+        let are_states_moved = inherit_states(&self.lasting.registry, &generation);
         adopt(&generation, &self.shared, &answered);
         self.put_in_force(&generation);
 
@@ -473,6 +474,9 @@ impl App {
                 }
                 self.state().retire(address, &name);
             }
+        }
+        if are_states_moved {
+            self.store_member_states().await;
         }
         let mut state = self.state();
         for bound in &state.bound {

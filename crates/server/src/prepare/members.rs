@@ -11,7 +11,7 @@ use balancing::{
 };
 use config::PoolConfig;
 use discovery::{Discovered, discovered, is_covered, question};
-use proxy::PoolRuntime;
+use proxy::{Generation, PoolRuntime};
 use routing::pool_names;
 
 use crate::dns::{Answers, Writer, configured, rules};
@@ -38,7 +38,7 @@ pub(super) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<Discovered> {
 
 /// Gives members the state that they had under another name: a name with several addresses is a member for each, and one
 /// with a single address is one member. Yields whether instructions of an operator are on other members now.
-pub(crate) fn inherit<'a>(
+pub(super) fn inherit<'a>(
     registry: &Registry,
     pool: &str,
     members: impl Iterator<Item = (&'a str, &'a [IpAddr])>,
@@ -68,6 +68,17 @@ pub(crate) fn inherit<'a>(
     let moved = heirs
         .iter()
         .map(|(from, heirs)| registry.inherit(pool, from, heirs));
+    moved.fold(false, |any, moved| any | moved)
+}
+
+/// Gives the members of a start or a reload what the operator wants of them, where they had another name before. Yields
+/// whether instructions are on other members now.
+pub(crate) fn inherit_states(registry: &Registry, generation: &Generation) -> bool {
+    let moved = generation.pools.iter().map(|pool| {
+        let members = pool.connectors.iter();
+        let members = members.map(|connector| (&*connector.address, connector.addresses()));
+        inherit(registry, pool.pool.name(), members, None)
+    });
     moved.fold(false, |any, moved| any | moved)
 }
 
