@@ -332,7 +332,7 @@ path = { prefix = "/a", exact = "/b" }
         "pools.reports.members[0]: plain HTTP",
         "pools: no pool `ca`",
         "routes[0].pool: no pool `report`",
-        "routes[0].path: more than one path condition",
+        "routes[0].path: more than one key",
         "proscenium.toml: 14 errors, ",
     ] {
         assert!(
