@@ -193,9 +193,14 @@ impl Attempts<'_> {
                     let again = attempts < attempts_max && exchanged.upload.replayable();
                     if again && self.may_ask_another(&exchange.head) && self.admit_retry() {
                         tried.push(lease.member().id());
-                        next = self.pick_at_once(&tried, Instant::now()).ok();
-                        if next.is_some() {
-                            continue;
+                        match self.pick_at_once(&tried, Instant::now()) {
+                            Ok(elsewhere) => {
+                                next = Some(elsewhere);
+                                continue;
+                            }
+                            // The others are busy: it waits for one of them.
+                            Err(PickError::Full) => continue,
+                            Err(PickError::AllTried | PickError::NoneAvailable) => {}
                         }
                     }
                     let asked = lease.member().id();

@@ -8,7 +8,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::support::{ENROLMENT, Estate, FILE, REPORT, Wire, assert_took, run};
+use crate::support::{ENROLMENT, Estate, FILE, REPORT, Wire, assert_took, run, settle, trusted};
 
 #[test]
 fn a_request_whose_member_refuses_connections_goes_to_another() {
@@ -320,6 +320,32 @@ fn another_member_is_asked_at_once_while_one_has_a_full_queue() {
         assert_took(began, 0);
         second.answer(200, "again").await;
         assert_eq!(client.response().await.body, "again");
+    });
+}
+
+#[test]
+fn what_a_stopping_member_did_not_serve_waits_for_a_busy_one() {
+    const STOPPING: &str =
+        "HTTP/1.1 503 X\r\nX-Puppet-Version: 7.9.5\r\nContent-Length: 8\r\n\r\nshutdown";
+    run(async {
+        let mut estate = Estate::new(|setup| {
+            setup.compilers = 2;
+            setup.in_flight_max = Some(1);
+        });
+        let (mut client, mut first) = estate.ask_first().await;
+        let (mut other, _) = estate.connect_as(Some(&trusted().web02));
+        other.get(FILE).await;
+        let mut second = estate.compilers[1].accept().await;
+        second.request().await;
+        first.send(STOPPING).await;
+        settle().await;
+        second.answer(200, "other").await;
+        assert_eq!(other.response().await.body, "other");
+        let mut again = estate.compilers[1].accept().await;
+        again.request().await;
+        again.answer(200, "second").await;
+        assert_eq!(client.response().await.body, "second");
+        estate.assert_at_rest().await;
     });
 }
 
