@@ -23,7 +23,7 @@ pub(super) enum Place {
 /// the cost of their work (stride scheduling): each request served moves its lane back by its cost.
 ///
 /// A report that came before all catalogs has their turn. If the queue is crowded, reports cost as little as files: they
-/// are short, and each of them makes room.
+/// are short, and each of them makes room. Without catalogs they take turns as other work does.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     pub(super) front: BTreeSet<u64>,
@@ -44,6 +44,8 @@ struct Lane {
 const LANES: usize = 3 * Work::ALL.len();
 /// What a report costs that has the turn of the catalogs.
 const SHORT: u64 = 1;
+/// What a report costs at most while no catalog waits: files alone are not to keep reports waiting.
+const ALONE: u64 = Work::Other.queue_cost(false);
 /// How much earlier than it came a catalog counts at most, if its agent's run began before. The requests before a
 /// catalog, and an agent's own work between them, take about as long.
 const HEAD_START_MAX: Duration = Duration::from_secs(15);
@@ -111,7 +113,10 @@ impl Lanes {
     pub(super) fn remove(&mut self, place: Place, id: u64) {
         match place {
             Place::Front => _ = self.front.remove(&id),
-            Place::Lane(index, order) => _ = self.lanes[index].requests.remove(&(order, id)),
+            Place::Lane(index, order) => {
+                self.lanes[index].requests.remove(&(order, id));
+                self.forget_catalogs(index);
+            }
             Place::Blocked => {}
         }
     }
@@ -137,10 +142,32 @@ impl Lanes {
             self.served = self.served.max(turn);
             let (lane, cost) = match self.has_turn_of_catalogs(index) {
                 true => (catalogs_of(index), SHORT),
-                false => (index, work_of(index).queue_cost(self.crowded)),
+                false => (index, self.cost(index)),
             };
             self.lanes[lane].turn = turn + cost;
         }
+    }
+
+    fn cost(&self, index: usize) -> u64 {
+        let cost = work_of(index).queue_cost(self.crowded);
+        match work_of(index) {
+            Work::Report if !self.has_catalogs(index) => cost.min(ALONE),
+            _ => cost,
+        }
+    }
+
+    /// Once the last catalog has left, what reports have cost because of catalogs counts no longer.
+    fn forget_catalogs(&mut self, index: usize) {
+        let reports = catalogs_of(index) - Work::Catalog.index() + Work::Report.index();
+        if work_of(index) == Work::Catalog && !self.has_catalogs(index) {
+            let turn = &mut self.lanes[reports].turn;
+            *turn = (*turn).min(self.served + ALONE);
+        }
+    }
+
+    /// Whether catalogs wait that the members of a lane can serve.
+    fn has_catalogs(&self, index: usize) -> bool {
+        !self.lanes[catalogs_of(index)].requests.is_empty()
     }
 
     /// The turn of the first request of a lane.
@@ -150,6 +177,7 @@ impl Lanes {
         // A crowded queue forgets what reports before have cost.
         let is_forgotten = work_of(index) == Work::Report
             && self.crowded
+            && self.has_catalogs(index)
             && turn > catalogs + Work::Catalog.queue_cost(true);
         match is_forgotten || self.has_turn_of_catalogs(index) {
             true => catalogs,

@@ -358,6 +358,23 @@ fn reports_go_first_while_more_than_half_of_the_queue_is_taken() {
     assert_eq!([served(60), served(100)], [9, 1]);
 }
 
+#[test]
+fn reports_wait_for_few_files_where_no_catalog_waits() {
+    // The first report has the cost of one among catalogs. The catalog leaves the queue after it.
+    for catalogs in [0, 1] {
+        let mut site = Site::new(&[1], 1, NO_LIMITS);
+        let running = site.run(0);
+        let kinds = Work::ALL.into_iter().zip([catalogs, 200, 20, 0]);
+        let works = kinds.flat_map(|(work, count)| vec![work; count]);
+        let mut waiting: Vec<_> = works
+            .map(|work| (work, site.wait(site.request(0, work))))
+            .collect();
+        let served = serve(running, &mut waiting, 80);
+        let reports = |served: &[Work]| served.iter().filter(|work| **work == Work::Report).count();
+        assert_eq!(reports(&served[30..80]), 10, "{catalogs}: {served:?}");
+    }
+}
+
 /// Members that compile few catalogs in four minutes.
 struct Slow(LeastBusy);
 
