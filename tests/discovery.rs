@@ -526,6 +526,14 @@ fn a_reload_asks_what_a_pool_does_not_know_and_asks_other_servers_all() {
     proxy.reload_applied();
     wait_for_addresses(&proxy, "compilers", &[shown(&other)]);
     wait_for_addresses(&proxy, "second", &[shown(&other)]);
+
+    // What no pool asks any longer is not stored.
+    let stored = proxy.state_directory().join("dns.json");
+    let is_stored = || std::fs::read_to_string(&stored).is_ok_and(|text| text.contains("second"));
+    wait_until(LIMIT, || is_stored().then_some(())).expect("the answer is stored");
+    proxy.edit_config(&second, "");
+    proxy.reload_applied();
+    wait_until(LIMIT, || (!is_stored()).then_some(())).expect("it is stored no longer");
 }
 
 #[test]

@@ -145,9 +145,11 @@ impl Answers {
                 .iter()
                 .any(|(named, _)| *named == pool)
         };
+        let accepted = known.accepted.len();
         known
             .accepted
             .retain(|(pool, question), _| is_asked(pool, question));
+        known.is_unstored |= known.accepted.len() < accepted;
         let gone = alarms.active().into_iter().filter(|active| {
             let mut wanted = wanted.iter().flat_map(|question| {
                 let pools = asking(config, question).into_iter();
