@@ -436,7 +436,7 @@ impl Balancer for Ours {
                 request.attempts -= 1;
                 return Some(self.attempt(id, false));
             }
-            // A stopping server has done nothing: what is safe goes to another member, if one has room.
+            // A stopping server has done nothing: what is safe goes to another member, or waits until one has room.
             MemberReply::Unavailable
                 if ask.safe && request.attempts < attempts_max && self.admit_retry() =>
             {
@@ -444,9 +444,16 @@ impl Balancer for Ours {
                 let asked = request.lease.as_ref()?.lease.member().id();
                 request.tried.push(asked);
                 let offer = self.offer_of(id, false);
-                if let Ok(lease) = self.shared.pick(&offer) {
-                    let hold = self.request(id).hold.take()?;
-                    return Some(Answer::Send(self.runs(id, Admitted { lease, hold })));
+                match self.shared.pick(&offer) {
+                    Ok(lease) => {
+                        let hold = self.request(id).hold.take()?;
+                        return Some(Answer::Send(self.runs(id, Admitted { lease, hold })));
+                    }
+                    Err(PickError::Full) => {
+                        self.request(id).lease = None;
+                        return Some(self.attempt(id, false));
+                    }
+                    Err(PickError::AllTried | PickError::NoneAvailable) => {}
                 }
             }
             _ => {}
