@@ -281,7 +281,7 @@ impl<'a> Candidates<'a> {
     /// JRubies and weights.
     ///
     /// The mean is that of all members that nothing closes. What runs on the others counts too while it lasts, which widens
-    /// the bound. If nobody is within it, or if not all members are in question, it is the mean of the candidates.
+    /// the bound. If no member is within it, or if not all members are in question, it is the mean of the candidates.
     pub(crate) fn most_wanted_within_bound(&self, key: u64) -> Option<usize> {
         let by_load = self.terms.by_load(self.tier);
         let load = |occupancy: Occupancy| match by_load {

@@ -118,7 +118,7 @@ impl Tally {
         self.working.load(Ordering::Relaxed)
     }
 
-    /// To be called after each change, so that whoever has read this number before knows all of the change.
+    /// To be called after each change, so that a pick that has read the new number knows all of the change.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }

@@ -30,7 +30,7 @@ use crate::{
     error::ProxyError,
     first_byte::{Limits, Looks, Silence, first_byte},
     generation::PoolRuntime,
-    long_requests::{LongRequest, REQUEST_BYTES_MAX},
+    long_requests::{LongRequest, REQUEST_CHARS_MAX},
     reason::LogReason,
     record::Exchanged,
     respond,
@@ -588,7 +588,7 @@ impl Attempts<'_> {
             let request = format!("{} {}", self.request.method, self.request.target.path());
             LongRequest {
                 client: certname.map_or_else(|| address().into(), Arc::clone),
-                request: request.chars().take(REQUEST_BYTES_MAX).collect(),
+                request: request.chars().take(REQUEST_CHARS_MAX).collect(),
                 since: context.when,
             }
         });

@@ -28,8 +28,8 @@ pub struct LongRequest {
     pub since: SystemTime,
 }
 
-/// Most bytes of a method and a path that are shown.
-pub(crate) const REQUEST_BYTES_MAX: usize = 200;
+/// Most characters of a method and a path that are shown.
+pub(crate) const REQUEST_CHARS_MAX: usize = 200;
 
 /// A request that counts as running until this is dropped.
 #[derive(Debug)]
