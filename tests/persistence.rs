@@ -101,6 +101,18 @@ impl Site {
         member.expect("one of them")
     }
 
+    /// The member, which holds what comes from now on and has room for so many requests; and how many it has had.
+    fn hold_with_room(&self, name: &str, room: usize) -> (&StandIn, usize) {
+        let lowered = format!("connections_max = {room}");
+        self.proxy.edit_config("connections_max = 100", &lowered);
+        self.proxy.hang_up();
+        let member = self.member(name);
+        let idle = || (self.proxy.metrics().sum(IN_FLIGHT, &[]) == 0.0).then_some(());
+        assert!(wait_until(LIMIT, idle).is_some(), "the first request ends");
+        member.hold();
+        (member, member.requests().len())
+    }
+
     fn address(&self, name: &str) -> String {
         self.member(name).address()
     }
@@ -205,14 +217,7 @@ fn a_client_moves_when_its_member_is_not_available_and_the_move_is_logged() {
 fn a_client_whose_member_is_full_does_not_wait_and_returns_to_it() {
     let site = site("{ cookie = \"PROXY\" }");
     let (home, mine) = site.begin();
-    site.proxy
-        .edit_config("connections_max = 100", "connections_max = 2");
-    site.proxy.hang_up();
-    let member = site.member(&home);
-    let idle = || (site.proxy.metrics().sum(IN_FLIGHT, &[]) == 0.0).then_some(());
-    assert!(wait_until(LIMIT, idle).is_some(), "the first request ends");
-    member.hold();
-    let before = member.requests().len();
+    let (member, before) = site.hold_with_room(&home, 2);
     // The two requests that the member may have come from two clients: one client has a share of the places.
     let held: Vec<_> = ["web02", "web03"]
         .into_iter()
@@ -250,14 +255,7 @@ fn a_client_whose_member_is_full_does_not_wait_and_returns_to_it() {
 fn a_client_whose_member_is_full_keeps_its_cookie_although_the_next_member_fails() {
     let site = site("{ cookie = \"PROXY\" }");
     let (home, mine) = site.begin();
-    site.proxy
-        .edit_config("connections_max = 100", "connections_max = 1");
-    site.proxy.hang_up();
-    let member = site.member(&home);
-    let idle = || (site.proxy.metrics().sum(IN_FLIGHT, &[]) == 0.0).then_some(());
-    assert!(wait_until(LIMIT, idle).is_some(), "the first request ends");
-    member.hold();
-    let before = member.requests().len();
+    let (member, before) = site.hold_with_room(&home, 1);
     let agent = site.ca.agent("web02");
     let mut held = site.proxy.client(Some(&agent)).connect().expect("connects");
     let fields = [("Cookie", mine.as_str())];

@@ -212,13 +212,19 @@ fn with_looping(lines: &'static str) -> (Estate, Gate) {
         .compilers(1)
         .proxy(move |proxy| proxy.listener("streams_max = 200").with(lines))
         .start();
+    let gate = hold_looping(&estate);
+    (estate, gate)
+}
+
+/// Lets the compiler answer requests of the looping agent when the gate opens.
+fn hold_looping(estate: &Estate) -> Gate {
     let gate = Gate::new();
     let held = gate.clone();
     estate.compilers[0].answer(move |request| {
         let looping = request.target.contains("looping");
         looping.then(|| Reply::ok("{}").gate(&held))
     });
-    (estate, gate)
+    gate
 }
 
 /// Opens so many streams of the looping agent.
@@ -342,12 +348,7 @@ fn an_excepted_agent_holds_its_share_of_the_jrubies_and_no_more() {
             )
         })
         .start();
-    let gate = Gate::new();
-    let held = gate.clone();
-    estate.compilers[0].answer(move |request| {
-        let looping = request.target.contains("looping");
-        looping.then(|| Reply::ok("{}").gate(&held))
-    });
+    let gate = hold_looping(&estate);
     let mut ci = connect(&estate, &estate.ca.agent("ci7"));
     let compiling = open(&mut ci, LOOPING, 100);
     wait_for_refusals(&estate, "client-share", 94.0);
