@@ -1271,3 +1271,64 @@ fn assert_not_passed(proof: &Value, check: &str, about: &str) {
     };
     assert_eq!(passed.find(named), None, "{proof:#}");
 }
+
+/// A passthrough pool with this member, beside the compilers.
+fn passing(member: &StandIn) -> String {
+    format!(
+        "[listeners.pcp]\naddress = \"127.0.0.1:8142\"\npassthrough = \"brokers\"\n\
+         [pools.brokers]\nmembers = [{{ address = {:?}, server_name = \"localhost\" }}]\n\
+         trusted_headers_off = true\n",
+        member.address()
+    )
+}
+
+#[test]
+fn t18_forged_headers_are_sent_through_each_passthrough_pool() {
+    let mut clinic = Clinic::new();
+    let broker = StandIn::builder("b1")
+        .tls_wanting(&clinic.ca, &clinic.ca.server("b1"))
+        .start();
+    // It goes by the certificate of its peer, as a message broker does.
+    broker.behave(Manner::peer());
+    clinic.more = passing(&broker);
+    let (proof, code) = clinic.examined(&[]);
+    let passed = proof["passed"].as_array().expect("a list");
+    for how in [
+        "without a certificate",
+        "with an ordinary agent's",
+        "in plain HTTP",
+    ] {
+        let is_passed = |passed: &&Value| {
+            let about = passed["about"].as_str().unwrap_or_default();
+            passed["check"] == "passthrough" && about.contains(how)
+        };
+        assert!(
+            passed.iter().any(|passed| is_passed(&passed)),
+            "{how}: {proof:#}"
+        );
+    }
+    assert_eq!(code, Some(0), "{proof:#}");
+    assert!(!broker.requests().is_empty(), "it was asked");
+
+    // A compiler that was forgotten there believes whoever comes.
+    broker.behave(Manner::headers());
+    let found = &[
+        "in pool brokers",
+        "passed through",
+        "trusts the identity headers",
+        "without a certificate",
+    ];
+    clinic.assert_found("passthrough", "failure", found);
+}
+
+#[test]
+fn a_passthrough_member_that_cannot_be_verified_is_not_called_safe() {
+    let mut clinic = Clinic::new();
+    let elsewhere = Ca::new();
+    let broker = StandIn::builder("b1")
+        .tls_wanting(&elsewhere, &elsewhere.server("b1"))
+        .start();
+    clinic.more = passing(&broker);
+    let proof = clinic.assert_found("passthrough", "note", &["not tested over TLS"]);
+    assert_not_passed(&proof, "passthrough", "over TLS");
+}

@@ -11,7 +11,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// From the bottom: a crate imports from lower lines only. testkit is for tests and imports nobody.
 const LAYERS: &[&[&str]] = &[
-    &["identity", "balancing"],
+    &["identity", "balancing", "proxy_protocol"],
     &["routing"],
     &["pki", "telemetry", "discovery"],
     &["listener", "upstream"],
@@ -165,6 +165,14 @@ const NEVER_OVER_HTTP2: &[(&str, &str)] = &[
         "its one handshake shows a certificate; no request follows",
     ),
     ("http2", "it is about HTTP/2 itself"),
+    (
+        "passthrough",
+        "the proxy reads nothing of what is passed through; what it terminates beside that is one request",
+    ),
+    (
+        "proxy_protocol",
+        "the header comes before TLS, in which the protocol is chosen",
+    ),
     (
         "tunnels",
         "HTTP/2 has no Upgrade; `http2` shows that such a request is refused",

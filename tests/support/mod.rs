@@ -5,6 +5,7 @@
 
 pub(crate) mod fixtures;
 pub(crate) mod http2;
+pub(crate) mod layer4;
 pub(crate) mod lists;
 
 use std::{collections::BTreeMap, thread, time::Duration};

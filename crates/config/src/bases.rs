@@ -77,6 +77,15 @@ impl Base for listener::Settings {
     }
 }
 
+impl Base for listener::SniPassthrough {
+    fn base() -> Self {
+        Self {
+            server_names: Vec::new(),
+            pool: String::new(),
+        }
+    }
+}
+
 impl Base for PoolConfig {
     fn base() -> Self {
         Self::new("", &Config::base())

@@ -18,7 +18,7 @@ use routing::{
     settings::{AccessRuleSettings, ClientRule, RouteSettings, RuleAction},
 };
 use telemetry::{Facility, settings::Format};
-use upstream::settings::{Plaintext, Scheme};
+use upstream::settings::{Plaintext, Scheme, SendProxy};
 
 use crate::{
     binding::{Base, Bound, settings},
@@ -165,6 +165,34 @@ settings! {
         /// Maximum number of concurrent requests on one HTTP/2 connection. RFC 9113 (6.5.2) recommends at least
         /// 100.
         streams_max: count(1..=10_000) => streams_max;
+        /// The pool that gets every connection of this listener as it is (layer 4). The proxy does not terminate TLS then,
+        /// so it does not know the client, and no access rule, route or identity header applies. Settings about TLS and
+        /// HTTP have no effect on such a listener.
+        passthrough: text(&forms::POOL) => passthrough, else "none: TLS is terminated";
+        sni_passthrough: tables(SniPassthrough::TABLE), else "none: TLS is terminated, whatever the server name is";
+        proxy_protocol: table(ProxyProtocol::TABLE), else "no connection begins with a PROXY header";
+    }
+
+    /// Connections that a listener passes through by the server name (SNI) of the client's TLS handshake. The proxy reads
+    /// the client's first message, at most 16 KiB and within `handshake_timeout`, and sends it on. A connection without a
+    /// server name, or with one that no entry names, is terminated, or refused if `sni_strict` is set; it is never passed
+    /// through.
+    SniPassthrough at "listeners.NAME.sni_passthrough[]" for listener::SniPassthrough {
+        /// Server names that are passed through: host names, or `*.` and a domain for every name directly below it.
+        server_names: texts(&forms::SERVER_NAMES) => server_names, required;
+        /// The pool that gets these connections.
+        pool: text(&forms::POOL) => pool, required;
+    }
+
+    /// The PROXY protocol, versions 1 and 2, from load balancers in front of a listener. With this table, every connection
+    /// must begin with a valid header of at most 8 KiB within `handshake_timeout`; without it, none may. The header
+    /// changes the client's address for access rules, limits per address, `X-Forwarded-For` and the access log, which
+    /// shows the address of the load balancer as `peer`. Everything else in it is ignored. With `LOCAL` or `UNKNOWN`, the
+    /// address of the connection counts.
+    ProxyProtocol at "listeners.NAME.proxy_protocol" for () {
+        /// Networks of the load balancers. The proxy closes connections from other addresses, because every host that may
+        /// send the header can claim any client address.
+        from: texts(&forms::NETWORK), required;
     }
 
     /// Certificates that the proxy presents to clients, and TLS sessions.
@@ -504,11 +532,11 @@ settings! {
         /// See `[upstream]`.
         idle_timeout: duration(milliseconds(10)..=DAY) => upstream.idle_timeout, else "that of `[upstream]`";
         /// See `[upstream]`.
-        tunnel_idle_timeout: duration(milliseconds(10)..=DAY) => upstream.tunnel_idle_timeout, else "that of `[upstream]`";
+        tunnel_idle_timeout: duration(milliseconds(10)..=DAY) => upstream.tunnel_idle_timeout, else "that of `[upstream]`; `1h` for connections that are passed through, whose clients may be silent for 15 minutes";
         /// See `[upstream]`.
         keepalive: duration(seconds(0)..=DAY) => upstream.keepalive, else "that of `[upstream]`";
         /// See `[upstream]`.
-        connections_max: count(1..=100_000) => upstream.connections_max, else "that of `[upstream]`";
+        connections_max: count(1..=100_000) => upstream.connections_max, else "that of `[upstream]`; 100000 for connections that are passed through";
         /// See `[upstream]`.
         queue_max: count(0..=1_000_000) => upstream.queue_max, else "that of `[upstream]`";
         /// See `[upstream]`.
@@ -519,6 +547,19 @@ settings! {
         agent_queue_max: count(0..=100_000) => upstream.agent_queue_max, else "that of `[upstream]`";
         /// See `[upstream]`.
         retry_after_max: duration(seconds(1)..=DAY) => upstream.retry_after_max, else "that of `[upstream]`";
+        /// The header of the PROXY protocol that members get at the beginning of each connection that is passed through:
+        /// `v1`, `v2` or `off`. Version 2 also carries the server name, where the proxy has read it
+        /// (`PP2_TYPE_AUTHORITY`), and the `id` of the access record (`PP2_TYPE_UNIQUE_ID`). Probes of
+        /// the same port begin with a header that says `LOCAL` (version 1: `UNKNOWN`).
+        send_proxy: word::<SendProxy>() => upstream.send_proxy;
+        /// Whether the service at the members' ports does not read identity headers (`X-Client-Verify` and others). A
+        /// client writes what it wants through a connection that is passed through, so no member may be on the host of a
+        /// member of another pool, unless this is `true` and the ports differ. `proscenium doctor` tests it.
+        trusted_headers_off: switch() => rules.passthrough.trusted_headers_off;
+        /// Maximum number of passed-through connections that the proxy closes in one second, the oldest first, if they are
+        /// to end: their member or listener was removed, or the process stops. At a stop it closes them faster if
+        /// `drain_grace` would end before.
+        tunnel_close_rate: count(1..=1_000_000) => rules.passthrough.close_rate;
         /// Requests that the proxy may send a further time, as a share of the pool's requests. Retries help if one member
         /// fails; if many do, they multiply the load on the rest. Above the budget the client gets the error of the
         /// first attempt, and the record has the reason `retry-budget`. Two retries a second, and 20 at once, are

@@ -7,10 +7,13 @@ use listener::Settings;
 use crate::{
     binding::Bound,
     config::Credential,
-    keys::{Listener, Root},
+    forms,
+    keys::{Listener, ProxyProtocol, Root},
+    passthrough,
     report::Problem,
     section::Section,
     trust::Naming,
+    values::texts,
 };
 
 pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<Settings> {
@@ -27,6 +30,10 @@ pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<Sett
         .filter_map(|(name, section)| settings(name, section).map(|settings| (settings, section)))
         .collect();
     shared_addresses(&listeners, problems);
+    for (settings, section) in &listeners {
+        passthrough::check_listener(root, settings, section, problems);
+        load_balancers(section, settings, problems);
+    }
     listeners
         .into_iter()
         .map(|(settings, _)| settings)
@@ -52,7 +59,36 @@ pub(crate) fn certificates(
 fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
     let mut settings = Settings::new(name, section.text(Listener::address)?.parse().ok()?);
     Listener::read(section, &mut settings);
+    settings.sni_passthrough = passthrough::by_name(section);
+    settings.proxy_protocol = section.is_set(Listener::proxy_protocol).then(|| {
+        let section = section.table(Listener::proxy_protocol);
+        let from = section.value(ProxyProtocol::from, &texts(&forms::NETWORK));
+        from.unwrap_or_default()
+    });
     Some(settings)
+}
+
+/// Whoever may send a PROXY header can claim to be any client.
+fn load_balancers(section: &Section<'_>, settings: &Settings, problems: &mut Vec<Problem>) {
+    let section = section.table(Listener::proxy_protocol);
+    let Some(from) = &settings.proxy_protocol else {
+        return;
+    };
+    if section.is_empty_list(ProxyProtocol::from) {
+        let problem = section.error(
+            ProxyProtocol::from,
+            "an empty list, which would refuse every connection",
+        );
+        problems.push(problem.expected("the addresses of the load balancers"));
+    }
+    if from
+        .iter()
+        .any(|network| ["0.0.0.0/0", "::/0"].contains(&network.to_string().as_str()))
+    {
+        let message = "every host that can connect can claim any client address";
+        let problem = section.warning(ProxyProtocol::from, message);
+        problems.push(problem.help("name only the load balancers"));
+    }
 }
 
 /// Port 0 is a different port each time.

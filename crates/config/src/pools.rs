@@ -7,7 +7,7 @@ use balancing::{
     settings::{Addresses, CheckKind, MemberSettings, Role},
 };
 use routing::pool_names;
-use upstream::settings::{Plaintext, Scheme};
+use upstream::settings::{Plaintext, Scheme, SendProxy};
 
 use crate::{
     binding::Bound,
@@ -16,6 +16,7 @@ use crate::{
     forms::Address,
     identity,
     keys::{self, AgentCheck, Check, Ejection, Member, Pool, Root},
+    passthrough,
     report::Problem,
     section::{Entry, Section},
     trust::Naming,
@@ -51,15 +52,19 @@ pub(crate) fn build(
     let sections = root.named(Root::pools);
     let above = root.table(Root::upstream).table(keys::Upstream::tls);
     let default = towards_clients.map(|towards| naming.member_tls(&above, towards));
-    let pools = sections
+    let pools: Vec<_> = sections
         .iter()
         .map(|(name, section)| {
             let mut pool = PoolConfig::new(name, config);
             pool.rules.form = identity::pool_form(root, section, &config.form);
+            let passing = config.listeners.iter();
+            let mut passing = passing.flat_map(listener::Settings::passthrough_pools);
+            pool.rules.passthrough.is_used = passing.any(|passed| passed == name);
             fill(&mut pool, section, default.as_ref(), naming);
             pool
         })
         .collect();
+    passthrough::check_pools(&sections, &pools, &mut naming.problems);
     builtin_pools(root, config, &sections, &mut naming.problems);
     pools
 }
@@ -71,6 +76,11 @@ fn fill(
     naming: &mut Naming<'_>,
 ) {
     Pool::read(section, pool);
+    if pool.rules.passthrough.is_used {
+        passthrough::complete(section, pool);
+    } else {
+        pool.upstream.send_proxy = SendProxy::Off;
+    }
     pool.tls = match pool.upstream.scheme {
         Scheme::Https => {
             default.map(|default| naming.member_tls(&section.table(Pool::tls), default))
@@ -87,6 +97,8 @@ fn fill(
     services(&members, section, problems);
     match pool.upstream.scheme {
         Scheme::Https => names_for_tls(&members, section, &pool.server_names, problems),
+        // Nothing of ours is said to them but a check.
+        Scheme::Http if pool.rules.passthrough.is_used => {}
         Scheme::Http => plain_members(&members, section, pool.upstream.plaintext, problems),
     }
     pool.pool.members = members.into_iter().map(|entry| entry.settings).collect();

@@ -8,9 +8,9 @@ use crate::{
     access,
     access::{extensions_within, names_within, within},
     binding::{Base, Bound},
-    closest::closest,
     config::Config,
     keys::{Access, Root, Route, RoutePath, RoutePersistence},
+    known_pool, passthrough,
     report::Problem,
     section::{Section, repeated_names},
     values::switch,
@@ -38,7 +38,8 @@ pub(crate) fn build(root: &Section<'_>, config: &mut Config, problems: &mut Vec<
         access::known_extensions(section, Route::extension, own, problems);
     }
     repeated_names("routes", Route::name, &sections, problems);
-    idle_pools(root, &sections, builtin_routes, problems);
+    passthrough::check_routes(&sections, config, problems);
+    idle_pools(root, &sections, config, problems);
     table(root, config, &sections, &pools, problems);
 }
 
@@ -229,26 +230,7 @@ fn persistence(section: &Section<'_>) -> Option<Persistence> {
 }
 
 fn known_pool(section: &Section<'_>, pools: &[String], problems: &mut Vec<Problem>) {
-    let Some(pool) = section
-        .text(Route::pool)
-        .filter(|pool| !pools.contains(pool))
-    else {
-        return;
-    };
-    let known = || pools.iter().map(String::as_str);
-    let problem = section
-        .error(Route::pool, format!("no pool `{pool}`"))
-        .expected("the name of a pool");
-    problems.push(match closest(&pool, known()) {
-        Some(close) => problem.help(format!("did you mean \"{close}\"?")),
-        None if pools.is_empty() => {
-            problem.help(format!("write [pools.{pool}] with its `members`"))
-        }
-        None => problem.help(format!(
-            "known pools: {}",
-            known().collect::<Vec<_>>().join(", ")
-        )),
-    });
+    known_pool::check(section, Route::pool, pools, problems);
 }
 
 /// What a route leaves unguarded, or says without an effect.
@@ -298,17 +280,20 @@ fn empty_conditions(section: &Section<'_>, problems: &mut Vec<Problem>) {
 fn idle_pools(
     root: &Section<'_>,
     sections: &[Section<'_>],
-    builtin_routes: bool,
+    config: &Config,
     problems: &mut Vec<Problem>,
 ) {
     let builtin = routing::pool_names::ALL
         .into_iter()
-        .filter(|_| builtin_routes)
+        .filter(|_| config.routes.builtin_routes)
         .map(ToOwned::to_owned);
+    let passing = config.listeners.iter();
+    let passed = passing.flat_map(listener::Settings::passthrough_pools);
     let used: HashSet<_> = sections
         .iter()
         .filter_map(|section| section.text(Route::pool))
         .chain(builtin)
+        .chain(passed.map(ToOwned::to_owned))
         .collect();
     for (name, section) in root
         .named(Root::pools)

@@ -12,7 +12,7 @@ use crate::{
     config::{Config, Credential, EventOutput, Fetch, MemberTls, Output, PoolConfig},
     keys,
     schema::{Absent, Key, join},
-    values::{Reads as _, quoted, switch, text_or_texts, word},
+    values::{Reads as _, quoted, switch, text_or_texts, texts, word},
 };
 
 /// A key with its value as TOML; none if the value is expressed by leaving the key out.
@@ -81,7 +81,11 @@ impl Config {
                 &format!("[{}]", join("listeners", &listener.name)),
                 &join("listeners", &listener.name),
                 (listener, &listener::Settings::base()),
-                [(keys::Listener::certificates, certificates)],
+                [
+                    (keys::Listener::certificates, certificates),
+                    (keys::Listener::sni_passthrough, sni_passthrough(listener)),
+                    (keys::Listener::proxy_protocol, proxy_protocol(listener)),
+                ],
             );
         }
         self.print_trust(&base, &mut printer);
@@ -357,6 +361,22 @@ fn credentials(list: &[Credential]) -> String {
         format!("{{ chain = {chain}, key = {key} }}")
     });
     format!("[{}]", shown.collect::<Vec<_>>().join(", "))
+}
+
+fn sni_passthrough(listener: &listener::Settings) -> Option<String> {
+    let shown = listener.sni_passthrough.iter().map(|entry| {
+        let values = keys::SniPassthrough::values(entry).into_iter();
+        let values = values.filter_map(|(key, value)| Some(format!("{} = {}", key.name, value?)));
+        format!("{{ {} }}", values.collect::<Vec<_>>().join(", "))
+    });
+    let shown: Vec<_> = shown.collect();
+    (!shown.is_empty()).then(|| format!("[{}]", shown.join(", ")))
+}
+
+fn proxy_protocol(listener: &listener::Settings) -> Option<String> {
+    let from = listener.proxy_protocol.as_ref()?;
+    let from = texts(&crate::forms::NETWORK).show(from)?;
+    Some(format!("{{ from = {from} }}"))
 }
 
 fn facility(daemon: &DaemonSettings) -> Option<String> {

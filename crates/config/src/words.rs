@@ -7,7 +7,7 @@ use pki::settings::{CrlExpired, Revocation};
 use proxy::settings::{HostRule, OverlongCert};
 use routing::settings::{ClientRule, RuleAction};
 use telemetry::{DaemonSettings, Facility, Protocol, settings::Format};
-use upstream::settings::{Plaintext, Scheme};
+use upstream::settings::{Plaintext, Scheme, SendProxy};
 
 use crate::{
     config::{EventOutput, Output, Watch},
@@ -98,6 +98,11 @@ enum_words! {
     Scheme {
         "https" => Self::Https,
         "http" => Self::Http,
+    }
+    SendProxy {
+        "off" => Self::Off,
+        "v1" => Self::V1,
+        "v2" => Self::V2,
     }
     SubjectRule {
         "puppet" => Self::Puppet,

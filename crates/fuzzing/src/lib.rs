@@ -15,6 +15,7 @@ mod csr;
 mod der;
 mod dn;
 mod path;
+mod proxy_header;
 mod reader;
 mod scrub;
 
@@ -70,6 +71,11 @@ pub const TARGETS: &[Target] = &[
         name: "csr",
         check: csr::check,
         words: csr::WORDS,
+    },
+    Target {
+        name: "proxy_header",
+        check: proxy_header::check,
+        words: proxy_header::WORDS,
     },
 ];
 

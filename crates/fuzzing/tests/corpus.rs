@@ -42,6 +42,11 @@ fn csr_policy_passes_nothing_that_a_forgiving_reader_finds_a_right_in() {
 }
 
 #[test]
+fn proxy_headers_are_read_as_the_specification_says() {
+    run("proxy_header");
+}
+
+#[test]
 fn every_target_has_a_small_corpus_and_a_program() {
     for target in TARGETS {
         let count = corpus(target).len();

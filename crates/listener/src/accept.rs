@@ -20,14 +20,15 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::{
     activity::{Activity, TlsIo},
-    connection::{Connection, Downstream, Standing, TlsFacts},
+    connection::{Accepted, Connection, Downstream, Origin, RawConnection, Standing, TlsFacts},
     distrust::Distrust,
     gate::{Gate, Permit},
     handshake_failure::{HandshakeFailure, NoBytes},
     per_address::{AddressGate, AddressPermit},
     plain_http::{self, PlainHttp},
+    preface,
     settings::Settings,
-    sni,
+    sni::{self, Hello},
 };
 
 /// First and longest wait after the system refused to hand over a connection (out of descriptors, mostly).
@@ -35,11 +36,18 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from
 
 /// What a listener obeys at present; asked at each connection.
 #[derive(Clone, Debug)]
-pub struct ListenerTls {
+pub struct ActiveListener {
     /// Name, limits and policies.
     pub settings: Settings,
+    /// How TLS is terminated; none where every connection is passed through.
+    pub tls: Option<ListenerTls>,
+}
+
+/// How a listener terminates TLS.
+#[derive(Clone, Debug)]
+pub struct ListenerTls {
     /// TLS, with the client verifier in it.
-    pub tls: Arc<ServerTls>,
+    pub config: Arc<ServerTls>,
     /// The certificates in it: what says which names are known.
     pub credentials: Arc<ShownCredentials>,
 }
@@ -47,7 +55,7 @@ pub struct ListenerTls {
 /// What a listener needs from the layers above.
 pub trait Live: 'static {
     /// The configuration in force; `None`: the listener was removed.
-    fn current(&self, listener: &str) -> Option<(Arc<ListenerTls>, Arc<TrustStore>)>;
+    fn current(&self, listener: &str) -> Option<(Arc<ActiveListener>, Arc<TrustStore>)>;
     /// A limit was reached: a client waits, or was closed.
     fn limit_reached(&self, listener: &str, limit: ReachedLimit);
     /// A new name for a request, to be shown in its answer and in its access record.
@@ -72,8 +80,8 @@ pub enum ReachedLimit {
 /// How a handshake ended.
 #[derive(Debug)]
 pub struct HandshakeEnd<'a> {
-    /// The client's address.
-    pub client: SocketAddr,
+    /// Where the connection comes from, as far as it was read.
+    pub origin: Origin,
     /// How long it took, waiting for a place included.
     pub took: Duration,
     /// `None`: the handshake succeeded.
@@ -134,7 +142,7 @@ pub async fn accept_loop<L, S, F>(
     closed: impl Future<Output = ()>,
 ) where
     L: Live,
-    S: Fn(Connection) -> F + Clone + 'static,
+    S: Fn(Accepted) -> F + Clone + 'static,
     F: Future<Output = ()> + 'static,
 {
     let port = socket.local_addr().map_or(0, |local| local.port());
@@ -143,8 +151,8 @@ pub async fn accept_loop<L, S, F>(
         // Boxed: kilobytes that starting and ending a task would move several times.
         tokio::task::spawn_local(Box::pin(async move {
             let from = (client, port);
-            if let Some(connection) = handshake(&listener, &*live, stream, from, permit).await {
-                serve(connection).await;
+            if let Some(accepted) = handshake(&listener, &*live, stream, from, permit).await {
+                serve(accepted).await;
             }
         }));
     };
@@ -210,10 +218,21 @@ fn place_of_address<L: Live>(
     live: &L,
     client: IpAddr,
 ) -> Result<Option<AddressPermit>, TooMany> {
-    let Some((current, _)) = live.current(&listener.name) else {
-        return Ok(None);
-    };
-    let settings = &current.settings;
+    match live.current(&listener.name) {
+        // The address of a load balancer: that of the client follows.
+        Some((current, _)) if current.settings.proxy_protocol.is_none() => {
+            place_of_client(listener, live, &current.settings, client)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn place_of_client<L: Live>(
+    listener: &Listener,
+    live: &L,
+    settings: &Settings,
+    client: IpAddr,
+) -> Result<Option<AddressPermit>, TooMany> {
     if !settings.limits_address(client) {
         return Ok(None);
     }
@@ -234,7 +253,7 @@ struct TooMany;
 async fn handshake_of_address<L: Live>(
     listener: &Listener,
     live: &L,
-    current: &ListenerTls,
+    current: &ActiveListener,
     client: IpAddr,
 ) -> Option<AddressPermit> {
     if !current.settings.limits_address(client) {
@@ -263,33 +282,53 @@ async fn place<L: Live>(listener: &Listener, live: &L) -> Option<Permit> {
     live.current(&listener.name).map(|_| permit)
 }
 
+/// What a connection is for, once it has passed every stage: PROXY header, server name, TLS.
+enum Stage {
+    Tls(Box<TlsStream<TcpStream>>),
+    Passthrough(Passthrough),
+    /// It was closed without a record: its address has as many connections as it may.
+    Closed,
+}
+
+/// A connection that is passed through, and what was read of it.
+struct Passthrough {
+    stream: TcpStream,
+    read: Vec<u8>,
+    server_name: Option<Box<str>>,
+    pool: Box<str>,
+}
+
 /// From a socket to a connection whose client is known; a failure is told to `live`.
 async fn handshake<L: Live>(
     listener: &Listener,
     live: &L,
     stream: TcpStream,
-    (client, port): (SocketAddr, u16),
-    permit: Permit,
-) -> Option<Connection> {
+    (peer, port): (SocketAddr, u16),
+    mut permit: Permit,
+) -> Option<Accepted> {
     let began = Instant::now();
     let (current, _) = live.current(&listener.name)?;
+    let mut origin = Origin {
+        client: peer,
+        peer: None,
+    };
+    let agreed = timeout(
+        current.settings.handshake_timeout,
+        agree(listener, live, &current, stream, (&mut origin, &mut permit)),
+    )
+    .await;
     let ended = |failure: Option<FailedHandshake<'_>>| {
         live.handshake_ended(
             &listener.name,
             HandshakeEnd {
-                client,
+                origin,
                 took: began.elapsed(),
                 failure,
             },
         );
     };
-    match timeout(
-        current.settings.handshake_timeout,
-        agree(listener, live, &current, (stream, client.ip())),
-    )
-    .await
-    {
-        Ok(Ok(stream)) => {
+    match agreed {
+        Ok(Ok(Stage::Tls(stream))) => {
             let tls = TlsFacts::of(stream.get_ref().1, began.elapsed());
             // Judged by what is in force now: the handshake may have begun under an older trust store, and a
             // resumed session was never shown to the verifier.
@@ -298,22 +337,42 @@ async fn handshake<L: Live>(
             let standing = Standing::judge(&trust, presented, UnixTime::now());
             ended(None);
             let activity = Arc::new(Activity::new());
-            Some(Connection {
+            Some(Accepted::Http(Connection {
                 io: TlsIo::new(stream, Arc::clone(&activity)),
                 activity,
                 downstream: Downstream {
                     listener: Arc::clone(&listener.name),
                     on_invalid: current.settings.on_invalid,
-                    client,
+                    client: origin.client,
+                    peer: origin.peer,
                     port,
-                    tls,
+                    tls: Some(tls),
                 },
                 standing,
                 permit,
-            })
+            }))
         }
+        Ok(Ok(Stage::Passthrough(passthrough))) => {
+            let Passthrough {
+                stream,
+                read,
+                server_name,
+                pool,
+            } = passthrough;
+            Some(Accepted::Passthrough(Box::new(RawConnection {
+                stream,
+                read,
+                listener: Arc::clone(&listener.name),
+                origin,
+                server_name,
+                pool,
+                permit,
+            })))
+        }
+        Ok(Ok(Stage::Closed)) => None,
         Ok(Err(error)) => {
-            listener.distrust.note(client.ip().to_canonical(), &error);
+            let client = origin.client.ip().to_canonical();
+            listener.distrust.note(client, &error);
             let reason = HandshakeFailure::of(&error);
             let answered = error.get_ref().and_then(|e| e.downcast_ref::<PlainHttp>());
             let is_refused = matches!(reason, HandshakeFailure::Certificate(_));
@@ -337,12 +396,34 @@ async fn handshake<L: Live>(
     }
 }
 
+/// Takes a connection through its stages. `origin` and `permit` are completed by a PROXY header.
 async fn agree<L: Live>(
     listener: &Listener,
     live: &L,
-    current: &ListenerTls,
-    (stream, client): (TcpStream, IpAddr),
-) -> io::Result<Box<TlsStream<TcpStream>>> {
+    current: &ActiveListener,
+    mut stream: TcpStream,
+    (origin, permit): (&mut Origin, &mut Permit),
+) -> io::Result<Stage> {
+    let settings = &current.settings;
+    if let Some(from) = &settings.proxy_protocol {
+        // Boxed, as everything that most connections have no use for: the task of each would have to have room for it.
+        *origin = Box::pin(preface::read(&mut stream, origin.client, from)).await?;
+        match place_of_client(listener, live, settings, origin.client.ip()) {
+            Ok(place) => permit.place(place),
+            Err(TooMany) => return Ok(Stage::Closed),
+        }
+    }
+    let Some(tls) = &current.tls else {
+        // Nothing is waited for: in some protocols the member speaks first.
+        let pool = settings.passthrough.as_deref().unwrap_or_default();
+        return Ok(Stage::Passthrough(Passthrough {
+            stream,
+            read: Vec::new(),
+            server_name: None,
+            pool: pool.into(),
+        }));
+    };
+    let client = origin.client.ip();
     // A probe that only connects, as agents do before their first request and load balancers do with a reset, is no
     // handshake; and who says nothing takes no place from those who do.
     let mut first = [0; plain_http::FIRST_BYTES];
@@ -352,7 +433,6 @@ async fn agree<L: Live>(
     };
     if plain_http::is_http(first) {
         let request_id = live.request_id();
-        // Boxed: every handshake's task would have to have room for it.
         Box::pin(plain_http::answer(stream, &request_id)).await;
         return Err(io::Error::other(PlainHttp { request_id }));
     }
@@ -368,12 +448,41 @@ async fn agree<L: Live>(
             listener.handshakes.enter(limit).await
         }
     };
-    let tls = current.tls.for_connection();
-    if current.settings.sni_strict {
-        let accepted = sni::accept_known(stream, tls, &current.credentials).await;
-        return accepted.map(Box::new);
+    if !settings.sni_passthrough.is_empty() {
+        return Box::pin(by_server_name(settings, tls, stream)).await;
     }
-    TlsAcceptor::from(tls).accept(stream).await.map(Box::new)
+    let config = tls.config.for_connection();
+    let accepted = if settings.sni_strict {
+        sni::accept_known(stream, config, &tls.credentials).await
+    } else {
+        TlsAcceptor::from(config).accept(stream).await
+    };
+    accepted.map(Box::new).map(Stage::Tls)
+}
+
+/// Passes a connection through whose server name has a pool; any other is terminated here.
+async fn by_server_name(
+    settings: &Settings,
+    tls: &ListenerTls,
+    stream: TcpStream,
+) -> io::Result<Stage> {
+    let hello = Hello::read(stream).await?;
+    let server_name = hello.server_name();
+    let pool = server_name
+        .as_deref()
+        .and_then(|name| settings.passthrough_of(name));
+    if let Some(pool) = pool {
+        let (stream, read) = hello.into_raw();
+        return Ok(Stage::Passthrough(Passthrough {
+            stream,
+            read,
+            pool: pool.into(),
+            server_name: server_name.map(Into::into),
+        }));
+    }
+    let strict = settings.sni_strict.then_some(&*tls.credentials);
+    let accepted = hello.accept(tls.config.for_connection(), strict).await;
+    accepted.map(Box::new).map(Stage::Tls)
 }
 
 /// The peer went away while it waited in the queue.
@@ -399,7 +508,7 @@ mod tests {
     struct Counting(Cell<usize>);
 
     impl Live for Counting {
-        fn current(&self, _: &str) -> Option<(Arc<ListenerTls>, Arc<TrustStore>)> {
+        fn current(&self, _: &str) -> Option<(Arc<ActiveListener>, Arc<TrustStore>)> {
             self.0.set(self.0.get() + 1);
             None
         }
@@ -430,7 +539,7 @@ mod tests {
             let live = Rc::new(Counting::default());
             let listener = Arc::new(Listener::new("agents"));
             let socket = TcpListener::from_std(socket).expect("a socket of this runtime");
-            let serve = |_: Connection| ready(());
+            let serve = |_: Accepted| ready(());
             accept_loop(listener, socket, Rc::clone(&live), serve, ready(())).await;
             while Rc::strong_count(&live) > 1 {
                 yield_now().await;

@@ -5,12 +5,54 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use identity::{ClientIdentity, IdentityHeaders};
 use pki::{Judgement, TrustStore};
 use rustls::{ServerConnection, pki_types::CertificateDer, pki_types::UnixTime};
+use tokio::net::TcpStream;
 
 use crate::{
     activity::{Activity, TlsIo},
     gate::Permit,
     settings::OnInvalid,
 };
+
+/// What has become of an accepted connection.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are of the large variant, and a box would be an allocation for each"
+)]
+pub enum Accepted {
+    /// TLS is terminated: requests follow.
+    Http(Connection),
+    /// Its bytes go to a member as they are.
+    Passthrough(Box<RawConnection>),
+}
+
+/// A connection whose bytes are passed through. Nothing is known of the client but its address.
+#[derive(Debug)]
+pub struct RawConnection {
+    /// The socket.
+    pub stream: TcpStream,
+    /// What was read of it already: the client's hello, where the server name decided.
+    pub read: Vec<u8>,
+    /// Name of the listener.
+    pub listener: Arc<str>,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// The server name that the client requested, where that was read.
+    pub server_name: Option<Box<str>>,
+    /// Name of the pool that gets it.
+    pub pool: Box<str>,
+    /// Its place among the listener's connections.
+    pub permit: Permit,
+}
+
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The client's address.
+    pub client: SocketAddr,
+    /// The address of the load balancer in front, where its PROXY header named the client.
+    pub peer: Option<SocketAddr>,
+}
 
 /// An authenticated connection, ready for requests.
 #[derive(Debug)]
@@ -36,10 +78,12 @@ pub struct Downstream {
     pub on_invalid: OnInvalid,
     /// The client's address.
     pub client: SocketAddr,
+    /// The address of the load balancer in front, where its PROXY header named the client.
+    pub peer: Option<SocketAddr>,
     /// Our port.
     pub port: u16,
-    /// What was agreed.
-    pub tls: TlsFacts,
+    /// What was agreed; none without TLS.
+    pub tls: Option<TlsFacts>,
 }
 
 /// What TLS agreed on.

@@ -72,6 +72,11 @@ impl Permit {
         self.address = address;
         self
     }
+
+    /// Adds the place that the client's address has.
+    pub(crate) fn place(&mut self, address: Option<AddressPermit>) {
+        self.address = address;
+    }
 }
 
 impl Drop for Permit {

@@ -5,7 +5,11 @@ use std::io;
 use identity::Reason;
 use thiserror::Error;
 
-use crate::{plain_http::PlainHttp, sni::UnknownName};
+use crate::{
+    plain_http::PlainHttp,
+    preface::PrefaceError,
+    sni::{LongHello, UnknownName},
+};
 
 /// Why a handshake failed. A `match` on it names every case, so a new case cannot be counted as something else by
 /// accident.
@@ -35,6 +39,12 @@ pub enum HandshakeFailure {
     UnrecognizedName,
     /// The client asked for no server name (`sni_strict`).
     NoServerName,
+    /// The connection does not come from a load balancer whose PROXY headers the listener accepts.
+    ProxyPeer,
+    /// The connection does not begin with a valid PROXY header.
+    ProxyHeader,
+    /// The client's hello is longer than the proxy reads to find the server name.
+    LongHello,
 }
 
 impl HandshakeFailure {
@@ -53,6 +63,9 @@ impl HandshakeFailure {
             Self::Certificate(reason) => reason.as_str(),
             Self::UnrecognizedName => "unrecognized-name",
             Self::NoServerName => "no-server-name",
+            Self::ProxyPeer => "proxy-peer",
+            Self::ProxyHeader => "proxy-header",
+            Self::LongHello => "long-client-hello",
         }
     }
 
@@ -66,6 +79,14 @@ impl HandshakeFailure {
         }
         if source.is::<PlainHttp>() {
             return Self::PlainHttp;
+        }
+        match source.downcast_ref::<PrefaceError>() {
+            Some(PrefaceError::Peer) => return Self::ProxyPeer,
+            Some(PrefaceError::Header(_)) => return Self::ProxyHeader,
+            None => {}
+        }
+        if source.is::<LongHello>() {
+            return Self::LongHello;
         }
         match source.downcast_ref::<UnknownName>() {
             Some(UnknownName::Unrecognized(_)) => return Self::UnrecognizedName,

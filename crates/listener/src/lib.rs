@@ -10,18 +10,20 @@ mod gate;
 mod handshake_failure;
 mod per_address;
 mod plain_http;
+mod preface;
 pub mod settings;
 mod sni;
 mod socket;
 
 pub use accept::{
-    FailedHandshake, HandshakeEnd, Listener, ListenerTls, Live, ReachedLimit, accept_loop,
+    ActiveListener, FailedHandshake, HandshakeEnd, Listener, ListenerTls, Live, ReachedLimit,
+    accept_loop,
 };
 pub use activity::{Activity, Stage, TlsIo, Transport};
-pub use connection::{Connection, Downstream, Standing, TlsFacts};
+pub use connection::{Accepted, Connection, Downstream, Origin, RawConnection, Standing, TlsFacts};
 pub use distrust::{Distrust, Distrusted};
 pub use gate::{Gate, Permit};
 pub use handshake_failure::HandshakeFailure;
 pub use per_address::{AddressGate, AddressPermit};
-pub use settings::{ClientCert, OnInvalid, Settings};
-pub use socket::{BindError, bind, try_bind};
+pub use settings::{ClientCert, OnInvalid, Settings, SniPassthrough};
+pub use socket::{BindError, bind, keep_alive, try_bind};

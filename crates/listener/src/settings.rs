@@ -29,6 +29,27 @@ pub enum OnInvalid {
     Forward,
 }
 
+/// `[[listeners.NAME.sni_passthrough]]`: connections that are passed through without terminating their TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SniPassthrough {
+    /// Server names: a host name, or `*.` and a domain for every name directly below it.
+    pub server_names: Vec<String>,
+    /// The pool that gets the connections.
+    pub pool: String,
+}
+
+impl SniPassthrough {
+    fn names(&self, requested: &str) -> bool {
+        let below = requested.split_once('.').map(|(_, domain)| domain);
+        self.server_names
+            .iter()
+            .any(|name| match name.strip_prefix("*.") {
+                Some(domain) => below.is_some_and(|below| below.eq_ignore_ascii_case(domain)),
+                None => name.eq_ignore_ascii_case(requested),
+            })
+    }
+}
+
 /// `[listeners.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -72,6 +93,13 @@ pub struct Settings {
     pub http2: bool,
     /// Most requests at once on one HTTP/2 connection. Default 100, the least that RFC 9113 recommends.
     pub streams_max: u32,
+    /// Networks of load balancers, each of whose connections begins with a header of the PROXY protocol. Default none: no
+    /// connection has one.
+    pub proxy_protocol: Option<Vec<Network>>,
+    /// The pool that gets every connection as it is, without TLS being terminated. Default none.
+    pub passthrough: Option<String>,
+    /// Server names whose connections are passed through. Default none.
+    pub sni_passthrough: Vec<SniPassthrough>,
 }
 
 impl Settings {
@@ -98,7 +126,25 @@ impl Settings {
             body_rate_min: 1 << 10,
             read_rate_min: 1 << 10,
             rate_grace: Duration::from_secs(30),
+            proxy_protocol: None,
+            passthrough: None,
+            sni_passthrough: Vec::new(),
         }
+    }
+
+    /// The pool that connections with this server name are passed through to, if they are.
+    pub fn passthrough_of(&self, requested: &str) -> Option<&str> {
+        let requested = requested.strip_suffix('.').unwrap_or(requested);
+        let mut entries = self.sni_passthrough.iter();
+        entries
+            .find(|entry| entry.names(requested))
+            .map(|entry| entry.pool.as_str())
+    }
+
+    /// Every pool that connections are passed through to.
+    pub fn passthrough_pools(&self) -> impl Iterator<Item = &str> {
+        let named = self.sni_passthrough.iter().map(|entry| entry.pool.as_str());
+        self.passthrough.as_deref().into_iter().chain(named)
     }
 
     /// Whether the limits per address hold for this client.

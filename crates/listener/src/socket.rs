@@ -1,8 +1,9 @@
 //! Listening sockets: one per worker with `SO_REUSEPORT`.
 
-use std::{io, net::SocketAddr};
+use std::{io, net::SocketAddr, time::Duration};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+use tokio::net::TcpStream;
 
 /// Connections that may wait in a socket's queue before they are accepted.
 const BACKLOG: i32 = 1024;
@@ -104,6 +105,20 @@ fn open(address: SocketAddr, share: bool) -> io::Result<std::net::TcpListener> {
         socket.listen(BACKLOG)?;
     }
     Ok(socket.into())
+}
+
+/// Time without a byte after which the system asks whether the peer is still there, and between two such probes.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(120);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Has the system look after a connection that may be silent for long: a peer that has gone without a word is noticed, and
+/// firewalls on the way do not forget the connection.
+pub fn keep_alive(stream: &TcpStream) {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_TIME)
+        .with_interval(KEEPALIVE_INTERVAL);
+    // A socket that has ended meanwhile refuses it.
+    let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
 
 #[cfg(test)]

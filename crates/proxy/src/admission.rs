@@ -52,7 +52,7 @@ impl Drop for Freed {
 }
 
 impl PoolLease {
-    fn new(pool: &Arc<PoolRuntime>, lease: Lease) -> Self {
+    pub(crate) fn new(pool: &Arc<PoolRuntime>, lease: Lease) -> Self {
         Self {
             long: OnceCell::new(),
             lease,
@@ -83,6 +83,11 @@ impl PoolLease {
 
     pub(crate) fn connector(&self) -> &Arc<Connector> {
         &self.pool().connectors[self.lease.index()]
+    }
+
+    /// Which of the pool's members it is.
+    pub(crate) fn index(&self) -> usize {
+        self.lease.index()
     }
 
     /// The pool, and which of its members.

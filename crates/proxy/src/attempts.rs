@@ -597,9 +597,9 @@ impl Attempts<'_> {
     /// A member that takes no connection may be back in a moment; one whose TLS is wrong is not.
     fn unreached(&self, error: DialError) -> ProxyError {
         match error {
-            DialError::Handshake { .. } | DialError::Plaintext { .. } => {
-                ProxyError::Unreachable(error)
-            }
+            DialError::Handshake { .. }
+            | DialError::Plaintext { .. }
+            | DialError::Guarded { .. } => ProxyError::Unreachable(error),
             error => ProxyError::Unavailable {
                 pool: Arc::clone(self.pool.pool.name()),
                 reason: LogReason::Dial(error.reason()),

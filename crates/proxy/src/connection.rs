@@ -35,7 +35,7 @@ pub(crate) struct Conn {
     pub(crate) downstream: Downstream,
     pub(crate) activity: Arc<Activity>,
     pub(crate) metrics: ListenerMetrics,
-    pub(crate) tls: Arc<TlsFacts>,
+    pub(crate) tls: Option<Arc<TlsFacts>>,
     forwarded: OnceCell<Forwarded>,
     standing: RefCell<Rc<Standing>>,
     /// The verified agent, as others can ask for it.
@@ -128,12 +128,14 @@ impl Conn {
             standing,
             permit,
         } = connection;
-        let tls = Arc::new(TlsFacts {
-            version: downstream.tls.version,
-            cipher: downstream.tls.cipher,
-            resumed: downstream.tls.resumed,
-            sni: downstream.tls.server_name.as_deref().map(Into::into),
-        });
+        let facts = |tls: &listener::TlsFacts| TlsFacts {
+            version: tls.version,
+            cipher: tls.cipher,
+            resumed: tls.resumed,
+            sni: tls.server_name.as_deref().map(Into::into),
+        };
+        let tls = downstream.tls.as_ref().map(facts).map(Arc::new);
+        let http2 = downstream.tls.as_ref().is_some_and(|tls| tls.http2);
         let rates = RateLimits {
             body_min: settings.body_rate_min,
             read_min: settings.read_rate_min,
@@ -148,7 +150,7 @@ impl Conn {
             rates,
             reader: ReaderPace::new(rates),
             seen,
-            streams: downstream.tls.http2.then(|| Streams::new(settings)),
+            streams: http2.then(|| Streams::new(settings)),
             downstream,
             activity,
             metrics,
@@ -167,6 +169,11 @@ impl Conn {
             _permit: permit,
         };
         (conn, io)
+    }
+
+    /// The server name that the client requested.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        self.downstream.tls.as_ref()?.server_name.as_deref()
     }
 
     /// What is told of it, made with the first request that is passed on.

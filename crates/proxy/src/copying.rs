@@ -6,10 +6,14 @@
 use std::{
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    time::Instant,
+};
 
 /// Most bytes that are read at once, and so most that wait for one side. Two TLS records.
 pub(crate) const PIECE_BYTES_MAX: usize = 32 << 10;
@@ -28,6 +32,37 @@ pub(crate) enum End {
     Closed(Side),
     /// This one went away without saying so.
     Broken(Side),
+}
+
+/// How long nothing has gone through a tunnel.
+#[derive(Debug)]
+pub(crate) struct Silence {
+    limit: Duration,
+    /// Bytes each way, and when the last of them went.
+    moved: ((u64, u64), Instant),
+}
+
+impl Silence {
+    pub(crate) fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            moved: ((0, 0), Instant::now()),
+        }
+    }
+
+    /// Notes the bytes each way so far; how many of them are new comes back.
+    pub(crate) fn note(&mut self, bytes: (u64, u64)) -> (u64, u64) {
+        let before = self.moved.0;
+        if bytes != before {
+            self.moved = (bytes, Instant::now());
+        }
+        (bytes.0 - before.0, bytes.1 - before.1)
+    }
+
+    /// When it has lasted for as long as it may.
+    pub(crate) fn ends(&self) -> Instant {
+        self.moved.1 + self.limit
+    }
 }
 
 /// Both directions.

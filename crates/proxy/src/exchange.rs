@@ -267,7 +267,7 @@ pub(crate) fn question<'a>(
         host: host_of(headers),
         headers,
         source: Some(conn.downstream.client.ip()),
-        sni: conn.downstream.tls.server_name.as_deref(),
+        sni: conn.server_name(),
         identity: context.standing.identity(),
         failed_is_forwarded: conn.failed_is_forwarded(),
     })

@@ -4,10 +4,10 @@ use std::sync::{Arc, OnceLock};
 
 use balancing::Pool;
 use identity::{CertnamePattern, OwnNames};
-use listener::ListenerTls;
+use listener::ActiveListener;
 use pki::{CsrPolicy, TrustStore};
 use routing::RouteTable;
-use telemetry::{MemberMetrics, PoolMetrics};
+use telemetry::{MemberMetrics, PassthroughMetrics, PoolMetrics};
 use upstream::Connector;
 
 use crate::{
@@ -36,7 +36,7 @@ pub struct Generation {
     /// Who is trusted.
     pub trust: Arc<TrustStore>,
     /// What each listener obeys.
-    pub listeners: foldhash::HashMap<Arc<str>, Arc<ListenerTls>>,
+    pub listeners: foldhash::HashMap<Arc<str>, Arc<ActiveListener>>,
     /// Limits of an exchange.
     pub settings: Settings,
     /// Certnames that `agent_max` does not limit.
@@ -75,6 +75,12 @@ impl Generation {
         }
     }
 
+    /// The pool of this name.
+    pub(crate) fn pool(&self, name: &str) -> Option<&Arc<PoolRuntime>> {
+        let mut pools = self.pools.iter();
+        pools.find(|pool| **pool.pool.name() == *name)
+    }
+
     /// Whether a pool has a member of this address.
     pub fn names_member(&self, pool: &str, address: &str) -> bool {
         let mut pools = self.pools.iter();
@@ -103,6 +109,8 @@ pub struct PoolRuntime {
     pub metrics: PoolMetrics,
     /// The counters of each member, by the pool's index.
     pub member_metrics: Vec<MemberMetrics>,
+    /// The same of connections that are passed through; empty where none are.
+    pub passthrough_metrics: Vec<PassthroughMetrics>,
     /// The values of persistence cookies, by the pool's index; empty until a request asks for them.
     pub cookies: OnceLock<Box<[String]>>,
 }

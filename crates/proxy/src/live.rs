@@ -4,7 +4,7 @@ use std::{rc::Rc, sync::Arc, time::SystemTime};
 
 use http::StatusCode;
 use identity::Reason;
-use listener::{HandshakeEnd, HandshakeFailure, ListenerTls, Live, ReachedLimit};
+use listener::{ActiveListener, HandshakeEnd, HandshakeFailure, Live, ReachedLimit};
 use pki::TrustStore;
 use telemetry::{
     AccessRecord, EndedBy, HandshakeResult, Limit, RefusedClient, Spoken, SpokenCopy, Times,
@@ -17,7 +17,7 @@ use crate::worker::Worker;
 pub(crate) struct LiveWorker(pub(crate) Rc<Worker>);
 
 impl Live for LiveWorker {
-    fn current(&self, listener: &str) -> Option<(Arc<ListenerTls>, Arc<TrustStore>)> {
+    fn current(&self, listener: &str) -> Option<(Arc<ActiveListener>, Arc<TrustStore>)> {
         let generation = self.0.shared.current.load();
         let current = generation.listeners.get(listener)?;
         Some((Arc::clone(current), Arc::clone(&generation.trust)))
@@ -60,7 +60,8 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
         // Load balancers and agents probe so, every few seconds; no handshake began, none was refused.
         return;
     }
-    let mut record = AccessRecord::new(SystemTime::now(), Arc::from(listener), ended.client);
+    let mut record = AccessRecord::new(SystemTime::now(), Arc::from(listener), ended.origin.client);
+    record.peer = ended.origin.peer.map(|peer| peer.ip());
     record.reason = Some(reason.as_str());
     if reason == HandshakeFailure::PlainHttp {
         record.status = Some(StatusCode::BAD_REQUEST.as_u16());
@@ -84,7 +85,7 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
             metrics.certificate_refused(verdict.as_str());
         }
         let refused = RefusedClient {
-            client: ended.client.ip().to_canonical(),
+            client: ended.origin.client.ip().to_canonical(),
             listener: record.listener,
             certname: record.certname,
             is_verified: false,
@@ -107,12 +108,15 @@ fn result_of(failure: HandshakeFailure) -> (HandshakeResult, EndedBy) {
         // proof of the client's key carries it.
         HandshakeFailure::NotTls
         | HandshakeFailure::NoCommonTlsParameters
+        | HandshakeFailure::ProxyHeader
+        | HandshakeFailure::LongHello
         | HandshakeFailure::Protocol
         | HandshakeFailure::Certificate(Reason::BadSignature) => {
             (HandshakeResult::Failed, EndedBy::Proxy)
         }
         HandshakeFailure::NoCertificate
         | HandshakeFailure::Certificate(_)
+        | HandshakeFailure::ProxyPeer
         | HandshakeFailure::UnrecognizedName
         | HandshakeFailure::NoServerName => (HandshakeResult::Refused, EndedBy::Proxy),
     }

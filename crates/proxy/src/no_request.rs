@@ -74,7 +74,8 @@ fn record_of(conn: &Conn, reason: LogReason, cause: String) -> AccessRecord {
         Arc::clone(&conn.downstream.listener),
         conn.downstream.client,
     );
-    record.tls = Some(Arc::clone(&conn.tls));
+    record.tls = conn.tls.clone();
+    record.peer = conn.downstream.peer.map(|peer| peer.ip());
     record.verdict = Some(Arc::clone(&standing.verdict));
     record.certname = standing.certname.clone();
     record.http_version = conn.streams.is_some().then_some("HTTP/2");

@@ -67,6 +67,13 @@ impl OpenTunnels {
     }
 }
 
+impl TunnelEntry<'_> {
+    /// Its number, larger than that of every tunnel before it.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 impl Drop for TunnelEntry<'_> {
     fn drop(&mut self) {
         let mut open = self.all.lock();

@@ -75,6 +75,8 @@ log_reasons! {
     ClientGone = "client-gone",
     /// The client holds its share of the pool's connections.
     ClientShare = "client-share",
+    /// The tunnel was closed in its turn, because the process stops or the configuration no longer has its way.
+    Drained = "drained",
     /// The drain grace period expired.
     DrainGrace = "drain-grace",
     /// The member did not answer in time.
@@ -83,6 +85,8 @@ log_reasons! {
     HeadTimeout = "head-timeout",
     /// The request head is too large.
     HeadTooLarge = "head-too-large",
+    /// Every member has as many connections as it may.
+    MembersFull = "members-full",
     /// The member closed the connection before its answer was complete.
     MemberClosed = "member-closed",
     /// The member is starting or stopping.

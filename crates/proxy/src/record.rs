@@ -89,7 +89,8 @@ impl Exchanged {
             Arc::clone(&conn.downstream.listener),
             conn.downstream.client,
         );
-        record.tls = Some(Arc::clone(&conn.tls));
+        record.tls = conn.tls.clone();
+        record.peer = conn.downstream.peer.map(|peer| peer.ip());
         let (said, retry_support) = spoken(head, &context.request_id);
         record.spoken = said;
         record.http_version = Some(match head.version {
@@ -100,7 +101,7 @@ impl Exchanged {
         let requests = conn.requests.get();
         conn.requests.set(requests + 1);
         if requests == 0 {
-            record.times.handshake = Some(conn.downstream.tls.took);
+            record.times.handshake = conn.downstream.tls.as_ref().map(|tls| tls.took);
         }
         // Most requests have no body, and need not be searched for this.
         let expects_continue = !body.is_end_stream() && head.headers.contains_key(EXPECT);

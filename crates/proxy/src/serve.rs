@@ -16,7 +16,7 @@ use hyper::{
     service::HttpService,
 };
 use hyper_util::rt::TokioIo;
-use listener::{Connection, Listener, Settings, Stage};
+use listener::{Accepted, Connection, Listener, Settings, Stage};
 use telemetry::Limit;
 use tokio::{
     net::TcpListener,
@@ -30,7 +30,7 @@ use crate::{
     exchange::handle,
     http2::Http2,
     live::LiveWorker,
-    no_request,
+    no_request, passthrough,
     reason::LogReason,
     response_body::ResponseBody,
     spoken::{FromFirstByte, Spoken},
@@ -54,7 +54,16 @@ impl Worker {
         closed: impl Future<Output = ()>,
     ) {
         let live = Rc::new(LiveWorker(Rc::clone(&self)));
-        let serve = move |connection| Rc::clone(&self).serve(connection);
+        let serve = move |accepted| {
+            let worker = Rc::clone(&self);
+            async move {
+                match accepted {
+                    Accepted::Http(connection) => worker.serve(connection).await,
+                    // Boxed: connections whose TLS is terminated have no room for it.
+                    Accepted::Passthrough(raw) => Box::pin(passthrough::serve(&worker, *raw)).await,
+                }
+            }
+        };
         listener::accept_loop(listener, socket, live, serve, closed).await;
     }
 

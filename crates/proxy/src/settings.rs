@@ -41,6 +41,29 @@ pub struct PoolRules {
     pub form: HeaderForm,
     /// What takes capacity from its members beside their check.
     pub guards: GuardSettings,
+    /// How connections are passed through to its members.
+    pub passthrough: PassthroughRules,
+}
+
+/// The part of `[pools.NAME]` that connections without terminated TLS go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassthroughRules {
+    /// Whether a listener passes connections through to this pool. No requests go to it then.
+    pub is_used: bool,
+    /// Whether what listens at its members' ports does not read identity headers. Default no.
+    pub trusted_headers_off: bool,
+    /// Maximum connections closed in one second when they are to end. Default 100.
+    pub close_rate: u32,
+}
+
+impl Default for PassthroughRules {
+    fn default() -> Self {
+        Self {
+            is_used: false,
+            trusted_headers_off: false,
+            close_rate: 100,
+        }
+    }
 }
 
 impl Default for PoolRules {
@@ -52,6 +75,7 @@ impl Default for PoolRules {
             host: HostRule::default(),
             form: HeaderForm::default(),
             guards: GuardSettings::default(),
+            passthrough: PassthroughRules::default(),
         }
     }
 }

@@ -28,7 +28,7 @@ use upstream::{Lent, MemberIo};
 use crate::{
     connection::Conn,
     context::RequestContext,
-    copying::{Copying, End, Side},
+    copying::{Copying, End, Side, Silence},
     error::ProxyError,
     generation::PoolRuntime,
     open_tunnels::{TunnelClient, TunnelEntry},
@@ -48,7 +48,7 @@ const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 /// A certificate's last second may not have passed when the timer has.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Time for telling both sides that an idle tunnel is closed.
-const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A tunnel whose 101 is on its way to the client.
 #[derive(Debug)]
@@ -133,8 +133,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
     let mut watch = Watch {
         worker,
         conn,
-        idle_timeout,
-        moved: (copying.bytes(), Instant::now()),
+        silence: Silence::new(idle_timeout),
         judge_at: None,
     };
     let mut ending = watch.heed(&signals.borrow_and_update(), &mut exchanged);
@@ -161,7 +160,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
             }
             end = poll_fn(|cx| {
                 let end = worker.with_piece(|piece| copying.poll(cx, piece));
-                watch.note(copying.bytes());
+                watch.silence.note(copying.bytes());
                 end
             }) => Some(Ending::Sides(end)),
         };
@@ -200,20 +199,12 @@ fn entry<'a>(worker: &'a Worker, conn: &Conn, exchanged: &Exchanged) -> Option<T
 struct Watch<'a> {
     worker: &'a Worker,
     conn: &'a Conn,
-    idle_timeout: Duration,
-    /// Bytes each way, and when the last of them went.
-    moved: ((u64, u64), Instant),
+    silence: Silence,
     /// When a client has its turn to be judged anew, where a path has to be built for it.
     judge_at: Option<Instant>,
 }
 
 impl Watch<'_> {
-    fn note(&mut self, bytes: (u64, u64)) {
-        if bytes != self.moved.0 {
-            self.moved = (bytes, Instant::now());
-        }
-    }
-
     /// Takes note of what the whole process was told. A tunnel outlives configurations, and holds none of them back.
     fn heed(&mut self, signals: &Signals, exchanged: &mut Exchanged) -> Option<Ending> {
         if signals.phase == Phase::Cutting {
@@ -242,7 +233,7 @@ impl Watch<'_> {
         {
             return Some(ending);
         }
-        (now >= self.moved.1 + self.idle_timeout).then_some(Ending::Idle)
+        (now >= self.silence.ends()).then_some(Ending::Idle)
     }
 
     /// Asks the trust store in force about the client; one that is accepted no more has to go.
@@ -269,7 +260,7 @@ impl Watch<'_> {
         [self.judge_at, looks]
             .into_iter()
             .flatten()
-            .fold(self.moved.1 + self.idle_timeout, Instant::min)
+            .fold(self.silence.ends(), Instant::min)
     }
 
     /// Time until the verdict on the client has to be asked for again, by the wall clock.

@@ -28,9 +28,9 @@ use upstream::{Connections, Crew};
 
 use crate::{
     clock_offsets::LoggedClocks, copying::PIECE_BYTES_MAX, edge::Edge, enrolment::Strangers,
-    forged::ForgedHeaders, generation::Generation, long_requests::LongRequests,
-    member_history::MemberHistory, open_tunnels::OpenTunnels, queue_alarm::FullQueues,
-    renewal::Renewal, share::Shares, upload::RequestBody,
+    forged::ForgedHeaders, generation::Generation, leaving::LeavingTunnels,
+    long_requests::LongRequests, member_history::MemberHistory, open_tunnels::OpenTunnels,
+    queue_alarm::FullQueues, renewal::Renewal, share::Shares, upload::RequestBody,
 };
 
 /// Where the process is in its life.
@@ -52,6 +52,8 @@ pub struct Signals {
     pub phase: Phase,
     /// Generation of the trust store in force.
     pub trust_generation: u64,
+    /// When what is left will be cut, while the process is draining.
+    pub cut_at: Option<Instant>,
 }
 
 /// What all workers share; nothing else is.
@@ -84,6 +86,7 @@ pub struct Shared {
     pub tunnels: OpenTunnels,
     /// Requests that members have not answered for some seconds.
     pub long_requests: Arc<LongRequests>,
+    pub(crate) leaving: LeavingTunnels,
     /// What persistence cookies are made with.
     pub persistence: PersistenceKey,
     pub(crate) persistence_events: MoveLimiter,
@@ -108,6 +111,7 @@ impl Shared {
             signals: watch::Sender::new(Signals {
                 phase: Phase::Serving,
                 trust_generation,
+                cut_at: None,
             }),
             crew: Arc::default(),
             started: Instant::now(),
@@ -116,6 +120,7 @@ impl Shared {
             full_queues: FullQueues::default(),
             tunnels: OpenTunnels::default(),
             long_requests: Arc::default(),
+            leaving: LeavingTunnels::default(),
             persistence: PersistenceKey::random(),
             persistence_events: MoveLimiter::default(),
             strangers: Strangers::new(seed()),

@@ -34,7 +34,7 @@ use crate::{
     host::{self, Running},
     lists::{self, Restored},
     member_states::{self, MemberStates},
-    outputs, persistence,
+    outputs, passthrough, persistence,
     prepare::{Foundation, Lasting, inherit_states, prepare},
     probes::{self, Probes},
     service_manager::ServiceManager,
@@ -271,6 +271,7 @@ async fn start(
     let _ = timeout(FIRST_PROBES_MAX, first).await;
     adopt(&generation, &shared, &answered);
     shared.assess_pools();
+    passthrough::assess(&lasting.metrics.alarms, &generation);
     crate::known_labels::start_at_zero(&lasting.metrics);
     lasting.metrics.generation(generation.number);
     let workers = WorkerThreads::start(config.workers, &shared)?;
@@ -433,9 +434,10 @@ async fn drain(app: &App, stop: &mut Stop) {
     let grace = app.state().foundation.config.drain_grace;
     let open = app.connections();
     tracing::info!(connections = open, ?grace, "draining");
-    app.shared
-        .signals
-        .send_modify(|signals| signals.phase = Phase::Draining);
+    app.shared.signals.send_modify(|signals| {
+        signals.phase = Phase::Draining;
+        signals.cut_at = Some(began + grace);
+    });
     let names: Vec<_> = app
         .state()
         .bound

@@ -27,6 +27,7 @@ pub(crate) use self::{
 };
 use crate::{
     app::{App, adopt},
+    passthrough,
     prepare::{Foundation, may_lose_writes},
     probes,
 };
@@ -215,6 +216,12 @@ impl App {
         adopt(generation, &self.shared, answered);
         self.shared.current.store(Arc::clone(generation));
         self.shared.assess_pools();
+        passthrough::assess(&self.lasting.metrics.alarms, generation);
+        // Tunnels to members that DNS no longer names end in their turn.
+        let passing = |pool: &usize| generation.pools[*pool].rules.passthrough.is_used;
+        if replaced.iter().any(passing) {
+            self.shared.signals.send_modify(|_| ());
+        }
         self.forget_members(generation);
         let mut state = self.state();
         for pool in replaced {

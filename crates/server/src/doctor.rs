@@ -14,6 +14,7 @@ mod head_room;
 mod lists;
 mod members;
 mod outside;
+mod passthrough;
 mod running;
 mod service;
 mod unreached;

@@ -17,7 +17,7 @@ use http::{
 use identity::{
     Agent, Certname, ClientIdentity, ExtensionValue, HeaderForm, IdentityName, Reason, Refusal,
 };
-use listener::ListenerTls;
+use listener::ActiveListener;
 use pki::PersistenceKey;
 use proxy::{Generation, PoolRuntime, answers_from_copy};
 use routing::{
@@ -374,7 +374,7 @@ impl Explainer {
     /// Whether a refused certificate is told upstream, whichever listener the client comes to.
     fn forwards(&self, identity: &ClientIdentity) -> bool {
         let forward =
-            |tls: &Arc<ListenerTls>| tls.settings.on_invalid == listener::OnInvalid::Forward;
+            |tls: &Arc<ActiveListener>| tls.settings.on_invalid == listener::OnInvalid::Forward;
         matches!(identity, ClientIdentity::Refused(_))
             && self.generation.listeners.values().all(forward)
     }

@@ -36,6 +36,7 @@ mod lockout;
 mod member_states;
 mod notify;
 mod outputs;
+mod passthrough;
 mod persistence;
 mod prepare;
 mod probes;

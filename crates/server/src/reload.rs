@@ -19,7 +19,7 @@ use crate::{
     app::{App, Bound, State, adopt},
     certificates::refused_replacements,
     files::{self, Found},
-    kept, lists, lockout, outputs,
+    kept, lists, lockout, outputs, passthrough,
     prepare::{Foundation, Prepared, agents_copy, fingerprint, inherit_states, prepare},
     probes::{self, Probes},
     stamps::Stamps,
@@ -211,6 +211,7 @@ impl App {
         self.shared
             .signals
             .send_modify(|signals| signals.trust_generation = generation.trust.generation());
+        passthrough::assess(&self.lasting.metrics.alarms, generation);
         self.update_trust_alarms();
     }
 

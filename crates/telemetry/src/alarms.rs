@@ -53,6 +53,8 @@ pub enum Alarm {
     JrubyCount,
     /// A name of members has no valid answer.
     DnsAnswer,
+    /// A member that connections would be passed through to stands where another pool's member gets identity headers.
+    PassthroughMember,
 }
 
 /// Every alarm that is active. Callers bound it: by pools, CAs and certificates of the configuration, one alarm for each.
@@ -260,6 +262,7 @@ impl Alarm {
             Self::ClockOffset => "clock-offset",
             Self::JrubyCount => "jruby-count",
             Self::DnsAnswer => "dns-answer",
+            Self::PassthroughMember => "passthrough-member",
         }
     }
 
@@ -283,6 +286,7 @@ impl Alarm {
             | Self::MaterialsWatch
             | Self::StateDirectory
             | Self::DnsAnswer
+            | Self::PassthroughMember
             | Self::JrubyCount => Severity::Warning,
         }
     }

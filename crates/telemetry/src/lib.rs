@@ -31,13 +31,14 @@ pub use crate::exposition::Exposition;
 pub use crate::log_level::{LevelFilter, LogLevel};
 pub use crate::metrics::{
     AttemptResult, HandshakeResult, KnownLabels, Limit, ListenerMetrics, MemberMetrics, Metrics,
-    OpenTunnel, PoolMetrics, QueueRefusal, ReloadResult, RequestMetrics, RuleMetrics,
+    OpenPassthrough, OpenTunnel, PassthroughMetrics, PoolMetrics, QueueRefusal, ReloadResult,
+    RequestMetrics, RuleMetrics,
 };
 pub use crate::readings::{
     BuildInfo, CaReading, CertificateReading, ChainReading, CrlFetchReading, CrlReading,
     ListenerReading, MemberReading, PoolReading, ProcessReading, Readings,
 };
-pub use crate::record::{AccessRecord, EndedBy, Times, TlsFacts};
+pub use crate::record::{AccessRecord, EndedBy, Passthrough, Times, TlsFacts};
 pub use crate::refusals::{RecentRefusals, RefusalEntry, RefusedClient};
 pub use crate::settings::{AccessLogSettings, DaemonSettings, Facility, Format, Protocol};
 pub use crate::sink::{Output, Sink, SinkHandle, Unwritten};

@@ -132,7 +132,7 @@ impl LineWriter {
         line.push(b' ');
         push_value(
             line,
-            Value::count(record.status.map(|_| record.bytes_out)),
+            Value::count(record.has_bytes().then_some(record.bytes_out)),
             Place::Bare,
         );
         for kept in [record.spoken.referer(), record.spoken.user_agent()] {
@@ -236,7 +236,7 @@ fn for_each_apache_field<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Ke
     field(key!("status"), Value::count(record.status));
     field(
         key!("bytes_out"),
-        Value::count(record.status.map(|_| record.bytes_out)),
+        Value::count(record.has_bytes().then_some(record.bytes_out)),
     );
     field(key!("referer"), Value::Text(spoken.referer()));
     field(key!("user_agent"), Value::Text(spoken.user_agent()));
@@ -247,6 +247,10 @@ fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value
     let tls = record.tls.as_deref();
     field(key!("id"), Value::Text(record.spoken.request_id()));
     field(key!("port"), Value::count(Some(record.client.port())));
+    field(
+        key!("peer"),
+        record.peer.map_or(Value::Missing, Value::Address),
+    );
     field(key!("listener"), Value::name(Some(&record.listener)));
     field(key!("host"), Value::Text(record.spoken.host()));
     field(key!("certname"), Value::name(record.certname.as_deref()));
@@ -261,7 +265,7 @@ fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value
     field(key!("attempts"), Value::count(Some(record.attempts)));
     field(
         key!("bytes_in"),
-        Value::count(record.status.map(|_| record.bytes_in)),
+        Value::count(record.has_bytes().then_some(record.bytes_in)),
     );
     field(key!("handshake_us"), Value::micros(record.times.handshake));
     field(key!("queue_us"), Value::micros(record.times.queue));
@@ -277,10 +281,7 @@ fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value
         key!("resumed"),
         tls.map_or(Value::Missing, |tls| Value::Flag(tls.resumed)),
     );
-    field(
-        key!("sni"),
-        Value::name(tls.and_then(|tls| tls.sni.as_deref())),
-    );
+    field(key!("sni"), Value::name(record.server_name()));
     field(key!("observed"), Value::name(record.observed.as_deref()));
     field(key!("cause"), Value::name(record.cause.as_deref()));
 }
@@ -291,6 +292,7 @@ enum Value<'a> {
     Text(Kept<'a>),
     Count(u64),
     Flag(bool),
+    Address(IpAddr),
     Missing,
 }
 
@@ -303,7 +305,7 @@ impl<'a> Value<'a> {
         match self {
             Self::Text(text) => text.bytes.is_empty(),
             Self::Missing => true,
-            Self::Word(_) | Self::Count(_) | Self::Flag(_) => false,
+            Self::Word(_) | Self::Count(_) | Self::Flag(_) | Self::Address(_) => false,
         }
     }
 
@@ -329,6 +331,7 @@ fn push_value(line: &mut Vec<u8>, value: Value<'_>, place: Place) {
         Value::Text(_) | Value::Missing => line.push(b'-'),
         Value::Count(count) => push_count(line, count),
         Value::Flag(flag) => line.extend_from_slice(if flag { b"yes" } else { b"no" }),
+        Value::Address(address) => push_address(line, address),
     }
 }
 
@@ -358,6 +361,11 @@ fn push_json_value(line: &mut Vec<u8>, value: Value<'_>) {
         Value::Text(_) | Value::Missing => line.extend_from_slice(b"null"),
         Value::Count(count) => push_count(line, count),
         Value::Flag(flag) => line.extend_from_slice(if flag { b"true" } else { b"false" }),
+        Value::Address(address) => {
+            line.push(b'"');
+            push_address(line, address);
+            line.push(b'"');
+        }
     }
 }
 

@@ -40,6 +40,9 @@ pub struct Metrics {
     access_rules: Family<RuleLabels, Counter>,
     attempts: Family<AttemptLabels, Counter>,
     tunnels_open: Family<PoolLabels, Gauge>,
+    passthrough_connections: Family<MemberLabels, Counter>,
+    passthrough_open: Family<MemberLabels, Gauge>,
+    passthrough_bytes: Family<DirectionLabels, Counter>,
     certificates_omitted: Family<PoolLabels, Counter>,
     persistence_moves: Family<PoolLabels, Counter>,
     queue_refusals: Family<QueueLabels, Counter>,
@@ -255,6 +258,9 @@ impl Default for Metrics {
             access_rules: Family::default(),
             attempts: Family::default(),
             tunnels_open: Family::default(),
+            passthrough_connections: Family::default(),
+            passthrough_open: Family::default(),
+            passthrough_bytes: Family::default(),
             certificates_omitted: Family::default(),
             persistence_moves: Family::default(),
             queue_refusals: Family::default(),
@@ -349,6 +355,24 @@ impl Metrics {
         );
         let help = "Tunnels open after an HTTP upgrade";
         registry.register("tunnels_open", help, self.tunnels_open.clone());
+        let help = "Connections passed through to a member";
+        registry.register(
+            "member_passthrough_connections",
+            help,
+            self.passthrough_connections.clone(),
+        );
+        let help = "Connections passed through to a member that are open";
+        registry.register(
+            "member_passthrough_open",
+            help,
+            self.passthrough_open.clone(),
+        );
+        let help = "Bytes passed through, by the side that sent them";
+        registry.register(
+            "member_passthrough_bytes",
+            help,
+            self.passthrough_bytes.clone(),
+        );
         let help = "Requests forwarded without the client certificate because it was too large";
         registry.register(
             "certificates_omitted",
@@ -478,6 +502,28 @@ impl Metrics {
         }
     }
 
+    /// The handle of a member that connections are passed through to; resolve it once a generation.
+    pub fn passthrough(&self, pool: &str, member: &str) -> PassthroughMetrics {
+        let labels = MemberLabels {
+            pool: pool.to_owned(),
+            member: member.to_owned(),
+        };
+        let bytes = |from| {
+            let labels = DirectionLabels {
+                pool: pool.to_owned(),
+                member: member.to_owned(),
+                from,
+            };
+            self.passthrough_bytes.get_or_create_owned(&labels)
+        };
+        PassthroughMetrics {
+            connections: self.passthrough_connections.get_or_create_owned(&labels),
+            open: self.passthrough_open.get_or_create_owned(&labels),
+            from_client: bytes(FROM_CLIENT),
+            from_member: bytes(FROM_MEMBER),
+        }
+    }
+
     /// Removes the series of pools and members that are not kept; `is_kept` is asked for a pool without a member too.
     pub fn retain_pools(&self, is_kept: impl Fn(&str, Option<&str>) -> bool) {
         let mut named = self.named();
@@ -485,6 +531,19 @@ impl Metrics {
             .members
             .extract_if(.., |(pool, member)| !is_kept(pool, Some(member)));
         for (pool, member) in gone {
+            for from in [FROM_CLIENT, FROM_MEMBER] {
+                self.passthrough_bytes.remove(&DirectionLabels {
+                    pool: pool.clone(),
+                    member: member.clone(),
+                    from,
+                });
+            }
+            let labels = MemberLabels {
+                pool: pool.clone(),
+                member: member.clone(),
+            };
+            self.passthrough_connections.remove(&labels);
+            self.passthrough_open.remove(&labels);
             for result in AttemptResult::ALL.map(AttemptResult::as_str) {
                 self.attempts.remove(&AttemptLabels {
                     pool: pool.clone(),
@@ -648,7 +707,60 @@ impl Drop for OpenTunnel {
     }
 }
 
+/// Counters of a member that connections are passed through to.
+#[derive(Clone, Debug)]
+pub struct PassthroughMetrics {
+    connections: Counter,
+    open: Gauge,
+    from_client: Counter,
+    from_member: Counter,
+}
+
+/// A connection that is passed through, counted among the open ones until it is dropped.
+#[derive(Debug)]
+pub struct OpenPassthrough {
+    open: Gauge,
+    from_client: Counter,
+    from_member: Counter,
+}
+
+impl PassthroughMetrics {
+    /// Counts a connection that opens.
+    pub fn opens(&self) -> OpenPassthrough {
+        self.connections.inc();
+        self.open.inc();
+        OpenPassthrough {
+            open: self.open.clone(),
+            from_client: self.from_client.clone(),
+            from_member: self.from_member.clone(),
+        }
+    }
+}
+
+impl OpenPassthrough {
+    /// Counts bytes that the member took, and bytes that the client took.
+    pub fn moved(&self, from_client: u64, from_member: u64) {
+        self.from_client.inc_by(from_client);
+        self.from_member.inc_by(from_member);
+    }
+}
+
+impl Drop for OpenPassthrough {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+/// The words of the label `from`.
+const FROM_CLIENT: &str = "client";
+const FROM_MEMBER: &str = "member";
+
 impl PoolMetrics {
+    /// Tunnels open now.
+    pub fn tunnels_open(&self) -> i64 {
+        self.tunnels_open.get()
+    }
+
     /// Counts a tunnel that opens.
     pub fn tunnel(&self) -> OpenTunnel {
         self.tunnels_open.inc();
@@ -857,6 +969,19 @@ struct RequestLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PoolLabels {
     pool: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MemberLabels {
+    pool: String,
+    member: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DirectionLabels {
+    pool: String,
+    member: String,
+    from: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

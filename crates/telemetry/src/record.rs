@@ -1,6 +1,6 @@
 //! The access record: one struct for each exchange and each refused handshake.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -18,23 +18,27 @@ pub struct AccessRecord {
     pub when: SystemTime,
     /// Where it was accepted.
     pub listener: Arc<str>,
-    /// Who connected, as told by PROXY where that is trusted.
+    /// The client's address, from the PROXY header where the listener accepts one.
     pub client: SocketAddr,
+    /// The address of the load balancer that sent this header.
+    pub peer: Option<IpAddr>,
     /// Name in the client's certificate; proven only beside the verdict `SUCCESS`.
     pub certname: Option<Arc<str>>,
     /// `SUCCESS`, `NONE` or `FAILED:reason`; none where there is none yet.
     pub verdict: Option<Arc<str>>,
     /// TLS of the connection.
     pub tls: Option<Arc<TlsFacts>>,
+    /// Where the connection was passed through: the server name that the client requested, if the proxy has read it.
+    pub passthrough: Option<Passthrough>,
     /// What the client said.
     pub spoken: SpokenCopy,
     /// `HTTP/2`, `HTTP/1.1` or `HTTP/1.0`; none for a handshake.
     pub http_version: Option<&'static str>,
     /// Status code sent, 499 when the client went away before; none for a handshake.
     pub status: Option<u16>,
-    /// Bytes of the request's body.
+    /// Bytes of the request's body; of a connection that was passed through, those that the member took.
     pub bytes_in: u64,
-    /// Bytes of the response's body.
+    /// Bytes of the response's body; of a connection that was passed through, those that the client took.
     pub bytes_out: u64,
     /// Route taken.
     pub route: Option<Arc<str>>,
@@ -58,6 +62,13 @@ pub struct AccessRecord {
     pub cause: Option<Box<str>>,
     /// Who ended it.
     pub ended_by: EndedBy,
+}
+
+/// A connection whose bytes were passed through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passthrough {
+    /// The server name that the client requested; none where it was not read.
+    pub server_name: Option<Box<str>>,
 }
 
 /// What took how long; none where it did not happen.
@@ -107,6 +118,8 @@ impl AccessRecord {
             when,
             listener,
             client,
+            peer: None,
+            passthrough: None,
             certname: None,
             verdict: None,
             tls: None,
@@ -126,6 +139,20 @@ impl AccessRecord {
             observed: None,
             cause: None,
             ended_by: EndedBy::default(),
+        }
+    }
+
+    /// Whether bytes went anywhere: not in a handshake that was refused.
+    pub(crate) fn has_bytes(&self) -> bool {
+        self.status.is_some() || self.passthrough.is_some()
+    }
+
+    /// The server name that the client requested.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        match (&self.tls, &self.passthrough) {
+            (Some(tls), _) => tls.sni.as_deref(),
+            (None, Some(passthrough)) => passthrough.server_name.as_deref(),
+            (None, None) => None,
         }
     }
 

@@ -1,16 +1,26 @@
 //! Opening a transport to a member: name, connect, handshake, within one deadline.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
+use proxy_protocol::local;
+use rustls::ClientConfig;
 use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
     net::{TcpStream, UnixStream, lookup_host},
-    time::{Instant, timeout_at},
+    time::{Instant, error::Elapsed, timeout_at},
 };
 use tokio_rustls::TlsConnector;
 
 use crate::{
     cause::{Peer, cause},
-    connector::{Connector, Target},
+    connector::{Connector, OpenSlot, Target},
     io::MemberIo,
     settings::Plaintext,
 };
@@ -61,6 +71,14 @@ pub enum DialError {
         /// What the name stands for.
         resolved: SocketAddr,
     },
+    /// Passing a connection through to this address would take away the guards of a pool.
+    #[error(
+        "{address} is on the host of a member that gets identity headers, so no connection is passed through to it"
+    )]
+    Guarded {
+        /// The member.
+        address: Arc<str>,
+    },
     /// TLS was not agreed on.
     #[error("{address}: TLS: {}", cause(source, Peer::Member))]
     Handshake {
@@ -86,7 +104,9 @@ impl DialError {
     pub fn stage(&self) -> DialStage {
         match self {
             Self::Resolve { .. } => DialStage::Resolve,
-            Self::Connect { .. } | Self::Plaintext { .. } => DialStage::Connect,
+            Self::Connect { .. } | Self::Plaintext { .. } | Self::Guarded { .. } => {
+                DialStage::Connect
+            }
             Self::Handshake { .. } => DialStage::Handshake,
             Self::Late { stage, .. } => *stage,
         }
@@ -114,16 +134,20 @@ impl DialError {
                     | io::ErrorKind::TimedOut
                     | io::ErrorKind::NotFound
             ),
-            Self::Resolve { .. } | Self::Handshake { .. } | Self::Late { .. } => true,
+            Self::Resolve { .. }
+            | Self::Guarded { .. }
+            | Self::Handshake { .. }
+            | Self::Late { .. } => true,
         }
     }
 
     /// Every word of [`reason`](Self::reason).
-    pub const REASONS: [&str; 6] = [
+    pub const REASONS: [&str; 7] = [
         "name-unresolved",
         "connect-refused",
         "connect-failed",
         "plaintext-refused",
+        "guarded-address",
         "member-tls-failed",
         "connect-timeout",
     ];
@@ -135,6 +159,7 @@ impl DialError {
             Self::Connect { .. } if self.refused() => "connect-refused",
             Self::Connect { .. } => "connect-failed",
             Self::Plaintext { .. } => "plaintext-refused",
+            Self::Guarded { .. } => "guarded-address",
             Self::Handshake { .. } => "member-tls-failed",
             Self::Late { .. } => "connect-timeout",
         }
@@ -142,6 +167,12 @@ impl DialError {
 }
 
 impl Connector {
+    /// Passing a connection through to it would take away the guards of a pool.
+    pub fn guarded(&self) -> DialError {
+        let address = Arc::clone(&self.address);
+        DialError::Guarded { address }
+    }
+
     /// No connection was opened within `connect_timeout`.
     pub(crate) fn late(&self, stage: DialStage) -> DialError {
         DialError::Late {
@@ -162,29 +193,110 @@ pub(crate) async fn dial_tls(
     connector: &Connector,
     port: Option<u16>,
 ) -> Result<MemberIo, DialError> {
-    let deadline = Instant::now() + connector.settings.connect_timeout;
-    let connected = |opened| match opened {
-        Ok(Ok(io)) => Ok(io),
-        Ok(Err(source)) => Err(DialError::Connect {
-            address: Arc::clone(&connector.address),
-            source,
-        }),
-        Err(_) => Err(connector.late(DialStage::Connect)),
+    let header = match port {
+        None => connector.settings.send_proxy.version().map(local),
+        Some(_) => None,
     };
+    dial_with(connector, port, connector.tls.as_ref(), header).await
+}
+
+/// A connection to a member whose bytes are those of a client, counted among the member's until it is dropped.
+#[derive(Debug)]
+pub struct RawMember {
+    io: MemberIo,
+    _slot: Option<OpenSlot>,
+}
+
+impl RawMember {
+    /// Opens one, and sends `header` first. TLS, if there is any, is the client's.
+    ///
+    /// # Errors
+    /// The member cannot be reached, or a name stands for an address that `is_refused`.
+    pub async fn open(
+        connector: &Connector,
+        header: Option<Vec<u8>>,
+        is_refused: impl Fn(IpAddr) -> bool,
+    ) -> Result<Self, DialError> {
+        let io = dial_with(connector, None, None, header).await?;
+        let peer = match &io {
+            MemberIo::Tcp(stream) => stream.peer_addr().ok(),
+            _ => None,
+        };
+        match peer {
+            // No byte of the client has been sent to it.
+            Some(resolved) if is_refused(resolved.ip().to_canonical()) => Err(connector.guarded()),
+            _ => Ok(Self {
+                io,
+                _slot: connector.slots.try_open(u32::MAX),
+            }),
+        }
+    }
+
+    /// Its socket; none over a Unix socket.
+    pub fn tcp(&self) -> Option<&TcpStream> {
+        match &self.io {
+            MemberIo::Tcp(stream) => Some(stream),
+            _ => None,
+        }
+    }
+}
+
+impl AsyncRead for RawMember {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for RawMember {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+async fn dial_with(
+    connector: &Connector,
+    port: Option<u16>,
+    tls: Option<&Arc<ClientConfig>>,
+    header: Option<Vec<u8>>,
+) -> Result<MemberIo, DialError> {
+    let deadline = Instant::now() + connector.settings.connect_timeout;
     if let Some(memory) = &connector.in_memory {
         let opened = timeout_at(deadline, memory.connect()).await;
-        return connected(opened.map(|opened| opened.map(MemberIo::Memory)));
+        return connected(connector, opened.map(|opened| opened.map(MemberIo::Memory)));
     }
     let (host, port) = match (&connector.target, port) {
         (target, Some(port)) => (target.host(), port),
         (Target::Unix(path), None) => {
             let opened = timeout_at(deadline, UnixStream::connect(path)).await;
-            return connected(opened.map(|opened| opened.map(MemberIo::Unix)));
+            return connected(connector, opened.map(|opened| opened.map(MemberIo::Unix)));
         }
         (Target::Tcp { host, port }, None) => (host.as_str(), *port),
     };
-    let stream = open(connector, &connector.address, (host, port), deadline).await?;
-    let Some(tls) = &connector.tls else {
+    let mut stream = open(connector, &connector.address, (host, port), deadline).await?;
+    if let Some(header) = header {
+        // A new socket has room for it.
+        connected(
+            connector,
+            timeout_at(deadline, stream.write_all(&header)).await,
+        )?;
+    }
+    let Some(tls) = tls else {
         return Ok(MemberIo::Tcp(stream));
     };
     let handshake =
@@ -204,6 +316,21 @@ pub(crate) async fn dial_tls(
             .map_err(|error| failed(io::Error::other(error)))?;
     }
     Ok(io)
+}
+
+/// What a step of connecting has come to.
+fn connected<T>(
+    connector: &Connector,
+    opened: Result<io::Result<T>, Elapsed>,
+) -> Result<T, DialError> {
+    match opened {
+        Ok(Ok(opened)) => Ok(opened),
+        Ok(Err(source)) => Err(DialError::Connect {
+            address: Arc::clone(&connector.address),
+            source,
+        }),
+        Err(_) => Err(connector.late(DialStage::Connect)),
+    }
 }
 
 /// Opens a connection without TLS to another port of a member's host, where its check is answered.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use proxy_protocol::Version;
+
 /// Protocol spoken to members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
@@ -20,6 +22,29 @@ pub enum Plaintext {
     Loopback,
     /// Any address: whoever is on that network can write identities.
     TrustedNetwork,
+}
+
+/// The header of the PROXY protocol that a member gets at the beginning of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SendProxy {
+    /// None. The default.
+    #[default]
+    Off,
+    /// Version 1.
+    V1,
+    /// Version 2, with the server name and the id of the connection.
+    V2,
+}
+
+impl SendProxy {
+    /// The version, if there is a header.
+    pub fn version(self) -> Option<Version> {
+        match self {
+            Self::Off => None,
+            Self::V1 => Some(Version::V1),
+            Self::V2 => Some(Version::V2),
+        }
+    }
 }
 
 /// `[upstream]`, overridden by `[pools.NAME]`.
@@ -53,6 +78,8 @@ pub struct Settings {
     pub agent_queue_max: u32,
     /// Longest time after which an agent that the queue has sent away comes back. Default 30 min: the run interval.
     pub retry_after_max: Duration,
+    /// The header that connections which are passed through begin with, and probes of the same port. Default none.
+    pub send_proxy: SendProxy,
 }
 
 impl Default for Settings {
@@ -71,6 +98,7 @@ impl Default for Settings {
             agent_max: 2,
             agent_queue_max: 4,
             retry_after_max: Duration::from_secs(1800),
+            send_proxy: SendProxy::Off,
         }
     }
 }

@@ -125,6 +125,8 @@ checks! {
     OutsideAgent = "outside-agent",
     /// Whether a member refuses the same in plain HTTP.
     OutsidePlain = "outside-plain",
+    /// Whether a member that connections are passed through to refuses whoever says that it is somebody.
+    Passthrough = "passthrough",
     /// Whether a member reads heads as long as we may send.
     HeadRoom = "head-room",
     /// Whether agents believe our dates: a clock that is wrong over there.

@@ -18,7 +18,7 @@ use super::{
     claim::{self, Ourselves},
     clock, dates, forged, head_room,
     outside::{self, Door},
-    service, unreached,
+    passthrough, service, unreached,
 };
 use crate::prepare::Prepared;
 
@@ -40,7 +40,7 @@ pub(super) struct Member {
     pub(super) about: String,
     pub(super) role: Role,
     /// Whether the pool's name says so; else its servers may be others that have the same status service.
-    by_name: bool,
+    pub(super) by_name: bool,
     pub(super) check: CheckSettings,
     pub(super) connector: Arc<Connector>,
     /// The same address in plain HTTP where the pool speaks TLS, and the other way round.
@@ -101,9 +101,20 @@ pub(super) async fn examine(
                 ourselves: ourselves.clone(),
                 trust: Arc::clone(&prepared.generation.trust),
                 fetches: prepared.config.trust.fetch.is_some(),
-                about,
+                about: about.clone(),
             };
             let places = Arc::clone(&places);
+            if pool.rules.passthrough.is_used {
+                for form in passthrough::forms(prepared) {
+                    let member = passthrough::member(&asked, member.clone(), connector, form);
+                    let places = Arc::clone(&places);
+                    examined.spawn(async move {
+                        let _place = places.acquire().await;
+                        passthrough::examine(member).await
+                    });
+                }
+                continue;
+            }
             examined.spawn(async move {
                 let _place = places.acquire().await;
                 member.examine().await

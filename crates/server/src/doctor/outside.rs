@@ -20,10 +20,22 @@ use super::{
 pub(super) struct Door {
     check: Check,
     /// What it is, for people: `without a certificate`.
-    how: String,
-    connector: Arc<Connector>,
+    pub(super) how: String,
+    pub(super) connector: Arc<Connector>,
     /// Whether it is known to be the member's; at other ports of its host anybody may answer.
     is_members: bool,
+}
+
+impl Door {
+    /// One that the proxy opens to every client.
+    pub(super) fn passthrough(how: &str, connector: Arc<Connector>) -> Self {
+        Self {
+            check: Check::Passthrough,
+            how: how.to_owned(),
+            connector,
+            is_members: false,
+        }
+    }
 }
 
 /// The ways to a member that are to be tried, and what is known of them beforehand.
@@ -221,7 +233,7 @@ fn told(member: &Member, door: &Door, outcome: Outcome, proof: &mut Proof) {
 }
 
 /// What became of an attempt.
-enum Outcome {
+pub(super) enum Outcome {
     /// Nobody answered.
     Closed,
     /// Somebody did, and believed nothing.
@@ -230,7 +242,7 @@ enum Outcome {
     Unknown(String),
 }
 
-async fn try_door(member: &Member, door: &Door) -> Outcome {
+pub(super) async fn try_door(member: &Member, door: &Door) -> Outcome {
     let forgery = claim::forgery(member.form(), member.ourselves.as_ref());
     // Its answer to a compiler's question; at the CA server's door, where agents are welcome, none is asked.
     let mut answered = None;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use balancing::Pool;
 use config::{Config, Credential, MemberTls, Report};
 use discovery::Discovered;
-use listener::ListenerTls;
+use listener::{ActiveListener, ListenerTls};
 use pki::{
     ClientVerifier, Fingerprint, ListenerPolicy, MemberNames, Named, PkiProblem, Protocols,
     ShownCredentials, TrustStore,
@@ -18,6 +18,7 @@ use super::{
     lasting::Lasting,
     members::{bounded, members, with_writer, writer_of},
 };
+use crate::passthrough;
 
 /// Where problems of building are gathered.
 pub(super) struct Problems<'a>(pub(super) &'a mut Report);
@@ -175,7 +176,26 @@ impl Problems<'_> {
                 Err((member, error)) => self.0.fail(&member_key(settings, &member), &error, &[]),
             }
         }
+        // What DNS has brought about since is an alarm: it must not keep a new CRL from use.
+        if previous.is_none_or(|(old, _)| old.pools != config.pools) {
+            self.passthrough(config, &pools);
+        }
         pools
+    }
+
+    /// Members of passthrough pools whose names stand for the host of a member with identity headers.
+    fn passthrough(&mut self, config: &Config, pools: &[Arc<PoolRuntime>]) {
+        for conflict in passthrough::conflicts(pools.iter().map(|pool| &**pool)) {
+            let mut settings = config.pools.iter();
+            let settings = settings.find(|settings| settings.pool.name == conflict.pool);
+            let Some(settings) = settings else { continue };
+            let key = member_key(settings, &conflict.member);
+            let help = [
+                "a client could send identity headers of its own through a connection that is passed through".to_owned(),
+                "if the service at another port of that host does not read them, set trusted_headers_off = true in this pool".to_owned(),
+            ];
+            self.0.fail(&key, &conflict.message, &help);
+        }
     }
 
     pub(super) fn routes(
@@ -201,7 +221,7 @@ impl Problems<'_> {
         credentials: &Credentials,
         trust: &Arc<TrustStore>,
         lasting: &Lasting,
-    ) -> foldhash::HashMap<Arc<str>, Arc<ListenerTls>> {
+    ) -> foldhash::HashMap<Arc<str>, Arc<ActiveListener>> {
         let mut listeners = foldhash::HashMap::default();
         for settings in &config.listeners {
             let policy = ListenerPolicy {
@@ -227,6 +247,14 @@ impl Problems<'_> {
                 }),
             )
             .hinting(&hints);
+            if settings.passthrough.is_some() {
+                let active = ActiveListener {
+                    settings: settings.clone(),
+                    tls: None,
+                };
+                listeners.insert(Arc::from(settings.name.as_str()), Arc::new(active));
+                continue;
+            }
             let Some(credentials) = self.shown(config, settings, credentials) else {
                 continue;
             };
@@ -241,10 +269,12 @@ impl Problems<'_> {
             if let Some(tls) = self.one(&format!("listeners.{name}"), tls) {
                 listeners.insert(
                     Arc::from(settings.name.as_str()),
-                    Arc::new(ListenerTls {
+                    Arc::new(ActiveListener {
                         settings: settings.clone(),
-                        tls,
-                        credentials,
+                        tls: Some(ListenerTls {
+                            config: tls,
+                            credentials,
+                        }),
                     }),
                 );
             }
@@ -321,6 +351,8 @@ pub(super) fn pool_runtime(
     // A request that waits was scrubbed for servers that read the headers of its own pool's rules, and is sent to no others.
     let same_rules = before.filter(|before| before.rules == settings.rules);
     let metrics = |member: &Discovered| lasting.metrics.member(name, &member.settings.address);
+    let passed = |member: &Discovered| lasting.metrics.passthrough(name, &member.settings.address);
+    let passthrough = settings.rules.passthrough.is_used;
     Ok(PoolRuntime {
         pool: Pool::new(&pool, settings.upstream.connections_max, &lasting.registry),
         admission: same_rules.map_or_else(Arc::default, |before| Arc::clone(&before.admission)),
@@ -329,6 +361,10 @@ pub(super) fn pool_runtime(
         settings: settings.upstream,
         metrics: lasting.metrics.pool(name),
         member_metrics: members.iter().map(metrics).collect(),
+        passthrough_metrics: match passthrough {
+            true => members.iter().map(passed).collect(),
+            false => Vec::new(),
+        },
         cookies: Default::default(),
     })
 }

@@ -89,7 +89,7 @@ fn a_catalog_as_a_combined_line() {
         concat!(
             r#"192.0.2.7 - web01.example.com [21/Nov/2026:13:22:05 +0000] "#,
             r#""POST /puppet/v3/catalog/web01.example.com?environment=production HTTP/1.1" 200 678901 "-" "#,
-            r#""Puppet/8.10.0 Ruby/3.2.5-p208 (x86_64-linux)" id=0190f2 port=51234 listener=agents host=puppet:8140 "#,
+            r#""Puppet/8.10.0 Ruby/3.2.5-p208 (x86_64-linux)" id=0190f2 port=51234 peer=- listener=agents host=puppet:8140 "#,
             "certname=web01.example.com verdict=SUCCESS reason=- ended_by=proxy route=compile class=catalog work=catalog ",
             "pool=compilers member=c1.example.com:8140 attempts=1 bytes_in=12345 handshake_us=432 ",
             "queue_us=250 connect_us=1500 first_byte_us=900000 total_us=950000 tls=TLSv1.3 cipher=TLS13_AES_128_GCM_SHA256 ",
@@ -103,7 +103,7 @@ fn a_refused_handshake_as_a_combined_line() {
     assert_eq!(
         line(Format::Combined, &refused_handshake()),
         concat!(
-            r#"::1 - - [21/Nov/2026:13:22:05 +0000] "-" - - "-" "-" id=- port=9 listener=agents host=- "#,
+            r#"::1 - - [21/Nov/2026:13:22:05 +0000] "-" - - "-" "-" id=- port=9 peer=- listener=agents host=- "#,
             "certname=web02.example.com verdict=FAILED:revoked reason=revoked ended_by=proxy route=- class=- work=- pool=- ",
             "member=- attempts=0 bytes_in=- handshake_us=- queue_us=- connect_us=- first_byte_us=- total_us=- tls=- ",
             r#"cipher=- resumed=- sni=- observed=- cause="handshake: certificate revoked""#,
@@ -120,7 +120,7 @@ fn a_catalog_as_a_json_line() {
             r#"{"time":"2026-11-21T13:22:05.000123Z","client":"192.0.2.7","user":"web01.example.com","method":"POST","#,
             r#""target":"/puppet/v3/catalog/web01.example.com?environment=production","http_version":"HTTP/1.1","#,
             r#""status":200,"bytes_out":678901,"referer":null,"#,
-            r#""user_agent":"Puppet/8.10.0 Ruby/3.2.5-p208 (x86_64-linux)","id":"0190f2","port":51234,"#,
+            r#""user_agent":"Puppet/8.10.0 Ruby/3.2.5-p208 (x86_64-linux)","id":"0190f2","port":51234,"peer":null,"#,
             r#""listener":"agents","host":"puppet:8140","certname":"web01.example.com","verdict":"SUCCESS","#,
             r#""reason":null,"ended_by":"proxy","route":"compile","class":"catalog","work":"catalog","pool":"compilers","#,
             r#""member":"c1.example.com:8140","attempts":1,"bytes_in":12345,"handshake_us":432,"#,
@@ -196,7 +196,7 @@ fn no_stranger_can_forge_a_line_or_a_field() {
     assert_eq!(json.matches('\n').count(), 1);
     let parsed: serde_json::Value = serde_json::from_str(&json).expect("one object");
     assert_eq!(parsed["verdict"], "FAILED:unknown-ca");
-    assert_eq!(parsed.as_object().expect("object").len(), 36);
+    assert_eq!(parsed.as_object().expect("object").len(), 37);
     for line in [combined, json] {
         assert!(
             line.trim_end()

@@ -200,15 +200,16 @@ impl Estate {
                 listener: Arc::from("agents"),
                 on_invalid: listener::OnInvalid::default(),
                 client: ([192, 0, 2, 1], 40000).into(),
+                peer: None,
                 port: 8140,
-                tls: TlsFacts {
+                tls: Some(TlsFacts {
                     version: "TLSv1.3",
                     cipher: "TLS13_AES_128_GCM_SHA256",
                     server_name: None,
                     resumed: false,
                     took: Duration::ZERO,
                     http2,
-                },
+                }),
             },
             standing: trusted().standing(client),
             permit: self.gate.try_enter(u32::MAX).expect("a place"),
@@ -313,6 +314,7 @@ fn pool(
         rules: PoolRules::default(),
         settings: setup.upstream,
         metrics: metrics.pool(name),
+        passthrough_metrics: Vec::new(),
         member_metrics: addresses
             .iter()
             .map(|address| metrics.member(name, address))

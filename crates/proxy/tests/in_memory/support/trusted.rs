@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use listener::{ListenerTls, Settings, Standing};
+use listener::{ActiveListener, ListenerTls, Settings, Standing};
 use pki::{
     ClientVerifier, ListenerPolicy, Material, Named, Protocols, ShownCredentials, TicketKeys,
     TrustSettings, TrustStore,
@@ -75,7 +75,7 @@ impl Trusted {
     }
 
     /// A listener that no handshake comes to: its limits count.
-    pub fn listener(&self, settings: Settings) -> ListenerTls {
+    pub fn listener(&self, settings: Settings) -> ActiveListener {
         let chain = named("chain", self.credential.chain_pem());
         let key = named("key", self.credential.key_pem.clone());
         let credential = pki::Credential::parse(&chain, &key).expect("a credential");
@@ -93,10 +93,12 @@ impl Trusted {
             Duration::from_secs(3600),
             Protocols::Http2,
         );
-        ListenerTls {
+        ActiveListener {
             settings,
-            tls: tls.expect("a TLS configuration"),
-            credentials,
+            tls: Some(ListenerTls {
+                config: tls.expect("a TLS configuration"),
+                credentials,
+            }),
         }
     }
 }

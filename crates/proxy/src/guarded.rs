@@ -1,0 +1,127 @@
+//! Members that believe the identity headers of requests, where no connection may be passed through.
+//!
+//! A connection that is passed through is the client's own TLS: whatever headers it sends, its member reads.
+
+use std::{borrow::Cow, net::IpAddr};
+
+use upstream::{Connector, Target};
+
+use crate::generation::PoolRuntime;
+
+/// The member of a pool with identity headers that stands where `target` leads, if there is one: on the same host, unless
+/// the pool of `target` says that its own port reads no such headers (`trusted_headers_off`) and the ports differ.
+///
+/// `addresses`: what the host of `target` resolves to, as far as that is known. All loopback addresses are one host.
+pub fn guarded_by<'a>(
+    mut pools: impl Iterator<Item = &'a PoolRuntime>,
+    target: &Target,
+    addresses: &[IpAddr],
+    trusted_headers_off: bool,
+) -> Option<(&'a PoolRuntime, &'a Connector)> {
+    pools.find_map(|pool| {
+        if pool.rules.passthrough.is_used {
+            return None;
+        }
+        let mut members = pool.connectors.iter();
+        let member = members.find(|member| {
+            let known = (&member.target, member.addresses());
+            is_guarded(known, (target, addresses), trusted_headers_off)
+        })?;
+        Some((pool, &**member))
+    })
+}
+
+/// Whether a connection that is passed through to `target` could reach what reads identity headers at `member`. Each with what its
+/// host resolves to, as far as that is known.
+pub fn is_guarded(
+    (member, member_addresses): (&Target, &[IpAddr]),
+    (target, addresses): (&Target, &[IpAddr]),
+    trusted_headers_off: bool,
+) -> bool {
+    match (member, target) {
+        (Target::Unix(member), Target::Unix(target)) => member == target,
+        (
+            Target::Tcp {
+                host: member,
+                port: member_port,
+            },
+            Target::Tcp { host, port },
+        ) => {
+            let same_host = member.eq_ignore_ascii_case(host)
+                || hosts(member, member_addresses)
+                    .iter()
+                    .any(|one| hosts(host, addresses).contains(one));
+            same_host && !(trusted_headers_off && member_port != port)
+        }
+        _ => false,
+    }
+}
+
+/// The addresses of a host, loopback as one.
+fn hosts<'a>(host: &str, addresses: &'a [IpAddr]) -> Cow<'a, [IpAddr]> {
+    const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    let literal = match host.eq_ignore_ascii_case("localhost") {
+        true => Some(LOOPBACK),
+        false => host.parse().ok(),
+    };
+    let all = literal.into_iter().chain(addresses.iter().copied());
+    all.map(|ip: IpAddr| match ip.to_canonical() {
+        ip if ip.is_loopback() => LOOPBACK,
+        ip => ip,
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn same(member: (&str, &str), target: (&str, &str), off: bool) -> bool {
+        let read = |(address, resolved): (&str, &str)| {
+            let addresses: Vec<IpAddr> = resolved
+                .split_whitespace()
+                .map(|ip| ip.parse().expect("an address"))
+                .collect();
+            (Target::parse(address).expect("a target"), addresses)
+        };
+        let (member, target) = (read(member), read(target));
+        is_guarded((&member.0, &member.1), (&target.0, &target.1), off)
+    }
+
+    #[test]
+    fn a_host_is_the_same_by_name_by_address_and_by_what_the_name_stands_for() {
+        let compiler = ("c1.example.com:8140", "192.0.2.1 2001:db8::1");
+        for (target, is_same_host) in [
+            (("c1.example.com:8142", ""), true),
+            (("C1.Example.COM:8142", ""), true),
+            (("192.0.2.1:8142", ""), true),
+            (("[::ffff:192.0.2.1]:8142", ""), true),
+            (("broker.example.com:8142", "192.0.2.9 2001:db8::1"), true),
+            (("broker.example.com:8142", "192.0.2.9"), false),
+            (("broker.example.com:8142", ""), false),
+            (("192.0.2.10:8142", ""), false),
+        ] {
+            assert_eq!(same(compiler, target, false), is_same_host, "{target:?}");
+            assert!(
+                !same(compiler, target, true),
+                "another port, said to be safe"
+            );
+        }
+        let same_port = ("broker.example.com:8140", "192.0.2.1");
+        assert!(same(compiler, same_port, true), "its own port never is");
+    }
+
+    #[test]
+    fn all_of_loopback_is_one_host_and_a_socket_is_its_path() {
+        for target in ["127.0.0.2:8142", "[::1]:8142", "localhost:8142"] {
+            assert!(
+                same(("127.0.0.1:8140", ""), (target, ""), false),
+                "{target}"
+            );
+        }
+        assert!(!same(("127.0.0.1:8140", ""), ("192.0.2.1:8142", ""), false));
+        assert!(same(("unix:/run/a", ""), ("unix:/run/a", ""), true));
+        assert!(!same(("unix:/run/a", ""), ("unix:/run/b", ""), false));
+        assert!(!same(("unix:/run/a", ""), ("127.0.0.1:1", ""), false));
+    }
+}

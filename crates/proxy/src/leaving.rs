@@ -1,0 +1,188 @@
+//! Tunnels that are to end: the oldest first, and so many a second, so that their clients do not all return at once.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until},
+};
+
+/// By pool. Each entry is an open tunnel, so limits on connections bound it.
+#[derive(Debug, Default)]
+pub(crate) struct LeavingTunnels(Mutex<BTreeMap<Arc<str>, Departures>>);
+
+#[derive(Debug, Default)]
+struct Departures {
+    /// When the next tunnel that joins has its turn.
+    next: Option<Instant>,
+    /// By age: the numbers of tunnels rise.
+    waiting: BTreeMap<u64, Departure>,
+}
+
+#[derive(Debug)]
+struct Departure {
+    turn: Instant,
+    /// Told that the tunnel is to end.
+    now: Arc<Notify>,
+}
+
+/// A tunnel that waits for its end; dropping it takes it off the list.
+#[derive(Debug)]
+pub(crate) struct Leaving<'a> {
+    all: &'a LeavingTunnels,
+    pool: Arc<str>,
+    number: u64,
+    turn: Instant,
+    now: Arc<Notify>,
+}
+
+impl LeavingTunnels {
+    /// Adds a tunnel of a pool. `gap`: the time between two that end.
+    pub(crate) fn join(&self, pool: &Arc<str>, number: u64, gap: Duration) -> Leaving<'_> {
+        let mut pools = self.lock();
+        let departures = pools.entry(Arc::clone(pool)).or_default();
+        let now = Instant::now();
+        let turn = departures.next.map_or(now, |next| next.max(now));
+        departures.next = Some(turn + gap);
+        let told = Arc::new(Notify::new());
+        let departure = Departure {
+            turn,
+            now: Arc::clone(&told),
+        };
+        departures.waiting.insert(number, departure);
+        Leaving {
+            all: self,
+            pool: Arc::clone(pool),
+            number,
+            turn,
+            now: told,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Departures>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Leaving<'_> {
+    /// Waits until this tunnel is to end.
+    ///
+    /// Tunnels join in any order. So each gives its turn to the oldest that waits, and takes over that one's turn.
+    pub(crate) async fn wait(mut self) {
+        loop {
+            tokio::select! {
+                () = self.now.notified() => return,
+                () = sleep_until(self.turn) => {
+                    if self.is_oldest() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// In its turn: whether it ends itself. If not, an older one was told to end.
+    fn is_oldest(&mut self) -> bool {
+        let mut pools = self.all.lock();
+        let Some(departures) = pools.get_mut(&self.pool) else {
+            return true;
+        };
+        // It may have been told to end in this moment.
+        if !departures.waiting.contains_key(&self.number) {
+            return true;
+        }
+        let Some((oldest, departure)) = departures.waiting.pop_first() else {
+            return true;
+        };
+        if oldest == self.number {
+            return true;
+        }
+        departure.now.notify_one();
+        self.turn = departure.turn.max(self.turn);
+        if let Some(own) = departures.waiting.get_mut(&self.number) {
+            own.turn = self.turn;
+        }
+        false
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut pools = self.all.lock();
+        if let Some(departures) = pools.get_mut(&self.pool) {
+            departures.waiting.remove(&self.number);
+            if departures.waiting.is_empty() {
+                pools.remove(&self.pool);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, pin::pin, rc::Rc};
+
+    use tokio::task::{LocalSet, spawn_local, yield_now};
+
+    use super::*;
+
+    const GAP: Duration = Duration::from_millis(10);
+
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        LocalSet::new().block_on(&runtime, test);
+    }
+
+    #[test]
+    fn the_oldest_end_first_and_no_two_at_once() {
+        run(async {
+            let all: &'static LeavingTunnels = Box::leak(Box::default());
+            let pool: Arc<str> = "pcp".into();
+            let ended = Rc::new(RefCell::new(Vec::new()));
+            let start = Instant::now();
+            let joined = [3, 0, 4, 1, 2].map(|number| all.join(&pool, number, GAP));
+            let tasks = joined.map(|leaving| {
+                let (ended, number) = (Rc::clone(&ended), leaving.number);
+                spawn_local(async move {
+                    leaving.wait().await;
+                    ended.borrow_mut().push((number, start.elapsed()));
+                })
+            });
+            for task in tasks {
+                task.await.expect("it ends");
+            }
+            let expected: Vec<_> = (0..5_u64).map(|turn| (turn, GAP * turn as u32)).collect();
+            // The timer has a resolution of its own.
+            let ended = ended.borrow();
+            for ((number, at), (turn, due)) in ended.iter().zip(&expected) {
+                assert_eq!(number, turn, "{ended:?}");
+                assert!(*at >= *due && *at <= *due + GAP / 2, "{ended:?}");
+            }
+            assert_eq!(ended.len(), 5);
+            assert!(all.lock().is_empty());
+        });
+    }
+
+    #[test]
+    fn one_that_ends_by_itself_leaves_its_turn_unused() {
+        run(async {
+            let all = LeavingTunnels::default();
+            let pool: Arc<str> = "pcp".into();
+            let [first, second] = [0, 1].map(|number| all.join(&pool, number, GAP));
+            drop(first);
+            let mut second = pin!(second.wait());
+            let start = Instant::now();
+            yield_now().await;
+            second.as_mut().await;
+            assert!(start.elapsed() >= GAP);
+        });
+    }
+}

@@ -1,0 +1,530 @@
+//! A connection whose bytes go to a member as they are: from the choice of the member to the last byte.
+//!
+//! Nothing is known of the client but its address, and nothing that goes through is read. So whatever guards requests does
+//! not guard this.
+
+use std::{
+    future::{pending, poll_fn},
+    net::{IpAddr, SocketAddr},
+    pin::{Pin, pin},
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use balancing::{Lead, PickError, Task, settings::Algorithm, source_hash};
+use bytes::Bytes;
+use listener::{Origin, RawConnection, keep_alive};
+use proxy_protocol::{Addresses, Tlv, Version};
+use telemetry::{
+    AccessRecord, Alarm, AttemptResult, Limit, ListenerMetrics, OpenPassthrough, OpenTunnel,
+    Spoken, SpokenCopy,
+};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::TcpStream,
+    task::unconstrained,
+    time::{Instant, sleep_until, timeout},
+};
+use upstream::{DialError, DialStage, RawMember, Target};
+
+use crate::{
+    admission::PoolLease,
+    copying::{Copying, End, Side, Silence},
+    generation::{Generation, PoolRuntime},
+    guarded::guarded_by,
+    open_tunnels::TunnelClient,
+    reason::LogReason,
+    tunnel::FAREWELL_TIMEOUT,
+    worker::{Phase, RequestId, Signals, Worker},
+};
+
+/// The class in records.
+const CLASS: &str = "passthrough";
+
+/// The part of the time until the process cuts what is left, as one in so many, in which no tunnel is closed.
+const SPARE_PART: u32 = 10;
+
+/// What is known of a connection from its beginning, for the member and for the record.
+struct Facts {
+    listener: Arc<str>,
+    origin: Origin,
+    server_name: Option<Box<str>>,
+    id: RequestId,
+    when: SystemTime,
+    began: Instant,
+}
+
+/// A way to a member.
+struct Reached {
+    lease: PoolLease,
+    member: RawMember,
+    attempts: u32,
+    connect: Duration,
+}
+
+/// Why no member was reached.
+struct Unreached {
+    attempts: u32,
+    member: Option<Arc<str>>,
+    reason: LogReason,
+    cause: Option<Box<str>>,
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Sides(End),
+    Idle,
+    Drained,
+    Cut,
+}
+
+/// Passes a connection through to its end.
+pub(crate) async fn serve(worker: &Rc<Worker>, raw: RawConnection) {
+    let RawConnection {
+        stream,
+        read,
+        listener,
+        origin,
+        server_name,
+        pool,
+        permit,
+    } = raw;
+    let generation = worker.current();
+    let Some(pool) = generation.pool(&pool) else {
+        return; // A reload has removed it in this moment.
+    };
+    let metrics = worker.listener_metrics(&listener);
+    metrics.connections_open.inc();
+    let facts = Facts {
+        listener,
+        origin,
+        server_name,
+        id: worker.request_id(),
+        when: SystemTime::now(),
+        began: Instant::now(),
+    };
+    // Boxed: it is over as soon as the connection begins to be passed through.
+    match Box::pin(reach(worker, &generation, pool, &facts, &stream)).await {
+        Ok(reached) => {
+            let tunnel = Tunnel::new(worker, facts, (stream, read.into()), reached);
+            drop(generation);
+            tunnel.run(&metrics).await;
+        }
+        Err(unreached) => {
+            worker.shared.metrics.refused(unreached.reason.as_str());
+            let mut record = facts.record(pool.pool.name(), unreached.attempts);
+            record.member = unreached.member;
+            record.reason = Some(unreached.reason.as_str());
+            record.cause = unreached.cause;
+            worker.sink.send(&record);
+        }
+    }
+    metrics.connections_open.dec();
+    drop(permit);
+}
+
+impl Facts {
+    /// The record, when all is over.
+    fn record(&self, pool: &Arc<str>, attempts: u32) -> AccessRecord {
+        let Origin { client, peer } = self.origin;
+        let mut record = AccessRecord::new(self.when, Arc::clone(&self.listener), client);
+        record.peer = peer.map(|peer| peer.ip());
+        record.passthrough = Some(telemetry::Passthrough {
+            server_name: self.server_name.clone(),
+        });
+        record.spoken = SpokenCopy::of(&Spoken {
+            request_id: Some(self.id.as_bytes()),
+            ..Spoken::default()
+        });
+        record.class = Some(CLASS);
+        record.pool = Some(Arc::clone(pool));
+        record.attempts = attempts;
+        record.times.total = Some(self.began.elapsed());
+        record
+    }
+
+    /// What the member gets before the first byte.
+    fn header(&self, version: Version, proxy: SocketAddr) -> Vec<u8> {
+        let addresses = Addresses {
+            client: self.origin.client,
+            proxy,
+        };
+        let id = Tlv::UniqueId(self.id.as_bytes());
+        match &self.server_name {
+            Some(name) => proxy_protocol::write(version, addresses, &[Tlv::Authority(name), id]),
+            None => proxy_protocol::write(version, addresses, &[id]),
+        }
+    }
+}
+
+/// Finds a member and connects to it. As long as no byte has been sent, another can be tried.
+async fn reach(
+    worker: &Rc<Worker>,
+    generation: &Generation,
+    pool: &Arc<PoolRuntime>,
+    facts: &Facts,
+    client: &TcpStream,
+) -> Result<Reached, Unreached> {
+    let mut tried = Vec::new();
+    let mut attempts = 0;
+    let mut last = None;
+    loop {
+        let lease = match pick(worker, pool, &tried, facts.origin.client) {
+            Ok(lease) => lease,
+            Err(reason) => {
+                return Err(last.unwrap_or(Unreached {
+                    attempts,
+                    member: None,
+                    reason,
+                    cause: None,
+                }));
+            }
+        };
+        attempts += 1;
+        if attempts > 1 {
+            pool.metrics.retries.inc();
+        }
+        let began = Instant::now();
+        match open(generation, &lease, facts, client).await {
+            Ok(member) => {
+                note_success(worker, &lease);
+                return Ok(Reached {
+                    lease,
+                    member,
+                    attempts,
+                    connect: began.elapsed(),
+                });
+            }
+            Err(error) => {
+                note_failure(worker, &lease, &error);
+                tried.push(lease.member().id());
+                let unreached = Unreached {
+                    attempts,
+                    member: Some(Arc::clone(lease.member().address())),
+                    reason: LogReason::Dial(error.reason()),
+                    cause: Some(error.to_string().into()),
+                };
+                drop(lease);
+                let now = worker.shared.now();
+                if attempts >= generation.settings.attempts_max || !pool.pool.admit_retry(now) {
+                    return Err(unreached);
+                }
+                last = Some(unreached);
+            }
+        }
+    }
+}
+
+/// A member that has room. Nothing is waited for: connections that are passed through stay open for too long.
+fn pick(
+    worker: &Worker,
+    pool: &Arc<PoolRuntime>,
+    tried: &[u64],
+    client: SocketAddr,
+) -> Result<PoolLease, LogReason> {
+    let algorithm = pool.pool.algorithm();
+    let lead = Lead {
+        source: (algorithm == Algorithm::SourceHash).then(|| source_hash(client.ip())),
+        random: match algorithm {
+            Algorithm::Random => worker.random(),
+            _ => 0,
+        },
+        task: Task {
+            without_jruby: true,
+            ..Task::default()
+        },
+        ..Lead::default()
+    };
+    match pool.pool.pick(tried, lead, worker.shared.now()) {
+        Ok(lease) => Ok(PoolLease::new(pool, lease)),
+        Err(PickError::Full) => Err(LogReason::MembersFull),
+        Err(PickError::NoneAvailable | PickError::AllTried) => Err(LogReason::NoMemberAvailable),
+    }
+}
+
+/// Connects, and sends the header of the PROXY protocol where the pool wants one.
+async fn open(
+    generation: &Generation,
+    lease: &PoolLease,
+    facts: &Facts,
+    client: &TcpStream,
+) -> Result<RawMember, DialError> {
+    let (pool, connector) = (lease.pool(), lease.connector());
+    let off = pool.rules.passthrough.trusted_headers_off;
+    let is_guarded = |target: &Target, addresses: &[IpAddr]| {
+        let pools = generation.pools.iter().map(|pool| &**pool);
+        guarded_by(pools, target, addresses, off).is_some()
+    };
+    if is_guarded(&connector.target, connector.addresses()) {
+        return Err(connector.guarded());
+    }
+    let is_refused = |ip: IpAddr| match connector.target {
+        Target::Tcp { port, .. } => {
+            let host = ip.to_string();
+            is_guarded(&Target::Tcp { host, port }, &[])
+        }
+        Target::Unix(_) => false,
+    };
+    let version = pool.settings.send_proxy.version();
+    let header = version.map(|version| {
+        let local = client.local_addr().unwrap_or(facts.origin.client);
+        facts.header(version, local)
+    });
+    RawMember::open(connector, header, is_refused).await
+}
+
+fn note_success(worker: &Worker, lease: &PoolLease) {
+    let (pool, member) = (lease.pool(), lease.member());
+    if let Some(change) = member.answered() {
+        let shared = &worker.shared;
+        shared.health_changed(pool.pool.name(), member.address(), &change);
+    }
+    member.attempt_succeeded();
+    pool.member_metrics[lease.index()].attempt(AttemptResult::Ok);
+}
+
+fn note_failure(worker: &Worker, lease: &PoolLease, error: &DialError) {
+    let (pool, member, shared) = (lease.pool(), lease.member(), &worker.shared);
+    let name = pool.pool.name();
+    let result = match error.stage() {
+        DialStage::Resolve => AttemptResult::Resolve,
+        DialStage::Connect | DialStage::Handshake => AttemptResult::Connect,
+    };
+    pool.member_metrics[lease.index()].attempt(result);
+    tracing::warn!(
+        pool = %name, member = %member.address(), result = result.as_str(), cause = %error,
+        "attempt failed"
+    );
+    if let DialError::Guarded { .. } = error {
+        let about = format!("{name}: {}", member.address());
+        let alarms = &shared.metrics.alarms;
+        alarms.raise(
+            Alarm::PassthroughMember,
+            &about,
+            error.to_string(),
+            SystemTime::now(),
+        );
+    }
+    let now = shared.now();
+    let settings = &pool.rules.guards.ejection;
+    if error.is_members_fault()
+        && let Some(time) = pool.pool.attempt_failed(lease.index(), None, settings, now)
+    {
+        tracing::warn!(
+            pool = %name, member = %member.address(), seconds = time.as_secs_f64(),
+            "member ejected: attempts at it failed"
+        );
+    }
+    if error.refused()
+        && let Some(change) = member.connect_refused(now)
+    {
+        shared.health_changed(name, member.address(), &change);
+    }
+}
+
+/// An open connection and its member. It outlives configurations, and holds on to nothing of one but its pool's.
+struct Tunnel<'a> {
+    worker: &'a Rc<Worker>,
+    facts: Facts,
+    lease: PoolLease,
+    attempts: u32,
+    connect: Duration,
+    copying: Copying<TcpStream, RawMember>,
+    silence: Silence,
+    counted: (OpenTunnel, OpenPassthrough),
+}
+
+impl<'a> Tunnel<'a> {
+    fn new(
+        worker: &'a Rc<Worker>,
+        facts: Facts,
+        client: (TcpStream, Bytes),
+        reached: Reached,
+    ) -> Self {
+        let Reached {
+            lease,
+            member,
+            attempts,
+            connect,
+        } = reached;
+        keep_alive(&client.0);
+        if let Some(socket) = member.tcp() {
+            keep_alive(socket);
+        }
+        let pool = lease.pool();
+        let counted = (
+            pool.metrics.tunnel(),
+            pool.passthrough_metrics[lease.index()].opens(),
+        );
+        Self {
+            worker,
+            facts,
+            attempts,
+            connect,
+            silence: Silence::new(pool.settings.tunnel_idle_timeout),
+            copying: Copying::new(client, (member, Bytes::new())),
+            counted,
+            lease,
+        }
+    }
+
+    async fn run(mut self, metrics: &ListenerMetrics) {
+        let worker = Rc::clone(self.worker);
+        let shared = &worker.shared;
+        let client = self.facts.origin.client.ip().to_canonical();
+        let client = TunnelClient {
+            client: client.to_string().into(),
+            since: self.facts.when,
+        };
+        let member = self.lease.member();
+        let entry = shared.tunnels.open(member.pool(), member.address(), client);
+        let mut signals = shared.signals.subscribe();
+        // None while nothing asks the connection to end.
+        let mut turn: Option<Pin<Box<dyn Future<Output = ()> + '_>>> = None;
+        let mut timer = pin!(sleep_until(self.silence.ends()));
+        let mut heard = *signals.borrow_and_update();
+        let ending = loop {
+            if heard.phase == Phase::Cutting {
+                break Ending::Cut;
+            }
+            if turn.is_none() && self.is_to_end(&heard) {
+                let gap = self.gap(&heard);
+                let leaving = shared
+                    .leaving
+                    .join(self.lease.member().pool(), entry.number(), gap);
+                turn = Some(Box::pin(leaving.wait()));
+            }
+            let its_turn = async {
+                match &mut turn {
+                    Some(turn) => turn.await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                // Signals and timers count however busy the two sides keep this task.
+                changed = unconstrained(signals.changed()) => {
+                    if changed.is_err() {
+                        break Ending::Cut;
+                    }
+                    heard = *signals.borrow_and_update();
+                }
+                () = unconstrained(its_turn) => break Ending::Drained,
+                () = unconstrained(timer.as_mut()) => {
+                    let ends = self.silence.ends();
+                    if ends <= Instant::now() {
+                        break Ending::Idle;
+                    }
+                    timer.as_mut().reset(ends);
+                }
+                end = poll_fn(|cx| {
+                    let (copying, silence) = (&mut self.copying, &mut self.silence);
+                    let end = self.worker.with_piece(|piece| copying.poll(cx, piece));
+                    let (up, down) = silence.note(copying.bytes());
+                    if (up, down) != (0, 0) {
+                        self.counted.1.moved(up, down);
+                    }
+                    end
+                }) => break Ending::Sides(end),
+            }
+        };
+        drop((turn, entry));
+        self.end(ending, metrics).await;
+    }
+
+    /// Whether the process stops, or a new connection would not come this way any more.
+    fn is_to_end(&self, heard: &Signals) -> bool {
+        if heard.phase == Phase::Draining {
+            return true;
+        }
+        let generation = self.worker.current();
+        let Some(listener) = generation.listeners.get(&self.facts.listener) else {
+            return true;
+        };
+        let settings = &listener.settings;
+        let pool = match &self.facts.server_name {
+            Some(name) => settings.passthrough_of(name),
+            None => settings.passthrough.as_deref(),
+        };
+        let member = self.lease.member();
+        pool != Some(&**member.pool()) || !generation.names_member(member.pool(), member.address())
+    }
+
+    /// The time between two connections of its pool that are closed.
+    fn gap(&self, heard: &Signals) -> Duration {
+        let pool = self.lease.pool();
+        let current = self.worker.current();
+        let rules = &current.pool(pool.pool.name()).unwrap_or(pool).rules;
+        let gap = Duration::from_secs(1) / rules.passthrough.close_rate.max(1);
+        let Some(cut_at) = heard.cut_at else {
+            return gap;
+        };
+        // All of them have to have had their turn by then: what is cut returns at once.
+        let left = cut_at.saturating_duration_since(Instant::now());
+        let open = u32::try_from(pool.metrics.tunnels_open()).unwrap_or(u32::MAX);
+        gap.min((left - left / SPARE_PART) / open.max(1))
+    }
+
+    async fn end(mut self, ending: Ending, metrics: &ListenerMetrics) {
+        match ending {
+            // The other side is told as it happened.
+            Ending::Sides(End::Broken(Side::Client)) => {
+                if let Some(member) = self.copying.member.tcp() {
+                    let _ = member.set_zero_linger();
+                }
+            }
+            Ending::Sides(End::Broken(Side::Member)) => {
+                let _ = self.copying.client.set_zero_linger();
+            }
+            Ending::Idle | Ending::Drained => {
+                let (client, member) = (&mut self.copying.client, &mut self.copying.member);
+                let _ = timeout(FAREWELL_TIMEOUT, async {
+                    let _ = tokio::join!(client.shutdown(), member.shutdown());
+                })
+                .await;
+            }
+            Ending::Sides(End::Closed(_)) | Ending::Cut => {}
+        }
+        if ending == Ending::Idle {
+            metrics.limit(Limit::TunnelIdleTimeout);
+        }
+        let mut record = self.facts.record(self.lease.member().pool(), self.attempts);
+        record.member = Some(Arc::clone(self.lease.member().address()));
+        record.times.connect = Some(self.connect);
+        let (up, down) = self.copying.bytes();
+        (record.bytes_in, record.bytes_out) = (up, down);
+        (record.ended_by, record.reason) = match ending {
+            Ending::Sides(End::Closed(side)) => (side.into(), None),
+            Ending::Sides(End::Broken(side)) => (side.into(), Some(broken(side))),
+            Ending::Idle => proxy(LogReason::TunnelIdleTimeout),
+            Ending::Drained => proxy(LogReason::Drained),
+            Ending::Cut => proxy(LogReason::DrainGrace),
+        };
+        let worker = Rc::clone(self.worker);
+        // Both sides are closed, and the member's place is free, before anybody can read that it is over.
+        drop(self);
+        worker.sink.send(&record);
+    }
+}
+
+fn proxy(reason: LogReason) -> (telemetry::EndedBy, Option<&'static str>) {
+    (telemetry::EndedBy::Proxy, Some(reason.as_str()))
+}
+
+fn broken(side: Side) -> &'static str {
+    match side {
+        Side::Client => LogReason::ClientGone.as_str(),
+        Side::Member => LogReason::MemberClosed.as_str(),
+    }
+}
+
+impl From<Side> for telemetry::EndedBy {
+    fn from(side: Side) -> Self {
+        match side {
+            Side::Client => Self::Client,
+            Side::Member => Self::Member,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a member of a passthrough pool does with a client that forges identity headers: the proxy passes them on unread.
+
+use std::sync::Arc;
+
+use config::PoolConfig;
+use identity::HeaderForm;
+use listener::Settings;
+use pki::MemberNames;
+use tokio::task::JoinSet;
+use upstream::Connector;
+
+use super::{
+    Check, Grade, Proof, claim,
+    members::{Asked, Member, Role},
+    outside::{self, Door, Outcome},
+};
+use crate::prepare::Prepared;
+
+/// The forms of identity headers that members of this configuration read, each once.
+pub(super) fn forms(prepared: &Prepared) -> Vec<HeaderForm> {
+    let pools = prepared.config.pools.iter();
+    let pools = pools.filter(|pool| !pool.rules.passthrough.is_used);
+    let mut forms = Vec::new();
+    for pool in pools {
+        if !forms.contains(&pool.rules.form) {
+            forms.push(pool.rules.form.clone());
+        }
+    }
+    forms
+}
+
+/// The ways of clients through the proxy: TLS without a certificate and with an ordinary agent's, and plain HTTP.
+pub(super) fn doors(asked: &Asked<'_>, connector: &Connector) -> Vec<Door> {
+    let trust = &asked.prepared.generation.trust;
+    let requested = server_name(asked.prepared, asked.pool);
+    let names = MemberNames {
+        indicated: requested.is_some(),
+        from_cn: true,
+    };
+    let name = asked.server_name.or(requested);
+    let nobody = (None, "over TLS without a certificate");
+    let agent = asked
+        .agent
+        .map(|agent| (Some(agent), "over TLS with an ordinary agent's certificate"));
+    let over_tls = std::iter::once(nobody)
+        .chain(agent)
+        .map(|(credential, how)| (Some((trust, credential, names)), how));
+    let ways = over_tls.chain([(None, "in plain HTTP")]);
+    ways.filter_map(|(tls, how)| {
+        let connector = asked.connector(&connector.address, name, tls)?;
+        Some(Door::passthrough(how, connector))
+    })
+    .collect()
+}
+
+/// A server name that a listener passes through to this pool.
+fn server_name<'a>(prepared: &'a Prepared, pool: &PoolConfig) -> Option<&'a str> {
+    let listeners = prepared.config.listeners.iter();
+    let mut entries = listeners.flat_map(|listener: &Settings| &listener.sni_passthrough);
+    let entry = entries.find(|entry| entry.pool == pool.pool.name)?;
+    let mut names = entry.server_names.iter().map(String::as_str);
+    names.find(|name| !name.starts_with("*."))
+}
+
+pub(super) async fn examine(member: Member) -> Proof {
+    let mut proof = Proof::default();
+    let mut tried = JoinSet::new();
+    for door in member.doors.clone() {
+        let member = member.clone();
+        tried.spawn(async move {
+            let outcome = try_door(&member, &door).await;
+            (door, outcome)
+        });
+    }
+    while let Some(tried) = tried.join_next().await {
+        if let Ok((door, outcome)) = tried {
+            told(&member, &door, outcome, &mut proof);
+        }
+    }
+    proof
+}
+
+async fn try_door(member: &Member, door: &Door) -> Outcome {
+    let nobody = claim::nobody(member.form());
+    match member
+        .ask(&door.connector, member.open_path(), nobody)
+        .await
+    {
+        // A client that does not verify the member would get in.
+        Err(error) if matches!(error.tls(), Some(error) if is_refused_by_us(error)) => {
+            Outcome::Unknown(error.to_string())
+        }
+        _ => outside::try_door(member, door).await,
+    }
+}
+
+fn is_refused_by_us(error: &upstream::TlsError) -> bool {
+    !matches!(error, upstream::TlsError::AlertReceived(_))
+}
+
+fn told(member: &Member, door: &Door, outcome: Outcome, proof: &mut Proof) {
+    let (about, how) = (&member.about, &door.how);
+    match outcome {
+        Outcome::Closed | Outcome::Served(_) => {
+            proof.passed(Check::Passthrough, &format!("{about}, {how}"));
+        }
+        Outcome::Unknown(why) => proof.found(
+            Check::Passthrough,
+            Grade::Note,
+            about,
+            format!("not tested {how}: {why}"),
+            "fix that first, then run doctor again",
+        ),
+        Outcome::Believed(what) => proof.found(
+            Check::Passthrough,
+            Grade::Failure,
+            about,
+            format!("connections are passed through to it, and it trusts the identity headers of every client that connects {how}: {what}"),
+            "disable trusted headers in that service (`allow-header-cert-info: false`), or terminate TLS at the proxy and route requests to it",
+        ),
+    }
+}
+
+/// A member as it is asked for one form of headers.
+pub(super) fn member(
+    asked: &Asked<'_>,
+    member: Member,
+    connector: &Arc<Connector>,
+    form: HeaderForm,
+) -> Member {
+    let mut rules = member.rules.clone();
+    rules.form = form;
+    Member {
+        role: Role::Compiler,
+        doors: doors(asked, connector),
+        rules,
+        ..member
+    }
+}

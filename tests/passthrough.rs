@@ -1,0 +1,857 @@
+//! Connections that are passed through without terminating TLS: by listener, and by server name on one port.
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use testkit::{Ca, NameServer, Proxy, StandIn, wait_until};
+
+use crate::support::{
+    Estate, EstateBuilder, LIMIT, assert_told, done,
+    layer4::{Broker, LoadBalancer, assert_echo, connect, listener_address, read_to_end, wait_for},
+    set_state,
+};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+const PCP: &str = "pcp.example.com";
+
+/// A pool of brokers on this machine, where compilers with trusted headers are too.
+fn pool(members: &[String], lines: &str) -> String {
+    format!("[pools.brokers]\nmembers = {members:?}\ntrusted_headers_off = true\n{lines}\n")
+}
+
+/// A second listener that passes everything through to these brokers.
+fn passing(brokers: &[&Broker], lines: &str) -> EstateBuilder {
+    let members: Vec<_> = brokers.iter().map(|broker| broker.address()).collect();
+    let tables = format!(
+        "[listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n{}",
+        pool(&members, lines)
+    );
+    Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(&tables))
+}
+
+fn start(builder: EstateBuilder) -> (Estate, SocketAddr) {
+    let estate = builder.start();
+    estate.proxy.wait_for_members(&["brokers"]);
+    let address = listener_address(&estate.proxy, "pcp");
+    (estate, address)
+}
+
+/// The record of a connection that was passed through.
+fn record(proxy: &Proxy) -> Value {
+    proxy.wait_for_record(|record| record["class"] == "passthrough")
+}
+
+fn metric(proxy: &Proxy, name: &str, labels: &[(&str, &str)]) -> f64 {
+    proxy.metrics().sum(name, labels)
+}
+
+#[test]
+fn bytes_go_both_ways_as_they_are_and_are_counted() {
+    let broker = Broker::echo();
+    let (estate, pcp) = start(passing(&[&broker], ""));
+    let mut client = connect(pcp);
+    let local = client.local_addr().expect("an address");
+    for piece in [
+        &b"\x16\x03\x01"[..],
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0xff; 70_000],
+    ] {
+        assert_echo(&mut client, piece);
+    }
+    let sent = 3 + 18 + 70_000;
+    let member = [("pool", "brokers"), ("member", &*broker.address())];
+    let proxy = &estate.proxy;
+    assert_eq!(
+        metric(proxy, "proscenium_member_passthrough_open", &member),
+        1.0
+    );
+    assert_eq!(
+        metric(
+            proxy,
+            "proscenium_member_passthrough_connections_total",
+            &member
+        ),
+        1.0
+    );
+    for from in ["client", "member"] {
+        let labels = [member[0], member[1], ("from", from)];
+        let bytes = metric(proxy, "proscenium_member_passthrough_bytes_total", &labels);
+        assert_eq!(bytes, f64::from(sent), "while it is open");
+    }
+    let status = proxy.status().to_string();
+    assert!(status.contains("\"tunnels\":1"), "{status}");
+    client.shutdown(Shutdown::Write).expect("a socket");
+    assert_eq!(read_to_end(&mut client), b"");
+    let record = record(proxy);
+    assert_eq!(
+        (&record["listener"], &record["pool"], &record["member"]),
+        (&"pcp".into(), &"brokers".into(), &broker.address().into())
+    );
+    assert_eq!(
+        (&record["bytes_in"], &record["bytes_out"]),
+        (&sent.into(), &sent.into())
+    );
+    assert_eq!(
+        (&record["ended_by"], &record["reason"]),
+        (&"client".into(), &Value::Null)
+    );
+    assert_eq!(
+        (&record["status"], &record["method"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!(
+        (&record["client"], &record["port"]),
+        (&"127.0.0.1".into(), &local.port().into())
+    );
+    assert!(
+        record["total_us"].is_u64() && record["connect_us"].is_u64(),
+        "{record}"
+    );
+    assert_eq!(record["attempts"], 1);
+    wait_for("the place is free again", || {
+        metric(proxy, "proscenium_member_passthrough_open", &member) == 0.0
+    });
+}
+
+#[test]
+fn a_member_that_speaks_first_is_not_waited_for_in_vain() {
+    let broker = Broker::start(|stream, _| {
+        let _ = stream.write_all(b"220 ready\r\n");
+        let _ = stream.read(&mut [0; 16]);
+    });
+    let (_estate, pcp) = start(passing(&[&broker], ""));
+    let mut client = connect(pcp);
+    let mut greeting = [0; 11];
+    client.read_exact(&mut greeting).expect("a greeting");
+    assert_eq!(&greeting, b"220 ready\r\n");
+}
+
+#[test]
+fn an_end_of_one_direction_is_passed_on_and_the_other_goes_on() {
+    // Answers only when its peer has said all.
+    let broker = Broker::start(|stream, keep| {
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+        keep(&all);
+        let _ = stream.write_all(b"goodbye");
+    });
+    let (estate, pcp) = start(passing(&[&broker], ""));
+    let mut client = connect(pcp);
+    client.write_all(b"hello").expect("sends");
+    client.shutdown(Shutdown::Write).expect("a socket");
+    assert_eq!(read_to_end(&mut client), b"goodbye");
+    assert_eq!(record(&estate.proxy)["ended_by"], "client");
+
+    // And the other way round.
+    let broker = Broker::start(|stream, keep| {
+        let _ = stream.write_all(b"hello");
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all);
+        keep(&all);
+    });
+    let (estate, pcp) = start(passing(&[&broker], ""));
+    let mut client = connect(pcp);
+    assert_eq!(read_to_end(&mut client), b"hello");
+    client.write_all(b"goodbye").expect("sends");
+    client.shutdown(Shutdown::Write).expect("a socket");
+    wait_for("all of it arrives", || broker.received() == [b"goodbye"]);
+    assert_eq!(record(&estate.proxy)["ended_by"], "member");
+}
+
+#[test]
+fn a_reset_is_passed_on_as_a_reset() {
+    let broker = Broker::start(|stream, keep| {
+        let mut piece = [0; 16];
+        match stream.read(&mut piece) {
+            Ok(length) if piece[..length] == *b"reset" => {
+                rustix::net::sockopt::set_socket_linger(&*stream, Some(Duration::ZERO))
+                    .expect("a socket");
+            }
+            Ok(_) => {
+                if let Err(error) = stream.read(&mut piece) {
+                    keep(format!("{:?}", error.kind()).as_bytes());
+                }
+            }
+            Err(_) => {}
+        }
+    });
+    let (estate, pcp) = start(passing(&[&broker], ""));
+    let mut client = connect(pcp);
+    client.write_all(b"reset").expect("sends");
+    let error = client.read(&mut [0; 1]).expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    let record = record(&estate.proxy);
+    assert_eq!(
+        (&record["ended_by"], &record["reason"]),
+        (&"member".into(), &"member-closed".into())
+    );
+
+    let mut client = connect(pcp);
+    client.write_all(b"stay").expect("sends");
+    wait_for("it arrives", || broker.open() == 1);
+    rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).expect("a socket");
+    drop(client);
+    wait_for("the member sees a reset", || {
+        broker.received() == [b"ConnectionReset"]
+    });
+    let record = estate
+        .proxy
+        .wait_for_record(|record| record["ended_by"] == "client");
+    assert_eq!(record["reason"], "client-gone");
+}
+
+#[test]
+fn a_tunnel_that_is_silent_for_too_long_is_closed_and_the_default_is_an_hour() {
+    let broker = Broker::echo();
+    let (estate, pcp) = start(passing(&[&broker], "tunnel_idle_timeout = \"300ms\""));
+    let mut client = connect(pcp);
+    assert_echo(&mut client, b"hello");
+    let began = Instant::now();
+    assert_eq!(read_to_end(&mut client), b"");
+    assert!(
+        began.elapsed() >= Duration::from_millis(200),
+        "{:?}",
+        began.elapsed()
+    );
+    let record = record(&estate.proxy);
+    assert_eq!(
+        (&record["reason"], &record["ended_by"]),
+        (&"tunnel-idle-timeout".into(), &"proxy".into())
+    );
+    wait_for("the member's end is closed", || broker.open() == 0);
+    let limit = [("limit", "tunnel_idle_timeout"), ("listener", "pcp")];
+    assert_eq!(
+        metric(&estate.proxy, "proscenium_limits_hit_total", &limit),
+        1.0
+    );
+
+    let (estate, _) = start(passing(&[&broker], ""));
+    let shown = done(&estate.proxy, &["config", "show"], &["--defaults"]);
+    let brokers = shown.split("[pools.brokers]").nth(1).expect("the pool");
+    assert!(
+        brokers.contains("tunnel_idle_timeout = \"1h\""),
+        "{brokers}"
+    );
+}
+
+#[test]
+fn the_system_looks_after_both_sides() {
+    let broker = Broker::echo();
+    let (estate, pcp) = start(passing(&[&broker], ""));
+    let mut client = connect(pcp);
+    assert_echo(&mut client, b"hello");
+    let towards_client = client.local_addr().expect("an address").port();
+    let towards_member: u16 = broker
+        .address()
+        .rsplit_once(':')
+        .expect("a port")
+        .1
+        .parse()
+        .expect("a port");
+    for port in [towards_client, towards_member] {
+        let armed = wait_until(LIMIT, || {
+            let table = std::fs::read_to_string(format!("/proc/{}/net/tcp", estate.proxy.pid()));
+            has_keepalive(&table.expect("procfs"), port).then_some(())
+        });
+        assert!(armed.is_some(), "SO_KEEPALIVE towards port {port}");
+    }
+}
+
+/// Whether the socket whose peer has this port has a keepalive timer: the kind of timer, then when it ends.
+fn has_keepalive(table: &str, peer_port: u16) -> bool {
+    const ESTABLISHED: &str = "01";
+    const KEEPALIVE: &str = "02:";
+    table.lines().skip(1).any(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        fields[2].ends_with(&format!(":{peer_port:04X}"))
+            && fields[3] == ESTABLISHED
+            && fields[5].starts_with(KEEPALIVE)
+    })
+}
+
+#[test]
+fn another_member_is_asked_where_one_cannot_be_reached() {
+    let (gone, broker) = (testkit::HeldPort::take(), Broker::echo());
+    let members = [gone.address().to_string(), broker.address()];
+    let tables = format!(
+        "[listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n{}",
+        pool(
+            &members,
+            "algorithm = \"first\"\ncheck = { type = \"none\" }"
+        )
+    );
+    let builder = Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(&tables));
+    let (estate, pcp) = start(builder);
+    drop(gone);
+    assert_echo(&mut connect(pcp), b"hello");
+    let record = record(&estate.proxy);
+    assert_eq!(
+        (&record["attempts"], &record["member"]),
+        (&2.into(), &broker.address().into())
+    );
+    let failed = [("pool", "brokers"), ("result", "connect")];
+    assert_eq!(
+        metric(&estate.proxy, "proscenium_attempts_total", &failed),
+        1.0
+    );
+    // It is known to be down by now.
+    assert_echo(&mut connect(pcp), b"hello");
+    assert_eq!(
+        metric(&estate.proxy, "proscenium_attempts_total", &failed),
+        1.0
+    );
+}
+
+#[test]
+fn without_a_member_a_connection_is_closed_with_a_record() {
+    let broker = Broker::echo();
+    let (estate, pcp) = start(passing(&[&broker], ""));
+    set_state(&estate.proxy, "maintenance", "brokers", &broker.address());
+    assert_eq!(read_to_end(&mut connect(pcp)), b"");
+    let record = record(&estate.proxy);
+    assert_eq!(
+        (&record["reason"], &record["member"], &record["attempts"]),
+        (&"no-member-available".into(), &Value::Null, &0.into())
+    );
+    let refused = [("reason", "no-member-available")];
+    assert_eq!(
+        metric(&estate.proxy, "proscenium_refusals_total", &refused),
+        1.0
+    );
+    set_state(&estate.proxy, "ready", "brokers", &broker.address());
+    estate.proxy.wait_for_members(&["brokers"]);
+    assert_echo(&mut connect(pcp), b"hello");
+}
+
+#[test]
+fn a_member_gets_no_more_connections_than_its_maximum() {
+    let broker = Broker::echo();
+    let members = format!(
+        "members = [{{ address = {:?}, max = 1 }}]",
+        broker.address()
+    );
+    let tables = format!(
+        "[listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n\
+         [pools.brokers]\n{members}\ntrusted_headers_off = true\n"
+    );
+    let builder = Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(&tables));
+    let (estate, pcp) = start(builder);
+    let mut first = connect(pcp);
+    assert_echo(&mut first, b"hello");
+    assert_eq!(read_to_end(&mut connect(pcp)), b"");
+    assert_eq!(record(&estate.proxy)["reason"], "members-full");
+    drop(first);
+    wait_for("the place is free", || {
+        let mut next = connect(pcp);
+        next.write_all(b"x").is_ok() && matches!(next.read(&mut [0; 1]), Ok(1))
+    });
+}
+
+#[test]
+fn a_check_takes_a_broker_out_and_may_speak_tls_at_another_port() {
+    let ca = Ca::new();
+    let status = StandIn::builder("status")
+        .tls(&ca, &ca.server("localhost"))
+        .start();
+    let port = status.socket_address().port();
+    let (first, second) = (Broker::echo(), Broker::echo());
+    let members = [first.address(), second.address()];
+    let check = format!(
+        "algorithm = \"round-robin\"\n[pools.brokers.check]\ntype = \"http\"\nport = {port}\ntls = true\n\
+         interval = \"50ms\"\nfall = 1\nrise = 1"
+    );
+    let members =
+        members.map(|address| format!("{{ address = {address:?}, server_name = \"localhost\" }}"));
+    let tables = format!(
+        "[listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n\
+         [pools.brokers]\nmembers = [{}]\ntrusted_headers_off = true\n{check}\n",
+        members.join(", ")
+    );
+    let (estate, pcp) = start(
+        Estate::builder()
+            .ca(&ca)
+            .compilers(1)
+            .proxy(move |proxy| proxy.with(&tables)),
+    );
+    assert_echo(&mut connect(pcp), b"hello");
+    assert!(!status.probes().is_empty(), "over TLS at the other port");
+    status.answer(|_| Some(testkit::Reply::status(503)));
+    for member in [&first, &second] {
+        estate
+            .proxy
+            .wait_for_health("brokers", &member.address(), "down");
+    }
+    assert_eq!(read_to_end(&mut connect(pcp)), b"");
+}
+
+/// Connections that stay, of which the n-th was opened n-th.
+fn open(pcp: SocketAddr, count: usize) -> Vec<TcpStream> {
+    let mut clients = Vec::new();
+    for _ in 0..count {
+        let mut client = connect(pcp);
+        assert_echo(&mut client, b"hello");
+        clients.push(client);
+    }
+    clients
+}
+
+/// Reads to the end of each; the times between the first end and each, in the order in which they were opened.
+fn ends(clients: Vec<TcpStream>) -> Vec<Duration> {
+    let threads: Vec<_> = clients
+        .into_iter()
+        .map(|mut client| {
+            std::thread::spawn(move || {
+                assert_eq!(read_to_end(&mut client), b"");
+                Instant::now()
+            })
+        })
+        .collect();
+    let ends: Vec<_> = threads
+        .into_iter()
+        .map(|thread| thread.join().expect("an end"))
+        .collect();
+    let first = *ends.iter().min().expect("there are some");
+    ends.iter().map(|end| end.duration_since(first)).collect()
+}
+
+#[test]
+fn a_reload_that_removes_the_member_closes_its_tunnels_oldest_first_and_not_at_once() {
+    let (gone, stays) = (Broker::echo(), Broker::echo());
+    let lines = "algorithm = \"first\"\ntunnel_close_rate = 10";
+    let (estate, pcp) = start(passing(&[&gone, &stays], lines));
+    let clients = open(pcp, 6);
+    let from = format!("members = [{:?}, {:?}]", gone.address(), stays.address());
+    estate
+        .proxy
+        .edit_config(&from, &format!("members = [{:?}]", stays.address()));
+    estate.proxy.reload_applied();
+    let mut fresh = connect(pcp);
+    assert_echo(&mut fresh, b"hello");
+    let ends = ends(clients);
+    assert!(ends.is_sorted(), "the oldest first: {ends:?}");
+    // Five gaps of a tenth of a second; the first may be noticed late.
+    assert!(ends[5] >= Duration::from_millis(300), "{ends:?}");
+    assert_echo(&mut fresh, b"hello");
+    let drained = estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "drained");
+    assert_eq!(drained["ended_by"], "proxy");
+}
+
+#[test]
+fn a_stop_closes_all_tunnels_in_their_order_before_the_grace_ends() {
+    let broker = Broker::echo();
+    let builder = passing(&[&broker], "tunnel_close_rate = 1")
+        .proxy(|proxy| proxy.top("drain_grace = \"3s\""));
+    let (estate, pcp) = start(builder);
+    let clients = open(pcp, 10);
+    let began = Instant::now();
+    estate.proxy.signal(Signal::TERM);
+    let ends = ends(clients);
+    assert!(ends.is_sorted(), "the oldest first: {ends:?}");
+    assert!(
+        ends[9] >= Duration::from_millis(1000),
+        "not at once: {ends:?}"
+    );
+    let outcome = estate.proxy.wait_for_end(LIMIT);
+    assert!(began.elapsed() < LIMIT);
+    assert!(outcome.stderr.contains("cut=0"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_reload_that_leaves_the_way_as_it_is_leaves_tunnels_alone() {
+    let broker = Broker::echo();
+    let (estate, pcp) = start(passing(&[&broker], ""));
+    let mut client = connect(pcp);
+    assert_echo(&mut client, b"hello");
+    estate.proxy.edit_config(
+        "[listeners.pcp]",
+        "[upstream]\nidle_timeout = \"61s\"\n[listeners.pcp]",
+    );
+    estate.proxy.reload_applied();
+    assert_echo(&mut client, b"again");
+    // A listener that is removed takes its tunnels with it.
+    let text = estate.proxy.config_text();
+    let (before, rest) = text.split_once("[listeners.pcp]").expect("the listener");
+    let (_, after) = rest.split_once("[pools.brokers]").expect("the pool");
+    let (_, after) = after
+        .split_once("trusted_headers_off = true")
+        .expect("its last line");
+    estate.proxy.write_config(&format!("{before}{after}"));
+    estate.proxy.reload_applied();
+    assert_eq!(read_to_end(&mut client), b"");
+}
+
+#[test]
+fn a_side_that_does_not_read_takes_no_memory() {
+    // Sends without end, as fast as it is taken.
+    let broker = Broker::start(|stream, _| {
+        let piece = vec![b'x'; 1 << 20];
+        while stream.write_all(&piece).is_ok() {}
+    });
+    let (estate, pcp) = start(passing(&[&broker], ""));
+    let before = estate.proxy.memory_peak_kib();
+    let clients: Vec<_> = (0..64).map(|_| connect(pcp)).collect();
+    wait_for("all are open", || broker.open() >= 64);
+    let labels = [("pool", "brokers"), ("from", "member")];
+    let mut moved = 0.0;
+    wait_for("nothing moves any more", || {
+        std::thread::sleep(crate::support::layer4::MOMENT);
+        let now = metric(
+            &estate.proxy,
+            "proscenium_member_passthrough_bytes_total",
+            &labels,
+        );
+        std::mem::replace(&mut moved, now) == now && now > 0.0
+    });
+    let grown = estate.proxy.memory_peak_kib() - before;
+    // At most 32 KiB wait in the proxy for each side, beside what the system's sockets hold.
+    assert!(grown < 64 * 80, "{grown} KiB for 64 tunnels");
+    drop(clients);
+}
+
+// By server name.
+
+/// An estate whose one port passes `pcp.example.com` and names below `*.pcp.example.com` through to a TLS server.
+fn by_name(lines: &str) -> (Estate, StandIn) {
+    let ca = Ca::new();
+    let below = format!("*.{PCP}");
+    let credential = ca.leaf("broker").dns(PCP).dns(&below).issue();
+    let broker = StandIn::builder("broker")
+        .tls_wanting(&ca, &credential)
+        .start();
+    let own = ["other.example.com", "*.y.pcp.example.com", "localhost"];
+    let own = own
+        .into_iter()
+        .fold(ca.leaf("puppet"), |leaf, name| leaf.dns(name));
+    let own = own.dns("puppet").ip("127.0.0.1").issue();
+    let tables = pool(&[broker.address()], "");
+    let lines = lines.to_owned();
+    let estate = Estate::builder()
+        .ca(&ca)
+        .compilers(1)
+        .proxy(move |proxy| {
+            let names = format!(
+                "sni_passthrough = [{{ server_names = [\"{PCP}\", \"*.{PCP}\"], pool = \"brokers\" }}]"
+            );
+            let proxy = proxy.credential(&own).listener(&names).with(&tables);
+            lines.lines().fold(proxy, |proxy, line| proxy.listener(line))
+        })
+        .start();
+    estate.proxy.wait_for_members(&["brokers"]);
+    (estate, broker)
+}
+
+#[test]
+fn one_port_passes_a_server_name_through_and_terminates_every_other() {
+    let (estate, broker) = by_name("");
+    let agent = estate.ca.agent("web01");
+    let passed = estate.client(&agent).server_name(PCP);
+    assert_eq!(passed.get(CATALOG).status, 200);
+    let asked = broker.last();
+    assert_eq!(
+        asked.peer_certificates,
+        std::slice::from_ref(&agent.cert_der),
+        "the client's own TLS"
+    );
+    for name in ["x-client-verify", "x-forwarded-for", "x-request-id"] {
+        assert!(asked.headers.get(name).is_none(), "{}", asked.raw_text());
+    }
+    drop(passed);
+    let record = record(&estate.proxy);
+    assert_eq!(
+        (&record["sni"], &record["tls"]),
+        (&PCP.into(), &Value::Null),
+        "{record}"
+    );
+    assert_eq!(record["listener"], "agents");
+    broker.forget();
+
+    for name in [
+        "puppet",
+        "other.example.com",
+        "x.y.pcp.example.com",
+        "127.0.0.1",
+    ] {
+        estate.forget();
+        // A certificate of the proxy, whatever name it has: what counts is who terminates.
+        let client = estate.client(&agent).server_name(name);
+        assert_eq!(client.get(CATALOG).status, 200, "{name}");
+        assert_told(&estate.only_request(), "SUCCESS", Some("CN=web01"));
+    }
+    assert!(broker.requests().is_empty());
+    for name in ["PCP.example.COM", "b1.pcp.example.com"] {
+        let client = estate.client(&agent).server_name(name);
+        assert_eq!(client.get(CATALOG).status, 200, "{name}");
+    }
+    assert_eq!(broker.requests().len(), 2);
+}
+
+#[test]
+fn with_sni_strict_other_names_are_refused_and_never_passed_through() {
+    let (estate, broker) = by_name("sni_strict = true");
+    let agent = estate.ca.agent("web01");
+    assert_eq!(
+        estate.client(&agent).server_name(PCP).get(CATALOG).status,
+        200
+    );
+    assert_eq!(estate.client(&agent).get(CATALOG).status, 200);
+    broker.forget();
+    for (name, reason) in [
+        ("unknown.example.com", "unrecognized-name"),
+        ("127.0.0.1", "no-server-name"),
+    ] {
+        let client = estate.client(&agent).server_name(name);
+        assert!(client.connect().is_err(), "{name}");
+        estate
+            .proxy
+            .wait_for_record(|record| record["reason"] == reason);
+    }
+    assert!(broker.requests().is_empty());
+}
+
+/// The pieces that a client's first bytes are sent in.
+type Cut = fn(Vec<u8>) -> Vec<Vec<u8>>;
+
+#[test]
+fn a_hello_is_read_however_it_is_cut() {
+    let (estate, broker) = by_name("");
+    let agent = estate.ca.agent("web01");
+    let bytewise = |hello: Vec<u8>| hello.into_iter().map(|byte| vec![byte]).collect();
+    let records = |hello: Vec<u8>| vec![in_records(&hello, 7)];
+    let both = |hello: Vec<u8>| {
+        in_records(&hello, 50)
+            .into_iter()
+            .map(|byte| vec![byte])
+            .collect()
+    };
+    let ways: [(&str, Cut); 3] = [("segments", bytewise), ("records", records), ("both", both)];
+    for (way, cut) in ways {
+        let front = LoadBalancer::cutting(estate.proxy.address(), b"", cut);
+        let client = |name: &str| estate.client(&agent).at(front.address()).server_name(name);
+        assert_eq!(client(PCP).get(CATALOG).status, 200, "{way}");
+        assert_eq!(
+            broker.last().peer_certificates,
+            std::slice::from_ref(&agent.cert_der),
+            "{way}"
+        );
+        estate.forget();
+        assert_eq!(client("puppet").get(CATALOG).status, 200, "{way}");
+        assert_told(&estate.only_request(), "SUCCESS", Some("CN=web01"));
+    }
+}
+
+/// The handshake message of one record, in records of so many bytes.
+fn in_records(record: &[u8], bytes: usize) -> Vec<u8> {
+    const HEAD_BYTES: usize = 5;
+    let (head, message) = record.split_at(HEAD_BYTES);
+    let pieces = message.chunks(bytes).flat_map(|piece| {
+        let length = u16::try_from(piece.len())
+            .expect("a short piece")
+            .to_be_bytes();
+        [&head[..3], &length, piece].concat()
+    });
+    pieces.collect()
+}
+
+#[test]
+fn a_hello_without_an_end_is_given_up_by_size_and_by_time() {
+    let (estate, broker) = by_name("handshake_timeout = \"500ms\"");
+    // A client's hello of 60 KB, as its first bytes say.
+    let mut long = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xea, 0x60, 3, 3];
+    long.resize(5 + 0x4000, 0);
+    let more = [&[0x16, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();
+    let mut client = connect(estate.proxy.address());
+    let _ = client.write_all(&[long, more].concat());
+    estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "long-client-hello");
+    assert!(matches!(client.read(&mut [0; 64]), Ok(0) | Err(_)));
+
+    let mut slow = connect(estate.proxy.address());
+    slow.write_all(&[0x16, 3, 1, 2]).expect("sends");
+    assert!(matches!(slow.read(&mut [0; 64]), Ok(0) | Err(_)));
+    estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "handshake-timeout");
+
+    let mut other = connect(estate.proxy.address());
+    other
+        .write_all(b"\x16\x03\x01\x00\x05\x0b\x00\x00\x01\x00")
+        .expect("sends");
+    let mut alert = Vec::new();
+    let _ = other.read_to_end(&mut alert);
+    assert_eq!(alert.first(), Some(&21), "an alert: {alert:?}");
+    estate
+        .proxy
+        .wait_for_record(|record| record["reason"] == "not-tls");
+
+    let mut plain = connect(estate.proxy.address());
+    plain
+        .write_all(b"GET / HTTP/1.1\r\nHost: pcp.example.com\r\n\r\n")
+        .expect("sends");
+    assert!(String::from_utf8_lossy(&read_to_end(&mut plain)).starts_with("HTTP/1.1 400 "));
+    assert!(broker.requests().is_empty());
+}
+
+// What passing through takes away.
+
+/// How a start, and `check`, refuse these tables.
+#[track_caller]
+fn assert_refused_at_start(tables: &str, words: &str) {
+    let change = |proxy: testkit::ProxyBuilder| proxy.with("");
+    let tables = tables.to_owned();
+    let outcome = Estate::builder()
+        .proxy(change)
+        .proxy(move |proxy| proxy.with(&tables))
+        .try_start();
+    assert_eq!(outcome.code, Some(78), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
+}
+
+#[test]
+fn no_member_with_identity_headers_is_reached_without_its_guards() {
+    let tables = |member: &str, lines: &str| {
+        format!(
+            "[listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n\
+             [pools.brokers]\nmembers = [{member:?}]\n{lines}\n"
+        )
+    };
+    // `try_start` has the CA and the compilers at 127.0.0.1:1.
+    let words = "gets identity headers";
+    for member in [
+        "127.0.0.1:8142",
+        "127.0.0.2:8142",
+        "localhost:8142",
+        "[::1]:8142",
+    ] {
+        assert_refused_at_start(&tables(member, ""), words);
+    }
+    // The same port is the same service, whatever the pool says.
+    assert_refused_at_start(&tables("127.0.0.1:1", "trusted_headers_off = true"), words);
+    assert_refused_at_start(&tables("localhost:1", "trusted_headers_off = true"), words);
+
+    // A reload refuses it too, and goes on serving.
+    let broker = Broker::echo();
+    let (estate, pcp) = start(passing(&[&broker], ""));
+    estate.proxy.edit_config("trusted_headers_off = true", "");
+    let answer = estate.proxy.reload();
+    assert!(answer.to_string().contains(words), "{answer}");
+    assert_echo(&mut connect(pcp), b"hello");
+}
+
+#[test]
+fn a_pool_gets_requests_or_connections() {
+    let listener = "[listeners.pcp]\naddress = \"127.0.0.1:0\"\n";
+    let brokers = "[pools.brokers]\nmembers = [\"192.0.2.1:8142\"]\n";
+    for (tables, words) in [
+        (
+            format!("{listener}passthrough = \"compilers\"\n"),
+            "so no route may use it",
+        ),
+        (
+            format!(
+                "{listener}passthrough = \"brokers\"\n{brokers}\
+                 [[routes]]\nname = \"r\"\npath = {{ prefix = \"/pcp\" }}\npool = \"brokers\"\n"
+            ),
+            "so no route may use it",
+        ),
+        (
+            format!("{listener}passthrough = \"broker\"\n{brokers}"),
+            "did you mean \"brokers\"?",
+        ),
+        (
+            format!(
+                "{listener}passthrough = \"brokers\"\n{brokers}algorithm = \"certname-hash\"\n"
+            ),
+            "does not know the certname",
+        ),
+        (
+            format!(
+                "{listener}sni_passthrough = [{{ server_names = [], pool = \"brokers\" }}]\n{brokers}"
+            ),
+            "matches no connection",
+        ),
+        (
+            format!(
+                "{listener}sni_passthrough = [{{ server_names = [\"a\", \"A\"], pool = \"brokers\" }}]\n{brokers}"
+            ),
+            "already passed through",
+        ),
+        (
+            format!("{listener}proxy_protocol = {{ from = [] }}\n"),
+            "would refuse every connection",
+        ),
+        (format!("{listener}proxy_protocol = {{}}\n"), "from"),
+    ] {
+        assert_refused_at_start(&tables, words);
+    }
+}
+
+#[test]
+fn a_member_that_dns_moves_to_a_guarded_host_is_not_used_and_is_an_alarm() {
+    // All of 127.0.0.0/8 is one host, which the CA and the compilers are on.
+    let zone = |address: &str| format!("broker A {address}\n");
+    let server = NameServer::start(&zone("192.0.2.1"));
+    let tables = format!(
+        "[dns]\nservers = [\"{}\"]\nttl_min = \"100ms\"\nttl_max = \"1s\"\n\
+         [listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n\
+         [pools.brokers]\nmembers = [\"broker.example.com:8142\"]\ncheck = {{ type = \"none\" }}\n",
+        server.address()
+    );
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(&tables))
+        .start();
+    let alarms = |status: &Value| status["alarms"].to_string();
+    assert!(!alarms(&estate.proxy.status()).contains("passthrough-member"));
+    server.replace(&zone("127.0.0.1"));
+    let raised = |status: &Value| alarms(status).contains("passthrough-member");
+    estate.proxy.wait_for_status("the alarm", raised);
+    let pcp = listener_address(&estate.proxy, "pcp");
+    assert_eq!(read_to_end(&mut connect(pcp)), b"");
+    let record = record(&estate.proxy);
+    assert_eq!(record["reason"], "guarded-address", "{record}");
+    // A new CRL is not kept from use by it, and neither is a reload about something else.
+    estate
+        .proxy
+        .edit_config("ttl_max = \"1s\"", "ttl_max = \"2s\"");
+    estate.proxy.reload_applied();
+    // A reload that changes the pools is told.
+    estate.proxy.edit_config("check = { type = \"none\" }", "");
+    let answer = estate.proxy.reload();
+    assert!(
+        answer.to_string().contains("gets identity headers"),
+        "{answer}"
+    );
+    server.replace(&zone("192.0.2.1"));
+    let cleared = |status: &Value| !alarms(status).contains("passthrough-member");
+    estate
+        .proxy
+        .wait_for_status("the alarm is cleared", cleared);
+    estate.proxy.reload_applied();
+}
+
+#[test]
+fn a_name_that_stands_for_a_guarded_host_is_refused_at_the_start() {
+    let server = NameServer::start("broker A 127.0.0.1\n");
+    let tables = format!(
+        "[dns]\nservers = [\"{}\"]\n\
+         [listeners.pcp]\naddress = \"127.0.0.1:0\"\npassthrough = \"brokers\"\n\
+         [pools.brokers]\nmembers = [\"broker.example.com:8142\"]\n",
+        server.address()
+    );
+    assert_refused_at_start(&tables, "gets identity headers");
+}
