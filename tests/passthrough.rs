@@ -430,7 +430,9 @@ fn ends(clients: Vec<TcpStream>) -> Vec<Duration> {
 fn a_reload_that_removes_the_member_closes_its_tunnels_oldest_first_and_not_at_once() {
     let (gone, stays) = (Broker::echo(), Broker::echo());
     let lines = "algorithm = \"first\"\ntunnel_close_rate = 10";
-    let (estate, pcp) = start(passing(&[&gone, &stays], lines));
+    // One thread, so that all tunnels hear of it at the same time.
+    let builder = passing(&[&gone, &stays], lines).proxy(|proxy| proxy.top("workers = 1"));
+    let (estate, pcp) = start(builder);
     let clients = open(pcp, 6);
     let from = format!("members = [{:?}, {:?}]", gone.address(), stays.address());
     estate
@@ -454,7 +456,7 @@ fn a_reload_that_removes_the_member_closes_its_tunnels_oldest_first_and_not_at_o
 fn a_stop_closes_all_tunnels_in_their_order_before_the_grace_ends() {
     let broker = Broker::echo();
     let builder = passing(&[&broker], "tunnel_close_rate = 1")
-        .proxy(|proxy| proxy.top("drain_grace = \"3s\""));
+        .proxy(|proxy| proxy.top("drain_grace = \"3s\"\nworkers = 1"));
     let (estate, pcp) = start(builder);
     let clients = open(pcp, 10);
     let began = Instant::now();

@@ -11,6 +11,9 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+/// Time for all tunnels of all threads to hear that they are to end, before the first does: it should be the oldest.
+const GATHERING: Duration = Duration::from_millis(100);
+
 /// By pool. Each entry is an open tunnel, so limits on connections bound it.
 #[derive(Debug, Default)]
 pub(crate) struct LeavingTunnels(Mutex<BTreeMap<Arc<str>, Departures>>);
@@ -46,7 +49,8 @@ impl LeavingTunnels {
         let mut pools = self.lock();
         let departures = pools.entry(Arc::clone(pool)).or_default();
         let now = Instant::now();
-        let turn = departures.next.map_or(now, |next| next.max(now));
+        let first = now + GATHERING.max(gap);
+        let turn = departures.next.map_or(first, |next| next.max(now));
         departures.next = Some(turn + gap);
         let told = Arc::new(Notify::new());
         let departure = Departure {
@@ -159,7 +163,8 @@ mod tests {
             for task in tasks {
                 task.await.expect("it ends");
             }
-            let expected: Vec<_> = (0..5_u64).map(|turn| (turn, GAP * turn as u32)).collect();
+            let due = |turn: u64| GATHERING + GAP * turn as u32;
+            let expected: Vec<_> = (0..5).map(|turn| (turn, due(turn))).collect();
             // The timer has a resolution of its own.
             let ended = ended.borrow();
             for ((number, at), (turn, due)) in ended.iter().zip(&expected) {
@@ -182,7 +187,7 @@ mod tests {
             let start = Instant::now();
             yield_now().await;
             second.as_mut().await;
-            assert!(start.elapsed() >= GAP);
+            assert!(start.elapsed() >= GATHERING + GAP);
         });
     }
 }

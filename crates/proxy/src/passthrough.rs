@@ -464,7 +464,7 @@ impl<'a> Tunnel<'a> {
         // All of them have to have had their turn by then: what is cut returns at once.
         let left = cut_at.saturating_duration_since(Instant::now());
         let open = u32::try_from(pool.metrics.tunnels_open()).unwrap_or(u32::MAX);
-        gap.min((left - left / SPARE_PART) / open.max(1))
+        gap.min((left - left / SPARE_PART) / open.saturating_add(1))
     }
 
     async fn end(mut self, ending: Ending, metrics: &ListenerMetrics) {
