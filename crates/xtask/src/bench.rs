@@ -10,6 +10,7 @@ mod peers;
 mod pki;
 mod resume;
 mod table;
+mod tunnel;
 mod w1;
 
 use anyhow::Result;
@@ -28,6 +29,8 @@ pub(crate) enum Bench {
     Abuse(abuse::Options),
     /// Memory that large bodies take on their way through, with slow readers; exits 1 when it is over the bound
     Memory(memory::Options),
+    /// Bytes of passed-through connections for each second of CPU time beside nginx's stream module and HAProxy, and memory of idle ones; exits 1 when over the bound
+    Tunnel(tunnel::Options),
     /// Memory of the revocation index and time of a verdict, from no entry to a million; exits 1 when over a bound
     Verdict,
     /// Instructions of the choice of a member among 10 and 100, counted by valgrind; exits 1 when over a bound
@@ -41,6 +44,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Resume(options) => resume::run(options),
         Bench::Abuse(options) => abuse::run(options),
         Bench::Memory(options) => memory::run(options),
+        Bench::Tunnel(options) => tunnel::run(options),
         // With the crate that it measures: only there may signatures be checked bare.
         Bench::Verdict => bench_of("pki", "verdict"),
         Bench::Pick => bench_of("balancing", "pick"),

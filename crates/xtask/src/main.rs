@@ -17,6 +17,7 @@ mod servers;
 mod simulate;
 mod soak;
 mod test;
+mod tunnel;
 mod workspace;
 
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Command::Soak(options) => soak::run(&options),
         Command::Herd(options) => herd::run(&options),
         Command::Simulate(options) => simulate::run(&options),
+        Command::Tunnel(options) => tunnel::run(&options),
         Command::Dist(options) => dist::run(&options),
     };
     match outcome {
@@ -80,6 +82,8 @@ enum Command {
     Herd(herd::Options),
     /// A fleet of 100,000 agents in virtual time, balanced by this code and by others; exits 1 when a goal is missed
     Simulate(simulate::Options),
+    /// Passed-through connections that are silent for minutes; exits 1 when one is closed
+    Tunnel(tunnel::Options),
     /// Packages for Debian and rpm, with checksums and an SBOM, in target/dist
     Dist(dist::Options),
 }
