@@ -857,3 +857,55 @@ fn a_name_that_stands_for_a_guarded_host_is_refused_at_the_start() {
     );
     assert_refused_at_start(&tables, "gets identity headers");
 }
+
+#[test]
+fn every_algorithm_that_needs_no_request_picks_members() {
+    let brokers = [Broker::echo(), Broker::echo()];
+    let members: Vec<_> = brokers.iter().map(Broker::address).collect();
+    let algorithms = [
+        "least-load",
+        "least-connections",
+        "round-robin",
+        "random",
+        "source-hash",
+        "first",
+    ];
+    let listener = |name: &str| {
+        format!("[listeners.{name}]\naddress = \"127.0.0.1:0\"\npassthrough = \"{name}\"\n")
+    };
+    let pool = |name: &str| {
+        format!(
+            "[pools.{name}]\nmembers = {members:?}\ntrusted_headers_off = true\nalgorithm = \"{name}\"\n"
+        )
+    };
+    let tables: Vec<_> = algorithms
+        .iter()
+        .map(|name| listener(name) + &pool(name))
+        .collect();
+    let tables = tables.concat();
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(&tables))
+        .start();
+    estate.proxy.wait_for_members(&algorithms);
+    for algorithm in algorithms {
+        let address = listener_address(&estate.proxy, algorithm);
+        let clients = open(address, 8);
+        let open = |member: &str| {
+            let labels = [("pool", algorithm), ("member", member)];
+            metric(&estate.proxy, "proscenium_member_passthrough_open", &labels)
+        };
+        let counts = [open(&members[0]), open(&members[1])];
+        assert_eq!(counts[0] + counts[1], 8.0, "{algorithm}");
+        match algorithm {
+            "least-load" | "least-connections" | "round-robin" => {
+                assert_eq!(counts, [4.0, 4.0], "{algorithm}");
+            }
+            // All clients here have one address.
+            "source-hash" => assert!(counts.contains(&8.0), "{algorithm}: {counts:?}"),
+            "first" => assert_eq!(counts, [8.0, 0.0], "{algorithm}"),
+            _ => {}
+        }
+        drop(clients);
+    }
+}
