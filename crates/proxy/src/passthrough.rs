@@ -43,7 +43,7 @@ use crate::{
 const CLASS: &str = "passthrough";
 
 /// The part of the time until the process cuts what is left, as one in so many, in which no tunnel is closed.
-const SPARE_PART: u32 = 10;
+const SPARE_PART: u32 = 4;
 
 /// What is known of a connection from its beginning, for the member and for the record.
 struct Facts {
