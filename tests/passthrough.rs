@@ -487,6 +487,33 @@ fn a_stop_closes_all_tunnels_in_their_order_before_the_grace_ends() {
 }
 
 #[test]
+fn maintenance_closes_tunnels_in_turn_and_drain_leaves_them_open() {
+    let broker = Broker::echo();
+    let builder = passing(
+        &[&broker],
+        "tunnel_close_rate = 5\ncheck = { type = \"tcp\", interval = \"50ms\" }",
+    );
+    let (estate, pcp) = start(builder.proxy(|proxy| proxy.top("workers = 1")));
+    let mut clients = open(pcp, 4);
+    set_state(&estate.proxy, "drain", "brokers", &broker.address());
+    for client in &mut clients {
+        assert_echo(client, b"still there");
+    }
+    assert_eq!(read_to_end(&mut connect(pcp)), b"", "nothing new");
+    let member = broker.address();
+    let arguments = ["--force", "--wait", "--timeout", "20s"];
+    done(
+        &estate.proxy,
+        &["maintenance", "brokers", &member],
+        &arguments,
+    );
+    assert_closed_in_turn(&estate.proxy, clients, Duration::from_millis(200));
+    set_state(&estate.proxy, "ready", "brokers", &member);
+    estate.proxy.wait_for_members(&["brokers"]);
+    open(pcp, 1);
+}
+
+#[test]
 fn a_reload_that_leaves_the_way_as_it_is_leaves_tunnels_alone() {
     let broker = Broker::echo();
     let (estate, pcp) = start(passing(&[&broker], ""));

@@ -557,8 +557,8 @@ settings! {
         /// member of another pool, unless this is `true` and the ports differ. `proscenium doctor` tests it.
         trusted_headers_off: switch() => rules.passthrough.trusted_headers_off;
         /// Maximum number of passed-through connections that the proxy closes in one second, the oldest first, if they are
-        /// to end: their member or listener was removed, or the process stops. At a stop it closes them faster if
-        /// `drain_grace` would end before.
+        /// to end: a reload removed their member or listener, an operator put their member into maintenance, or the process
+        /// stops. At a stop it closes them faster if `drain_grace` would end before.
         tunnel_close_rate: count(1..=1_000_000) => rules.passthrough.close_rate;
         /// Requests that the proxy may send a further time, as a share of the pool's requests. Retries help if one member
         /// fails; if many do, they multiply the load on the rest. Above the budget the client gets the error of the

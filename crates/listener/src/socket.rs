@@ -135,7 +135,7 @@ mod tests {
             .expect("a socket takes it");
         let (accepted, _) = sockets[0].accept().expect("who has connected");
         assert!(accepted.nodelay().expect("a socket"));
-        let unsent_max = socket2::SockRef::from(&accepted).tcp_notsent_lowat();
+        let unsent_max = SockRef::from(&accepted).tcp_notsent_lowat();
         assert_eq!(unsent_max.expect("a socket"), UNSENT_BYTES_MAX);
     }
 }

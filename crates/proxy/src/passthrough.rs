@@ -12,7 +12,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use balancing::{Lead, PickError, Task, settings::Algorithm, source_hash};
+use balancing::{Administrative, Lead, PickError, Task, settings::Algorithm, source_hash};
 use bytes::Bytes;
 use listener::{Origin, RawConnection, keep_alive};
 use proxy_protocol::{Addresses, Tlv, Version};
@@ -389,7 +389,10 @@ impl<'a> Tunnel<'a> {
             if heard.phase == Phase::Cutting {
                 break Ending::Cut;
             }
-            if turn.is_none() && self.is_to_end(&heard) {
+            if !self.is_to_end(&heard) {
+                // The operator has thought better of it.
+                turn = None;
+            } else if turn.is_none() {
                 let gap = self.gap(&heard);
                 let leaving = shared
                     .leaving
@@ -434,9 +437,10 @@ impl<'a> Tunnel<'a> {
         self.end(ending, metrics).await;
     }
 
-    /// Whether the process stops, or a new connection would not come this way any more.
+    /// Whether the process stops, the operator takes the member out, or a new connection would not come this way any more.
     fn is_to_end(&self, heard: &Signals) -> bool {
-        if heard.phase == Phase::Draining {
+        let state = self.lease.member().operator_state();
+        if heard.phase == Phase::Draining || state == Administrative::Maintenance {
             return true;
         }
         let generation = self.worker.current();

@@ -205,6 +205,12 @@ impl App {
             Some(change) => self.shared.health_changed(pool, member, &change),
             None => self.shared.assess_pool(pool),
         }
+        let generation = self.generation();
+        let mut pools = generation.pools.iter();
+        if pools.any(|known| **known.pool.name() == *pool && known.rules.passthrough.is_used) {
+            // Tunnels to a member in maintenance end in their turn.
+            self.shared.signals.send_modify(|_| ());
+        }
     }
 
     /// One member of the active configuration.
