@@ -34,6 +34,7 @@ mod identity;
 mod jrubies;
 mod kept;
 mod legacy;
+mod legacy_routes;
 mod limits;
 mod log_outputs;
 mod materials;

@@ -55,6 +55,7 @@ const FAMILIES: &[&str] = &[
     "proscenium_identity_headers_scrubbed_total",
     "proscenium_last_reload_success",
     "proscenium_last_reload_timestamp_seconds",
+    "proscenium_legacy_requests_refused_total",
     "proscenium_limits_hit_total",
     "proscenium_materials_checks_total",
     "proscenium_materials_refused",

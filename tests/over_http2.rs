@@ -70,6 +70,7 @@ mod kept;
 // Signatures are checked during the handshake.
 #[cfg(feature = "every-module-over-http2")]
 mod legacy;
+mod legacy_routes;
 // One record has one form, whatever protocol it names; `access_log` shows that.
 #[cfg(feature = "every-module-over-http2")]
 mod log_outputs;

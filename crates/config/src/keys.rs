@@ -67,6 +67,13 @@ settings! {
         /// the pool `ca`, files of the filebucket to the pool `filebucket` if that pool exists, and all other
         /// Puppet requests to the pool `compilers`. The pools `ca` and `compilers` must exist while this is `true`.
         builtin_routes: switch() => routes.builtin_routes;
+        /// Whether the proxy also serves the URLs of Puppet 0.25 to 3 (`/ENVIRONMENT/catalog/NAME` and the like, and
+        /// `/v2.0/environments`), for agents that have not been upgraded. Each path has the class of its modern
+        /// equivalent: the same clients may use it, and access rules, `[csr]` and `[ca]` apply. Conditions of routes
+        /// on `path` and `query` match the modern equivalent (`/puppet/v3/catalog/NAME?environment=ENVIRONMENT`).
+        /// A path with three or more segments, of which the first two are words, then counts as Puppet's: routes to
+        /// other applications need `unguarded = true`. `/RPC2` (Puppet before 0.25) stays refused.
+        legacy_routes: switch() => routes.legacy_routes;
         /// How long requests that run or wait for a member may take to finish after SIGTERM. The proxy then answers those
         /// that still wait with 503, and closes and counts those that are left. Most catalogs compile within a minute, and service managers wait 90 s before they kill a
         /// process.

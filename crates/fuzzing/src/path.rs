@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use http::Method;
 use percent_encoding::percent_decode_str;
 use regex::Regex;
-use routing::{CanonicalPath, Class, check_query, classify};
+use routing::{CanonicalPath, Class, Layouts, check_query, classify};
 
 pub(crate) fn check(input: &[u8]) {
     let Some((method, target)) = input.split_first() else {
@@ -90,7 +90,7 @@ fn broken_rules(path: &str) -> Vec<&'static str> {
 }
 
 fn check_reading(method: &Method, path: &CanonicalPath<'_>) {
-    let ours = classify(method, path);
+    let ours = classify(method, path, Layouts::Modern);
     for parameters in [Parameters::CutFirst, Parameters::CutLast] {
         let read = as_a_server_reads(path.as_str(), parameters).expect("no dot segment");
         let (theirs, name) = served_as(method, &read);

@@ -3,6 +3,7 @@
 use std::io;
 
 use identity::Reason;
+use rustls::PeerIncompatible;
 use thiserror::Error;
 
 use crate::{
@@ -27,7 +28,9 @@ pub enum HandshakeFailure {
     PlainHttp,
     /// The client sent bytes that are neither a TLS handshake nor HTTP.
     NotTls,
-    /// The client and the proxy have no protocol version or cipher suite in common.
+    /// The client offered no TLS version from 1.2 on. Agents on Ruby before 2.0 do not.
+    OldTls,
+    /// The client and the proxy have no cipher suite or other parameter in common.
     NoCommonTlsParameters,
     /// Any other error of the TLS protocol.
     Protocol,
@@ -57,6 +60,7 @@ impl HandshakeFailure {
             Self::ClientAlert => "client-alert",
             Self::PlainHttp => "plain-http",
             Self::NotTls => "not-tls",
+            Self::OldTls => "old-tls-version",
             Self::NoCommonTlsParameters => "no-common-tls-parameters",
             Self::Protocol => "handshake-failed",
             Self::NoCertificate => "no-certificate",
@@ -100,6 +104,12 @@ impl HandshakeFailure {
                 Self::Certificate(pki::handshake_reason(error).unwrap_or(Reason::Malformed))
             }
             Some(rustls::Error::AlertReceived(_)) => Self::ClientAlert,
+            // A client that sends no signature algorithms is older than TLS 1.2, which introduced them.
+            Some(rustls::Error::PeerIncompatible(
+                PeerIncompatible::Tls12NotOffered
+                | PeerIncompatible::Tls12NotOfferedOrEnabled
+                | PeerIncompatible::SignatureAlgorithmsExtensionRequired,
+            )) => Self::OldTls,
             Some(rustls::Error::PeerIncompatible(_)) => Self::NoCommonTlsParameters,
             Some(rustls::Error::InvalidMessage(_) | rustls::Error::InappropriateMessage { .. }) => {
                 Self::NotTls

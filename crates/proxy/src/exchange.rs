@@ -286,6 +286,7 @@ pub(crate) fn refused_anywhere(standing: &Standing) -> Option<ProxyError> {
         class: Class::Unknown,
         route: None,
         rule: None,
+        needs_legacy_routes: false,
     })))
 }
 

@@ -34,6 +34,7 @@ mod live;
 mod long_requests;
 mod member_history;
 mod no_request;
+mod old_agents;
 mod open_tunnels;
 mod pace;
 mod passthrough;

@@ -79,6 +79,12 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
         ..Times::default()
     };
     worker.sink.send(&record);
+    if result == HandshakeResult::OldTls {
+        worker
+            .shared
+            .old_agents
+            .offers_old_tls(worker.shared.now(), &record);
+    }
     if result == HandshakeResult::Refused {
         if let HandshakeFailure::Certificate(verdict) = reason {
             let metrics = &worker.shared.metrics;
@@ -103,6 +109,7 @@ fn result_of(failure: HandshakeFailure) -> (HandshakeResult, EndedBy) {
         }
         HandshakeFailure::Timeout => (HandshakeResult::Timeout, EndedBy::Proxy),
         HandshakeFailure::PlainHttp => (HandshakeResult::PlainHttp, EndedBy::Proxy),
+        HandshakeFailure::OldTls => (HandshakeResult::OldTls, EndedBy::Proxy),
         HandshakeFailure::ClientAlert => (HandshakeResult::Failed, EndedBy::Client),
         // A wrong signature counts as an error of the handshake: the error does not tell whether the certificate or the
         // proof of the client's key carries it.

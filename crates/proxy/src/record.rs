@@ -337,7 +337,16 @@ impl Exchanged {
             _ => (None, None),
         };
         let reason = error.reason();
-        self.worker.shared.metrics.refused(reason.as_str());
+        let shared = &self.worker.shared;
+        shared.metrics.refused(reason.as_str());
+        if let ProxyError::Refused(refusal) = error
+            && refusal.needs_legacy_routes
+        {
+            shared.metrics.legacy_requests_refused.inc();
+            shared
+                .old_agents
+                .uses_legacy_path(shared.now(), &self.record);
+        }
         let mut refused_for = reason.as_str();
         let by_route = LogReason::Route(RefusalReason::Access(AccessStep::RefusedCertificate));
         if (reason == LogReason::RefusedCertificate || reason == by_route)

@@ -29,8 +29,9 @@ use upstream::{Connections, Crew};
 use crate::{
     clock_offsets::LoggedClocks, copying::PIECE_BYTES_MAX, edge::Edge, enrolment::Strangers,
     forged::ForgedHeaders, generation::Generation, leaving::LeavingTunnels,
-    long_requests::LongRequests, member_history::MemberHistory, open_tunnels::OpenTunnels,
-    queue_alarm::FullQueues, renewal::Renewal, share::Shares, upload::RequestBody,
+    long_requests::LongRequests, member_history::MemberHistory, old_agents::OldAgents,
+    open_tunnels::OpenTunnels, queue_alarm::FullQueues, renewal::Renewal, share::Shares,
+    upload::RequestBody,
 };
 
 /// Where the process is in its life.
@@ -94,6 +95,7 @@ pub struct Shared {
     pub(crate) shares: Shares,
     pub(crate) forged: ForgedHeaders,
     pub(crate) clocks: LoggedClocks,
+    pub(crate) old_agents: OldAgents,
     pacer: AtomicU64,
 }
 
@@ -127,6 +129,7 @@ impl Shared {
             shares: Shares::default(),
             forged: ForgedHeaders::default(),
             clocks: LoggedClocks::default(),
+            old_agents: OldAgents::default(),
             pacer: AtomicU64::new(0),
         }
     }

@@ -8,11 +8,17 @@ use http::Method;
 
 use crate::{CanonicalPath, Class};
 
+pub(crate) mod legacy;
+
+pub use legacy::{Layout, Layouts};
+
 /// What is known of the endpoint of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint<'a> {
     /// Its class: decides who may ask.
     pub class: Class,
+    /// The URL layout of its path.
+    pub layout: Layout,
     /// The certname in the path, where the endpoint has one.
     pub certname: Option<&'a str>,
     /// What it is for a Puppet server: its kind of work, and whether it holds a JRuby.
@@ -105,9 +111,10 @@ const CATALOG: Methods = Methods(Some("GET, POST"));
 const POST: Methods = Methods(Some("POST"));
 const PUT: Methods = Methods(Some("PUT"));
 
-/// What `method` on `path` asks for.
-pub fn classify<'a>(method: &Method, path: &CanonicalPath<'a>) -> Endpoint<'a> {
+/// What `method` on `path` asks for, where these layouts are served.
+pub fn classify<'a>(method: &Method, path: &CanonicalPath<'a>, layouts: Layouts) -> Endpoint<'a> {
     let segments = Segments::of(path.as_str());
+    let legacy = || legacy::endpoint(method, &segments, layouts);
     let [first, second, ..] = segments.head;
     match first {
         "puppet-ca" => certificate_authority(method, &segments),
@@ -116,15 +123,13 @@ pub fn classify<'a>(method: &Method, path: &CanonicalPath<'a>) -> Endpoint<'a> {
             Endpoint::of(Class::Services, POST).of_work(Work::Catalog)
         }
         // Other versions, and what legacy routes make of an environment called "puppet".
-        "puppet" => {
-            legacy(method, &segments).unwrap_or(Endpoint::of(Class::Services, Methods::ANY))
-        }
+        "puppet" => legacy().unwrap_or(Endpoint::of(Class::Services, Methods::ANY)),
         "status" => status(&segments),
         "metrics" | "puppet-admin-api" | "file-sync" | "file-sync-git" => {
             Endpoint::of(Class::Never, Methods::ANY)
         }
         _ if first.starts_with("file-sync-") => Endpoint::of(Class::Never, Methods::ANY),
-        _ => legacy(method, &segments).unwrap_or(Endpoint::of(Class::Unknown, Methods::ANY)),
+        _ => legacy().unwrap_or(Endpoint::of(Class::Unknown, Methods::ANY)),
     }
 }
 
@@ -220,34 +225,11 @@ fn status<'a>(segments: &Segments<'a>) -> Endpoint<'a> {
     }
 }
 
-/// `/{environment}/{indirection}/{key}` of Puppet 0.25 to 3.x, which Puppet Server still serves, `/v2.0/environments`
-/// and XML-RPC. Until routes for them exist they are guarded, nothing more. The environment may be any segment: newer
-/// servers ask only that it has no slash.
-fn legacy<'a>(method: &Method, segments: &Segments<'a>) -> Option<Endpoint<'a>> {
-    let [first, indirection, ..] = segments.head;
-    let keyed = segments.count >= 3;
-    // The body of an XML-RPC call names the service, `puppetca.getcert` among them.
-    if first == "RPC2" || (keyed && is_named(indirection, LEGACY_CA)) {
-        let requested = keyed
-            && matches!(indirection, "certificate_request" | "certificate_requests")
-            && brings_request(method);
-        let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        let exact = segments.count == 3 && first != "RPC2" && first.bytes().all(word);
-        return Some(Endpoint {
-            ca_write: !is_safe(method),
-            document: Document::read(method, indirection, segments.head[2]).filter(|_| exact),
-            certificate_request: requested.then(|| segments.from(2)),
-            ..Endpoint::of(Class::CaAdministration, Methods::ANY)
-        });
-    }
-    let compiles = first == "v2.0" || (keyed && is_named(indirection, LEGACY_COMPILE));
-    compiles.then(|| Endpoint::of(Class::Services, Methods::ANY))
-}
-
 impl<'a> Endpoint<'a> {
     const fn of(class: Class, methods: Methods) -> Self {
         Self {
             class,
+            layout: Layout::Modern,
             certname: None,
             task: Task::of(Work::Other),
             methods,
@@ -265,6 +247,7 @@ impl<'a> Endpoint<'a> {
         match self.document {
             Some(_) if self.class == Class::CaAdministration => Self {
                 document: self.document,
+                layout: self.layout,
                 ..Self::of(Class::Enrolment, GET).safe_to_repeat(method)
             },
             _ => self,
@@ -324,6 +307,8 @@ struct Segments<'a> {
     head: [&'a str; 5],
     count: usize,
     path: &'a str,
+    /// How many of them the path itself has not.
+    added: usize,
 }
 
 impl<'a> Segments<'a> {
@@ -332,6 +317,7 @@ impl<'a> Segments<'a> {
             head: [""; 5],
             count: 0,
             path,
+            added: 0,
         };
         let mut rest = path.strip_prefix('/').unwrap_or(path);
         loop {
@@ -352,8 +338,20 @@ impl<'a> Segments<'a> {
         segments
     }
 
+    /// The segments after the first one, below these two.
+    fn below(&self, first: &'a str, second: &'a str) -> Self {
+        let [_, third, fourth, fifth, _] = self.head;
+        Self {
+            head: [first, second, third, fourth, fifth],
+            count: self.count + 1,
+            path: self.path,
+            added: 1,
+        }
+    }
+
     /// The path from the segment of this number on, whatever follows.
     fn from(&self, number: usize) -> &'a str {
+        let number = number - self.added;
         let path = self.path.strip_prefix('/').unwrap_or(self.path);
         path.splitn(number + 1, '/').nth(number).unwrap_or_default()
     }
@@ -367,40 +365,6 @@ impl<'a> Segments<'a> {
                 .all(|(segment, wanted)| segment == wanted)
     }
 }
-
-/// Whether a segment is one of these names, or what Puppet 0.25 to 3 take for the plural of one: they cut `_search`, `es`
-/// or `s` off.
-fn is_named(segment: &str, names: &[&str]) -> bool {
-    let singular = |suffix| segment.strip_suffix(suffix);
-    let cut = PLURALS.iter().filter_map(singular);
-    cut.chain([segment]).any(|name| names.contains(&name))
-}
-
-const PLURALS: [&str; 3] = ["_search", "es", "s"];
-
-const LEGACY_CA: &[&str] = &[
-    "certificate",
-    "certificate_request",
-    "certificate_revocation_list",
-    "certificate_status",
-    "key",
-];
-
-const LEGACY_COMPILE: &[&str] = &[
-    "catalog",
-    "node",
-    "facts",
-    "file_metadata",
-    "file_content",
-    "file_bucket_file",
-    "report",
-    "resource_type",
-    "resource",
-    "status",
-    "inventory",
-    "run",
-    "environment",
-];
 
 #[cfg(test)]
 mod tests;

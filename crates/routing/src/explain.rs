@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::{AccessRule, Condition, Decision, Endpoint, RouteEntry, RuleAction, RuleCondition};
+use crate::{
+    AccessRule, Condition, Decision, Endpoint, Layout, RouteEntry, RuleAction, RuleCondition,
+};
 
 /// One step of a decision, in order.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +18,8 @@ pub enum Step<'a> {
         /// The condition that did not hold.
         failed: Option<Condition>,
     },
+    /// The path and the query of a legacy request name two environments.
+    EnvironmentMismatch,
     /// No configured route matched, and no built-in one serves the class.
     NoRoute,
     /// A rule was tried: it holds, or this condition did not.
@@ -148,9 +152,13 @@ impl fmt::Display for Step<'_> {
         match self {
             Self::Endpoint(endpoint) => {
                 write!(f, "class: {}", endpoint.class)?;
-                endpoint
-                    .certname
-                    .map_or(Ok(()), |name| write!(f, ", of certname {name}"))
+                if let Some(name) = endpoint.certname {
+                    write!(f, ", of certname {name}")?;
+                }
+                match endpoint.layout {
+                    Layout::Modern => Ok(()),
+                    Layout::Legacy => f.write_str(", in the URL layout of Puppet 0.25 to 3"),
+                }
             }
             Self::Tried {
                 route,
@@ -168,6 +176,9 @@ impl fmt::Display for Step<'_> {
                 )
             }
             Self::NoRoute => f.write_str("no route"),
+            Self::EnvironmentMismatch => {
+                f.write_str("environment: the path and the query name different ones")
+            }
             Self::Rule {
                 rule,
                 failed: Some(condition),

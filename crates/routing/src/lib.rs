@@ -23,7 +23,7 @@ pub use authority::{authority_is_host, host_name};
 pub use certified::oid_of;
 pub use chosen::{Chosen, Opener};
 pub use class::{Class, UnknownClass};
-pub use endpoint::{Document, Endpoint, Methods, RetryClass, classify};
+pub use endpoint::{Document, Endpoint, Layout, Layouts, Methods, RetryClass, classify};
 pub use explain::{AccessStep, Explanation, Step};
 pub use network::{Network, NetworkProblem};
 pub use parameters::cookie_value;

@@ -68,6 +68,25 @@ fn decodes_to(mut raw: &[u8], wanted: &[u8]) -> bool {
     raw.is_empty()
 }
 
+/// The bytes that `raw` stands for; a bad escape stands for itself.
+pub(crate) fn decoded(raw: &str) -> Vec<u8> {
+    let (mut raw, mut bytes) = (raw.as_bytes(), Vec::new());
+    while let Some(first) = raw.first() {
+        let escape = match raw {
+            [b'%', high, low, ..] => digit(*high).zip(digit(*low)),
+            _ => None,
+        };
+        let (byte, length) = match (escape, first) {
+            (Some((high, low)), _) => (high << 4 | low, 3),
+            (None, b'+') => (b' ', 1),
+            (None, plain) => (*plain, 1),
+        };
+        bytes.push(byte);
+        raw = &raw[length..];
+    }
+    bytes
+}
+
 fn digit(byte: u8) -> Option<u8> {
     char::from(byte)
         .to_digit(16)

@@ -11,10 +11,11 @@ use identity::{Agent, CertnamePattern, ClientIdentity};
 use regex::Regex;
 
 use crate::certified::{ExtensionCondition, extensions_hold, issuer_holds};
+use crate::endpoint::legacy::Equivalent;
 use crate::parameters::{cookie_is, parameter_is};
 use crate::settings::{ClientRule, PathPattern, Persistence, RouteSettings};
 use crate::table::{Question, RouteProblem};
-use crate::{Class, Network, check_protocol, host_name};
+use crate::{CanonicalPath, Class, Network, check_protocol, host_name};
 
 /// A route of the table, configured or built in.
 #[derive(Debug)]
@@ -285,6 +286,27 @@ impl RouteEntry {
     /// Whether its condition on the path holds; the others are about each request.
     pub fn takes(&self, path: &str) -> bool {
         self.path_holds(path)
+    }
+
+    /// The same for a legacy path: the conditions of a guarded route are about its modern equivalent, so that a legacy
+    /// path cannot avoid a route that narrows who may use the endpoint. The environment in the path would let the client
+    /// choose the route otherwise.
+    pub(crate) fn failed_as(
+        &self,
+        question: &Question<'_>,
+        equivalent: &Equivalent,
+    ) -> Option<Condition> {
+        if self.unguarded {
+            return self.failed(question);
+        }
+        let Ok(path) = CanonicalPath::check(&equivalent.path) else {
+            return Some(Condition::Path);
+        };
+        self.failed(&Question {
+            path,
+            query: equivalent.query.as_deref(),
+            ..*question
+        })
     }
 
     /// The first condition that does not hold. What the question does not tell holds for no condition.

@@ -131,6 +131,8 @@ pub struct Settings {
     pub extension_names: Vec<(String, String)>,
     /// Whether the CA's certificate and lists are answered here, and so open in every layout. Default false.
     pub edge_answers: bool,
+    /// Whether the URL layout of Puppet 0.25 to 3 is served too. Default false.
+    pub legacy_routes: bool,
     /// Whether agents may renew their certificates through here. Default false: a CA that does not believe what we say
     /// of them would renew ours.
     pub renewal: bool,
@@ -145,6 +147,7 @@ impl Default for Settings {
             access_observe: false,
             extension_names: Vec::new(),
             edge_answers: false,
+            legacy_routes: false,
             renewal: false,
         }
     }

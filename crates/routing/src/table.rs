@@ -10,13 +10,14 @@ use http::{HeaderMap, Method};
 use identity::ClientIdentity;
 
 use crate::access::Ruling;
+use crate::endpoint::legacy;
 use crate::explain::{AccessStep, Explanation, Step};
 use crate::route::BUILTIN;
 use crate::rule::check_names;
 use crate::settings::{RouteSettings, Settings};
 use crate::{
-    AccessRule, CanonicalPath, Class, Document, Endpoint, RetryClass, RouteEntry, RoutePersistence,
-    access, classify, pool_names,
+    AccessRule, CanonicalPath, Class, Document, Endpoint, Layout, Layouts, RetryClass, RouteEntry,
+    RoutePersistence, access, classify, pool_names,
 };
 
 /// Body limit of an enrolment request: a certificate request has 1 to 4 kB, and anyone may send one.
@@ -27,6 +28,7 @@ pub const ENROLMENT_BODY_BYTES_MAX: u64 = 16 * 1024;
 pub struct RouteTable {
     configured: Vec<RouteEntry>,
     builtin: Vec<(Class, RouteEntry)>,
+    layouts: Layouts,
     edge_answers: bool,
     rules: Vec<AccessRule>,
     /// Names of extensions beside Puppet's, with their OIDs.
@@ -92,7 +94,7 @@ pub struct Plan<'a> {
 /// Why a request ends here, and what its client is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteRefusal {
-    /// 403, 404 or 405.
+    /// 400, 403, 404 or 405.
     pub status: u16,
     /// Why, as records and metrics name it.
     pub reason: RefusalReason,
@@ -106,6 +108,8 @@ pub struct RouteRefusal {
     pub route: Option<Arc<str>>,
     /// Index of the rule that refuses it, where one does.
     pub rule: Option<usize>,
+    /// Whether it is a request of an agent of Puppet 0.25 to 3 that would have a route with `legacy_routes`.
+    pub needs_legacy_routes: bool,
 }
 
 /// Why a request ends at the route table.
@@ -115,6 +119,8 @@ pub enum RefusalReason {
     NoRoute,
     /// The endpoint does not have the method.
     Method,
+    /// The path and the query of a legacy request name two environments.
+    Environment,
     /// The client may not use the endpoint.
     Access(AccessStep),
 }
@@ -125,6 +131,7 @@ impl RefusalReason {
         match self {
             Self::NoRoute => "no-route",
             Self::Method => "method",
+            Self::Environment => "environment-mismatch",
             Self::Access(step) => step.as_str(),
         }
     }
@@ -203,6 +210,10 @@ impl RouteTable {
             Ok(Self {
                 configured,
                 builtin,
+                layouts: match settings.legacy_routes {
+                    true => Layouts::ModernAndLegacy,
+                    false => Layouts::Modern,
+                },
                 edge_answers: settings.edge_answers,
                 rules,
                 extension_names: settings.extension_names.clone(),
@@ -235,7 +246,12 @@ impl RouteTable {
         &self.extension_names
     }
 
-    /// Decides about one request. Allocates only where it refuses.
+    /// Which URL layouts are served.
+    pub fn layouts(&self) -> Layouts {
+        self.layouts
+    }
+
+    /// Decides about one request. Allocates only where it refuses, and for a legacy path.
     pub fn find<'a>(&'a self, question: &Question<'a>) -> Decision<'a> {
         self.find_traced(question, &mut |_| {})
     }
@@ -252,7 +268,7 @@ impl RouteTable {
         question: &Question<'a>,
         trace: &mut impl FnMut(Step<'a>),
     ) -> Decision<'a> {
-        let mut endpoint = classify(question.method, &question.path);
+        let mut endpoint = classify(question.method, &question.path, self.layouts);
         if self.edge_answers {
             endpoint = endpoint.with_documents(question.method);
         }
@@ -261,6 +277,13 @@ impl RouteTable {
             trace(Step::NoRoute);
             return Decision::Refuse(RouteRefusal::no_route(endpoint.class));
         };
+        if self.serves_legacy(&endpoint)
+            && !route.unguarded
+            && !legacy::environment_agrees(&question.path, question.query)
+        {
+            trace(Step::EnvironmentMismatch);
+            return Decision::Refuse(RouteRefusal::two_environments(route, endpoint.class));
+        }
         let Ruling {
             step: access,
             rule,
@@ -268,13 +291,12 @@ impl RouteTable {
         } = access::judge(&self.rules, route, &endpoint, question, trace);
         trace(Step::Access(access));
         if !access.is_granted() {
-            return Decision::Refuse(RouteRefusal::denied(
-                access,
-                route,
-                rule,
-                &endpoint,
-                question.identity,
-            ));
+            let refusal = RouteRefusal::denied(access, route, rule, &endpoint, question.identity);
+            let needs_legacy_routes = self.needs_legacy_routes(access, question);
+            return Decision::Refuse(RouteRefusal {
+                needs_legacy_routes,
+                ..refusal
+            });
         }
         let known = route.unguarded || endpoint.methods.allows(question.method);
         trace(Step::Method { known });
@@ -292,14 +314,35 @@ impl RouteTable {
         Decision::Forward(Plan::new(route, endpoint, observed))
     }
 
+    /// Whether it is the endpoint of a legacy path, in a table that serves these.
+    fn serves_legacy(&self, endpoint: &Endpoint<'_>) -> bool {
+        endpoint.layout == Layout::Legacy && self.layouts == Layouts::ModernAndLegacy
+    }
+
+    /// Whether a request was refused only because legacy paths are not served. For the log, which tells the operator.
+    fn needs_legacy_routes(&self, access: AccessStep, question: &Question<'_>) -> bool {
+        let guarded = [Class::CaAdministration, Class::Services];
+        access == AccessStep::ClassClosed && self.layouts == Layouts::Modern && {
+            let served = classify(question.method, &question.path, Layouts::ModernAndLegacy);
+            served.layout == Layout::Legacy && !guarded.contains(&served.class)
+        }
+    }
+
     fn route<'a>(
         &'a self,
         question: &Question<'a>,
         endpoint: &Endpoint<'a>,
         trace: &mut impl FnMut(Step<'a>),
     ) -> Option<&'a RouteEntry> {
+        let equivalent = match self.serves_legacy(endpoint) {
+            true => legacy::equivalent(&question.path, question.query),
+            false => None,
+        };
         for route in &self.configured {
-            let failed = route.failed(question);
+            let failed = match &equivalent {
+                Some(equivalent) => route.failed_as(question, equivalent),
+                None => route.failed(question),
+            };
             trace(Step::Tried { route, failed });
             if failed.is_none() {
                 return Some(route);
@@ -472,6 +515,20 @@ impl RouteRefusal {
             class,
             route: None,
             rule: None,
+            needs_legacy_routes: false,
+        }
+    }
+
+    fn two_environments(route: &RouteEntry, class: Class) -> Self {
+        Self {
+            status: 400,
+            reason: RefusalReason::Environment,
+            text: "The path and the query of this request name different environments.".to_owned(),
+            allow: None,
+            class,
+            route: Some(Arc::clone(&route.name)),
+            rule: None,
+            needs_legacy_routes: false,
         }
     }
 
@@ -485,6 +542,7 @@ impl RouteRefusal {
             class: endpoint.class,
             route: Some(Arc::clone(&route.name)),
             rule: None,
+            needs_legacy_routes: false,
         }
     }
 
@@ -506,6 +564,7 @@ impl RouteRefusal {
             class: endpoint.class,
             route: Some(Arc::clone(&route.name)),
             rule: rule.map(|rule| rule.index),
+            needs_legacy_routes: false,
         }
     }
 }

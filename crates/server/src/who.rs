@@ -280,7 +280,7 @@ impl Asking<'_> {
         let headers = HeaderMap::new();
         let decided = |(method, target): &(Method, &str)| {
             let path = CanonicalPath::of_target(target, None).ok()?;
-            let class = classify(method, &path).class;
+            let class = classify(method, &path, self.routes.layouts()).class;
             let decision = self.routes.find(&Question {
                 method,
                 path,

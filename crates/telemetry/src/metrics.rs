@@ -54,6 +54,8 @@ pub struct Metrics {
     generation: Gauge,
     /// Identity headers removed from requests: an attack, or a proxy in front that should not set them.
     pub identity_headers_scrubbed: Counter,
+    /// Requests in the URL layout of Puppet 0.25 to 3 that were refused because `legacy_routes` is off.
+    pub legacy_requests_refused: Counter,
     /// Live connections closed because their certificate no longer holds.
     pub connections_revoked: Counter,
     /// Access records dropped because the sink could not keep up.
@@ -147,6 +149,8 @@ pub enum HandshakeResult {
     Closed,
     /// The client sent plain HTTP and was answered with status 400.
     PlainHttp,
+    /// The client offered no version of TLS from 1.2 on.
+    OldTls,
 }
 
 /// A limit that ended a connection, refused a request, or made somebody wait.
@@ -270,6 +274,7 @@ impl Default for Metrics {
             crl_fetches: Family::default(),
             generation: Gauge::default(),
             identity_headers_scrubbed: Counter::default(),
+            legacy_requests_refused: Counter::default(),
             connections_revoked: Counter::default(),
             access_records_dropped: Counter::default(),
             access_log_errors: Counter::default(),
@@ -342,6 +347,13 @@ impl Metrics {
         registry.register("access_rule_refusals", help, self.access_rules.clone());
         let help = "Requests for CA documents answered from a copy, by result";
         registry.register("edge_answers", help, self.edge_answers.clone());
+        let help =
+            "Requests in the URL layout of Puppet 0.25 to 3 refused because legacy_routes is off";
+        registry.register(
+            "legacy_requests_refused",
+            help,
+            self.legacy_requests_refused.clone(),
+        );
         let help = "Identity headers removed from requests of clients";
         registry.register(
             "identity_headers_scrubbed",
@@ -812,6 +824,7 @@ words!(HandshakeResult {
     Timeout => "timeout",
     Closed => "closed",
     PlainHttp => "plain-http",
+    OldTls => "old-tls",
 });
 words!(Limit {
     Connections => "connections_max",

@@ -5,12 +5,12 @@ use http::Method;
 use proptest::prelude::*;
 
 use super::{RetryClass, classify};
-use crate::{CanonicalPath, Class};
+use crate::{CanonicalPath, Class, Layouts};
 
 fn class(method: &str, path: &str) -> Class {
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
     let path = CanonicalPath::check(path).unwrap_or_else(|problem| panic!("{path}: {problem}"));
-    classify(&method, &path).class
+    classify(&method, &path, Layouts::Modern).class
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn methods_are_told_for_405() {
     ];
     for (path, expected) in cases {
         let path = CanonicalPath::check(path).expect("a path");
-        let methods = classify(&Method::OPTIONS, &path).methods;
+        let methods = classify(&Method::OPTIONS, &path, Layouts::Modern).methods;
         assert_eq!(methods.allow(), Some(expected), "{}", path.as_str());
         assert!(
             !methods.allows(&Method::OPTIONS)
@@ -291,7 +291,7 @@ fn only_reads_of_endpoints_marked_safe_may_be_repeated() {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let path = CanonicalPath::check(path).expect("a path");
         assert_eq!(
-            classify(&method, &path).retry,
+            classify(&method, &path, Layouts::Modern).retry,
             expected,
             "{method} {}",
             path.as_str()
@@ -301,7 +301,13 @@ fn only_reads_of_endpoints_marked_safe_may_be_repeated() {
 
 #[test]
 fn names_and_checksums_are_taken_from_the_path() {
-    let endpoint = |path| classify(&Method::PUT, &CanonicalPath::check(path).expect("a path"));
+    let endpoint = |path| {
+        classify(
+            &Method::PUT,
+            &CanonicalPath::check(path).expect("a path"),
+            Layouts::Modern,
+        )
+    };
     assert_eq!(
         endpoint("/puppet-ca/v1/certificate/web01").certname,
         Some("web01")
@@ -382,14 +388,15 @@ proptest! {
             0..7,
         ),
         verb in proptest::sample::select(&["GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"][..]),
+        layouts in proptest::sample::select(&[Layouts::Modern, Layouts::ModernAndLegacy][..]),
     ) {
         let raw = format!("/{}", segments.join("/"));
         let method = Method::from_bytes(verb.as_bytes()).expect("a method");
         let Ok(path) = CanonicalPath::check(&raw) else { return Ok(()) };
-        let ours = classify(&method, &path);
+        let ours = classify(&method, &path, layouts);
         let read = as_a_server_reads_it(&raw);
         let Ok(theirs) = CanonicalPath::check(&read) else { return Ok(()) };
-        let theirs = classify(&method, &theirs);
+        let theirs = classify(&method, &theirs, layouts);
         match ours.class {
             Class::Unknown => prop_assert_eq!(theirs.class, Class::Unknown, "{} is read as {}", raw, read),
             Class::Enrolment | Class::Status => {
@@ -407,7 +414,7 @@ fn a_certificate_request_is_known_on_every_path_that_a_ca_takes_one_on() {
     let requested = |method: &str, path: &str| {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let path = CanonicalPath::check(path).unwrap_or_else(|problem| panic!("{path}: {problem}"));
-        classify(&method, &path)
+        classify(&method, &path, Layouts::Modern)
             .certificate_request
             .map(ToOwned::to_owned)
     };
@@ -483,6 +490,9 @@ fn static_files_and_the_ca_hold_no_jruby() {
             work,
             without_jruby,
         };
-        assert_eq!(classify(&Method::GET, &path).task, expected);
+        assert_eq!(
+            classify(&Method::GET, &path, Layouts::Modern).task,
+            expected
+        );
     }
 }

@@ -8,7 +8,7 @@ use identity::{Agent, ChainVerified, ClientIdentity, Reason, Refusal, SubjectRul
 
 use super::*;
 use crate::settings::{ClientRule, PathPattern, RouteSettings};
-use crate::{CanonicalPath, Condition};
+use crate::{CanonicalPath, Condition, Layouts};
 
 const POOLS: &[&str] = &["compilers", "ca", "filebucket", "forge"];
 
@@ -200,7 +200,12 @@ fn check_rows(table: &str, who: [&str; 4], outcome: impl Fn(&str, &str) -> Strin
 fn class_of(request: &str) -> Class {
     let (method, path) = request.split_once(' ').expect("method and path");
     let method = Method::from_bytes(method.as_bytes()).expect("a method");
-    classify(&method, &CanonicalPath::check(path).expect("a path")).class
+    classify(
+        &method,
+        &CanonicalPath::check(path).expect("a path"),
+        Layouts::Modern,
+    )
+    .class
 }
 
 /// By a client without a certificate, one whose certificate is refused, web01, and web02; a pool's name means that
@@ -1295,3 +1300,5 @@ fn a_share_of_none_or_of_more_than_all_is_refused() {
         assert_eq!(problems[0].key, "share");
     }
 }
+
+mod legacy;

@@ -37,6 +37,7 @@ fn handles_count_into_their_families() {
     metrics.generation(3);
     metrics.identity_headers_scrubbed.inc_by(5);
     metrics.connections_revoked.inc();
+    metrics.legacy_requests_refused.inc();
     metrics.access_records_dropped.inc();
     check(
         &metrics.encode(&Readings::default(), Exposition::OpenMetrics),
@@ -53,6 +54,7 @@ fn handles_count_into_their_families() {
             "proscenium_generation 3",
             "proscenium_identity_headers_scrubbed_total 5",
             "proscenium_connections_revoked_total 1",
+            "proscenium_legacy_requests_refused_total 1",
             "proscenium_access_records_dropped_total 1",
             "proscenium_access_log_errors_total 0",
             "proscenium_events_dropped_total 0",

@@ -11,6 +11,7 @@ impl Shared {
     /// What a Puppet server would say.
     pub(super) fn puppet(&self, request: &Recorded) -> Reply {
         let segments: Vec<&str> = request.path().split('/').skip(1).collect();
+        let segments = modern(segments);
         let reply = match (request.method.as_str(), segments.as_slice()) {
             ("GET", ["status", "v1", "simple", ..]) => Reply::ok("running"),
             ("GET", ["production", "status", "no_key"]) => {
@@ -126,6 +127,21 @@ impl Shared {
             _ => not_found(request),
         }
     }
+}
+
+/// The layout of Puppet 0.25 to 3, which Puppet Server 2 to 6 serves too.
+fn modern(segments: Vec<&str>) -> Vec<&str> {
+    let base = match segments.as_slice() {
+        ["puppet-ca", ..] | ["puppet", "v3" | "v4", ..] => return segments,
+        ["v2.0", "environments"] => ["puppet", "v3"],
+        [_, indirection, _, ..] if indirection.starts_with("certificate") => ["puppet-ca", "v1"],
+        [_, "catalog" | "node" | "facts" | "report", _] => ["puppet", "v3"],
+        [_, indirection, _, ..] if indirection.starts_with("file_") => ["puppet", "v3"],
+        _ => return segments,
+    };
+    base.into_iter()
+        .chain(segments.into_iter().skip(1))
+        .collect()
 }
 
 fn bad_request(text: &str) -> Reply {
