@@ -28,6 +28,7 @@ mod failed_members;
 mod filebucket;
 mod guards;
 mod header_forms;
+mod http10;
 mod http2;
 mod http2_floods;
 mod identity;

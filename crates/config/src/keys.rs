@@ -18,7 +18,7 @@ use routing::{
     settings::{AccessRuleSettings, ClientRule, RouteSettings, RuleAction},
 };
 use telemetry::{Facility, settings::Format};
-use upstream::settings::{Plaintext, Scheme, SendProxy};
+use upstream::settings::{HttpVersion, Plaintext, Scheme, SendProxy};
 
 use crate::{
     binding::{Base, Bound, settings},
@@ -388,7 +388,8 @@ settings! {
         tunnel_idle_timeout: duration(milliseconds(10)..=DAY) => upstream.tunnel_idle_timeout;
         /// How long the proxy keeps an unused connection open. Jetty closes one after 30 s
         /// (`idle-timeout-milliseconds` in webserver.conf). Stay below that, or requests are lost on connections
-        /// that are closing.
+        /// that are closing. With `"0s"` every request has a connection of its own, as with Apache's
+        /// `proxy-nokeepalive`.
         keepalive: duration(seconds(0)..=DAY) => upstream.keepalive;
         /// Maximum number of connections to one member, over all workers. A Puppet server has 200 threads
         /// (`max-threads` in webserver.conf), and a request that waits for a JRuby instance occupies one.
@@ -490,6 +491,11 @@ settings! {
         /// members. Use `http` only for loopback addresses and Unix sockets: every client that can connect to such
         /// a server can send it any identity.
         scheme: word::<Scheme>() => upstream.scheme;
+        /// Version of HTTP to the members. `"1.0"` is for old servers that mishandle 1.1, as Mongrel behind Apache's
+        /// `force-proxy-request-1.0`. A request body in chunks is then buffered, or refused with 411 if it is larger
+        /// than `body_buffer_max`. A response with an interim status (1xx) or a transfer coding is an error. A
+        /// connection is reused only after a response with `Content-Length` and `Connection: keep-alive`.
+        http_version: word::<HttpVersion>() => upstream.http_version;
         /// Which addresses plain HTTP may use. `"trusted-network"` permits any address. Set it only if nothing else
         /// can send on that path, as on a WireGuard link between two machines. A host name other than `localhost`
         /// counts as another machine, because its address can change. The proxy checks the resolved address on
@@ -532,6 +538,10 @@ settings! {
         /// member's name in both, for members behind a router that uses the server name. The proxy verifies the
         /// member's certificate in both cases.
         host: word::<HostRule>() => rules.host;
+        /// Whether the proxy rewrites URLs in the response headers `Location`, `Content-Location` and `URI` as Apache's
+        /// `ProxyPassReverse` does: a URL that names a member of the pool, or the client's Host with `http`, gets
+        /// `https` and the client's Host. Other URLs and paths stay as they are. Agents follow redirects.
+        proxy_pass_reverse: switch() => rules.proxy_pass_reverse;
         /// See `[upstream]`.
         connect_timeout: duration(milliseconds(10)..=DAY) => upstream.connect_timeout, else "that of `[upstream]`";
         /// See `[upstream]`.

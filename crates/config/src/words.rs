@@ -7,7 +7,7 @@ use pki::settings::{CrlExpired, Revocation};
 use proxy::settings::{HostRule, OverlongCert};
 use routing::settings::{ClientRule, RuleAction};
 use telemetry::{DaemonSettings, Facility, Protocol, settings::Format};
-use upstream::settings::{Plaintext, Scheme, SendProxy};
+use upstream::settings::{HttpVersion, Plaintext, Scheme, SendProxy};
 
 use crate::{
     config::{EventOutput, Output, Watch},
@@ -70,6 +70,10 @@ enum_words! {
     Format {
         "combined" => Self::Combined,
         "json" => Self::Json,
+    }
+    HttpVersion {
+        "1.1" => Self::Http11,
+        "1.0" => Self::Http10,
     }
     HostRule {
         "keep" => Self::Keep,

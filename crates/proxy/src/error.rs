@@ -36,6 +36,8 @@ pub(crate) enum ProxyError {
     NotRenewed { member: Arc<str>, what: String },
     /// The body is too large, stood still or broke off.
     Body(BodyFault),
+    /// The members speak HTTP/1.0, and the body's length is not known.
+    LengthRequired,
     /// The queue of a pool refuses it. `retry_after`: when an agent that it sends away is to come back.
     Queue {
         pool: Arc<str>,
@@ -91,6 +93,7 @@ impl ProxyError {
             Self::Body(BodyFault::Slow(_)) => LogReason::BodyTooSlow,
             Self::Body(BodyFault::Broken) => LogReason::BodyBroken,
             Self::Body(BodyFault::Gone) => LogReason::ClientGone,
+            Self::LengthRequired => LogReason::LengthRequired,
             Self::Queue { reason, .. }
             | Self::Unavailable { reason, .. }
             | Self::Answer { reason, .. } => *reason,

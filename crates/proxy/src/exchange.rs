@@ -17,7 +17,7 @@ use routing::{
 };
 use tokio::task::{JoinError, spawn_local};
 use tokio::time::Instant;
-use upstream::Lent;
+use upstream::{Lent, settings::HttpVersion};
 
 use crate::{
     attempts::{Attempts, MemberAnswer, Outgoing},
@@ -29,6 +29,7 @@ use crate::{
     enrolment::{Strangers, judge_request},
     error::ProxyError,
     generation::PoolRuntime,
+    location,
     pace::Pace,
     persistence,
     record::Exchanged,
@@ -201,11 +202,16 @@ async fn pass<'g>(
     let upload = Rc::clone(&exchanged.upload);
     admit_body(&upload, &plan, (conn, pool))?;
     share::gather(context, &upload).await?;
+    let speaks_http10 = pool.settings.http_version == HttpVersion::Http10;
+    if speaks_http10 && upload.length_unknown() {
+        return Err(ProxyError::LengthRequired);
+    }
     if let Some(certname) = plan.certificate_request() {
         // Boxed: every request's task would have to have room for it.
         Box::pin(judge_request(&generation.csr, certname, &upload, exchanged)).await?;
     }
     exchanged.place = Strangers::place(context, &plan, pool)?;
+    let upgrade = upgrade.filter(|_| !speaks_http10);
     let upgrade = upgrade.and_then(|asked| asked.allowed(plan.upgrade()));
     let request = Outgoing {
         method: &method,
@@ -233,6 +239,9 @@ async fn pass<'g>(
         .await?;
     let answered_by = (exchanged.lease.as_ref(), attempts.asked_home.get());
     persistence::note_answer(context, &plan, stay, answered_by, &mut head.headers);
+    if pool.rules.proxy_pass_reverse {
+        location::rewrite(pool, host_of(scrubbed.headers()), &mut head.headers);
+    }
     let body = match body {
         AnswerBody::Streamed(body) if plan.is_renewal() => {
             let member = exchanged.member();

@@ -31,6 +31,7 @@ mod idle_limit;
 mod incoming;
 mod leaving;
 mod live;
+mod location;
 mod long_requests;
 mod member_history;
 mod no_request;

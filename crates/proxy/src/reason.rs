@@ -85,6 +85,8 @@ log_reasons! {
     HeadTimeout = "head-timeout",
     /// The request head is too large.
     HeadTooLarge = "head-too-large",
+    /// Members speak HTTP/1.0, and the body is sent in chunks and is too large to buffer.
+    LengthRequired = "length-required",
     /// Every member has as many connections as it may.
     MembersFull = "members-full",
     /// The member closed the connection before its answer was complete.
@@ -95,6 +97,8 @@ log_reasons! {
     NoCompilerAvailable = "no-compiler-available",
     /// No member of the pool is available.
     NoMemberAvailable = "no-member-available",
+    /// A member that is asked by HTTP/1.0 answered with an interim response or a transfer coding.
+    NotHttp10 = "not-http-1.0",
     /// The CA answered a renewal with another certificate.
     NotRenewed = "not-renewed",
     /// As many requests wait for a member of the pool as may.
@@ -127,7 +131,11 @@ log_reasons! {
 
 /// The words that `proscenium_refusals_total` can have as a reason, except those of certificate requests.
 pub fn refusal_reasons() -> Vec<&'static str> {
-    let routes = [RefusalReason::NoRoute, RefusalReason::Method];
+    let routes = [
+        RefusalReason::NoRoute,
+        RefusalReason::Method,
+        RefusalReason::Environment,
+    ];
     let steps = AccessStep::REFUSALS.map(RefusalReason::Access);
     let routes = routes.into_iter().chain(steps).map(RefusalReason::as_str);
     let own = LogReason::OWN_WORDS.iter().copied();

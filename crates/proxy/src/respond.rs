@@ -14,6 +14,7 @@ use http::{
 };
 use identity::{OwnNames, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
 use routing::Class;
+use upstream::NotHttp10;
 
 use crate::{
     body_fault::BodyFault, edge::EdgeAnswer, error::ProxyError, places::Full, reason::LogReason,
@@ -220,6 +221,12 @@ fn describe(error: &ProxyError) -> Text {
                 format!("The request was refused: {fault}."),
             )
         }
+        ProxyError::LengthRequired => plain(
+            StatusCode::LENGTH_REQUIRED,
+            "The servers behind this proxy need the length of the request body (Content-Length), and this body is sent \
+             in chunks and is larger than the proxy buffers."
+                .to_owned(),
+        ),
         ProxyError::Body(fault @ (BodyFault::Idle(_) | BodyFault::Slow(_))) => {
             plain(
                 StatusCode::REQUEST_TIMEOUT,
@@ -361,6 +368,9 @@ pub(crate) fn judge_answer(
             reason,
         })
     };
+    if head.extensions.get::<NotHttp10>().is_some() {
+        return answer(LogReason::NotHttp10);
+    }
     if head.status == StatusCode::SWITCHING_PROTOCOLS
         && !asked.is_some_and(|upgrade| upgrade.is_answered_by(head))
     {

@@ -37,6 +37,8 @@ pub struct PoolRules {
     pub overlong_cert: OverlongCert,
     /// What the Host field says. Default what the client said.
     pub host: HostRule,
+    /// Whether URLs in headers of responses that name a member are rewritten. Default false.
+    pub proxy_pass_reverse: bool,
     /// How its servers are told who the client is. Default the headers of Puppet Server.
     pub form: HeaderForm,
     /// What takes capacity from its members beside their check.
@@ -73,6 +75,7 @@ impl Default for PoolRules {
             forward_cert_bytes_max: 7 << 10,
             overlong_cert: OverlongCert::default(),
             host: HostRule::default(),
+            proxy_pass_reverse: false,
             form: HeaderForm::default(),
             guards: GuardSettings::default(),
             passthrough: PassthroughRules::default(),

@@ -3,7 +3,7 @@
 use std::{error::Error, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, Version, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
@@ -15,6 +15,7 @@ use crate::{
     connector::Connector,
     dial::{DialError, dial_tls},
     io::{Counted, Intake},
+    settings::HttpVersion,
 };
 
 /// A GET of ours; nothing that changes a member can be asked.
@@ -139,6 +140,9 @@ pub(crate) fn request(
     let mut request = Request::get(question.path)
         .body(Empty::new())
         .map_err(|error| AskError::Broken(Box::new(error)))?;
+    if connector.settings.http_version == HttpVersion::Http10 {
+        *request.version_mut() = Version::HTTP_10;
+    }
     let fields = request.headers_mut();
     fields.clone_from(&question.headers);
     fields.insert(header::HOST, connector.host_at(question.port));

@@ -3,7 +3,7 @@
 use std::{cell::Cell, future::poll_fn, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Method, Request, Uri, Version, response};
+use http::{HeaderValue, Method, Request, Uri, Version, header::CONNECTION, response};
 use http_body::Body;
 use hyper::{body::Incoming, upgrade::OnUpgrade};
 use hyper_util::rt::TokioIo;
@@ -14,7 +14,9 @@ use crate::{
     connector::Connector,
     dial::DialError,
     head::Stamped,
+    http10,
     io::Counted,
+    settings::HttpVersion,
 };
 
 /// An attempt that brought no response.
@@ -62,6 +64,8 @@ pub struct Exchange<B> {
 /// A connection that carries an exchange. Dropped, it is closed; `give_back` keeps it.
 pub struct Lent<B> {
     sender: Sender<B>,
+    /// Whether the connection may serve again: the member's answer and the settings allow it.
+    lasts: bool,
     connector: Arc<Connector>,
     home: Rc<Connections<B>>,
 }
@@ -90,6 +94,9 @@ where
 
     /// The exchange is over and both bodies have ended: the connection may serve again.
     pub fn give_back(self, now: Instant) {
+        if !self.lasts {
+            return;
+        }
         self.home.put(&self.connector, self.sender, now);
     }
 }
@@ -122,6 +129,15 @@ where
         *request.uri_mut() = target.clone();
         *request.version_mut() = Version::HTTP_11;
         *request.headers_mut() = stamped.into_headers();
+        let settings = &connector.settings;
+        let interim = match settings.http_version {
+            HttpVersion::Http11 => None,
+            HttpVersion::Http10 => Some(http10::prepare(&mut request)),
+        };
+        if settings.keepalive.is_zero() {
+            let close = HeaderValue::from_static("close");
+            request.headers_mut().insert(CONNECTION, close);
+        }
         let before = sender.received();
         sender.expect_head(true);
         let mut response = pin!(sender.http.try_send_request(request));
@@ -135,9 +151,14 @@ where
         match answered.await {
             Ok(response) => {
                 sender.expect_head(false);
-                let (head, body) = response.into_parts();
+                let (mut head, body) = response.into_parts();
+                let lasts = match interim {
+                    None => true,
+                    Some(interim) => http10::lasts(&mut head, &interim),
+                };
                 let lent = Lent {
                     sender,
+                    lasts: lasts && !settings.keepalive.is_zero(),
                     connector: Arc::clone(connector),
                     home: Rc::clone(self),
                 };

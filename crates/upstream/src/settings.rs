@@ -14,6 +14,16 @@ pub enum Scheme {
     Http,
 }
 
+/// Version of HTTP spoken to members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpVersion {
+    /// HTTP/1.1. The default.
+    #[default]
+    Http11,
+    /// HTTP/1.0: no chunks, no interim responses, and connections that last only where the member says so.
+    Http10,
+}
+
 /// How far plain HTTP may reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Plaintext {
@@ -52,6 +62,8 @@ impl SendProxy {
 pub struct Settings {
     /// Protocol spoken to members. Default `https`.
     pub scheme: Scheme,
+    /// Version of HTTP spoken to members. Default 1.1.
+    pub http_version: HttpVersion,
     /// How far plain HTTP may reach. Default loopback.
     pub plaintext: Plaintext,
     /// Time allowed for name, connect and handshake. Default 5 s.
@@ -63,7 +75,7 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// Time without a byte in either direction of a tunnel. Default 15 min.
     pub tunnel_idle_timeout: Duration,
-    /// Time an unused connection is kept. Default 20 s: below Jetty's 30.
+    /// Time an unused connection is kept. Default 20 s: below Jetty's 30. Zero: each request has a connection of its own.
     pub keepalive: Duration,
     /// Most connections to one member over all workers. Default 128: Jetty has 200 threads.
     pub connections_max: u32,
@@ -86,6 +98,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             scheme: Scheme::Https,
+            http_version: HttpVersion::Http11,
             plaintext: Plaintext::Loopback,
             connect_timeout: Duration::from_secs(5),
             first_byte_timeout: Duration::from_secs(570),
