@@ -5,6 +5,7 @@ use std::{
     io::{Read, Write},
     net::TcpStream,
     os::unix::fs::OpenOptionsExt,
+    path::Path,
     process::Command,
     time::Duration,
 };
@@ -556,4 +557,81 @@ fn lines(proxy: &Proxy, file: &str, n: usize) -> Vec<String> {
     });
     let whole = whole.unwrap_or_else(|| panic!("{} has {:?}", path.display(), read()));
     whole.lines().map(str::to_owned).collect()
+}
+
+/// Apache's combined format, and that of a log of TLS beside it.
+const APACHE: [&str; 2] = [
+    "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"",
+    "%t %h %{SSL_PROTOCOL}x %{SSL_CIPHER}x \"%r\" %b",
+];
+
+#[test]
+fn several_logs_are_written_at_once_each_in_its_own_format() {
+    let estate = Estate::start();
+    let proxy = &estate.proxy;
+    let logs = ["combined.log", "ssl.log"].map(|name| proxy.directory().join(name));
+    let client = estate.client(&estate.ca.agent("web01"));
+    assert_eq!(client.get(CATALOG).status, 200);
+    // One table becomes a list of tables while the proxy runs.
+    let tables = logs.each_ref().map(|log| log.display().to_string());
+    let tables: String = std::iter::zip(&tables, APACHE)
+        .map(|(path, format)| format!("[[access_log]]\npath = {path:?}\nformat = '{format}'\n"))
+        .collect();
+    proxy.edit_config("[access_log]\n", "[[access_log]]\n");
+    proxy.edit_config("[pools.ca]", &format!("{tables}[pools.ca]"));
+    proxy.reload_applied();
+    let fields = [("User-Agent", "Puppet/2.7 \"x\""), ("Referer", "a b")];
+    let answered = client.request("GET", CATALOG, &fields, b"");
+    assert_eq!(answered.status, 200);
+    let bytes = answered.body.kept.len();
+    let line = |log: &Path, n: usize| {
+        let read = || {
+            let text = fs::read_to_string(log).ok()?;
+            Some(text.lines().nth(n)?.to_owned())
+        };
+        wait_until(LIMIT, read).unwrap_or_else(|| panic!("line {n} of {}", log.display()))
+    };
+    let [combined, tls] = logs.each_ref().map(|log| line(log, 0));
+    let request = format!("\"GET {CATALOG} {VERSION}\"");
+    let (head, rest) = combined.split_once(" [").expect("a time");
+    assert_eq!(head, "127.0.0.1 - web01");
+    let (time, rest) = rest.split_once("] ").expect("a time");
+    assert!(time.ends_with(" +0000") && time.contains('/'), "{time}");
+    let agent = r#""a b" "Puppet/2.7 \x22x\x22""#;
+    assert_eq!(rest, format!("{request} 200 {bytes} {agent}"));
+    let (_, rest) = tls.split_once("] ").expect("a time");
+    let expected = format!("127.0.0.1 TLSv1.3 TLS13_AES_128_GCM_SHA256 {request} {bytes}");
+    assert_eq!(rest, expected);
+    // The JSON log beside them has both requests.
+    proxy.wait_for_records(2);
+    // All of them are opened again.
+    let rotated = proxy.directory().join("ssl.log.1");
+    fs::rename(&logs[1], &rotated).expect("renames");
+    let outcome = proxy.command(
+        &["reopen-logs"],
+        &["--socket", &proxy.admin_socket().display().to_string()],
+    );
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let told = outcome.stdout.contains("combined.log") && outcome.stdout.contains("ssl.log");
+    assert!(told, "{}", outcome.stdout);
+    assert_eq!(client.get("/puppet-ca/v1/certificate/ca").status, 200);
+    assert!(line(&logs[1], 0).contains("/puppet-ca/v1/certificate/ca"));
+    assert!(line(&logs[0], 1).contains("/puppet-ca/v1/certificate/ca"));
+    assert_eq!(
+        fs::read_to_string(&rotated).expect("a log").lines().count(),
+        1
+    );
+    // A log that the configuration no longer names gets no more lines.
+    proxy.edit_config(&tables, "");
+    proxy.reload_applied();
+    assert_eq!(client.get(CATALOG).status, 200);
+    proxy.wait_for_records(4);
+    assert_eq!(
+        fs::read_to_string(&logs[0]).expect("a log").lines().count(),
+        2
+    );
+    let dropped = proxy
+        .metrics()
+        .sum("proscenium_access_records_dropped_total", &[]);
+    assert_eq!(dropped, 0.0);
 }

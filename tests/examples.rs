@@ -234,6 +234,109 @@ fn a_single_host_serves_over_loopback() {
     assert_eq!(proxy.client(Some(&agent)).get(CATALOG).status, 403);
 }
 
+#[test]
+fn the_mongrel_masters_serve() {
+    // A CA of that age signs agents itself.
+    let ca = Ca::single("Puppet CA: puppet.example.com");
+    let front = ca.server("puppet.example.com");
+    let masters = ["m1", "m2"].map(|name| StandIn::builder(name).ca(&ca).start());
+    let proxy = support::proxy(&ca)
+        .whole(&mongrel(&masters.each_ref().map(StandIn::address)))
+        .file(
+            "ssl/certs/puppet.example.com.pem",
+            &front.chain_pem(),
+            0o644,
+        )
+        .file(
+            "ssl/private_keys/puppet.example.com.pem",
+            &front.key_pem,
+            0o640,
+        )
+        .file("ssl/ca/ca_crt.pem", &ca.bundle_pem(), 0o644)
+        .file("ssl/ca/ca_crl.pem", &ca.crl_pem(), 0o644)
+        .file("ssl/crl/0a1b2c3d.0", &ca.crl_pem(), 0o644)
+        .start();
+    proxy.wait_for_members(&["ca", "compilers"]);
+    let agent = ca.agent("web01");
+    let client = proxy.client(Some(&agent)).server_name("puppet.example.com");
+    let forged = [("X-Client-DN", "CN=admin"), ("X-SSL-Subject", "CN=admin")];
+    for target in [
+        "/production/catalog/web01",
+        "/puppet/v3/catalog/web01?environment=production",
+        "/production/certificate/ca",
+    ] {
+        let answer = client.request("GET", target, &forged, b"");
+        assert_eq!(answer.status, 200, "{target}: {answer:?}");
+    }
+    let seen = masters
+        .iter()
+        .flat_map(StandIn::requests)
+        .collect::<Vec<_>>();
+    assert_eq!(seen.len(), 3);
+    for request in &seen {
+        assert_eq!(
+            (request.version.as_str(), request.only("connection")),
+            ("HTTP/1.0", "close")
+        );
+        assert_eq!(request.only("x-client-verify"), "SUCCESS");
+        assert_eq!(request.only("x-client-dn"), "CN=web01");
+        assert_eq!(request.only("x-ssl-subject"), "CN=web01");
+        assert!(request.headers.all("x-client-cert").is_empty());
+    }
+    // SSLVerifyClient require: a client without a certificate gets no further than its handshake.
+    let stranger = proxy.client(None).server_name("puppet.example.com");
+    assert!(
+        stranger
+            .try_request("GET", "/production/certificate/ca", &[], b"")
+            .is_err()
+    );
+    let log = |name: &str, words: &str| {
+        let log = proxy.directory().join(name);
+        let written = wait_until(LIMIT, || {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            text.contains(words).then_some(())
+        });
+        assert!(written.is_some(), "{words} is not in {name}");
+    };
+    let request = format!("\"GET /production/catalog/web01 {}\"", support::VERSION);
+    log("balancer_access.log", &format!("{request} 200 "));
+    log(
+        "balancer_ssl_request.log",
+        &format!("TLS13_AES_128_GCM_SHA256 {request} "),
+    );
+    // A CRL in the directory counts, whatever its name.
+    ca.revoke(&agent);
+    proxy.write("ssl/crl/0a1b2c3d.0", &ca.crl_pem(), 0o644);
+    proxy.hang_up();
+    let revoked = proxy.client(Some(&agent)).server_name("puppet.example.com");
+    assert!(
+        revoked
+            .try_request("GET", "/production/node/web01", &[], b"")
+            .is_err()
+    );
+}
+
+/// `conf/mongrel.toml` in front of these masters.
+pub(crate) fn mongrel(masters: &[String; 2]) -> String {
+    let [first, second] = masters;
+    example(
+        "mongrel.toml",
+        &[
+            ("0.0.0.0:8140", "127.0.0.1:{port}"),
+            ("127.0.0.1:18140", first),
+            ("127.0.0.1:18141", second),
+            ("127.0.0.1:18140", first),
+            ("/etc/puppet/ssl", "{dir}/ssl"),
+            ("/etc/puppet/ssl", "{dir}/ssl"),
+            ("/etc/puppet/ssl", "{dir}/ssl"),
+            ("/etc/puppet/ssl", "{dir}/ssl"),
+            ("/etc/puppet/ssl", "{dir}/ssl"),
+            ("/var/log/proscenium", "{dir}"),
+            ("/var/log/proscenium", "{dir}"),
+        ],
+    )
+}
+
 /// A record is in the proxy's access log.
 fn assert_written(proxy: &Proxy, words: &str) {
     let log = proxy.directory().join("access.log");

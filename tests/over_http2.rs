@@ -19,6 +19,9 @@ mod drain;
 mod edge_answers;
 mod exchange;
 mod header_forms;
+// What a member is sent and answers is the same for both protocols.
+#[cfg(feature = "every-module-over-http2")]
+mod http10;
 mod identity;
 mod limits;
 mod member_states;
@@ -70,6 +73,8 @@ mod kept;
 // Signatures are checked during the handshake.
 #[cfg(feature = "every-module-over-http2")]
 mod legacy;
+// A legacy path has its class from the parsed request.
+#[cfg(feature = "every-module-over-http2")]
 mod legacy_routes;
 // One record has one form, whatever protocol it names; `access_log` shows that.
 #[cfg(feature = "every-module-over-http2")]

@@ -48,13 +48,20 @@ impl Base for Config {
             csr: pki::CsrSettings::default(),
             ca: proxy::CaSettings::default(),
             exchange: proxy::settings::Settings::default(),
-            access_log: AccessLog {
-                output: Output::Stdout,
-                settings: telemetry::settings::AccessLogSettings::default(),
-            },
+            access_log: AccessLog::base(),
+            other_access_logs: Vec::new(),
             events: EventOutput::Stderr,
             admin: admin::settings::Settings::default(),
             state_directory: Environment::STATE_DIRECTORY.into(),
+        }
+    }
+}
+
+impl Base for AccessLog {
+    fn base() -> Self {
+        Self {
+            output: Output::Stdout,
+            settings: telemetry::settings::AccessLogSettings::default(),
         }
     }
 }

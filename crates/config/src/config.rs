@@ -49,6 +49,8 @@ pub struct Config {
     pub exchange: proxy::settings::Settings,
     /// Where records go, and in which form.
     pub access_log: AccessLog,
+    /// The other access logs, where there are several.
+    pub other_access_logs: Vec<AccessLog>,
     /// Where events go.
     pub events: EventOutput,
     /// The control plane's socket.
@@ -177,7 +179,7 @@ pub struct MemberTls {
     pub name_from_cn: bool,
 }
 
-/// `[access_log]`.
+/// `[access_log]`, or one of several `[[access_log]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
     /// Where lines go.

@@ -3,9 +3,10 @@
 use std::{path::PathBuf, time::SystemTime};
 
 use crate::{
+    access_logs::{self, set_facility},
     agent::Agent,
     binding::{Base, Bound},
-    config::{Config, EventOutput, MemberTls, Output},
+    config::{Config, EventOutput, MemberTls},
     enrolment,
     environment::{Environment, Overrides},
     examination::{Examination, parse},
@@ -132,6 +133,7 @@ impl Draft {
         };
         let mut config = Config::base();
         read_tables(root, &mut config);
+        access_logs::read(root, &mut config, &mut problems);
         config.ssldir.clone_from(&self.agent.ssldir);
         config.certname.clone_from(&self.agent.certname);
         if !root.is_set(Root::workers) {
@@ -252,20 +254,9 @@ fn read_tables(root: &Section<'_>, config: &mut Config) {
     keys::Admin::read(&root.table(Root::admin), config);
     keys::State::read(&root.table(Root::state), config);
     keys::Dns::read(&root.table(Root::dns), config);
-    let (access_log, events) = (root.table(Root::access_log), root.table(Root::events));
-    keys::AccessLog::read(&access_log, config);
+    let events = root.table(Root::events);
     keys::Events::read(&events, config);
-    if let Output::Daemon(daemon) = &mut config.access_log.output {
-        set_facility(daemon, access_log.value(keys::AccessLog::facility, &word()));
-    }
     if let EventOutput::Daemon(daemon) = &mut config.events {
         set_facility(daemon, events.value(keys::Events::facility, &word()));
-    }
-}
-
-fn set_facility(daemon: &mut telemetry::DaemonSettings, written: Option<telemetry::Facility>) {
-    if let (telemetry::Protocol::Syslog(facility), Some(written)) = (&mut daemon.protocol, written)
-    {
-        *facility = written;
     }
 }

@@ -172,7 +172,7 @@ impl<'t> Examination<'t> {
                     self.value(element, &Shape::Word(words), &format!("{path}[{index}]"));
                 }
             }
-            (Shape::Table(schema), DeValue::Table(table)) => {
+            (Shape::Table(schema) | Shape::TableOrTables(schema), DeValue::Table(table)) => {
                 self.table(table, schema, path, Some(&value.span()))
             }
             (Shape::OneOf(schema), DeValue::Table(table)) => {
@@ -186,7 +186,7 @@ impl<'t> Examination<'t> {
                     self.value_of_table(value, schema, &path);
                 }
             }
-            (Shape::Tables(schema), DeValue::Array(array)) => {
+            (Shape::Tables(schema) | Shape::TableOrTables(schema), DeValue::Array(array)) => {
                 for (index, element) in array.iter().enumerate() {
                     self.value_of_table(element, schema, &format!("{path}[{index}]"));
                 }

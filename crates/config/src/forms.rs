@@ -32,6 +32,21 @@ pub(crate) static OUTPUT: Form = Form {
         (path, None) => absolute_path(path),
     },
 };
+pub(crate) static LOG_FORMAT: Form = Form {
+    what: "\"combined\", \"json\", or directives of Apache's `LogFormat`, as \"%h %u %t %>s\"",
+    check: |text| match text {
+        "combined" | "json" => Ok(()),
+        text => match text.parse::<telemetry::LogFormat>() {
+            Ok(_) => Ok(()),
+            Err(telemetry::LogFormatError::NoDirective) => Err(Fault {
+                message: format!("\"{text}\" is not a valid value"),
+                help: closest(text, ["combined", "json"].into_iter())
+                    .map(|close| format!("did you mean \"{close}\"?")),
+            }),
+            Err(error) => Err(Fault::new(error.to_string())),
+        },
+    },
+};
 pub(crate) static EVENT_OUTPUT: Form = Form {
     what: "\"stderr\", \"syslog\", \"journal\", or either of these with a socket as \"syslog:/path\"",
     check: |text| match (text, log_daemon(text)) {

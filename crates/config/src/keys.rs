@@ -17,7 +17,7 @@ use routing::{
     Class,
     settings::{AccessRuleSettings, ClientRule, RouteSettings, RuleAction},
 };
-use telemetry::{Facility, settings::Format};
+use telemetry::Facility;
 use upstream::settings::{HttpVersion, Plaintext, Scheme, SendProxy};
 
 use crate::{
@@ -28,7 +28,8 @@ use crate::{
     section::Section,
     values::{
         Reads, condition_words, conditions, count, duration, named, one_of, pairs, percent, size,
-        switch, table, tables, text, text_or_texts, texts, texts_or_tables, word, words,
+        switch, table, table_or_tables, tables, text, text_or_texts, texts, texts_or_tables, word,
+        words,
     },
 };
 
@@ -94,7 +95,7 @@ settings! {
         /// had `observe = true`. Rules with `action = "allow"` still apply, and so do the classes of endpoints and
         /// the routes.
         access_observe: switch() => routes.access_observe;
-        access_log: table(AccessLog::TABLE), else "the defaults below";
+        access_log: table_or_tables(AccessLog::TABLE), else "the defaults below";
         events: table(Events::TABLE), else "the defaults below";
         admin: table(Admin::TABLE), else "the defaults below";
         state: table(State::TABLE), else "the defaults below";
@@ -934,22 +935,26 @@ settings! {
         observe: switch() => observe;
     }
 
-    /// One line for each request and for each refused handshake.
-    AccessLog at "access_log" for Config {
+    /// One line for each request and for each refused handshake. To write several logs, each with its own path and
+    /// format, repeat the table as `[[access_log]]`.
+    AccessLog at "access_log" for config::AccessLog {
         /// `"stdout"`, a file, or a log daemon of this machine: `"syslog"` (at `/dev/log`), `"journal"` (at
         /// `/run/systemd/journal/socket`), or at another socket `"syslog:/path"` or `"journal:/path"`. A reload and
         /// `proscenium reopen-logs` open a file again. A daemon gets each line as a record of priority `info`; the
         /// journal also gets each field by its name, as `PROSCENIUM_CERTNAME`. The proxy drops and counts lines
         /// that the daemon does not accept within moments.
-        path: text(&forms::OUTPUT) => access_log.output;
+        path: text(&forms::OUTPUT) => output;
         /// Syslog facility of the lines.
         facility: word::<Facility>(), default Facility::default();
         /// `combined` writes Apache's combined format with the certname as user, and more fields after it. `json`
-        /// writes one object per line.
-        format: word::<Format>() => access_log.settings.format;
+        /// writes one object per line. A string with directives is a format of Apache's `LogFormat`, with `%h` or
+        /// `%a`, `%l`, `%u` (the certname), `%t` (UTC), `%r`, `%m`, `%U`, `%H`, `%s` or `%>s`, `%b`, `%B`, `%D`,
+        /// `%{Referer}i`, `%{User-Agent}i`, `%{Host}i`, `%{X-Request-Id}o`, `%{SSL_PROTOCOL}x`, `%{SSL_CIPHER}x`,
+        /// `%{SSL_TLS_SNI}x`, `%{SSL_CLIENT_S_DN_CN}x`, `%{SSL_CLIENT_VERIFY}x` and `%%`.
+        format: text(&forms::LOG_FORMAT) => settings.format;
         /// Maximum number of lines that wait to be written, about 4 MB by default. The proxy drops and counts more,
         /// so that no request waits for a disk.
-        queue_max: count(1..=10_000_000) => access_log.settings.queue_max;
+        queue_max: count(1..=10_000_000) => settings.queue_max;
     }
 
     /// What the proxy logs about itself: starts, reloads, members that go up and down. `run --log` sets how much.

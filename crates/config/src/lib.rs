@@ -6,6 +6,7 @@
 //! reload and `check` all use it.
 
 mod access;
+mod access_logs;
 mod agent;
 mod bases;
 mod binding;

@@ -70,6 +70,8 @@ pub(crate) enum Shape {
     Named(&'static Table),
     /// A list of tables of this kind.
     Tables(&'static Table),
+    /// A table of this kind, or a list of them.
+    TableOrTables(&'static Table),
     /// A list whose elements are strings or tables of this kind.
     TextsOrTables(&'static Form, &'static Table),
     /// A table of names and strings that the file chooses: the form of a name, then that of a string.
@@ -98,7 +100,9 @@ impl Shape {
     pub(crate) const fn table(&self) -> Option<&'static Table> {
         match self {
             Self::Table(table) | Self::Named(table) | Self::Tables(table) => Some(table),
-            Self::OneOf(table) | Self::TextsOrTables(_, table) => Some(table),
+            Self::OneOf(table) | Self::TextsOrTables(_, table) | Self::TableOrTables(table) => {
+                Some(table)
+            }
             _ => None,
         }
     }
@@ -140,6 +144,7 @@ impl Shape {
                 forms.join(" or ")
             }
             Self::Tables(_) => "a list of tables".into(),
+            Self::TableOrTables(_) => "a table, or a list of tables".into(),
             Self::TextsOrTables(form, _) => {
                 format!("a list, each element {} or a table", form.what)
             }

@@ -180,6 +180,15 @@ impl<'d> Section<'d> {
             .collect()
     }
 
+    /// The tables of a list, or the one table in its place, an absent one where there is none. The first, then the others.
+    pub(crate) fn one_or_more(&self, key: &Key) -> (Self, Vec<Self>) {
+        let mut tables = self.tables(key).into_iter();
+        match tables.next() {
+            Some(first) => (first, tables.collect()),
+            None => (self.table(key), Vec::new()),
+        }
+    }
+
     /// Elements of a list of texts and tables, in order.
     pub(crate) fn entries(&self, key: &Key) -> Vec<Entry<'d>> {
         let schema = self.declared_table(key);

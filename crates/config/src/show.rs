@@ -9,7 +9,7 @@ use telemetry::{DaemonSettings, Facility, Protocol};
 
 use crate::{
     binding::{Base, Bound},
-    config::{Config, Credential, EventOutput, Fetch, MemberTls, Output, PoolConfig},
+    config::{AccessLog, Config, Credential, EventOutput, Fetch, MemberTls, Output, PoolConfig},
     keys,
     schema::{Absent, Key, join},
     values::{Reads as _, quoted, switch, text_or_texts, texts, word},
@@ -141,6 +141,7 @@ impl Config {
             csr: _,
             ca: _,
             access_log: _,
+            other_access_logs: _,
             events: _,
             admin: _,
             state_directory: _,
@@ -215,12 +216,26 @@ impl Config {
     }
 
     fn print_logs(&self, base: &Self, printer: &mut Printer) {
-        let access_log = match &self.access_log.output {
-            Output::Daemon(daemon) => facility(daemon),
-            Output::Stdout | Output::File(_) => None,
-        };
-        let access_log = [(keys::AccessLog::facility, access_log)];
-        printer.table::<keys::AccessLog>("[access_log]", "access_log", (self, base), access_log);
+        if self.other_access_logs.is_empty() {
+            let base = AccessLog::base();
+            print_access_log(
+                (&self.access_log, &base),
+                "[access_log]",
+                "access_log",
+                printer,
+            );
+        } else {
+            let logs = std::iter::once(&self.access_log).chain(&self.other_access_logs);
+            for (index, log) in logs.enumerate() {
+                // A table of a list must not be lost, so its path is written even if it is the default.
+                let base = AccessLog {
+                    output: Output::File(Default::default()),
+                    ..AccessLog::base()
+                };
+                let path = format!("access_log[{index}]");
+                print_access_log((log, &base), "[[access_log]]", &path, printer);
+            }
+        }
         let events = match &self.events {
             EventOutput::Daemon(daemon) => facility(daemon),
             EventOutput::Stderr => None,
@@ -228,6 +243,20 @@ impl Config {
         let events = [(keys::Events::facility, events)];
         printer.table::<keys::Events>("[events]", "events", (self, base), events);
     }
+}
+
+fn print_access_log(
+    (log, base): (&AccessLog, &AccessLog),
+    header: &str,
+    path: &str,
+    printer: &mut Printer,
+) {
+    let facility = match &log.output {
+        Output::Daemon(daemon) => facility(daemon),
+        Output::Stdout | Output::File(_) => None,
+    };
+    let facility = [(keys::AccessLog::facility, facility)];
+    printer.table::<keys::AccessLog>(header, path, (log, base), facility);
 }
 
 /// Of a pool what differs from `[upstream]` and `[identity]`, or everything.

@@ -127,6 +127,8 @@ kinds! {
     Named(table: &'static Table) = named -> Shape::Named(table);
     /// A list of tables.
     Tables(table: &'static Table) = tables -> Shape::Tables(table);
+    /// A table, or a list of tables.
+    TableOrTables(table: &'static Table) = table_or_tables -> Shape::TableOrTables(table);
     /// A list of strings and tables.
     TextsOrTables(form: &'static Form, table: &'static Table) = texts_or_tables -> Shape::TextsOrTables(form, table);
 }

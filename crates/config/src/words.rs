@@ -6,7 +6,7 @@ use listener::settings::{ClientCert, OnInvalid};
 use pki::settings::{CrlExpired, Revocation};
 use proxy::settings::{HostRule, OverlongCert};
 use routing::settings::{ClientRule, RuleAction};
-use telemetry::{DaemonSettings, Facility, Protocol, settings::Format};
+use telemetry::{DaemonSettings, Facility, Format, Protocol};
 use upstream::settings::{HttpVersion, Plaintext, Scheme, SendProxy};
 
 use crate::{
@@ -67,10 +67,6 @@ enum_words! {
         "local6" => Self::ALL[10],
         "local7" => Self::ALL[11],
     }
-    Format {
-        "combined" => Self::Combined,
-        "json" => Self::Json,
-    }
     HttpVersion {
         "1.1" => Self::Http11,
         "1.0" => Self::Http10,
@@ -116,6 +112,24 @@ enum_words! {
         "notify" => Self::Notify,
         "poll" => Self::Poll,
         "off" => Self::Off,
+    }
+}
+
+impl Text for Format {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "combined" => Self::Combined,
+            "json" => Self::Json,
+            directives => Self::Apache(directives.parse().ok()?),
+        })
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Combined => "combined".to_owned(),
+            Self::Json => "json".to_owned(),
+            Self::Apache(format) => format.as_str().to_owned(),
+        }
     }
 }
 

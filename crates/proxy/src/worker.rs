@@ -20,7 +20,7 @@ use http::{HeaderName, HeaderValue};
 use pki::PersistenceKey;
 use routing::Class;
 use telemetry::{
-    Agents, Alarm, ListenerMetrics, Metrics, RecentRefusals, RequestMetrics, SinkHandle,
+    AccessLogHandle, Agents, Alarm, ListenerMetrics, Metrics, RecentRefusals, RequestMetrics,
 };
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -65,7 +65,7 @@ pub struct Shared {
     /// Metric families.
     pub metrics: Arc<Metrics>,
     /// Access records.
-    pub sink: SinkHandle,
+    pub sink: AccessLogHandle,
     /// Who was seen.
     pub agents: Agents,
     /// Clients that were refused recently.
@@ -101,7 +101,11 @@ pub struct Shared {
 
 impl Shared {
     /// What the workers of one process share.
-    pub fn new(current: Arc<ArcSwap<Generation>>, metrics: Arc<Metrics>, sink: SinkHandle) -> Self {
+    pub fn new(
+        current: Arc<ArcSwap<Generation>>,
+        metrics: Arc<Metrics>,
+        sink: AccessLogHandle,
+    ) -> Self {
         let trust_generation = current.load().trust.generation();
         Self {
             current,
@@ -235,7 +239,7 @@ pub struct Worker {
     pub(crate) connections: Rc<Connections<RequestBody>>,
     listener_metrics: RefCell<foldhash::HashMap<Arc<str>, ListenerMetrics>>,
     request_metrics: RefCell<GenerationMetrics>,
-    pub(crate) sink: SinkHandle,
+    pub(crate) sink: AccessLogHandle,
     random: Cell<u64>,
     /// What all tunnels of this thread read into; empty until there is one.
     piece: RefCell<Vec<u8>>,

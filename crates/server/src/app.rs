@@ -9,12 +9,12 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use config::{Report, Watch};
+use config::{Config, Report, Watch};
 use listener::{BindError, Listener};
 use pki::{DenyList, TrustStore};
 use proxy::{Generation, Phase, Shared};
 use rustls_pki_types::UnixTime;
-use telemetry::{Events, Sink};
+use telemetry::{AccessLogs, Events};
 use tokio::{
     runtime,
     sync::{Notify, watch},
@@ -135,7 +135,7 @@ pub(crate) struct State {
     pub(crate) watched_by: Watch,
     /// Since when materials on disk are refused, and why.
     pub(crate) refused_materials: Option<(SystemTime, String)>,
-    pub(crate) sink: Option<Sink>,
+    pub(crate) sink: Option<AccessLogs>,
     pub(crate) probes: Probes,
 }
 
@@ -178,6 +178,15 @@ pub fn run(options: &Options, events: &Arc<Events>) -> Result<(), StartError> {
         serve(&app, admin, signals).await;
         Ok(())
     })
+}
+
+/// Starts the access logs, each with an open output.
+fn start_access_logs(config: &Config, lasting: &Lasting) -> io::Result<AccessLogs> {
+    let (first, others) = (&config.access_log, outputs::open_others(config)?);
+    let output = outputs::open(&first.output)?;
+    let logs = AccessLogs::start(&first.settings, output, &lasting.metrics)?;
+    logs.set_others(others)?;
+    Ok(logs)
 }
 
 /// Everything up to the first accepted connection. What can fail comes before it.
@@ -238,9 +247,7 @@ async fn start(
         generation.trust = Arc::new(trust);
     }
 
-    let sink = outputs::open(&config.access_log.output)
-        .and_then(|output| Sink::start(&config.access_log.settings, output, &lasting.metrics))
-        .map_err(StartError::AccessLog)?;
+    let sink = start_access_logs(config, &lasting).map_err(StartError::AccessLog)?;
     // A signal that comes from here on is obeyed as soon as the process serves.
     let signals = signals.all()?;
     let mut sockets = Vec::new();

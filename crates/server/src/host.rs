@@ -87,8 +87,10 @@ pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
             });
         }
     }
-    if let Output::File(path) = &config.access_log.output {
-        faults.extend(try_log(path, &config.admin.socket).err());
+    for log in std::iter::once(&config.access_log).chain(&config.other_access_logs) {
+        if let Output::File(path) = &log.output {
+            faults.extend(try_log(path, &config.admin.socket).err());
+        }
     }
     if !running.answers {
         faults.extend(try_socket(&config.admin.socket).err());

@@ -8,12 +8,12 @@ use std::{
     process,
 };
 
-use config::{EventOutput, Output};
+use config::{Config, EventOutput, Output};
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     io::Errno,
 };
-use telemetry::{Daemon, DaemonSettings};
+use telemetry::{AccessLogSettings, Daemon, DaemonSettings};
 
 /// Opens the access log's output, anew on each reload so that a rotated file is let go.
 ///
@@ -33,6 +33,19 @@ pub(crate) fn open(output: &Output) -> io::Result<telemetry::Output> {
             }),
         Output::Daemon(settings) => daemon(settings).map(telemetry::Output::Daemon),
     }
+}
+
+/// Access logs beside the first, opened.
+pub(crate) type OtherLogs<'c> = Vec<(&'c AccessLogSettings, telemetry::Output)>;
+
+/// Opens the outputs of the access logs beside the first.
+///
+/// # Errors
+/// The path and what the system says, of the first that cannot be opened.
+pub(crate) fn open_others(config: &Config) -> io::Result<OtherLogs<'_>> {
+    let logs = config.other_access_logs.iter();
+    logs.map(|log| Ok((&log.settings, open(&log.output)?)))
+        .collect()
 }
 
 /// Opens a log file without waiting: a named pipe that no program reads would hold the whole control plane.

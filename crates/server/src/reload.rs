@@ -1,6 +1,7 @@
 //! One reload: prepared whole, committed in one store; whatever fails leaves the old generation serving.
 
 use std::{
+    io,
     net::{SocketAddr, TcpListener},
     sync::Arc,
     time::{Duration, SystemTime},
@@ -88,8 +89,8 @@ impl App {
             Err(Stopped::Stopping | Stopped::Moving) => return self.stopping(),
             Err(Stopped::Unchanged) => {
                 let report = match self.reopen_access_log() {
-                    Ok(Some(_)) => "nothing has changed; reopened the access log".to_owned(),
-                    Ok(None) => "nothing has changed".to_owned(),
+                    Ok(paths) if paths.is_empty() => "nothing has changed".to_owned(),
+                    Ok(_) => "nothing has changed; reopened the access log".to_owned(),
                     Err(error) => format!("nothing has changed; {error}"),
                 };
                 (
@@ -406,11 +407,16 @@ impl App {
             .map(|bound| (bound.configured, Arc::clone(&bound.listener.name)))
             .collect();
         // Before the sockets: one that is closed again takes along who has connected to it meanwhile.
-        let log = match input {
-            Input::Everything => Some(
-                outputs::open(&foundation.config.access_log.output)
-                    .map_err(|error| Stopped::Refused(error.to_string()))?,
-            ),
+        let open_logs = || -> io::Result<_> {
+            let config = &foundation.config;
+            let others = outputs::open_others(config)?.into_iter();
+            let others: Vec<_> = others.map(|(_, output)| output).collect();
+            Ok((outputs::open(&config.access_log.output)?, others))
+        };
+        let logs = match input {
+            Input::Everything => {
+                Some(open_logs().map_err(|error| Stopped::Refused(error.to_string()))?)
+            }
             // A revocation does not wait for a log.
             Input::Materials => None,
         };
@@ -485,8 +491,15 @@ impl App {
             bound.listener.connections.limit_changed();
             bound.listener.handshakes.limit_changed();
         }
-        if let (Some(sink), Some(log)) = (&state.sink, log) {
-            sink.reopen(log, foundation.config.access_log.settings.format);
+        if let (Some(sink), Some((first, others))) = (&state.sink, logs) {
+            let first = (&foundation.config.access_log.settings, first);
+            let others = foundation.config.other_access_logs.iter().zip(others);
+            let others = others
+                .map(|(log, output)| (&log.settings, output))
+                .collect();
+            if let Err(error) = sink.reopen(first, others) {
+                tracing::error!(%error, "cannot start a thread for an access log");
+            }
         }
         if let Some(events) = events {
             self.events.redirect(events, &self.lasting.metrics);

@@ -14,7 +14,7 @@ impl App {
     pub(crate) async fn reopen_logs(&self) -> Result<LogsReopened, ReopenLogsError> {
         // A reload opens its log before it is committed: without the lock it could put a renamed file back.
         let _one_at_a_time = self.reloading.lock().await;
-        let reopened: Vec<String> = self.reopen_access_log()?.into_iter().collect();
+        let reopened = self.reopen_access_log()?;
         match reopened.is_empty() {
             true => tracing::info!("no log file to reopen"),
             false => tracing::info!(files = reopened.join(", "), "reopened the log files"),
@@ -22,18 +22,29 @@ impl App {
         Ok(LogsReopened { reopened })
     }
 
-    /// Opens the access log again where it is a file. The caller holds `reloading`.
-    pub(crate) fn reopen_access_log(&self) -> Result<Option<String>, ReopenLogsError> {
+    /// Opens the access logs again that are files; their paths. The caller holds `reloading`.
+    pub(crate) fn reopen_access_log(&self) -> Result<Vec<String>, ReopenLogsError> {
         let state = self.state();
-        let log = &state.foundation.config.access_log;
-        let (Output::File(path), Some(sink)) = (&log.output, &state.sink) else {
-            return Ok(None);
+        let config = &state.foundation.config;
+        let (log, others) = (&config.access_log, &config.other_access_logs);
+        let paths: Vec<_> = std::iter::once(log)
+            .chain(others)
+            .filter_map(|log| match &log.output {
+                Output::File(path) => Some(path.display().to_string()),
+                Output::Stdout | Output::Daemon(_) => None,
+            })
+            .collect();
+        let Some(sink) = state.sink.as_ref().filter(|_| !paths.is_empty()) else {
+            return Ok(Vec::new());
         };
-        let output = outputs::open(&log.output).map_err(|error| {
+        let reopen = || {
+            let (output, others) = (outputs::open(&log.output)?, outputs::open_others(config)?);
+            sink.reopen((&log.settings, output), others)
+        };
+        reopen().map_err(|error| {
             tracing::error!(%error, "cannot reopen the access log; the proxy continues to write to the old file");
             ReopenLogsError(error.to_string())
         })?;
-        sink.reopen(output, log.settings.format);
-        Ok(Some(path.display().to_string()))
+        Ok(paths)
     }
 }

@@ -17,12 +17,15 @@ pub mod sink;
 pub mod spoken;
 pub mod syslog;
 
+mod access_logs;
 mod escape;
 mod journal;
 mod line;
+mod log_format;
 mod log_level;
 mod printable;
 
+pub use crate::access_logs::{AccessLogHandle, AccessLogs};
 pub use crate::agents::{Agents, SeenAgent, SeenCertificate, SeenRequest};
 pub use crate::alarms::{ActiveAlarm, Alarm, Alarms};
 pub use crate::daemon::Daemon;
@@ -40,7 +43,9 @@ pub use crate::readings::{
 };
 pub use crate::record::{AccessRecord, EndedBy, Passthrough, Times, TlsFacts};
 pub use crate::refusals::{RecentRefusals, RefusalEntry, RefusedClient};
-pub use crate::settings::{AccessLogSettings, DaemonSettings, Facility, Format, Protocol};
+pub use crate::settings::{
+    AccessLogSettings, DaemonSettings, Facility, Format, LogFormat, LogFormatError, Protocol,
+};
 pub use crate::sink::{Output, Sink, SinkHandle, Unwritten};
 pub use crate::spoken::{Spoken, SpokenCopy};
 pub use crate::syslog::Severity;

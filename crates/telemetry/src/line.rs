@@ -11,6 +11,7 @@ use time::macros::format_description;
 
 use crate::escape::{self, Place};
 use crate::journal;
+use crate::log_format::{Directive, Part};
 use crate::record::AccessRecord;
 use crate::settings::Format;
 use crate::spoken::Kept;
@@ -93,9 +94,18 @@ impl LineWriter {
     }
 
     fn push_text(&mut self, line: &mut Vec<u8>, record: &AccessRecord) {
-        match self.form.format {
+        match &self.form.format {
             Format::Combined => self.push_combined(line, record),
             Format::Json => self.push_json(line, record),
+            Format::Apache(format) => {
+                let parts = Arc::clone(format.parts());
+                for part in &*parts {
+                    match part {
+                        Part::Text(text) => line.extend_from_slice(text.as_bytes()),
+                        Part::Directive(directive) => self.push_directive(line, record, *directive),
+                    }
+                }
+            }
         }
     }
 
@@ -125,9 +135,9 @@ impl LineWriter {
         push_value(line, Value::name(record.proven_certname()), Place::Bare);
         line.extend_from_slice(b" [");
         self.push_time(line, record.when);
-        line.extend_from_slice(b"] ");
+        line.extend_from_slice(b"] \"");
         push_request(line, record);
-        line.push(b' ');
+        line.extend_from_slice(b"\" ");
         push_value(line, Value::count(record.status), Place::Bare);
         line.push(b' ');
         push_value(
@@ -147,6 +157,44 @@ impl LineWriter {
                 false => push_value(line, value, Place::Bare),
             }
         });
+    }
+
+    /// What Apache writes for a directive. In quotes or not, nothing that a client says ends a field.
+    fn push_directive(&mut self, line: &mut Vec<u8>, record: &AccessRecord, directive: Directive) {
+        let tls = record.tls.as_deref();
+        let bytes = record.status.map(|_| record.bytes_out);
+        let value = match directive {
+            Directive::Address => return push_address(line, record.client.ip()),
+            Directive::Time => {
+                line.push(b'[');
+                self.push_time(line, record.when);
+                return line.push(b']');
+            }
+            Directive::Request => return push_request(line, record),
+            Directive::Path => return push_path(line, record),
+            Directive::Missing => Value::Missing,
+            Directive::User => Value::name(record.proven_certname()),
+            Directive::Method => Value::Text(record.spoken.method()),
+            Directive::Protocol => Value::word(record.http_version),
+            Directive::Status => Value::count(record.status),
+            Directive::Bytes => Value::count(bytes.filter(|bytes| *bytes > 0)),
+            Directive::BytesOrZero => Value::count(bytes.or(Some(0))),
+            Directive::Micros => Value::micros(record.times.total),
+            Directive::Referer => Value::Text(record.spoken.referer()),
+            Directive::UserAgent => Value::Text(record.spoken.user_agent()),
+            Directive::Host => Value::Text(record.spoken.host()),
+            Directive::RequestId => Value::Text(record.spoken.request_id()),
+            Directive::TlsVersion => Value::word(tls.map(|tls| tls.version)),
+            Directive::TlsCipher => Value::word(tls.map(|tls| tls.cipher)),
+            Directive::TlsServerName => Value::name(tls.and_then(|tls| tls.sni.as_deref())),
+            Directive::Certname => Value::name(record.certname.as_deref()),
+            Directive::Verdict => Value::name(record.verdict.as_deref()),
+        };
+        let place = match directive {
+            Directive::Referer | Directive::UserAgent => Place::Quoted,
+            _ => Place::Bare,
+        };
+        push_value(line, value, place);
     }
 
     fn push_json(&mut self, line: &mut Vec<u8>, record: &AccessRecord) {
@@ -169,7 +217,7 @@ impl LineWriter {
         let second = when.unix_timestamp();
         if second != self.second {
             self.second = second;
-            self.spelled = spell(when, self.form.format);
+            self.spelled = spell(when, &self.form.format);
         }
         line.extend_from_slice(self.spelled.as_bytes());
         if self.form.format == Format::Json {
@@ -180,20 +228,31 @@ impl LineWriter {
 }
 
 /// Apache's form, or RFC 3339 up to the second; both in UTC.
-fn spell(when: OffsetDateTime, format: Format) -> String {
+fn spell(when: OffsetDateTime, format: &Format) -> String {
     let combined =
         format_description!("[day]/[month repr:short]/[year]:[hour]:[minute]:[second] +0000");
     let json = format_description!("[year]-[month]-[day]T[hour]:[minute]:[second]");
     let spelled = match format {
-        Format::Combined => when.format(combined),
+        Format::Combined | Format::Apache(_) => when.format(combined),
         Format::Json => when.format(json),
     };
     spelled.unwrap_or_default()
 }
 
+/// The target without its query.
+fn push_path(line: &mut Vec<u8>, record: &AccessRecord) {
+    let target = record.spoken.target();
+    let end = target.bytes.iter().position(|byte| *byte == b'?');
+    let path = Kept {
+        bytes: &target.bytes[..end.unwrap_or(target.bytes.len())],
+        cut: target.cut && end.is_none(),
+    };
+    push_value(line, Value::Text(path), Place::Bare);
+}
+
+/// Method, target and version.
 fn push_request(line: &mut Vec<u8>, record: &AccessRecord) {
     let spoken = &record.spoken;
-    line.push(b'"');
     if spoken.method().bytes.is_empty() && spoken.target().bytes.is_empty() {
         line.push(b'-');
     } else {
@@ -204,7 +263,6 @@ fn push_request(line: &mut Vec<u8>, record: &AccessRecord) {
         line.push(b' ');
         push_value(line, Value::word(record.http_version), Place::Bare);
     }
-    line.push(b'"');
 }
 
 /// Datagrams of a batch, each behind its length.

@@ -2,18 +2,22 @@
 
 use std::path::PathBuf;
 
+pub use crate::log_format::{LogFormat, LogFormatError};
+
 /// Form of an access record's line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// Apache's combined log with the certname as user, followed by `key=value` fields. The default.
     #[default]
     Combined,
     /// One JSON object a line.
     Json,
+    /// A format of Apache's `LogFormat`.
+    Apache(LogFormat),
 }
 
 /// `[access_log]`, without the file it names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogSettings {
     /// Form of a line. Default `combined`.
     pub format: Format,

@@ -113,7 +113,7 @@ impl Sink {
         let shared = Arc::new(Shared {
             sheets: Mutex::new(Sheets {
                 all: Vec::new(),
-                form: output.form(settings.format),
+                form: output.form(settings.format.clone()),
                 closed: false,
                 turn: 0,
             }),

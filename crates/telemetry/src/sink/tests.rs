@@ -207,12 +207,12 @@ fn lines_for_an_output_that_never_has_its_turn_go_to_none_of_another_form() {
         let (sink, handle, open) = blocked(1_000, &first, &metrics);
         let begin = |format: Format| {
             let page = page();
-            sink.reopen(Output::Lines(Box::new(page.clone())), format);
+            sink.reopen(Output::Lines(Box::new(page.clone())), format.clone());
             (page, format)
         };
         let mut pages = vec![(first.clone(), Combined)];
         pages.extend((2..REPLACEMENTS_MAX).map(|_| begin(Combined)));
-        for (n, format) in forms.into_iter().enumerate() {
+        for (n, format) in forms.clone().into_iter().enumerate() {
             pages.push(begin(format));
             handle.send(&record(&format!("output-{n}")));
         }

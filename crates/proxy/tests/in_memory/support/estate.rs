@@ -22,7 +22,7 @@ use pki::{CsrPolicy, CsrSettings};
 use proxy::{CaSettings, Generation, Phase, PoolRules, PoolRuntime, Shared, Worker};
 use routing::RouteTable;
 use serde_json::Value;
-use telemetry::{AccessLogSettings, Format, Metrics, Output, Sink};
+use telemetry::{AccessLogSettings, AccessLogs, Format, Metrics, Output};
 use testkit::Credential;
 use tokio::{
     io::{DuplexStream, duplex},
@@ -85,7 +85,7 @@ pub struct Estate {
     /// Connections of clients.
     pub gate: Arc<Gate>,
     worker: Rc<Worker>,
-    sink: Sink,
+    sink: AccessLogs,
     lines: Lines,
     buffer: usize,
     /// How often connections that are opened from now on are served before they are dropped.
@@ -112,7 +112,7 @@ impl Estate {
             ..AccessLogSettings::default()
         };
         let output = Output::Lines(Box::new(lines.clone()));
-        let sink = Sink::start(&log, output, &metrics).expect("a thread");
+        let sink = AccessLogs::start(&log, output, &metrics).expect("a thread");
         let current = Arc::new(ArcSwap::from_pointee(generation));
         let shared = Arc::new(Shared::new(current, metrics, sink.handle()));
         for pool in &*shared.current.load().pools {
