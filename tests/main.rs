@@ -51,6 +51,7 @@ mod remembered;
 mod renewal;
 mod revocation;
 mod routes;
+mod ruby_masters;
 mod service_manager;
 mod sessions;
 mod state;

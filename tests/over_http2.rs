@@ -91,6 +91,9 @@ mod packaging;
 // Chains are remembered during the handshake.
 #[cfg(feature = "every-module-over-http2")]
 mod remembered;
+// What a member is sent is the same for both protocols.
+#[cfg(feature = "every-module-over-http2")]
+mod ruby_masters;
 // The service manager is notified of the process, not of requests.
 #[cfg(feature = "every-module-over-http2")]
 mod service_manager;
