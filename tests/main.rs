@@ -17,6 +17,7 @@ mod checks;
 mod cli;
 mod configuration;
 mod crl_fetch;
+mod crl_signature;
 mod discovery;
 mod doctor;
 mod drain;

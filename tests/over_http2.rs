@@ -46,6 +46,9 @@ mod certificates;
 // The CA is asked over HTTP/1.1 in both cases; `revocation` shows what a new CRL does to open connections.
 #[cfg(feature = "every-module-over-http2")]
 mod crl_fetch;
+// The verdict is reached from the certificate, before a protocol is used.
+#[cfg(feature = "every-module-over-http2")]
+mod crl_signature;
 // One request per file in `conf/` shows that it starts.
 #[cfg(feature = "every-module-over-http2")]
 mod examples;
