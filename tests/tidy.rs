@@ -146,6 +146,12 @@ fn every_test_that_the_architecture_names_is_there() {
 }
 
 #[test]
+fn every_test_that_the_source_documents_name_is_there() {
+    let there = named_tests("docs/source-documents.md");
+    assert!(there > 20, "the page names tests: {there}");
+}
+
+#[test]
 fn every_threat_has_an_answer_and_tests_that_are_there() {
     let there = named_tests("docs/threats.md");
     assert!(there > 30, "the page names tests: {there}");
