@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use http::Method;
 use percent_encoding::percent_decode_str;
 use regex::Regex;
-use routing::{CanonicalPath, Class, Layouts, check_query, classify};
+use routing::{CanonicalPath, Class, Layout, Layouts, check_query, classify};
 
 pub(crate) fn check(input: &[u8]) {
     let Some((method, target)) = input.split_first() else {
@@ -28,6 +28,7 @@ pub(crate) fn check(input: &[u8]) {
             assert!(broken.is_empty(), "{path:?} passes, and breaks {broken:?}");
             assert_eq!(passed.as_str(), path);
             check_reading(method, &passed);
+            check_legacy(method, &passed);
         }
         Err(problem) => assert!(
             broken.contains(&problem.as_str()),
@@ -120,6 +121,34 @@ fn check_reading(method: &Method, path: &CanonicalPath<'_>) {
         }
         if ours.class == Class::OwnDocuments {
             assert_eq!(ours.certname, name, "{path:?} is read as {read}");
+        }
+    }
+}
+
+/// What `legacy_routes` changes: closed paths have the class of a row, and a path of no Puppet server may be closed.
+/// Whatever a row opens, a server reads as the same request.
+fn check_legacy(method: &Method, path: &CanonicalPath<'_>) {
+    let without = classify(method, path, Layouts::Modern);
+    let with = classify(method, path, Layouts::ModernAndLegacy);
+    let guarded = |class| matches!(class, Class::CaAdministration | Class::Services);
+    if with.class != without.class {
+        let is_closed = guarded(with.class) && without.class == Class::Unknown;
+        assert!(
+            guarded(without.class) || is_closed,
+            "{method} {path:?}: {with:?}"
+        );
+        assert_ne!(with.class, Class::Unknown, "{method} {path:?}");
+    }
+    if with.layout == Layout::Modern || guarded(with.class) {
+        return;
+    }
+    for parameters in [Parameters::CutFirst, Parameters::CutLast] {
+        let read = as_a_server_reads(path.as_str(), parameters).expect("no dot segment");
+        let (theirs, segments) = (read.split('/'), path.as_str().split('/'));
+        let named = theirs.take(4).eq(segments.take(4));
+        assert!(named, "{method} {path:?} is read as {read}");
+        if let Some(certname) = with.certname {
+            assert_eq!(read.split('/').nth(3), Some(certname), "{path:?}");
         }
     }
 }
@@ -239,6 +268,9 @@ pub(crate) const WORDS: &[&[u8]] = &[
     b"/puppet-ca/v1/certificate_renewal",
     b"/puppet/v3/file_bucket_file/sha256/00ff//etc/motd",
     b"/production/certificate_status/x",
+    b"/production/catalog/web01",
+    b"/production/file_content/certificate/ca",
+    b"/puppet/certificate_request/web01",
     b"/status/v1/simple/server",
     b"/RPC2",
     b"/v2.0/environments",
