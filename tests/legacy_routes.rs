@@ -313,6 +313,14 @@ fn explain_shows_the_class_of_a_legacy_path() {
     );
     let shown = explain(&["/RPC2", "--method", "POST", "--certname", "web01"]);
     assert!(shown.contains("access: denied (class-closed)"), "{shown}");
+    let off = Estate::start();
+    let shown = |target: &str| {
+        let arguments = [target, "--certname", "web01"];
+        off.proxy.command(&["explain"], &arguments).stdout
+    };
+    let hint = "with legacy_routes = true, its modern equivalent decides";
+    assert!(shown("/production/node/web01").contains(hint));
+    assert!(!shown("/production/status/no_key").contains(hint));
 }
 
 #[test]

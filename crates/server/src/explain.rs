@@ -223,12 +223,19 @@ impl Explainer {
                     "answer   by the proxy: 200 `running` while a compiler is available, else 503 `error`"
                 ));
             }
-            Decision::Refuse(refusal) => say(format_args!(
-                "answer   {} ({}): {}",
-                refusal.status,
-                refusal.reason.as_str(),
-                refusal.text
-            )),
+            Decision::Refuse(refusal) => {
+                say(format_args!(
+                    "answer   {} ({}): {}",
+                    refusal.status,
+                    refusal.reason.as_str(),
+                    refusal.text
+                ));
+                if refusal.needs_legacy_routes {
+                    say(format_args!(
+                        "a path of Puppet 0.25 to 3: with legacy_routes = true, its modern equivalent decides"
+                    ));
+                }
+            }
             Decision::Forward(plan) => {
                 let runtime = &self.generation.pools[plan.pool];
                 plan.observed
