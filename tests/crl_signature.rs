@@ -279,6 +279,7 @@ impl Drop for Apache {
 }
 
 /// Whether a program of Debian is installed. Where the lab is required, so is it.
+#[expect(clippy::print_stderr, reason = "it says why a test is skipped")]
 fn is_there(program: &str, argument: &str) -> bool {
     let tried = Command::new(program)
         .arg(argument)

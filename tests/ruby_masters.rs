@@ -320,6 +320,7 @@ impl Drop for Master {
 }
 
 /// Whether Debian's ruby, rack and this server are installed. Where the lab is required, so are they.
+#[expect(clippy::print_stderr, reason = "it says why a test is skipped")]
 fn is_there(server: &str) -> bool {
     let script = format!("require \"rack\"; require {server:?}");
     let tried = Command::new("ruby")
