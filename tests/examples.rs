@@ -304,6 +304,12 @@ fn the_mongrel_masters_serve() {
         "balancer_ssl_request.log",
         &format!("TLS13_AES_128_GCM_SHA256 {request} "),
     );
+    // SSLVerifyClient optional: new agents enrol, and get nothing else.
+    proxy.edit_config("client_cert = \"required\"", "client_cert = \"optional\"");
+    proxy.reload_applied();
+    let stranger = proxy.client(None).server_name("puppet.example.com");
+    assert_eq!(stranger.get("/production/certificate/ca").status, 200);
+    assert_eq!(stranger.get("/production/node/web01").status, 403);
     // A CRL in the directory counts, whatever its name.
     ca.revoke(&agent);
     proxy.write("ssl/crl/0a1b2c3d.0", &ca.crl_pem(), 0o644);
