@@ -47,6 +47,7 @@ mod passthrough;
 mod persistence;
 mod proxy_protocol;
 mod queue;
+mod redirect;
 mod reload;
 mod remembered;
 mod renewal;

@@ -72,6 +72,10 @@ pub(crate) static LISTEN: Form = Form {
     what: "an IP address and a port, as \"0.0.0.0:8140\" or \"[::]:8140\"",
     check: listen_address,
 };
+pub(crate) static HTTPS_ORIGIN: Form = Form {
+    what: "`https://` and a host name, with its port where that is not 443, as \"https://puppet.example.com:8140\"",
+    check: https_origin,
+};
 pub(crate) static MEMBER: Form = Form {
     what: "\"host:port\", \"unix:/path\" or \"srv:NAME\"",
     check: |text| Address::parse(text).map(drop),
@@ -405,6 +409,34 @@ fn listen_address(text: &str) -> Result<(), Fault> {
             Err(_) => fault,
         },
     )
+}
+
+fn https_origin(text: &str) -> Result<(), Fault> {
+    let fault = || Fault::new(format!("\"{text}\" is not such a URL"));
+    let authority = text.strip_prefix("https://").ok_or_else(fault)?;
+    if authority.contains(['/', '?', '#']) {
+        return Err(fault().help("leave out the path: that of each request follows"));
+    }
+    let after_host = authority.rfind(']').unwrap_or(0);
+    let is_valid = match authority[after_host..].rfind(':') {
+        Some(colon) => {
+            let (host, port) = authority.split_at(after_host + colon);
+            is_url_host(host) && port_of_member(&port[1..]).is_ok()
+        }
+        None => is_url_host(authority),
+    };
+    is_valid.then_some(()).ok_or_else(fault)
+}
+
+/// A host as it is written in a URL: an IPv6 address has brackets there.
+fn is_url_host(host: &str) -> bool {
+    match host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+    {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.contains(':') && is_host(host),
+    }
 }
 
 fn port_of_member(text: &str) -> Result<(), Fault> {

@@ -178,6 +178,13 @@ settings! {
         /// HTTP have no effect on such a listener.
         passthrough: text(&forms::POOL) => passthrough, else "none: TLS is terminated";
         sni_passthrough: tables(SniPassthrough::TABLE), else "none: TLS is terminated, whatever the server name is";
+        /// Makes this listener redirect plain HTTP: `https://` and the host name of the proxy, with its port, as
+        /// `"https://puppet.example.com:8140"`. The listener then speaks HTTP/1 without TLS. It answers every request, a
+        /// GET or HEAD with 301 and others with 308, and closes the connection. `Location` is this value and the path of
+        /// the request; the `Host` that the client sends is not used. No request reaches a member. `head_max`,
+        /// `handshake_timeout` (until the end of the head), `connections_max`, `connections_max_per_address` and
+        /// `proxy_protocol` apply; other settings have no effect on such a listener.
+        redirect_to_https: text(&forms::HTTPS_ORIGIN) => redirect_to_https, else "none: the listener speaks TLS";
         proxy_protocol: table(ProxyProtocol::TABLE), else "no connection begins with a PROXY header";
     }
 

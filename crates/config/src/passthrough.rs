@@ -37,7 +37,7 @@ pub(crate) fn by_name(listener: &Section<'_>) -> Vec<SniPassthrough> {
     entries.collect()
 }
 
-/// Keys that are about TLS or HTTP, which such a listener knows nothing of.
+/// Keys that are about TLS or HTTP, which a listener that does not terminate TLS knows nothing of.
 const WITHOUT_EFFECT: [&Key; 16] = [
     Listener::client_cert,
     Listener::on_invalid,
@@ -64,6 +64,12 @@ pub(crate) fn check_listener(
     section: &Section<'_>,
     problems: &mut Vec<Problem>,
 ) {
+    if settings.redirect_to_https.is_some() && settings.passthrough.is_some() {
+        let message =
+            "a listener redirects its requests or passes its connections through, not both";
+        let problem = section.error(Listener::redirect_to_https, message);
+        problems.push(problem.expected("a listener of its own for each of both"));
+    }
     let pools = root.named(Root::pools).into_iter();
     let pools: Vec<_> = pools.map(|(name, _)| name).collect();
     known_pool::check(section, Listener::passthrough, &pools, problems);
@@ -87,11 +93,16 @@ pub(crate) fn check_listener(
             seen.push(name);
         }
     }
-    if settings.passthrough.is_some() {
-        for key in WITHOUT_EFFECT.into_iter().filter(|key| section.is_set(key)) {
-            let message = "no effect: this listener passes every connection through";
-            problems.push(section.warning(key, message));
-        }
+    let why = match (&settings.redirect_to_https, &settings.passthrough) {
+        (Some(_), _) => "no effect: this listener redirects every request",
+        (None, Some(_)) => "no effect: this listener passes every connection through",
+        (None, None) => return,
+    };
+    let has_effect =
+        |key: &&Key| settings.redirect_to_https.is_some() && key.name == Listener::head_max.name;
+    let without_effect = WITHOUT_EFFECT.into_iter().filter(|key| !has_effect(key));
+    for key in without_effect.filter(|key| section.is_set(key)) {
+        problems.push(section.warning(key, why));
     }
 }
 

@@ -27,6 +27,7 @@ use crate::{
     per_address::{AddressGate, AddressPermit},
     plain_http::{self, PlainHttp},
     preface,
+    redirect::{self, Redirected},
     settings::Settings,
     sni::{self, Hello},
 };
@@ -39,7 +40,7 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from
 pub struct ActiveListener {
     /// Name, limits and policies.
     pub settings: Settings,
-    /// How TLS is terminated; none where every connection is passed through.
+    /// How TLS is terminated; none where every connection is passed through or redirected.
     pub tls: Option<ListenerTls>,
 }
 
@@ -62,6 +63,8 @@ pub trait Live: 'static {
     fn request_id(&self) -> String;
     /// A handshake ended: well, or with a reason and what the system said.
     fn handshake_ended(&self, listener: &str, ended: HandshakeEnd<'_>);
+    /// A request in plain HTTP was answered by a listener that redirects.
+    fn redirected(&self, listener: &str, origin: Origin, redirected: &Redirected);
 }
 
 /// A limit of a listener that was reached.
@@ -286,6 +289,8 @@ async fn place<L: Live>(listener: &Listener, live: &L) -> Option<Permit> {
 enum Stage {
     Tls(Box<TlsStream<TcpStream>>),
     Passthrough(Passthrough),
+    /// It was answered and closed.
+    Redirected(Box<Redirected>),
     /// It was closed without a record: its address has as many connections as it may.
     Closed,
 }
@@ -369,6 +374,10 @@ async fn handshake<L: Live>(
                 permit,
             })))
         }
+        Ok(Ok(Stage::Redirected(redirected))) => {
+            live.redirected(&listener.name, origin, &redirected);
+            None
+        }
         Ok(Ok(Stage::Closed)) => None,
         Ok(Err(error)) => {
             let client = origin.client.ip().to_canonical();
@@ -414,6 +423,12 @@ async fn agree<L: Live>(
         }
     }
     let Some(tls) = &current.tls else {
+        if let Some(base) = &settings.redirect_to_https {
+            let answer =
+                redirect::answer(stream, (base, settings.head_bytes_max), live.request_id());
+            let redirected = Box::pin(answer).await?;
+            return Ok(Stage::Redirected(Box::new(redirected)));
+        }
         // Nothing is waited for: in some protocols the member speaks first.
         let pool = settings.passthrough.as_deref().unwrap_or_default();
         return Ok(Stage::Passthrough(Passthrough {
@@ -520,6 +535,8 @@ mod tests {
         }
 
         fn handshake_ended(&self, _: &str, _: HandshakeEnd<'_>) {}
+
+        fn redirected(&self, _: &str, _: Origin, _: &Redirected) {}
     }
 
     #[test]

@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::{
     plain_http::PlainHttp,
     preface::PrefaceError,
+    redirect::NotHttp,
     sni::{LongHello, UnknownName},
 };
 
@@ -48,6 +49,8 @@ pub enum HandshakeFailure {
     ProxyHeader,
     /// The client's hello is longer than the proxy reads to find the server name.
     LongHello,
+    /// The client sent something else than HTTP to a listener that redirects plain HTTP.
+    NotHttp,
 }
 
 impl HandshakeFailure {
@@ -70,6 +73,7 @@ impl HandshakeFailure {
             Self::ProxyPeer => "proxy-peer",
             Self::ProxyHeader => "proxy-header",
             Self::LongHello => "long-client-hello",
+            Self::NotHttp => "not-http",
         }
     }
 
@@ -83,6 +87,9 @@ impl HandshakeFailure {
         }
         if source.is::<PlainHttp>() {
             return Self::PlainHttp;
+        }
+        if source.is::<NotHttp>() {
+            return Self::NotHttp;
         }
         match source.downcast_ref::<PrefaceError>() {
             Some(PrefaceError::Peer) => return Self::ProxyPeer,

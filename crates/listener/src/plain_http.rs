@@ -50,10 +50,15 @@ fn response(request_id: &str) -> String {
     )
 }
 
-/// Sends the answer, then waits for the client to close the connection, within limits of time and bytes.
-pub(crate) async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, request_id: &str) {
+/// Sends the answer to a client that sent plain HTTP to a port that speaks TLS.
+pub(crate) async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, request_id: &str) {
+    send(stream, &response(request_id)).await;
+}
+
+/// Sends an answer, then waits for the client to close the connection, within limits of time and bytes.
+pub(crate) async fn send(mut stream: impl AsyncRead + AsyncWrite + Unpin, response: &str) {
     let exchange = async {
-        stream.write_all(response(request_id).as_bytes()).await?;
+        stream.write_all(response.as_bytes()).await?;
         stream.shutdown().await?;
         // A socket that is closed with unread bytes is reset, and a reset can discard the answer before the client reads it.
         copy(&mut stream.take(DISCARD_BYTES_MAX), &mut sink()).await?;

@@ -100,6 +100,8 @@ pub struct Settings {
     pub passthrough: Option<String>,
     /// Server names whose connections are passed through. Default none.
     pub sni_passthrough: Vec<SniPassthrough>,
+    /// Where every request in plain HTTP is redirected to: `https://` and a host. Default none: the listener speaks TLS.
+    pub redirect_to_https: Option<String>,
 }
 
 impl Settings {
@@ -129,7 +131,13 @@ impl Settings {
             proxy_protocol: None,
             passthrough: None,
             sni_passthrough: Vec::new(),
+            redirect_to_https: None,
         }
+    }
+
+    /// Whether TLS is terminated for connections of this listener.
+    pub fn terminates_tls(&self) -> bool {
+        self.passthrough.is_none() && self.redirect_to_https.is_none()
     }
 
     /// The pool that connections with this server name are passed through to, if they are.

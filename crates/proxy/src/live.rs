@@ -1,10 +1,16 @@
 //! What a listener's accept loop asks of its worker and tells it.
 
-use std::{rc::Rc, sync::Arc, time::SystemTime};
+use std::{
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use http::StatusCode;
 use identity::Reason;
-use listener::{ActiveListener, HandshakeEnd, HandshakeFailure, Live, ReachedLimit};
+use listener::{
+    ActiveListener, HandshakeEnd, HandshakeFailure, Live, Origin, ReachedLimit, Redirected,
+};
 use pki::TrustStore;
 use telemetry::{
     AccessRecord, EndedBy, HandshakeResult, Limit, RefusedClient, Spoken, SpokenCopy, Times,
@@ -34,6 +40,34 @@ impl Live for LiveWorker {
     fn handshake_ended(&self, listener: &str, ended: HandshakeEnd<'_>) {
         handshake_ended(&self.0, listener, &ended);
     }
+
+    fn redirected(&self, listener: &str, origin: Origin, redirected: &Redirected) {
+        record_redirect(&self.0, listener, origin, redirected);
+    }
+}
+
+/// The class of requests that a listener redirects, in records and metrics.
+const REDIRECT: &str = "redirect";
+
+/// Counts and records a request that a listener answered by itself.
+fn record_redirect(worker: &Worker, listener: &str, origin: Origin, redirected: &Redirected) {
+    let (metrics, status) = (&worker.shared.metrics, redirected.status);
+    let requests = metrics.request("-", "-", REDIRECT, None);
+    requests.finished(status, Duration::ZERO);
+    let mut record = AccessRecord::new(SystemTime::now(), Arc::from(listener), origin.client);
+    record.peer = origin.peer.map(|peer| peer.ip());
+    record.class = Some(REDIRECT);
+    record.status = Some(status);
+    record.reason = redirected.reason;
+    let request = redirected.request();
+    record.http_version = request.map(|_| "HTTP/1.1");
+    record.spoken = SpokenCopy::of(&Spoken {
+        method: request.map(|(method, _)| method),
+        target: request.map(|(_, target)| target),
+        request_id: Some(redirected.request_id.as_bytes()),
+        ..Spoken::default()
+    });
+    worker.sink.send(&record);
 }
 
 /// Counts a listener's limit that somebody now waits at.
@@ -117,6 +151,7 @@ fn result_of(failure: HandshakeFailure) -> (HandshakeResult, EndedBy) {
         | HandshakeFailure::NoCommonTlsParameters
         | HandshakeFailure::ProxyHeader
         | HandshakeFailure::LongHello
+        | HandshakeFailure::NotHttp
         | HandshakeFailure::Protocol
         | HandshakeFailure::Certificate(Reason::BadSignature) => {
             (HandshakeResult::Failed, EndedBy::Proxy)

@@ -32,7 +32,8 @@ pub(crate) fn rewrite(pool: &PoolRuntime, host: Option<&str>, headers: &mut Head
     }
 }
 
-/// The URL with `https` and the client's Host, if it names a member.
+/// The URL with `https` and the client's Host, if it names a member. Whatever the listener, requests that reach a member
+/// come over TLS: listeners without TLS redirect them or pass connections through.
 fn rewritten(url: &str, host: &str, is_member: impl Fn(&str) -> bool) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());

@@ -374,16 +374,21 @@ impl Explainer {
 
     /// Whether every listener ends the handshake of this client.
     fn no_listener_accepts(&self, identity: &ClientIdentity) -> bool {
-        let mut listeners = self.generation.listeners.values();
-        listeners.all(|tls| handshake_end(identity, &tls.settings).is_some())
+        self.tls_listeners()
+            .all(|tls| handshake_end(identity, &tls.settings).is_some())
     }
 
     /// Whether a refused certificate is told upstream, whichever listener the client comes to.
     fn forwards(&self, identity: &ClientIdentity) -> bool {
         let forward =
             |tls: &Arc<ActiveListener>| tls.settings.on_invalid == listener::OnInvalid::Forward;
-        matches!(identity, ClientIdentity::Refused(_))
-            && self.generation.listeners.values().all(forward)
+        matches!(identity, ClientIdentity::Refused(_)) && self.tls_listeners().all(forward)
+    }
+
+    /// The listeners that agents can use: at others no certificate is verified.
+    fn tls_listeners(&self) -> impl Iterator<Item = &Arc<ActiveListener>> {
+        let listeners = self.generation.listeners.values();
+        listeners.filter(|listener| listener.tls.is_some())
     }
 
     /// Listeners at which this client meets something else than what is told here, by name.
@@ -398,9 +403,8 @@ impl Explainer {
             ),
             _ => handshake_end(identity, settings),
         };
-        let listeners = self.generation.listeners.iter();
-        listeners
-            .filter_map(|(name, tls)| Some((&**name, differs(&tls.settings)?)))
+        self.tls_listeners()
+            .filter_map(|tls| Some((&*tls.settings.name, differs(&tls.settings)?)))
             .collect()
     }
 

@@ -247,7 +247,7 @@ impl Problems<'_> {
                 }),
             )
             .hinting(&hints);
-            if settings.passthrough.is_some() {
+            if !settings.terminates_tls() {
                 let active = ActiveListener {
                     settings: settings.clone(),
                     tls: None,
