@@ -62,94 +62,6 @@ fn the_installed_configuration_serves() {
 }
 
 #[test]
-fn the_path_routed_split_serves() {
-    let ca = Ca::new();
-    let names = ["ca", "c1", "c2", "f1", "f2", "reports"];
-    let members = names.map(|name| member(&ca, &ca, name));
-    let addresses: Vec<_> = names
-        .iter()
-        .zip(&members)
-        .map(|(name, member)| {
-            (
-                format!("\"{name}.example.com:8140\""),
-                format!("{:?}", member.address()),
-            )
-        })
-        .collect();
-    let mut replaced = vec![("0.0.0.0:8140", "127.0.0.1:{port}")];
-    replaced.extend(
-        addresses
-            .iter()
-            .map(|(from, to)| (from.as_str(), to.as_str())),
-    );
-    let proxy = support::proxy(&ca)
-        .whole(&example("path-routed-split.toml", &replaced))
-        .argument("--ssldir")
-        .argument("{dir}/ssl")
-        .start();
-    proxy.wait_for_members(&["ca", "compilers", "files", "reports"]);
-    for (certname, method, target, status, at) in [
-        ("web01", "POST", "/puppet/v3/catalog/web01", 200, "c"),
-        ("web01", "PUT", "/puppet/v3/report/web01", 200, "reports"),
-        ("web01", "PUT", "/puppet/v3/report/web02", 403, ""),
-        (
-            "web01",
-            "GET",
-            "/puppet/v3/file_metadatas/plugins",
-            200,
-            "f",
-        ),
-        (
-            "web01",
-            "GET",
-            "/puppet/v3/file_content/modules/a/b",
-            200,
-            "f",
-        ),
-        ("web01", "GET", "/puppet-ca/v1/certificate/ca", 200, "ca"),
-        (
-            "web01",
-            "GET",
-            "/puppet-ca/v1/certificate_statuses/all",
-            403,
-            "",
-        ),
-        (
-            "admin.example.com",
-            "GET",
-            "/puppet-ca/v1/certificate_statuses/all",
-            0,
-            "ca",
-        ),
-    ] {
-        members.iter().for_each(StandIn::forget);
-        let client = proxy.client(Some(&ca.agent(certname)));
-        let answer = client.request(
-            method,
-            target,
-            &[],
-            if method == "GET" { b"" } else { b"{}" },
-        );
-        if status != 0 {
-            assert_eq!(
-                answer.status, status,
-                "{certname} {method} {target}: {answer:?}"
-            );
-        }
-        let reached: Vec<_> = members.iter().flat_map(of_clients).collect();
-        assert_eq!(reached.len(), usize::from(!at.is_empty()), "{target}");
-        for request in reached {
-            assert!(
-                request.member.starts_with(at),
-                "{target} at {}",
-                request.member
-            );
-            assert_told(&request, "SUCCESS", Some(&format!("CN={certname}")));
-        }
-    }
-}
-
-#[test]
 fn trusted_header_compilers_serve_over_mutual_tls() {
     let ca = Ca::new();
     // Compilers let in nobody but what this CA has signed.
@@ -354,7 +266,7 @@ fn assert_written(proxy: &Proxy, words: &str) {
 }
 
 /// What came for clients: the lists that the proxy fetches for itself come when they are due.
-fn of_clients(member: &StandIn) -> Vec<Recorded> {
+pub(crate) fn of_clients(member: &StandIn) -> Vec<Recorded> {
     let is_list = |request: &Recorded| request.path().contains("/certificate_revocation_list/");
     let mut requests = member.requests();
     requests.retain(|request| !is_list(request));
@@ -451,13 +363,13 @@ fn the_sessions_of_an_application_serve() {
 }
 
 /// A server over TLS that lets in what `lets_in` has signed.
-fn member(ca: &Ca, lets_in: &Ca, name: &str) -> StandIn {
+pub(crate) fn member(ca: &Ca, lets_in: &Ca, name: &str) -> StandIn {
     let builder = StandIn::builder(name).ca(ca);
     builder.tls(lets_in, &ca.server(name)).start()
 }
 
 /// A file of `conf/` with addresses and paths of this test in the place of its own, and an admin socket in reach.
-fn example(name: &str, replaced: &[(&str, &str)]) -> String {
+pub(crate) fn example(name: &str, replaced: &[(&str, &str)]) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conf");
     let text = fs::read_to_string(Path::new(folder).join(name)).expect("an example");
     let text = replaced.iter().fold(text, |text, (from, to)| {

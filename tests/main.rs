@@ -56,6 +56,7 @@ mod routes;
 mod ruby_masters;
 mod service_manager;
 mod sessions;
+mod split_services;
 mod state;
 mod support;
 mod tidy;

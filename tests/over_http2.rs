@@ -52,6 +52,9 @@ mod crl_signature;
 // One request per file in `conf/` shows that it starts.
 #[cfg(feature = "every-module-over-http2")]
 mod examples;
+// As `examples`.
+#[cfg(feature = "every-module-over-http2")]
+mod split_services;
 // Who the members are does not depend on how a request arrived.
 #[cfg(feature = "every-module-over-http2")]
 mod discovery;
