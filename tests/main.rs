@@ -28,6 +28,7 @@ mod explain;
 mod failed_members;
 mod filebucket;
 mod guards;
+mod haproxy_migration;
 mod header_forms;
 mod http10;
 mod http2;

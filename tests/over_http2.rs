@@ -54,6 +54,9 @@ mod crl_signature;
 mod examples;
 // As `examples`.
 #[cfg(feature = "every-module-over-http2")]
+mod haproxy_migration;
+// As `examples`.
+#[cfg(feature = "every-module-over-http2")]
 mod split_services;
 // Who the members are does not depend on how a request arrived.
 #[cfg(feature = "every-module-over-http2")]
