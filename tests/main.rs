@@ -39,6 +39,7 @@ mod kept;
 mod legacy;
 mod legacy_routes;
 mod limits;
+mod listeners;
 mod log_outputs;
 mod materials;
 mod member_states;

@@ -61,6 +61,9 @@ mod split_services;
 // Who the members are does not depend on how a request arrived.
 #[cfg(feature = "every-module-over-http2")]
 mod discovery;
+// The addresses of a listener are bound before a protocol is used.
+#[cfg(feature = "every-module-over-http2")]
+mod listeners;
 // `explain` opens no connection; the requests beside it are those of `access` and `routes`.
 #[cfg(feature = "every-module-over-http2")]
 mod explain;

@@ -26,13 +26,15 @@ use crate::{
 /// The part of a status that every version has.
 #[derive(Deserialize)]
 struct ListenersOnly {
-    listeners: Vec<AddressOnly>,
+    listeners: Vec<AddressesOnly>,
 }
 
 /// The same of a listener.
 #[derive(Deserialize)]
-struct AddressOnly {
+struct AddressesOnly {
     address: String,
+    #[serde(default)]
+    addresses: Vec<String>,
 }
 
 /// Asks a running proxy over its admin socket. Wants a tokio runtime with IO and time.
@@ -75,7 +77,13 @@ impl Client {
         self.expect_ok(&answer)?;
         let status: ListenersOnly = self.parse(&answer)?;
         let listeners = status.listeners.into_iter();
-        Ok(listeners.map(|listener| listener.address).collect())
+        let addresses = listeners.flat_map(|mut listener| {
+            if listener.addresses.is_empty() {
+                listener.addresses.push(listener.address);
+            }
+            listener.addresses
+        });
+        Ok(addresses.collect())
     }
 
     /// Has the proxy read its configuration and materials again, and waits for the outcome.

@@ -106,8 +106,10 @@ pub struct LastReload {
 pub struct ListenerStatus {
     /// Its name in the configuration.
     pub name: String,
-    /// The address it accepts on, with the port that was really bound.
+    /// The first of `addresses`.
     pub address: String,
+    /// The addresses it accepts on, with the ports that were really bound.
+    pub addresses: Vec<String>,
     /// Connections open now, over all workers.
     pub connections: u64,
     /// Most connections at once.

@@ -689,6 +689,7 @@ fn status() -> Status {
         listeners: vec![ListenerStatus {
             name: "agents".to_owned(),
             address: "0.0.0.0:8140".to_owned(),
+            addresses: vec!["0.0.0.0:8140".to_owned()],
             connections: 1,
             connections_max: 20_000,
             handshakes: 0,

@@ -103,8 +103,11 @@ settings! {
 
     /// An address where the proxy accepts agents. NAME appears in access records and metrics.
     Listener at "listeners.NAME" for listener::Settings {
-        /// IP address and port to bind. Agents use port 8140. Each listener needs an address of its own.
-        address: text(&forms::LISTEN) => address, required;
+        /// IP address and port to bind, or a list of them. Agents use port 8140. Each listener needs addresses of its own.
+        /// `[::]` also accepts IPv4 connections, unless the list has an IPv4 address with the same port. The limits of the
+        /// listener count the connections of all its addresses. If one of them cannot be bound, the proxy does not start,
+        /// and refuses a reload.
+        address: text_or_texts(&forms::LISTEN) => addresses, required;
         /// Whether a client must present a certificate. With `optional`, the proxy requests one, and clients
         /// without a certificate can enroll. With `required`, the proxy rejects the handshake of a client that
         /// presents none.

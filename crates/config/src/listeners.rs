@@ -1,8 +1,8 @@
 //! `[listeners.NAME]`.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::collections::BTreeMap;
 
-use listener::Settings;
+use listener::{Endpoint, Settings};
 
 use crate::{
     binding::Bound,
@@ -24,6 +24,12 @@ pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<Sett
                 .expected("at least one listener")
                 .help("write [listeners.agents] with address = \"0.0.0.0:8140\""),
         );
+    }
+    for (_, section) in &sections {
+        if section.is_empty_list(Listener::address) {
+            let problem = section.error(Listener::address, "an empty list");
+            problems.push(problem.expected("at least one address"));
+        }
     }
     let listeners: Vec<_> = sections
         .iter()
@@ -57,7 +63,9 @@ pub(crate) fn certificates(
 }
 
 fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
-    let mut settings = Settings::new(name, section.text(Listener::address)?.parse().ok()?);
+    let first = section.spanned_texts(Listener::address).into_iter().next();
+    let first = first.map_or_else(String::new, |(text, _)| text);
+    let mut settings = Settings::new(name, first.parse().ok()?);
     Listener::read(section, &mut settings);
     settings.sni_passthrough = passthrough::by_name(section);
     settings.proxy_protocol = section.is_set(Listener::proxy_protocol).then(|| {
@@ -91,35 +99,38 @@ fn load_balancers(section: &Section<'_>, settings: &Settings, problems: &mut Vec
     }
 }
 
-/// Port 0 is a different port each time.
+/// No connection may belong to two addresses. Port 0 is a different port each time.
 fn shared_addresses(listeners: &[(Settings, &Section<'_>)], problems: &mut Vec<Problem>) {
-    for (index, (settings, section)) in listeners.iter().enumerate() {
-        let taken = listeners[..index]
-            .iter()
-            .map(|(other, _)| other)
-            .find(|other| overlap(other.address, settings.address));
-        let Some(other) = taken.filter(|_| settings.address.port() != 0) else {
-            continue;
-        };
-        let message = match other.address == settings.address {
-            true => format!("listener `{}` has the same address", other.name),
-            false => format!(
-                "listener `{}` on {} also accepts connections for this address",
-                other.name, other.address
-            ),
-        };
-        let problem = section.error(Listener::address, message);
-        problems.push(problem.expected("another address"));
+    let mut taken: Vec<(Endpoint, &Settings)> = Vec::new();
+    for (settings, section) in listeners {
+        let written = section.spanned_texts(Listener::address);
+        for (endpoint, (_, span)) in settings.endpoints().zip(written) {
+            let mut others = taken.iter();
+            let other =
+                others.find(|(other, _)| endpoint.address.port() != 0 && other.overlaps(&endpoint));
+            if let Some((other, owner)) = other {
+                let message = shared(settings, &endpoint, owner, other);
+                let problem = Problem::error(section.key_path(Listener::address), message);
+                problems.push(
+                    section
+                        .place(problem, Some(span))
+                        .expected("another address"),
+                );
+            }
+            taken.push((endpoint, settings));
+        }
     }
 }
 
-/// Whether the system would refuse to listen on both: the same, or one takes the other's connections as well.
-fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
-    let takes = |wide: SocketAddr, narrow: SocketAddr| {
-        wide.ip().is_unspecified() && (wide.is_ipv6() || narrow.ip().to_canonical().is_ipv4())
-    };
-    one.port() == other.port()
-        && (one.ip().to_canonical() == other.ip().to_canonical()
-            || takes(one, other)
-            || takes(other, one))
+fn shared(settings: &Settings, endpoint: &Endpoint, owner: &Settings, other: &Endpoint) -> String {
+    let is_same = other.address == endpoint.address;
+    match (settings.name == owner.name, is_same) {
+        (true, true) => format!("{endpoint} is in the list twice"),
+        (true, false) => format!("{other} and {endpoint} accept the same connections"),
+        (false, true) => format!("listener `{}` has the same address", owner.name),
+        (false, false) => format!(
+            "listener `{}` on {other} also accepts connections for this address",
+            owner.name
+        ),
+    }
 }

@@ -547,7 +547,7 @@ mod tests {
             .build()
             .expect("a runtime");
         LocalSet::new().block_on(&runtime, async {
-            let sockets = crate::bind(([127, 0, 0, 1], 0).into(), 1, false);
+            let sockets = crate::bind(&([127, 0, 0, 1], 0).into(), 1, false);
             let socket = sockets.expect("a port").pop().expect("one socket");
             let address = socket.local_addr().expect("its address");
             let clients: Vec<_> = (0..WAITING)

@@ -28,4 +28,4 @@ pub use handshake_failure::HandshakeFailure;
 pub use per_address::{AddressGate, AddressPermit};
 pub use redirect::Redirected;
 pub use settings::{ClientCert, OnInvalid, Settings, SniPassthrough};
-pub use socket::{BindError, bind, keep_alive, try_bind};
+pub use socket::{BindError, Endpoint, bind, keep_alive, try_bind};

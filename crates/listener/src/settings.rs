@@ -7,6 +7,8 @@ use std::{
 
 use routing::Network;
 
+use crate::socket::Endpoint;
+
 /// Whether a client must show a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientCert {
@@ -55,8 +57,8 @@ impl SniPassthrough {
 pub struct Settings {
     /// Name in records and metrics.
     pub name: String,
-    /// Address to bind.
-    pub address: SocketAddr,
+    /// Addresses to bind, at least one.
+    pub addresses: Vec<SocketAddr>,
     /// Whether a client must show a certificate. Default `optional`.
     pub client_cert: ClientCert,
     /// What becomes of a refused certificate. Default `explain`.
@@ -109,7 +111,7 @@ impl Settings {
     pub fn new(name: &str, address: SocketAddr) -> Self {
         Self {
             name: name.to_owned(),
-            address,
+            addresses: vec![address],
             client_cert: ClientCert::default(),
             on_invalid: OnInvalid::default(),
             sni_strict: false,
@@ -133,6 +135,16 @@ impl Settings {
             sni_passthrough: Vec::new(),
             redirect_to_https: None,
         }
+    }
+
+    /// What to bind. `[::]` also accepts IPv4, as operators expect of an agents' port, unless the listener has an IPv4
+    /// address of its own with that port.
+    pub fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
+        self.addresses.iter().map(|&address| Endpoint {
+            address,
+            only_v6: address.is_ipv6()
+                && (self.addresses.iter()).any(|v4| v4.is_ipv4() && v4.port() == address.port()),
+        })
     }
 
     /// Whether TLS is terminated for connections of this listener.

@@ -1,6 +1,6 @@
-//! Listening sockets: one per worker with `SO_REUSEPORT`.
+//! Listening sockets: one per worker and endpoint with `SO_REUSEPORT`.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{fmt, io, net::SocketAddr, time::Duration};
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
@@ -12,12 +12,57 @@ const BACKLOG: i32 = 1024;
 /// reads slowly would then seem to stall for minutes, until a third of them has been sent.
 const UNSENT_BYTES_MAX: u32 = 64 << 10;
 
+/// One address of a listener, with everything that decides how it is bound.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// The address as configured.
+    pub address: SocketAddr,
+    /// Whether `[::]` leaves IPv4 to other addresses.
+    pub only_v6: bool,
+}
+
+impl Endpoint {
+    /// Whether the system refuses to listen on both: the same, or one accepts the connections of the other as well.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (one, two) = (self.address, other.address);
+        one.port() == two.port()
+            && (one.ip().to_canonical() == two.ip().to_canonical()
+                || self.covers(other)
+                || other.covers(self))
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        let is_v4 = other.address.ip().to_canonical().is_ipv4();
+        let family = match self.address.is_ipv6() {
+            true => !(self.only_v6 && is_v4),
+            false => is_v4,
+        };
+        self.address.ip().is_unspecified() && family
+    }
+}
+
+impl<A: Into<SocketAddr>> From<A> for Endpoint {
+    /// An address by itself.
+    fn from(address: A) -> Self {
+        Self {
+            address: address.into(),
+            only_v6: false,
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
 /// An address that could not be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {source}{}", hint(.source))]
+#[error("cannot listen on {endpoint}: {source}{}", hint(.source))]
 pub struct BindError {
     /// The address.
-    pub address: SocketAddr,
+    pub endpoint: Endpoint,
     /// What the system said.
     #[source]
     pub source: io::Error,
@@ -45,14 +90,17 @@ fn hint(source: &io::Error) -> String {
     help(source).map_or_else(String::new, |help| format!("; {help}"))
 }
 
-/// Tests whether a start could bind `address`: binds it without listening, and closes it again.
+/// Tests whether a start could bind this address: binds it without listening, and closes it again.
 ///
 /// # Errors
 /// [`BindError`], as [`bind`] would return it. An address on which this or another process listens is in use.
-pub fn try_bind(address: SocketAddr) -> Result<(), BindError> {
-    match open(address, false) {
+pub fn try_bind(endpoint: &Endpoint) -> Result<(), BindError> {
+    match open(endpoint, endpoint.address, false) {
         Ok(_) => Ok(()),
-        Err(source) => Err(BindError { address, source }),
+        Err(source) => Err(BindError {
+            endpoint: endpoint.clone(),
+            source,
+        }),
     }
 }
 
@@ -64,25 +112,33 @@ pub fn try_bind(address: SocketAddr) -> Result<(), BindError> {
 /// # Errors
 /// [`BindError`] names the address and what to do.
 pub fn bind(
-    address: SocketAddr,
+    endpoint: &Endpoint,
     count: usize,
     kept: bool,
 ) -> Result<Vec<std::net::TcpListener>, BindError> {
-    let fail = |source| BindError { address, source };
-    if !kept && address.port() != 0 {
-        open(address, false).map_err(fail)?;
+    let fail = |source| BindError {
+        endpoint: endpoint.clone(),
+        source,
+    };
+    if !kept && endpoint.address.port() != 0 {
+        open(endpoint, endpoint.address, false).map_err(fail)?;
     }
-    let first = open(address, true).map_err(fail)?;
+    let first = open(endpoint, endpoint.address, true).map_err(fail)?;
     // Port 0 is settled by the first socket; the others join it.
     let settled = first.local_addr().map_err(fail)?;
     let mut sockets = vec![first];
     for _ in 1..count {
-        sockets.push(open(settled, true).map_err(fail)?);
+        sockets.push(open(endpoint, settled, true).map_err(fail)?);
     }
     Ok(sockets)
 }
 
-fn open(address: SocketAddr, share: bool) -> io::Result<std::net::TcpListener> {
+/// `address` is that of the endpoint, with the port that it has got.
+fn open(
+    endpoint: &Endpoint,
+    address: SocketAddr,
+    share: bool,
+) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -90,8 +146,7 @@ fn open(address: SocketAddr, share: bool) -> io::Result<std::net::TcpListener> {
     )?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
-        // `[::]` also takes IPv4, as operators expect of an agents' port.
-        socket.set_only_v6(false)?;
+        socket.set_only_v6(endpoint.only_v6)?;
     }
     if share {
         socket.set_reuse_port(true)?;
@@ -127,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_is_accepted_sends_small_answers_at_once() {
-        let sockets = bind(([127, 0, 0, 1], 0).into(), 1, false).expect("a port");
+        let sockets = bind(&Endpoint::from(([127, 0, 0, 1], 0)), 1, false).expect("a port");
         let address = sockets[0].local_addr().expect("its address");
         let _client = std::net::TcpStream::connect(address).expect("a place in the queue");
         sockets[0]

@@ -292,7 +292,7 @@ fn write_clock(text: &mut String, member: &MemberStatus) -> std::fmt::Result {
 fn listener(listener: &ListenerStatus) -> Vec<String> {
     vec![
         listener.name.clone(),
-        listener.address.clone(),
+        listener.addresses.join(", "),
         format!(
             "{} of {} connections",
             listener.connections, listener.connections_max
@@ -550,6 +550,7 @@ materials, watch = notify
             listeners: vec![ListenerStatus {
                 name: "agents".to_owned(),
                 address: "0.0.0.0:8140".to_owned(),
+                addresses: vec!["0.0.0.0:8140".to_owned()],
                 connections: 12,
                 connections_max: 20_000,
                 handshakes: 1,

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::{SocketAddr, TcpListener},
     os::unix::net::UnixListener,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,7 +11,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use config::{Config, Report, Watch};
-use listener::{BindError, Listener};
+use listener::{BindError, Endpoint, Listener};
 use pki::{DenyList, TrustStore};
 use proxy::{Generation, Phase, Shared};
 use rustls_pki_types::UnixTime;
@@ -88,10 +89,19 @@ pub enum StartError {
 /// A listener that is accepted on.
 pub(crate) struct Bound {
     pub(crate) listener: Arc<Listener>,
-    /// As configured: what says whether a socket is kept.
-    pub(crate) configured: std::net::SocketAddr,
-    /// With the port that was really bound.
-    pub(crate) address: std::net::SocketAddr,
+    /// Its endpoints as configured, which decides whether a socket is kept, each with the port that was really bound.
+    pub(crate) endpoints: Vec<(Endpoint, SocketAddr)>,
+}
+
+/// Sockets of an endpoint, one for each worker.
+pub(crate) type Sockets = (Endpoint, Vec<TcpListener>);
+
+/// The address of these sockets, with the port that was really bound.
+pub(crate) fn bound_address((endpoint, sockets): &Sockets) -> SocketAddr {
+    let first = sockets.first();
+    first
+        .and_then(|socket| socket.local_addr().ok())
+        .unwrap_or(endpoint.address)
 }
 
 /// The running process, as reload and operator see it.
@@ -252,10 +262,12 @@ async fn start(
     let signals = signals.all()?;
     let mut sockets = Vec::new();
     for settings in &config.listeners {
-        sockets.push((
-            settings,
-            listener::bind(settings.address, config.workers, false)?,
-        ));
+        let bind = |endpoint| {
+            let bound = listener::bind(&endpoint, config.workers, false)?;
+            Ok::<_, BindError>((endpoint, bound))
+        };
+        let bound: Vec<Sockets> = settings.endpoints().map(bind).collect::<Result<_, _>>()?;
+        sockets.push((settings, bound));
     }
     let socket = &config.admin.socket;
     let admin = AdminSocket::bind(socket).map_err(|source| StartError::Admin {
@@ -285,16 +297,17 @@ async fn start(
     let mut bound = Vec::new();
     for (settings, sockets) in sockets {
         let listener = Arc::new(Listener::new(&settings.name));
-        let address = sockets
-            .first()
-            .and_then(|socket| socket.local_addr().ok())
-            .unwrap_or(settings.address);
-        tracing::info!(listener = %settings.name, %address, "listening");
-        workers.listen(&listener, sockets).await;
+        let mut endpoints = Vec::new();
+        for sockets in sockets {
+            let address = bound_address(&sockets);
+            tracing::info!(listener = %settings.name, %address, "listening");
+            let (endpoint, sockets) = sockets;
+            workers.listen(&listener, &endpoint, sockets).await;
+            endpoints.push((endpoint, address));
+        }
         bound.push(Bound {
             listener,
-            configured: settings.address,
-            address,
+            endpoints,
         });
     }
     let state = State {
@@ -452,7 +465,7 @@ async fn drain(app: &App, stop: &mut Stop) {
         .map(|bound| Arc::clone(&bound.listener.name))
         .collect();
     for name in &names {
-        app.workers.close(name).await;
+        app.workers.close(name, None).await;
     }
     // Those that waited in the queues count too.
     let open = app.connections().max(open);

@@ -61,9 +61,13 @@ impl Control for Operator {
                 .iter()
                 .filter_map(|bound| {
                     let settings = &generation.listeners.get(&bound.listener.name)?.settings;
+                    let addresses = bound.endpoints.iter();
+                    let addresses = addresses.map(|(_, address)| address.to_string());
+                    let addresses: Vec<_> = addresses.collect();
                     Some(ListenerStatus {
                         name: settings.name.clone(),
-                        address: bound.address.to_string(),
+                        address: addresses.first().cloned().unwrap_or_default(),
+                        addresses,
                         connections: bound.listener.connections.inside().into(),
                         connections_max: settings.connections_max.into(),
                         handshakes: bound.listener.handshakes.inside().into(),

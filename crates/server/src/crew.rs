@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, io, net::TcpListener, rc::Rc, sync::Arc, thread};
 
-use listener::Listener;
+use listener::{Endpoint, Listener};
 use proxy::{Shared, Worker};
 use tokio::{
     runtime::{self, Handle},
@@ -20,12 +20,14 @@ enum Command {
     /// Accept on this socket too.
     Listen {
         listener: Arc<Listener>,
+        endpoint: Endpoint,
         socket: TcpListener,
         done: oneshot::Sender<()>,
     },
-    /// Take what waits in the queue of this listener, then close its socket.
+    /// Take what waits in the queue of this listener's endpoint (none: of all its endpoints), then close its socket.
     Close {
         name: Arc<str>,
+        endpoint: Option<Endpoint>,
         done: oneshot::Sender<()>,
     },
 }
@@ -66,12 +68,17 @@ impl WorkerThreads {
         self.senders.len()
     }
 
-    /// Hands each worker a socket of a listener, in the place of the one it may have had. When this returns, connections
-    /// that waited in the old sockets' queues are served and their address is free.
-    pub(crate) async fn listen(&self, listener: &Arc<Listener>, sockets: Vec<TcpListener>) {
+    /// Hands each worker a socket for an endpoint of a listener.
+    pub(crate) async fn listen(
+        &self,
+        listener: &Arc<Listener>,
+        endpoint: &Endpoint,
+        sockets: Vec<TcpListener>,
+    ) {
         let commands = sockets.into_iter().map(|socket| {
             |done| Command::Listen {
                 listener: Arc::clone(listener),
+                endpoint: endpoint.clone(),
                 socket,
                 done,
             }
@@ -79,12 +86,13 @@ impl WorkerThreads {
         self.tell(commands).await;
     }
 
-    /// Has all workers close their sockets of a listener. When this returns, connections that waited in the queues are
-    /// served and the address is free.
-    pub(crate) async fn close(&self, name: &Arc<str>) {
+    /// Has all workers close their sockets for an endpoint of a listener, or for all its endpoints. When this returns,
+    /// connections that waited in the queues are served and the address is free.
+    pub(crate) async fn close(&self, name: &Arc<str>, endpoint: Option<&Endpoint>) {
         self.tell(self.senders.iter().map(|_| {
             |done| Command::Close {
                 name: Arc::clone(name),
+                endpoint: endpoint.cloned(),
                 done,
             }
         }))
@@ -146,22 +154,20 @@ fn start<F: Future<Output = ()>>(
 async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     let (worker, sweeping) = Worker::new(&shared);
     tokio::task::spawn_local(sweeping);
-    let mut loops: HashMap<Arc<str>, Accepting> = HashMap::new();
+    let mut loops: HashMap<(Arc<str>, Endpoint), Accepting> = HashMap::new();
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen {
                 listener,
+                endpoint,
                 socket,
                 done,
             } => {
                 match tokio::net::TcpListener::from_std(socket) {
                     Ok(socket) => {
-                        let name = Arc::clone(&listener.name);
+                        let key = (Arc::clone(&listener.name), endpoint);
                         let accepting = Accepting::start(Rc::clone(&worker), listener, socket);
-                        // The new socket takes connections before the old one ends.
-                        if let Some(old) = loops.insert(name, accepting) {
-                            old.end().await;
-                        }
+                        loops.insert(key, accepting);
                     }
                     Err(error) => {
                         tracing::error!(listener = %listener.name, %error, "a worker cannot listen")
@@ -169,8 +175,16 @@ async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
                 }
                 let _ = done.send(());
             }
-            Command::Close { name, done } => {
-                if let Some(accepting) = loops.remove(&name) {
+            Command::Close {
+                name,
+                endpoint,
+                done,
+            } => {
+                let goes = |(of, at): &(Arc<str>, Endpoint)| {
+                    *of == name && endpoint.as_ref().is_none_or(|endpoint| at == endpoint)
+                };
+                let closed: Vec<_> = loops.extract_if(|key, _| goes(key)).collect();
+                for (_, accepting) in closed {
                     accepting.end().await;
                 }
                 let _ = done.send(());

@@ -10,6 +10,7 @@ use std::{
 
 use admin::Client;
 use config::{Config, Output, Report};
+use listener::Endpoint;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use tokio::runtime;
 
@@ -69,23 +70,11 @@ impl Running {
 pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
     let mut faults = Vec::new();
     for listener in &config.listeners {
-        if running.addresses.contains(&listener.address) {
-            continue;
-        }
-        if let Err(error) = listener::try_bind(listener.address) {
-            let (address, source) = (error.address, &error.source);
-            if source.kind() == io::ErrorKind::AddrInUse && running.overlaps(address) {
-                continue;
-            }
-            faults.push(Fault {
-                help: error.help().map(str::to_owned),
-                may_pass: may_pass(source),
-                ..Fault::new(
-                    format!("listeners.{}.address", listener.name),
-                    format!("cannot listen on {address}: {source}"),
-                )
-            });
-        }
+        faults.extend(listener.endpoints().filter_map(|endpoint| {
+            let fault = unbindable(&endpoint, running)?;
+            let key = format!("listeners.{}.address", listener.name);
+            Some(Fault { key, ..fault })
+        }));
     }
     for log in std::iter::once(&config.access_log).chain(&config.other_access_logs) {
         if let Output::File(path) = &log.output {
@@ -96,6 +85,23 @@ pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
         faults.extend(try_socket(&config.admin.socket).err());
     }
     faults
+}
+
+/// Why an address cannot be bound, if the running proxy is not the reason.
+fn unbindable(endpoint: &Endpoint, running: &Running) -> Option<Fault> {
+    if running.addresses.contains(&endpoint.address) {
+        return None;
+    }
+    let error = listener::try_bind(endpoint).err()?;
+    let source = &error.source;
+    if source.kind() == io::ErrorKind::AddrInUse && running.overlaps(endpoint.address) {
+        return None;
+    }
+    Some(Fault {
+        help: error.help().map(str::to_owned),
+        may_pass: may_pass(source),
+        ..Fault::new("", format!("cannot listen on {endpoint}: {source}"))
+    })
 }
 
 /// The stored deny list, without which no start is safe.

@@ -2,14 +2,13 @@
 
 use std::{
     io,
-    net::{SocketAddr, TcpListener},
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use admin::{ReloadOutcome, ReloadResult};
 use config::{Colour, Config, Report, Watch};
-use listener::Listener;
+use listener::{Endpoint, Listener};
 use pki::TrustStore;
 use proxy::{Generation, Phase};
 use rustls_pki_types::UnixTime;
@@ -17,7 +16,7 @@ use telemetry::Alarm;
 use tokio::{runtime::Handle, time::timeout};
 
 use crate::{
-    app::{App, Bound, State, adopt},
+    app::{App, Bound, Sockets, State, adopt, bound_address},
     certificates::refused_replacements,
     files::{self, Found},
     kept, lists, lockout, outputs, passthrough,
@@ -404,7 +403,10 @@ impl App {
             .state()
             .bound
             .iter()
-            .map(|bound| (bound.configured, Arc::clone(&bound.listener.name)))
+            .flat_map(|bound| {
+                let endpoints = bound.endpoints.iter();
+                endpoints.map(|(endpoint, _)| (endpoint.clone(), Arc::clone(&bound.listener.name)))
+            })
             .collect();
         // Before the sockets: one that is closed again takes along who has connected to it meanwhile.
         let open_logs = || -> io::Result<_> {
@@ -451,35 +453,22 @@ impl App {
         adopt(&generation, &self.shared, &answered);
         self.put_in_force(&generation);
 
-        for (settings, sockets) in new {
+        for (name, sockets) in new {
             if !self.is_serving() {
                 break;
             }
-            let listener = Arc::new(Listener::new(&settings.name));
-            let address = sockets
-                .first()
-                .and_then(|socket| socket.local_addr().ok())
-                .unwrap_or(settings.address);
             // Known before it listens: a stop that comes just now closes it too.
-            self.state().bound.push(Bound {
-                listener: Arc::clone(&listener),
-                configured: settings.address,
-                address,
-            });
-            self.workers.listen(&listener, sockets).await;
+            let listener = self.state().add(&name, &sockets);
+            let (endpoint, sockets) = sockets;
+            self.workers.listen(&listener, &endpoint, sockets).await;
         }
-        for (address, name) in kept {
-            let stays = foundation
-                .config
-                .listeners
-                .iter()
-                .any(|l| l.address == address && *l.name == *name);
+        for (endpoint, name) in kept {
+            let mut listeners = foundation.config.listeners.iter();
+            let stays =
+                listeners.any(|l| *l.name == *name && l.endpoints().any(|stays| stays == endpoint));
             if !stays {
-                let named = foundation.config.listeners.iter().any(|l| *l.name == *name);
-                if !named {
-                    self.workers.close(&name).await;
-                }
-                self.state().retire(address, &name);
+                self.workers.close(&name, Some(&endpoint)).await;
+                self.state().retire(&endpoint, &name);
             }
         }
         if are_states_moved {
@@ -530,39 +519,70 @@ impl App {
         self.shared.assess_clocks();
     }
 
-    /// Binds the listeners that are not among those kept.
+    /// Binds the endpoints of listeners that are not among those kept.
     fn sockets(
         &self,
         config: &Config,
-        kept: &[(SocketAddr, Arc<str>)],
-    ) -> Result<Vec<(listener::Settings, Vec<TcpListener>)>, Stopped> {
+        kept: &[(Endpoint, Arc<str>)],
+    ) -> Result<Vec<(String, Sockets)>, Stopped> {
         let mut new = Vec::new();
-        for settings in &config.listeners {
-            let is_kept = |(address, name): &(SocketAddr, Arc<str>)| {
-                *address == settings.address && **name == *settings.name
-            };
-            if kept.iter().any(is_kept) {
+        let listeners = config.listeners.iter();
+        let endpoints = listeners.flat_map(|settings| {
+            settings
+                .endpoints()
+                .map(|endpoint| (&settings.name, endpoint))
+        });
+        for (name, endpoint) in endpoints {
+            if kept
+                .iter()
+                .any(|(at, of)| *at == endpoint && **of == **name)
+            {
                 continue;
             }
             // Or an address that takes this one's connections too: the port is ours either way.
-            let ours = kept
-                .iter()
-                .any(|(address, _)| address.port() == settings.address.port());
-            let sockets = listener::bind(settings.address, self.workers.count(), ours)
+            let port = endpoint.address.port();
+            let ours = kept.iter().any(|(at, _)| at.address.port() == port);
+            let sockets = listener::bind(&endpoint, self.workers.count(), ours)
                 .map_err(|error| Stopped::Refused(error.to_string()))?;
-            new.push((settings.clone(), sockets));
+            new.push((name.clone(), (endpoint, sockets)));
         }
         Ok(new)
     }
 }
 
 impl State {
-    /// Lets go of a listener; its connections are still waited for when the process stops.
-    fn retire(&mut self, address: SocketAddr, name: &str) {
-        let goes = |bound: &Bound| bound.configured == address && *bound.listener.name == *name;
+    /// Adds an endpoint to a listener, which is a new one if none has this name.
+    fn add(&mut self, name: &str, sockets: &Sockets) -> Arc<Listener> {
+        let endpoint = (sockets.0.clone(), bound_address(sockets));
+        let known = self
+            .bound
+            .iter_mut()
+            .find(|bound| *bound.listener.name == *name);
+        if let Some(bound) = known {
+            bound.endpoints.push(endpoint);
+            return Arc::clone(&bound.listener);
+        }
+        let listener = Arc::new(Listener::new(name));
+        self.bound.push(Bound {
+            listener: Arc::clone(&listener),
+            endpoints: vec![endpoint],
+        });
+        listener
+    }
+
+    /// Lets go of an endpoint, and of its listener if it was the last; the connections of a listener are still waited for
+    /// when the process stops.
+    fn retire(&mut self, endpoint: &Endpoint, name: &str) {
+        for bound in self
+            .bound
+            .iter_mut()
+            .filter(|bound| *bound.listener.name == *name)
+        {
+            bound.endpoints.retain(|(known, _)| known != endpoint);
+        }
         self.retired.extend(
             self.bound
-                .extract_if(.., |bound| goes(bound))
+                .extract_if(.., |bound| bound.endpoints.is_empty())
                 .map(|bound| bound.listener),
         );
         self.retired

@@ -223,6 +223,7 @@ mod tests {
             let listener = ListenerStatus {
                 name: "agents".to_owned(),
                 address: "0.0.0.0:8140".to_owned(),
+                addresses: vec!["0.0.0.0:8140".to_owned()],
                 connections: 0,
                 connections_max: 1,
                 handshakes: 0,

@@ -1,0 +1,155 @@
+//! Where listeners accept connections: several addresses.
+
+use std::net::{SocketAddr, TcpListener};
+
+use testkit::HeldPort;
+
+use crate::support::{Estate, LIMIT, proxy};
+
+const CATALOG: &str = "/puppet/v3/catalog/web01?environment=production";
+
+fn more(addresses: &str) -> String {
+    format!("[listeners.more]\naddress = {addresses}\n")
+}
+
+fn at(host: &str, port: &HeldPort) -> SocketAddr {
+    format!("{host}:{port}").parse().expect("an address")
+}
+
+/// An estate with a second listener at these addresses.
+fn estate(addresses: &str) -> Estate {
+    let more = more(addresses);
+    Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(&more))
+        .start()
+}
+
+fn status_of_more(estate: &Estate) -> serde_json::Value {
+    let status = estate.proxy.status();
+    let listeners = status["listeners"].as_array().expect("a list");
+    let named: Vec<_> = listeners
+        .iter()
+        .filter(|listener| listener["name"] == "more")
+        .collect();
+    assert_eq!(named.len(), 1, "{status}");
+    named[0].clone()
+}
+
+#[test]
+fn a_reload_adds_and_removes_one_address_and_leaves_the_others_open() {
+    let port = HeldPort::take();
+    let before = format!("[\"127.0.0.1:{port}\", \"[::1]:{port}\"]");
+    let estate = estate(&before);
+    let agent = estate.ca.agent("web01");
+    let client = |host| estate.client(&agent).at(at(host, &port));
+    let mut open = ["127.0.0.1", "[::1]"].map(|host| client(host).connect().expect("connects"));
+    for connection in &mut open {
+        assert_eq!(connection.get(CATALOG).status, 200);
+    }
+    let record = estate.proxy.wait_for_records(2).remove(1);
+    assert_eq!(record["listener"], "more", "{record}");
+    let status = status_of_more(&estate);
+    assert_eq!(status["connections"], 2, "of both addresses: {status}");
+
+    let after = format!("[\"127.0.0.2:{port}\", \"127.0.0.1:{port}\"]");
+    estate.proxy.edit_config(&before, &after);
+    estate.proxy.reload_applied();
+    for connection in &mut open {
+        assert_eq!(connection.get(CATALOG).status, 200, "it stays open");
+    }
+    for host in ["127.0.0.1", "127.0.0.2"] {
+        assert_eq!(client(host).get(CATALOG).status, 200, "{host}");
+    }
+    assert!(client("[::1]").connect().is_err(), "no longer an address");
+    let status = status_of_more(&estate);
+    let mut addresses = status["addresses"].as_array().expect("a list").clone();
+    addresses.sort_by_key(ToString::to_string);
+    let expected = ["127.0.0.1", "127.0.0.2"].map(|host| at(host, &port).to_string());
+    assert_eq!(addresses, expected, "{status}");
+    let handshakes = [("listener", "more"), ("result", "ok")];
+    let name = "proscenium_handshakes_total";
+    estate.proxy.wait_for_metric(name, &handshakes, 4.0);
+    drop(open);
+    estate.proxy.terminate();
+    let ended = estate.proxy.wait_for_end(LIMIT);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+#[test]
+fn either_all_addresses_are_bound_or_none() {
+    let (free, taken) = (HeldPort::take(), HeldPort::take());
+    let _other = TcpListener::bind(taken.address()).expect("ours to listen on");
+    let addresses = format!("[\"127.0.0.1:{free}\", \"127.0.0.1:{taken}\"]");
+    let estate = estate("\"127.0.0.1:0\"");
+    estate
+        .proxy
+        .edit_config(&more("\"127.0.0.1:0\""), &more(&addresses));
+    let outcome = estate.proxy.reload();
+    assert_eq!(outcome["result"], "refused", "{outcome}");
+    let report = outcome.to_string();
+    assert!(
+        report.contains(&format!("cannot listen on 127.0.0.1:{taken}")),
+        "{report}"
+    );
+    assert!(!free.is_listened_on());
+    let addresses = more(&addresses);
+    let refused = Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(&addresses))
+        .try_start();
+    assert!(
+        refused.stderr.contains("listeners.more.address"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!free.is_listened_on());
+}
+
+#[test]
+fn an_ipv4_address_beside_the_ipv6_wildcard_takes_ipv4_from_it() {
+    let port = HeldPort::take();
+    let one = format!("\"[::]:{port}\"");
+    let estate = estate(&one);
+    let agent = estate.ca.agent("web01");
+    let both = format!("[\"0.0.0.0:{port}\", \"[::]:{port}\"]");
+    for (before, after) in [(&one, &both), (&both, &one), (&one, &both)] {
+        for host in ["127.0.0.1", "[::1]"] {
+            let client = estate.client(&agent).at(at(host, &port));
+            assert_eq!(client.get(CATALOG).status, 200, "{host} with {before}");
+            let record = estate
+                .proxy
+                .wait_for_record(|record| record["listener"] == "more");
+            assert!(record["client"].is_string(), "{record}");
+        }
+        estate.proxy.edit_config(before, after);
+        estate.proxy.reload_applied();
+    }
+}
+
+#[test]
+fn check_refuses_addresses_that_share_connections() {
+    let ca = testkit::Ca::new();
+    for (addresses, expected) in [
+        ("[]", "expected at least one address"),
+        (
+            "[\"127.0.0.1:9140\", \"127.0.0.1:9140\"]",
+            "127.0.0.1:9140 is in the list twice",
+        ),
+        (
+            "[\"127.0.0.1:9140\", \"0.0.0.0:9140\"]",
+            "127.0.0.1:9140 and 0.0.0.0:9140 accept the same connections",
+        ),
+        (
+            "[\"127.0.0.1:9140\", \"puppet\"]",
+            "\"puppet\" is not an address to listen on",
+        ),
+    ] {
+        let outcome = proxy(&ca)
+            .with(&more(addresses))
+            .argument("--files-only")
+            .check();
+        let said = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(said.contains(expected), "{addresses}: {said}");
+    }
+}
