@@ -1,6 +1,9 @@
-//! Where listeners accept connections: several addresses.
+//! Where listeners accept connections: several addresses, an interface.
 
-use std::net::{SocketAddr, TcpListener};
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+};
 
 use testkit::HeldPort;
 
@@ -125,6 +128,87 @@ fn an_ipv4_address_beside_the_ipv6_wildcard_takes_ipv4_from_it() {
         estate.proxy.edit_config(before, after);
         estate.proxy.reload_applied();
     }
+}
+
+/// A listener for every address, whose connections come in by this interface.
+fn by(interface: &str, port: &HeldPort) -> String {
+    more(&format!("\"0.0.0.0:{port}\"\ninterface = \"{interface}\""))
+}
+
+#[test]
+fn a_listener_on_an_interface_accepts_only_what_comes_in_by_it() {
+    let port = HeldPort::take();
+    let lines = by("lo", &port);
+    let estate = Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(&lines))
+        .start();
+    let agent = estate.ca.agent("web01");
+    let client = || estate.client(&agent).at(at("127.0.0.1", &port));
+    let mut open = client().connect().expect("connects");
+    assert_eq!(open.get(CATALOG).status, 200);
+    assert_eq!(client().get(CATALOG).status, 200);
+
+    // A wrong name is found before anything changes.
+    estate.proxy.edit_config("\"lo\"", "\"nosuchif0\"");
+    let missing = "interface nosuchif0: No such device";
+    let checked = estate.proxy.command(&["check"], &[]);
+    let said = format!("{}{}", checked.stdout, checked.stderr);
+    assert!(said.contains("listeners.more.interface"), "{said}");
+    assert!(
+        said.contains(missing) && said.contains("`ip link`"),
+        "{said}"
+    );
+    let outcome = estate.proxy.reload();
+    assert_eq!(outcome["result"], "refused", "{outcome}");
+    assert!(outcome.to_string().contains(missing), "{outcome}");
+    assert_eq!(client().get(CATALOG).status, 200);
+
+    // Connections to loopback do not come in by another interface.
+    let mut names = fs::read_dir("/sys/class/net").expect("interfaces");
+    let other = names.find_map(|entry| {
+        let name = entry.ok()?.file_name().into_string().ok()?;
+        (name != "lo").then_some(name)
+    });
+    let Some(other) = other else { return };
+    estate.proxy.edit_config("nosuchif0", &other);
+    estate.proxy.reload_applied();
+    assert!(client().connect().is_err(), "it listens on {other} only");
+    assert_eq!(open.get(CATALOG).status, 200, "it stays open");
+}
+
+#[test]
+fn a_start_fails_on_a_missing_interface() {
+    let lines = by("nosuchif0", &HeldPort::take());
+    let refused = Estate::builder()
+        .compilers(1)
+        .proxy(move |proxy| proxy.with(&lines))
+        .try_start();
+    let said = refused.stderr;
+    assert!(said.contains("listeners.more.interface"), "{said}");
+    assert!(said.contains("No such device"), "{said}");
+}
+
+#[test]
+fn listeners_on_different_interfaces_may_have_the_same_address() {
+    let ca = testkit::Ca::new();
+    let check = |one: &str, two: &str| {
+        let listener = |name: &str, line: &str| {
+            format!("[listeners.{name}]\naddress = \"0.0.0.0:9140\"\n{line}\n")
+        };
+        let lines = [listener("one", one), listener("two", two)].concat();
+        let outcome = proxy(&ca).with(&lines).argument("--files-only").check();
+        format!("{}{}", outcome.stdout, outcome.stderr)
+    };
+    let same = "listener `one` has the same address";
+    let said = check("interface = \"eth1\"", "interface = \"eth2\"");
+    assert!(!said.contains(same), "{said}");
+    for one in ["", "interface = \"eth2\""] {
+        let said = check(one, "interface = \"eth2\"");
+        assert!(said.contains(same), "{said}");
+    }
+    let said = check("", "interface = \"eth2/3\"");
+    assert!(said.contains("is not the name of an interface"), "{said}");
 }
 
 #[test]

@@ -72,6 +72,18 @@ pub(crate) static LISTEN: Form = Form {
     what: "an IP address and a port, as \"0.0.0.0:8140\" or \"[::]:8140\"",
     check: listen_address,
 };
+pub(crate) static INTERFACE: Form = Form {
+    what: "the name of a network interface, as \"eth1\"",
+    // IFNAMSIZ, 16 bytes, with its final NUL.
+    check: |text| match matches!(text.len(), 1..=15)
+        && text.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
+    {
+        true => Ok(()),
+        false => Err(Fault::new(format!(
+            "\"{text}\" is not the name of an interface"
+        ))),
+    },
+};
 pub(crate) static HTTPS_ORIGIN: Form = Form {
     what: "`https://` and a host name, with its port where that is not 443, as \"https://puppet.example.com:8140\"",
     check: https_origin,

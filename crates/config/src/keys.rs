@@ -108,6 +108,10 @@ settings! {
         /// listener count the connections of all its addresses. If one of them cannot be bound, the proxy does not start,
         /// and refuses a reload.
         address: text_or_texts(&forms::LISTEN) => addresses, required;
+        /// Name of a network interface. The listener then accepts only connections that come in by it (`SO_BINDTODEVICE`),
+        /// whatever addresses it has, as `bind … interface` of HAProxy does. `address` may be `0.0.0.0` or `[::]`; listeners
+        /// on different interfaces may have the same address. The interface must exist when the proxy starts.
+        interface: text(&forms::INTERFACE) => interface, else "any interface";
         /// Whether a client must present a certificate. With `optional`, the proxy requests one, and clients
         /// without a certificate can enroll. With `required`, the proxy rejects the handshake of a client that
         /// presents none.

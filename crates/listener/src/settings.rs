@@ -59,6 +59,8 @@ pub struct Settings {
     pub name: String,
     /// Addresses to bind, at least one.
     pub addresses: Vec<SocketAddr>,
+    /// The network interface that connections must come in by. Default any.
+    pub interface: Option<String>,
     /// Whether a client must show a certificate. Default `optional`.
     pub client_cert: ClientCert,
     /// What becomes of a refused certificate. Default `explain`.
@@ -112,6 +114,7 @@ impl Settings {
         Self {
             name: name.to_owned(),
             addresses: vec![address],
+            interface: None,
             client_cert: ClientCert::default(),
             on_invalid: OnInvalid::default(),
             sni_strict: false,
@@ -144,6 +147,7 @@ impl Settings {
             address,
             only_v6: address.is_ipv6()
                 && (self.addresses.iter()).any(|v4| v4.is_ipv4() && v4.port() == address.port()),
+            interface: self.interface.clone(),
         })
     }
 

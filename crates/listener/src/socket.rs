@@ -19,13 +19,20 @@ pub struct Endpoint {
     pub address: SocketAddr,
     /// Whether `[::]` leaves IPv4 to other addresses.
     pub only_v6: bool,
+    /// The network interface that connections must come in by, if not any.
+    pub interface: Option<String>,
 }
 
 impl Endpoint {
     /// Whether the system refuses to listen on both: the same, or one accepts the connections of the other as well.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (one, two) = (self.address, other.address);
-        one.port() == two.port()
+        let are_apart = match (&self.interface, &other.interface) {
+            (Some(one), Some(two)) => one != two,
+            _ => false,
+        };
+        !are_apart
+            && one.port() == two.port()
             && (one.ip().to_canonical() == two.ip().to_canonical()
                 || self.covers(other)
                 || other.covers(self))
@@ -47,6 +54,7 @@ impl<A: Into<SocketAddr>> From<A> for Endpoint {
         Self {
             address: address.into(),
             only_v6: false,
+            interface: None,
         }
     }
 }
@@ -73,10 +81,34 @@ impl BindError {
     pub fn help(&self) -> Option<&'static str> {
         help(&self.source)
     }
+
+    /// Whether the system refused the interface, and not the address.
+    pub fn is_interface(&self) -> bool {
+        is_interface(&self.source)
+    }
+}
+
+/// An interface that sockets cannot be bound to.
+#[derive(Debug, thiserror::Error)]
+#[error("interface {name}: {source}")]
+struct InterfaceError {
+    name: String,
+    #[source]
+    source: io::Error,
+}
+
+fn is_interface(source: &io::Error) -> bool {
+    source
+        .get_ref()
+        .is_some_and(|source| source.is::<InterfaceError>())
 }
 
 fn help(source: &io::Error) -> Option<&'static str> {
     match source.kind() {
+        io::ErrorKind::PermissionDenied if is_interface(source) => {
+            Some("before Linux 5.7, `interface` needs CAP_NET_RAW")
+        }
+        _ if is_interface(source) => Some("`ip link` shows the interfaces of this host"),
         io::ErrorKind::AddrInUse => Some("another program listens there (`ss -ltnp` shows which)"),
         io::ErrorKind::PermissionDenied => Some(
             "ports below 1024 need CAP_NET_BIND_SERVICE (`AmbientCapabilities=` in the service unit) or root",
@@ -144,6 +176,14 @@ fn open(
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
+    if let Some(name) = &endpoint.interface {
+        socket
+            .bind_device(Some(name.as_bytes()))
+            .map_err(|source| {
+                let name = name.clone();
+                io::Error::new(source.kind(), InterfaceError { name, source })
+            })?;
+    }
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(endpoint.only_v6)?;

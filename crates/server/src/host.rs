@@ -70,11 +70,11 @@ impl Running {
 pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
     let mut faults = Vec::new();
     for listener in &config.listeners {
-        faults.extend(listener.endpoints().filter_map(|endpoint| {
-            let fault = unbindable(&endpoint, running)?;
-            let key = format!("listeners.{}.address", listener.name);
-            Some(Fault { key, ..fault })
-        }));
+        faults.extend(
+            listener
+                .endpoints()
+                .filter_map(|endpoint| unbindable(&listener.name, &endpoint, running)),
+        );
     }
     for log in std::iter::once(&config.access_log).chain(&config.other_access_logs) {
         if let Output::File(path) = &log.output {
@@ -88,19 +88,30 @@ pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
 }
 
 /// Why an address cannot be bound, if the running proxy is not the reason.
-fn unbindable(endpoint: &Endpoint, running: &Running) -> Option<Fault> {
-    if running.addresses.contains(&endpoint.address) {
+fn unbindable(listener: &str, endpoint: &Endpoint, running: &Running) -> Option<Fault> {
+    let is_held = running.addresses.contains(&endpoint.address);
+    if is_held && endpoint.interface.is_none() {
         return None;
     }
     let error = listener::try_bind(endpoint).err()?;
+    if is_held && !error.is_interface() {
+        return None;
+    }
     let source = &error.source;
     if source.kind() == io::ErrorKind::AddrInUse && running.overlaps(endpoint.address) {
         return None;
     }
+    let key = match error.is_interface() {
+        true => "interface",
+        false => "address",
+    };
     Some(Fault {
         help: error.help().map(str::to_owned),
         may_pass: may_pass(source),
-        ..Fault::new("", format!("cannot listen on {endpoint}: {source}"))
+        ..Fault::new(
+            format!("listeners.{listener}.{key}"),
+            format!("cannot listen on {endpoint}: {source}"),
+        )
     })
 }
 
