@@ -2,7 +2,11 @@
 
 use std::{collections::HashMap, ops::Range};
 
-use ::identity::{CertFormat, HeaderForm, HeaderRole, IdentityName, OwnNames, is_removed};
+use ::identity::{
+    CertFormat, HeaderForm, HeaderRole, HeaderSet, IdentityName, OwnNames, is_removed,
+};
+
+use routing::pool_names;
 
 use crate::{
     binding::Bound,
@@ -29,6 +33,9 @@ pub(crate) fn pool_form(root: &Section<'_>, pool: &Section<'_>, above: &HeaderFo
 
 /// The certificate's header has the name where Puppet reads its format, if no table names it.
 fn follow_format(form: &mut HeaderForm, sections: &[&Section<'_>]) {
+    if form.sets.is_empty() {
+        form.sets = HeaderForm::default().sets;
+    }
     if form.dn.is_empty() {
         form.dn = HeaderForm::default().dn;
     }
@@ -64,7 +71,9 @@ pub(crate) fn check(root: &Section<'_>, config: &mut Config, problems: &mut Vec<
             }
         }
         certificate(section, form, problems);
+        sets(section, form, problems);
     }
+    pools_sets(root, config, problems);
     conditions(root, &OwnNames::of(&forms), problems);
 }
 
@@ -143,6 +152,66 @@ fn certificate(section: &Section<'_>, form: &HeaderForm, problems: &mut Vec<Prob
         let problem = section.error(key, message);
         problems
             .push(problem.expected(format!("{} for this format", form.cert_format.usual_name())));
+    }
+}
+
+/// Sets of headers that say nothing, or less than they seem to.
+fn sets(section: &Section<'_>, form: &HeaderForm, problems: &mut Vec<Problem>) {
+    let key = Identity::headers;
+    if section.is_empty_list(key) {
+        let problem = section.error(key, "an empty list: no member would know its clients");
+        problems.push(problem.expected("at least one set of headers, or leave the key out"));
+    }
+    let given = section.spanned_texts(key);
+    for (index, (text, span)) in given.iter().enumerate() {
+        if given[..index].iter().any(|(other, _)| other == text) {
+            let message = format!("\"{text}\" is listed twice");
+            let problem = Problem::error(section.key_path(key), message);
+            problems.push(section.place(problem, Some(span.clone())));
+        }
+    }
+    let is_chain_alone =
+        form.tells(HeaderSet::ClientCertChain) && !form.tells(HeaderSet::ClientCert);
+    if is_chain_alone && section.is_set(key) {
+        let message = "RFC 9440 allows Client-Cert-Chain only beside Client-Cert";
+        let problem = section.error(key, message);
+        problems.push(problem.expected("`client-cert` too"));
+    }
+    if form.tells(HeaderSet::Puppet) {
+        return;
+    }
+    for (_, _, span, own) in names(section) {
+        let message = "it is the name of one of Puppet's headers, and none is sent";
+        let problem = Problem::error(section.key_path(own), message);
+        let problem = problem.expected("`puppet` in `headers`, or no name");
+        problems.push(section.place(problem, Some(span)));
+    }
+}
+
+/// Pools whose servers would not learn what is to be told them.
+fn pools_sets(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) {
+    let sections = root.named(Root::pools);
+    for ((name, section), pool) in sections.iter().zip(&config.pools) {
+        let (rules, own) = (&pool.rules, section.table(Pool::identity));
+        let is_set = own.is_set(Identity::headers);
+        let place = if is_set {
+            own
+        } else {
+            root.table(Root::identity)
+        };
+        if !rules.forward_cert && rules.form.tells(HeaderSet::ClientCert) {
+            let message = "the certificate is not forwarded to this pool, and Client-Cert is that";
+            let problem = section.error(Pool::forward_cert, message);
+            problems.push(problem.expected("true, or no `client-cert` in `headers`"));
+        }
+        let is_puppets = pool_names::ALL.contains(&name.as_str());
+        if is_puppets && !rules.form.tells(HeaderSet::Puppet) {
+            let message = format!(
+                "no Puppet server reads these headers, and the pool `{name}` is one of Puppet's"
+            );
+            let problem = place.warning(Identity::headers, message);
+            problems.push(problem.help("add \"puppet\" to the list"));
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use balancing::settings::{
     Addresses, AgentCheckSettings, Algorithm, CheckKind, CheckSettings, EjectionSettings,
     MemberSettings,
 };
-use identity::{CertFormat, DnFormat, HeaderForm, settings::SubjectRule};
+use identity::{CertFormat, DnFormat, HeaderForm, HeaderSet, settings::SubjectRule};
 use listener::settings::{ClientCert, OnInvalid};
 use pki::{
     CsrKey, CsrRule,
@@ -27,9 +27,9 @@ use crate::{
     schema::{Absent, Key, Table},
     section::Section,
     values::{
-        Reads, condition_words, conditions, count, duration, named, one_of, pairs, percent, size,
-        switch, table, table_or_tables, tables, text, text_or_texts, texts, texts_or_tables, word,
-        words,
+        Reads, Word, condition_words, conditions, count, duration, named, one_of, pairs, percent,
+        size, switch, table, table_or_tables, tables, text, text_or_texts, texts, texts_or_tables,
+        word, words,
     },
 };
 
@@ -346,6 +346,13 @@ settings! {
         /// Which subjects the proxy accepts. `puppet` requires exactly one CN that uses the alphabet of the Puppet
         /// CA. `single-cn`, for external CAs, also accepts other attributes and upper case.
         subject: word::<SubjectRule>() => identity.subject;
+        /// Which headers tell members who the client is. `puppet` sends the verdict, the subject and the certificate,
+        /// which Puppet's servers read; the other settings of this table are for these. `client-cert` and
+        /// `client-cert-chain` send the certificate and the intermediates of its verified path as RFC 9440 defines
+        /// them. `xfcc` sends Envoy's `X-Forwarded-Client-Cert` with `Hash`, `Cert`, `Subject`, `URI` and `DNS`. The last
+        /// three are sent for verified clients only. Their size counts towards `forward_cert_max`. On every route, the
+        /// proxy removes all of these headers from clients' requests.
+        headers: words::<HeaderSet>(HeaderSet::WORDS) => form.sets;
         /// How the proxy writes the subject. `rfc2253` writes `CN=web01,O=Example`, which every Puppet server since
         /// version 3 reads. `cn-last` writes `O=Example,CN=web01` for Mongrel and Rack with Puppet 0.23 to 2.7,
         /// which take everything after `CN=` as the name. `openssl` writes `/O=Example/CN=web01` for software that
@@ -373,6 +380,8 @@ settings! {
 
     /// How the proxy passes the identity to the members of this pool, if they differ from the others.
     PoolIdentity at "pools.NAME.identity" for HeaderForm {
+        /// See `[identity]`.
+        headers: words::<HeaderSet>(HeaderSet::WORDS) => sets, else "that of `[identity]`";
         /// See `[identity]`.
         dn_format: word::<DnFormat>() => dn_format, else "that of `[identity]`";
         /// See `[identity]`.

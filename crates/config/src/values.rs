@@ -8,7 +8,7 @@ use std::{
     marker::PhantomData, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration,
 };
 
-use identity::{CertnamePattern, IdentityName};
+use identity::{CertnamePattern, HeaderSet, IdentityName};
 use toml::de::DeValue;
 
 use crate::{
@@ -354,6 +354,16 @@ impl Text for IdentityName {
 
     fn text(&self) -> String {
         self.to_string()
+    }
+}
+
+impl Text for HeaderSet {
+    fn parse(text: &str) -> Option<Self> {
+        Self::of(text)
+    }
+
+    fn text(&self) -> String {
+        self.word().unwrap_or_default().to_owned()
     }
 }
 

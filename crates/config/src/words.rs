@@ -1,7 +1,7 @@
 //! The words of enums in a file, and the strings of types that other crates own.
 
 use balancing::settings::{Addresses, Algorithm, CheckKind};
-use identity::{CertFormat, DnFormat, settings::SubjectRule};
+use identity::{CertFormat, DnFormat, HeaderSet, settings::SubjectRule};
 use listener::settings::{ClientCert, OnInvalid};
 use pki::settings::{CrlExpired, Revocation};
 use proxy::settings::{HostRule, OverlongCert};
@@ -66,6 +66,12 @@ enum_words! {
         "local5" => Self::ALL[9],
         "local6" => Self::ALL[10],
         "local7" => Self::ALL[11],
+    }
+    HeaderSet {
+        "puppet" => Self::Puppet,
+        "client-cert" => Self::ClientCert,
+        "client-cert-chain" => Self::ClientCertChain,
+        "xfcc" => Self::Xfcc,
     }
     HttpVersion {
         "1.1" => Self::Http11,

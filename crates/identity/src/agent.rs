@@ -1,5 +1,7 @@
 //! A client whose chain was verified, read from its certificate.
 
+use std::sync::Arc;
+
 use http::HeaderValue;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
@@ -9,6 +11,7 @@ use crate::certname::{Certname, CertnameError};
 use crate::extensions::PuppetExtensions;
 use crate::form::{CertFormat, DnFormat};
 use crate::oid::dotted_oid;
+use crate::other_headers::{OtherValues, Proven};
 use crate::refusal::printable;
 use crate::settings::{Settings, SubjectRule};
 use crate::subject::{Subject, is_whole, serial};
@@ -40,6 +43,8 @@ pub struct Agent {
     extensions: PuppetExtensions,
     leaf: Box<[u8]>,
     certificate: CertificateValues,
+    /// What RFC 9440's and Envoy's headers tell beside; none for an agent whose path nobody noted.
+    proven: Option<Box<Proven>>,
     /// Made up to explain a decision; no header is ever made of it.
     supposed: bool,
 }
@@ -136,6 +141,7 @@ impl Agent {
             extensions: PuppetExtensions::of(&certificate),
             leaf: leaf_der.into(),
             certificate: CertificateValues::default(),
+            proven: None,
             supposed: false,
         })
     }
@@ -153,6 +159,7 @@ impl Agent {
             extensions: PuppetExtensions::default(),
             leaf: Box::default(),
             certificate: CertificateValues::default(),
+            proven: None,
             supposed: true,
         }
     }
@@ -165,6 +172,16 @@ impl Agent {
             extensions: PuppetExtensions::supposed(extensions),
             supposed: true,
             told: Told::default(),
+            ..self
+        }
+    }
+
+    /// The same with the path on which it was verified: the SHA-256 of its certificate, and the certificates between it
+    /// and the anchor, the agent's issuer first.
+    #[must_use]
+    pub fn proven_by(self, sha256: [u8; 32], intermediates: Arc<[Arc<[u8]>]>) -> Self {
+        Self {
+            proven: Some(Box::new(Proven::new(sha256, intermediates))),
             ..self
         }
     }
@@ -211,6 +228,11 @@ impl Agent {
     /// The certificate as a header's value, for servers that read `format`.
     pub(crate) fn certificate(&self, format: CertFormat) -> Option<&HeaderValue> {
         self.certificate.of(&self.leaf, format)
+    }
+
+    /// The values of RFC 9440's and Envoy's headers.
+    pub(crate) fn others(&self) -> Option<&OtherValues> {
+        Some(self.proven.as_ref()?.values(&self.leaf))
     }
 
     /// The subject for servers that read `format`; nothing if the settings did not name it when the agent was judged.

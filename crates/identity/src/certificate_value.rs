@@ -28,11 +28,12 @@ impl CertificateValues {
 
 /// The certificate as Puppet servers decode it: PEM, everything but unreserved characters percent-escaped.
 fn escaped(der: &[u8]) -> Option<HeaderValue> {
-    if der.is_empty() {
-        return None;
-    }
-    let text: String = percent_encode(pem(der).as_bytes(), ESCAPED).collect();
-    HeaderValue::try_from(text).ok()
+    HeaderValue::try_from(escaped_text(der)?).ok()
+}
+
+pub(crate) fn escaped_text(der: &[u8]) -> Option<String> {
+    let text = || percent_encode(pem(der).as_bytes(), ESCAPED).collect();
+    (!der.is_empty()).then(text)
 }
 
 /// The certificate as Rack of Puppet 4.6 to 5 mends it: PEM with a blank for each newline but the last.
@@ -56,7 +57,7 @@ fn pem(der: &[u8]) -> String {
     out
 }
 
-fn push_base64(out: &mut String, group: &[u8]) {
+pub(crate) fn push_base64(out: &mut String, group: &[u8]) {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let byte = |index: usize| u32::from(group.get(index).copied().unwrap_or(0));
     let bits = byte(0) << 16 | byte(1) << 8 | byte(2);

@@ -41,6 +41,36 @@ pub enum CertFormat {
     OneLine,
 }
 
+/// A set of headers that tell a pool's servers who the client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HeaderSet {
+    /// Verdict, subject and certificate, as Puppet's servers read them.
+    Puppet,
+    /// RFC 9440's `Client-Cert`: the certificate.
+    ClientCert,
+    /// RFC 9440's `Client-Cert-Chain`: the intermediates of the path that was verified.
+    ClientCertChain,
+    /// Envoy's `X-Forwarded-Client-Cert`: digest, certificate, subject, alternative names.
+    Xfcc,
+}
+
+impl HeaderSet {
+    /// The name of its only header; none of Puppet's, which have names of their own in each form.
+    pub fn name(self) -> Option<IdentityName> {
+        match self {
+            Self::Puppet => None,
+            Self::ClientCert => Some(IdentityName::usual(CLIENT_CERT, "Client-Cert")),
+            Self::ClientCertChain => {
+                Some(IdentityName::usual(CLIENT_CERT_CHAIN, "Client-Cert-Chain"))
+            }
+            Self::Xfcc => Some(IdentityName::usual(
+                X_FORWARDED_CLIENT_CERT,
+                "X-Forwarded-Client-Cert",
+            )),
+        }
+    }
+}
+
 /// Subject formats that the servers behind us are told in; RFC 2253, which records use, is always among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DnFormats {
@@ -180,6 +210,8 @@ impl fmt::Display for IdentityName {
 /// The form of the trusted headers: `[identity]`, overridden by `[pools.NAME.identity]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderForm {
+    /// Which headers are sent. Default Puppet's alone.
+    pub sets: Vec<HeaderSet>,
     /// Tells the verdict. Default `X-Client-Verify`.
     pub verify: IdentityName,
     /// Each tells the subject. Default `X-Client-DN` alone.
@@ -198,10 +230,22 @@ impl HeaderForm {
 
     /// Whether the certificate is told as a CA of Puppet Server 8 reads it for a renewal, which has no setting for that.
     pub fn tells_a_ca(&self) -> bool {
-        *self.cert.header() == X_CLIENT_CERT && self.cert_format == CertFormat::Escaped
+        self.tells(HeaderSet::Puppet)
+            && *self.cert.header() == X_CLIENT_CERT
+            && self.cert_format == CertFormat::Escaped
     }
 
-    /// Every name with what it tells.
+    /// Whether this set of headers is sent.
+    pub fn tells(&self, set: HeaderSet) -> bool {
+        self.sets.contains(&set)
+    }
+
+    /// Names of the headers that are sent beside Puppet's, or in their place.
+    pub fn other_names(&self) -> impl Iterator<Item = IdentityName> {
+        self.sets.iter().filter_map(|set| set.name())
+    }
+
+    /// Every name of Puppet's headers with what it tells.
     pub fn names(&self) -> impl Iterator<Item = (&IdentityName, HeaderRole)> {
         let dn = self.dn.iter().map(|name| (name, HeaderRole::Dn));
         [
@@ -216,6 +260,7 @@ impl HeaderForm {
 impl Default for HeaderForm {
     fn default() -> Self {
         Self {
+            sets: vec![HeaderSet::Puppet],
             verify: IdentityName::usual(X_CLIENT_VERIFY, "X-Client-Verify"),
             dn: vec![IdentityName::usual(X_CLIENT_DN, "X-Client-DN")],
             dn_format: DnFormat::default(),
@@ -250,7 +295,13 @@ impl OwnNames {
     pub fn of<'f>(forms: impl IntoIterator<Item = &'f HeaderForm>) -> Self {
         let mut own = Self::default();
         let usual = HeaderForm::default();
-        for (name, _) in forms.into_iter().flat_map(HeaderForm::names) {
+        let names = |form: &HeaderForm| {
+            let puppets: Vec<_> = form.names().map(|(name, _)| name.clone()).collect();
+            puppets
+                .into_iter()
+                .chain(form.other_names().collect::<Vec<_>>())
+        };
+        for name in forms.into_iter().flat_map(names) {
             let same = |other: &IdentityName| other.header == name.header;
             if usual.names().any(|(usual, _)| same(usual)) || own.renamed.iter().any(same) {
                 continue;
@@ -258,7 +309,7 @@ impl OwnNames {
             if !seems_identity(name.as_str()) {
                 own.unknown.push(name.clone());
             }
-            own.renamed.push(name.clone());
+            own.renamed.push(name);
         }
         own
     }
@@ -275,6 +326,10 @@ impl OwnNames {
     }
 }
 
+pub(crate) const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+pub(crate) const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
+pub(crate) const X_FORWARDED_CLIENT_CERT: HeaderName =
+    HeaderName::from_static("x-forwarded-client-cert");
 const X_SSL_CLIENT_CERT: HeaderName = HeaderName::from_static("x-ssl-client-cert");
 
 /// Names that Puppet's servers or the front ends of its time read, each for one thing.

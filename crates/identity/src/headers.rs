@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::{Agent, CertFormat, ClientIdentity, HeaderForm, Verdict};
+use crate::form::{CLIENT_CERT, CLIENT_CERT_CHAIN, X_FORWARDED_CLIENT_CERT};
+use crate::{Agent, CertFormat, ClientIdentity, HeaderForm, HeaderSet, Verdict};
 
 /// Always sent, exactly once, under this name unless the configuration has another.
 pub const X_CLIENT_VERIFY: HeaderName = HeaderName::from_static("x-client-verify");
@@ -55,6 +56,21 @@ impl IdentityHeaders {
     /// Sets the headers in the form that a pool's servers read, each exactly once, in the place of whatever stood
     /// there; to be called last.
     pub fn stamp(&self, form: &HeaderForm, headers: &mut HeaderMap, with_certificate: bool) {
+        for told in &form.sets {
+            let name = match told {
+                HeaderSet::Puppet => {
+                    self.stamp_puppets(form, headers, with_certificate);
+                    continue;
+                }
+                HeaderSet::ClientCert => &CLIENT_CERT,
+                HeaderSet::ClientCertChain => &CLIENT_CERT_CHAIN,
+                HeaderSet::Xfcc => &X_FORWARDED_CLIENT_CERT,
+            };
+            set(headers, name, self.other(*told, with_certificate));
+        }
+    }
+
+    fn stamp_puppets(&self, form: &HeaderForm, headers: &mut HeaderMap, with_certificate: bool) {
         let told = self.verified.as_ref();
         let dn = told.and_then(|verified| verified.agent.told(form.dn_format));
         // Success without a subject would be nobody's: an agent that was judged before this form was in use.
@@ -74,17 +90,52 @@ impl IdentityHeaders {
 
     /// Whether the certificate is told in this form, where a request is to have it.
     pub fn tells_certificate(&self, form: &HeaderForm) -> bool {
-        self.verified.as_ref().is_some_and(|verified| {
+        let verified = self
+            .verified
+            .as_ref()
+            .filter(|_| form.tells(HeaderSet::Puppet));
+        verified.is_some_and(|verified| {
             verified.agent.told(form.dn_format).is_some()
                 && verified.certificate(form.cert_format).is_some()
         })
     }
 
-    /// Bytes of the certificate's header value in the form that a pool's servers read; 0 where there is none to tell.
+    /// Bytes of the header values that the certificate is told in, of all sets of the form; 0 where there is none to tell.
     pub fn certificate_length(&self, form: &HeaderForm) -> usize {
-        let told = self.verified.as_ref();
-        let value = told.and_then(|verified| verified.certificate(form.cert_format));
-        value.map_or(0, HeaderValue::len)
+        self.length(form, true)
+    }
+
+    /// Bytes of the values that tell of the certificate where it does not go along itself.
+    pub fn digest_length(&self, form: &HeaderForm) -> usize {
+        self.length(form, false)
+    }
+
+    fn length(&self, form: &HeaderForm, with_certificate: bool) -> usize {
+        let told = self.verified.as_ref().filter(|_| with_certificate);
+        let values = form.sets.iter().map(|set| match set {
+            HeaderSet::Puppet => told.and_then(|verified| verified.certificate(form.cert_format)),
+            other => self.other(*other, with_certificate),
+        });
+        values.map(|value| value.map_or(0, HeaderValue::len)).sum()
+    }
+
+    /// The value of a header that is none of Puppet's.
+    fn other(&self, set: HeaderSet, with_certificate: bool) -> Option<&HeaderValue> {
+        let verified = self
+            .verified
+            .as_ref()
+            .filter(|verified| verified.certificate_told)?;
+        let values = verified.agent.others()?;
+        match set {
+            HeaderSet::Puppet => None,
+            HeaderSet::ClientCert => values.client_cert.as_ref().filter(|_| with_certificate),
+            HeaderSet::ClientCertChain => values
+                .client_cert_chain
+                .as_ref()
+                .filter(|_| with_certificate),
+            HeaderSet::Xfcc if with_certificate => values.xfcc_with_certificate.as_ref(),
+            HeaderSet::Xfcc => values.xfcc.as_ref(),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod extensions;
 mod form;
 mod headers;
 mod oid;
+mod other_headers;
 mod refusal;
 mod scrub;
 pub mod settings;
@@ -27,7 +28,8 @@ pub use extensions::{
     extension_names, extension_oid, is_authorization_oid, is_extension_oid,
 };
 pub use form::{
-    CertFormat, DnFormat, DnFormats, HeaderForm, HeaderRole, IdentityName, NameError, OwnNames,
+    CertFormat, DnFormat, DnFormats, HeaderForm, HeaderRole, HeaderSet, IdentityName, NameError,
+    OwnNames,
 };
 pub use headers::{IdentityHeaders, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
 pub use oid::dotted_oid;

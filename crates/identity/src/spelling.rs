@@ -59,6 +59,15 @@ impl Subject {
             .join(",")
     }
 
+    /// RFC 2253 for a place between double quotes: no quote stands in it, and no `\` but before two digits. None where
+    /// readers would undo the CN differently.
+    pub(crate) fn quotable(&self) -> Option<String> {
+        self.literal_cn(DnFormat::CnLast).ok()?;
+        let rdns = self.rdns.iter().rev();
+        let rdns = rdns.map(|rdn| joined(rdn, escape_all_by_digits));
+        Some(rdns.collect::<Vec<_>>().join(","))
+    }
+
     /// The certificate's order, the CN at the end. What separates or escapes is written as its two digits, for readers
     /// that cut at every comma.
     fn cn_last(&self, cn: &str) -> String {
@@ -163,6 +172,19 @@ fn escape_by_digits(text: &str, out: &mut String) {
             b'#' if index == 0 => out.push_str("\\#"),
             b' ' if index == 0 || index == last => escape_byte("\\", byte, out),
             _ if byte.is_ascii() && is_literal(char::from(byte)) => out.push(char::from(byte)),
+            _ => escape_byte("\\", byte, out),
+        }
+    }
+}
+
+/// The same without an exception.
+fn escape_all_by_digits(text: &str, out: &mut String) {
+    let last = text.len().saturating_sub(1);
+    for (index, byte) in text.bytes().enumerate() {
+        let at_edge = index == 0 || index == last;
+        match char::from(byte) {
+            ' ' if at_edge => escape_byte("\\", byte, out),
+            c if byte.is_ascii() && is_literal(c) => out.push(c),
             _ => escape_byte("\\", byte, out),
         }
     }

@@ -100,6 +100,8 @@ impl Issuer {
 #[derive(Debug)]
 pub(crate) struct Ca {
     pub(crate) der: CertificateDer<'static>,
+    /// The same, for agents whose path goes through it.
+    pub(crate) shared: Arc<[u8]>,
     /// Where it stood: `"ca.pem" block 2`.
     pub(crate) place: String,
     pub(crate) issuer: Arc<Issuer>,
@@ -356,6 +358,7 @@ impl Ca {
             signs_crls: certificate.extensions.signs_crls(),
             is_anchor: false,
             described: certificate.describe(),
+            shared: der.as_ref().into(),
             der,
         })
     }

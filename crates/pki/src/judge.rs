@@ -246,6 +246,10 @@ impl TrustStore {
         let proof = ChainVerified::assertion();
         let agent = Agent::from_leaf(leaf, &self.identity, proof)
             .map_err(|error| Fault::new(Reason::Subject, leaf, format!("In detail: {error}.")))?;
+        let agent = match path.links.last() {
+            Some(own) => agent.proven_by(own.fingerprint, path.intermediates),
+            None => agent,
+        };
         Ok(Arc::new(VerifiedChain {
             links: path.links,
             anchor: path.anchor,

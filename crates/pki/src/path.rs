@@ -24,6 +24,8 @@ use crate::store::TrustStore;
 /// A verified path before it is known whose it is.
 pub(crate) struct Path {
     pub(crate) links: Arc<[Link]>,
+    /// Between the leaf and the anchor, the leaf's issuer first.
+    pub(crate) intermediates: Arc<[Arc<[u8]>]>,
     pub(crate) anchor: Anchor,
     pub(crate) latest_begin: UnixTime,
     pub(crate) earliest_end: UnixTime,
@@ -292,11 +294,18 @@ impl TrustStore {
         })?;
         Ok(Path {
             links: links.into(),
+            intermediates: ders.iter().map(|der| self.shared(der)).collect(),
             anchor: Anchor::of(anchor),
             latest_begin,
             earliest_end,
             good_until,
         })
+    }
+
+    /// The bundle's own copy of a CA's certificate, so that agents share it, or a new one of what the client sent.
+    fn shared(&self, der: &CertificateDer<'_>) -> Arc<[u8]> {
+        let known = self.bundle.cas.iter().find(|ca| ca.der == *der);
+        known.map_or_else(|| der.as_ref().into(), |ca| Arc::clone(&ca.shared))
     }
 
     /// The bundle's own value for an issuer, or a new one for a CA that the client sent.

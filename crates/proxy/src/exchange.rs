@@ -319,25 +319,28 @@ fn tells_certificate(
     standing: &Standing,
 ) -> Result<bool, ProxyError> {
     let (rules, renewal) = (&pool.rules, plan.is_renewal());
-    if !(plan.with_certificate_class && (rules.forward_cert || renewal)) {
-        return Ok(false);
-    }
-    let (bytes, max) = (
-        standing.headers.certificate_length(&rules.form),
-        rules.forward_cert_bytes_max,
-    );
-    match rules.overlong_cert {
-        _ if bytes <= max => Ok(true),
-        // A renewal without it would be of another certificate.
-        OverlongCert::Omit if !renewal => {
-            pool.metrics.certificates_omitted.inc();
-            Ok(false)
-        }
-        OverlongCert::Omit | OverlongCert::Refuse => Err(ProxyError::OverlongCertificate {
+    let max = rules.forward_cert_bytes_max;
+    let refused = |bytes| {
+        Err(ProxyError::OverlongCertificate {
             pool: Arc::clone(pool.pool.name()),
             bytes,
             max,
-        }),
+        })
+    };
+    let told = plan.with_certificate_class && (rules.forward_cert || renewal);
+    if told {
+        let bytes = standing.headers.certificate_length(&rules.form);
+        match rules.overlong_cert {
+            _ if bytes <= max => return Ok(true),
+            // A renewal without it would be of another certificate.
+            OverlongCert::Omit if !renewal => _ = pool.metrics.certificates_omitted.inc(),
+            OverlongCert::Omit | OverlongCert::Refuse => return refused(bytes),
+        }
+    }
+    // Names alone may be too many as well, and half of them would be another client's.
+    match standing.headers.digest_length(&rules.form) {
+        bytes if bytes <= max => Ok(false),
+        bytes => refused(bytes),
     }
 }
 

@@ -15,7 +15,8 @@ use http::{
     header::{COOKIE, HOST},
 };
 use identity::{
-    Agent, Certname, ClientIdentity, ExtensionValue, HeaderForm, IdentityName, Reason, Refusal,
+    Agent, Certname, ClientIdentity, ExtensionValue, HeaderForm, HeaderSet, IdentityName, Reason,
+    Refusal,
 };
 use listener::ActiveListener;
 use pki::PersistenceKey;
@@ -595,11 +596,15 @@ fn split(url: &str) -> (Option<&str>, &str) {
 /// The headers that say who the client is.
 fn told(identity: &ClientIdentity, runtime: &PoolRuntime, plan: &Plan<'_>) -> String {
     let form = &runtime.rules.form;
-    let mut text = format!("{}: {}", form.verify, identity.verdict());
+    let puppets = form.tells(HeaderSet::Puppet);
+    let mut text = match puppets {
+        true => format!("{}: {}", form.verify, identity.verdict()),
+        false => format!("verdict {}, without Puppet's headers", identity.verdict()),
+    };
     if identity.agent().is_none() {
         return text;
     }
-    if *form != HeaderForm::default() {
+    if puppets && *form != HeaderForm::default() {
         let names: Vec<_> = form.dn.iter().map(IdentityName::to_string).collect();
         let _ = write!(
             text,
@@ -609,11 +614,17 @@ fn told(identity: &ClientIdentity, runtime: &PoolRuntime, plan: &Plan<'_>) -> St
         );
     }
     if plan.with_certificate_class && (runtime.rules.forward_cert || plan.is_renewal()) {
+        let own = puppets.then_some(&form.cert).map(IdentityName::to_string);
+        let others = form.other_names().map(|name| name.to_string());
+        let names: Vec<_> = own.into_iter().chain(others).collect();
         let _ = write!(
             text,
             ", with {} of up to {} bytes",
-            form.cert, runtime.rules.forward_cert_bytes_max
+            names.join(", "),
+            runtime.rules.forward_cert_bytes_max
         );
+    } else if form.tells(HeaderSet::Xfcc) {
+        text.push_str(", with X-Forwarded-Client-Cert without the certificate");
     }
     text
 }

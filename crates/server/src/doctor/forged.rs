@@ -1,7 +1,7 @@
 //! What a member does with identities that come through our own credential: ours alone, and nobody's.
 
 use http::StatusCode;
-use identity::HeaderForm;
+use identity::{HeaderForm, HeaderSet};
 use upstream::Told;
 
 use super::{
@@ -23,7 +23,12 @@ pub(super) async fn compiler(member: &Member, simple: &Told, proof: &mut Proof) 
 async fn headers_read(member: &Member, simple: &Told, proof: &mut Proof) {
     // Which header other servers read the certificate from, and what they do with a bad one, is not known here.
     let usual = HeaderForm::default();
-    if member.is_legacy() || member.form().verify != usual.verify || member.form().dn != usual.dn {
+    let puppets = member.form().tells(HeaderSet::Puppet);
+    if member.is_legacy()
+        || !puppets
+        || member.form().verify != usual.verify
+        || member.form().dn != usual.dn
+    {
         return proof.found(
             Check::HeadersRead,
             Grade::Note,

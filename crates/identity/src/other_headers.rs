@@ -1,0 +1,123 @@
+//! The client's certificate in the headers of servers that are not Puppet's: RFC 9440's `Client-Cert` and
+//! `Client-Cert-Chain`, Envoy's `X-Forwarded-Client-Cert`.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
+
+use http::HeaderValue;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+
+use crate::certificate_value::{escaped_text, push_base64};
+use crate::subject::Subject;
+
+/// How a certificate was verified, and the values that are made of it when a request first needs them.
+#[derive(Clone, Debug)]
+pub(crate) struct Proven {
+    sha256: [u8; 32],
+    /// The agent's issuer first, the anchor left out.
+    intermediates: Arc<[Arc<[u8]>]>,
+    values: OnceLock<Box<OtherValues>>,
+}
+
+/// The values; none where there is nothing to tell.
+#[derive(Clone, Debug)]
+pub(crate) struct OtherValues {
+    pub(crate) client_cert: Option<HeaderValue>,
+    pub(crate) client_cert_chain: Option<HeaderValue>,
+    pub(crate) xfcc: Option<HeaderValue>,
+    pub(crate) xfcc_with_certificate: Option<HeaderValue>,
+}
+
+impl Proven {
+    pub(crate) fn new(sha256: [u8; 32], intermediates: Arc<[Arc<[u8]>]>) -> Self {
+        Self {
+            sha256,
+            intermediates,
+            values: OnceLock::new(),
+        }
+    }
+
+    /// Those of the certificate, which has to be the same each time.
+    pub(crate) fn values(&self, leaf: &[u8]) -> &OtherValues {
+        self.values.get_or_init(|| {
+            Box::new(OtherValues {
+                client_cert: value(byte_sequence(leaf)),
+                client_cert_chain: value(self.chain()),
+                xfcc: value(self.xfcc(leaf, false)),
+                xfcc_with_certificate: value(self.xfcc(leaf, true)),
+            })
+        })
+    }
+
+    /// A list of RFC 8941: one without members is expressed by leaving the header out.
+    fn chain(&self) -> Option<String> {
+        let items: Option<Vec<_>> = self
+            .intermediates
+            .iter()
+            .map(|der| byte_sequence(der))
+            .collect();
+        items
+            .filter(|items| !items.is_empty())
+            .map(|items| items.join(", "))
+    }
+
+    /// One element, in the order that Envoy writes. `By` is left out: it is the URI of a proxy in a mesh.
+    fn xfcc(&self, leaf: &[u8], with_certificate: bool) -> Option<String> {
+        let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+        let subject = Subject::of(certificate.subject()).quotable()?;
+        let mut out = String::from("Hash=");
+        for byte in self.sha256 {
+            let _ = write!(out, "{byte:02x}");
+        }
+        if with_certificate {
+            let _ = write!(out, ";Cert=\"{}\"", escaped_text(leaf)?);
+        }
+        let _ = write!(out, ";Subject=\"{subject}\"");
+        let names = certificate.subject_alternative_name().ok().flatten();
+        let names = names.map_or(&[][..], |names| &names.value.general_names);
+        let uris = names.iter().filter_map(|name| match name {
+            GeneralName::URI(uri) => Some(("URI", *uri)),
+            _ => None,
+        });
+        let hosts = names.iter().filter_map(|name| match name {
+            GeneralName::DNSName(host) => Some(("DNS", *host)),
+            _ => None,
+        });
+        for (key, text) in uris.chain(hosts).filter(|(_, text)| is_tellable(text)) {
+            let quote = if text.contains([',', ';', '=']) {
+                "\""
+            } else {
+                ""
+            };
+            let _ = write!(out, ";{key}={quote}{text}{quote}");
+        }
+        Some(out)
+    }
+}
+
+fn value(text: Option<String>) -> Option<HeaderValue> {
+    HeaderValue::try_from(text?).ok()
+}
+
+/// RFC 8941, 3.3.5: base64 between colons. None of no bytes.
+fn byte_sequence(der: &[u8]) -> Option<String> {
+    let mut out = String::with_capacity(der.len().div_ceil(3) * 4 + 2);
+    out.push(':');
+    for group in der.chunks(3) {
+        push_base64(&mut out, group);
+    }
+    out.push(':');
+    (!der.is_empty()).then_some(out)
+}
+
+/// Whether a name reads alike in all readers: printable ASCII without a blank, a quote or an escape. No other is told,
+/// for a reader might find a second key in it.
+fn is_tellable(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\".contains(&byte);
+    !text.is_empty() && text.bytes().all(plain)
+}
+
+#[cfg(test)]
+mod tests;
