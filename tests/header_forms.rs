@@ -509,10 +509,7 @@ fn rfc_9440_and_envoys_header_tell_a_verified_client_and_puppets_headers_are_lef
         "X-Client-Cert".to_owned(),
         certificate.trim_matches('"').to_owned(),
     )]);
-    assert_eq!(
-        escaped_certificate(&escaped),
-        Ok(Some(agent.cert_der.clone()))
-    );
+    assert_eq!(escaped_certificate(&escaped), Ok(Some(agent.cert_der)));
     assert_eq!(subject, "\"CN=web01\"");
     for line in raw.lines() {
         assert!(!line.to_ascii_lowercase().starts_with("x-client-"), "{raw}");

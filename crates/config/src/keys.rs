@@ -549,7 +549,8 @@ settings! {
         /// Without it, trusted facts (`$trusted['extensions']`) are empty, and agents' runs succeed all the same.
         /// The CA gets the header with renewals (`[ca] renewal`) and never otherwise, whatever this setting is.
         forward_cert: switch() => rules.forward_cert;
-        /// Maximum size of the value of `X-Client-Cert`. Jetty accepts heads of 8 KiB, and the rest of an agent's
+        /// Maximum size of the value of `X-Client-Cert`, together with the values of other `headers` that carry the
+        /// certificate. Jetty accepts heads of 8 KiB, and the rest of an agent's
         /// head takes less than 1 KiB. A certificate with 200 alternative names takes 10 KiB. Raise this if
         /// `request-header-max-size` of the servers is larger.
         forward_cert_max: size(1 << 10..=64 << 10) => rules.forward_cert_bytes_max;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use identity::{
-    Agent, ChainVerified, ClientIdentity, DnFormat, HeaderForm, IdentityHeaders, Settings,
-    SubjectRule,
+    Agent, ChainVerified, ClientIdentity, DnFormat, HeaderForm, HeaderSet, IdentityHeaders,
+    Settings, SubjectRule,
 };
 use testkit::{Headers, readers};
 
@@ -73,10 +73,33 @@ fn check_told(subject: &Subject<'_>, leaf: &[u8], agent: Agent, format: DnFormat
     }
     let certificate = readers::escaped_certificate(&headers).expect("one certificate");
     assert_eq!(certificate.as_deref(), Some(leaf));
+    check_envoys(subject, &headers, cn.contains(NOT_LITERAL));
+}
+
+/// Envoy's header has one element of three keys, and its subject ends nowhere but where it ends.
+fn check_envoys(subject: &Subject<'_>, headers: &Headers, is_untellable: bool) {
+    let name = "x-forwarded-client-cert";
+    if is_untellable {
+        return assert!(headers.all(name).is_empty());
+    }
+    let parts: Vec<_> = headers.only(name).split('"').collect();
+    let [hash, certificate, middle, told, ""] = parts[..] else {
+        panic!("{parts:?}");
+    };
+    assert_eq!((hash.len(), middle), (5 + 64 + 6, ";Subject="));
+    assert!(certificate.bytes().all(|byte| byte.is_ascii_graphic()));
+    let told = reader::rfc4514(told);
+    assert_eq!(
+        told,
+        Some(subject.as_told(DnFormat::Rfc2253)),
+        "{subject:?}"
+    );
 }
 
 fn stamped(agent: Agent, leaf: &[u8], format: DnFormat) -> Headers {
+    let agent = agent.proven_by([7; 32], Arc::default());
     let form = HeaderForm {
+        sets: vec![HeaderSet::Puppet, HeaderSet::Xfcc],
         dn_format: format,
         ..HeaderForm::default()
     };
@@ -323,6 +346,9 @@ fn certificate(subject: &[u8]) -> Vec<u8> {
     );
     der::all(0x30, &[&signed, &algorithm, &der::tlv(0x03, &[0; 65])])
 }
+
+/// Of printable ASCII that an accepted CN can hold.
+const NOT_LITERAL: [char; 5] = ['<', '>', ';', '=', '#'];
 
 const FORMATS: [DnFormat; 3] = [DnFormat::Rfc2253, DnFormat::OpenSsl, DnFormat::CnLast];
 

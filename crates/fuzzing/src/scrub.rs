@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use identity::{
-    Agent, ChainVerified, ClientIdentity, HeaderForm, HeaderRole, IdentityHeaders, IdentityName,
-    OwnNames, Settings, is_removed, scrub,
+    Agent, ChainVerified, ClientIdentity, HeaderForm, HeaderRole, HeaderSet, IdentityHeaders,
+    IdentityName, OwnNames, Settings, is_removed, scrub,
 };
 use regex::Regex;
 use testkit::readers;
@@ -68,6 +68,33 @@ pub(crate) fn check(input: &[u8]) {
         );
     }
     check_stamped(&form, &headers, kept.len());
+    check_others(&headers, kept.len());
+}
+
+/// RFC 9440's and Envoy's headers are there for a verified client, each once, and for nobody else.
+fn check_others(scrubbed: &HeaderMap, kept: usize) {
+    let form = HeaderForm {
+        sets: vec![
+            HeaderSet::ClientCert,
+            HeaderSet::ClientCertChain,
+            HeaderSet::Xfcc,
+        ],
+        ..HeaderForm::default()
+    };
+    for identity in [AGENT.clone(), ClientIdentity::Anonymous] {
+        let leaf = identity.agent().map(|agent| agent.leaf().to_vec());
+        let mut headers = scrubbed.clone();
+        IdentityHeaders::new(&identity, leaf.as_deref()).stamp(&form, &mut headers, true);
+        let each = usize::from(leaf.is_some());
+        for name in form.other_names() {
+            assert_eq!(
+                headers.get_all(name.as_str()).iter().count(),
+                each,
+                "{name}"
+            );
+        }
+        assert_eq!(headers.len(), kept + 3 * each);
+    }
 }
 
 fn check_stamped(form: &HeaderForm, scrubbed: &HeaderMap, kept: usize) {
@@ -122,7 +149,9 @@ fn seems_identity(name: &str, own: Option<&IdentityName>) -> bool {
 static AGENT: LazyLock<ClientIdentity> = LazyLock::new(|| {
     let leaf = dn::leaf_of("web01");
     let agent = Agent::from_leaf(&leaf, &Settings::default(), ChainVerified::assertion());
-    ClientIdentity::Verified(Arc::new(agent.expect("the CA writes such subjects")))
+    let agent = agent.expect("the CA writes such subjects");
+    let above: Arc<[u8]> = leaf.as_slice().into();
+    ClientIdentity::Verified(Arc::new(agent.proven_by([7; 32], Arc::new([above]))))
 });
 
 const LINES_MAX: usize = 64;

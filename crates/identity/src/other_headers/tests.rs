@@ -133,7 +133,11 @@ fn without_intermediates_there_is_no_chain() {
 
 #[test]
 fn envoys_subject_ends_nowhere_but_at_its_quote() {
-    let subjects: &[(&[(&str, &str)], Option<&str>)] = &[
+    type Case = (
+        &'static [(&'static str, &'static str)],
+        Option<&'static str>,
+    );
+    let subjects: &[Case] = &[
         (&[(O, "Example"), (CN, "web01")], Some("CN=web01,O=Example")),
         (
             &[(O, "a\";URI=spiffe://victim"), (CN, "web01")],
