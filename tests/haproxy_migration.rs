@@ -214,14 +214,18 @@ impl Estate {
         for n in 1..=12 {
             let source = IpAddr::from([127, 0, 1, n]);
             let client = self.agent(certname).source(source);
-            assert_eq!(client.get(&target).status, 200, "from {source}");
+            for _ in 0..2 {
+                assert_eq!(client.get(&target).status, 200, "from {source}");
+            }
         }
         let mut homes = vec![String::new(); 12];
         for request in self.masters.iter().flat_map(of_clients) {
             assert_told(&request, "SUCCESS", Some(&format!("CN={certname}")));
             let source = request.only("x-forwarded-for").rsplit('.').next();
             let n: usize = source.and_then(|n| n.parse().ok()).expect("a number");
-            homes[n - 1] = request.member;
+            let home = &mut homes[n - 1];
+            assert!(home.is_empty() || *home == request.member, "{n} has moved");
+            *home = request.member;
         }
         homes
     }
@@ -282,6 +286,12 @@ fn a_master_is_upgraded_and_tested_while_it_gets_no_agents() {
     let estate = start();
     let [first, second] = estate.addresses.each_ref().map(String::as_str);
     let homes = estate.homes("web01");
+    let target = "/puppet/v3/catalog/test.example.com";
+    let ssldir = estate.proxy.ssldir();
+    let ssldir = ["--ssldir", ssldir.to_str().expect("no odd characters")];
+    let words = ["explain", target, "--certname", "test.example.com"];
+    let explained = done(&estate.proxy, &words, &ssldir);
+    assert!(explained.contains("pool     test\n"), "{explained}");
     // Take it out. What it has begun, it finishes.
     let command = ["drain", "compilers", first, "--wait", "--why", "upgrade"];
     let drained = done(&estate.proxy, &command, &[]);

@@ -285,7 +285,7 @@ fn a_catalog_goes_to_the_compiler_with_the_least_load() {
     let [c1, c2] = ["c1", "c2"].map(|name| split.named(name));
     split.servers.iter().for_each(StandIn::hold);
     std::thread::scope(|scope| {
-        let asking: Vec<_> = (1..=3)
+        let asking: Vec<_> = (1..=6)
             .map(|n| {
                 let certname = format!("web0{n}");
                 let client = split.proxy.client(Some(&split.ca.agent(&certname)));
@@ -300,7 +300,7 @@ fn a_catalog_goes_to_the_compiler_with_the_least_load() {
             })
             .collect();
         let shares = [c1, c2].map(|member| member.requests().len());
-        assert_eq!(shares, [2, 1], "by weight");
+        assert_eq!(shares, [4, 2], "by weight");
         split.servers.iter().for_each(StandIn::release);
         for asked in asking {
             assert_eq!(asked.join().expect("asks"), 200);
