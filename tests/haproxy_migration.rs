@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use testkit::{Ca, Client, Proxy, Reply, StandIn};
+use testkit::{Ca, Client, Protocol, Proxy, Reply, StandIn};
 
 use crate::{
     examples::{example, member, of_clients},
@@ -310,7 +310,8 @@ fn a_master_is_upgraded_and_tested_while_it_gets_no_agents() {
     assert_eq!(estate.homes("web01"), vec!["m2"; 12]);
     let direct = estate
         .agent("test.example.com")
-        .at(estate.masters[0].socket_address());
+        .at(estate.masters[0].socket_address())
+        .protocol(Protocol::Http1);
     let refused = direct.try_request("GET", "/production/catalog/test.example.com", &[], b"");
     assert!(refused.is_err(), "{refused:?}");
     // Put it back.
