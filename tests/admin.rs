@@ -35,7 +35,7 @@ fn a_socket_that_another_process_answers_on_stays_its_own() {
     assert!(
         outcome
             .stderr
-            .contains("another proscenium accepts connections there"),
+            .contains("another process accepts connections there"),
         "{}",
         outcome.stderr
     );

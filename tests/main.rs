@@ -64,6 +64,7 @@ mod support;
 mod tidy;
 mod trust_policies;
 mod tunnels;
+mod unix_listeners;
 mod who;
 mod work;
 

@@ -64,6 +64,9 @@ mod discovery;
 // The addresses of a listener are bound before a protocol is used.
 #[cfg(feature = "every-module-over-http2")]
 mod listeners;
+// TLS is the same on every kind of socket.
+#[cfg(feature = "every-module-over-http2")]
+mod unix_listeners;
 // `explain` opens no connection; the requests beside it are those of `access` and `routes`.
 #[cfg(feature = "every-module-over-http2")]
 mod explain;

@@ -1,6 +1,6 @@
 //! The value of every field that a file may leave out: each crate's own defaults, in one configuration.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use crate::{
     binding::Base,
@@ -80,7 +80,7 @@ impl Base for Fetch {
 
 impl Base for listener::Settings {
     fn base() -> Self {
-        Self::new("", SocketAddr::from(([0, 0, 0, 0], 0)))
+        Self::new("", ([0, 0, 0, 0], 0).into())
     }
 }
 

@@ -69,8 +69,22 @@ pub(crate) static SOCKET: Form = Form {
     },
 };
 pub(crate) static LISTEN: Form = Form {
-    what: "an IP address and a port, as \"0.0.0.0:8140\" or \"[::]:8140\"",
+    what: "an IP address and a port, as \"0.0.0.0:8140\" or \"[::]:8140\", or \"unix:/path\"",
     check: listen_address,
+};
+pub(crate) static SOCKET_MODE: Form = Form {
+    what: "permissions in octal, as \"0660\"",
+    check: |text| match text.parse::<listener::SocketMode>() {
+        Ok(_) => Ok(()),
+        Err(()) => Err(Fault::new(format!("\"{text}\" is not a file mode"))),
+    },
+};
+pub(crate) static GROUP: Form = Form {
+    what: "the name or the number of a group",
+    check: |text| match text.is_empty() || text.contains([':', '\n']) {
+        false => Ok(()),
+        true => Err(Fault::new(format!("\"{text}\" is not the name of a group"))),
+    },
 };
 pub(crate) static INTERFACE: Form = Form {
     what: "the name of a network interface, as \"eth1\"",
@@ -405,6 +419,9 @@ fn absolute_path(text: &str) -> Result<(), Fault> {
 }
 
 fn listen_address(text: &str) -> Result<(), Fault> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return (SOCKET.check)(path);
+    }
     if text.parse::<SocketAddr>().is_ok() {
         return Ok(());
     }

@@ -103,11 +103,15 @@ settings! {
 
     /// An address where the proxy accepts agents. NAME appears in access records and metrics.
     Listener at "listeners.NAME" for listener::Settings {
-        /// IP address and port to bind, or a list of them. Agents use port 8140. Each listener needs addresses of its own.
+        /// IP address and port to bind, or `unix:` and the path of a Unix socket, or a list of these. Agents use port 8140. Each listener needs addresses of its own.
         /// `[::]` also accepts IPv4 connections, unless the list has an IPv4 address with the same port. The limits of the
         /// listener count the connections of all its addresses. If one of them cannot be bound, the proxy does not start,
         /// and refuses a reload.
         address: text_or_texts(&forms::LISTEN) => addresses, required;
+        /// Permissions of the file of a Unix socket. A client needs write access to connect.
+        socket_mode: text(&forms::SOCKET_MODE) => socket_mode;
+        /// Group of that file: a name in `/etc/group`, or a number. The account of the service must be in the group.
+        socket_group: text(&forms::GROUP) => socket_group, else "that of the process";
         /// Name of a network interface. The listener then accepts only connections that come in by it (`SO_BINDTODEVICE`),
         /// whatever addresses it has, as `bind … interface` of HAProxy does. `address` may be `0.0.0.0` or `[::]`; listeners
         /// on different interfaces may have the same address. The interface must exist when the proxy starts.

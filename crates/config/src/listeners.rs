@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use listener::{Endpoint, Settings};
+use listener::{Endpoint, ListenAddress, Settings};
 
 use crate::{
     binding::Bound,
@@ -39,6 +39,7 @@ pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<Sett
     for (settings, section) in &listeners {
         passthrough::check_listener(root, settings, section, problems);
         load_balancers(section, settings, problems);
+        without_effect(section, settings, problems);
     }
     listeners
         .into_iter()
@@ -76,6 +77,25 @@ fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
     Some(settings)
 }
 
+/// Keys that are about the other kind of socket.
+fn without_effect(section: &Section<'_>, settings: &Settings, problems: &mut Vec<Problem>) {
+    let is_unix = |address: &ListenAddress| address.path().is_some();
+    let (any, all) = (
+        settings.addresses.iter().any(is_unix),
+        settings.addresses.iter().all(is_unix),
+    );
+    let message = "no effect: no address of this listener is a Unix socket";
+    for key in [Listener::socket_mode, Listener::socket_group] {
+        if section.is_set(key) && !any {
+            problems.push(section.warning(key, message));
+        }
+    }
+    if section.is_set(Listener::interface) && all {
+        let message = "no effect: connections to a Unix socket come in by no interface";
+        problems.push(section.warning(Listener::interface, message));
+    }
+}
+
 /// Whoever may send a PROXY header can claim to be any client.
 fn load_balancers(section: &Section<'_>, settings: &Settings, problems: &mut Vec<Problem>) {
     let section = section.table(Listener::proxy_protocol);
@@ -107,7 +127,7 @@ fn shared_addresses(listeners: &[(Settings, &Section<'_>)], problems: &mut Vec<P
         for (endpoint, (_, span)) in settings.endpoints().zip(written) {
             let mut others = taken.iter();
             let other =
-                others.find(|(other, _)| endpoint.address.port() != 0 && other.overlaps(&endpoint));
+                others.find(|(other, _)| endpoint.port() != Some(0) && other.overlaps(&endpoint));
             if let Some((other, owner)) = other {
                 let message = shared(settings, &endpoint, owner, other);
                 let problem = Problem::error(section.key_path(Listener::address), message);

@@ -4,9 +4,7 @@
 //! against; `Reads<V>` connects it with the types of fields that it can set, so that a setting of another type does not
 //! compile.
 
-use std::{
-    marker::PhantomData, net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration,
-};
+use std::{marker::PhantomData, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use identity::{CertnamePattern, HeaderSet, IdentityName};
 use toml::de::DeValue;
@@ -331,7 +329,8 @@ macro_rules! texts {
 }
 texts!(
     String,
-    SocketAddr,
+    listener::ListenAddress,
+    listener::SocketMode,
     discovery::settings::Server,
     routing::Class,
     balancing::settings::StatusRange

@@ -13,7 +13,7 @@ use identity::Certname;
 use pki::{Peer, ServerTls, ShownCredentials, TrustStore};
 use rustls::pki_types::UnixTime;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     time::{Instant, sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -27,6 +27,7 @@ use crate::{
     per_address::{AddressGate, AddressPermit},
     plain_http::{self, PlainHttp},
     preface,
+    queue::AcceptQueue,
     redirect::{self, Redirected},
     settings::Settings,
     sni::{self, Hello},
@@ -139,7 +140,7 @@ impl Listener {
 /// turned away by a reset. Each connection runs as a task of this thread and ends in `serve`.
 pub async fn accept_loop<L, S, F>(
     listener: Arc<Listener>,
-    socket: TcpListener,
+    socket: AcceptQueue,
     live: Rc<L>,
     serve: S,
     closed: impl Future<Output = ()>,
@@ -148,7 +149,7 @@ pub async fn accept_loop<L, S, F>(
     S: Fn(Accepted) -> F + Clone + 'static,
     F: Future<Output = ()> + 'static,
 {
-    let port = socket.local_addr().map_or(0, |local| local.port());
+    let port = socket.port();
     let start = |stream, client, permit| {
         let (listener, live, serve) = (Arc::clone(&listener), Rc::clone(&live), serve.clone());
         // Boxed: kilobytes that starting and ending a task would move several times.
@@ -198,17 +199,12 @@ pub async fn accept_loop<L, S, F>(
         }
     }
     // Asked of the system itself: tokio has not heard of who came just now, and wants a pause after a hundred or so.
-    let Ok(queue) = socket.into_std() else { return };
+    let Ok(queue) = socket.into_socket() else {
+        return;
+    };
     while let Some(permit) = listener.connections.try_enter(u32::MAX) {
         match queue.accept() {
-            Ok((stream, client)) => {
-                let stream = stream
-                    .set_nonblocking(true)
-                    .and_then(|()| TcpStream::from_std(stream));
-                if let Ok(stream) = stream {
-                    start(stream, client, permit);
-                }
-            }
+            Ok((stream, client)) => start(stream, client, permit),
             Err(error) if aborted(&error) => {}
             Err(_) => break,
         }
@@ -517,6 +513,7 @@ mod tests {
     use tokio::task::{LocalSet, yield_now};
 
     use super::*;
+    use crate::ListeningSocket;
 
     /// Counts who was let in; nobody gets further.
     #[derive(Default)]
@@ -555,7 +552,8 @@ mod tests {
                 .collect();
             let live = Rc::new(Counting::default());
             let listener = Arc::new(Listener::new("agents"));
-            let socket = TcpListener::from_std(socket).expect("a socket of this runtime");
+            let socket = AcceptQueue::new(ListeningSocket::Tcp(socket));
+            let socket = socket.expect("a socket of this runtime");
             let serve = |_: Accepted| ready(());
             accept_loop(listener, socket, Rc::clone(&live), serve, ready(())).await;
             while Rc::strong_count(&live) > 1 {

@@ -1,13 +1,13 @@
 //! What a configuration says about a listener.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    time::Duration,
-};
+use std::{net::IpAddr, time::Duration};
 
 use routing::Network;
 
-use crate::socket::Endpoint;
+use crate::{
+    address::{ListenAddress, SocketMode},
+    socket::Endpoint,
+};
 
 /// Whether a client must show a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,11 @@ pub struct Settings {
     /// Name in records and metrics.
     pub name: String,
     /// Addresses to bind, at least one.
-    pub addresses: Vec<SocketAddr>,
+    pub addresses: Vec<ListenAddress>,
+    /// Permissions of the files of its Unix sockets. Default 0660.
+    pub socket_mode: SocketMode,
+    /// Name or number of the group that owns these files. Default that of the process, or of the directory.
+    pub socket_group: Option<String>,
     /// The network interface that connections must come in by. Default any.
     pub interface: Option<String>,
     /// Whether a client must show a certificate. Default `optional`.
@@ -110,10 +114,12 @@ pub struct Settings {
 
 impl Settings {
     /// A listener with the default of every other setting.
-    pub fn new(name: &str, address: SocketAddr) -> Self {
+    pub fn new(name: &str, address: ListenAddress) -> Self {
         Self {
             name: name.to_owned(),
             addresses: vec![address],
+            socket_mode: SocketMode(0o660),
+            socket_group: None,
             interface: None,
             client_cert: ClientCert::default(),
             on_invalid: OnInvalid::default(),
@@ -143,11 +149,16 @@ impl Settings {
     /// What to bind. `[::]` also accepts IPv4, as operators expect of an agents' port, unless the listener has an IPv4
     /// address of its own with that port.
     pub fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
-        self.addresses.iter().map(|&address| Endpoint {
-            address,
-            only_v6: address.is_ipv6()
-                && (self.addresses.iter()).any(|v4| v4.is_ipv4() && v4.port() == address.port()),
-            interface: self.interface.clone(),
+        let has_v4 = |port| {
+            let mut addresses = self.addresses.iter().filter_map(ListenAddress::ip);
+            addresses.any(|address| address.is_ipv4() && address.port() == port)
+        };
+        self.addresses.iter().map(move |address| Endpoint {
+            address: address.clone(),
+            only_v6: address
+                .ip()
+                .is_some_and(|ip| ip.is_ipv6() && has_v4(ip.port())),
+            interface: self.interface.clone().filter(|_| address.ip().is_some()),
         })
     }
 

@@ -5,6 +5,8 @@ use std::{fmt, io, net::SocketAddr, time::Duration};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 
+use crate::address::ListenAddress;
+
 /// Connections that may wait in a socket's queue before they are accepted.
 const BACKLOG: i32 = 1024;
 
@@ -16,7 +18,7 @@ const UNSENT_BYTES_MAX: u32 = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     /// The address as configured.
-    pub address: SocketAddr,
+    pub address: ListenAddress,
     /// Whether `[::]` leaves IPv4 to other addresses.
     pub only_v6: bool,
     /// The network interface that connections must come in by, if not any.
@@ -26,7 +28,9 @@ pub struct Endpoint {
 impl Endpoint {
     /// Whether the system refuses to listen on both: the same, or one accepts the connections of the other as well.
     pub fn overlaps(&self, other: &Self) -> bool {
-        let (one, two) = (self.address, other.address);
+        let (Some(one), Some(two)) = (self.address.ip(), other.address.ip()) else {
+            return self.address == other.address;
+        };
         let are_apart = match (&self.interface, &other.interface) {
             (Some(one), Some(two)) => one != two,
             _ => false,
@@ -34,25 +38,30 @@ impl Endpoint {
         !are_apart
             && one.port() == two.port()
             && (one.ip().to_canonical() == two.ip().to_canonical()
-                || self.covers(other)
-                || other.covers(self))
+                || covers((one, self.only_v6), two)
+                || covers((two, other.only_v6), one))
     }
 
-    fn covers(&self, other: &Self) -> bool {
-        let is_v4 = other.address.ip().to_canonical().is_ipv4();
-        let family = match self.address.is_ipv6() {
-            true => !(self.only_v6 && is_v4),
-            false => is_v4,
-        };
-        self.address.ip().is_unspecified() && family
+    /// The port; 0 is any that is free.
+    pub fn port(&self) -> Option<u16> {
+        self.address.ip().map(|address| address.port())
     }
+}
+
+fn covers((wide, only_v6): (SocketAddr, bool), other: SocketAddr) -> bool {
+    let is_v4 = other.ip().to_canonical().is_ipv4();
+    let family = match wide.is_ipv6() {
+        true => !(only_v6 && is_v4),
+        false => is_v4,
+    };
+    wide.ip().is_unspecified() && family
 }
 
 impl<A: Into<SocketAddr>> From<A> for Endpoint {
     /// An address by itself.
     fn from(address: A) -> Self {
         Self {
-            address: address.into(),
+            address: ListenAddress::Ip(address.into()),
             only_v6: false,
             interface: None,
         }
@@ -67,7 +76,7 @@ impl fmt::Display for Endpoint {
 
 /// An address that could not be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {endpoint}: {source}{}", hint(.source))]
+#[error("cannot listen on {endpoint}: {source}{}", hint(.endpoint, .source))]
 pub struct BindError {
     /// The address.
     pub endpoint: Endpoint,
@@ -79,7 +88,7 @@ pub struct BindError {
 impl BindError {
     /// What to do, where the cause is a known one.
     pub fn help(&self) -> Option<&'static str> {
-        help(&self.source)
+        help(&self.endpoint, &self.source)
     }
 
     /// Whether the system refused the interface, and not the address.
@@ -103,8 +112,14 @@ fn is_interface(source: &io::Error) -> bool {
         .is_some_and(|source| source.is::<InterfaceError>())
 }
 
-fn help(source: &io::Error) -> Option<&'static str> {
+fn help(endpoint: &Endpoint, source: &io::Error) -> Option<&'static str> {
+    let is_unix = endpoint.address.path().is_some();
     match source.kind() {
+        io::ErrorKind::AddrInUse if is_unix => Some("`ss -xlp` shows which process listens there"),
+        io::ErrorKind::PermissionDenied if is_unix => Some(
+            "give the account of the service write access to the directory (`RuntimeDirectory=` in the service unit)",
+        ),
+        _ if is_unix => None,
         io::ErrorKind::PermissionDenied if is_interface(source) => {
             Some("before Linux 5.7, `interface` needs CAP_NET_RAW")
         }
@@ -118,16 +133,19 @@ fn help(source: &io::Error) -> Option<&'static str> {
     }
 }
 
-fn hint(source: &io::Error) -> String {
-    help(source).map_or_else(String::new, |help| format!("; {help}"))
+fn hint(endpoint: &Endpoint, source: &io::Error) -> String {
+    help(endpoint, source).map_or_else(String::new, |help| format!("; {help}"))
 }
 
-/// Tests whether a start could bind this address: binds it without listening, and closes it again.
+/// Tests whether a start could bind this address of IP: binds it without listening, and closes it again.
 ///
 /// # Errors
 /// [`BindError`], as [`bind`] would return it. An address on which this or another process listens is in use.
 pub fn try_bind(endpoint: &Endpoint) -> Result<(), BindError> {
-    match open(endpoint, endpoint.address, false) {
+    let Some(address) = endpoint.address.ip() else {
+        return Ok(());
+    };
+    match open(endpoint, address, false) {
         Ok(_) => Ok(()),
         Err(source) => Err(BindError {
             endpoint: endpoint.clone(),
@@ -136,7 +154,7 @@ pub fn try_bind(endpoint: &Endpoint) -> Result<(), BindError> {
     }
 }
 
-/// Binds `count` sockets to one address; the kernel spreads new connections over them.
+/// Binds `count` sockets to one address of IP; the kernel spreads new connections over them.
 ///
 /// The first is bound without `SO_REUSEPORT` and closed again: that shows another program on the port,
 /// which `SO_REUSEPORT` of the same user would hide. Skipped where the address is ours already (`kept`).
@@ -152,10 +170,13 @@ pub fn bind(
         endpoint: endpoint.clone(),
         source,
     };
-    if !kept && endpoint.address.port() != 0 {
-        open(endpoint, endpoint.address, false).map_err(fail)?;
+    let Some(address) = endpoint.address.ip() else {
+        return Err(fail(io::ErrorKind::Unsupported.into()));
+    };
+    if !kept && address.port() != 0 {
+        open(endpoint, address, false).map_err(fail)?;
     }
-    let first = open(endpoint, endpoint.address, true).map_err(fail)?;
+    let first = open(endpoint, address, true).map_err(fail)?;
     // Port 0 is settled by the first socket; the others join it.
     let settled = first.local_addr().map_err(fail)?;
     let mut sockets = vec![first];

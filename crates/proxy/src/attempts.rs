@@ -707,7 +707,9 @@ fn tell_of_connection(scrubbed: &mut Scrubbed, context: &RequestContext, upload:
     let forwarded = context.conn.forwarded();
     scrubbed.set(X_FORWARDED_FOR, forwarded.client.clone());
     scrubbed.set(X_REAL_IP, forwarded.client.clone());
-    scrubbed.set(X_FORWARDED_PORT, forwarded.port.clone());
+    if let Some(port) = &forwarded.port {
+        scrubbed.set(X_FORWARDED_PORT, port.clone());
+    }
     scrubbed.set(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
     scrubbed.set(RequestId::HEADER, context.request_id.to_value());
     if upload.length_unknown() {

@@ -111,7 +111,8 @@ fn since_1970(now: SystemTime) -> UnixTime {
 #[derive(Debug)]
 pub(crate) struct Forwarded {
     pub(crate) client: HeaderValue,
-    pub(crate) port: HeaderValue,
+    /// None of a Unix socket.
+    pub(crate) port: Option<HeaderValue>,
 }
 
 impl Conn {
@@ -183,7 +184,10 @@ impl Conn {
         };
         self.forwarded.get_or_init(|| Forwarded {
             client: text(self.downstream.client.ip().to_canonical().to_string()),
-            port: text(self.downstream.port.to_string()),
+            port: match self.downstream.port {
+                0 => None,
+                port => Some(text(port.to_string())),
+            },
         })
     }
 

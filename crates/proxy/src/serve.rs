@@ -16,10 +16,9 @@ use hyper::{
     service::HttpService,
 };
 use hyper_util::rt::TokioIo;
-use listener::{Accepted, Connection, Listener, Settings, Stage};
+use listener::{AcceptQueue, Accepted, Connection, Listener, Settings, Stage};
 use telemetry::Limit;
 use tokio::{
-    net::TcpListener,
     task::{JoinSet, unconstrained},
     time::{Instant, sleep_until},
 };
@@ -50,7 +49,7 @@ impl Worker {
     pub async fn listen(
         self: Rc<Self>,
         listener: Arc<Listener>,
-        socket: TcpListener,
+        socket: AcceptQueue,
         closed: impl Future<Output = ()>,
     ) {
         let live = Rc::new(LiveWorker(Rc::clone(&self)));

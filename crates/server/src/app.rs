@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    net::{SocketAddr, TcpListener},
     os::unix::net::UnixListener,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -11,7 +10,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use config::{Config, Report, Watch};
-use listener::{BindError, Endpoint, Listener};
+use listener::{BindError, Listener};
 use pki::{DenyList, TrustStore};
 use proxy::{Generation, Phase, Shared};
 use rustls_pki_types::UnixTime;
@@ -23,9 +22,7 @@ use tokio::{
 };
 
 use crate::{
-    Options,
-    admin_socket::AdminSocket,
-    alarms, blocks, cas_seen,
+    Options, alarms, blocks, cas_seen,
     control::Operator,
     crew::WorkerThreads,
     dns,
@@ -33,6 +30,7 @@ use crate::{
     fetch_standing::Fetching,
     fetching, files, freshness,
     host::{self, Running},
+    listening,
     lists::{self, Restored},
     member_states::{self, MemberStates},
     outputs, passthrough, persistence,
@@ -40,6 +38,7 @@ use crate::{
     probes::{self, Probes},
     service_manager::ServiceManager,
     signals::{EarlySignals, Signals, Stop},
+    socket_file::SocketFile,
     state::StateDirectory,
     unkept,
 };
@@ -89,19 +88,8 @@ pub enum StartError {
 /// A listener that is accepted on.
 pub(crate) struct Bound {
     pub(crate) listener: Arc<Listener>,
-    /// Its endpoints as configured, which decides whether a socket is kept, each with the port that was really bound.
-    pub(crate) endpoints: Vec<(Endpoint, SocketAddr)>,
-}
-
-/// Sockets of an endpoint, one for each worker.
-pub(crate) type Sockets = (Endpoint, Vec<TcpListener>);
-
-/// The address of these sockets, with the port that was really bound.
-pub(crate) fn bound_address((endpoint, sockets): &Sockets) -> SocketAddr {
-    let first = sockets.first();
-    first
-        .and_then(|socket| socket.local_addr().ok())
-        .unwrap_or(endpoint.address)
+    /// Where it is accepted on.
+    pub(crate) endpoints: Vec<listening::Bound>,
 }
 
 /// The running process, as reload and operator see it.
@@ -204,7 +192,7 @@ async fn start(
     options: &Options,
     events: &Arc<Events>,
     signals: EarlySignals,
-) -> Result<(Arc<App>, (AdminSocket, UnixListener), Signals), StartError> {
+) -> Result<(Arc<App>, (SocketFile, UnixListener), Signals), StartError> {
     let lasting = Lasting::default();
     let read = files::load(options).map_err(StartError::Config)?;
     let config = &read.loaded.config;
@@ -262,15 +250,12 @@ async fn start(
     let signals = signals.all()?;
     let mut sockets = Vec::new();
     for settings in &config.listeners {
-        let bind = |endpoint| {
-            let bound = listener::bind(&endpoint, config.workers, false)?;
-            Ok::<_, BindError>((endpoint, bound))
-        };
-        let bound: Vec<Sockets> = settings.endpoints().map(bind).collect::<Result<_, _>>()?;
+        let bind = |endpoint| listening::bind(settings, &endpoint, config.workers, false);
+        let bound: Vec<_> = settings.endpoints().map(bind).collect::<Result<_, _>>()?;
         sockets.push((settings, bound));
     }
     let socket = &config.admin.socket;
-    let admin = AdminSocket::bind(socket).map_err(|source| StartError::Admin {
+    let admin = SocketFile::bind_private(socket).map_err(|source| StartError::Admin {
         path: socket.clone(),
         source,
     })?;
@@ -298,12 +283,11 @@ async fn start(
     for (settings, sockets) in sockets {
         let listener = Arc::new(Listener::new(&settings.name));
         let mut endpoints = Vec::new();
-        for sockets in sockets {
-            let address = bound_address(&sockets);
+        for (at, sockets) in sockets {
+            let address = &at.address;
             tracing::info!(listener = %settings.name, %address, "listening");
-            let (endpoint, sockets) = sockets;
-            workers.listen(&listener, &endpoint, sockets).await;
-            endpoints.push((endpoint, address));
+            workers.listen(&listener, &at.endpoint, sockets).await;
+            endpoints.push(at);
         }
         bound.push(Bound {
             listener,
@@ -376,7 +360,7 @@ fn tell(report: &Report, facts: &[String], trust: &TrustStore) {
 }
 
 /// Serves until told to stop, and drains.
-async fn serve(app: &Arc<App>, (socket, listener): (AdminSocket, UnixListener), signals: Signals) {
+async fn serve(app: &Arc<App>, (socket, listener): (SocketFile, UnixListener), signals: Signals) {
     let Signals {
         mut hangup,
         mut reopen,
@@ -464,6 +448,12 @@ async fn drain(app: &App, stop: &mut Stop) {
         .iter()
         .map(|bound| Arc::clone(&bound.listener.name))
         .collect();
+    // New clients find no socket; those that wait in its queue are served.
+    for bound in &mut app.state().bound {
+        for endpoint in &mut bound.endpoints {
+            endpoint.file = None;
+        }
+    }
     for name in &names {
         app.workers.close(name, None).await;
     }

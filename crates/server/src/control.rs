@@ -62,7 +62,7 @@ impl Control for Operator {
                 .filter_map(|bound| {
                     let settings = &generation.listeners.get(&bound.listener.name)?.settings;
                     let addresses = bound.endpoints.iter();
-                    let addresses = addresses.map(|(_, address)| address.to_string());
+                    let addresses = addresses.map(|at| at.address.to_string());
                     let addresses: Vec<_> = addresses.collect();
                     Some(ListenerStatus {
                         name: settings.name.clone(),

@@ -1,8 +1,8 @@
 //! The worker threads: one per core, each a current-thread runtime with its own member connections.
 
-use std::{collections::HashMap, io, net::TcpListener, rc::Rc, sync::Arc, thread};
+use std::{collections::HashMap, io, rc::Rc, sync::Arc, thread};
 
-use listener::{Endpoint, Listener};
+use listener::{AcceptQueue, Endpoint, Listener, ListeningSocket};
 use proxy::{Shared, Worker};
 use tokio::{
     runtime::{self, Handle},
@@ -21,7 +21,7 @@ enum Command {
     Listen {
         listener: Arc<Listener>,
         endpoint: Endpoint,
-        socket: TcpListener,
+        socket: ListeningSocket,
         done: oneshot::Sender<()>,
     },
     /// Take what waits in the queue of this listener's endpoint (none: of all its endpoints), then close its socket.
@@ -73,7 +73,7 @@ impl WorkerThreads {
         &self,
         listener: &Arc<Listener>,
         endpoint: &Endpoint,
-        sockets: Vec<TcpListener>,
+        sockets: Vec<ListeningSocket>,
     ) {
         let commands = sockets.into_iter().map(|socket| {
             |done| Command::Listen {
@@ -163,7 +163,7 @@ async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
                 socket,
                 done,
             } => {
-                match tokio::net::TcpListener::from_std(socket) {
+                match AcceptQueue::new(socket) {
                     Ok(socket) => {
                         let key = (Arc::clone(&listener.name), endpoint);
                         let accepting = Accepting::start(Rc::clone(&worker), listener, socket);
@@ -200,7 +200,7 @@ struct Accepting {
 }
 
 impl Accepting {
-    fn start(worker: Rc<Worker>, listener: Arc<Listener>, socket: tokio::net::TcpListener) -> Self {
+    fn start(worker: Rc<Worker>, listener: Arc<Listener>, socket: AcceptQueue) -> Self {
         let (close, closed) = oneshot::channel();
         let listening = worker.listen(listener, socket, async {
             let _ = closed.await;

@@ -10,13 +10,13 @@ use std::{
 
 use admin::Client;
 use config::{Config, Output, Report};
-use listener::Endpoint;
+use listener::{Endpoint, ListenAddress, Settings};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use tokio::runtime;
 
 use crate::{
-    admin_socket::may_bind,
-    blocks,
+    blocks, listening,
+    socket_file::try_bind,
     state::{Exists, StateDirectory},
 };
 
@@ -35,7 +35,7 @@ pub(crate) struct Running {
     /// Whether it answers on the admin socket.
     answers: bool,
     /// The addresses of its listeners.
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<ListenAddress>,
 }
 
 impl Running {
@@ -58,7 +58,8 @@ impl Running {
 
     /// Whether a listener of it may be what keeps `address` from being bound: one of both is every address of the host.
     fn overlaps(&self, address: SocketAddr) -> bool {
-        self.addresses.iter().any(|held| {
+        let mut held = self.addresses.iter().filter_map(ListenAddress::ip);
+        held.any(|held| {
             let is_any = held.ip().is_unspecified() || address.ip().is_unspecified();
             held.port() == address.port() && is_any
         })
@@ -73,7 +74,10 @@ pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
         faults.extend(
             listener
                 .endpoints()
-                .filter_map(|endpoint| unbindable(&listener.name, &endpoint, running)),
+                .filter_map(|endpoint| match endpoint.address.path() {
+                    Some(path) => unusable_socket(listener, path, running),
+                    None => unbindable(&listener.name, &endpoint, running),
+                }),
         );
     }
     for log in std::iter::once(&config.access_log).chain(&config.other_access_logs) {
@@ -82,7 +86,7 @@ pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
         }
     }
     if !running.answers {
-        faults.extend(try_socket(&config.admin.socket).err());
+        faults.extend(try_socket(&config.admin.socket, "admin.socket", "admin socket").err());
     }
     faults
 }
@@ -98,7 +102,8 @@ fn unbindable(listener: &str, endpoint: &Endpoint, running: &Running) -> Option<
         return None;
     }
     let source = &error.source;
-    if source.kind() == io::ErrorKind::AddrInUse && running.overlaps(endpoint.address) {
+    let address = endpoint.address.ip()?;
+    if source.kind() == io::ErrorKind::AddrInUse && running.overlaps(address) {
         return None;
     }
     let key = match error.is_interface() {
@@ -113,6 +118,21 @@ fn unbindable(listener: &str, endpoint: &Endpoint, running: &Running) -> Option<
             format!("cannot listen on {endpoint}: {source}"),
         )
     })
+}
+
+/// Why the Unix socket of a listener cannot be made, if the running proxy is not the reason.
+fn unusable_socket(settings: &Settings, path: &Path, running: &Running) -> Option<Fault> {
+    let key = format!("listeners.{}", settings.name);
+    if let Err(error) = listening::group(settings) {
+        return Some(Fault::new(format!("{key}.socket_group"), error.to_string()));
+    }
+    if running
+        .addresses
+        .contains(&ListenAddress::Unix(path.to_owned()))
+    {
+        return None;
+    }
+    try_socket(path, &format!("{key}.address"), "socket").err()
 }
 
 /// The stored deny list, without which no start is safe.
@@ -215,7 +235,7 @@ fn try_log(path: &Path, admin_socket: &Path) -> Result<(), Fault> {
     }
 }
 
-fn try_socket(path: &Path) -> Result<(), Fault> {
+fn try_socket(path: &Path, key: &str, name: &str) -> Result<(), Fault> {
     let fault = |error: io::Error| Fault {
         help: Some(match error.kind() {
             io::ErrorKind::AddrInUse => "stop the other process, or set another socket".to_owned(),
@@ -226,12 +246,12 @@ fn try_socket(path: &Path) -> Result<(), Fault> {
         }),
         may_pass: error.kind() == io::ErrorKind::AddrInUse,
         ..Fault::new(
-            "admin.socket",
-            format!("cannot create the admin socket {}: {error}", path.display()),
+            key,
+            format!("cannot create the {name} {}: {error}", path.display()),
         )
     };
     net::SocketAddr::from_pathname(path).map_err(fault)?;
-    may_bind(path).map_err(fault)?;
+    try_bind(path).map_err(fault)?;
     // Missing directories above it are made by the start.
     let mut directory = parent_of(path);
     while !directory.exists() && directory.parent().is_some() {
@@ -281,6 +301,10 @@ mod tests {
 
     use super::*;
 
+    fn try_admin(path: &Path) -> Result<(), Fault> {
+        try_socket(path, "admin.socket", "admin socket")
+    }
+
     fn said(outcome: Result<(), Fault>) -> Option<(String, bool)> {
         outcome.err().map(|fault| (fault.message, fault.may_pass))
     }
@@ -308,20 +332,20 @@ mod tests {
     fn the_admin_socket_is_a_fault_where_it_cannot_be_made() {
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("a/b/admin.sock");
-        assert_eq!(said(try_socket(&path)), None, "a start makes a and b");
+        assert_eq!(said(try_admin(&path)), None, "a start makes a and b");
         assert!(!place.path().join("a").exists());
         fs::write(place.path().join("a"), "").expect("a file of our own");
-        let (_, may_pass) = said(try_socket(&path)).expect("a fault");
+        let (_, may_pass) = said(try_admin(&path)).expect("a fault");
         assert!(!may_pass);
         let long = place.path().join("x".repeat(120));
-        let (message, may_pass) = said(try_socket(&long)).expect("a fault");
+        let (message, may_pass) = said(try_admin(&long)).expect("a fault");
         assert!(message.contains("SUN_LEN") && !may_pass, "{message}");
         let other = place.path().join("other.sock");
         let listening = UnixListener::bind(&other).expect("a socket of our own");
-        let (_, may_pass) = said(try_socket(&other)).expect("a fault");
+        let (_, may_pass) = said(try_admin(&other)).expect("a fault");
         assert!(may_pass, "the other process may end");
         drop(listening);
-        assert_eq!(said(try_socket(&other)), None, "it is left from a crash");
+        assert_eq!(said(try_admin(&other)), None, "it is left from a crash");
     }
 
     #[test]
@@ -361,7 +385,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a directory");
         let link = place.path().join("run");
         symlink("none", &link).expect("a link of our own");
-        let (message, may_pass) = said(try_socket(&link.join("admin.sock"))).expect("a fault");
+        let (message, may_pass) = said(try_admin(&link.join("admin.sock"))).expect("a fault");
         assert!(
             message.contains("the link leads nowhere") && !may_pass,
             "{message}"

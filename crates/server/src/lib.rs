@@ -7,7 +7,6 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod accepting;
-mod admin_socket;
 mod agent_checks;
 mod alarms;
 mod app;
@@ -31,6 +30,7 @@ mod http_date;
 mod jrubies;
 mod kept;
 mod known_labels;
+mod listening;
 mod lists;
 mod lockout;
 mod member_states;
@@ -45,6 +45,7 @@ mod reload;
 mod reopen;
 mod service_manager;
 mod signals;
+mod socket_file;
 mod stamps;
 mod state;
 mod units;

@@ -8,7 +8,7 @@ use std::{
 
 use admin::{ReloadOutcome, ReloadResult};
 use config::{Colour, Config, Report, Watch};
-use listener::{Endpoint, Listener};
+use listener::{Endpoint, Listener, ListeningSocket};
 use pki::TrustStore;
 use proxy::{Generation, Phase};
 use rustls_pki_types::UnixTime;
@@ -16,10 +16,10 @@ use telemetry::Alarm;
 use tokio::{runtime::Handle, time::timeout};
 
 use crate::{
-    app::{App, Bound, Sockets, State, adopt, bound_address},
+    app::{App, Bound, State, adopt},
     certificates::refused_replacements,
     files::{self, Found},
-    kept, lists, lockout, outputs, passthrough,
+    kept, listening, lists, lockout, outputs, passthrough,
     prepare::{Foundation, Prepared, agents_copy, fingerprint, inherit_states, prepare},
     probes::{self, Probes},
     stamps::Stamps,
@@ -29,6 +29,9 @@ use crate::{
 /// Time that a reload waits for first answers of members, whatever their pools allow them: blocks and fetched lists wait
 /// for it.
 const FIRST_PROBES_MAX: Duration = Duration::from_secs(5);
+
+/// Sockets of an endpoint that a reload opens, with the name of their listener.
+type NewSockets = (String, (listening::Bound, Vec<ListeningSocket>));
 
 /// What is read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -405,7 +408,7 @@ impl App {
             .iter()
             .flat_map(|bound| {
                 let endpoints = bound.endpoints.iter();
-                endpoints.map(|(endpoint, _)| (endpoint.clone(), Arc::clone(&bound.listener.name)))
+                endpoints.map(|at| (at.endpoint.clone(), Arc::clone(&bound.listener.name)))
             })
             .collect();
         // Before the sockets: one that is closed again takes along who has connected to it meanwhile.
@@ -458,17 +461,21 @@ impl App {
                 break;
             }
             // Known before it listens: a stop that comes just now closes it too.
-            let listener = self.state().add(&name, &sockets);
-            let (endpoint, sockets) = sockets;
+            let (at, sockets) = sockets;
+            let endpoint = at.endpoint.clone();
+            let listener = self.state().add(&name, at);
             self.workers.listen(&listener, &endpoint, sockets).await;
         }
         for (endpoint, name) in kept {
             let mut listeners = foundation.config.listeners.iter();
-            let stays =
-                listeners.any(|l| *l.name == *name && l.endpoints().any(|stays| stays == endpoint));
-            if !stays {
-                self.workers.close(&name, Some(&endpoint)).await;
-                self.state().retire(&endpoint, &name);
+            let stays = listeners
+                .find(|l| *l.name == *name && l.endpoints().any(|stays| stays == endpoint));
+            match stays {
+                Some(settings) => self.state().set_access(settings, &endpoint),
+                None => {
+                    self.workers.close(&name, Some(&endpoint)).await;
+                    self.state().retire(&endpoint, &name);
+                }
             }
         }
         if are_states_moved {
@@ -524,15 +531,16 @@ impl App {
         &self,
         config: &Config,
         kept: &[(Endpoint, Arc<str>)],
-    ) -> Result<Vec<(String, Sockets)>, Stopped> {
+    ) -> Result<Vec<NewSockets>, Stopped> {
         let mut new = Vec::new();
         let listeners = config.listeners.iter();
         let endpoints = listeners.flat_map(|settings| {
             settings
                 .endpoints()
-                .map(|endpoint| (&settings.name, endpoint))
+                .map(move |endpoint| (settings, endpoint))
         });
-        for (name, endpoint) in endpoints {
+        for (settings, endpoint) in endpoints {
+            let name = &settings.name;
             if kept
                 .iter()
                 .any(|(at, of)| *at == endpoint && **of == **name)
@@ -540,11 +548,10 @@ impl App {
                 continue;
             }
             // Or an address that takes this one's connections too: the port is ours either way.
-            let port = endpoint.address.port();
-            let ours = kept.iter().any(|(at, _)| at.address.port() == port);
-            let sockets = listener::bind(&endpoint, self.workers.count(), ours)
+            let ours = kept.iter().any(|(at, _)| at.port() == endpoint.port());
+            let sockets = listening::bind(settings, &endpoint, self.workers.count(), ours)
                 .map_err(|error| Stopped::Refused(error.to_string()))?;
-            new.push((name.clone(), (endpoint, sockets)));
+            new.push((name.clone(), sockets));
         }
         Ok(new)
     }
@@ -552,8 +559,7 @@ impl App {
 
 impl State {
     /// Adds an endpoint to a listener, which is a new one if none has this name.
-    fn add(&mut self, name: &str, sockets: &Sockets) -> Arc<Listener> {
-        let endpoint = (sockets.0.clone(), bound_address(sockets));
+    fn add(&mut self, name: &str, endpoint: listening::Bound) -> Arc<Listener> {
         let known = self
             .bound
             .iter_mut()
@@ -570,6 +576,19 @@ impl State {
         listener
     }
 
+    /// Gives the file of a Unix socket that is kept the permissions that are configured now.
+    fn set_access(&self, settings: &listener::Settings, endpoint: &Endpoint) {
+        let endpoints = self.bound.iter().flat_map(|bound| &bound.endpoints);
+        let kept = endpoints.filter(|at| at.endpoint == *endpoint);
+        for file in kept.filter_map(|at| at.file.as_ref()) {
+            let set = listening::group(settings)
+                .and_then(|group| file.set_access(settings.socket_mode.0, group));
+            if let Err(error) = set {
+                tracing::error!(%endpoint, %error, "cannot change the permissions of a socket");
+            }
+        }
+    }
+
     /// Lets go of an endpoint, and of its listener if it was the last; the connections of a listener are still waited for
     /// when the process stops.
     fn retire(&mut self, endpoint: &Endpoint, name: &str) {
@@ -578,7 +597,7 @@ impl State {
             .iter_mut()
             .filter(|bound| *bound.listener.name == *name)
         {
-            bound.endpoints.retain(|(known, _)| known != endpoint);
+            bound.endpoints.retain(|at| at.endpoint != *endpoint);
         }
         self.retired.extend(
             self.bound

@@ -161,7 +161,7 @@ fn on_port(port: u16) -> String {
 fn is_our_own(asked: &Asked<'_>, host: &str, port: u16) -> bool {
     let is_here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     let mut listeners = asked.prepared.config.listeners.iter();
-    is_here && listeners.any(|listener| listener.addresses.iter().any(|own| own.port() == port))
+    is_here && listeners.any(|listener| listener.endpoints().any(|own| own.port() == Some(port)))
 }
 
 fn authority(host: &str, port: u16) -> String {

@@ -1,9 +1,10 @@
-//! The file of the admin socket: made at the start, removed at the end if it is still the same one.
+//! The file of a Unix socket that the proxy listens on: made when it is bound, removed at the end if it is still the same
+//! one.
 
 use std::{
     fs, io,
     os::unix::{
-        fs::{FileTypeExt, MetadataExt, PermissionsExt},
+        fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
@@ -11,41 +12,71 @@ use std::{
 
 /// The socket's file. It is removed when this value is dropped, unless another process has put its own there.
 #[derive(Debug)]
-pub(crate) struct AdminSocket {
+pub(crate) struct SocketFile {
     path: PathBuf,
     /// Device and inode of the file that this process made.
     file: (u64, u64),
 }
 
-impl AdminSocket {
+impl SocketFile {
     /// Binds the socket with mode 0600. A socket on which no process accepts connections is left from a crash and is
     /// replaced.
     ///
     /// # Errors
     /// Another process accepts connections there, the path is not a socket, or the system refuses.
-    pub(crate) fn bind(path: &Path) -> io::Result<(Self, UnixListener)> {
-        if let Some(parent) = path.parent()
-            && !parent.exists()
-        {
-            fs::create_dir_all(parent)?;
-        }
-        if may_bind(path)? == Found::Stale {
-            fs::remove_file(path)?;
-        }
+    pub(crate) fn bind_private(path: &Path) -> io::Result<(Self, UnixListener)> {
+        make_way(path)?;
         let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(path);
         rustix::process::umask(before);
         let listener = bound?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-        let socket = Self {
+        Ok((Self::of(path)?, listener))
+    }
+
+    /// Binds a socket to which only the account of the proxy can connect until [`set_access`](Self::set_access), because
+    /// the umask of the process denies write access to all others. A stale socket is replaced as by
+    /// [`bind_private`](Self::bind_private).
+    ///
+    /// # Errors
+    /// Another process accepts connections there, the path is not a socket, or the system refuses.
+    pub(crate) fn bind(path: &Path) -> io::Result<(Self, UnixListener)> {
+        make_way(path)?;
+        let listener = UnixListener::bind(path)?;
+        Ok((Self::of(path)?, listener))
+    }
+
+    /// Sets permissions and, if one is given, the group.
+    ///
+    /// # Errors
+    /// The system refuses: the account may not give a file to that group.
+    pub(crate) fn set_access(&self, mode: u32, group: Option<u32>) -> io::Result<()> {
+        chown(&self.path, None, group)?;
+        fs::set_permissions(&self.path, fs::Permissions::from_mode(mode))
+    }
+
+    fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self {
             path: path.to_owned(),
             file: file_of(path)?,
-        };
-        Ok((socket, listener))
+        })
     }
 }
 
-impl Drop for AdminSocket {
+/// Makes the directory of a socket, and removes a stale one.
+fn make_way(path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent()
+        && !parent.exists()
+    {
+        fs::create_dir_all(parent)?;
+    }
+    match may_bind(path)? {
+        Found::Stale => fs::remove_file(path),
+        Found::Nothing => Ok(()),
+    }
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
         if file_of(&self.path).is_ok_and(|found| found == self.file) {
             let _ = fs::remove_file(&self.path);
@@ -55,18 +86,22 @@ impl Drop for AdminSocket {
 
 /// What is at the path of a socket that is to be bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+enum Found {
     /// Nothing.
     Nothing,
     /// A socket on which no process accepts connections.
     Stale,
 }
 
-/// Whether a socket can be bound at `path`, as far as its file says.
+/// Tests whether a socket can be bound at `path`, as far as its file says.
 ///
 /// # Errors
 /// Another process accepts connections there, or it is not a socket.
-pub(crate) fn may_bind(path: &Path) -> io::Result<Found> {
+pub(crate) fn try_bind(path: &Path) -> io::Result<()> {
+    may_bind(path).map(drop)
+}
+
+fn may_bind(path: &Path) -> io::Result<Found> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
         Err(error) => Err(error),
@@ -76,7 +111,7 @@ pub(crate) fn may_bind(path: &Path) -> io::Result<Found> {
         Ok(_) => match UnixStream::connect(path) {
             Ok(_) => Err(io::Error::new(
                 io::ErrorKind::AddrInUse,
-                "another proscenium accepts connections there",
+                "another process accepts connections there",
             )),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(Found::Stale),
             Err(error) => Err(error),

@@ -1,0 +1,90 @@
+//! Connections that wait to be accepted, of a TCP port or of a Unix socket.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    os::{fd::OwnedFd, unix},
+};
+
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+
+/// The address that clients of a Unix socket have: they are on this host.
+const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// A listening socket that no runtime knows yet.
+#[derive(Debug)]
+pub enum ListeningSocket {
+    /// A TCP port.
+    Tcp(std::net::TcpListener),
+    /// A Unix socket, which all workers share.
+    Unix(unix::net::UnixListener),
+}
+
+impl ListeningSocket {
+    /// The next connection that waits.
+    pub(crate) fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        match self {
+            Self::Tcp(socket) => {
+                let (stream, client) = socket.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok((TcpStream::from_std(stream)?, client))
+            }
+            Self::Unix(socket) => Ok((from_unix(socket.accept()?.0)?, LOCAL)),
+        }
+    }
+}
+
+/// The queue of a listening socket, for the runtime of one worker.
+#[derive(Debug)]
+pub enum AcceptQueue {
+    /// A TCP port.
+    Tcp(TcpListener),
+    /// A Unix socket.
+    Unix(UnixListener),
+}
+
+impl AcceptQueue {
+    /// Registers a socket with the runtime of this thread.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn new(socket: ListeningSocket) -> io::Result<Self> {
+        match socket {
+            ListeningSocket::Tcp(socket) => TcpListener::from_std(socket).map(Self::Tcp),
+            ListeningSocket::Unix(socket) => UnixListener::from_std(socket).map(Self::Unix),
+        }
+    }
+
+    /// The port; 0 of a Unix socket.
+    pub(crate) fn port(&self) -> u16 {
+        match self {
+            Self::Tcp(socket) => socket.local_addr().map_or(0, |local| local.port()),
+            Self::Unix(_) => 0,
+        }
+    }
+
+    pub(crate) async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        match self {
+            Self::Tcp(socket) => socket.accept().await,
+            Self::Unix(socket) => {
+                let (stream, _) = socket.accept().await?;
+                Ok((from_unix(stream.into_std()?)?, LOCAL))
+            }
+        }
+    }
+
+    pub(crate) fn into_socket(self) -> io::Result<ListeningSocket> {
+        match self {
+            Self::Tcp(socket) => socket.into_std().map(ListeningSocket::Tcp),
+            Self::Unix(socket) => socket.into_std().map(ListeningSocket::Unix),
+        }
+    }
+}
+
+/// A connection of a Unix socket in the type of one of TCP, so that connections of TCP have no second kind to look for at
+/// each read. Both are streams that the same system calls read, write, peek at and close; only options of TCP fail, and
+/// addresses are not asked for.
+fn from_unix(stream: unix::net::UnixStream) -> io::Result<TcpStream> {
+    stream.set_nonblocking(true)?;
+    TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(stream)))
+}
