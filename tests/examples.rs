@@ -2,9 +2,7 @@
 
 use std::{fs, path::Path};
 
-use testkit::{
-    Ca, Credential, NameServer, Proxy, Recorded, Reply, StandIn, srv_records, wait_until,
-};
+use testkit::{Ca, Credential, Proxy, Recorded, Reply, StandIn, wait_until};
 
 use crate::support::{self, LIMIT, assert_told};
 
@@ -271,60 +269,6 @@ pub(crate) fn of_clients(member: &StandIn) -> Vec<Recorded> {
     let mut requests = member.requests();
     requests.retain(|request| !is_list(request));
     requests
-}
-
-#[test]
-fn the_two_sites_by_dns_serve() {
-    let ca = Ca::new();
-    let names = ["master-1", "master-2", "master-3", "ca-1", "ca-2"];
-    let hosts = names.map(|name| format!("{name}.compilers.example.com"));
-    let members = hosts.clone().map(|host| member(&ca, &ca, &host));
-    let port = |index: usize| members[index].socket_address().port();
-    let target = |index: usize| format!("{}.", hosts[index]);
-    let (compilers, authorities) = (
-        [(0, 75, 0), (0, 25, 1), (1, 5, 2)].map(|(p, w, n)| (p, w, port(n), target(n))),
-        [(0, 1, 3), (1, 1, 4)].map(|(p, w, n)| (p, w, port(n), target(n))),
-    );
-    let records = |service: &str, targets: &[(u16, u16, u16, String)]| {
-        let targets: Vec<_> = targets
-            .iter()
-            .map(|(p, w, port, name)| (*p, *w, *port, name.as_str()))
-            .collect();
-        srv_records(service, &targets)
-    };
-    let addresses: String = names
-        .iter()
-        .map(|name| format!("{name}.compilers A 127.0.0.1\n"))
-        .collect();
-    let server = NameServer::start(
-        &(records("_x-puppet._tcp", &compilers)
-            + &records("_x-puppet-ca._tcp", &authorities)
-            + &addresses),
-    );
-    let text = example(
-        "two-sites-by-dns.toml",
-        &[
-            ("0.0.0.0:8140", "127.0.0.1:{port}"),
-            ("192.0.2.53", &server.address().to_string()),
-        ],
-    );
-    let built = || {
-        let built = support::proxy(&ca).whole(&text);
-        built.argument("--ssldir").argument("{dir}/ssl")
-    };
-    let checked = built().check();
-    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
-    let site_a = format!("{}:{} (priority 0, weight 75)", hosts[0], port(0));
-    assert!(checked.stdout.contains(&site_a), "{}", checked.stdout);
-    let proxy = built().start();
-    proxy.wait_for_members(&["ca", "compilers"]);
-    let client = proxy.client(Some(&ca.agent("web01")));
-    for _ in 0..4 {
-        assert_eq!(client.get(CATALOG).status, 200);
-        assert_eq!(client.get("/puppet-ca/v1/certificate/ca").status, 200);
-    }
-    let counts = [2, 4].map(|index| members[index].requests().len());
-    assert_eq!(counts, [0, 0], "site B, and the backup of the CA");
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod certificate_forms;
 mod certificates;
 mod checks;
 mod cli;
+mod compile_masters;
 mod configuration;
 mod crl_fetch;
 mod crl_signature;

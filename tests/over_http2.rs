@@ -57,6 +57,9 @@ mod examples;
 mod haproxy_migration;
 // As `examples`.
 #[cfg(feature = "every-module-over-http2")]
+mod compile_masters;
+// As `examples`.
+#[cfg(feature = "every-module-over-http2")]
 mod split_services;
 // Who the members are does not depend on how a request arrived.
 #[cfg(feature = "every-module-over-http2")]
