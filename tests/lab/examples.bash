@@ -8,6 +8,9 @@ examples() {
   promise "agents that the CA signs at once enrol through the proxy" enrols
   promise "two compilers share the requests" compilers_share
   promise "a client's own identity headers get it no other agent's documents" example_is_not_forged
+  if grep -q ':8142"' "$LAB_DIR/proxy/proscenium.toml"; then
+    promise "the TLS of an agent for remote commands reaches a broker as it is" broker_sees_the_agent
+  fi
   promise "a revoked agent is refused with a sentence" revoked_is_refused
 }
 
@@ -21,4 +24,29 @@ example_is_not_forged() {
   done
   expect 0 request "$first" "/puppet/v3/node/$first.$DOMAIN?environment=production" "${forged[@]}"
   printed "status 200"
+}
+
+# Debian has no broker: in its place a server that shows which certificate its client has.
+broker_sees_the_agent() {
+  local name
+  for name in $COMPILERS; do broker_start "$name"; done
+  for name in $COMPILERS; do wait_for 10 "the broker at $name" shows_its_client "$(address "$name")"; done
+  wait_for 30 "a broker through the proxy" shows_its_client "$(address proxy)"
+  cp "$LAB_DIR/$first/broker" "$OUTPUT"
+  # The broker's own certificate, and at the broker the agent's: nobody ended the TLS between them.
+  printed "subject=.*CN ?= ?m[1-9]\\.$DOMAIN"
+  printed "Subject:.*CN ?= ?$first\\.$DOMAIN"
+  for name in $COMPILERS; do stop "$name-broker"; done
+}
+broker_start() { # broker_start COMPILER
+  local ssl=$LAB_DIR/$1/ssl
+  openssl s_server -accept "$(address "$1"):8142" -cert "$ssl/certs/$1.$DOMAIN.pem" -key "$ssl/private_keys/$1.$DOMAIN.pem" \
+    -CAfile "$ssl/certs/ca.pem" -Verify 2 -www >"$LAB_DIR/$1/log/broker.log" 2>&1 </dev/null &
+  started "$1-broker"
+}
+shows_its_client() { # shows_its_client ADDRESS: what the broker that is reached there shows of the agent $first
+  local ssl=$LAB_DIR/$first/ssl
+  printf 'GET / HTTP/1.0\r\n\r\n' | timeout 5 openssl s_client -connect "$1:8142" -ign_eof -servername "puppet.$DOMAIN" \
+    -cert "$ssl/certs/$first.$DOMAIN.pem" -key "$ssl/private_keys/$first.$DOMAIN.pem" -CAfile "$ssl/certs/ca.pem" 2>/dev/null |
+    tee "$LAB_DIR/$first/broker" | grep -aq "Subject:.*$first"
 }
