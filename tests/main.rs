@@ -43,6 +43,7 @@ mod limits;
 mod listeners;
 mod log_outputs;
 mod materials;
+mod member_names;
 mod member_states;
 mod metrics;
 mod packaging;

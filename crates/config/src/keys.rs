@@ -823,6 +823,16 @@ settings! {
         /// `connections_max`), another member gets the request, but the client stays: its next request goes to its
         /// own member again. The proxy logs both moves.
         persistence: one_of(RoutePersistence::TABLE), else "none: the algorithm of the pool picks a member for each request";
+        /// Name of the proxy, as `"puppet.example.com"`, that replaces the names of the pool's members in responses, for the
+        /// installer of Puppet Enterprise (`/packages`), whose text names the compiler that sends it. The proxy replaces
+        /// the host names in `address` and `server_name` of every member, without case and as whole names, in the
+        /// headers `Location`, `Content-Location` and `URI`, and in bodies whose `Content-Type` is `text/*`. Ports stay. It
+        /// does not replace IP addresses and names without a dot. The name is always this one and never the client's
+        /// Host, because clients run the text as root. The proxy asks the member for the whole text (no `Range`) without
+        /// a coding (`Accept-Encoding: identity`), and refuses a text with a coding or a part of one with 502
+        /// (`encoded-text`). It removes the length, `ETag`, `Last-Modified` and digests of the original text. Endpoints
+        /// of a Puppet server ignore this, except on an `unguarded` route.
+        rewrite_member_names: text(&forms::SERVER_NAME) => rewrite_member_names, else "names stay as they are";
         /// Maximum size of a request body. The proxy answers 413 to a larger one.
         body_max: size(0..=1 << 40) => body_bytes_max, else "16 KiB on enrolment, else no limit; a certificate request is never larger";
     }

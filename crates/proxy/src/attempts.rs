@@ -464,6 +464,11 @@ impl Attempts<'_> {
             // Its answer is read here, and by nobody else who could undo a coding.
             scrubbed.set(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
+        if self.plan.rewrite_member_names().is_some() {
+            // Names are found in the whole text as it is, without a coding.
+            scrubbed.set(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            scrubbed.remove_range();
+        }
         let stamped = scrubbed.stamp(
             &self.context.standing.headers,
             &self.pool.rules.form,

@@ -30,8 +30,10 @@ use crate::{
     error::ProxyError,
     generation::PoolRuntime,
     location,
+    member_names::{self, NameRewriter, Unreadable},
     pace::Pace,
     persistence,
+    reason::LogReason,
     record::Exchanged,
     renewal, respond,
     response_body::{AnswerBody, ResponseBody},
@@ -247,6 +249,13 @@ async fn pass<'g>(
             let member = exchanged.member();
             Box::pin(renewal::judge(context, pool, &member, &head, body)).await?
         }
+        AnswerBody::Streamed(body) => {
+            let rewriter = rewriter(&plan, pool, &mut head, exchanged)?;
+            match rewriter {
+                Some(rewriter) => AnswerBody::Rewritten(body, rewriter),
+                None => AnswerBody::Streamed(body),
+            }
+        }
         body => body,
     };
     Ok(Outcome::Answered {
@@ -254,6 +263,25 @@ async fn pass<'g>(
         body,
         lent,
         pool,
+    })
+}
+
+/// What replaces the names of members in an answer, where the route says so.
+///
+/// # Errors
+/// It is a text whose names cannot be replaced. A client would run it with the name of a member in it.
+fn rewriter(
+    plan: &Plan<'_>,
+    pool: &PoolRuntime,
+    head: &mut response::Parts,
+    exchanged: &Exchanged,
+) -> Result<Option<Box<NameRewriter>>, ProxyError> {
+    let Some(front) = plan.rewrite_member_names() else {
+        return Ok(None);
+    };
+    member_names::rewrite(pool, front, head).map_err(|Unreadable| ProxyError::Answer {
+        member: exchanged.member(),
+        reason: LogReason::EncodedText,
     })
 }
 

@@ -34,6 +34,7 @@ mod live;
 mod location;
 mod long_requests;
 mod member_history;
+mod member_names;
 mod no_request;
 mod old_agents;
 mod open_tunnels;

@@ -10,7 +10,8 @@ use http::{
 use crate::generation::PoolRuntime;
 
 /// The headers that Apache's `ProxyPassReverse` rewrites.
-const URL_HEADERS: [HeaderName; 3] = [LOCATION, CONTENT_LOCATION, HeaderName::from_static("uri")];
+pub(crate) const URL_HEADERS: [HeaderName; 3] =
+    [LOCATION, CONTENT_LOCATION, HeaderName::from_static("uri")];
 
 /// Rewrites the URLs that name a member of the pool, or the client's Host in plain HTTP.
 pub(crate) fn rewrite(pool: &PoolRuntime, host: Option<&str>, headers: &mut HeaderMap) {

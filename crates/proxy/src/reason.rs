@@ -79,6 +79,8 @@ log_reasons! {
     Drained = "drained",
     /// The drain grace period expired.
     DrainGrace = "drain-grace",
+    /// Names of members are replaced on the route, and the text of the member is encoded or a part of one.
+    EncodedText = "encoded-text",
     /// The member did not answer in time.
     FirstByteTimeout = "first-byte-timeout",
     /// The request head did not arrive in time.

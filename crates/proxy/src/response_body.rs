@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 
 use crate::{
     idle_limit::IdleLimit,
+    member_names::NameRewriter,
     pace::ReaderPace,
     record::{EndedBy, Exchanged},
 };
@@ -38,6 +39,8 @@ pub(crate) struct ResponseBody {
 pub(crate) enum AnswerBody {
     /// It goes on as it comes.
     Streamed(Incoming),
+    /// It goes on with other names in it.
+    Rewritten(Incoming, Box<NameRewriter>),
     /// It was read to its end.
     Whole(Bytes),
 }
@@ -49,6 +52,8 @@ enum Source {
     Local(Option<Bytes>),
     /// A member's, on its way through.
     Member(Incoming, IdleLimit),
+    /// The same, with other names in it.
+    Rewritten(Incoming, IdleLimit, Box<NameRewriter>),
 }
 
 impl ResponseBody {
@@ -69,6 +74,11 @@ impl ResponseBody {
             AnswerBody::Streamed(incoming) => {
                 exchanged.begin_reading();
                 Self::new(Source::Member(incoming, IdleLimit::new(idle)), exchanged)
+            }
+            AnswerBody::Rewritten(incoming, rewriter) => {
+                exchanged.begin_reading();
+                let idle = IdleLimit::new(idle);
+                Self::new(Source::Rewritten(incoming, idle, rewriter), exchanged)
             }
             AnswerBody::Whole(bytes) => Self::local(bytes, exchanged),
         }
@@ -104,7 +114,7 @@ impl ResponseBody {
     fn reader(&self) -> Option<&ReaderPace> {
         match self.source {
             Source::Local(_) => None,
-            Source::Member(..) => self.exchanged.as_ref()?.reader(),
+            Source::Member(..) | Source::Rewritten(..) => self.exchanged.as_ref()?.reader(),
         }
     }
 
@@ -119,6 +129,9 @@ impl ResponseBody {
         let polled = match &mut self.source {
             Source::Local(text) => Poll::Ready(Ok(text.take())),
             Source::Member(incoming, idle) => poll_member(incoming, idle, cx),
+            Source::Rewritten(incoming, idle, rewriter) => {
+                poll_rewritten(incoming, idle, rewriter, cx)
+            }
         };
         let Poll::Ready(data) = polled else {
             return Poll::Pending;
@@ -162,6 +175,9 @@ impl Body for ResponseBody {
         match &self.source {
             Source::Local(text) => text.is_none(),
             Source::Member(incoming, _) => incoming.is_end_stream(),
+            Source::Rewritten(incoming, _, rewriter) => {
+                incoming.is_end_stream() && rewriter.is_empty()
+            }
         }
     }
 
@@ -171,6 +187,25 @@ impl Body for ResponseBody {
                 SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64))
             }
             Source::Member(incoming, _) => incoming.size_hint(),
+            Source::Rewritten(..) => SizeHint::default(),
+        }
+    }
+}
+
+/// The next data of a member's text after its rewriter.
+fn poll_rewritten(
+    incoming: &mut Incoming,
+    idle: &mut IdleLimit,
+    rewriter: &mut NameRewriter,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Bytes>, ResponseFault>> {
+    loop {
+        if let Some(part) = rewriter.next() {
+            return Poll::Ready(Ok(Some(part)));
+        }
+        match ready!(poll_member(incoming, idle, cx))? {
+            Some(piece) => rewriter.push(piece),
+            None => return Poll::Ready(Ok(rewriter.finish())),
         }
     }
 }

@@ -34,6 +34,7 @@ pub struct RouteEntry {
     /// In lower case.
     pub(crate) upgrade: Vec<String>,
     pub(crate) persistence: Option<RoutePersistence>,
+    pub(crate) rewrite_member_names: Option<String>,
     classes: u16,
     host: Vec<String>,
     path: Option<PathMatch>,
@@ -128,6 +129,7 @@ impl RouteEntry {
             body_bytes_max: None,
             upgrade: Vec::new(),
             persistence: None,
+            rewrite_member_names: None,
             // There is one only where renewal is configured.
             classes: match class {
                 Class::Renewal => class.bit(),
@@ -259,6 +261,7 @@ impl RouteEntry {
                 .map(|protocol| protocol.to_ascii_lowercase())
                 .collect(),
             persistence,
+            rewrite_member_names: settings.rewrite_member_names.clone(),
             classes: settings
                 .classes
                 .iter()

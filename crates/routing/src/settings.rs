@@ -79,6 +79,9 @@ pub struct RouteSettings {
     pub upgrade: Vec<String>,
     /// What keeps a client on one member of the pool; none: nothing. Endpoints of a Puppet server ignore it.
     pub persistence: Option<Persistence>,
+    /// Name that replaces those of the pool's members in responses; none: they stay. Endpoints of a Puppet server
+    /// ignore it.
+    pub rewrite_member_names: Option<String>,
     /// Largest request body in bytes; none: the class's default.
     pub body_bytes_max: Option<u64>,
 }

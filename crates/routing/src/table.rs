@@ -464,6 +464,15 @@ impl<'a> Plan<'a> {
         self.route.persistence.as_ref().filter(|_| applies)
     }
 
+    /// What replaces the names of the pool's members in responses. Nothing at the endpoints of a Puppet server.
+    pub fn rewrite_member_names(&self) -> Option<&'a str> {
+        let applies = self.route.unguarded || self.endpoint.class == Class::Unknown;
+        self.route
+            .rewrite_member_names
+            .as_deref()
+            .filter(|_| applies)
+    }
+
     fn new(
         route: &'a RouteEntry,
         endpoint: Endpoint<'a>,

@@ -253,6 +253,11 @@ impl Explainer {
                 if !plan.upgrade().is_empty() {
                     say(format_args!("upgrade  {}", plan.upgrade().join(", ")));
                 }
+                if let Some(name) = plan.rewrite_member_names() {
+                    say(format_args!(
+                        "response names of members become {name} in texts and redirects"
+                    ));
+                }
                 if let Some(certname) = plan.certificate_request() {
                     say(format_args!(
                         "body     checked by [csr] before it is forwarded, as the certificate request of {}",

@@ -5,7 +5,7 @@
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
-    header::{CONNECTION, EXPECT, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
+    header::{CONNECTION, EXPECT, IF_RANGE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
 use identity::{HeaderForm, IdentityHeaders, OwnNames};
 
@@ -81,6 +81,12 @@ impl Scrubbed {
     /// Sets a field of our own that is no identity (forwarding facts, request id, Host).
     pub fn set(&mut self, name: HeaderName, value: HeaderValue) {
         self.0.insert(name, value);
+    }
+
+    /// Asks for the whole, whatever part of it the client asked for.
+    pub fn remove_range(&mut self) {
+        self.0.remove(RANGE);
+        self.0.remove(IF_RANGE);
     }
 
     /// Writes who the client is, last, in the form that the pool's servers read.
