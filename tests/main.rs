@@ -50,6 +50,7 @@ mod packaging;
 mod passthrough;
 mod persistence;
 mod proxy_protocol;
+mod puppet_enterprise;
 mod queue;
 mod redirect;
 mod reload;
