@@ -24,6 +24,7 @@ mod header_forms;
 mod http10;
 mod identity;
 mod limits;
+mod member_names;
 mod member_states;
 mod persistence;
 mod queue;
@@ -58,6 +59,9 @@ mod haproxy_migration;
 // As `examples`.
 #[cfg(feature = "every-module-over-http2")]
 mod compile_masters;
+// As `examples`.
+#[cfg(feature = "every-module-over-http2")]
+mod puppet_enterprise;
 // As `examples`.
 #[cfg(feature = "every-module-over-http2")]
 mod split_services;

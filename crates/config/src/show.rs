@@ -276,7 +276,10 @@ fn print_pool(pool: &PoolConfig, whole: &Config, printer: &mut Printer) {
         print_member_tls(tls, whole, &format!("{path}.tls"), printer);
     }
     let check = format!("{path}.check");
-    let base = balancing::settings::CheckSettings::base();
+    let mut base = balancing::settings::CheckSettings::base();
+    if pool.rules.passthrough.is_used {
+        base.kind = balancing::settings::CheckKind::Tcp;
+    }
     let header = format!("[{check}]");
     printer.table::<keys::Check>(&header, &check, (&pool.pool.check, &base), []);
     let guards = &pool.rules.guards;
