@@ -17,7 +17,7 @@ guards() {
   promise "a new agent gets the CA's certificates and lists while the CA is down" served_without_the_ca
 }
 
-# Whoever stops it does so last.
+# The promise that stops it is the last of its mode.
 ca_is_up() {
   alive ca || ca_start
 }
