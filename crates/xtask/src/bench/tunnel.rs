@@ -249,7 +249,9 @@ impl Peer {
             .collect();
         let open = open.context("the limit of open files is too low")?;
         // Each has its member's connection by now: the last of them carries bytes.
-        carry(self.address, 1)?;
+        carry(self.address, 1).context(
+            "a tunnel takes two of the proxy's open files: raise `ulimit -n`, or ask for fewer with --idle",
+        )?;
         let grown = resident_kib(running.0.id())?.saturating_sub(before);
         drop(open);
         Ok(grown as f64 / count as f64)
