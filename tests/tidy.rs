@@ -152,6 +152,54 @@ fn every_test_that_the_source_documents_name_is_there() {
 }
 
 #[test]
+fn every_example_is_started_by_a_test_and_every_source_document_has_one() {
+    let tests: Vec<_> = files_below(&root().join("tests"), "rs")
+        .into_iter()
+        .map(|path| (path.clone(), read(&path)))
+        .collect();
+    let starts = |text: &str, example: &str| text.contains(&format!("{example:?}"));
+    let examples = files_below(&root().join("conf"), "toml");
+    assert!(examples.len() > 5);
+    for example in examples {
+        let name = example.file_name().unwrap_or_default().to_string_lossy();
+        let mut others = tests.iter().filter(|(path, _)| !path.ends_with("tidy.rs"));
+        assert!(
+            others.any(|(_, text)| starts(text, &name)),
+            "no test starts conf/{name}"
+        );
+    }
+    let page = read(&root().join("docs/source-documents.md"));
+    let rows: Vec<Vec<_>> = page
+        .lines()
+        .filter(|line| line.starts_with("| [") && line.contains("(../conf/"))
+        .map(|line| line.split(" | ").collect())
+        .collect();
+    assert_eq!(rows.len(), 5, "a row for each document");
+    for row in rows {
+        let title = between(row[0], "[", "]");
+        let (example, test) = (between(row[1], "(../conf/", ")"), between(row[2], "`", "`"));
+        assert!(
+            page.contains(&format!("\n## {title}\n")),
+            "no section {title}"
+        );
+        assert!(
+            root().join("conf").join(example).is_file(),
+            "no conf/{example}"
+        );
+        assert!(
+            starts(&read(&root().join(test)), example),
+            "{test} does not start {example}"
+        );
+    }
+}
+
+/// What stands between two marks.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    let rest = text.split_once(from).map_or("", |(_, rest)| rest);
+    rest.split_once(to).map_or("", |(inner, _)| inner)
+}
+
+#[test]
 fn every_threat_has_an_answer_and_tests_that_are_there() {
     let there = named_tests("docs/threats.md");
     assert!(there > 30, "the page names tests: {there}");

@@ -1,8 +1,10 @@
 //! `[[routes]]`, and the table that is made of them with `[[access]]`.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, net::IpAddr, sync::Arc};
 
+use balancing::settings::MemberSettings;
 use routing::{Chosen, Class, Opener, PathPattern, Persistence, RouteSettings, RouteTable};
+use upstream::Target;
 
 use crate::{
     access,
@@ -40,6 +42,7 @@ pub(crate) fn build(root: &Section<'_>, config: &mut Config, problems: &mut Vec<
     repeated_names("routes", Route::name, &sections, problems);
     passthrough::check_routes(&sections, config, problems);
     idle_pools(root, &sections, config, problems);
+    nameless_members(&sections, config, problems);
     table(root, config, &sections, &pools, problems);
 }
 
@@ -305,5 +308,40 @@ fn idle_pools(
             "no route uses this pool",
         );
         problems.push(section.place(problem, section.own_span()));
+    }
+}
+
+/// Members whose names a route is to replace, and that have none that a text can have: the proxy replaces names with a dot.
+fn nameless_members(sections: &[Section<'_>], config: &Config, problems: &mut Vec<Problem>) {
+    let is_name = |host: &str| host.contains('.') && host.parse::<IpAddr>().is_err();
+    let is_nameless = |member: &MemberSettings| {
+        let host = Target::parse(&member.address);
+        let host = host.as_ref().map_or("", Target::host);
+        let is_service = member.address.starts_with("srv:");
+        !is_service && !is_name(host) && !member.server_name.as_deref().is_some_and(is_name)
+    };
+    for section in sections {
+        if !section.is_set(Route::rewrite_member_names) {
+            continue;
+        }
+        let name = section.text(Route::pool).unwrap_or_default();
+        let mut pools = config.pools.iter().map(|pool| &pool.pool);
+        let members = pools
+            .find(|pool| pool.name == name)
+            .map(|pool| &pool.members);
+        if let Some(member) = members
+            .into_iter()
+            .flatten()
+            .find(|member| is_nameless(member))
+        {
+            let message = format!(
+                "no effect for the member {} of the pool {name}: it has no host name with a dot",
+                member.address
+            );
+            let problem = section.warning(Route::rewrite_member_names, message);
+            problems.push(
+                problem.help("write the full name in `members`, or as `server_name` of the member"),
+            );
+        }
     }
 }
