@@ -1891,9 +1891,11 @@ fn a_clock_that_differs_from_those_of_most_members_is_an_alarm_until_they_agree(
     let alarm = &status["alarms"][0];
     assert_eq!(alarm["key"], "clock-offset", "{status:#}");
     let message = alarm["message"].as_str().unwrap_or_default();
+    // A `Date` is in whole seconds, and takes its time to arrive.
+    let shows_offset =
+        (3595..=3605).any(|seconds| message.contains(&format!("{first} is {seconds} s behind")));
     assert!(
-        message.contains(&format!("{first} is 3600 s behind"))
-            && message.contains("check the clock of the proxy's host"),
+        shows_offset && message.contains("check the clock of the proxy's host"),
         "{message}"
     );
     // A member that does not answer shows no other clock.
