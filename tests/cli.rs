@@ -63,11 +63,18 @@ fn version_is_a_verb_and_a_flag() {
     let json = proscenium(&["version", "--json"]);
     let json: Value = serde_json::from_str(&json.stdout).expect("JSON");
     let lines = format!(
-        "{short}commit: {}\nrustc: {}\nTLS: {}\n",
+        "{short}commit: {}\nrustc: {}\nTLS: {}\nprofile: {}\n",
         json["commit"].as_str().unwrap(),
         json["rustc"].as_str().unwrap(),
-        json["tls"].as_str().unwrap()
+        json["tls"].as_str().unwrap(),
+        json["profile"].as_str().unwrap()
     );
+    let profile = if cfg!(debug_assertions) {
+        "debug"
+    } else {
+        "release"
+    };
+    assert_eq!(json["profile"], profile);
     assert_eq!(version.stdout, lines);
     assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
     // A debug build asks no git, unless its environment names a commit; the build script's own tests are about git.

@@ -34,6 +34,7 @@ fn main() {
     record("PROSCENIUM_COMMIT", commit);
     record("PROSCENIUM_RUSTC", rustc());
     record("PROSCENIUM_TLS", tls(&lock));
+    record("PROSCENIUM_PROFILE", env::var("PROFILE").ok());
 }
 
 fn record(name: &str, value: Option<String>) {

@@ -22,6 +22,8 @@ pub(crate) const LINES: &str = concat!(
     env!("PROSCENIUM_RUSTC"),
     "\nTLS: ",
     env!("PROSCENIUM_TLS"),
+    "\nprofile: ",
+    env!("PROSCENIUM_PROFILE"),
 );
 
 pub(crate) fn version(wanted: &Version) -> Result<(), Failure> {
@@ -34,6 +36,7 @@ pub(crate) fn version(wanted: &Version) -> Result<(), Failure> {
         rustc,
         tls,
     } = BUILD;
-    let json = json!({ "version": version, "commit": commit, "rustc": rustc, "tls": tls });
+    let profile = env!("PROSCENIUM_PROFILE");
+    let json = json!({ "version": version, "commit": commit, "rustc": rustc, "tls": tls, "profile": profile });
     output::say(&serde_json::to_string_pretty(&json).context("a version is JSON")?)
 }
