@@ -231,22 +231,22 @@ fn is_dot_segment(mut bytes: &[u8]) -> bool {
 /// Whether nothing of what the rule is about stands in a path, as in nearly all: no escape, no parameters, no empty
 /// segment, none that begins with a dot. It may say no where the rule says yes, never the other way round.
 fn is_plain(path: &[u8]) -> bool {
-    let mut before = 0;
-    let plain = path.iter().all(|byte| {
-        let after_slash = before == b'/';
-        before = *byte;
-        match byte {
-            b'/' | b'.' => !after_slash,
-            b'%' | b';' => false,
-            byte => is_path_byte(*byte),
-        }
+    let [b'/', rest @ ..] = path else {
+        return false;
+    };
+    // Every byte is looked at, without a branch: the compiler takes sixteen together.
+    let odd = path.iter().fold(false, |odd, byte| {
+        odd | !is_path_byte(*byte) | (*byte == b'%') | (*byte == b';')
     });
-    plain && path.first() == Some(&b'/')
+    let begins = path.iter().zip(rest).fold(false, |found, (before, byte)| {
+        found | ((*before == b'/') & ((*byte == b'/') | (*byte == b'.')))
+    });
+    !odd && !begins
 }
 
 /// Visible ASCII without the backslash, and without what ends a path.
 const fn is_path_byte(byte: u8) -> bool {
-    matches!(byte, 0x21..=0x7e) && !matches!(byte, b'\\' | b'#' | b'?')
+    matches!(byte, 0x21..=0x7e) & (byte != b'\\') & (byte != b'#') & (byte != b'?')
 }
 
 /// How many segments name the endpoint.

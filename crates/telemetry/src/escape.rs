@@ -30,43 +30,37 @@ pub(crate) fn push(line: &mut Vec<u8>, text: Kept<'_>, place: Place) {
     }
 }
 
-/// How many bytes at the beginning may stand as they are. Eight are looked at together, since nearly all may.
+/// How many bytes at the beginning may stand as they are. Nearly all may, so eight are looked at together.
 fn plain_length(bytes: &[u8], place: Place) -> usize {
-    let plain = if place == Place::Bare {
-        PLAIN_BARE
-    } else {
-        PLAIN_QUOTED
-    };
-    let are_plain = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .fold(plain, |all, byte| all & PLAIN[usize::from(*byte)])
-            != 0
-    };
-    let (eights, _) = bytes.as_chunks::<8>();
-    let whole = 8 * eights.iter().take_while(|eight| are_plain(*eight)).count();
-    let more = bytes[whole..]
+    let (eights, rest) = bytes.as_chunks::<8>();
+    let mut last = [b'x'; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    if eights
         .iter()
-        .take_while(|byte| are_plain(&[**byte]));
-    whole + more.count()
+        .chain([&last])
+        .all(|eight| are_plain(*eight, place))
+    {
+        return bytes.len();
+    }
+    let odd = bytes.iter().position(|byte| !are_plain([*byte; 8], place));
+    odd.unwrap_or(bytes.len())
 }
 
-const PLAIN_QUOTED: u8 = 1;
-const PLAIN_BARE: u8 = 2;
+/// Whether all may stand as they are: visible ASCII without quote and backslash, and between quotes a space.
+fn are_plain(eight: [u8; 8], place: Place) -> bool {
+    let bytes = u64::from_le_bytes(eight);
+    let first = if place == Place::Bare { b'!' } else { b' ' };
+    // In each byte, the highest bit says that it is below `first`, above `~`, a quote or a backslash. A borrow from such a
+    // byte may set that of the next one too, and never clears one.
+    let below = |bytes: u64, limit: u8| bytes.wrapping_sub(EACH * u64::from(limit)) & !bytes;
+    let is = |byte: u8| below(bytes ^ (EACH * u64::from(byte)), 1);
+    let above = bytes.wrapping_add(EACH) | bytes;
+    let odd = below(bytes, first) | above | is(b'"') | is(b'\\');
+    odd & (EACH * 0x80) == 0
+}
 
-/// Where each byte may stand as it is. A table, because every byte of every line passes here.
-const PLAIN: [u8; 256] = {
-    let mut plain = [0; 256];
-    let mut byte = b'!';
-    while byte <= b'~' {
-        if byte != b'"' && byte != b'\\' {
-            plain[byte as usize] = PLAIN_QUOTED | PLAIN_BARE;
-        }
-        byte += 1;
-    }
-    plain[b' ' as usize] = PLAIN_QUOTED;
-    plain
-};
+/// One in each byte.
+const EACH: u64 = 0x0101_0101_0101_0101;
 
 fn push_hex(line: &mut Vec<u8>, byte: u8, place: Place) {
     if place == Place::Json {
@@ -152,6 +146,28 @@ mod tests {
                 line.iter()
                     .all(|byte| (b' '..=b'~').contains(byte) && *byte != b'"')
             );
+        }
+    }
+
+    #[test]
+    fn each_byte_is_judged_alone_wherever_it_stands() {
+        for place in [Place::Quoted, Place::Bare, Place::Json] {
+            for byte in 0..=u8::MAX {
+                let is_plain = matches!(byte, b'!'..=b'~') && byte != b'"' && byte != b'\\'
+                    || byte == b' ' && place != Place::Bare;
+                for length in 1..=24 {
+                    for at in 0..length {
+                        let mut bytes = vec![b'~'; length];
+                        bytes[at] = byte;
+                        let expected = if is_plain { length } else { at };
+                        assert_eq!(
+                            plain_length(&bytes, place),
+                            expected,
+                            "{byte:#x} {at} of {length}"
+                        );
+                    }
+                }
+            }
         }
     }
 }
