@@ -193,7 +193,8 @@ impl<'a> Http2<'a> {
         let mut tasks = self.tasks.borrow_mut();
         // What has ended is not kept until the connection ends.
         while tasks.try_join_next().is_some() {}
-        tasks.spawn_local(answer(worker, open, request, respond, reading));
+        // Boxed: the runtime would copy its kilobytes several times before it stands where it is polled.
+        tasks.spawn_local(Box::pin(answer(worker, open, request, respond, reading)));
     }
 
     /// Whether a client that was told to end has had its time to do so.
