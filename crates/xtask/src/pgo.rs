@@ -1,0 +1,98 @@
+//! `cargo xtask pgo`: the program, optimised by a profile of its own work.
+//!
+//! It is built with counters, works for some minutes as in `soak`, and is built again with what the counters say. The load is
+//! that of the soak and not of the benchmark, so that the benchmark judges what it has not trained.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::workspace;
+
+/// How long it is trained.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Minutes of work while the counters run
+    #[arg(long, default_value_t = 3.0)]
+    minutes: f64,
+}
+
+/// Builds, trains, builds again, and says where the program is.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let folder = workspace::target().join("pgo");
+    let (raw, profile) = (folder.join("raw"), folder.join("proscenium.profdata"));
+    let merge = profile_tool()?;
+    if raw.exists() {
+        fs::remove_dir_all(&raw).context("the profile of an earlier run stays")?;
+    }
+    println!("1 of 4: building with counters");
+    let counted = build(
+        &folder.join("counted"),
+        &format!("-Cprofile-generate={}", raw.display()),
+    )?;
+    println!("2 of 4: {} minutes of work", options.minutes);
+    train(&counted, options.minutes)?;
+    println!("3 of 4: reading the counters");
+    let mut command = Command::new(merge);
+    command.arg("merge").arg("-o").arg(&profile).arg(&raw);
+    workspace::run(&mut command)?;
+    println!("4 of 4: building by the profile");
+    let built = build(
+        &folder.join("built"),
+        &format!("-Cprofile-use={}", profile.display()),
+    )?;
+    println!("{}", built.display());
+    Ok(())
+}
+
+/// A release build of the program with these flags of the compiler, in a folder of its own.
+fn build(target: &Path, flags: &str) -> Result<PathBuf> {
+    let mut command = workspace::cargo();
+    command
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--package",
+            "proscenium",
+            "--target-dir",
+        ])
+        .arg(target)
+        .env("RUSTFLAGS", flags);
+    workspace::run(&mut command)?;
+    Ok(target.join("release/proscenium"))
+}
+
+/// The soak with this program, which writes its counters when it ends.
+fn train(program: &Path, minutes: f64) -> Result<()> {
+    let ourselves = env::current_exe().context("no name of this program")?;
+    let warm_up = (minutes * 60.0 / 4.0).to_string();
+    let mut command = Command::new(ourselves);
+    // With counters it is slower and larger; nothing is asked of its memory.
+    command
+        .args(["soak", "--growth-kib-max", "1000000", "--patience", "20"])
+        .args(["--minutes", &minutes.to_string(), "--warm-up", &warm_up])
+        .env("PROSCENIUM", program);
+    workspace::run(&mut command)
+}
+
+/// `llvm-profdata` of the compiler's own LLVM: another version may not read its counters.
+fn profile_tool() -> Result<PathBuf> {
+    let asked = Command::new("rustc")
+        .args(["--print", "target-libdir"])
+        .output();
+    let asked = asked.context("rustc does not start")?;
+    let library = String::from_utf8(asked.stdout).context("a path that is no text")?;
+    let tool = Path::new(library.trim()).with_file_name("bin/llvm-profdata");
+    ensure!(
+        tool.is_file(),
+        "no {}: install it with `rustup component add llvm-tools`",
+        tool.display()
+    );
+    Ok(tool)
+}
