@@ -11,7 +11,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// From the bottom: a crate imports from lower lines only. testkit is for tests and imports nobody.
 const LAYERS: &[&[&str]] = &[
-    &["identity", "balancing", "proxy_protocol"],
+    &["identity", "balancing", "proxy_protocol", "http1"],
     &["routing"],
     &["pki", "telemetry", "discovery"],
     &["listener", "upstream"],

@@ -59,12 +59,13 @@ impl HeaderSet {
     pub fn name(self) -> Option<IdentityName> {
         match self {
             Self::Puppet => None,
-            Self::ClientCert => Some(IdentityName::usual(CLIENT_CERT, "Client-Cert")),
-            Self::ClientCertChain => {
-                Some(IdentityName::usual(CLIENT_CERT_CHAIN, "Client-Cert-Chain"))
-            }
+            Self::ClientCert => Some(IdentityName::usual(CLIENT_CERT.clone(), "Client-Cert")),
+            Self::ClientCertChain => Some(IdentityName::usual(
+                CLIENT_CERT_CHAIN.clone(),
+                "Client-Cert-Chain",
+            )),
             Self::Xfcc => Some(IdentityName::usual(
-                X_FORWARDED_CLIENT_CERT,
+                X_FORWARDED_CLIENT_CERT.clone(),
                 "X-Forwarded-Client-Cert",
             )),
         }
@@ -326,9 +327,9 @@ impl OwnNames {
     }
 }
 
-pub(crate) const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
-pub(crate) const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
-pub(crate) const X_FORWARDED_CLIENT_CERT: HeaderName =
+pub(crate) static CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+pub(crate) static CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
+pub(crate) static X_FORWARDED_CLIENT_CERT: HeaderName =
     HeaderName::from_static("x-forwarded-client-cert");
 const X_SSL_CLIENT_CERT: HeaderName = HeaderName::from_static("x-ssl-client-cert");
 

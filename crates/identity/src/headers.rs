@@ -56,36 +56,54 @@ impl IdentityHeaders {
     /// Sets the headers in the form that a pool's servers read, each exactly once, in the place of whatever stood
     /// there; to be called last.
     pub fn stamp(&self, form: &HeaderForm, headers: &mut HeaderMap, with_certificate: bool) {
+        self.tell(form, with_certificate, |name, value| match value {
+            Some(value) => drop(headers.insert(name.clone(), value.clone())),
+            None => drop(headers.remove(name)),
+        });
+    }
+
+    /// Says each header of the form once, with its value; none: the request must have no header of this name.
+    pub fn tell<'a>(
+        &'a self,
+        form: &'a HeaderForm,
+        with_certificate: bool,
+        mut say: impl FnMut(&'a HeaderName, Option<&'a HeaderValue>),
+    ) {
         for told in &form.sets {
             let name = match told {
                 HeaderSet::Puppet => {
-                    self.stamp_puppets(form, headers, with_certificate);
+                    self.tell_puppets(form, with_certificate, &mut say);
                     continue;
                 }
                 HeaderSet::ClientCert => &CLIENT_CERT,
                 HeaderSet::ClientCertChain => &CLIENT_CERT_CHAIN,
                 HeaderSet::Xfcc => &X_FORWARDED_CLIENT_CERT,
             };
-            set(headers, name, self.other(*told, with_certificate));
+            say(name, self.other(*told, with_certificate));
         }
     }
 
-    fn stamp_puppets(&self, form: &HeaderForm, headers: &mut HeaderMap, with_certificate: bool) {
+    fn tell_puppets<'a>(
+        &'a self,
+        form: &'a HeaderForm,
+        with_certificate: bool,
+        say: &mut impl FnMut(&'a HeaderName, Option<&'a HeaderValue>),
+    ) {
         let told = self.verified.as_ref();
         let dn = told.and_then(|verified| verified.agent.told(form.dn_format));
         // Success without a subject would be nobody's: an agent that was judged before this form was in use.
         let verify = match (told, dn) {
-            (Some(_), None) => HeaderValue::from_static("FAILED:subject"),
-            _ => self.verify.clone(),
+            (Some(_), None) => &FAILED_SUBJECT,
+            _ => &self.verify,
         };
-        headers.insert(form.verify.header().clone(), verify);
+        say(form.verify.header(), Some(verify));
         for name in &form.dn {
-            set(headers, name.header(), dn);
+            say(name.header(), dn);
         }
         let certificate = told
             .filter(|_| with_certificate && dn.is_some())
             .and_then(|verified| verified.certificate(form.cert_format));
-        set(headers, form.cert.header(), certificate);
+        say(form.cert.header(), certificate);
     }
 
     /// Whether the certificate is told in this form, where a request is to have it.
@@ -146,12 +164,7 @@ impl VerifiedHeaders {
     }
 }
 
-fn set(headers: &mut HeaderMap, name: &HeaderName, value: Option<&HeaderValue>) {
-    match value {
-        Some(value) => drop(headers.insert(name.clone(), value.clone())),
-        None => drop(headers.remove(name)),
-    }
-}
+static FAILED_SUBJECT: HeaderValue = HeaderValue::from_static("FAILED:subject");
 
 #[cfg(test)]
 mod tests;

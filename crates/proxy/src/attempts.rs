@@ -1,27 +1,18 @@
 //! The attempts of one request: pick, stamp, send, wait for the head, judge whether to try again.
 
-use std::{
-    cell::{Cell, RefCell},
-    pin::pin,
-    rc::Rc,
-    sync::Arc,
-    time::Duration,
-};
+use std::{cell::Cell, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::{
     ClientKey, Failure, Lead, Member, Offer, PickError, Picker, Progress, RetryPolicy,
     RetryVerdict, Stage as AttemptStage, Stay, Target, key_hash, settings::Algorithm, source_hash,
 };
-use http::{
-    HeaderName, HeaderValue, Method, StatusCode, Uri,
-    header::{ACCEPT_ENCODING, CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE},
-    response,
-};
+use http::{HeaderValue, Method, StatusCode, Uri, response};
 use routing::{Class, Plan, RetryClass};
 use telemetry::AttemptResult;
 use tokio::time::Instant;
 use upstream::{
-    AttemptError, DialError, DialStage, Exchange, Lent, Scrubbed, SendOptions, settings::Settings,
+    AttemptError, DialError, DialStage, Exchange, OwnFields, Scrubbed, SendOptions,
+    settings::Settings,
 };
 
 use crate::{
@@ -39,7 +30,6 @@ use crate::{
     settings::HostRule,
     upgrade::Upgrade,
     upload::{RequestBody, Upload},
-    worker::RequestId,
 };
 
 /// The attempts of one request.
@@ -60,9 +50,6 @@ pub(crate) struct Attempts<'a> {
 pub(crate) struct Outgoing<'a> {
     pub(crate) method: &'a Method,
     pub(crate) target: &'a Uri,
-    /// What the first attempt sends: the map that was read into has room for our fields, a copy has not.
-    pub(crate) first: RefCell<Option<Scrubbed>>,
-    /// The same, for a further attempt.
     pub(crate) scrubbed: &'a Scrubbed,
     /// What it asks to switch to, as far as the route allows it.
     pub(crate) upgrade: Option<&'a Upgrade>,
@@ -84,8 +71,6 @@ pub(crate) struct Attempt<'a> {
 pub(crate) struct MemberAnswer {
     pub(crate) head: response::Parts,
     pub(crate) body: AnswerBody,
-    /// The connection that it comes on; none: it was read whole, and its connection has been given back.
-    pub(crate) lent: Option<Lent<RequestBody>>,
 }
 
 impl From<Exchange<RequestBody>> for MemberAnswer {
@@ -93,7 +78,6 @@ impl From<Exchange<RequestBody>> for MemberAnswer {
         Self {
             head: exchange.head,
             body: AnswerBody::Streamed(exchange.body),
-            lent: Some(exchange.lent),
         }
     }
 }
@@ -452,24 +436,31 @@ impl Attempts<'_> {
     ) -> Result<Exchange<RequestBody>, Unanswered> {
         let connector = lease.connector();
         let request = &self.request;
-        let first = request.first.take();
-        let mut scrubbed = first.unwrap_or_else(|| request.scrubbed.clone());
-        tell_of_host(&mut scrubbed, self.pool.rules.host, &connector.host);
-        tell_of_connection(&mut scrubbed, self.context, upload);
-        if let Some(upgrade) = request.upgrade {
-            scrubbed.set(CONNECTION, HeaderValue::from_static("upgrade"));
-            scrubbed.set(UPGRADE, upgrade.field());
+        let upgrade = request.upgrade.map(Upgrade::field);
+        let mut own = OwnFields::new();
+        tell_of_host(
+            &mut own,
+            request.scrubbed,
+            self.pool.rules.host,
+            &connector.host,
+        );
+        tell_of_connection(&mut own, self.context);
+        if let Some(protocols) = &upgrade {
+            own.set(&names::CONNECTION, b"upgrade");
+            own.set(&names::UPGRADE, protocols.as_bytes());
         }
         if self.plan.is_renewal() {
             // Its answer is read here, and by nobody else who could undo a coding.
-            scrubbed.set(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            own.set(&names::ACCEPT_ENCODING, b"identity");
         }
         if self.plan.rewrite_member_names().is_some() {
-            // Names are found in the whole text as it is, without a coding.
-            scrubbed.set(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-            scrubbed.remove_range();
+            // Names are found in the whole text as it is, without a coding; and in a whole, whatever part was asked for.
+            own.set(&names::ACCEPT_ENCODING, b"identity");
+            own.remove(&names::RANGE);
+            own.remove(&names::IF_RANGE);
         }
-        let stamped = scrubbed.stamp(
+        let stamped = request.scrubbed.stamp(
+            own,
             &self.context.standing.headers,
             &self.pool.rules.form,
             self.with_certificate,
@@ -537,9 +528,18 @@ impl Attempts<'_> {
                 return failed(AttemptStage::SendBody, false, false, error);
             }
         };
+        let broken = |source, begun| match upload.fault() {
+            // The client's doing, whatever the member made of it.
+            Some(fault) => ProxyError::Body(fault),
+            None => ProxyError::Broken {
+                member: member(),
+                source,
+                begun,
+            },
+        };
         match answer {
             Ok(exchange) => Ok(exchange),
-            Err(AttemptError::Dial(error, _)) => {
+            Err(AttemptError::Dial(error)) => {
                 let stage = match error.stage() {
                     DialStage::Resolve => AttemptStage::Resolve,
                     DialStage::Connect => AttemptStage::Connect,
@@ -547,30 +547,16 @@ impl Attempts<'_> {
                 };
                 failed(stage, false, true, self.unreached(error))
             }
-            Err(AttemptError::Unsent(source, _)) => failed(
-                AttemptStage::SendHead,
-                true,
-                true,
-                ProxyError::Broken {
-                    member: member(),
-                    source,
-                    begun: false,
-                },
-            ),
+            Err(AttemptError::Unsent { source, reused }) => {
+                let error = broken(source, false);
+                failed(AttemptStage::SendHead, reused, true, error)
+            }
             Err(AttemptError::Ambiguous {
                 source,
                 reused,
                 begun,
             }) => {
-                let error = match upload.fault() {
-                    // The client's doing, whatever the member made of it.
-                    Some(fault) => ProxyError::Body(fault),
-                    None => ProxyError::Broken {
-                        member: member(),
-                        source,
-                        begun,
-                    },
-                };
+                let error = broken(source, begun);
                 failed(AttemptStage::ReceiveHead, reused, false, error)
             }
         }
@@ -696,31 +682,34 @@ fn is_members_fault(failure: &Failure, error: &ProxyError, upload: &Upload) -> b
     }
 }
 
-/// Sets which host the client asked for, and the Host that the member reads.
-fn tell_of_host(scrubbed: &mut Scrubbed, rule: HostRule, member: &HeaderValue) {
-    let asked = scrubbed.headers().get(HOST).cloned();
+/// Says which host the client asked for, and the Host that the member reads.
+fn tell_of_host<'a>(
+    own: &mut OwnFields<'a>,
+    scrubbed: &'a Scrubbed,
+    rule: HostRule,
+    member: &'a HeaderValue,
+) {
+    let asked = scrubbed.headers().get(&names::HOST);
     if rule == HostRule::Member || asked.is_none() {
-        scrubbed.set(HOST, member.clone());
+        own.set(&names::HOST, member.as_bytes());
     }
-    if let Some(host) = asked {
-        scrubbed.set(X_FORWARDED_HOST, host);
+    match asked {
+        Some(host) => own.set(&names::X_FORWARDED_HOST, host.as_bytes()),
+        None => own.remove(&names::X_FORWARDED_HOST),
     }
 }
 
-/// Sets what is said of the connection, one value each.
-fn tell_of_connection(scrubbed: &mut Scrubbed, context: &RequestContext, upload: &Upload) {
+/// Says what is known of the connection, one value each.
+fn tell_of_connection<'a>(own: &mut OwnFields<'a>, context: &'a RequestContext) {
     let forwarded = context.conn.forwarded();
-    scrubbed.set(X_FORWARDED_FOR, forwarded.client.clone());
-    scrubbed.set(X_REAL_IP, forwarded.client.clone());
-    if let Some(port) = &forwarded.port {
-        scrubbed.set(X_FORWARDED_PORT, port.clone());
+    own.set(&names::X_FORWARDED_FOR, forwarded.client.as_bytes());
+    own.set(&names::X_REAL_IP, forwarded.client.as_bytes());
+    match &forwarded.port {
+        Some(port) => own.set(&names::X_FORWARDED_PORT, port.as_bytes()),
+        None => own.remove(&names::X_FORWARDED_PORT),
     }
-    scrubbed.set(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
-    scrubbed.set(RequestId::HEADER, context.request_id.to_value());
-    if upload.length_unknown() {
-        // hyper would drop a GET's body of unknown length without this.
-        scrubbed.set(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
+    own.set(&names::X_FORWARDED_PROTO, b"https");
+    own.set(&names::X_REQUEST_ID, context.request_id.as_bytes());
 }
 
 /// Counts an attempt when it is over; one that is dropped half-way was abandoned by its client.
@@ -743,8 +732,22 @@ impl Drop for CountedAttempt {
     }
 }
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+/// Names of fields that are ours to say.
+mod names {
+    use http::{HeaderName, header};
+
+    use crate::worker::RequestId;
+
+    pub(super) static ACCEPT_ENCODING: HeaderName = header::ACCEPT_ENCODING;
+    pub(super) static CONNECTION: HeaderName = header::CONNECTION;
+    pub(super) static HOST: HeaderName = header::HOST;
+    pub(super) static IF_RANGE: HeaderName = header::IF_RANGE;
+    pub(super) static RANGE: HeaderName = header::RANGE;
+    pub(super) static UPGRADE: HeaderName = header::UPGRADE;
+    pub(super) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+    pub(super) static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+    pub(super) static X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
+    pub(super) static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+    pub(super) static X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+    pub(super) static X_REQUEST_ID: HeaderName = RequestId::HEADER;
+}

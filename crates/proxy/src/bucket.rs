@@ -3,15 +3,13 @@
 //! Every Puppet server has a bucket of its own, and a checksum leads to one member. A file that was stored while that
 //! member was away is in the bucket of the next one.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, time::Duration};
+use std::{future::poll_fn, sync::Arc, time::Duration};
 
 use balancing::{Failure, Stage as AttemptStage};
 use bytes::{Bytes, BytesMut};
 use http::{Method, StatusCode, header::CONTENT_LENGTH};
-use http_body::Body;
-use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
-use upstream::Exchange;
+use upstream::{Exchange, MemberBody};
 
 use crate::{
     attempts::{Attempt, Attempts, MemberAnswer, Unanswered},
@@ -115,17 +113,14 @@ async fn read_miss(
     exchanged: &mut Exchanged,
 ) -> MemberAnswer {
     let Exchange {
-        mut head,
-        body,
-        lent,
-        ..
+        mut head, mut body, ..
     } = answer;
-    let read = timeout_at(deadline, read_whole(body)).await;
+    let read = timeout_at(deadline, read_whole(&mut body)).await;
     exchanged.lease = None;
     // A body that is too long, late or broken off is left out: an agent looks at the status alone.
     let whole = read.ok().flatten();
-    if whole.is_some() && exchanged.upload.finished().is_some() {
-        lent.give_back(Instant::now());
+    if whole.is_some() {
+        body.give_back(Instant::now());
     }
     if whole.is_none() {
         head.headers.remove(CONTENT_LENGTH);
@@ -133,17 +128,14 @@ async fn read_miss(
     MemberAnswer {
         head,
         body: AnswerBody::Whole(whole.unwrap_or_default()),
-        lent: None,
     }
 }
 
 /// None where it breaks off or is too long.
-async fn read_whole(mut body: Incoming) -> Option<Bytes> {
+async fn read_whole(body: &mut MemberBody<RequestBody>) -> Option<Bytes> {
     let mut whole = BytesMut::new();
-    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-        if let Ok(data) = frame.ok()?.into_data() {
-            whole.extend_from_slice(&data);
-        }
+    while let Some(data) = poll_fn(|cx| body.poll_data(cx)).await {
+        whole.extend_from_slice(&data.ok()?);
         if whole.len() > MISS_BYTES_MAX {
             return None;
         }

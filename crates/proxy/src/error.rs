@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use balancing::{RateOf, TooSoon};
 use pki::CsrRefusal;
 use routing::RouteRefusal;
-use upstream::{DialError, Peer, cause};
+use upstream::{DialError, WireError, cause};
 
 use crate::{body_fault::BodyFault, places::Full, reason::LogReason, sanitize::Insane};
 
@@ -55,7 +55,7 @@ pub(crate) enum ProxyError {
     /// A member broke off; it may have acted on the request.
     Broken {
         member: Arc<str>,
-        source: hyper::Error,
+        source: WireError,
         /// Whether a byte of its answer had come.
         begun: bool,
     },
@@ -120,7 +120,7 @@ impl ProxyError {
                     cause.as_deref().unwrap_or("no cause")
                 ))
             }
-            Self::Broken { source, .. } => Some(cause(source, Peer::Member)),
+            Self::Broken { source, .. } => Some(cause(source)),
             Self::Insane(insane) => Some(insane.to_string()),
             Self::Csr(refusal) => Some(refusal.what.clone()),
             Self::NotRenewed { what, .. } => Some(what.clone()),

@@ -1,12 +1,6 @@
 //! The request path in one function: every request passes [`handle`].
 
-use std::{
-    cell::{Cell, RefCell},
-    future::pending,
-    panic::resume_unwind,
-    rc::Rc,
-    sync::Arc,
-};
+use std::{cell::Cell, future::pending, panic::resume_unwind, rc::Rc, sync::Arc};
 
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request, response};
 use hyper::upgrade::OnUpgrade;
@@ -17,7 +11,7 @@ use routing::{
 };
 use tokio::task::{JoinError, spawn_local};
 use tokio::time::Instant;
-use upstream::{Lent, settings::HttpVersion};
+use upstream::settings::HttpVersion;
 
 use crate::{
     attempts::{Attempts, MemberAnswer, Outgoing},
@@ -41,7 +35,7 @@ use crate::{
     settings::OverlongCert,
     share, stream, tunnel,
     upgrade::Upgrade,
-    upload::{RequestBody, Upload},
+    upload::Upload,
     worker::{RequestId, Worker},
 };
 
@@ -76,16 +70,12 @@ async fn exchange(
     let mut response = match pass(&context, head, &mut exchanged).await {
         Ok(Outcome::Answered {
             head,
-            lent: Some(lent),
+            body: AnswerBody::Streamed(member),
             pool,
-            ..
         }) if head.status == StatusCode::SWITCHING_PROTOCOLS => {
-            Box::pin(tunnel::open(&context, pool, head, lent, exchanged)).await
+            tunnel::open(&context, pool, head, member.into_tunnel(), exchanged)
         }
-        Ok(Outcome::Answered {
-            head, body, lent, ..
-        }) => {
-            exchanged.lent = lent;
+        Ok(Outcome::Answered { head, body, .. }) => {
             let idle = exchanged.idle_timeout();
             let close = exchanged.is_last();
             let support = exchanged.retry_support();
@@ -135,8 +125,6 @@ enum Outcome<'g> {
     Answered {
         head: response::Parts,
         body: AnswerBody,
-        /// None: the answer was read whole, and its connection has been given back.
-        lent: Option<Lent<RequestBody>>,
         pool: &'g Arc<PoolRuntime>,
     },
     /// A document of the CA, from a copy.
@@ -173,10 +161,9 @@ async fn pass<'g>(
     let Sane {
         method,
         target,
-        scrubbed: first,
+        scrubbed,
         scrubbing,
     } = sanitize(head, &generation.own_names).map_err(ProxyError::Insane)?;
-    let scrubbed = first.clone();
     exchanged.scrubbed(scrubbing);
     let question = question(context, (&method, &target), scrubbed.headers())?;
     let plan = match generation.routes.find(&question) {
@@ -218,7 +205,6 @@ async fn pass<'g>(
     let request = Outgoing {
         method: &method,
         target: &target,
-        first: RefCell::new(Some(first)),
         scrubbed: &scrubbed,
         upgrade: upgrade.as_ref(),
     };
@@ -232,11 +218,7 @@ async fn pass<'g>(
         asked_home: Cell::new(false),
         request,
     };
-    let MemberAnswer {
-        mut head,
-        body,
-        lent,
-    } = attempts
+    let MemberAnswer { mut head, body } = attempts
         .run(generation.settings.attempts_max, exchanged)
         .await?;
     let answered_by = (exchanged.lease.as_ref(), attempts.asked_home.get());
@@ -258,12 +240,8 @@ async fn pass<'g>(
         }
         body => body,
     };
-    Ok(Outcome::Answered {
-        head,
-        body,
-        lent,
-        pool,
-    })
+    context.worker.connections.recycle(scrubbed);
+    Ok(Outcome::Answered { head, body, pool })
 }
 
 /// What replaces the names of members in an answer, where the route says so.

@@ -6,8 +6,8 @@ use std::{
 };
 
 use http::StatusCode;
+use pki::Peer;
 use telemetry::AccessRecord;
-use upstream::{Peer, cause};
 
 use crate::{connection::Conn, excess::Excess, reason::LogReason, worker::Worker};
 
@@ -22,7 +22,21 @@ pub(crate) fn head_refused(worker: &Worker, conn: &Conn, error: &hyper::Error) {
         ),
         false => (StatusCode::BAD_REQUEST, LogReason::BadHead),
     };
-    no_request(worker, conn, status, reason, cause(error, Peer::Client));
+    no_request(worker, conn, status, reason, head_cause(error));
+}
+
+/// What hyper says of a head that it refused, in our own words.
+fn head_cause(error: &hyper::Error) -> String {
+    if error.is_parse_too_large() {
+        return "the head of the request is too large".to_owned();
+    }
+    match error.is_parse() {
+        true => format!(
+            "malformed request: {}",
+            error.to_string().replace(" parsed", "")
+        ),
+        false => pki::cause(error, Peer::Client, |_| None),
+    }
 }
 
 /// Counts and records a head of which no request came.
@@ -55,7 +69,7 @@ pub(crate) fn frames_refused(worker: &Worker, conn: &Conn, error: &h2::Error) {
 fn frames_cause(error: &h2::Error) -> String {
     match error.reason() {
         Some(reason) => format!("the client violated HTTP/2: {reason:?}"),
-        None => cause(error, Peer::Client),
+        None => pki::cause(error, Peer::Client, |_| None),
     }
 }
 

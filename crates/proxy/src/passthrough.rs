@@ -26,7 +26,7 @@ use tokio::{
     task::unconstrained,
     time::{Instant, sleep_until, timeout},
 };
-use upstream::{DialError, DialStage, RawMember, Target};
+use upstream::{DialError, DialStage, MemberIo, Target};
 
 use crate::{
     admission::PoolLease,
@@ -58,7 +58,7 @@ struct Facts {
 /// A way to a member.
 struct Reached {
     lease: PoolLease,
-    member: RawMember,
+    member: MemberIo,
     attempts: u32,
     connect: Duration,
 }
@@ -250,7 +250,7 @@ async fn open(
     lease: &PoolLease,
     facts: &Facts,
     client: &TcpStream,
-) -> Result<RawMember, DialError> {
+) -> Result<MemberIo, DialError> {
     let (pool, connector) = (lease.pool(), lease.connector());
     let off = pool.rules.passthrough.trusted_headers_off;
     let is_guarded = |target: &Target, addresses: &[IpAddr]| {
@@ -272,7 +272,7 @@ async fn open(
         let local = client.local_addr().unwrap_or(facts.origin.client);
         facts.header(version, local)
     });
-    RawMember::open(connector, header, is_refused).await
+    MemberIo::open_raw(connector, header, is_refused).await
 }
 
 fn note_success(worker: &Worker, lease: &PoolLease) {
@@ -331,7 +331,7 @@ struct Tunnel<'a> {
     lease: PoolLease,
     attempts: u32,
     connect: Duration,
-    copying: Copying<TcpStream, RawMember>,
+    copying: Copying<TcpStream, MemberIo>,
     silence: Silence,
     counted: (OpenTunnel, OpenPassthrough),
 }

@@ -12,7 +12,7 @@ use telemetry::{
 };
 use tokio::time::Instant;
 use tokio::time::timeout;
-use upstream::{Lent, Scrubbing};
+use upstream::{MemberBody, Scrubbing};
 
 use crate::{
     admission::PoolLease,
@@ -74,7 +74,6 @@ pub(crate) struct Exchanged {
     pub(crate) place: Option<Place>,
     /// Its place among those that its client may run.
     pub(crate) hold: Option<Hold<PoolLease>>,
-    pub(crate) lent: Option<Lent<RequestBody>>,
 }
 
 impl Exchanged {
@@ -120,7 +119,6 @@ impl Exchanged {
             lease: None,
             place: None,
             hold: None,
-            lent: None,
             worker: Rc::clone(&context.worker),
             conn: Rc::clone(conn),
             generation: Arc::clone(&context.generation),
@@ -460,32 +458,25 @@ impl Exchanged {
         self.conn.streams.is_none()
     }
 
-    /// The member has said all, whatever time the client takes for the rest: what is held of the member goes back, unless
-    /// it still reads.
+    /// The member has said all and has read all, whatever time the client takes for the rest: what is held of the member goes
+    /// back.
     pub(crate) fn member_is_done(&mut self) {
-        if self.upload.finished().is_none() {
-            return;
-        }
         self.lease = None;
         self.place = None;
         self.hold = None;
-        if let Some(lent) = self.lent.take() {
-            lent.give_back(Instant::now());
-        }
     }
 
     /// The end. The connection to the member is kept only if both bodies have ended.
-    pub(crate) fn end(mut self: Box<Self>, by: EndedBy) {
+    pub(crate) fn end(mut self: Box<Self>, by: EndedBy, member: Option<MemberBody<RequestBody>>) {
         self.lease = None;
         self.place = None;
         self.hold = None;
-        let lent = self.lent.take();
         let now = Instant::now();
         if by == EndedBy::Completion {
             match self.upload.rest() {
-                None => lent.into_iter().for_each(|lent| lent.give_back(now)),
+                None => member.into_iter().for_each(|member| member.give_back(now)),
                 Some(rest) => {
-                    drop(lent);
+                    drop(member);
                     self.discard(rest);
                 }
             }

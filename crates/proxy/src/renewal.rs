@@ -4,17 +4,16 @@
 //! and who asked would be handed a certificate of this proxy's name. The first such answer ends renewals until an
 //! operator has looked: each further one would burn a serial of the CA and could replace our certificate there.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, time::SystemTime};
+use std::{future::poll_fn, sync::Arc, time::SystemTime};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, header::CONTENT_ENCODING, request, response};
-use http_body::Body;
-use hyper::body::Incoming;
 use identity::ClientIdentity;
 use pki::NotRenewed;
 use routing::Plan;
 use telemetry::{Alarm, Alarms};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
+use upstream::{MemberBody, WireError};
 
 use crate::{
     context::RequestContext,
@@ -22,6 +21,7 @@ use crate::{
     generation::{Generation, PoolRuntime},
     reason::LogReason,
     response_body::AnswerBody,
+    upload::RequestBody,
 };
 
 /// Most bytes of an answer: a certificate with all its extensions has a tenth of that.
@@ -109,7 +109,7 @@ pub(crate) async fn judge(
     pool: &PoolRuntime,
     member: &Arc<str>,
     head: &response::Parts,
-    body: Incoming,
+    mut body: MemberBody<RequestBody>,
 ) -> Result<AnswerBody, ProxyError> {
     let status = head.status;
     if status.is_redirection() {
@@ -122,9 +122,12 @@ pub(crate) async fn judge(
     if !status.is_success() {
         return Ok(AnswerBody::Streamed(body));
     }
-    let read = timeout(pool.settings.idle_timeout, read_whole(body)).await;
+    let read = timeout(pool.settings.idle_timeout, read_whole(&mut body)).await;
     let answer = match read {
-        Ok(Ok(answer)) => answer,
+        Ok(Ok(answer)) => {
+            body.give_back(Instant::now());
+            answer
+        }
         Ok(Err(source)) => {
             return Err(ProxyError::Broken {
                 member: Arc::clone(member),
@@ -176,12 +179,10 @@ fn is_coded(headers: &HeaderMap) -> bool {
 }
 
 /// Nothing where it is longer than any certificate.
-async fn read_whole(mut body: Incoming) -> Result<Option<Bytes>, hyper::Error> {
+async fn read_whole(body: &mut MemberBody<RequestBody>) -> Result<Option<Bytes>, WireError> {
     let mut whole = BytesMut::new();
-    while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-        let Ok(data) = frame?.into_data() else {
-            continue;
-        };
+    while let Some(data) = poll_fn(|cx| body.poll_data(cx)).await {
+        let data = data?;
         if whole.len() + data.len() > ANSWER_BYTES_MAX {
             return Ok(None);
         }

@@ -8,13 +8,15 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
+use tokio::time::Instant;
+use upstream::{MemberBody, WireError};
 
 use crate::{
     idle_limit::IdleLimit,
     member_names::NameRewriter,
     pace::ReaderPace,
     record::{EndedBy, Exchanged},
+    upload::RequestBody,
 };
 
 /// A body that a member may not send.
@@ -25,7 +27,7 @@ pub(crate) enum ResponseFault {
     Idle(Duration),
     /// The member went away or broke the framing.
     #[error("the member closed the connection within the response body")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] WireError),
 }
 
 /// The body of a response, which holds lease, connection and record until its end.
@@ -38,9 +40,9 @@ pub(crate) struct ResponseBody {
 /// What a member has answered, as far as it was looked at.
 pub(crate) enum AnswerBody {
     /// It goes on as it comes.
-    Streamed(Incoming),
+    Streamed(MemberBody<RequestBody>),
     /// It goes on with other names in it.
-    Rewritten(Incoming, Box<NameRewriter>),
+    Rewritten(MemberBody<RequestBody>, Box<NameRewriter>),
     /// It was read to its end.
     Whole(Bytes),
 }
@@ -51,9 +53,22 @@ enum Source {
     /// A text of our own: what is left of it.
     Local(Option<Bytes>),
     /// A member's, on its way through.
-    Member(Incoming, IdleLimit),
+    Member(MemberBody<RequestBody>, IdleLimit),
     /// The same, with other names in it.
-    Rewritten(Incoming, IdleLimit, Box<NameRewriter>),
+    Rewritten(MemberBody<RequestBody>, IdleLimit, Box<NameRewriter>),
+}
+
+impl Source {
+    /// What comes of a member, which has ended or is given up.
+    fn take_member(&mut self) -> Option<MemberBody<RequestBody>> {
+        match std::mem::replace(self, Self::Local(None)) {
+            Self::Member(member, _) | Self::Rewritten(member, ..) => Some(member),
+            local @ Self::Local(_) => {
+                *self = local;
+                None
+            }
+        }
+    }
 }
 
 impl ResponseBody {
@@ -98,15 +113,22 @@ impl ResponseBody {
 
     /// Nothing more comes of it: the client alone is waited for.
     pub(crate) fn member_is_done(&mut self) {
-        if let Some(exchanged) = &mut self.exchanged {
+        let Some(exchanged) = &mut self.exchanged else {
+            return;
+        };
+        // What it still reads of the request it is held for.
+        if exchanged.upload.finished().is_some() {
             exchanged.member_is_done();
+            if let Some(member) = self.source.take_member() {
+                member.give_back(Instant::now());
+            }
         }
     }
 
     /// The end of the exchange, if it has not ended before.
     pub(crate) fn end(&mut self, by: EndedBy) {
         if let Some(exchanged) = self.exchanged.take() {
-            exchanged.end(by);
+            exchanged.end(by, self.source.take_member());
         }
     }
 
@@ -194,7 +216,7 @@ impl Body for ResponseBody {
 
 /// The next data of a member's text after its rewriter.
 fn poll_rewritten(
-    incoming: &mut Incoming,
+    incoming: &mut MemberBody<RequestBody>,
     idle: &mut IdleLimit,
     rewriter: &mut NameRewriter,
     cx: &mut Context<'_>,
@@ -210,26 +232,19 @@ fn poll_rewritten(
     }
 }
 
-/// The next data of a member's body; trailers are dropped.
+/// The next data of a member's body.
 fn poll_member(
-    incoming: &mut Incoming,
+    incoming: &mut MemberBody<RequestBody>,
     idle: &mut IdleLimit,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Bytes>, ResponseFault>> {
-    loop {
-        return match Pin::new(&mut *incoming).poll_frame(cx) {
-            Poll::Pending => idle
-                .poll_exceeded(cx)
-                .map(|limit| Err(ResponseFault::Idle(limit))),
-            Poll::Ready(None) => Poll::Ready(Ok(None)),
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Err(ResponseFault::Broken(error))),
-            Poll::Ready(Some(Ok(frame))) => {
-                idle.touch();
-                match frame.into_data() {
-                    Ok(data) => Poll::Ready(Ok(Some(data))),
-                    Err(_) => continue,
-                }
-            }
-        };
+    match incoming.poll_data(cx) {
+        Poll::Pending => idle
+            .poll_exceeded(cx)
+            .map(|limit| Err(ResponseFault::Idle(limit))),
+        Poll::Ready(next) => {
+            idle.touch();
+            Poll::Ready(next.transpose().map_err(ResponseFault::Broken))
+        }
     }
 }

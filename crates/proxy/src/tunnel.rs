@@ -23,20 +23,18 @@ use tokio::{
     task::unconstrained,
     time::{Instant, sleep_until, timeout},
 };
-use upstream::{Lent, MemberIo};
+use upstream::MemberIo;
 
 use crate::{
     connection::Conn,
     context::RequestContext,
     copying::{Copying, End, Side, Silence},
-    error::ProxyError,
     generation::PoolRuntime,
     open_tunnels::{TunnelClient, TunnelEntry},
     reason::LogReason,
     record::{EndedBy, Exchanged},
     respond,
     response_body::ResponseBody,
-    upload::RequestBody,
     worker::{Phase, Signals, Worker},
 };
 
@@ -61,20 +59,13 @@ pub(crate) struct Opening {
 
 /// After a member's 101, which was asked for: takes over the member's end and leaves the rest to who drives the
 /// client's.
-pub(crate) async fn open(
+pub(crate) fn open(
     context: &RequestContext,
     pool: &PoolRuntime,
-    mut head: response::Parts,
-    lent: Lent<RequestBody>,
+    head: response::Parts,
+    member: (MemberIo, Bytes),
     exchanged: Box<Exchanged>,
 ) -> Response<ResponseBody> {
-    let Some(member) = lent.into_tunnel(&mut head).await else {
-        let error = ProxyError::Answer {
-            member: exchanged.member(),
-            reason: LogReason::MemberClosed,
-        };
-        return respond::to_response(&context.worker, &error, exchanged);
-    };
     *context.conn.opening.borrow_mut() = Some(Box::new(Opening {
         exchanged,
         member,
@@ -290,6 +281,6 @@ impl Watch<'_> {
             }
             Ending::Cut => EndedBy::Us(LogReason::DrainGrace),
         };
-        exchanged.end(by);
+        exchanged.end(by, None);
     }
 }

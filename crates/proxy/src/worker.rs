@@ -31,7 +31,6 @@ use crate::{
     forged::ForgedHeaders, generation::Generation, leaving::LeavingTunnels,
     long_requests::LongRequests, member_history::MemberHistory, old_agents::OldAgents,
     open_tunnels::OpenTunnels, queue_alarm::FullQueues, renewal::Renewal, share::Shares,
-    upload::RequestBody,
 };
 
 /// Where the process is in its life.
@@ -236,7 +235,7 @@ struct GenerationMetrics {
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) connections: Rc<Connections<RequestBody>>,
+    pub(crate) connections: Rc<Connections>,
     listener_metrics: RefCell<foldhash::HashMap<Arc<str>, ListenerMetrics>>,
     request_metrics: RefCell<GenerationMetrics>,
     pub(crate) sink: AccessLogHandle,

@@ -1,21 +1,22 @@
 //! One question of our own to a member, over a connection of its own: what probes, fetches and the doctor ask.
 
-use std::{error::Error, io, sync::Arc, time::Duration};
+use std::{error::Error, future::poll_fn, io, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, StatusCode, Version, header};
-use http_body_util::{BodyExt, Empty};
-use hyper::{body::Incoming, client::conn::http1};
-use hyper_util::rt::TokioIo;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
+use http_body_util::Empty;
+use http1::{Decoder, RequestLine};
 use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
 use crate::{
-    cause::{Peer, cause},
+    cause::cause,
     connector::Connector,
+    conversation::{Conversation, WireError},
     dial::{DialError, dial_tls},
-    io::{Counted, Intake},
+    io::Counted,
     settings::HttpVersion,
+    wire::Wire,
 };
 
 /// A GET of ours; nothing that changes a member can be asked.
@@ -56,7 +57,7 @@ pub enum AskError {
     #[error("no answer within {0:?}")]
     Late(Duration),
     /// The answer broke off or was none.
-    #[error("{}", cause(&**.0, Peer::Member))]
+    #[error("{}", cause(&**.0))]
     Broken(#[source] Box<dyn Error + Send + Sync>),
 }
 
@@ -98,75 +99,68 @@ pub async fn ask(connector: &Connector, question: &Question<'_>) -> Result<Told,
 }
 
 async fn exchange(connector: &Connector, question: &Question<'_>) -> Result<Told, AskError> {
-    let intake = Arc::new(Intake::new());
-    intake.expect_head();
     let io = dial_tls(connector, question.port).await?;
     let certificate = io.shown();
-    let io = TokioIo::new(Counted::new(io, Arc::clone(&intake), None));
-    let (mut sender, connection) = http1::Builder::new()
-        .max_buf_size(READ_BYTES_MAX)
-        .handshake::<_, Empty<Bytes>>(io)
-        .await
-        .map_err(broken)?;
-    let mut request = request(connector, question)?;
+    let mut wire = Wire::new(Counted::new(io, None));
     let close = HeaderValue::from_static("close");
-    request.headers_mut().insert(header::CONNECTION, close);
-    let answer = async {
-        let answer = sender.send_request(request).await.map_err(broken)?;
-        intake.expect_body(question.body_bytes_max);
-        Ok(Told {
-            status: answer.status(),
-            headers: answer.headers().clone(),
-            body: beginning(answer.into_body(), question.body_bytes_max).await?,
-            certificate,
-        })
-    };
-    tokio::pin!(answer, connection);
-    tokio::select! {
-        biased;
-        answered = &mut answer => answered,
-        // The connection ends first where the member closes at once; what it sent is still to be read.
-        ended = &mut connection => {
-            ended.map_err(broken)?;
-            answer.await
-        }
-    }
+    let (told, _) = converse(&mut wire, connector, question, Some(close)).await?;
+    Ok(Told {
+        certificate,
+        ..told
+    })
 }
 
-pub(crate) fn request(
+/// Asks on this connection. Says whether another question may follow on it.
+pub(crate) async fn converse(
+    wire: &mut Wire,
     connector: &Connector,
     question: &Question<'_>,
-) -> Result<Request<Empty<Bytes>>, AskError> {
-    let mut request = Request::get(question.path)
-        .body(Empty::new())
-        .map_err(|error| AskError::Broken(Box::new(error)))?;
-    if connector.settings.http_version == HttpVersion::Http10 {
-        *request.version_mut() = Version::HTTP_10;
-    }
-    let fields = request.headers_mut();
-    fields.clone_from(&question.headers);
+    connection: Option<HeaderValue>,
+) -> Result<(Told, bool), AskError> {
+    let mut fields = question.headers.clone();
     fields.insert(header::HOST, connector.host_at(question.port));
-    Ok(request)
-}
-
-pub(crate) async fn beginning(mut body: Incoming, bytes_max: usize) -> Result<Bytes, AskError> {
-    let mut read = Vec::new();
-    while read.len() < bytes_max {
-        let Some(frame) = body.frame().await else {
+    fields.extend(connection.map(|value| (header::CONNECTION, value)));
+    let target = question
+        .path
+        .parse()
+        .map_err(|error| AskError::Broken(Box::new(error)))?;
+    let line = RequestLine {
+        method: &Method::GET,
+        target: &target,
+        version: match connector.settings.http_version {
+            HttpVersion::Http11 => Version::HTTP_11,
+            HttpVersion::Http10 => Version::HTTP_10,
+        },
+    };
+    let fields = fields.iter().map(|(name, value)| (name, value.as_bytes()));
+    let begun = Conversation::begin(wire, line, fields, false, Empty::<Bytes>::new());
+    let mut conversation = begun.map_err(broken)?;
+    let head = poll_fn(|cx| conversation.poll_head(wire, &mut HeaderMap::new(), cx)).await;
+    let head = head.map_err(broken)?;
+    let kind = head
+        .body(line.method)
+        .map_err(|error| broken(WireError::Head(error)))?;
+    let mut decoder = Decoder::new(kind);
+    let mut body = Vec::new();
+    while body.len() < question.body_bytes_max {
+        let Some(data) = poll_fn(|cx| conversation.poll_data(&mut decoder, wire, cx)).await else {
             break;
         };
-        if let Ok(data) = frame.map_err(broken)?.into_data() {
-            read.extend_from_slice(&data[..data.len().min(bytes_max - read.len())]);
-        }
+        let data = data.map_err(broken)?;
+        body.extend_from_slice(&data[..data.len().min(question.body_bytes_max - body.len())]);
     }
-    Ok(read.into())
+    let lasts =
+        head.keeps_alive() && decoder.is_end() && conversation.is_sent() && wire.input.is_empty();
+    let told = Told {
+        status: head.status,
+        headers: head.headers,
+        body: body.into(),
+        certificate: None,
+    };
+    Ok((told, lasts))
 }
 
-/// About the most that is read at once, and most of a head: what is read and is nothing (blanks in a chunk's size) is gone
-/// through before anything else has its turn, as often as the runtime lets one connection read.
-pub(crate) const READ_BYTES_MAX: usize = 64 << 10;
-
-pub(crate) fn broken(error: hyper::Error) -> AskError {
+fn broken(error: WireError) -> AskError {
     AskError::Broken(Box::new(error))
 }
 

@@ -1,86 +1,85 @@
-//! Why an exchange over HTTP failed, in our own words.
+//! Why an exchange with a member failed, in our own words.
 
-use std::{error::Error, io};
+use std::error::Error;
 
-pub use pki::Peer;
+use http1::Malformed;
+use pki::Peer;
 
-/// What lies at the bottom of an error of a connection: that of HTTP, TLS or the system.
-pub fn cause(error: &(dyn Error + 'static), peer: Peer) -> String {
-    pki::cause(error, peer, |error| of_http(error.downcast_ref()?, peer))
+use crate::conversation::WireError;
+
+/// What lies at the bottom of an error of a member's connection: that of HTTP, TLS or the system.
+pub fn cause(error: &(dyn Error + 'static)) -> String {
+    pki::cause(error, Peer::Member, |error| of_http(error.downcast_ref()?))
 }
 
-fn of_http(error: &hyper::Error, peer: Peer) -> Option<String> {
-    let (name, message) = (peer.as_str(), peer.message());
-    if error.is_incomplete_message() {
-        return Some(format!(
-            "{name} closed the connection before the {message} was complete"
-        ));
-    }
-    if error.to_string() == UNEXPECTED {
-        return Some(format!("{name} sent bytes that belong to no {message}"));
-    }
-    if error.is_parse_too_large() {
-        return Some(format!("the head of the {message} is too large"));
-    }
-    if error.is_parse() {
-        let text = error.to_string();
-        let fault = text.replace(" parsed", "");
-        return Some(format!("malformed {message}: {fault}"));
-    }
-    let source = error.source();
-    let broken = source.and_then(|source| source.downcast_ref::<io::Error>());
-    match broken.map(io::Error::kind) {
-        // hyper reports framing that is wrong as bad input.
-        Some(io::ErrorKind::InvalidInput) => {
-            let fault = pki::cause(broken?, peer, |_| None);
-            Some(format!("malformed {message} body: {fault}"))
+fn of_http(error: &WireError) -> Option<String> {
+    match error {
+        // What the system or TLS says of it is its source.
+        WireError::Io(_) => None,
+        WireError::Head(Malformed::TooLarge) => {
+            Some("the head of the response is too large".to_owned())
         }
-        None if source.is_none() && (error.is_closed() || error.is_canceled()) => {
-            Some("the connection was closed before the request was sent".to_owned())
-        }
-        _ => None,
+        error => Some(error.to_string()),
     }
 }
-
-/// hyper's only name for bytes on an idle connection.
-const UNEXPECTED: &str = "received unexpected message from connection";
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use bytes::Bytes;
-    use http::Request;
-    use http_body_util::{BodyExt, Empty};
-    use hyper::client::conn::http1;
-    use hyper_util::rt::TokioIo;
+    use http::{HeaderMap, Method, Uri, Version};
+    use http_body_util::Empty;
+    use http1::{Decoder, RequestLine};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::{
+        conversation::Conversation,
+        io::{Counted, MemberIo},
+        wire::Wire,
+    };
 
-    /// What hyper says of a member that answers a request with this and closes.
-    async fn answered(answer: &[u8]) -> hyper::Error {
+    /// What is said of a member that answers a request with this and closes.
+    async fn answered(answer: &[u8]) -> WireError {
         let (ours, mut theirs) = tokio::io::duplex(1 << 20);
-        let (mut sender, connection) = http1::Builder::new()
-            .max_buf_size(8 << 10)
-            .handshake::<_, Empty<Bytes>>(TokioIo::new(ours))
-            .await
-            .expect("no handshake");
+        let mut wire = Wire::new(Counted::new(MemberIo::Memory(Box::new(ours)), None));
         let exchange = async {
-            let request = Request::get("/").body(Empty::new()).expect("a request");
-            let answer = sender.send_request(request).await?;
-            answer.into_body().collect().await
+            let line = RequestLine {
+                method: &Method::GET,
+                target: &Uri::from_static("/"),
+                version: Version::HTTP_11,
+            };
+            let begun = Conversation::begin(
+                &mut wire,
+                line,
+                [].into_iter(),
+                false,
+                Empty::<Bytes>::new(),
+            );
+            let mut conversation = begun?;
+            let head =
+                poll_fn(|cx| conversation.poll_head(&mut wire, &mut HeaderMap::new(), cx)).await?;
+            let mut decoder = Decoder::new(head.body(line.method).map_err(WireError::Head)?);
+            while let Some(data) =
+                poll_fn(|cx| conversation.poll_data(&mut decoder, &mut wire, cx)).await
+            {
+                data?;
+            }
+            Ok(())
         };
         let member = async {
             theirs.read_u8().await.expect("a request");
             theirs.write_all(answer).await.expect("written");
             theirs.shutdown().await.expect("closed");
         };
-        let (exchanged, (), _) = tokio::join!(exchange, member, connection);
+        let (exchanged, ()) = tokio::join!(exchange, member);
         exchanged.expect_err("no answer")
     }
 
     #[tokio::test]
-    async fn what_hyper_says_of_a_broken_answer_has_words_of_ours() {
-        let large = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(16 << 10));
+    async fn what_is_wrong_with_an_answer_is_said_in_plain_words() {
+        let large = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(64 << 10));
         for (answer, expected) in [
             (
                 "",
@@ -109,15 +108,11 @@ mod tests {
             (&large, "the head of the response is too large"),
             (
                 "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
-                "malformed response body: Invalid chunk size line: missing size digit",
+                "malformed response body: invalid chunk",
             ),
         ] {
             let error = answered(answer.as_bytes()).await;
-            assert_eq!(
-                cause(&error, Peer::Member),
-                expected,
-                "{answer:.40}: {error:?}"
-            );
+            assert_eq!(cause(&error), expected, "{answer:.40}: {error:?}");
         }
     }
 }

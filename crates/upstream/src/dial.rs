@@ -3,25 +3,23 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
     time::Duration,
 };
 
 use proxy_protocol::local;
 use rustls::ClientConfig;
 use tokio::{
-    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
+    io::AsyncWriteExt as _,
     net::{TcpStream, UnixStream, lookup_host},
     time::{Instant, error::Elapsed, timeout_at},
 };
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    cause::{Peer, cause},
-    connector::{Connector, OpenSlot, Target},
-    io::MemberIo,
+    cause::cause,
+    connector::{Connector, Target},
+    io::{Counted, MemberIo},
     settings::Plaintext,
 };
 
@@ -43,10 +41,7 @@ pub enum DialStage {
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The name has no address now.
-    #[error(
-        "{address}: the name does not resolve: {}",
-        cause(source, Peer::Member)
-    )]
+    #[error("{address}: the name does not resolve: {}", cause(source))]
     Resolve {
         /// The member.
         address: Arc<str>,
@@ -54,7 +49,7 @@ pub enum DialError {
         source: io::Error,
     },
     /// Nobody took the connection.
-    #[error("{address}: cannot connect: {}", cause(source, Peer::Member))]
+    #[error("{address}: cannot connect: {}", cause(source))]
     Connect {
         /// The member.
         address: Arc<str>,
@@ -80,7 +75,7 @@ pub enum DialError {
         address: Arc<str>,
     },
     /// TLS was not agreed on.
-    #[error("{address}: TLS: {}", cause(source, Peer::Member))]
+    #[error("{address}: TLS: {}", cause(source))]
     Handshake {
         /// The member.
         address: Arc<str>,
@@ -200,19 +195,12 @@ pub(crate) async fn dial_tls(
     dial_with(connector, port, connector.tls.as_ref(), header).await
 }
 
-/// A connection to a member whose bytes are those of a client, counted among the member's until it is dropped.
-#[derive(Debug)]
-pub struct RawMember {
-    io: MemberIo,
-    _slot: Option<OpenSlot>,
-}
-
-impl RawMember {
-    /// Opens one, and sends `header` first. TLS, if there is any, is the client's.
+impl Counted {
+    /// Opens a connection whose bytes are those of a client, and sends `header` first. TLS, if there is any, is the client's.
     ///
     /// # Errors
     /// The member cannot be reached, or a name stands for an address that `is_refused`.
-    pub async fn open(
+    pub async fn open_raw(
         connector: &Connector,
         header: Option<Vec<u8>>,
         is_refused: impl Fn(IpAddr) -> bool,
@@ -225,47 +213,8 @@ impl RawMember {
         match peer {
             // No byte of the client has been sent to it.
             Some(resolved) if is_refused(resolved.ip().to_canonical()) => Err(connector.guarded()),
-            _ => Ok(Self {
-                io,
-                _slot: connector.slots.try_open(u32::MAX),
-            }),
+            _ => Ok(Self::new(io, connector.slots.try_open(u32::MAX))),
         }
-    }
-
-    /// Its socket; none over a Unix socket.
-    pub fn tcp(&self) -> Option<&TcpStream> {
-        match &self.io {
-            MemberIo::Tcp(stream) => Some(stream),
-            _ => None,
-        }
-    }
-}
-
-impl AsyncRead for RawMember {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for RawMember {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }
 

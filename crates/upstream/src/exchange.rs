@@ -1,17 +1,25 @@
 //! One request with its response on one connection to a member.
 
-use std::{cell::Cell, future::poll_fn, pin::pin, rc::Rc, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    fmt,
+    future::poll_fn,
+    rc::Rc,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Uri, Version, header::CONNECTION, response};
-use http_body::Body;
-use hyper::{body::Incoming, upgrade::OnUpgrade};
-use hyper_util::rt::TokioIo;
+use http::{Method, Response, StatusCode, Uri, Version, header::CONTENT_LENGTH, response};
+use http_body::{Body, SizeHint};
+use http1::{BodyKind, Decoder, Head, RequestLine};
 use tokio::time::Instant;
 
 use crate::{
-    connections::{Connections, Sender},
+    connections::{Connections, Open},
     connector::Connector,
+    conversation::{Conversation, WireError},
     dial::DialError,
     head::Stamped,
     http10,
@@ -21,15 +29,20 @@ use crate::{
 
 /// An attempt that brought no response.
 #[derive(Debug)]
-pub enum AttemptError<B> {
-    /// No connection; nothing was sent. The body is handed back.
-    Dial(DialError, B),
-    /// The message came back unsent, certainly not acted on.
-    Unsent(hyper::Error, B),
+pub enum AttemptError {
+    /// No connection; nothing was sent.
+    Dial(DialError),
+    /// No byte of the request was sent.
+    Unsent {
+        /// What was seen.
+        source: WireError,
+        /// Whether the connection had been used before.
+        reused: bool,
+    },
     /// It may have been acted on.
     Ambiguous {
         /// What was seen.
-        source: hyper::Error,
+        source: WireError,
         /// Whether the connection had been used before.
         reused: bool,
         /// Whether a byte of an answer had come.
@@ -48,135 +61,172 @@ pub struct SendOptions<'a> {
     pub begun: &'a Cell<bool>,
 }
 
-/// A response whose body is still to come, and the connection it comes on.
+/// A response whose body is still to come.
 #[derive(Debug)]
 pub struct Exchange<B> {
     /// Head of the response.
     pub head: response::Parts,
-    /// Its body.
-    pub body: Incoming,
-    /// The connection, to be given back when the body has ended.
-    pub lent: Lent<B>,
+    /// Its body, and the connection that it comes on.
+    pub body: MemberBody<B>,
     /// How long connecting took; none: the connection had been used before.
     pub connect: Option<Duration>,
 }
 
-/// A connection that carries an exchange. Dropped, it is closed; `give_back` keeps it.
-pub struct Lent<B> {
-    sender: Sender<B>,
+/// The body of a member's response, with the connection that it comes on and what is left of the request. Dropped, it closes
+/// the connection; [`give_back`](Self::give_back) keeps it.
+pub struct MemberBody<B> {
+    open: Box<Open>,
+    conversation: Conversation<B>,
+    decoder: Decoder,
     /// Whether the connection may serve again: the member's answer and the settings allow it.
     lasts: bool,
     connector: Arc<Connector>,
-    home: Rc<Connections<B>>,
+    home: Rc<Connections>,
 }
 
-impl<B> std::fmt::Debug for Lent<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lent")
+impl<B> fmt::Debug for MemberBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemberBody")
             .field("member", &self.connector.address)
+            .field("decoder", &self.decoder)
             .finish_non_exhaustive()
     }
 }
 
-impl<B> Lent<B>
+impl<B> MemberBody<B>
 where
-    B: Body<Data = Bytes> + 'static,
+    B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// The member has switched protocols: its end of the tunnel, and what came behind the 101 already. None: the
-    /// connection ended in this moment.
-    pub async fn into_tunnel(self, head: &mut response::Parts) -> Option<(Counted, Bytes)> {
-        // hyper hands the transport over once it has taken leave of it; until then the sender has to live.
-        let upgraded = head.extensions.remove::<OnUpgrade>()?.await.ok()?;
-        let parts = upgraded.downcast::<TokioIo<Counted>>().ok()?;
-        Some((parts.io.into_inner(), parts.read_buf))
+    /// The next data. What is left of the request is sent meanwhile.
+    pub fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, WireError>>> {
+        let wire = &mut self.open.wire;
+        self.conversation.poll_data(&mut self.decoder, wire, cx)
     }
 
-    /// The exchange is over and both bodies have ended: the connection may serve again.
+    /// Whether all has come.
+    pub fn is_end_stream(&self) -> bool {
+        self.decoder.is_end()
+    }
+
+    /// How much is to come.
+    pub fn size_hint(&self) -> SizeHint {
+        let left = self.decoder.remaining();
+        left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+
+    /// The member has switched protocols: its end of the tunnel, and what came behind the 101 already.
+    pub fn into_tunnel(self) -> (Counted, Bytes) {
+        self.open.wire.into_parts()
+    }
+
+    /// The exchange is over: the connection serves again, if the request was sent whole, the answer has ended by its own
+    /// framing, and nothing follows it.
     pub fn give_back(self, now: Instant) {
-        if !self.lasts {
-            return;
+        let is_over = self.conversation.is_sent() && self.decoder.is_end();
+        if self.lasts && is_over && self.open.wire.input.is_empty() {
+            self.home.put(&self.connector, self.open, now);
         }
-        self.home.put(&self.connector, self.sender, now);
     }
 }
 
-impl<B> Connections<B>
-where
-    B: Body<Data = Bytes> + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl Connections {
     /// Sends one request to a member and waits for the head of its response.
     ///
     /// # Errors
     /// [`AttemptError`] says whether anything can have been acted on.
-    pub async fn send(
+    pub async fn send<B>(
         self: &Rc<Self>,
         connector: &Arc<Connector>,
         method: &Method,
         target: &Uri,
-        stamped: Stamped,
+        mut stamped: Stamped<'_>,
         body: B,
         SendOptions { fresh, now, begun }: SendOptions<'_>,
-    ) -> Result<Exchange<B>, AttemptError<B>> {
-        let held = match self.take(connector, fresh, now).await {
-            Ok(held) => held,
-            Err(error) => return Err(AttemptError::Dial(error, body)),
-        };
-        let mut sender = held.sender;
-        let mut request = Request::new(body);
-        *request.method_mut() = method.clone();
-        *request.uri_mut() = target.clone();
-        *request.version_mut() = Version::HTTP_11;
-        *request.headers_mut() = stamped.into_headers();
+    ) -> Result<Exchange<B>, AttemptError>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let held = self.take(connector, fresh, now).await;
+        let held = held.map_err(AttemptError::Dial)?;
+        let mut open = held.open;
         let settings = &connector.settings;
-        let interim = match settings.http_version {
-            HttpVersion::Http11 => None,
-            HttpVersion::Http10 => Some(http10::prepare(&mut request)),
-        };
-        if settings.keepalive.is_zero() {
-            let close = HeaderValue::from_static("close");
-            request.headers_mut().insert(CONNECTION, close);
+        let is_10 = settings.http_version == HttpVersion::Http10;
+        if is_10 {
+            stamped.set_connection(b"keep-alive");
         }
-        let before = sender.received();
-        sender.expect_head(true);
-        let mut response = pin!(sender.http.try_send_request(request));
+        if settings.keepalive.is_zero() {
+            stamped.set_connection(b"close");
+        }
+        let line = RequestLine {
+            method,
+            target,
+            version: if is_10 {
+                Version::HTTP_10
+            } else {
+                Version::HTTP_11
+            },
+        };
+        let (fields, has_length) = (stamped.fields(), stamped.has_length());
+        let conversation = Conversation::begin(&mut open.wire, line, fields, has_length, body);
+        let reused = held.connect.is_none();
+        let unsent = |source| AttemptError::Unsent { source, reused };
+        let mut conversation = conversation.map_err(unsent)?;
+        let mut spare = self.spare.take();
         let answered = poll_fn(|cx| {
-            let polled = response.as_mut().poll(cx);
+            let polled = conversation.poll_head(&mut open.wire, &mut spare, cx);
             if polled.is_pending() {
-                begun.set(sender.received() > before);
+                begun.set(conversation.is_answered());
             }
             polled
         });
-        match answered.await {
-            Ok(response) => {
-                sender.expect_head(false);
-                let (mut head, body) = response.into_parts();
-                let lasts = match interim {
-                    None => true,
-                    Some(interim) => http10::lasts(&mut head, &interim),
-                };
-                let lent = Lent {
-                    sender,
-                    lasts: lasts && !settings.keepalive.is_zero(),
-                    connector: Arc::clone(connector),
-                    home: Rc::clone(self),
-                };
-                Ok(Exchange {
-                    head,
-                    body,
-                    lent,
-                    connect: held.connect,
-                })
+        let answered = answered.await.and_then(|head| match is_10 {
+            true => http10::read(head, method, conversation.had_interim()),
+            false => read(head, method),
+        });
+        let (head, kind, lasts) = match answered {
+            Ok(answered) => answered,
+            Err(source) if !conversation.is_begun() => return Err(unsent(source)),
+            Err(source) => {
+                return Err(AttemptError::Ambiguous {
+                    source,
+                    reused,
+                    begun: conversation.is_answered(),
+                });
             }
-            Err(mut error) => Err(match error.take_message() {
-                Some(request) => AttemptError::Unsent(error.into_error(), request.into_body()),
-                None => AttemptError::Ambiguous {
-                    source: error.into_error(),
-                    reused: held.connect.is_none(),
-                    begun: sender.received() > before,
-                },
-            }),
-        }
+        };
+        Ok(Exchange {
+            head,
+            body: MemberBody {
+                open,
+                conversation,
+                decoder: Decoder::new(kind),
+                lasts: lasts && !settings.keepalive.is_zero(),
+                connector: Arc::clone(connector),
+                home: Rc::clone(self),
+            },
+            connect: held.connect,
+        })
     }
+}
+
+/// A head with how its body ends, and whether the connection may serve again after it.
+pub(crate) type Answered = (response::Parts, BodyKind, bool);
+
+fn read(mut head: Head, method: &Method) -> Result<Answered, WireError> {
+    let kind = head.body(method).map_err(WireError::Head)?;
+    let lasts = head.keeps_alive() && head.status != StatusCode::SWITCHING_PROTOCOLS;
+    if kind == BodyKind::Chunked {
+        head.headers.remove(CONTENT_LENGTH);
+    }
+    Ok((parts(head), kind, lasts))
+}
+
+pub(crate) fn parts(head: Head) -> response::Parts {
+    let mut parts = Response::new(()).into_parts().0;
+    parts.status = head.status;
+    parts.version = head.version;
+    parts.headers = head.headers;
+    parts
 }

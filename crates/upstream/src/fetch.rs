@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use crate::{
     ask::{AskError, Question, Told, ask},
-    cause::{Peer, cause},
+    cause::cause,
     connector::Connector,
     dial::DialError,
 };
@@ -52,7 +52,7 @@ pub enum FetchError {
         limit: Duration,
     },
     /// The answer broke off or was none.
-    #[error("{address}: the answer broke off: {}", cause(&**source, Peer::Member))]
+    #[error("{address}: the answer broke off: {}", cause(&**source))]
     Broken {
         /// The member.
         address: Arc<str>,

@@ -4,8 +4,8 @@
 //! head, by writing our headers last. A member is sent nothing else.
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue,
-    header::{CONNECTION, EXPECT, IF_RANGE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
+    HeaderMap, HeaderName,
+    header::{CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
 use identity::{HeaderForm, IdentityHeaders, OwnNames};
 
@@ -78,38 +78,112 @@ impl Scrubbed {
         &self.0
     }
 
-    /// Sets a field of our own that is no identity (forwarding facts, request id, Host).
-    pub fn set(&mut self, name: HeaderName, value: HeaderValue) {
-        self.0.insert(name, value);
+    pub(crate) fn into_headers(self) -> HeaderMap {
+        self.0
     }
 
-    /// Asks for the whole, whatever part of it the client asked for.
-    pub fn remove_range(&mut self) {
-        self.0.remove(RANGE);
-        self.0.remove(IF_RANGE);
-    }
-
-    /// Writes who the client is, last, in the form that the pool's servers read.
-    pub fn stamp(
-        mut self,
-        identity: &IdentityHeaders,
-        form: &HeaderForm,
+    /// Puts our fields beside those of the client, and who the client is, last, in the form that the pool's servers read.
+    pub fn stamp<'a>(
+        &'a self,
+        mut own: OwnFields<'a>,
+        identity: &'a IdentityHeaders,
+        form: &'a HeaderForm,
         with_certificate: bool,
-    ) -> Stamped {
-        identity.stamp(form, &mut self.0, with_certificate);
-        Stamped(self.0)
+    ) -> Stamped<'a> {
+        identity.tell(form, with_certificate, |name, value| match value {
+            Some(value) => own.set(name, value.as_bytes()),
+            None => own.remove(name),
+        });
+        Stamped {
+            clients: &self.0,
+            own,
+        }
+    }
+}
+
+/// Fields of ours in a request. Each stands in the place of whatever the client sent under its name.
+#[derive(Debug, Default)]
+pub struct OwnFields<'a> {
+    fields: Vec<(&'a HeaderName, Option<&'a [u8]>)>,
+    /// A bit for each name, by which most other names are told apart without a comparison.
+    bits: u64,
+}
+
+impl<'a> OwnFields<'a> {
+    /// None, with room for as many as most requests get.
+    pub fn new() -> Self {
+        Self {
+            fields: Vec::with_capacity(USUAL_FIELDS),
+            bits: 0,
+        }
+    }
+
+    /// Says this, once.
+    pub fn set(&mut self, name: &'a HeaderName, value: &'a [u8]) {
+        self.put(name, Some(value));
+    }
+
+    /// Says nothing under this name.
+    pub fn remove(&mut self, name: &'a HeaderName) {
+        self.put(name, None);
+    }
+
+    fn put(&mut self, name: &'a HeaderName, value: Option<&'a [u8]>) {
+        if let Some(at) = self.position(name) {
+            self.fields[at].1 = value;
+            return;
+        }
+        self.bits |= bit(name);
+        self.fields.push((name, value));
+    }
+
+    fn position(&self, name: &HeaderName) -> Option<usize> {
+        if self.bits & bit(name) == 0 {
+            return None;
+        }
+        self.fields.iter().position(|(own, _)| *own == name)
     }
 }
 
 /// A head that says who the client is, once and by our word alone.
 #[derive(Debug)]
-pub struct Stamped(HeaderMap);
+pub struct Stamped<'a> {
+    clients: &'a HeaderMap,
+    own: OwnFields<'a>,
+}
 
-impl Stamped {
-    pub(crate) fn into_headers(self) -> HeaderMap {
-        self.0
+impl<'a> Stamped<'a> {
+    /// Says how long the connection lasts.
+    pub(crate) fn set_connection(&mut self, value: &'static [u8]) {
+        static NAME: HeaderName = CONNECTION;
+        self.own.set(&NAME, value);
+    }
+
+    /// Whether the client said how long the body is.
+    pub(crate) fn has_length(&self) -> bool {
+        self.clients.contains_key(CONTENT_LENGTH)
+    }
+
+    /// All fields: those of the client that are left, then ours.
+    pub fn fields(&self) -> impl Iterator<Item = (&'a HeaderName, &[u8])> {
+        let clients = self.clients.iter();
+        let clients = clients.filter(|(name, _)| self.own.position(name).is_none());
+        let own = self.own.fields.iter();
+        clients
+            .map(|(name, value)| (name, value.as_bytes()))
+            .chain(own.filter_map(|(name, value)| Some((*name, (*value)?))))
     }
 }
+
+/// Spreads the names that are in use over 64 bits.
+fn bit(name: &HeaderName) -> u64 {
+    let name = name.as_str().as_bytes();
+    let last = name.last().copied().unwrap_or_default();
+    1 << ((name.len() + usize::from(last) * 3) % 64)
+}
+
+/// Fields of ours in most requests: forwarding, request id, Host and identity.
+const USUAL_FIELDS: usize = 12;
 
 /// Takes out hop-by-hop fields and everything that any `Connection` line names.
 pub fn hop_by_hop(headers: &mut HeaderMap) {
@@ -140,6 +214,8 @@ fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn heads(fields: &[(&str, &str)]) -> HeaderMap {
@@ -201,5 +277,36 @@ mod tests {
         ]);
         hop_by_hop(&mut headers);
         assert_eq!(headers.len(), 1);
+    }
+
+    #[test]
+    fn our_fields_stand_in_the_place_of_the_clients() {
+        static HOST: HeaderName = http::header::HOST;
+        static RANGE: HeaderName = http::header::RANGE;
+        let headers = heads(&[
+            ("host", "theirs"),
+            ("range", "bytes=0-1"),
+            ("accept", "*/*"),
+        ]);
+        let (scrubbed, _) = Scrubbed::new(headers, &OwnNames::default());
+        let mut own = OwnFields::new();
+        own.set(&HOST, b"first");
+        own.set(&HOST, b"ours");
+        own.remove(&RANGE);
+        let identity = IdentityHeaders::new(&identity::ClientIdentity::Anonymous, None);
+        let form = HeaderForm::default();
+        let mut stamped = scrubbed.stamp(own, &identity, &form, true);
+        stamped.set_connection(b"close");
+        let fields: Vec<_> = stamped
+            .fields()
+            .map(|(name, value)| (name.as_str(), value))
+            .collect();
+        let expected: [(&str, &[u8]); 4] = [
+            ("accept", b"*/*"),
+            ("host", b"ours"),
+            ("x-client-verify", b"NONE"),
+            ("connection", b"close"),
+        ];
+        assert_eq!(fields, expected);
     }
 }

@@ -1,19 +1,15 @@
 //! HTTP/1.0 to members: what is asked so, and which answers are none.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
-
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Version,
+    HeaderMap, Method, StatusCode,
     header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING},
-    response,
 };
-use http_body::Body;
+use http1::{BodyKind, Head};
 
-/// Whether a member has sent an interim response (1xx).
-pub(crate) type Interim = Arc<AtomicBool>;
+use crate::{
+    conversation::WireError,
+    exchange::{Answered, parts},
+};
 
 /// In the extensions of an answer that HTTP/1.0 does not have: it cannot be passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,38 +20,21 @@ pub enum NotHttp10 {
     TransferEncoding,
 }
 
-/// Makes a request one of HTTP/1.0. Its body has a known length.
-pub(crate) fn prepare<B: Body>(request: &mut Request<B>) -> Interim {
-    *request.version_mut() = Version::HTTP_10;
-    let has_body = !matches!(
-        *request.method(),
-        Method::GET | Method::HEAD | Method::DELETE
-    );
-    let is_empty = request.body().is_end_stream();
-    let headers = request.headers_mut();
-    headers.insert(CONNECTION, HeaderValue::from_static("keep-alive"));
-    // RFC 1945, 7.2.2: a request that has a body must say its length.
-    if has_body && is_empty && !headers.contains_key(CONTENT_LENGTH) {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-    }
-    let seen = Interim::default();
-    let interim = Arc::clone(&seen);
-    hyper::ext::on_informational(request, move |_| interim.store(true, Ordering::Relaxed));
-    seen
-}
-
-/// Marks an answer that HTTP/1.0 does not have. Otherwise whether the connection may serve again: only where the member says
-/// so and where its answer ends, whatever version the member names in it.
-pub(crate) fn lasts(head: &mut response::Parts, interim: &Interim) -> bool {
-    let not_http10 = if interim.load(Ordering::Relaxed) || head.status.is_informational() {
+/// Marks an answer that HTTP/1.0 does not have. The connection of any other may serve again only where the member says so and
+/// where its answer ends, whatever version the member names in it.
+pub(crate) fn read(head: Head, method: &Method, had_interim: bool) -> Result<Answered, WireError> {
+    let not_http10 = if had_interim || head.status == StatusCode::SWITCHING_PROTOCOLS {
         NotHttp10::Interim
     } else if head.headers.contains_key(TRANSFER_ENCODING) {
         NotHttp10::TransferEncoding
     } else {
-        return head.headers.contains_key(CONTENT_LENGTH) && keeps_alive(&head.headers);
+        let kind = head.body(method).map_err(WireError::Head)?;
+        let lasts = head.headers.contains_key(CONTENT_LENGTH) && keeps_alive(&head.headers);
+        return Ok((parts(head), kind, lasts));
     };
-    head.extensions.insert(not_http10);
-    false
+    let mut parts = parts(head);
+    parts.extensions.insert(not_http10);
+    Ok((parts, BodyKind::UntilClose, false))
 }
 
 fn keeps_alive(headers: &HeaderMap) -> bool {
@@ -71,16 +50,22 @@ fn keeps_alive(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::{Response, StatusCode};
+    use http::{HeaderValue, Version};
 
     use super::*;
 
-    fn answer(fields: &[(&'static str, &'static str)]) -> response::Parts {
-        let mut head = Response::new(()).into_parts().0;
+    fn answer(
+        status: StatusCode,
+        fields: &[(&'static str, &'static str)],
+        had_interim: bool,
+    ) -> (Option<NotHttp10>, bool) {
+        let mut headers = HeaderMap::new();
         for (name, value) in fields {
-            head.headers.append(*name, HeaderValue::from_static(value));
+            headers.append(*name, HeaderValue::from_static(value));
         }
-        head
+        let head = Head::new(status, Version::HTTP_11, headers);
+        let (parts, _, lasts) = read(head, &Method::GET, had_interim).expect("an answer");
+        (parts.extensions.get().copied(), lasts)
     }
 
     #[test]
@@ -108,19 +93,10 @@ mod tests {
                 ],
                 false,
             ),
-            (
-                &[
-                    ("transfer-encoding", "chunked"),
-                    ("content-length", "3"),
-                    ("connection", "keep-alive"),
-                ],
-                false,
-            ),
         ] {
-            let mut head = answer(fields);
             assert_eq!(
-                lasts(&mut head, &Interim::default()),
-                expected,
+                answer(StatusCode::OK, fields, false),
+                (None, expected),
                 "{fields:?}"
             );
         }
@@ -129,17 +105,22 @@ mod tests {
     #[test]
     fn what_http_1_0_does_not_have_is_marked() {
         let fields = [("content-length", "3"), ("connection", "keep-alive")];
-        let mut head = answer(&fields);
-        let interim = Interim::default();
-        interim.store(true, Ordering::Relaxed);
-        assert!(!lasts(&mut head, &interim));
-        assert_eq!(head.extensions.get(), Some(&NotHttp10::Interim));
-        let mut head = answer(&fields);
-        head.status = StatusCode::SWITCHING_PROTOCOLS;
-        assert!(!lasts(&mut head, &Interim::default()));
-        assert_eq!(head.extensions.get(), Some(&NotHttp10::Interim));
-        let mut head = answer(&[("transfer-encoding", "chunked")]);
-        assert!(!lasts(&mut head, &Interim::default()));
-        assert_eq!(head.extensions.get(), Some(&NotHttp10::TransferEncoding));
+        let interim = (Some(NotHttp10::Interim), false);
+        assert_eq!(answer(StatusCode::OK, &fields, true), interim);
+        assert_eq!(
+            answer(StatusCode::SWITCHING_PROTOCOLS, &fields, false),
+            interim
+        );
+        for fields in [
+            &[("transfer-encoding", "chunked")][..],
+            &[
+                ("transfer-encoding", "chunked"),
+                ("content-length", "3"),
+                ("connection", "keep-alive"),
+            ],
+        ] {
+            let coded = (Some(NotHttp10::TransferEncoding), false);
+            assert_eq!(answer(StatusCode::OK, fields, false), coded);
+        }
     }
 }

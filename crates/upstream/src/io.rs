@@ -3,11 +3,7 @@
 use std::{
     fmt, io,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 use rustls::pki_types::CertificateDer;
@@ -100,10 +96,6 @@ impl AsyncWrite for MemberIo {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // A head without a body is one piece: sending it so spares the kernel the vector.
-        if let [slice] = slices {
-            return self.poll_write(cx, slice);
-        }
         each!(self, inner => inner.poll_write_vectored(cx, slices))
     }
 
@@ -117,70 +109,34 @@ impl AsyncWrite for MemberIo {
     }
 }
 
-/// Most bytes that may come between a request and the end of its answer's head: interim answers without end would
-/// keep their reader, and with it the thread, as busy as they come. More than hyper reads ahead of a body.
-const AHEAD_BYTES_MAX: u64 = 1 << 20;
-
-/// Most bytes that a byte of a body takes in a chunk of its own: its size in a digit, two ends of lines, itself, and room.
-const CHUNKED_BYTES_MAX: u64 = 8;
-
-/// How much has come on a connection, and how much may.
-#[derive(Debug)]
-pub(crate) struct Intake {
-    received: AtomicU64,
-    allowed: AtomicU64,
-}
-
-impl Intake {
-    pub(crate) fn new() -> Self {
-        Self {
-            received: AtomicU64::new(0),
-            allowed: AtomicU64::new(u64::MAX),
-        }
-    }
-
-    /// Bytes that came so far.
-    pub(crate) fn received(&self) -> u64 {
-        self.received.load(Ordering::Relaxed)
-    }
-
-    /// A head is waited for.
-    pub(crate) fn expect_head(&self) {
-        self.allowed
-            .store(self.received() + AHEAD_BYTES_MAX, Ordering::Relaxed);
-    }
-
-    /// It has come, and a body follows of which so many bytes are read: in chunks of one byte at worst.
-    pub(crate) fn expect_body(&self, bytes_max: usize) {
-        let bytes_max = u64::try_from(bytes_max).unwrap_or(u64::MAX);
-        let body = bytes_max.saturating_mul(CHUNKED_BYTES_MAX);
-        let allowed = self.received().saturating_add(AHEAD_BYTES_MAX);
-        self.allowed
-            .store(allowed.saturating_add(body), Ordering::Relaxed);
-    }
-
-    /// It has come; what follows may be of any length.
-    pub(crate) fn head_came(&self) {
-        self.allowed.store(u64::MAX, Ordering::Relaxed);
-    }
-}
-
-/// A transport that counts what it reads: whether an answer had begun decides whether a request may go again. It is
-/// counted itself among the member's connections until it is dropped, whoever holds it then.
+/// A transport that is counted among the member's connections until it is dropped, whoever holds it then.
 #[derive(Debug)]
 pub struct Counted {
     io: MemberIo,
-    intake: Arc<Intake>,
-    /// None: a probe, which nobody counts.
+    /// None: a question of our own, which nobody counts.
     _slot: Option<OpenSlot>,
 }
 
 impl Counted {
-    pub(crate) fn new(io: MemberIo, intake: Arc<Intake>, slot: Option<OpenSlot>) -> Self {
-        Self {
-            io,
-            intake,
-            _slot: slot,
+    pub(crate) fn new(io: MemberIo, slot: Option<OpenSlot>) -> Self {
+        Self { io, _slot: slot }
+    }
+
+    /// Its socket; none over a Unix socket and with TLS.
+    pub fn tcp(&self) -> Option<&TcpStream> {
+        match &self.io {
+            MemberIo::Tcp(stream) => Some(stream),
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Counted {
+    /// Says farewell to a member over TLS, as far as that takes no time.
+    fn drop(&mut self) {
+        if let MemberIo::Tls(stream) = &mut self.io {
+            let mut cx = Context::from_waker(Waker::noop());
+            let _ = Pin::new(stream.as_mut()).poll_shutdown(&mut cx);
         }
     }
 }
@@ -191,17 +147,7 @@ impl AsyncRead for Counted {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.intake.received() > self.intake.allowed.load(Ordering::Relaxed) {
-            return Poll::Ready(Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "more than any answer takes: interim answers or a body without end",
-            )));
-        }
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.io).poll_read(cx, buffer);
-        let read = (buffer.filled().len() - before) as u64;
-        self.intake.received.fetch_add(read, Ordering::Relaxed);
-        polled
+        Pin::new(&mut self.io).poll_read(cx, buffer)
     }
 }
 

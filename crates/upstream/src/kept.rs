@@ -1,20 +1,14 @@
 //! Questions of our own over one connection that is kept between them.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use http::Request;
-use http_body_util::Empty;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
 use rustls::pki_types::CertificateDer;
-use tokio::{task::JoinSet, time::timeout};
+use tokio::time::timeout;
 
 use crate::{
-    ask::{AskError, Question, READ_BYTES_MAX, Told, beginning, broken, request},
+    ask::{AskError, Question, Told, converse},
     connector::Connector,
     dial::dial_tls,
-    io::{Counted, Intake},
+    io::Counted,
+    wire::Wire,
 };
 
 /// A connection to one port of one member. Not among those that requests use, so it takes no place of theirs.
@@ -23,12 +17,9 @@ pub struct KeptConnection(Option<Open>);
 
 #[derive(Debug)]
 struct Open {
-    sender: SendRequest<Empty<Bytes>>,
-    intake: Arc<Intake>,
+    wire: Wire,
     /// The member's certificate, and the generation of the trust that has verified it.
     shown: Option<(CertificateDer<'static>, u64)>,
-    /// Dropped with the rest, which ends the connection.
-    _driver: JoinSet<()>,
 }
 
 impl KeptConnection {
@@ -44,7 +35,8 @@ impl KeptConnection {
         connector: &Connector,
         question: &Question<'_>,
     ) -> Result<Told, AskError> {
-        let kept = self.0.take().filter(|open| open.is_usable(connector));
+        let mut kept = self.0.take();
+        let kept = kept.take_if(|open| open.is_usable(connector));
         let asked = async {
             if let Some(kept) = kept
                 && let Ok(answered) = kept.exchange(connector, question).await
@@ -56,7 +48,7 @@ impl KeptConnection {
         };
         let answered = timeout(question.timeout, asked).await;
         let (open, told) = answered.unwrap_or(Err(AskError::Late(question.timeout)))?;
-        self.0 = Some(open);
+        self.0 = open;
         Ok(told)
     }
 
@@ -70,56 +62,35 @@ impl Open {
     async fn dial(connector: &Connector, port: Option<u16>) -> Result<Self, AskError> {
         let check = connector.check.as_ref();
         let generation = check.map_or(0, |check| check.generation());
-        let intake = Arc::new(Intake::new());
-        intake.expect_head();
         let io = dial_tls(connector, port).await?;
         let shown = io.shown().map(|shown| (shown, generation));
-        let io = TokioIo::new(Counted::new(io, Arc::clone(&intake), None));
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(READ_BYTES_MAX)
-            .handshake(io)
-            .await
-            .map_err(broken)?;
-        let mut driver = JoinSet::new();
-        driver.spawn(async move {
-            // What went wrong comes to the sender too.
-            let _ = connection.await;
-        });
-        Ok(Self {
-            sender,
-            intake,
-            shown,
-            _driver: driver,
-        })
+        let wire = Wire::new(Counted::new(io, None));
+        Ok(Self { wire, shown })
     }
 
     /// Whether it is open still, and the member's certificate is valid by the trust in force now.
-    fn is_usable(&self, connector: &Connector) -> bool {
+    fn is_usable(&mut self, connector: &Connector) -> bool {
         let verified = match (&connector.check, &self.shown) {
             (Some(check), Some((shown, generation))) => {
                 check.generation() == *generation || check.judge(shown).is_ok()
             }
             _ => true,
         };
-        verified && !self.sender.is_closed()
+        verified && self.wire.is_silent()
     }
 
+    /// The connection too, if it may be kept.
     async fn exchange(
         mut self,
         connector: &Connector,
         question: &Question<'_>,
-    ) -> Result<(Self, Told), AskError> {
-        let request: Request<Empty<Bytes>> = request(connector, question)?;
-        self.intake.expect_head();
-        self.sender.ready().await.map_err(broken)?;
-        let answer = self.sender.send_request(request).await.map_err(broken)?;
-        self.intake.expect_body(question.body_bytes_max);
+    ) -> Result<(Option<Self>, Told), AskError> {
+        let (told, lasts) = converse(&mut self.wire, connector, question, None).await?;
+        let certificate = self.shown.as_ref().map(|(shown, _)| shown.clone());
         let told = Told {
-            status: answer.status(),
-            headers: answer.headers().clone(),
-            body: beginning(answer.into_body(), question.body_bytes_max).await?,
-            certificate: self.shown.as_ref().map(|(shown, _)| shown.clone()),
+            certificate,
+            ..told
         };
-        Ok((self, told))
+        Ok((lasts.then_some(self), told))
     }
 }

@@ -14,7 +14,7 @@ use tokio::{
 
 use crate::{
     ask::{AskError, Question, ask},
-    cause::{Peer, cause},
+    cause::cause,
     connector::Connector,
     dial::{DialError, authority, dial, dial_port, dial_tls},
 };
@@ -153,7 +153,7 @@ pub enum ProbeError {
     #[error("no answer within {0:?}")]
     Late(Duration),
     /// The answer broke off or was none.
-    #[error("no answer to {path}: {}", cause(&**source, Peer::Member))]
+    #[error("no answer to {path}: {}", cause(&**source))]
     Broken {
         /// What was asked.
         path: String,
@@ -176,7 +176,7 @@ pub enum ProbeError {
     #[error("the answer has no end of a line within {AGENT_ANSWER_BYTES_MAX} bytes")]
     LongLine,
     /// The connection broke before an agent's line was complete.
-    #[error("no whole line: {}", cause(_0, Peer::Member))]
+    #[error("no whole line: {}", cause(_0))]
     CutLine(#[source] std::io::Error),
     /// The port of the check answered otherwise than expected.
     #[error("port {port} answered `{line}`, wanted a status line with {wanted}")]

@@ -1,0 +1,273 @@
+//! The head of a request as bytes, and the framing of its body.
+
+use bytes::{BufMut, BytesMut};
+use http::{
+    HeaderName, Method, Uri, Version,
+    header::{CONTENT_LENGTH, TRANSFER_ENCODING},
+};
+
+/// How the end of a request's body is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none.
+    None,
+    /// So many bytes.
+    Length(u64),
+    /// In chunks; not in HTTP/1.0.
+    Chunked,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLine<'a> {
+    /// Method.
+    pub method: &'a Method,
+    /// Path and query; nothing else of it is sent.
+    pub target: &'a Uri,
+    /// 1.0 or 1.1.
+    pub version: Version,
+}
+
+/// A head that is not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unwritable {
+    /// CR, LF or NUL, or in the request line a space: it would end what it is a part of.
+    #[error("a part of the request has a byte that would end it")]
+    Byte,
+    /// HTTP/1.0 has no chunks.
+    #[error("HTTP/1.0 has no body of unknown length")]
+    Framing,
+}
+
+/// Appends a request's head. Content-Length and Transfer-Encoding are written from `framing`, whatever `fields` say.
+///
+/// # Errors
+/// [`Unwritable`]; nothing has been appended then.
+pub fn write_head<'f>(
+    out: &mut BytesMut,
+    line: RequestLine<'_>,
+    fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
+    framing: Framing,
+) -> Result<(), Unwritable> {
+    let before = out.len();
+    let written = write(out, line, fields, framing);
+    if written.is_err() {
+        out.truncate(before);
+    }
+    written
+}
+
+fn write<'f>(
+    out: &mut BytesMut,
+    line: RequestLine<'_>,
+    fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
+    framing: Framing,
+) -> Result<(), Unwritable> {
+    let begin = out.len();
+    // The request line and the empty line, and each field.
+    let mut lines = 2;
+    let is_10 = line.version == Version::HTTP_10;
+    let target = line
+        .target
+        .path_and_query()
+        .map_or("/", |target| target.as_str());
+    word(out, line.method.as_str())?;
+    out.put_u8(b' ');
+    word(out, target)?;
+    out.put_slice(if is_10 {
+        b" HTTP/1.0\r\n"
+    } else {
+        b" HTTP/1.1\r\n"
+    });
+    for (name, value) in fields {
+        if name == CONTENT_LENGTH || name == TRANSFER_ENCODING {
+            continue;
+        }
+        lines += 1;
+        let name = name.as_str().as_bytes();
+        out.reserve(name.len() + value.len() + 4);
+        out.put_slice(name);
+        out.put_slice(b": ");
+        out.put_slice(value);
+        out.put_slice(b"\r\n");
+    }
+    match framing {
+        Framing::None => {}
+        Framing::Length(length) => {
+            lines += 1;
+            out.put_slice(b"content-length: ");
+            decimal(out, length);
+            out.put_slice(b"\r\n");
+        }
+        Framing::Chunked if is_10 => return Err(Unwritable::Framing),
+        Framing::Chunked => {
+            lines += 1;
+            out.put_slice(b"transfer-encoding: chunked\r\n");
+        }
+    }
+    out.put_slice(b"\r\n");
+    match has_lines(&out[begin..], lines) {
+        true => Ok(()),
+        false => Err(Unwritable::Byte),
+    }
+}
+
+/// Whether a head has so many ends of lines: with one more, some part of it would have ended itself. All at once, because
+/// most parts are short.
+fn has_lines(head: &[u8], lines: usize) -> bool {
+    let count = |byte| memchr::memchr_iter(byte, head).count();
+    count(b'\r') == lines && count(b'\n') == lines && memchr::memchr(0, head).is_none()
+}
+
+/// A part of the request line, which spaces separate.
+fn word(out: &mut BytesMut, word: &str) -> Result<(), Unwritable> {
+    let word = word.as_bytes();
+    if memchr::memchr(b' ', word).is_some() {
+        return Err(Unwritable::Byte);
+    }
+    out.put_slice(word);
+    Ok(())
+}
+
+fn decimal(out: &mut BytesMut, mut number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.put_slice(&digits[at..]);
+}
+
+/// Appends the size line of a chunk of so many bytes; a chunk of none would be the end.
+pub fn begin_chunk(out: &mut BytesMut, length: usize) {
+    let digits = (usize::BITS - length.leading_zeros()).div_ceil(4).max(1);
+    for digit in (0..digits).rev() {
+        let value = (length >> (digit * 4)) & 0xf;
+        out.put_u8(b"0123456789abcdef"[value]);
+    }
+    end_chunk(out);
+}
+
+/// Appends what follows the data of a chunk.
+pub fn end_chunk(out: &mut BytesMut) {
+    out.put_slice(b"\r\n");
+}
+
+/// Appends the end of a body in chunks, without trailers.
+pub fn end_chunks(out: &mut BytesMut) {
+    out.put_slice(b"0\r\n\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(
+        method: &str,
+        target: &str,
+        version: Version,
+        fields: &[(&str, &str)],
+        framing: Framing,
+    ) -> String {
+        let fields: Vec<_> = fields
+            .iter()
+            .map(|(name, value)| {
+                (
+                    name.parse::<HeaderName>().expect("a name"),
+                    value.as_bytes(),
+                )
+            })
+            .collect();
+        let line = RequestLine {
+            method: &method.parse().expect("a method"),
+            target: &target.parse().expect("a target"),
+            version,
+        };
+        let mut out = BytesMut::from("before");
+        let fields = fields.iter().map(|(name, value)| (name, *value));
+        match write_head(&mut out, line, fields, framing) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(out, "before");
+                return error.to_string();
+            }
+        }
+        String::from_utf8(out[6..].to_vec()).expect("text")
+    }
+
+    #[test]
+    fn a_head_is_its_line_its_fields_and_its_framing() {
+        let get = written(
+            "GET",
+            "/a/b?c=d",
+            Version::HTTP_11,
+            &[("host", "puppet:8140"), ("x-empty", "")],
+            Framing::None,
+        );
+        assert_eq!(
+            get,
+            "GET /a/b?c=d HTTP/1.1\r\nhost: puppet:8140\r\nx-empty: \r\n\r\n"
+        );
+        let put = written(
+            "PUT",
+            "http://other/a",
+            Version::HTTP_10,
+            &[],
+            Framing::Length(u64::MAX),
+        );
+        assert_eq!(
+            put,
+            "PUT /a HTTP/1.0\r\ncontent-length: 18446744073709551615\r\n\r\n"
+        );
+        let post = written("POST", "/", Version::HTTP_11, &[], Framing::Chunked);
+        assert_eq!(
+            post,
+            "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn framing_is_ours_alone() {
+        let fields = [
+            ("content-length", "9"),
+            ("transfer-encoding", "gzip"),
+            ("accept", "*/*"),
+        ];
+        let head = written("POST", "/", Version::HTTP_11, &fields, Framing::Length(0));
+        assert_eq!(
+            head,
+            "POST / HTTP/1.1\r\naccept: */*\r\ncontent-length: 0\r\n\r\n"
+        );
+        let refused = written("POST", "/", Version::HTTP_10, &fields, Framing::Chunked);
+        assert_eq!(refused, Unwritable::Framing.to_string());
+    }
+
+    #[test]
+    fn nothing_is_written_that_would_end_a_part_of_it() {
+        for value in ["a\r\nb: c", "a\nb", "a\rb", "a\0b"] {
+            let refused = written("GET", "/", Version::HTTP_11, &[("x", value)], Framing::None);
+            assert_eq!(refused, Unwritable::Byte.to_string(), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_of_chunks_are_written_in_hexadecimal() {
+        for (length, expected) in [
+            (0, "0"),
+            (1, "1"),
+            (15, "f"),
+            (16, "10"),
+            (0xabc, "abc"),
+            (usize::MAX, "ffffffffffffffff"),
+        ] {
+            let mut out = BytesMut::new();
+            begin_chunk(&mut out, length);
+            assert_eq!(out, format!("{expected}\r\n"));
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! The head of a response, and what it says of its body.
+
+use std::mem::MaybeUninit;
+
+use bytes::BytesMut;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version,
+    header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING},
+};
+
+use crate::malformed::Malformed;
+
+/// Most bytes of a head.
+pub const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Most fields of a head.
+pub(crate) const FIELDS_MAX: usize = 100;
+
+/// The head of a response.
+#[derive(Debug)]
+pub struct Head {
+    /// Status code.
+    pub status: StatusCode,
+    /// 1.0 or 1.1.
+    pub version: Version,
+    /// Fields, with those that concern one connection.
+    pub headers: HeaderMap,
+    /// Which of the fields that frame it are there: nearly every head lacks two of them.
+    framing: FramingFields,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct FramingFields {
+    coding: bool,
+    length: bool,
+    connection: bool,
+}
+
+impl FramingFields {
+    fn note(&mut self, name: &HeaderName) {
+        self.coding |= name == TRANSFER_ENCODING;
+        self.length |= name == CONTENT_LENGTH;
+        self.connection |= name == CONNECTION;
+    }
+}
+
+/// How the end of a response's body is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyKind {
+    /// By its length; 0 where there is none.
+    Length(u64),
+    /// By its last chunk.
+    Chunked,
+    /// By the end of the connection.
+    UntilClose,
+}
+
+/// Finds the end of a head in what has come so far, and reads it.
+#[derive(Debug, Default)]
+pub struct HeadReader {
+    /// Bytes at the beginning that hold no end of the head.
+    searched: usize,
+}
+
+impl HeadReader {
+    /// Takes a head from the beginning of `buffer`; none: its end has not come.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    ///
+    /// The fields are put into `spare`, which is left empty: a map that has been used before has room already.
+    pub fn read(
+        &mut self,
+        buffer: &mut BytesMut,
+        spare: &mut HeaderMap,
+    ) -> Result<Option<Head>, Malformed> {
+        // What begins otherwise will not become a head; the parser would skip empty lines.
+        if buffer.first().is_some_and(|first| *first != b'H') {
+            return Err(Malformed::Version);
+        }
+        let Some(end) = self.end_of_head(buffer) else {
+            return match buffer.len() >= HEAD_BYTES_MAX {
+                true => Err(Malformed::TooLarge),
+                false => Ok(None),
+            };
+        };
+        if end > HEAD_BYTES_MAX {
+            return Err(Malformed::TooLarge);
+        }
+        self.searched = 0;
+        parse(buffer.split_to(end), std::mem::take(spare)).map(Some)
+    }
+
+    /// Behind the empty line that ends a head.
+    fn end_of_head(&mut self, buffer: &[u8]) -> Option<usize> {
+        for line_end in memchr::memchr_iter(b'\n', &buffer[self.searched..]) {
+            let next = self.searched + line_end + 1;
+            match &buffer[next..] {
+                [b'\n', ..] => return Some(next + 1),
+                [b'\r', b'\n', ..] => return Some(next + 2),
+                // Whether the next line is empty is seen once it has come.
+                [] | [b'\r'] => {
+                    self.searched = next - 1;
+                    return None;
+                }
+                _ => {}
+            }
+        }
+        self.searched = buffer.len();
+        None
+    }
+}
+
+fn parse(head: BytesMut, mut headers: HeaderMap) -> Result<Head, Malformed> {
+    let head = head.freeze();
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut parsed = httparse::Response::new(&mut []);
+    let status = httparse::ParserConfig::default()
+        .parse_response_with_uninit_headers(&mut parsed, &head, &mut fields)
+        .map_err(|error| match error {
+            httparse::Error::Version => Malformed::Version,
+            httparse::Error::Status => Malformed::Status,
+            httparse::Error::TooManyHeaders => Malformed::Fields,
+            _ => Malformed::Field,
+        })?;
+    // The end was found before: what stops elsewhere reads lines in another way.
+    if status != httparse::Status::Complete(head.len()) {
+        return Err(Malformed::Field);
+    }
+    headers.clear();
+    headers.reserve(parsed.headers.len());
+    let mut framing = FramingFields::default();
+    for field in parsed.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Malformed::Field)?;
+        let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value))
+            .map_err(|_| Malformed::Field)?;
+        framing.note(&name);
+        headers.append(name, value);
+    }
+    let code = parsed.code.ok_or(Malformed::Status)?;
+    Ok(Head {
+        status: StatusCode::from_u16(code).map_err(|_| Malformed::Status)?,
+        version: match parsed.version {
+            Some(0) => Version::HTTP_10,
+            _ => Version::HTTP_11,
+        },
+        headers,
+        framing,
+    })
+}
+
+impl Head {
+    /// For tests: a head with these fields.
+    pub fn new(status: StatusCode, version: Version, headers: HeaderMap) -> Self {
+        let mut framing = FramingFields::default();
+        headers.keys().for_each(|name| framing.note(name));
+        Self {
+            status,
+            version,
+            headers,
+            framing,
+        }
+    }
+
+    /// How its body ends, as the answer to a request with this method (RFC 9112, 6.3). Beside a transfer coding a
+    /// Content-Length says nothing.
+    ///
+    /// # Errors
+    /// [`Malformed::Length`] and [`Malformed::Coding`]: it could end in two places.
+    pub fn body(&self, method: &Method) -> Result<BodyKind, Malformed> {
+        let is_bare = *method == Method::HEAD
+            || self.status.is_informational()
+            || self.status == StatusCode::NO_CONTENT
+            || self.status == StatusCode::NOT_MODIFIED;
+        if is_bare {
+            return Ok(BodyKind::Length(0));
+        }
+        if !self.framing.coding {
+            return Ok(self
+                .length()?
+                .map_or(BodyKind::UntilClose, BodyKind::Length));
+        }
+        let mut codings = self.headers.get_all(TRANSFER_ENCODING).iter();
+        match codings.next() {
+            Some(coding)
+                if codings.next().is_none()
+                    && coding
+                        .as_bytes()
+                        .trim_ascii()
+                        .eq_ignore_ascii_case(b"chunked")
+                    && self.version == Version::HTTP_11 =>
+            {
+                Ok(BodyKind::Chunked)
+            }
+            _ => Err(Malformed::Coding),
+        }
+    }
+
+    /// What Content-Length says, however often it says the same.
+    fn length(&self) -> Result<Option<u64>, Malformed> {
+        let mut known = None;
+        if !self.framing.length {
+            return Ok(known);
+        }
+        for line in self.headers.get_all(CONTENT_LENGTH) {
+            for value in line.as_bytes().split(|byte| *byte == b',') {
+                let length = number(value.trim_ascii()).ok_or(Malformed::Length)?;
+                if known.is_some_and(|known| known != length) {
+                    return Err(Malformed::Length);
+                }
+                known = Some(length);
+            }
+        }
+        Ok(known)
+    }
+
+    /// Whether its server keeps the connection open (RFC 9112, 9.3), and whether nobody could read its end in two ways.
+    pub fn keeps_alive(&self) -> bool {
+        if self.framing.coding && self.framing.length {
+            return false;
+        }
+        if !self.framing.connection {
+            return self.version == Version::HTTP_11;
+        }
+        let mut close = false;
+        let mut keep = false;
+        for line in self.headers.get_all(CONNECTION) {
+            for token in line.as_bytes().split(|byte| *byte == b',') {
+                let token = token.trim_ascii();
+                close |= token.eq_ignore_ascii_case(b"close");
+                keep |= token.eq_ignore_ascii_case(b"keep-alive");
+            }
+        }
+        !close && (keep || self.version == Version::HTTP_11)
+    }
+}
+
+/// Digits alone: no sign, no blank.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, digit| {
+        let value = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(value)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The head at the beginning of these bytes, and what is left of them; in pieces of so many bytes.
+    fn read(bytes: &[u8], piece: usize) -> Result<Option<(Head, BytesMut)>, Malformed> {
+        let mut reader = HeadReader::default();
+        let mut buffer = BytesMut::new();
+        let mut pieces = bytes.chunks(piece);
+        for piece in pieces.by_ref() {
+            buffer.extend_from_slice(piece);
+            if let Some(head) = reader.read(&mut buffer, &mut HeaderMap::new())? {
+                buffer.extend(pieces.flatten());
+                return Ok(Some((head, buffer)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn head(fields: &str) -> Head {
+        let bytes = format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
+        let (head, _) = read(bytes.as_bytes(), bytes.len())
+            .expect("a head")
+            .expect("whole");
+        head
+    }
+
+    #[test]
+    fn a_head_is_the_same_in_whatever_pieces_it_comes() {
+        for bytes in [
+            "HTTP/1.1 200 OK\r\nA: b\r\nC:  d \r\na: e\r\n\r\nbody",
+            "HTTP/1.1 200 OK\nA: b\nC: d\na: e\n\nbody",
+            "HTTP/1.1 200\r\nA: b\r\nC: d\r\na: e\r\n\r\nbody",
+        ] {
+            for piece in 1..=bytes.len() {
+                let (head, rest) = read(bytes.as_bytes(), piece)
+                    .expect("a head")
+                    .expect("whole");
+                assert_eq!(
+                    (head.status, head.version),
+                    (StatusCode::OK, Version::HTTP_11)
+                );
+                let fields: Vec<_> = head.headers.iter().collect();
+                let fields: Vec<_> = fields
+                    .iter()
+                    .map(|(n, v)| (n.as_str(), v.as_bytes()))
+                    .collect();
+                let expected: [(&str, &[u8]); 3] = [("a", b"b"), ("a", b"e"), ("c", b"d")];
+                assert_eq!(fields, expected);
+                assert_eq!(rest, "body");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_head_is_refused_with_a_reason() {
+        for (bytes, expected) in [
+            ("SSH-2.0-OpenSSH\r\n", Malformed::Version),
+            ("SSH-2.0-OpenSSH\r\n\r\n", Malformed::Version),
+            ("\r\nHTTP/1.1 200 OK\r\n\r\n", Malformed::Version),
+            ("HTTP/2.0 200 OK\r\n\r\n", Malformed::Version),
+            ("HTTP/1.1 ok\r\n\r\n", Malformed::Status),
+            ("HTTP/1.1 20 OK\r\n\r\n", Malformed::Status),
+            ("HTTP/1.1 099 Low\r\n\r\n", Malformed::Status),
+            ("HTTP/1.1 200 OK\r\nbad header\r\n\r\n", Malformed::Field),
+            ("HTTP/1.1 200 OK\r\nA : b\r\n\r\n", Malformed::Field),
+            ("HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n", Malformed::Field),
+            ("HTTP/1.1 200 OK\r\nA: b\0\r\n\r\n", Malformed::Field),
+            ("HTTP/1.1 200 OK\r\nA: b\rc\r\n\r\n", Malformed::Field),
+        ] {
+            for piece in 1..=bytes.len() {
+                let got = read(bytes.as_bytes(), piece).expect_err(bytes);
+                // The first byte tells already that it is none.
+                assert_eq!(got, expected, "{bytes:?} in pieces of {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_has_a_limit_in_bytes_and_in_fields() {
+        let of_bytes = |bytes: usize| {
+            let frame = "HTTP/1.1 200 OK\r\nx: \r\n\r\n".len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nx: {}\r\n\r\n",
+                "x".repeat(bytes - frame)
+            );
+            read(head.as_bytes(), 1000).map(|head| head.is_some())
+        };
+        assert_eq!(of_bytes(HEAD_BYTES_MAX), Ok(true));
+        assert_eq!(of_bytes(HEAD_BYTES_MAX + 1), Err(Malformed::TooLarge));
+        let of_fields = |count| {
+            let head = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(count));
+            read(head.as_bytes(), head.len()).map(|head| head.is_some())
+        };
+        assert_eq!(of_fields(FIELDS_MAX), Ok(true));
+        assert_eq!(of_fields(FIELDS_MAX + 1), Err(Malformed::Fields));
+    }
+
+    #[test]
+    fn a_body_ends_in_one_place_or_the_answer_is_refused() {
+        use BodyKind::{Chunked, Length, UntilClose};
+        for (fields, expected) in [
+            ("", Ok(UntilClose)),
+            ("Content-Length: 0\r\n", Ok(Length(0))),
+            ("Content-Length: 42\r\n", Ok(Length(42))),
+            ("Content-Length: 42, 42\r\n", Ok(Length(42))),
+            (
+                "Content-Length: 42\r\ncontent-length: 42\r\n",
+                Ok(Length(42)),
+            ),
+            (
+                "Content-Length: 18446744073709551615\r\n",
+                Ok(Length(u64::MAX)),
+            ),
+            (
+                "Content-Length: 18446744073709551616\r\n",
+                Err(Malformed::Length),
+            ),
+            (
+                "Content-Length: 1\r\nContent-Length: 2\r\n",
+                Err(Malformed::Length),
+            ),
+            ("Content-Length: 1, 2\r\n", Err(Malformed::Length)),
+            ("Content-Length: \r\n", Err(Malformed::Length)),
+            ("Content-Length: 1,\r\n", Err(Malformed::Length)),
+            ("Content-Length: +1\r\n", Err(Malformed::Length)),
+            ("Content-Length: -1\r\n", Err(Malformed::Length)),
+            ("Content-Length: 0x1\r\n", Err(Malformed::Length)),
+            ("Content-Length: 1 1\r\n", Err(Malformed::Length)),
+            ("Transfer-Encoding: chunked\r\n", Ok(Chunked)),
+            ("Transfer-Encoding: Chunked\r\n", Ok(Chunked)),
+            (
+                "Transfer-Encoding: gzip, chunked\r\n",
+                Err(Malformed::Coding),
+            ),
+            (
+                "Transfer-Encoding: chunked, chunked\r\n",
+                Err(Malformed::Coding),
+            ),
+            (
+                "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+                Err(Malformed::Coding),
+            ),
+            ("Transfer-Encoding: identity\r\n", Err(Malformed::Coding)),
+            ("Transfer-Encoding: \r\n", Err(Malformed::Coding)),
+            (
+                "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
+                Ok(Chunked),
+            ),
+        ] {
+            assert_eq!(head(fields).body(&Method::GET), expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn some_answers_have_no_body_whatever_they_say() {
+        for (status, method) in [
+            ("200 OK", Method::HEAD),
+            ("204 None", Method::GET),
+            ("304 Same", Method::GET),
+            ("101 Other", Method::GET),
+        ] {
+            for fields in [
+                "Content-Length: 42\r\n",
+                "Transfer-Encoding: chunked\r\n",
+                "",
+            ] {
+                let bytes = format!("HTTP/1.1 {status}\r\n{fields}\r\n");
+                let (head, _) = read(bytes.as_bytes(), bytes.len())
+                    .expect("a head")
+                    .expect("whole");
+                assert_eq!(
+                    head.body(&method),
+                    Ok(BodyKind::Length(0)),
+                    "{status} {fields:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn http_1_0_has_no_chunks_and_keeps_alive_where_it_says_so() {
+        let of = |version: &str, fields: &str| {
+            let bytes = format!("HTTP/{version} 200 OK\r\n{fields}\r\n");
+            let (head, _) = read(bytes.as_bytes(), bytes.len())
+                .expect("a head")
+                .expect("whole");
+            head
+        };
+        let chunked = of("1.0", "Transfer-Encoding: chunked\r\n");
+        assert_eq!(chunked.body(&Method::GET), Err(Malformed::Coding));
+        for (version, fields, expected) in [
+            ("1.0", "", false),
+            ("1.0", "Connection: keep-alive\r\n", true),
+            ("1.0", "Connection: Keep-Alive, close\r\n", false),
+            ("1.1", "", true),
+            ("1.1", "Connection: x, Close\r\n", false),
+            (
+                "1.1",
+                "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
+                false,
+            ),
+            ("1.1", "Connection: upgrade\r\nConnection: close\r\n", false),
+        ] {
+            assert_eq!(
+                of(version, fields).keeps_alive(),
+                expected,
+                "{version} {fields:?}"
+            );
+        }
+    }
+}

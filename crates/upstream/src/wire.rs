@@ -1,0 +1,107 @@
+//! A transport to a member with what waits to be written and what was read of it. It has no task of its own: whoever waits
+//! for its answer drives it.
+
+use std::{
+    io::{self, IoSlice},
+    pin::{Pin, pin},
+    task::{Context, Poll, Waker, ready},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+use crate::io::Counted;
+
+/// What a first read has room for.
+const READ_BYTES_MIN: usize = 8 << 10;
+/// What a read has room for where those before it were filled.
+const READ_BYTES_MAX: usize = 128 << 10;
+
+/// What a buffer keeps while nothing is under way.
+const KEPT_BYTES_MAX: usize = READ_BYTES_MIN;
+
+/// A transport and its buffers.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    io: Counted,
+    /// Bytes that the transport has not taken.
+    pub(crate) out: BytesMut,
+    /// Bytes that came and were not read as part of an answer.
+    pub(crate) input: BytesMut,
+    /// What the next read has room for.
+    room: usize,
+}
+
+impl Wire {
+    pub(crate) fn new(io: Counted) -> Self {
+        Self {
+            io,
+            out: BytesMut::new(),
+            input: BytesMut::new(),
+            room: READ_BYTES_MIN,
+        }
+    }
+
+    /// Whether the member has neither closed it nor sent anything, between two exchanges.
+    pub(crate) fn is_silent(&mut self) -> bool {
+        let mut byte = [0];
+        let mut cx = Context::from_waker(Waker::noop());
+        let read = Pin::new(&mut self.io).poll_read(&mut cx, &mut ReadBuf::new(&mut byte));
+        read.is_pending() && self.input.is_empty()
+    }
+
+    /// Reads more; none: the member has closed it.
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<()>>> {
+        self.input.reserve(self.room);
+        let room = self.input.capacity() - self.input.len();
+        let read = ready!(pin!(self.io.read_buf(&mut self.input)).poll(cx))?;
+        if read == room {
+            self.room = (self.room * 2).min(READ_BYTES_MAX);
+        }
+        Poll::Ready(Ok((read > 0).then_some(())))
+    }
+
+    /// Writes what waits in `out`, and `rest` behind it. Says how many bytes went.
+    pub(crate) fn poll_write(
+        &mut self,
+        rest: &mut Bytes,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let io = Pin::new(&mut self.io);
+        let written = match (self.out.is_empty(), rest.is_empty()) {
+            (false, true) => io.poll_write(cx, &self.out),
+            (true, _) => io.poll_write(cx, rest),
+            (false, false) => {
+                io.poll_write_vectored(cx, &[IoSlice::new(&self.out), IoSlice::new(rest)])
+            }
+        };
+        let written = ready!(written)?;
+        if written == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        let of_out = written.min(self.out.len());
+        self.out.advance(of_out);
+        rest.advance(written - of_out);
+        Poll::Ready(Ok(written))
+    }
+
+    /// Hands on what TLS has not handed on.
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    /// Large buffers are given back while nothing is under way.
+    pub(crate) fn rest(&mut self) {
+        self.room = READ_BYTES_MIN;
+        for buffer in [&mut self.input, &mut self.out] {
+            if buffer.capacity() > KEPT_BYTES_MAX {
+                *buffer = BytesMut::new();
+            }
+        }
+    }
+
+    /// The transport, and what came on it that was not read.
+    pub(crate) fn into_parts(self) -> (Counted, Bytes) {
+        (self.io, self.input.freeze())
+    }
+}

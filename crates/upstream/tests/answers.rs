@@ -1,0 +1,428 @@
+//! What a member answers in raw bytes, and what comes of it: the answer or the fault, and whether the connection serves again.
+
+use std::{
+    cell::Cell,
+    future::poll_fn,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Uri};
+use http_body_util::Empty;
+use identity::{ClientIdentity, HeaderForm, IdentityHeaders, OwnNames};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
+    task::LocalSet,
+    time::{Instant, sleep, timeout},
+};
+use upstream::{
+    AttemptError, Connections, Connector, ConnectorSpec, Crew, Exchange, OwnFields, Scrubbed,
+    SendOptions, Settings, Transport, WireError, cause,
+};
+
+/// What a test sees of one exchange.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    /// Status code, body, and whether the connection serves again.
+    Whole(u16, String, bool),
+    /// The body broke off behind this, for this reason.
+    Broken(u16, String, String),
+    /// No answer, for this reason.
+    Nothing(String),
+}
+
+use Seen::{Broken, Nothing, Whole};
+
+const CLOSED: &str = "the member closed the connection before the response was complete";
+
+#[test]
+fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
+    let interim = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
+    let flood = interim.repeat((1 << 20) / interim.len() + 1);
+    let endless = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0;{}",
+        "x".repeat(1 << 20)
+    );
+    let cases: &[(&str, &str, Seen)] = &[
+        (
+            "GET",
+            &flood,
+            nothing("the member sent interim responses without end"),
+        ),
+        // Framing.
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+            whole("abc", true),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            whole("", true),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\ncontent-length: 3\r\nContent-Length: 3\r\n\r\nabc",
+            whole("abc", true),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+            whole("abc", true),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n2;x\r\nbc\r\n0\r\nTrailer: x\r\n\r\n",
+            whole("abc", true),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+            whole("abc", false),
+        ),
+        ("GET", "HTTP/1.1 200 OK\r\n\r\nabc", whole("abc", false)),
+        (
+            "GET",
+            "HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+            whole("abc", false),
+        ),
+        (
+            "GET",
+            "HTTP/1.0 200 OK\r\nContent-Length: 3\r\nConnection: keep-alive\r\n\r\nabc",
+            whole("abc", true),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
+            whole("abc", false),
+        ),
+        (
+            "HEAD",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n",
+            whole("", true),
+        ),
+        (
+            "HEAD",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            whole("", true),
+        ),
+        ("HEAD", "HTTP/1.1 200 OK\r\n\r\n", whole("", true)),
+        (
+            "GET",
+            "HTTP/1.1 204 No Content\r\n\r\n",
+            Whole(204, String::new(), true),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n",
+            Whole(304, String::new(), true),
+        ),
+        // Bytes behind the end.
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcd",
+            whole("abc", false),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil",
+            whole("abc", false),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nx",
+            whole("", false),
+        ),
+        (
+            "HEAD",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+            whole("", false),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 304 Not Modified\r\n\r\nabc",
+            Whole(304, String::new(), false),
+        ),
+        // Interim answers.
+        (
+            "GET",
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+            whole("abc", true),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            whole("", true),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nbytes",
+            Whole(101, String::new(), false),
+        ),
+        ("GET", "HTTP/1.1 103 Early Hints\r\n\r\n", nothing(CLOSED)),
+        // Heads that are none.
+        ("GET", "", nothing(CLOSED)),
+        ("GET", "H", nothing(CLOSED)),
+        ("GET", "HTTP/1.1 200 OK\r\nContent-Le", nothing(CLOSED)),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n",
+            nothing(CLOSED),
+        ),
+        (
+            "GET",
+            "SSH-2.0-OpenSSH_9.2\r\n",
+            nothing("malformed response: invalid HTTP version"),
+        ),
+        (
+            "GET",
+            "\r\nHTTP/1.1 200 OK\r\n\r\n",
+            nothing("malformed response: invalid HTTP version"),
+        ),
+        (
+            "GET",
+            "HTTP/1.2 200 OK\r\n\r\n",
+            nothing("malformed response: invalid HTTP version"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 abc\r\n\r\n",
+            nothing("malformed response: invalid HTTP status-code"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nno field\r\n\r\n",
+            nothing("malformed response: invalid HTTP header"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n",
+            nothing("malformed response: invalid HTTP header"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nA : b\r\n\r\n",
+            nothing("malformed response: invalid HTTP header"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nA: b\0\r\n\r\n",
+            nothing("malformed response: invalid HTTP header"),
+        ),
+        // Framing that could end in two places.
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+            nothing("malformed response: invalid Content-Length"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3, 4\r\n\r\nabcd",
+            nothing("malformed response: invalid Content-Length"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: +3\r\n\r\nabc",
+            nothing("malformed response: invalid Content-Length"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nabc",
+            nothing("malformed response: invalid Content-Length"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nabc",
+            nothing("malformed response: invalid Transfer-Encoding"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+            nothing("malformed response: invalid Transfer-Encoding"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+            nothing("malformed response: invalid Transfer-Encoding"),
+        ),
+        (
+            "GET",
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            nothing("malformed response: invalid Transfer-Encoding"),
+        ),
+        // Bodies that break off.
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc",
+            broken("abc", CLOSED),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+            broken("", CLOSED),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            broken("", CLOSED),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc",
+            broken("abc", CLOSED),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+            broken("abc", CLOSED),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n",
+            broken("abc", CLOSED),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+            broken("", "malformed response body: invalid chunk"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\nabc\n",
+            broken("", "malformed response body: invalid chunk"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
+            broken("", "malformed response body: invalid chunk"),
+        ),
+        (
+            "GET",
+            &endless,
+            broken(
+                "",
+                "malformed response body: too many bytes in chunk extensions or trailers",
+            ),
+        ),
+    ];
+    assert!(cases.len() >= 50);
+    for (method, answer, expected) in cases {
+        let method: Method = method.parse().expect("a method");
+        let seen = exchange(&method, answer.as_bytes());
+        assert_eq!(&seen, expected, "{method} {answer:.120?}");
+    }
+}
+
+fn whole(body: &str, serves_again: bool) -> Seen {
+    Whole(200, body.to_owned(), serves_again)
+}
+
+fn broken(body: &str, why: &'static str) -> Seen {
+    Broken(200, body.to_owned(), why.to_owned())
+}
+
+fn nothing(why: &'static str) -> Seen {
+    Nothing(why.to_owned())
+}
+
+/// How long a member waits behind its answer before it closes: virtual time, so only what would wait forever sees it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One request to a member that answers with these bytes, and whether the next request goes over the same connection.
+fn exchange(method: &Method, answer: &[u8]) -> Seen {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let answer = Bytes::copy_from_slice(answer);
+    LocalSet::new().block_on(&runtime, async {
+        let dials = Arc::new(AtomicU32::new(0));
+        let connector = member(answer, Arc::clone(&dials));
+        let (connections, _) = Connections::new(&Arc::new(Crew::default()));
+        let exchanged = match send(&connections, &connector, method).await {
+            Ok(exchanged) => exchanged,
+            Err(AttemptError::Ambiguous { source, .. }) => return Nothing(cause(&source)),
+            Err(other) => panic!("{other:?}"),
+        };
+        let Exchange { head, mut body, .. } = exchanged;
+        let mut text = String::new();
+        while let Some(data) = poll_fn(|cx| body.poll_data(cx)).await {
+            match data {
+                Ok(data) => text.push_str(std::str::from_utf8(&data).expect("text")),
+                Err(error) => return Broken(head.status.as_u16(), text, words(&error)),
+            }
+        }
+        body.give_back(Instant::now());
+        // The member does not answer it; where it goes is what counts.
+        let _ = timeout(PATIENCE / 2, send(&connections, &connector, method)).await;
+        Whole(
+            head.status.as_u16(),
+            text,
+            dials.load(Ordering::Relaxed) == 1,
+        )
+    })
+}
+
+fn words(error: &WireError) -> String {
+    cause(error)
+}
+
+async fn send(
+    connections: &Rc<Connections>,
+    connector: &Arc<Connector>,
+    method: &Method,
+) -> Result<Exchange<Empty<Bytes>>, AttemptError> {
+    let (scrubbed, _) = Scrubbed::new(HeaderMap::new(), &OwnNames::default());
+    let identity = IdentityHeaders::new(&ClientIdentity::Anonymous, None);
+    let form = HeaderForm::default();
+    let stamped = scrubbed.stamp(OwnFields::new(), &identity, &form, false);
+    let options = SendOptions {
+        fresh: false,
+        now: Instant::now(),
+        begun: &Cell::new(false),
+    };
+    let target = Uri::from_static("/");
+    connections
+        .send(connector, method, &target, stamped, Empty::new(), options)
+        .await
+}
+
+/// A member that answers the first request of each connection with these bytes, and closes after a while.
+fn member(answer: Bytes, dials: Arc<AtomicU32>) -> Arc<Connector> {
+    let spec = ConnectorSpec {
+        address: "member:8140",
+        addresses: &[],
+        server_name: None,
+        tls: None,
+        check: None,
+        settings: Settings::default(),
+        slots: Arc::default(),
+    };
+    let connector = Connector::in_memory(spec, move || {
+        dials.fetch_add(1, Ordering::Relaxed);
+        let answer = answer.clone();
+        async move {
+            let (near, far) = duplex(4 << 20);
+            tokio::spawn(answers(far, answer));
+            Ok(Box::new(near) as Box<dyn Transport>)
+        }
+    });
+    Arc::new(connector.expect("an address"))
+}
+
+async fn answers(mut stream: DuplexStream, answer: Bytes) {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
+            return;
+        }
+    }
+    let _ = stream.write_all(&answer).await;
+    sleep(PATIENCE).await;
+}
