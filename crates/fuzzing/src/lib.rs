@@ -8,6 +8,7 @@
     reason = "a crate of tests: the clock of a CA made on the fly"
 )]
 
+mod answer;
 mod bytes;
 mod certificate;
 mod crl;
@@ -76,6 +77,11 @@ pub const TARGETS: &[Target] = &[
         name: "proxy_header",
         check: proxy_header::check,
         words: proxy_header::WORDS,
+    },
+    Target {
+        name: "answer",
+        check: answer::check,
+        words: answer::WORDS,
     },
 ];
 

@@ -4,13 +4,17 @@
 
 use std::sync::{Arc, LazyLock};
 
-use http::header::{HeaderMap, HeaderName, HeaderValue};
+use bytes::BytesMut;
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::{Method, Uri, Version};
+use http1::{Framing, RequestLine, write_head};
 use identity::{
     Agent, ChainVerified, ClientIdentity, HeaderForm, HeaderRole, HeaderSet, IdentityHeaders,
     IdentityName, OwnNames, Settings, is_removed, scrub,
 };
 use regex::Regex;
 use testkit::readers;
+use upstream::{OwnFields, Scrubbed, hop_by_hop};
 
 use crate::dn;
 
@@ -68,6 +72,7 @@ pub(crate) fn check(input: &[u8]) {
         );
     }
     check_stamped(&form, &headers, kept.len());
+    check_sent((&form, &names), &headers);
     check_others(&headers, kept.len());
 }
 
@@ -96,6 +101,64 @@ fn check_others(scrubbed: &HeaderMap, kept: usize) {
         assert_eq!(headers.len(), kept + 3 * each);
     }
 }
+
+/// What a member is sent is one request with the stamped fields, each as often as it stands in the map, and nothing else.
+fn check_sent((form, names): (&HeaderForm, &OwnNames), scrubbed: &HeaderMap) {
+    for identity in [AGENT.clone(), ClientIdentity::Anonymous] {
+        let leaf = identity.agent().map(|agent| agent.leaf().to_vec());
+        let told = IdentityHeaders::new(&identity, leaf.as_deref());
+        let mut expected = scrubbed.clone();
+        hop_by_hop(&mut expected);
+        expected.insert(REQUEST_ID.clone(), HeaderValue::from_static("ours"));
+        expected.remove(&HOST);
+        told.stamp(form, &mut expected, true);
+        for framing in [CONTENT_LENGTH, TRANSFER_ENCODING] {
+            expected.remove(framing);
+        }
+        let (clients, _) = Scrubbed::new(scrubbed.clone(), names);
+        let mut own = OwnFields::new();
+        own.set(&REQUEST_ID, b"ours");
+        own.remove(&HOST);
+        let stamped = clients.stamp(own, &told, form, true);
+        let line = RequestLine {
+            method: &Method::GET,
+            target: &Uri::from_static("/puppet/v3/catalog/web01"),
+            version: Version::HTTP_11,
+        };
+        let mut sent = BytesMut::new();
+        let written = write_head(&mut sent, line, stamped.fields(), Framing::None);
+        assert_eq!(written, Ok(()));
+        assert_eq!(sorted(&read_request(&sent)), sorted(&expected));
+    }
+}
+
+/// The fields of the one request that these bytes are.
+fn read_request(bytes: &[u8]) -> HeaderMap {
+    let text = std::str::from_utf8(bytes).expect("ASCII");
+    let fields = text.strip_suffix("\r\n\r\n").expect("an end");
+    let mut lines = fields.split("\r\n");
+    assert_eq!(lines.next(), Some("GET /puppet/v3/catalog/web01 HTTP/1.1"));
+    let field = |line: &str| {
+        let (name, value) = line.split_once(": ").expect("a field");
+        let name = name.parse::<HeaderName>().expect("a name");
+        (name, HeaderValue::from_str(value).expect("a value"))
+    };
+    let mut read = HeaderMap::new();
+    for (name, value) in lines.map(field) {
+        read.append(name, value);
+    }
+    read
+}
+
+fn sorted(headers: &HeaderMap) -> Vec<(&str, &[u8])> {
+    let fields = headers.iter();
+    let mut fields: Vec<_> = fields.map(|(n, v)| (n.as_str(), v.as_bytes())).collect();
+    fields.sort_unstable();
+    fields
+}
+
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+static HOST: HeaderName = http::header::HOST;
 
 fn check_stamped(form: &HeaderForm, scrubbed: &HeaderMap, kept: usize) {
     for identity in [AGENT.clone(), ClientIdentity::Anonymous] {
@@ -172,6 +235,10 @@ pub(crate) const WORDS: &[&[u8]] = &[
     b"http-",
     b"X-Agent-Name",
     b"Accept",
+    b"X-Request-Id",
+    b"Host",
+    b"Connection",
+    b"Content-Length",
     b"X-Puppet-Version",
     b"\n",
     b"_",

@@ -47,6 +47,11 @@ fn proxy_headers_are_read_as_the_specification_says() {
 }
 
 #[test]
+fn answers_of_members_are_those_that_hyper_reads() {
+    run("answer");
+}
+
+#[test]
 fn every_target_has_a_small_corpus_and_a_program() {
     for target in TARGETS {
         let count = corpus(target).len();
