@@ -17,7 +17,7 @@ use listener::{
 };
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
-use telemetry::{Agents, ListenerMetrics, SeenCertificate, TlsFacts, agents};
+use telemetry::{Agents, KnownClient, ListenerMetrics, SeenCertificate, TlsFacts, agents};
 use tokio::time::Instant;
 
 use crate::{
@@ -64,6 +64,8 @@ pub(crate) struct Conn {
     pub(crate) rates: RateLimits,
     /// How fast its client reads the response, where there is one at a time.
     pub(crate) reader: ReaderPace,
+    /// What its lines in the access log have in common, and for which standing.
+    known_client: RefCell<Option<(Rc<Standing>, Arc<KnownClient>)>>,
     /// Its requests, where several come at once (HTTP/2).
     pub(crate) streams: Option<Streams>,
     /// Set where a request asked for an upgrade: the transport, once HTTP has ended on it.
@@ -148,6 +150,7 @@ impl Conn {
             _counted: accepted.map(|agent| agent.opened()),
             accounts: RefCell::default(),
             bodies: OnceCell::new(),
+            known_client: RefCell::default(),
             rates,
             reader: ReaderPace::new(rates),
             seen,
@@ -170,6 +173,19 @@ impl Conn {
             _permit: permit,
         };
         (conn, io)
+    }
+
+    /// What the records of this connection have in common while its client has this standing.
+    pub(crate) fn known_client(&self, standing: &Rc<Standing>) -> Arc<KnownClient> {
+        let mut known = self.known_client.borrow_mut();
+        match &*known {
+            Some((same, known)) if Rc::ptr_eq(same, standing) => Arc::clone(known),
+            _ => {
+                let anew = Arc::<KnownClient>::default();
+                *known = Some((Rc::clone(standing), Arc::clone(&anew)));
+                anew
+            }
+        }
     }
 
     /// The server name that the client requested.

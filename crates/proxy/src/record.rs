@@ -124,6 +124,7 @@ impl Exchanged {
             generation: Arc::clone(&context.generation),
         });
         exchanged.identified(&context.standing);
+        exchanged.record.known_client = Some(conn.known_client(&context.standing));
         exchanged
     }
 

@@ -31,6 +31,7 @@ pub use crate::alarms::{ActiveAlarm, Alarm, Alarms};
 pub use crate::daemon::Daemon;
 pub use crate::events::{Event, Events, Told};
 pub use crate::exposition::Exposition;
+pub use crate::line::KnownClient;
 pub use crate::log_level::{LevelFilter, LogLevel};
 pub use crate::metrics::{
     AttemptResult, HandshakeResult, KnownLabels, Limit, ListenerMetrics, MemberMetrics, Metrics,

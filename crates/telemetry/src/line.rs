@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use balancing::Work;
@@ -130,10 +130,11 @@ impl LineWriter {
 
     /// `host - user [time] "request" status bytes "referer" "user agent"`, then `key=value`, `-` for what is missing.
     fn push_combined(&mut self, line: &mut Vec<u8>, record: &AccessRecord) {
-        push_address(line, record.client.ip());
-        line.extend_from_slice(b" - ");
-        push_value(line, Value::name(record.proven_certname()), Place::Bare);
-        line.extend_from_slice(b" [");
+        let known = record.known_client.as_deref();
+        let known = known.map(|known| known.text(record));
+        push_known(line, known.map(|known| &known.client), |line| {
+            push_client(line, record)
+        });
         self.push_time(line, record.when);
         line.extend_from_slice(b"] \"");
         push_request(line, record);
@@ -150,13 +151,19 @@ impl LineWriter {
             push_value(line, Value::Text(kept), Place::Quoted);
             line.push(b'"');
         }
-        for_each_field(record, |key, value| {
-            line.extend_from_slice(key.combined.as_bytes());
-            match key.is_sentence {
-                true => push_sentence(line, value),
-                false => push_value(line, value, Place::Bare),
-            }
+        request_fields(record, &mut |key, value| push_field(line, key, value));
+        push_known(line, known.map(|known| &known.socket), |line| {
+            socket_fields(record, &mut |key, value| push_field(line, key, value));
         });
+        host_fields(record, &mut |key, value| push_field(line, key, value));
+        push_known(line, known.map(|known| &known.identity), |line| {
+            identity_fields(record, &mut |key, value| push_field(line, key, value));
+        });
+        exchange_fields(record, &mut |key, value| push_field(line, key, value));
+        push_known(line, known.map(|known| &known.tls), |line| {
+            tls_fields(record, &mut |key, value| push_field(line, key, value));
+        });
+        end_fields(record, &mut |key, value| push_field(line, key, value));
     }
 
     /// What Apache writes for a directive. In quotes or not, nothing that a client says ends a field.
@@ -224,6 +231,67 @@ impl LineWriter {
             line.push(b'.');
             push_text(line, &format_args!("{:06}Z", when.microsecond()));
         }
+    }
+}
+
+/// What the combined lines of all records of one client's connection have in common, written with the first of them.
+///
+/// All records that share one must be equal in `client`, `peer`, `listener`, `certname`, `verdict` and `tls`, and be of no
+/// connection that was passed through.
+#[derive(Debug, Default)]
+pub struct KnownClient(OnceLock<KnownText>);
+
+#[derive(Debug)]
+struct KnownText {
+    client: Vec<u8>,
+    socket: Vec<u8>,
+    identity: Vec<u8>,
+    tls: Vec<u8>,
+}
+
+impl KnownClient {
+    fn text(&self, record: &AccessRecord) -> &KnownText {
+        let written = |write: &dyn Fn(&mut Vec<u8>)| {
+            let mut text = Vec::new();
+            write(&mut text);
+            text
+        };
+        self.0.get_or_init(|| KnownText {
+            client: written(&|text| push_client(text, record)),
+            socket: written(&|text| {
+                socket_fields(record, &mut |key, value| push_field(text, key, value));
+            }),
+            identity: written(&|text| {
+                identity_fields(record, &mut |key, value| push_field(text, key, value));
+            }),
+            tls: written(&|text| {
+                tls_fields(record, &mut |key, value| push_field(text, key, value));
+            }),
+        })
+    }
+}
+
+fn push_known(line: &mut Vec<u8>, known: Option<&Vec<u8>>, write: impl FnOnce(&mut Vec<u8>)) {
+    match known {
+        Some(text) => line.extend_from_slice(text),
+        None => write(line),
+    }
+}
+
+/// Up to the time.
+fn push_client(line: &mut Vec<u8>, record: &AccessRecord) {
+    push_address(line, record.client.ip());
+    line.extend_from_slice(b" - ");
+    push_value(line, Value::name(record.proven_certname()), Place::Bare);
+    line.extend_from_slice(b" [");
+}
+
+/// A field of the combined form behind those of Apache's.
+fn push_field(line: &mut Vec<u8>, key: Key, value: Value<'_>) {
+    line.extend_from_slice(key.combined.as_bytes());
+    match key.is_sentence {
+        true => push_sentence(line, value),
+        false => push_value(line, value, Place::Bare),
     }
 }
 
@@ -302,17 +370,41 @@ fn for_each_apache_field<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Ke
 
 /// What all forms tell beside those, in order.
 fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value<'a>)) {
-    let tls = record.tls.as_deref();
+    request_fields(record, &mut field);
+    socket_fields(record, &mut field);
+    host_fields(record, &mut field);
+    identity_fields(record, &mut field);
+    exchange_fields(record, &mut field);
+    tls_fields(record, &mut field);
+    end_fields(record, &mut field);
+}
+
+fn request_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("id"), Value::Text(record.spoken.request_id()));
+}
+
+/// Where the client is connected.
+fn socket_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("port"), Value::count(Some(record.client.port())));
     field(
         key!("peer"),
         record.peer.map_or(Value::Missing, Value::Address),
     );
     field(key!("listener"), Value::name(Some(&record.listener)));
+}
+
+fn host_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("host"), Value::Text(record.spoken.host()));
+}
+
+/// Who the client is.
+fn identity_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("certname"), Value::name(record.certname.as_deref()));
     field(key!("verdict"), Value::name(record.verdict.as_deref()));
+}
+
+/// What became of it.
+fn exchange_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("reason"), Value::word(record.reason));
     field(key!("ended_by"), Value::Word(record.ended_by.as_str()));
     field(key!("route"), Value::name(record.route.as_deref()));
@@ -333,6 +425,11 @@ fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value
         Value::micros(record.times.first_byte),
     );
     field(key!("total_us"), Value::micros(record.times.total));
+}
+
+/// How the connection is encrypted.
+fn tls_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
+    let tls = record.tls.as_deref();
     field(key!("tls"), Value::word(tls.map(|tls| tls.version)));
     field(key!("cipher"), Value::word(tls.map(|tls| tls.cipher)));
     field(
@@ -340,6 +437,9 @@ fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value
         tls.map_or(Value::Missing, |tls| Value::Flag(tls.resumed)),
     );
     field(key!("sni"), Value::name(record.server_name()));
+}
+
+fn end_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("observed"), Value::name(record.observed.as_deref()));
     field(key!("cause"), Value::name(record.cause.as_deref()));
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use balancing::Work;
 
-use crate::spoken::SpokenCopy;
+use crate::{line::KnownClient, spoken::SpokenCopy};
 
 /// What is told of one exchange, or of one handshake that was refused.
 ///
@@ -62,6 +62,8 @@ pub struct AccessRecord {
     pub cause: Option<Box<str>>,
     /// Who ended it.
     pub ended_by: EndedBy,
+    /// What its line has in common with others.
+    pub known_client: Option<Arc<KnownClient>>,
 }
 
 /// A connection whose bytes were passed through.
@@ -139,6 +141,7 @@ impl AccessRecord {
             observed: None,
             cause: None,
             ended_by: EndedBy::default(),
+            known_client: None,
         }
     }
 

@@ -240,3 +240,30 @@ fn each_record_has_its_own_second() {
     let seconds: Vec<&str> = text.lines().map(|line| &line[26..28]).collect();
     assert_eq!(seconds, ["05", "05", "06", "05"]);
 }
+
+#[test]
+fn what_the_lines_of_a_connection_have_in_common_changes_none_of_them() {
+    let known = Arc::new(KnownClient::default());
+    let passed_on = |status, cause: Option<&str>| AccessRecord {
+        status: Some(status),
+        cause: cause.map(Into::into),
+        ..catalog()
+    };
+    for record in [passed_on(200, None), passed_on(502, Some("a \"b\""))] {
+        for format in [Format::Combined, Format::Json] {
+            let shared = AccessRecord {
+                known_client: Some(Arc::clone(&known)),
+                ..record.clone()
+            };
+            assert_eq!(line(format.clone(), &shared), line(format, &record));
+        }
+    }
+    let refused = AccessRecord {
+        known_client: Some(Arc::default()),
+        ..refused_handshake()
+    };
+    assert_eq!(
+        line(Format::Combined, &refused),
+        line(Format::Combined, &refused_handshake())
+    );
+}
