@@ -4,7 +4,6 @@
 
 use std::sync::{Arc, LazyLock};
 
-use bytes::BytesMut;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::{Method, Uri, Version};
 use http1::{Framing, RequestLine, write_head};
@@ -125,7 +124,7 @@ fn check_sent((form, names): (&HeaderForm, &OwnNames), scrubbed: &HeaderMap) {
             target: &Uri::from_static("/puppet/v3/catalog/web01"),
             version: Version::HTTP_11,
         };
-        let mut sent = BytesMut::new();
+        let mut sent = Vec::new();
         let written = write_head(&mut sent, line, stamped.fields(), Framing::None);
         assert_eq!(written, Ok(()));
         assert_eq!(sorted(&read_request(&sent)), sorted(&expected));

@@ -1,6 +1,5 @@
 //! The head of a request as bytes, and the framing of its body.
 
-use bytes::{BufMut, BytesMut};
 use http::{
     HeaderName, Method, Uri, Version,
     header::{CONTENT_LENGTH, TRANSFER_ENCODING},
@@ -44,7 +43,7 @@ pub enum Unwritable {
 /// # Errors
 /// [`Unwritable`]; nothing has been appended then.
 pub fn write_head<'f>(
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     line: RequestLine<'_>,
     fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
     framing: Framing,
@@ -58,7 +57,7 @@ pub fn write_head<'f>(
 }
 
 fn write<'f>(
-    out: &mut BytesMut,
+    out: &mut Vec<u8>,
     line: RequestLine<'_>,
     fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
     framing: Framing,
@@ -72,9 +71,9 @@ fn write<'f>(
         .path_and_query()
         .map_or("/", |target| target.as_str());
     word(out, line.method.as_str())?;
-    out.put_u8(b' ');
+    out.push(b' ');
     word(out, target)?;
-    out.put_slice(if is_10 {
+    out.extend_from_slice(if is_10 {
         b" HTTP/1.0\r\n"
     } else {
         b" HTTP/1.1\r\n"
@@ -86,26 +85,26 @@ fn write<'f>(
         lines += 1;
         let name = name.as_str().as_bytes();
         out.reserve(name.len() + value.len() + 4);
-        out.put_slice(name);
-        out.put_slice(b": ");
-        out.put_slice(value);
-        out.put_slice(b"\r\n");
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
     }
     match framing {
         Framing::None => {}
         Framing::Length(length) => {
             lines += 1;
-            out.put_slice(b"content-length: ");
+            out.extend_from_slice(b"content-length: ");
             decimal(out, length);
-            out.put_slice(b"\r\n");
+            out.extend_from_slice(b"\r\n");
         }
         Framing::Chunked if is_10 => return Err(Unwritable::Framing),
         Framing::Chunked => {
             lines += 1;
-            out.put_slice(b"transfer-encoding: chunked\r\n");
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
         }
     }
-    out.put_slice(b"\r\n");
+    out.extend_from_slice(b"\r\n");
     match has_lines(&out[begin..], lines) {
         true => Ok(()),
         false => Err(Unwritable::Byte),
@@ -120,16 +119,16 @@ fn has_lines(head: &[u8], lines: usize) -> bool {
 }
 
 /// A part of the request line, which spaces separate.
-fn word(out: &mut BytesMut, word: &str) -> Result<(), Unwritable> {
+fn word(out: &mut Vec<u8>, word: &str) -> Result<(), Unwritable> {
     let word = word.as_bytes();
     if memchr::memchr(b' ', word).is_some() {
         return Err(Unwritable::Byte);
     }
-    out.put_slice(word);
+    out.extend_from_slice(word);
     Ok(())
 }
 
-fn decimal(out: &mut BytesMut, mut number: u64) {
+fn decimal(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {
@@ -140,27 +139,27 @@ fn decimal(out: &mut BytesMut, mut number: u64) {
             break;
         }
     }
-    out.put_slice(&digits[at..]);
+    out.extend_from_slice(&digits[at..]);
 }
 
 /// Appends the size line of a chunk of so many bytes; a chunk of none would be the end.
-pub fn begin_chunk(out: &mut BytesMut, length: usize) {
+pub fn begin_chunk(out: &mut Vec<u8>, length: usize) {
     let digits = (usize::BITS - length.leading_zeros()).div_ceil(4).max(1);
     for digit in (0..digits).rev() {
         let value = (length >> (digit * 4)) & 0xf;
-        out.put_u8(b"0123456789abcdef"[value]);
+        out.push(b"0123456789abcdef"[value]);
     }
     end_chunk(out);
 }
 
 /// Appends what follows the data of a chunk.
-pub fn end_chunk(out: &mut BytesMut) {
-    out.put_slice(b"\r\n");
+pub fn end_chunk(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends the end of a body in chunks, without trailers.
-pub fn end_chunks(out: &mut BytesMut) {
-    out.put_slice(b"0\r\n\r\n");
+pub fn end_chunks(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n\r\n");
 }
 
 #[cfg(test)]
@@ -188,12 +187,12 @@ mod tests {
             target: &target.parse().expect("a target"),
             version,
         };
-        let mut out = BytesMut::from("before");
+        let mut out = b"before".to_vec();
         let fields = fields.iter().map(|(name, value)| (name, *value));
         match write_head(&mut out, line, fields, framing) {
             Ok(()) => {}
             Err(error) => {
-                assert_eq!(out, "before");
+                assert_eq!(out, b"before");
                 return error.to_string();
             }
         }
@@ -265,9 +264,9 @@ mod tests {
             (0xabc, "abc"),
             (usize::MAX, "ffffffffffffffff"),
         ] {
-            let mut out = BytesMut::new();
+            let mut out = Vec::new();
             begin_chunk(&mut out, length);
-            assert_eq!(out, format!("{expected}\r\n"));
+            assert_eq!(out, format!("{expected}\r\n").as_bytes());
         }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Version};
 use http_body::Body;
 use http1::{
@@ -229,12 +229,12 @@ where
         }
     }
 
-    fn takes_more(&self, out: &BytesMut) -> bool {
+    fn takes_more(&self, out: &[u8]) -> bool {
         self.large.is_empty() && out.len() < TOGETHER_BYTES_MAX
     }
 
     /// The next of the body joins what waits to be written.
-    fn take(&mut self, out: &mut BytesMut, cx: &mut Context<'_>) -> Result<Poll<()>, WireError> {
+    fn take(&mut self, out: &mut Vec<u8>, cx: &mut Context<'_>) -> Result<Poll<()>, WireError> {
         let Some(body) = &mut self.body else {
             return Ok(Poll::Ready(()));
         };
@@ -262,7 +262,7 @@ where
         Ok(Poll::Ready(()))
     }
 
-    fn put(&mut self, data: Bytes, out: &mut BytesMut) -> Result<(), WireError> {
+    fn put(&mut self, data: Bytes, out: &mut Vec<u8>) -> Result<(), WireError> {
         // A chunk of none would be the last.
         if data.is_empty() {
             return Ok(());

@@ -24,8 +24,10 @@ const KEPT_BYTES_MAX: usize = READ_BYTES_MIN;
 #[derive(Debug)]
 pub(crate) struct Wire {
     io: Counted,
-    /// Bytes that the transport has not taken.
-    pub(crate) out: BytesMut,
+    /// Bytes to be written. Once the transport has taken all of them it is empty.
+    pub(crate) out: Vec<u8>,
+    /// How many of them the transport has taken.
+    taken: usize,
     /// Bytes that came and were not read as part of an answer.
     pub(crate) input: BytesMut,
     /// What the next read has room for.
@@ -36,7 +38,8 @@ impl Wire {
     pub(crate) fn new(io: Counted) -> Self {
         Self {
             io,
-            out: BytesMut::new(),
+            out: Vec::new(),
+            taken: 0,
             input: BytesMut::new(),
             room: READ_BYTES_MIN,
         }
@@ -68,19 +71,22 @@ impl Wire {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let io = Pin::new(&mut self.io);
-        let written = match (self.out.is_empty(), rest.is_empty()) {
-            (false, true) => io.poll_write(cx, &self.out),
+        let out = &self.out[self.taken..];
+        let written = match (out.is_empty(), rest.is_empty()) {
+            (false, true) => io.poll_write(cx, out),
             (true, _) => io.poll_write(cx, rest),
-            (false, false) => {
-                io.poll_write_vectored(cx, &[IoSlice::new(&self.out), IoSlice::new(rest)])
-            }
+            (false, false) => io.poll_write_vectored(cx, &[IoSlice::new(out), IoSlice::new(rest)]),
         };
         let written = ready!(written)?;
         if written == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        let of_out = written.min(self.out.len());
-        self.out.advance(of_out);
+        let of_out = written.min(out.len());
+        self.taken += of_out;
+        if self.taken == self.out.len() {
+            self.out.clear();
+            self.taken = 0;
+        }
         rest.advance(written - of_out);
         Poll::Ready(Ok(written))
     }
@@ -93,10 +99,11 @@ impl Wire {
     /// Large buffers are given back while nothing is under way.
     pub(crate) fn rest(&mut self) {
         self.room = READ_BYTES_MIN;
-        for buffer in [&mut self.input, &mut self.out] {
-            if buffer.capacity() > KEPT_BYTES_MAX {
-                *buffer = BytesMut::new();
-            }
+        if self.input.capacity() > KEPT_BYTES_MAX {
+            self.input = BytesMut::new();
+        }
+        if self.out.capacity() > KEPT_BYTES_MAX {
+            self.out = Vec::new();
         }
     }
 
