@@ -47,7 +47,7 @@ pub fn is_guarded(
             },
             Target::Tcp { host, port },
         ) => {
-            let same_host = member.eq_ignore_ascii_case(host)
+            let same_host = without_dot(member).eq_ignore_ascii_case(without_dot(host))
                 || hosts(member, member_addresses)
                     .iter()
                     .any(|one| hosts(host, addresses).contains(one));
@@ -57,16 +57,21 @@ pub fn is_guarded(
     }
 }
 
-/// The addresses of a host, loopback as one.
+/// A name that ends in a dot is the same name.
+fn without_dot(host: &str) -> &str {
+    host.strip_suffix('.').unwrap_or(host)
+}
+
+/// The addresses of a host, loopback as one: a connection to the unspecified address goes there too.
 fn hosts<'a>(host: &str, addresses: &'a [IpAddr]) -> Cow<'a, [IpAddr]> {
     const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-    let literal = match host.eq_ignore_ascii_case("localhost") {
+    let literal = match without_dot(host).eq_ignore_ascii_case("localhost") {
         true => Some(LOOPBACK),
         false => host.parse().ok(),
     };
     let all = literal.into_iter().chain(addresses.iter().copied());
     all.map(|ip: IpAddr| match ip.to_canonical() {
-        ip if ip.is_loopback() => LOOPBACK,
+        ip if ip.is_loopback() || ip.is_unspecified() => LOOPBACK,
         ip => ip,
     })
     .collect()
@@ -94,6 +99,7 @@ mod tests {
         for (target, is_same_host) in [
             (("c1.example.com:8142", ""), true),
             (("C1.Example.COM:8142", ""), true),
+            (("c1.example.com.:8142", ""), true),
             (("192.0.2.1:8142", ""), true),
             (("[::ffff:192.0.2.1]:8142", ""), true),
             (("broker.example.com:8142", "192.0.2.9 2001:db8::1"), true),
@@ -113,7 +119,14 @@ mod tests {
 
     #[test]
     fn all_of_loopback_is_one_host_and_a_socket_is_its_path() {
-        for target in ["127.0.0.2:8142", "[::1]:8142", "localhost:8142"] {
+        for target in [
+            "127.0.0.2:8142",
+            "[::1]:8142",
+            "localhost:8142",
+            "localhost.:8142",
+            "0.0.0.0:8142",
+            "[::]:8142",
+        ] {
             assert!(
                 same(("127.0.0.1:8140", ""), (target, ""), false),
                 "{target}"
