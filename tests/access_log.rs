@@ -502,6 +502,10 @@ fn a_log_that_cannot_be_written_is_counted_and_told_once() {
         1,
         "{stderr}"
     );
+    assert!(
+        stderr.contains("access log /dev/full: No space left"),
+        "{stderr}"
+    );
     estate.proxy.terminate();
     assert_eq!(estate.proxy.wait_for_end(LIMIT).code, Some(0));
 }

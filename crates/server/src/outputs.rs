@@ -23,16 +23,34 @@ pub(crate) fn open(output: &Output) -> io::Result<telemetry::Output> {
     let lines = |writer: Box<dyn Write + Send>| telemetry::Output::Lines(writer);
     match output {
         Output::Stdout => Ok(lines(Box::new(io::stdout()))),
-        Output::File(path) => open_file(path)
-            .map(|file| lines(Box::new(file)))
-            .map_err(|error| {
-                io::Error::new(
-                    error.kind(),
-                    format!("access log {}: {error}", path.display()),
-                )
-            }),
+        Output::File(path) => {
+            let name = format!("access log {}", path.display());
+            let file = open_file(path).map_err(|error| named(&name, &error))?;
+            Ok(lines(Box::new(LogFile { name, file })))
+        }
         Output::Daemon(settings) => daemon(settings).map(telemetry::Output::Daemon),
     }
+}
+
+/// A file whose errors name it: there may be several logs, and one of them fails.
+struct LogFile {
+    name: String,
+    file: fs::File,
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes);
+        written.map_err(|error| named(&self.name, &error))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+fn named(name: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{name}: {error}"))
 }
 
 /// Access logs beside the first, opened.
