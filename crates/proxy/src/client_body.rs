@@ -4,7 +4,7 @@ use std::{
     io,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -28,6 +28,9 @@ pub(crate) struct StreamBody {
     data: RecvStream,
     /// Bytes still to come, where the head says how many. h2 holds the client to it.
     length: Option<u64>,
+    /// The last of the bytes that the head promises, until the stream has ended: if more come, the request is malformed, and
+    /// must not have been sent on as complete.
+    last: Option<Bytes>,
     /// Told once when the body is asked for: the client may wait for `100 Continue`.
     wanted: Option<Rc<Notify>>,
     /// The connection, and the number of the stream on it.
@@ -71,7 +74,7 @@ impl ClientBody {
     pub(crate) fn is_end_stream(&self) -> bool {
         match self {
             Self::Http1(incoming) => incoming.is_end_stream(),
-            Self::Http2(stream) => stream.data.is_end_stream(),
+            Self::Http2(stream) => stream.is_end(),
         }
     }
 
@@ -79,7 +82,7 @@ impl ClientBody {
         match self {
             Self::Http1(incoming) => incoming.size_hint(),
             Self::Http2(stream) => match stream.length {
-                Some(length) => SizeHint::with_exact(length),
+                Some(length) => SizeHint::with_exact(length + stream.held()),
                 None if stream.data.is_end_stream() => SizeHint::with_exact(0),
                 None => SizeHint::default(),
             },
@@ -97,9 +100,19 @@ impl StreamBody {
         Self {
             data,
             length,
+            last: None,
             wanted,
             stream,
         }
+    }
+
+    fn is_end(&self) -> bool {
+        self.last.is_none() && self.data.is_end_stream()
+    }
+
+    /// Bytes that have come and are not passed on yet.
+    fn held(&self) -> u64 {
+        self.last.as_ref().map_or(0, |last| last.len() as u64)
     }
 
     /// The client may send as much again as is taken here, and no more: that bounds what is held of a body that its
@@ -108,21 +121,28 @@ impl StreamBody {
         if let Some(wanted) = self.wanted.take() {
             wanted.notify_one();
         }
-        self.data.poll_data(cx).map(|next| {
+        loop {
+            let next = ready!(self.data.poll_data(cx));
             let (conn, number) = &self.stream;
             if next.is_none() && conn.its_streams().is_malformed(*number) {
-                return Some(Err(BodyFault::Broken));
+                return Poll::Ready(Some(Err(BodyFault::Broken)));
             }
-            next.map(|data| {
-                let data = data.map_err(|error| stream_fault(&error))?;
-                // A stream that is over by now gives nothing back; its end is told by the next poll.
-                let _ = self.data.flow_control().release_capacity(data.len());
-                if let Some(length) = &mut self.length {
-                    *length = length.saturating_sub(data.len() as u64);
+            let Some(data) = next else {
+                return Poll::Ready(self.last.take().map(Ok));
+            };
+            let data = data.map_err(|error| stream_fault(&error))?;
+            // A stream that is over by now gives nothing back; its end is told by the next poll.
+            let _ = self.data.flow_control().release_capacity(data.len());
+            if let Some(length) = &mut self.length {
+                *length = length.saturating_sub(data.len() as u64);
+                if *length == 0 && !self.data.is_end_stream() {
+                    // Empty frames may follow the last data.
+                    self.last.get_or_insert(data);
+                    continue;
                 }
-                Ok(data)
-            })
-        })
+            }
+            return Poll::Ready(Some(Ok(data)));
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use crate::{
     share::KnownAccount,
     streams::Streams,
     tunnel::Opening,
+    watched::FirstFault,
 };
 
 /// One connection; its requests come one after the other, or as streams, on one thread.
@@ -66,6 +67,8 @@ pub(crate) struct Conn {
     pub(crate) reader: ReaderPace,
     /// What its lines in the access log have in common, and for which standing.
     known_client: RefCell<Option<(Rc<Standing>, Arc<KnownClient>)>>,
+    /// The first of its requests whose head has a fault that hyper does not show (HTTP/1).
+    pub(crate) head_fault: Arc<FirstFault>,
     /// Its requests, where several come at once (HTTP/2).
     pub(crate) streams: Option<Streams>,
     /// Set where a request asked for an upgrade: the transport, once HTTP has ended on it.
@@ -154,6 +157,7 @@ impl Conn {
             rates,
             reader: ReaderPace::new(rates),
             seen,
+            head_fault: Arc::default(),
             streams: http2.then(|| Streams::new(settings)),
             downstream,
             activity,

@@ -147,6 +147,9 @@ async fn pass<'g>(
         standing,
         ..
     } = context;
+    if let Some(fault) = exchanged.head_fault() {
+        return Err(ProxyError::Insane(Insane::Head(fault)));
+    }
     if let Some(streams) = &conn.streams {
         stream::check_head(&head, streams).map_err(ProxyError::Insane)?;
     }

@@ -61,6 +61,7 @@ mod streams;
 mod tunnel;
 mod upgrade;
 mod upload;
+mod watched;
 mod worker;
 
 pub use admission::{PoolAdmission, PoolLease};

@@ -4,6 +4,7 @@ use std::{future::poll_fn, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::Hold;
 use http::{Method, StatusCode, Version, header::EXPECT, request};
+use http1::HeadFault;
 use identity::ClientIdentity;
 use listener::{Stage, Standing};
 use routing::{AccessRule, AccessStep, Class, Plan, RefusalReason};
@@ -126,6 +127,12 @@ impl Exchanged {
         exchanged.identified(&context.standing);
         exchanged.record.known_client = Some(conn.known_client(&context.standing));
         exchanged
+    }
+
+    /// What is wrong with its head and was taken by hyper.
+    pub(crate) fn head_fault(&self) -> Option<HeadFault> {
+        // It is counted by now, and with HTTP/2 nothing is noted.
+        self.conn.head_fault.of(self.conn.requests.get() - 1)
     }
 
     /// What its client does on a 503.
@@ -362,7 +369,10 @@ impl Exchanged {
             self.conn.metrics.limit(Limit::BodyTimeout);
         }
         // Where that request ends is what could be read two ways, and so what would be the next (RFC 9112, 6.3).
-        if matches!(error, ProxyError::Insane(Insane::Framing(_))) {
+        if matches!(
+            error,
+            ProxyError::Insane(Insane::Framing(_) | Insane::Head(_))
+        ) {
             self.last |= self.is_alone();
         }
         if matches!(error, ProxyError::Insane(Insane::Large(_))) {

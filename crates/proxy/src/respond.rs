@@ -24,6 +24,8 @@ use crate::{
 
 /// Seconds after which a client may try again, drawn anew each time so that a herd spreads.
 const RETRY_AFTER_SECONDS: std::ops::RangeInclusive<u64> = 10..=30;
+/// What a 405 allows where the method is one that no route takes.
+const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH";
 /// Every answer of a Puppet server's own code carries it (docs/decisions/starting-server-404.md).
 const X_PUPPET_VERSION: &str = "x-puppet-version";
 
@@ -165,6 +167,13 @@ fn describe(error: &ProxyError) -> Text {
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             format!("The request was refused: {insane}."),
         ),
+        ProxyError::Insane(insane @ Insane::Trace) => Text {
+            allow: Some(METHODS.to_owned()),
+            ..plain(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!("The request was refused: {insane}."),
+            )
+        },
         ProxyError::Insane(insane) => {
             plain(StatusCode::BAD_REQUEST, format!("Bad request: {insane}."))
         }

@@ -6,8 +6,9 @@ use http::{
     request::Parts,
     uri::PathAndQuery,
 };
+use http1::HeadFault;
 use identity::OwnNames;
-use routing::PathProblem;
+use routing::{PathProblem, RefusalReason};
 use upstream::{Scrubbed, Scrubbing};
 
 use crate::reason::LogReason;
@@ -21,6 +22,12 @@ pub(crate) enum Insane {
     /// The absolute form names another authority than Host.
     #[error("the request line has the host `{0}`, but the Host header has another")]
     Authority(String),
+    /// The bytes of the head have a fault that its parser takes.
+    #[error("{0}")]
+    Head(HeadFault),
+    /// It asks for its own head to be sent back, with what we and others have added to it (RFC 9110 §9.3.8).
+    #[error("the method TRACE is not allowed")]
+    Trace,
     /// The request target is neither a path nor an absolute URL.
     #[error("the request target is neither a path nor an http(s) URL")]
     Target,
@@ -50,7 +57,10 @@ impl Insane {
             Self::Host(_) | Self::Authority(_) => LogReason::BadHost,
             Self::Target => LogReason::BadTarget,
             Self::Path(_) => LogReason::BadPath,
-            Self::Framing(_) => LogReason::BadFraming,
+            Self::Framing(_) | Self::Head(HeadFault::TwoFramings) => LogReason::BadFraming,
+            Self::Head(HeadFault::BareLf) => LogReason::BadHead,
+            Self::Head(HeadFault::Fragment) => LogReason::BadTarget,
+            Self::Trace => LogReason::Route(RefusalReason::Method),
             Self::Large(_) => LogReason::HeadTooLarge,
             Self::Field => LogReason::BadHead,
         }
@@ -85,6 +95,9 @@ pub(crate) fn sanitize(head: Parts, own: &OwnNames) -> Result<Sane, Insane> {
 }
 
 fn check(head: &Parts) -> Result<Uri, Insane> {
+    if head.method == Method::TRACE {
+        return Err(Insane::Trace);
+    }
     framing(&head.headers)?;
     host(head)?;
     let target = origin_form(&head.uri)?;

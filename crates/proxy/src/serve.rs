@@ -35,6 +35,7 @@ use crate::{
     spoken::{FromFirstByte, Spoken},
     streams::Streams,
     tunnel,
+    watched::Watched,
     worker::{Phase, Worker},
 };
 
@@ -118,11 +119,12 @@ async fn serve_http1(
     });
     // Head and idle time have timers of their own below; hyper has one for both. Its limit of 100 fields stays as it is:
     // with any that is set, every head costs two large allocations.
+    let watched = |io| Watched::new(io, settings.head_bytes_max, Arc::clone(&conn.head_fault));
     let http = FromFirstByte::new(conn.downstream.client, io, |io| {
         http1::Builder::new()
             .header_read_timeout(None)
             .max_header_size(settings.head_bytes_max)
-            .serve_connection(TokioIo::new(io), service)
+            .serve_connection(TokioIo::new(watched(io)), service)
             .with_upgrades()
     });
     drive(worker, conn, settings, pin!(http)).await;

@@ -35,6 +35,7 @@ use crate::{
     record::{EndedBy, Exchanged},
     respond,
     response_body::ResponseBody,
+    watched::Watched,
     worker::{Phase, Signals, Worker},
 };
 
@@ -83,11 +84,11 @@ pub(crate) async fn follow(worker: &Rc<Worker>, conn: &Rc<Conn>) {
     let Some(parts) = asked
         .await
         .ok()
-        .and_then(|upgraded| upgraded.downcast::<TokioIo<TlsIo>>().ok())
+        .and_then(|upgraded| upgraded.downcast::<TokioIo<Watched>>().ok())
     else {
         return;
     };
-    let mut client = parts.io.into_inner();
+    let mut client = parts.io.into_inner().into_inner();
     match conn.opening.take() {
         // hyper forgets what the client has not taken yet: a 101 that may be among it is not the beginning of a tunnel.
         Some(opening) if conn.activity.write_stalled().is_none() => {

@@ -5,6 +5,7 @@
 mod bodies;
 mod buckets;
 mod cancellation;
+mod client_bytes;
 mod drain;
 mod limits;
 mod members;

@@ -1,0 +1,305 @@
+//! Requests of a client, watched as their bytes pass to the parser that reads them.
+//!
+//! The parser is hyper's, and takes what RFC 9112 lets a server take: lines that end with a bare LF, a Content-Length beside a
+//! Transfer-Encoding, a fragment in the target, blanks behind the size of a chunk. None of it is left to see in the request
+//! that it makes. Nothing is parsed twice here: lines are found, and read as far as they tell where the request ends.
+
+use memchr::{memchr, memchr_iter};
+
+use crate::{chunks::ChunkWatch, malformed::Malformed};
+
+/// What is wrong with the head of a request that its parser takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[repr(u8)]
+pub enum HeadFault {
+    /// A line ends with LF alone.
+    #[error("a line of the request's head ends without a carriage return")]
+    BareLf = 1,
+    /// Content-Length and Transfer-Encoding.
+    #[error("the request has both Content-Length and Transfer-Encoding")]
+    TwoFramings = 2,
+    /// `#` in the request line.
+    #[error("the request target has a fragment (#)")]
+    Fragment = 3,
+}
+
+/// The requests of one connection.
+#[derive(Debug)]
+pub struct RequestWatch {
+    state: State,
+    /// The beginning of a head that has not come whole.
+    begun: Vec<u8>,
+    /// Most bytes of a head; the parser refuses larger ones.
+    head_bytes_max: usize,
+    /// Heads that have passed.
+    heads: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    Head,
+    /// So many bytes of a body.
+    Length(u64),
+    Chunks(ChunkWatch),
+    /// A head that its parser refuses: nothing follows.
+    Unread,
+}
+
+/// What a head says that concerns us.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// Its bytes, with the empty line.
+    bytes: usize,
+    bare_lf: bool,
+    fragment: bool,
+    length: Option<u64>,
+    chunked: bool,
+}
+
+impl RequestWatch {
+    /// At the beginning of a connection whose heads have at most so many bytes.
+    pub fn new(head_bytes_max: usize) -> Self {
+        Self {
+            state: State::Head,
+            begun: Vec::new(),
+            head_bytes_max,
+            heads: 0,
+        }
+    }
+
+    /// Watches the next bytes. `found` is told of each head with a fault, and which of the connection's requests it begins,
+    /// counted from 0.
+    ///
+    /// # Errors
+    /// [`Malformed::Chunk`], with how many bytes before it were well-formed.
+    pub fn pass(
+        &mut self,
+        bytes: &[u8],
+        mut found: impl FnMut(u64, HeadFault),
+    ) -> Result<(), (Malformed, usize)> {
+        let mut passed = 0;
+        while passed < bytes.len() {
+            let rest = &bytes[passed..];
+            match &mut self.state {
+                State::Head => match self.head(rest) {
+                    Some((taken, seen)) => {
+                        passed += taken;
+                        if let Some(fault) = seen.fault() {
+                            found(self.heads, fault);
+                        }
+                        self.heads += 1;
+                        self.state = seen.body();
+                    }
+                    None => return Ok(()),
+                },
+                State::Length(left) => {
+                    let taken = usize::try_from(*left).map_or(rest.len(), |n| n.min(rest.len()));
+                    passed += taken;
+                    *left -= taken as u64;
+                    if *left == 0 {
+                        self.state = State::Head;
+                    }
+                }
+                State::Chunks(watch) => {
+                    let (taken, ended) =
+                        watch.pass(rest).map_err(|(what, n)| (what, passed + n))?;
+                    passed += taken;
+                    if ended {
+                        self.state = State::Head;
+                    }
+                }
+                State::Unread => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The head that ends in these bytes, and how many of them are of it; none: all are, and more has to come.
+    fn head(&mut self, mut bytes: &[u8]) -> Option<(usize, Seen)> {
+        let mut empty_lines = 0;
+        if self.begun.is_empty() {
+            // Empty lines before a request are none of it (RFC 9112 §2.2).
+            empty_lines = bytes
+                .iter()
+                .take_while(|byte| matches!(byte, b'\r' | b'\n'))
+                .count();
+            bytes = &bytes[empty_lines..];
+            if let Some(seen) = seen(bytes) {
+                return Some((empty_lines + seen.bytes, seen));
+            }
+        }
+        let before = self.begun.len();
+        self.begun.extend_from_slice(bytes);
+        // An empty line that begins among the bytes before is found too.
+        if has_empty_line(&self.begun[before.saturating_sub(2)..])
+            && let Some(seen) = seen(&self.begun)
+        {
+            self.begun = Vec::new();
+            return Some((empty_lines + seen.bytes - before, seen));
+        }
+        if self.begun.len() > self.head_bytes_max {
+            self.begun = Vec::new();
+            self.state = State::Unread;
+        }
+        None
+    }
+}
+
+impl Seen {
+    fn fault(&self) -> Option<HeadFault> {
+        match self {
+            Self { bare_lf: true, .. } => Some(HeadFault::BareLf),
+            Self {
+                length: Some(_),
+                chunked: true,
+                ..
+            } => Some(HeadFault::TwoFramings),
+            Self { fragment: true, .. } => Some(HeadFault::Fragment),
+            _ => None,
+        }
+    }
+
+    fn body(&self) -> State {
+        match (self.chunked, self.length) {
+            (true, _) => State::Chunks(ChunkWatch::new()),
+            (false, Some(length)) if length > 0 => State::Length(length),
+            (false, _) => State::Head,
+        }
+    }
+}
+
+fn has_empty_line(bytes: &[u8]) -> bool {
+    memchr_iter(b'\n', bytes)
+        .any(|end| matches!(bytes[end + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
+}
+
+/// The head at the beginning of these bytes, if all of it is there.
+fn seen(bytes: &[u8]) -> Option<Seen> {
+    let mut seen = Seen::default();
+    let mut start = 0;
+    for end in memchr_iter(b'\n', bytes) {
+        let line = match bytes[start..end] {
+            [ref line @ .., b'\r'] => line,
+            ref line => {
+                seen.bare_lf = true;
+                line
+            }
+        };
+        match line {
+            [] => {
+                seen.bytes = end + 1;
+                return Some(seen);
+            }
+            line if start == 0 => seen.fragment = memchr(b'#', line).is_some(),
+            [b'c' | b'C', ..] => {
+                if let Some(value) = value(line, b"content-length") {
+                    seen.length = Some(number(value));
+                }
+            }
+            [b't' | b'T', ..] => seen.chunked |= value(line, b"transfer-encoding").is_some(),
+            _ => {}
+        }
+        start = end + 1;
+    }
+    None
+}
+
+/// The value, if the line is this field.
+fn value<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let (start, rest) = line.split_at_checked(name.len())?;
+    match rest {
+        [b':', value @ ..] if start.eq_ignore_ascii_case(name) => Some(value.trim_ascii()),
+        _ => None,
+    }
+}
+
+/// A length; what is none is refused by the parser.
+fn number(digits: &[u8]) -> u64 {
+    let text = std::str::from_utf8(digits).unwrap_or_default();
+    text.parse().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found in these bytes, in pieces of so many; and where they are malformed.
+    fn watched(bytes: &str, piece: usize) -> (Vec<(u64, HeadFault)>, u64, Option<usize>) {
+        let mut watch = RequestWatch::new(1024);
+        let mut found = Vec::new();
+        for (index, bytes) in bytes.as_bytes().chunks(piece).enumerate() {
+            if let Err((_, at)) = watch.pass(bytes, |head, fault| found.push((head, fault))) {
+                return (found, watch.heads, Some(index * piece + at));
+            }
+        }
+        (found, watch.heads, None)
+    }
+
+    #[test]
+    fn each_head_is_found_with_its_fault_in_whatever_pieces_it_comes() {
+        use HeadFault::{BareLf, Fragment, TwoFramings};
+        const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        const CHUNKED: &str = "PUT / HTTP/1.1\r\nTransfer-encoding: chunked\r\n\r\n";
+        let bad = "PUT / HTTP/1.1\r\ntransfer-Encoding:chunked\r\nContent-Length: 3\r\n\r\n";
+        let body = "PUT / HTTP/1.1\r\nCONTENT-LENGTH: \t3 \r\n\r\n";
+        for (text, found, heads, malformed) in [
+            (String::new(), vec![], 0, None),
+            (GET.repeat(3), vec![], 3, None),
+            (format!("\r\n\n{GET}\r\n{GET}"), vec![], 2, None),
+            (GET.replace("a\r\n\r", "a\n\r"), vec![(0, BareLf)], 1, None),
+            (GET.replace("a\r\n\r", "a\r\n"), vec![(0, BareLf)], 1, None),
+            (GET.replace("1.1\r", "1.1"), vec![(0, BareLf)], 1, None),
+            (
+                format!("{GET}{}", GET.replace("/ ", "/#a ")),
+                vec![(1, Fragment)],
+                2,
+                None,
+            ),
+            (GET.replace(": a", ": #a"), vec![], 1, None),
+            // A body is no head, whatever it looks like.
+            (format!("{body}\n\n\n{GET}"), vec![], 2, None),
+            (
+                format!("{body}\n#\n{}", GET.replace('/', "#")),
+                vec![(1, Fragment)],
+                2,
+                None,
+            ),
+            (
+                format!("{CHUNKED}1\r\n\n\r\n0\r\n\r\n{GET}"),
+                vec![],
+                2,
+                None,
+            ),
+            (
+                format!("{CHUNKED}1 \r\n\n\r\n0\r\n\r\n{GET}"),
+                vec![],
+                1,
+                Some(CHUNKED.len() + 1),
+            ),
+            (
+                format!("{bad}0\r\n\r\n{GET}"),
+                vec![(0, TwoFramings)],
+                2,
+                None,
+            ),
+            (
+                format!("GET / HTTP/1.1\r\nA: {}\r\n\r\n", "a".repeat(2000)),
+                vec![],
+                0,
+                None,
+            ),
+        ] {
+            for piece in (1..text.len().clamp(2, 200)).chain([1 << 20]) {
+                if text.len() > 1024 && piece > 1024 {
+                    continue;
+                }
+                let got = watched(&text, piece);
+                assert_eq!(
+                    got,
+                    (found.clone(), heads, malformed),
+                    "{text:?} by {piece}"
+                );
+            }
+        }
+    }
+}
