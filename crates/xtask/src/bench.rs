@@ -1,11 +1,14 @@
 //! `cargo xtask bench`: what the program costs, measured on the machine at hand.
 
 mod abuse;
+mod callgrind;
 mod cores;
+mod counts;
 mod cpu;
 mod load;
 mod members;
 mod memory;
+mod overview;
 mod peers;
 mod pki;
 mod resume;
@@ -21,8 +24,14 @@ use crate::workspace;
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
+    /// What we promise to cost, row by row, beside nginx and with the mark of each promise
+    Table(overview::Options),
     /// CPU time of a small request beside nginx's, in interleaved rounds of one run
     W1(w1::Options),
+    /// User instructions of a small request, counted by valgrind
+    Instructions(counts::Options),
+    /// System calls of a small request, counted by strace
+    Syscalls(counts::Options),
     /// CPU time of a resumed connection beside nginx's, over TLS 1.3 and 1.2, in interleaved rounds of one run
     Resume(resume::Options),
     /// Latency of one agent's requests while another attacks; exits 1 when the member did not answer one of them
@@ -40,7 +49,10 @@ pub(crate) enum Bench {
 /// Measures and prints.
 pub(crate) fn run(bench: &Bench) -> Result<()> {
     match bench {
+        Bench::Table(options) => overview::run(options),
         Bench::W1(options) => w1::run(options),
+        Bench::Instructions(options) => counts::instructions(options),
+        Bench::Syscalls(options) => counts::syscalls(options),
         Bench::Resume(options) => resume::run(options),
         Bench::Abuse(options) => abuse::run(options),
         Bench::Memory(options) => memory::run(options),

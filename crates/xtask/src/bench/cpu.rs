@@ -1,10 +1,20 @@
-//! CPU time of a process and all it started, in the kernel's nanoseconds.
+//! CPU time and memory of a process and all it started.
 
 use std::{fs, time::Duration};
 
 /// Time run so far by every thread of the process tree. Threads that have ended are not in it.
 pub(super) fn run_time(root: u32) -> Duration {
     tree(root).into_iter().map(process_time).sum()
+}
+
+/// Resident memory of the process tree, in KiB.
+pub(super) fn resident_kib(root: u32) -> u64 {
+    let of = |process: u32| {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    tree(root).into_iter().filter_map(of).sum()
 }
 
 fn process_time(process: u32) -> Duration {

@@ -85,11 +85,21 @@ impl Peer {
         self.name
     }
 
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Starts it on that core and waits until its port answers.
     pub(super) fn start(&self, core: usize) -> Result<Running> {
+        self.start_under(&[], core)
+    }
+
+    /// The same, run by a tool that counts.
+    pub(super) fn start_under(&self, tool: &[&str], core: usize) -> Result<Running> {
         let log = fs::File::create(&self.log)?;
         let mut child = Command::new("taskset")
             .args(["-c", &core.to_string()])
+            .args(tool)
             .args(&self.command)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -111,6 +121,7 @@ impl Peer {
         // The port opens before the first probe has brought the members up.
         std::thread::sleep(SETTLE);
         Ok(Running {
+            is_traced: tool.first() == Some(&"strace"),
             child,
             address: self.address,
         })
@@ -119,6 +130,7 @@ impl Peer {
 
 /// A proxy that runs; ended on drop.
 pub(super) struct Running {
+    is_traced: bool,
     child: Child,
     address: SocketAddr,
 }
@@ -136,8 +148,14 @@ impl Running {
 impl Drop for Running {
     /// SIGTERM first, since nginx's workers outlive a parent that was killed.
     fn drop(&mut self) {
+        // strace that writes to a file heeds no signal, and ends with the process that it runs.
+        let id = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        let children = children.unwrap_or_default();
+        let of_tool = children.split_whitespace().filter(|_| self.is_traced);
         let _ = Command::new("kill")
-            .arg(self.child.id().to_string())
+            .arg(id.to_string())
+            .args(of_tool)
             .status();
         let deadline = Instant::now() + STOP_TIMEOUT;
         while Instant::now() < deadline {
@@ -155,6 +173,7 @@ fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-const START_TIMEOUT: Duration = Duration::from_secs(10);
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Under valgrind everything takes fifty times as long.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_millis(500);

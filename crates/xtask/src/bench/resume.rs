@@ -10,7 +10,7 @@ use std::{fs, net::SocketAddr, path::Path, sync::Arc};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use rustls::{ClientConfig, SupportedProtocolVersion, version};
+use rustls::{ClientConfig, SupportedProtocolVersion, client::Resumption, version};
 use testkit::Credential;
 use tokio::{runtime, task::JoinSet};
 
@@ -30,13 +30,13 @@ use crate::workspace;
 pub(crate) struct Options {
     /// Rounds, each of which measures every proxy once with each version of TLS
     #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    pub(super) rounds: usize,
     /// Connections a round
     #[arg(long, default_value_t = 4_000)]
-    connections: u64,
+    pub(super) connections: u64,
     /// Clients at once
     #[arg(long, default_value_t = 8)]
-    clients: usize,
+    pub(super) clients: usize,
 }
 
 /// Runs the rounds and prints a table for each version.
@@ -72,8 +72,8 @@ pub(super) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Microseconds of CPU for each resumed connection and its answer.
-fn measure(
+/// Microseconds of CPU for each connection of this kind.
+pub(super) fn measure(
     peer: &Peer,
     pki: &Pki,
     series: &Series,
@@ -85,7 +85,16 @@ fn measure(
         .enable_all()
         .build()?;
     let clients = (0..options.clients)
-        .map(|n| load::client_config(pki, &pki.agents[n % pki.agents.len()], &[series.version]))
+        .map(|n| {
+            let agent = &pki.agents[n % pki.agents.len()];
+            let config = load::client_config(pki, agent, &[series.version])?;
+            if series.resumed {
+                return Ok(config);
+            }
+            let mut config = Arc::unwrap_or_clone(config);
+            config.resumption = Resumption::disabled();
+            Ok(Arc::new(config))
+        })
         .collect::<Result<Vec<_>>>()?;
     let each = options.connections / options.clients as u64;
     let connect = |each, errand| {
@@ -98,13 +107,14 @@ fn measure(
     let before = cpu::run_time(proxy.id());
     let resumed = connect(each, series.errand)?;
     let spent = cpu::run_time(proxy.id()).saturating_sub(before);
+    let connections = each * options.clients as u64;
+    let expected = if series.resumed { connections } else { 0 };
     ensure!(
-        resumed == each * options.clients as u64,
-        "{}: only {resumed} of {} connections were resumed",
-        peer.name(),
-        each * options.clients as u64
+        resumed == expected,
+        "{}: {resumed} of {connections} connections were resumed, not {expected}",
+        peer.name()
     );
-    Ok(spent.as_secs_f64() * 1e6 / resumed as f64)
+    Ok(spent.as_secs_f64() * 1e6 / connections as f64)
 }
 
 /// Each client's connections one after the other, the clients at once; how many were resumed.
@@ -133,7 +143,7 @@ async fn connect_all(
 }
 
 /// The Puppet CA's own work: certificates as long as those of the field.
-fn fixtures(folder: &Path) -> Result<Pki> {
+pub(super) fn fixtures(folder: &Path) -> Result<Pki> {
     let text = |file: &str| {
         let path = workspace::root().join("ssl-fixtures").join(file);
         fs::read_to_string(&path).with_context(|| path.display().to_string())
@@ -153,31 +163,45 @@ fn fixtures(folder: &Path) -> Result<Pki> {
 }
 
 /// What is measured together.
-struct Series {
+pub(super) struct Series {
     name: &'static str,
     version: &'static SupportedProtocolVersion,
     errand: Errand,
+    resumed: bool,
+}
+
+impl Series {
+    pub(super) const fn resumed(
+        name: &'static str,
+        version: &'static SupportedProtocolVersion,
+        errand: Errand,
+    ) -> Self {
+        Self {
+            name,
+            version,
+            errand,
+            resumed: true,
+        }
+    }
+
+    /// Handshakes of clients that resume nothing.
+    pub(super) const fn full(version: &'static SupportedProtocolVersion) -> Self {
+        Self {
+            name: "full",
+            version,
+            errand: Errand::Ask,
+            resumed: false,
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        !self.resumed
+    }
 }
 
 const SERIES: [Series; 4] = [
-    Series {
-        name: "TLS 1.3",
-        version: &version::TLS13,
-        errand: Errand::Connect,
-    },
-    Series {
-        name: "TLS 1.3, one request",
-        version: &version::TLS13,
-        errand: Errand::Ask,
-    },
-    Series {
-        name: "TLS 1.2",
-        version: &version::TLS12,
-        errand: Errand::Connect,
-    },
-    Series {
-        name: "TLS 1.2, one request",
-        version: &version::TLS12,
-        errand: Errand::Ask,
-    },
+    Series::resumed("TLS 1.3", &version::TLS13, Errand::Connect),
+    Series::resumed("TLS 1.3, one request", &version::TLS13, Errand::Ask),
+    Series::resumed("TLS 1.2", &version::TLS12, Errand::Connect),
+    Series::resumed("TLS 1.2, one request", &version::TLS12, Errand::Ask),
 ];

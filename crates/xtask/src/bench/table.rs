@@ -12,7 +12,8 @@ pub(super) fn print(what: &str, unit: &str, peers: &[Peer], costs: &[Vec<f64>]) 
     }
 }
 
-fn median(values: &[f64]) -> f64 {
+/// The middle one.
+pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[sorted.len() / 2]

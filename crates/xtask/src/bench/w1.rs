@@ -42,17 +42,17 @@ pub(super) fn run(options: &Options) -> Result<()> {
 pub(crate) struct Options {
     /// Rounds, each of which measures every proxy once
     #[arg(long, default_value_t = 5)]
-    rounds: usize,
+    pub(super) rounds: usize,
     /// Requests a round
     #[arg(long, default_value_t = 100_000)]
-    requests: u64,
+    pub(super) requests: u64,
     /// Kept connections
     #[arg(long, default_value_t = 32)]
-    connections: usize,
+    pub(super) connections: usize,
 }
 
 /// Microseconds of CPU for each good answer.
-fn measure(peer: &Peer, pki: &Pki, cores: &Cores, options: &Options) -> Result<f64> {
+pub(super) fn measure(peer: &Peer, pki: &Pki, cores: &Cores, options: &Options) -> Result<f64> {
     let proxy = peer.start(cores.last)?;
     let warm_up = (options.requests / 20).max(options.connections as u64);
     let mut load = Load::connect(proxy.address(), pki, options.connections)?;

@@ -1,0 +1,102 @@
+//! The sums of a file that callgrind writes.
+
+use std::collections::HashMap;
+
+/// User instructions.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    /// Of all code.
+    pub(super) total: u64,
+    /// Without the C library and the cryptography of TLS.
+    pub(super) own: u64,
+}
+
+impl Sum {
+    /// Adds the figures of one file. Its format: `ob=` and `fn=` name what the following lines of costs belong to, `calls=`
+    /// makes the next line the cost of a call, which is counted where it is spent. A name is written once, `(7) name`, and
+    /// is `(7)` from then on.
+    pub(super) fn read(&mut self, text: &str) {
+        let (mut objects, mut functions) = (HashMap::new(), HashMap::new());
+        let (mut object_is_ours, mut function_is_ours) = (true, true);
+        let mut is_call = false;
+        for line in text.lines() {
+            match line.split_once('=') {
+                Some(("ob", name)) => object_is_ours = known(&mut objects, name, is_our_object),
+                Some(("cob", name)) => _ = known(&mut objects, name, is_our_object),
+                Some(("fn", name)) => {
+                    function_is_ours = known(&mut functions, name, is_our_function)
+                }
+                Some(("cfn", name)) => _ = known(&mut functions, name, is_our_function),
+                Some(("calls", _)) => is_call = true,
+                _ if line
+                    .starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) =>
+                {
+                    let cost = line.split_whitespace().nth(1);
+                    let cost = cost.and_then(|cost| cost.parse().ok()).unwrap_or(0);
+                    if !std::mem::take(&mut is_call) {
+                        self.total += cost;
+                        if object_is_ours && function_is_ours {
+                            self.own += cost;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What is known of a name, `(7) name` or `(7)`.
+fn known(names: &mut HashMap<String, bool>, name: &str, is_ours: fn(&str) -> bool) -> bool {
+    match name.split_once(' ') {
+        Some((number, name)) => {
+            let ours = is_ours(name);
+            names.insert(number.to_owned(), ours);
+            ours
+        }
+        None => names.get(name).copied().unwrap_or(true),
+    }
+}
+
+fn is_our_object(path: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    ![
+        "libc.so",
+        "libc-",
+        "ld-linux",
+        "libm.so",
+        "libcrypto",
+        "libssl",
+        "libgcc_s",
+    ]
+    .iter()
+    .any(|library| file.starts_with(library))
+}
+
+fn is_our_function(name: &str) -> bool {
+    !["aws_lc_", "aesni_", "gcm_", "_aesni", "_aes"]
+        .iter()
+        .any(|part| name.contains(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_counted_where_they_are_spent() {
+        let mut sum = Sum::default();
+        sum.read(
+            "version: 1\nevents: Ir\nob=(1) /usr/bin/it\nfl=(1) a.rs\nfn=(1) proxy::handle\n10 100\n+2 20\n\
+             cob=(2) /lib/libc.so.6\ncfn=(2) memcpy\ncalls=3 0\n* 1000\n* 7\n\nob=(2)\nfn=(2)\n5 1000\n\n\
+             ob=(1)\nfn=(3) aws_lc_0_42_aes_hw_encrypt\n0 300\nfn=(1)\n1 1\nsummary: 1428\n",
+        );
+        assert_eq!(
+            sum,
+            Sum {
+                total: 1428,
+                own: 128
+            }
+        );
+    }
+}
