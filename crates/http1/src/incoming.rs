@@ -31,7 +31,7 @@ pub struct RequestWatch {
     begun: Vec<u8>,
     /// Most bytes of a head; the parser refuses larger ones.
     head_bytes_max: usize,
-    /// Heads that have passed.
+    /// Heads that have passed on the connection.
     heads: u64,
 }
 
@@ -57,14 +57,20 @@ struct Seen {
 }
 
 impl RequestWatch {
-    /// At the beginning of a connection whose heads have at most so many bytes.
-    pub fn new(head_bytes_max: usize) -> Self {
+    /// At the beginning of a request, before which there were so many others on its connection. A head has at most
+    /// `head_bytes_max` bytes.
+    pub fn new(head_bytes_max: usize, heads: u64) -> Self {
         Self {
             state: State::Head,
             begun: Vec::new(),
             head_bytes_max,
-            heads: 0,
+            heads,
         }
+    }
+
+    /// How many requests have passed on the connection, where they have passed as a whole and nothing of another has come.
+    pub fn whole_requests(&self) -> Option<u64> {
+        (matches!(self.state, State::Head) && self.begun.is_empty()).then_some(self.heads)
     }
 
     /// Watches the next bytes. `found` is told of each head with a fault, and which of the connection's requests it begins,
@@ -225,7 +231,7 @@ mod tests {
 
     /// What is found in these bytes, in pieces of so many; and where they are malformed.
     fn watched(bytes: &str, piece: usize) -> (Vec<(u64, HeadFault)>, u64, Option<usize>) {
-        let mut watch = RequestWatch::new(1024);
+        let mut watch = RequestWatch::new(1024, 0);
         let mut found = Vec::new();
         for (index, bytes) in bytes.as_bytes().chunks(piece).enumerate() {
             if let Err((_, at)) = watch.pass(bytes, |head, fault| found.push((head, fault))) {

@@ -27,7 +27,7 @@ use crate::{
     share::KnownAccount,
     streams::Streams,
     tunnel::Opening,
-    watched::FirstFault,
+    watched::Notes,
 };
 
 /// One connection; its requests come one after the other, or as streams, on one thread.
@@ -67,8 +67,8 @@ pub(crate) struct Conn {
     pub(crate) reader: ReaderPace,
     /// What its lines in the access log have in common, and for which standing.
     known_client: RefCell<Option<(Rc<Standing>, Arc<KnownClient>)>>,
-    /// The first of its requests whose head has a fault that hyper does not show (HTTP/1).
-    pub(crate) head_fault: Arc<FirstFault>,
+    /// What its transport has seen of its requests (HTTP/1).
+    pub(crate) notes: Arc<Notes>,
     /// Its requests, where several come at once (HTTP/2).
     pub(crate) streams: Option<Streams>,
     /// Set where a request asked for an upgrade: the transport, once HTTP has ended on it.
@@ -157,7 +157,7 @@ impl Conn {
             rates,
             reader: ReaderPace::new(rates),
             seen,
-            head_fault: Arc::default(),
+            notes: Arc::default(),
             streams: http2.then(|| Streams::new(settings)),
             downstream,
             activity,
@@ -276,6 +276,15 @@ impl Conn {
             None => self.activity.idle_since(),
             Some(streams) => streams.idle_since(),
         }
+    }
+
+    /// Whether it is between requests, and nothing that is read or written is held for it but by its transport.
+    pub(crate) fn is_between_requests(&self) -> bool {
+        self.stage().0 == Stage::Idle
+            && self.notes.is_between(self.requests.get())
+            && self.activity.write_stalled().is_none()
+            && !self.closing.get()
+            && self.upgrade.borrow().is_none()
     }
 
     /// Whether its streams were told that they are the last: it ends by itself.

@@ -132,7 +132,7 @@ impl Exchanged {
     /// What is wrong with its head and was taken by hyper.
     pub(crate) fn head_fault(&self) -> Option<HeadFault> {
         // It is counted by now, and with HTTP/2 nothing is noted.
-        self.conn.head_fault.of(self.conn.requests.get() - 1)
+        self.conn.notes.fault_of(self.conn.requests.get() - 1)
     }
 
     /// What its client does on a 503.

@@ -42,6 +42,10 @@ use crate::{
 /// Silence after which a draining connection may be closed: an agent reuses one for 4 s and never tries again.
 const DRAIN_SILENCE: Duration = Duration::from_secs(5);
 
+/// Silence after which a connection's buffers are given back. An agent that is at work asks again before, and a busy one
+/// pays nothing for it.
+const REST_AFTER: Duration = Duration::from_secs(1);
+
 /// Time for the answers to requests that still waited in a queue when the process ended. The process waits twice as long.
 const REFUSAL_GRACE: Duration = Duration::from_secs(1);
 
@@ -113,21 +117,25 @@ async fn serve_http1(
     settings: &Settings,
     io: listener::TlsIo,
 ) {
-    let service = hyper::service::service_fn(|request| {
-        let (worker, conn) = (Rc::clone(worker), Rc::clone(conn));
-        async move { Ok::<_, Infallible>(handle(worker, conn, request).await) }
-    });
     // Head and idle time have timers of their own below; hyper has one for both. Its limit of 100 fields stays as it is:
     // with any that is set, every head costs two large allocations.
-    let watched = |io| Watched::new(io, settings.head_bytes_max, Arc::clone(&conn.head_fault));
-    let http = FromFirstByte::new(conn.downstream.client, io, |io| {
+    let begin = |io| {
+        let service = hyper::service::service_fn(|request| {
+            let (worker, conn) = (Rc::clone(worker), Rc::clone(conn));
+            async move { Ok::<_, Infallible>(handle(worker, conn, request).await) }
+        });
+        let (notes, requests) = (Arc::clone(&conn.notes), conn.requests.get());
+        let io = Watched::new(io, settings.head_bytes_max, notes, requests);
         http1::Builder::new()
             .header_read_timeout(None)
             .max_header_size(settings.head_bytes_max)
-            .serve_connection(TokioIo::new(watched(io)), service)
+            .serve_connection(TokioIo::new(io), service)
             .with_upgrades()
-    });
+    };
+    let http = FromFirstByte::new(conn.downstream.client, io, begin, || conn.notes.take());
     drive(worker, conn, settings, pin!(http)).await;
+    // Whatever else holds this connection, its client sees the end of it.
+    drop(conn.notes.take());
     if conn.upgrade.borrow().is_some() {
         // Boxed: connections that never become tunnels, which is nearly all, hold no room for one.
         Box::pin(tunnel::follow(worker, conn)).await;
@@ -198,6 +206,7 @@ async fn drive<H: Spoken>(
         conn,
         settings,
         draining: false,
+        rested: None,
         turn_at: None,
         revoked_at: None,
         cut_at: None,
@@ -225,6 +234,10 @@ async fn drive<H: Spoken>(
             }
             () = unconstrained(timer.as_mut()) => {
                 watch.judge_if_due();
+                if watch.rests_at().is_some_and(|at| at <= Instant::now()) {
+                    watch.rested = Some(conn.requests.get());
+                    http.as_mut().rest();
+                }
                 let Some(ending) = watch.due() else {
                     timer.as_mut().reset(watch.next());
                     continue;
@@ -252,6 +265,8 @@ struct Watch<'a> {
     conn: &'a Conn,
     settings: &'a Settings,
     draining: bool,
+    /// After how many requests what HTTP held was given back.
+    rested: Option<u64>,
     /// When an idle client has its turn to be judged anew by building a path, and to be closed if it is no longer
     /// accepted: thousands at once would keep requests waiting, and come back at once.
     turn_at: Option<Instant>,
@@ -314,6 +329,14 @@ impl Watch<'_> {
         }
     }
 
+    /// When what HTTP holds for the connection is to be given back, if it is and has not been.
+    fn rests_at(&self) -> Option<Instant> {
+        let requests = self.conn.requests.get();
+        let may = requests > 0 && self.rested != Some(requests) && self.conn.streams.is_none();
+        let between = may && self.conn.is_between_requests();
+        between.then(|| self.conn.idle_since() + REST_AFTER)
+    }
+
     /// Why the connection is to be closed now, if it is.
     fn due(&self) -> Option<Ending> {
         let now = Instant::now();
@@ -340,12 +363,19 @@ impl Watch<'_> {
             idle_timeout
         };
         let shortest = silence.min(head_timeout).min(write_timeout).min(rate_grace);
+        let rested = self.rested == Some(self.conn.requests.get()) || self.conn.streams.is_some();
+        let shortest = if rested {
+            shortest
+        } else {
+            shortest.min(REST_AFTER)
+        };
         let ahead = Instant::now() + shortest;
         self.deadlines()
             .into_iter()
             .flatten()
             .map(|(at, _)| at)
             .chain(self.turn_at)
+            .chain(self.rests_at())
             .fold(ahead, Instant::min)
     }
 

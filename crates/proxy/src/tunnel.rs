@@ -88,7 +88,9 @@ pub(crate) async fn follow(worker: &Rc<Worker>, conn: &Rc<Conn>) {
     else {
         return;
     };
-    let mut client = parts.io.into_inner().into_inner();
+    let Some(mut client) = parts.io.into_inner().into_inner() else {
+        return;
+    };
     match conn.opening.take() {
         // hyper forgets what the client has not taken yet: a 101 that may be among it is not the beginning of a tunnel.
         Some(opening) if conn.activity.write_stalled().is_none() => {

@@ -5,7 +5,7 @@ use std::{
     io::{self, IoSlice},
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -15,25 +15,35 @@ use http1::{HeadFault, RequestWatch};
 use listener::TlsIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The first head of a connection that has a fault. Atomic since hyper wants a transport that may change threads; this one
-/// does not.
+/// What a transport tells the connection that it belongs to. Atomic since hyper wants a transport that may change threads;
+/// this one does not.
 #[derive(Debug, Default)]
-pub(crate) struct FirstFault(AtomicU64);
+pub(crate) struct Notes {
+    /// The first head that has a fault.
+    fault: AtomicU64,
+    /// How many requests have been read as a whole, and nothing of another; [`WITHIN`]: something is half-way.
+    whole: AtomicU64,
+    /// The transport, when hyper has let go of it.
+    let_go: Mutex<Option<TlsIo>>,
+}
+
+/// Some of a request has been read and not all.
+const WITHIN: u64 = u64::MAX;
 
 /// Bits for the fault; the number of the request is above them.
 const FAULT_BITS: u32 = 2;
 
-impl FirstFault {
+impl Notes {
     fn note(&self, request: u64, fault: HeadFault) {
-        if self.0.load(Ordering::Relaxed) == 0 {
+        if self.fault.load(Ordering::Relaxed) == 0 {
             let noted = request << FAULT_BITS | fault as u64;
-            self.0.store(noted, Ordering::Relaxed);
+            self.fault.store(noted, Ordering::Relaxed);
         }
     }
 
     /// The fault of this request of the connection, counted from 0.
-    pub(crate) fn of(&self, request: u64) -> Option<HeadFault> {
-        let noted = self.0.load(Ordering::Relaxed);
+    pub(crate) fn fault_of(&self, request: u64) -> Option<HeadFault> {
+        let noted = self.fault.load(Ordering::Relaxed);
         if noted == 0 || noted >> FAULT_BITS != request {
             return None;
         }
@@ -47,28 +57,59 @@ impl FirstFault {
     }
 }
 
+impl Notes {
+    /// Whether just so many requests have been read, and nothing of another.
+    pub(crate) fn is_between(&self, requests: u64) -> bool {
+        self.whole.load(Ordering::Relaxed) == requests
+    }
+
+    /// The transport that hyper has let go of.
+    pub(crate) fn take(&self) -> Option<TlsIo> {
+        let mut let_go = self.let_go.lock().unwrap_or_else(PoisonError::into_inner);
+        let_go.take()
+    }
+}
+
 /// A transport whose incoming bytes are watched.
 pub(crate) struct Watched {
-    io: TlsIo,
+    /// None only when it is taken out.
+    io: Option<TlsIo>,
     watch: RequestWatch,
-    fault: Arc<FirstFault>,
+    notes: Arc<Notes>,
     /// A body's framing is malformed: nothing more is read.
     malformed: bool,
 }
 
 impl Watched {
-    pub(crate) fn new(io: TlsIo, head_bytes_max: usize, fault: Arc<FirstFault>) -> Self {
+    /// For a connection that has had so many requests.
+    pub(crate) fn new(io: TlsIo, head_bytes_max: usize, notes: Arc<Notes>, requests: u64) -> Self {
         Self {
-            io,
-            watch: RequestWatch::new(head_bytes_max),
-            fault,
+            io: Some(io),
+            watch: RequestWatch::new(head_bytes_max, requests),
+            notes,
             malformed: false,
         }
     }
 
     /// The transport, when HTTP has ended on it.
-    pub(crate) fn into_inner(self) -> TlsIo {
-        self.io
+    pub(crate) fn into_inner(mut self) -> Option<TlsIo> {
+        self.io.take()
+    }
+
+    fn io(&mut self) -> Pin<&mut TlsIo> {
+        let io = self.io.as_mut();
+        Pin::new(io.expect("it is taken out at the end alone"))
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let mut let_go = self
+            .notes
+            .let_go
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *let_go = self.io.take();
     }
 }
 
@@ -84,12 +125,12 @@ impl AsyncRead for Watched {
             return malformed();
         }
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut this.io).poll_read(cx, buffer);
-        let fault = &this.fault;
+        let polled = this.io().poll_read(cx, buffer);
+        let notes = &this.notes;
         let passed = this
             .watch
             .pass(&buffer.filled()[before..], |request, found| {
-                fault.note(request, found);
+                notes.note(request, found);
             });
         if let Err((_, good)) = passed {
             // What came before it is read first, and has its answer.
@@ -99,36 +140,38 @@ impl AsyncRead for Watched {
                 return malformed();
             }
         }
+        let whole = this.watch.whole_requests().unwrap_or(WITHIN);
+        this.notes.whole.store(whole, Ordering::Relaxed);
         polled
     }
 }
 
 impl AsyncWrite for Watched {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        self.get_mut().io().poll_write(cx, bytes)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().io().poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.get_mut().io().poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        self.get_mut().io().poll_write_vectored(cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        self.io.as_ref().is_some_and(AsyncWrite::is_write_vectored)
     }
 }

@@ -5,7 +5,9 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use http::Request;
 
-use crate::support::{Estate, FILE, REPORT, run, settle};
+use tokio::time::Instant;
+
+use crate::support::{Estate, FILE, REPORT, assert_took, pass, run, settle};
 
 #[test]
 fn a_head_that_is_read_in_two_ways_is_refused_and_its_connection_ends() {
@@ -145,5 +147,55 @@ fn a_stream_with_more_data_than_it_says_is_never_complete_for_a_member() {
         member.answer(200, "").await;
         assert_eq!(answer.await.expect("an answer").status(), 200);
         poll_fn(|cx| client.poll_ready(cx)).await.expect("it stays");
+    });
+}
+
+#[test]
+fn a_connection_that_has_rested_goes_on_where_it_was() {
+    let get = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
+    // What comes with the first request's last byte, and what comes after some seconds.
+    for (early, late) in [
+        ("", get.as_str()),
+        ("\r\n", &get),
+        (&get[..1], &get[1..]),
+        (&get[..30], &get[30..]),
+        (&get[..get.len() - 1], "\n"),
+    ] {
+        run(async {
+            let mut estate = Estate::new(|_| {});
+            let mut client = estate.connect();
+            client.send(&format!("{get}{early}")).await;
+            let mut member = estate.compilers[0].accept().await;
+            member.request().await;
+            member.answer(200, "first").await;
+            assert_eq!(client.response().await.body, "first");
+            pass(4).await;
+            client.send(late).await;
+            member.request().await;
+            member.answer(200, "second").await;
+            assert_eq!(client.response().await.body, "second", "{early:?}");
+            // Its requests are counted on: this one is the fourth, and the one with the fault.
+            pass(4).await;
+            client.send(&get).await;
+            member.request().await;
+            member.answer(200, "third").await;
+            assert_eq!(client.response().await.body, "third");
+            client.send(&get.replace("puppet\r\n", "puppet\n")).await;
+            assert_eq!(client.response().await.status, 400);
+            assert!(client.is_ended().await);
+        });
+    }
+}
+
+#[test]
+fn a_connection_that_has_rested_is_closed_in_its_time() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let (mut client, mut member) = estate.ask_first().await;
+        member.answer(200, "").await;
+        client.response().await;
+        let began = Instant::now();
+        assert!(client.is_ended().await);
+        assert_took(began, 15);
     });
 }
