@@ -18,12 +18,21 @@ use crate::workspace;
 #[derive(Args)]
 pub(crate) struct Options {
     /// Minutes of work while the counters run
-    #[arg(long, default_value_t = 3.0)]
+    #[arg(long, default_value_t = MINUTES)]
     minutes: f64,
 }
 
+/// How long it is trained where nothing else is said: every kind of work of the soak has come several times by then.
+pub(crate) const MINUTES: f64 = 3.0;
+
 /// Builds, trains, builds again, and says where the program is.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    println!("{}", build(options.minutes)?.display());
+    Ok(())
+}
+
+/// The same, for who uses the program.
+pub(crate) fn build(minutes: f64) -> Result<PathBuf> {
     let folder = workspace::target().join("pgo");
     let (raw, profile) = (folder.join("raw"), folder.join("proscenium.profdata"));
     let merge = profile_tool()?;
@@ -31,27 +40,26 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         fs::remove_dir_all(&raw).context("the profile of an earlier run stays")?;
     }
     println!("1 of 4: building with counters");
-    let counted = build(
+    let counted = compile(
         &folder.join("counted"),
         &format!("-Cprofile-generate={}", raw.display()),
     )?;
-    println!("2 of 4: {} minutes of work", options.minutes);
-    train(&counted, options.minutes)?;
+    println!("2 of 4: {minutes} minutes of work");
+    train(&counted, minutes)?;
     println!("3 of 4: reading the counters");
     let mut command = Command::new(merge);
     command.arg("merge").arg("-o").arg(&profile).arg(&raw);
     workspace::run(&mut command)?;
     println!("4 of 4: building by the profile");
-    let built = build(
+    let built = compile(
         &folder.join("built"),
         &format!("-Cprofile-use={}", profile.display()),
     )?;
-    println!("{}", built.display());
-    Ok(())
+    Ok(built)
 }
 
 /// A release build of the program with these flags of the compiler, in a folder of its own.
-fn build(target: &Path, flags: &str) -> Result<PathBuf> {
+fn compile(target: &Path, flags: &str) -> Result<PathBuf> {
     let mut command = workspace::cargo();
     command
         .args([
