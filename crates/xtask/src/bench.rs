@@ -5,13 +5,20 @@ mod callgrind;
 mod cores;
 mod counts;
 mod cpu;
+mod h2;
+mod kept;
 mod load;
 mod members;
 mod memory;
 mod overview;
 mod peers;
 mod pki;
+mod promises;
+mod requests;
 mod resume;
+mod schedule;
+mod shape;
+mod storm;
 mod table;
 mod tunnel;
 mod w1;
@@ -24,7 +31,7 @@ use crate::workspace;
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// What we promise to cost, row by row, beside nginx and with the mark of each promise
+    /// What we promise to cost, row by row, beside nginx or HAProxy and with the mark of each promise
     Table(overview::Options),
     /// CPU time of a small request beside nginx's, in interleaved rounds of one run
     W1(w1::Options),

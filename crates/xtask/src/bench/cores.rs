@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use super::shape::Division;
 use crate::workspace;
 
 /// The cores: the last is the proxy's.
@@ -25,6 +26,20 @@ impl Cores {
     /// Moves this process, all threads, to the other cores.
     pub(super) fn keep_us_off_the_last(&self) -> Result<()> {
         move_to(&format!("0-{}", self.last - 1), std::process::id())
+    }
+
+    /// Makes room for a proxy: moves this process, and returns the proxy's cores as `taskset` takes them.
+    pub(super) fn divide(&self, division: Division) -> Result<String> {
+        match division {
+            Division::Apart => {
+                self.keep_us_off_the_last()?;
+                Ok(self.last.to_string())
+            }
+            Division::Shared => {
+                move_to(&format!("0-{}", self.last), std::process::id())?;
+                Ok(format!("{}-{}", self.last - 1, self.last))
+            }
+        }
     }
 
     /// Moves a process, all threads, to the last core.

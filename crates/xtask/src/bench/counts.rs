@@ -15,7 +15,9 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
-use super::{callgrind, cores::Cores, load::Load, members::Members, peers::Peer, pki::Pki};
+use super::{
+    callgrind, cores::Cores, load::Load, members::Members, peers::Peer, pki::Pki, requests::Mix,
+};
 use crate::workspace;
 
 /// How many requests, and what is done with the figure.
@@ -112,15 +114,10 @@ impl Setting<'_> {
 
     /// Runs the load on a proxy that has been started.
     fn load(&self, peer: &Peer, requests: u64) -> Result<()> {
-        let mut load = Load::connect(peer.address(), self.pki, self.connections)?;
-        let answers = load.run(requests)?;
-        ensure!(
-            answers.bad == 0,
-            "{} answers of {} were not 200",
-            answers.bad,
-            peer.name()
-        );
-        Ok(())
+        let agents = &self.pki.agents;
+        let mut load = Load::connect(peer.address(), self.pki, agents, self.connections)?;
+        let answers = load.run(&Mix::small(), requests)?;
+        answers.ensure_good(peer.name())
     }
 }
 
@@ -131,7 +128,6 @@ fn compare(options: &Options, measure: impl Fn(&Peer, &Setting<'_>) -> Result<f6
     let members = Members::start()?;
     let peers = Peer::all(folder.path(), &members)?;
     let cores = Cores::here()?;
-    cores.keep_us_off_the_last()?;
     let setting = Setting {
         folder: folder.path(),
         pki: &pki,
@@ -162,7 +158,7 @@ fn callgrind_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<ca
         "--tool=callgrind",
         "--trace-children=yes",
     ];
-    let proxy = peer.start_under(&[&tool[..], &[&file]].concat(), setting.cores.last)?;
+    let proxy = peer.start_under(&[&tool[..], &[&file]].concat(), setting.cores)?;
     setting.load(peer, requests)?;
     // They are written when the processes end.
     drop(proxy);
@@ -182,10 +178,7 @@ fn callgrind_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<ca
 fn strace_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<u64> {
     let out = setting.folder.join("strace");
     let file = out.display().to_string();
-    let proxy = peer.start_under(
-        &["strace", "-q", "-f", "-c", "-o", &file],
-        setting.cores.last,
-    )?;
+    let proxy = peer.start_under(&["strace", "-q", "-f", "-c", "-o", &file], setting.cores)?;
     setting.load(peer, requests)?;
     drop(proxy);
     let text = fs::read_to_string(&out).context("strace wrote no figures")?;

@@ -1,10 +1,11 @@
-//! Kept mutual TLS connections that ask for small things as fast as they are answered.
+//! Agents' TLS connections: kept ones that send the requests of a mix, and ones that are opened for one errand.
 
-use std::{future::poll_fn, net::SocketAddr, pin::pin, sync::Arc, task::Poll};
+use std::{future::poll_fn, net::SocketAddr, pin::pin, sync::Arc, task::Poll, time::Duration};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustls::{
     ClientConfig, HandshakeKind, ProtocolVersion, RootCertStore, SupportedProtocolVersion,
+    client::Resumption,
     crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
 };
@@ -17,7 +18,11 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::pki::Pki;
+use super::{
+    pki::Pki,
+    requests::{self, Mix},
+    schedule::{self, Turns},
+};
 
 /// Connections that stand, and the runtime they live on.
 pub(super) struct Load {
@@ -26,27 +31,53 @@ pub(super) struct Load {
 }
 
 /// How requests were answered.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 pub(super) struct Answers {
     pub(super) good: u64,
     pub(super) bad: u64,
+    /// From the moment at which a request was due to the last byte of its answer.
+    pub(super) times: Vec<Duration>,
+}
+
+impl Answers {
+    fn add(&mut self, more: Self) {
+        self.good += more.good;
+        self.bad += more.bad;
+        self.times.extend(more.times);
+    }
+
+    /// Fails where a proxy skips its work: members answer 403 then.
+    pub(super) fn ensure_good(&self, name: &str) -> Result<()> {
+        let all = self.good + self.bad;
+        ensure!(
+            self.bad == 0,
+            "{name}: {} of {all} answers were not 200: it skips its work",
+            self.bad
+        );
+        Ok(())
+    }
 }
 
 impl Load {
-    /// Opens the connections, the agents' certificates in turn.
-    pub(super) fn connect(address: SocketAddr, pki: &Pki, count: usize) -> Result<Self> {
+    /// Opens the connections, with the agents' certificates in turn.
+    pub(super) fn connect(
+        address: SocketAddr,
+        pki: &Pki,
+        agents: &[Credential],
+        count: usize,
+    ) -> Result<Self> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let configs = pki
-            .agents
+        let configs = agents
             .iter()
             .map(|agent| client_config(pki, agent, rustls::ALL_VERSIONS))
             .collect::<Result<Vec<_>>>()?;
         let connections = runtime.block_on(async {
             let mut connections = Vec::with_capacity(count);
             for n in 0..count {
-                connections.push(connect(address, &configs[n % configs.len()]).await?);
+                let client = &configs[n % configs.len()];
+                connections.push(client.connect(address).await?);
             }
             anyhow::Ok(connections)
         })?;
@@ -56,35 +87,54 @@ impl Load {
         })
     }
 
-    /// Sends this many requests, shared by all connections.
-    pub(super) fn run(&mut self, requests: u64) -> Result<Answers> {
+    /// Sends so many requests as fast as they are answered, the same number on each connection.
+    pub(super) fn run(&mut self, mix: &Mix, requests: u64) -> Result<Answers> {
         let each = requests / self.connections.len() as u64;
-        let mut connections = std::mem::take(&mut self.connections);
-        let answers = self.runtime.block_on(async {
+        let turns = self.connections.iter().map(|_| Turns::AtOnce(each));
+        self.run_by(mix, turns.collect())
+    }
+
+    /// Sends so many requests on a fixed schedule, on the connections in turn.
+    pub(super) fn run_at(&mut self, rate: u32, mix: &Mix, requests: u64) -> Result<Answers> {
+        let turns = schedule::start(rate, requests, self.connections.len());
+        self.run_by(mix, turns)
+    }
+
+    fn run_by(&mut self, mix: &Mix, turns: Vec<Turns>) -> Result<Answers> {
+        let connections = std::mem::take(&mut self.connections);
+        let count = connections.len();
+        let (connections, answers) = self.runtime.block_on(async {
             let mut tasks = JoinSet::new();
-            for connection in connections.drain(..) {
-                tasks.spawn(ask(connection, each));
+            for (n, (connection, turns)) in connections.into_iter().zip(turns).enumerate() {
+                // At any moment the connections are at different requests of the mix.
+                let first = n * mix.len() / count;
+                tasks.spawn(ask(connection, mix.clone(), first, turns));
             }
-            let mut total = Answers::default();
+            let (mut connections, mut total) = (Vec::with_capacity(count), Answers::default());
             while let Some(done) = tasks.join_next().await {
                 let (connection, answers) = done.context("a connection's task")??;
                 connections.push(connection);
-                total.good += answers.good;
-                total.bad += answers.bad;
+                total.add(answers);
             }
-            anyhow::Ok(total)
+            anyhow::Ok((connections, total))
         })?;
         self.connections = connections;
         Ok(answers)
     }
 }
 
-/// One agent, with sessions of its own.
+/// One agent, with TLS sessions of its own.
+#[derive(Clone)]
+pub(super) struct AgentTls {
+    config: Arc<ClientConfig>,
+    server_name: ServerName<'static>,
+}
+
 pub(super) fn client_config(
     pki: &Pki,
     agent: &Credential,
     versions: &[&'static SupportedProtocolVersion],
-) -> Result<Arc<ClientConfig>> {
+) -> Result<AgentTls> {
     let mut roots = RootCertStore::empty();
     // The intermediate too: the proxies send only their leaf.
     for certificate in CertificateDer::pem_slice_iter(pki.bundle.as_bytes()) {
@@ -96,22 +146,55 @@ pub(super) fn client_config(
     let mut provider = aws_lc_rs::default_provider();
     // What agents' OpenSSL 3.0 offers first, and every proxy knows.
     provider.kx_groups = vec![aws_lc_rs::kx_group::X25519];
-    Ok(Arc::new(
-        ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(versions)?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)?,
-    ))
+    let config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(versions)?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)?;
+    Ok(AgentTls {
+        config: Arc::new(config),
+        server_name: ServerName::try_from(pki.server_name.clone()).context("a name")?,
+    })
 }
 
-async fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> Result<TlsStream<TcpStream>> {
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    let name = ServerName::try_from("puppet").context("a name")?;
-    TlsConnector::from(config.clone())
-        .connect(name, stream)
-        .await
-        .context("handshake with the proxy")
+impl AgentTls {
+    /// The same agent, which makes a full handshake each time.
+    pub(super) fn without_resumption(self) -> Self {
+        let mut config = Arc::unwrap_or_clone(self.config);
+        config.resumption = Resumption::disabled();
+        Self {
+            config: Arc::new(config),
+            ..self
+        }
+    }
+
+    async fn connect(&self, address: SocketAddr) -> Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        TlsConnector::from(self.config.clone())
+            .connect(self.server_name.clone(), stream)
+            .await
+            .context("handshake with the proxy")
+    }
+
+    /// A connection for one errand, ended in order; whether it was resumed.
+    pub(super) async fn connect_once(&self, address: SocketAddr, errand: Errand) -> Result<bool> {
+        let mut connection = self.connect(address).await?;
+        match errand {
+            Errand::Connect => take_ticket(&mut connection).await?,
+            Errand::Ask => {
+                connection.write_all(&requests::metadata()).await?;
+                let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+                match read_answer(&mut connection, &mut buffer).await? {
+                    200 => {}
+                    status => bail!("the answer was {status}: the proxy skips its work"),
+                }
+            }
+        }
+        let kind = connection.get_ref().1.handshake_kind();
+        // The other end may have closed first.
+        let _ = connection.shutdown().await;
+        Ok(kind == Some(HandshakeKind::Resumed))
+    }
 }
 
 /// What a client does with a connection.
@@ -121,30 +204,6 @@ pub(super) enum Errand {
     Connect,
     /// One small request.
     Ask,
-}
-
-/// A connection for one errand, ended in order; whether it was resumed.
-pub(super) async fn connect_once(
-    address: SocketAddr,
-    config: &Arc<ClientConfig>,
-    errand: Errand,
-) -> Result<bool> {
-    let mut connection = connect(address, config).await?;
-    match errand {
-        Errand::Connect => take_ticket(&mut connection).await?,
-        Errand::Ask => {
-            connection.write_all(METADATA.as_bytes()).await?;
-            let mut buffer = Vec::with_capacity(2 << 10);
-            match read_answer(&mut connection, &mut buffer).await? {
-                200 => {}
-                status => bail!("the answer was {status}: the proxy skips its work"),
-            }
-        }
-    }
-    let kind = connection.get_ref().1.handshake_kind();
-    // The other end may have closed first.
-    let _ = connection.shutdown().await;
-    Ok(kind == Some(HandshakeKind::Resumed))
 }
 
 /// Waits for the next session's ticket, which in TLS 1.3 comes after the handshake (RFC 8446, 4.6.1).
@@ -163,20 +222,24 @@ async fn take_ticket(connection: &mut TlsStream<TcpStream>) -> Result<()> {
     .await
 }
 
-/// One connection's requests: nine for a file to one for the CRL, as in a quiet run.
+/// One connection's requests, from one of the mix onwards.
 async fn ask(
     mut connection: TlsStream<TcpStream>,
-    requests: u64,
+    mix: Mix,
+    first: usize,
+    mut turns: Turns,
 ) -> Result<(TlsStream<TcpStream>, Answers)> {
     let mut answers = Answers::default();
-    let mut buffer = Vec::with_capacity(16 << 10);
-    for n in 0..requests {
-        let request = if n % 10 == 9 { CRL } else { METADATA };
-        connection.write_all(request.as_bytes()).await?;
+    let mut buffer = Vec::with_capacity(BUFFER_BYTES);
+    let mut number = first;
+    while let Some(due) = turns.next().await {
+        connection.write_all(mix.request(number)).await?;
         match read_answer(&mut connection, &mut buffer).await? {
             200 => answers.good += 1,
             _ => answers.bad += 1,
         }
+        answers.times.push(due.elapsed());
+        number += 1;
     }
     Ok((connection, answers))
 }
@@ -184,19 +247,25 @@ async fn ask(
 /// Reads one answer of known length and gives its status.
 async fn read_answer(connection: &mut TlsStream<TcpStream>, buffer: &mut Vec<u8>) -> Result<u16> {
     buffer.clear();
-    let mut wanted = None;
-    loop {
-        if connection.read_buf(buffer).await? == 0 {
-            bail!("the proxy closed a connection");
+    let length = loop {
+        read_more(connection, buffer).await?;
+        if let Some(length) = answer_length(buffer)? {
+            break length;
         }
-        if wanted.is_none() {
-            wanted = answer_length(buffer)?;
-        }
-        if wanted.is_some_and(|length| buffer.len() >= length) {
-            return String::from_utf8_lossy(&buffer[9..12])
-                .parse()
-                .context("a status");
-        }
+    };
+    let status = String::from_utf8_lossy(&buffer[9..12]).parse();
+    let mut read = buffer.len();
+    while read < length {
+        buffer.clear();
+        read += read_more(connection, buffer).await?;
+    }
+    status.context("a status")
+}
+
+async fn read_more(connection: &mut TlsStream<TcpStream>, buffer: &mut Vec<u8>) -> Result<usize> {
+    match connection.read_buf(buffer).await? {
+        0 => bail!("the proxy closed a connection"),
+        length => Ok(length),
     }
 }
 
@@ -212,7 +281,5 @@ fn answer_length(bytes: &[u8]) -> Result<Option<usize>> {
     Ok(Some(end + 4 + length.trim().parse::<usize>()?))
 }
 
-const METADATA: &str = "GET /puppet/v3/file_metadata/modules/ntp/ntp.conf?environment=production&links=manage&checksum_type=sha256 HTTP/1.1\r\n\
-    Host: puppet:8140\r\nAccept: application/json\r\nUser-Agent: Puppet/8.0.0 Ruby/3.2\r\nX-Puppet-Version: 8.0.0\r\n\r\n";
-const CRL: &str = "GET /puppet-ca/v1/certificate_revocation_list/ca HTTP/1.1\r\n\
-    Host: puppet:8140\r\nAccept: text/plain\r\nUser-Agent: Puppet/8.0.0 Ruby/3.2\r\nX-Puppet-Version: 8.0.0\r\n\r\n";
+/// What a client reads at a time, at most.
+const BUFFER_BYTES: usize = 16 << 10;

@@ -10,7 +10,11 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::members::Members;
+use super::{
+    cores::Cores,
+    members::Members,
+    shape::{Division, Shape},
+};
 use crate::workspace;
 
 /// One proxy, ready to be started.
@@ -19,65 +23,105 @@ pub(super) struct Peer {
     command: Vec<String>,
     address: SocketAddr,
     log: PathBuf,
+    division: Division,
+}
+
+/// The proxy that ours is compared with, as Debian packages it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rival {
+    Nginx,
+    Haproxy,
+}
+
+impl Rival {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Nginx => "nginx",
+            Self::Haproxy => "haproxy",
+        }
+    }
+
+    fn template(self) -> &'static str {
+        match self {
+            Self::Nginx => include_str!("../../../../bench/nginx.conf"),
+            Self::Haproxy => include_str!("../../../../bench/haproxy.cfg"),
+        }
+    }
+
+    /// Arguments before the configuration's path.
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Nginx => &["-c"],
+            Self::Haproxy => &["-db", "-f"],
+        }
+    }
 }
 
 impl Peer {
-    /// Ours first, and nginx where it is installed.
+    /// Ours first, and nginx where it is installed, in their plain shape.
     pub(super) fn all(folder: &Path, members: &Members) -> Result<Vec<Self>> {
-        let proscenium = workspace::build_proscenium(true)?;
-        let mut peers = vec![Self::proscenium(folder, members, &proscenium)?];
-        if workspace::is_installed("nginx") {
-            peers.push(Self::nginx(folder, members)?);
+        Self::pair(folder, members, &Shape::PLAIN, Rival::Nginx)
+    }
+
+    /// Ours first, and the rival where it is installed.
+    pub(super) fn pair(
+        folder: &Path,
+        members: &Members,
+        shape: &Shape,
+        rival: Rival,
+    ) -> Result<Vec<Self>> {
+        let mut peers = vec![Self::proscenium(folder, members, shape, |config| config)?];
+        let name = rival.name();
+        if workspace::is_installed(name) {
+            let text = shape.fill(rival.template());
+            let command = [&[name], rival.arguments()].concat();
+            peers.push(Self::new(name, folder, members, shape, text, &command)?);
         } else {
-            eprintln!("*** nginx is not installed: there is nothing to compare with ***");
+            eprintln!("*** {name} is not installed: there is nothing to compare with ***");
         }
         Ok(peers)
     }
 
-    fn proscenium(folder: &Path, members: &Members, binary: &Path) -> Result<Self> {
-        let config = include_str!("../../../../bench/proscenium.toml");
-        Self::new("proscenium", folder, members, config, |config| {
-            vec![
-                binary.display().to_string(),
-                "run".into(),
-                "--config".into(),
-                config,
-            ]
-        })
+    /// Ours, with its configuration edited.
+    pub(super) fn proscenium(
+        folder: &Path,
+        members: &Members,
+        shape: &Shape,
+        edit: impl FnOnce(String) -> String,
+    ) -> Result<Self> {
+        let binary = workspace::build_proscenium(true)?.display().to_string();
+        let config = edit(shape.fill(include_str!("../../../../bench/proscenium.toml")));
+        let command = [&binary, "run", "--config"];
+        Self::new("proscenium", folder, members, shape, config, &command)
     }
 
-    fn nginx(folder: &Path, members: &Members) -> Result<Self> {
-        let config = include_str!("../../../../bench/nginx.conf");
-        Self::new("nginx", folder, members, config, |config| {
-            vec!["nginx".into(), "-c".into(), config]
-        })
-    }
-
+    /// Fills in a configuration and writes it; the command ends with its path.
     fn new(
         name: &'static str,
         folder: &Path,
         members: &Members,
-        template: &str,
-        command: impl Fn(String) -> Vec<String>,
+        shape: &Shape,
+        config: String,
+        command: &[&str],
     ) -> Result<Self> {
         let address = free_address()?;
-        let config = folder.join(format!("{name}.conf"));
-        let [first, second] = members.compilers;
-        let text = template
+        let path = folder.join(format!("{name}.conf"));
+        let text = config
             .replace("@dir@", &folder.display().to_string())
             .replace("@server@", "puppet")
             .replace("@pki@", &folder.display().to_string())
             .replace("@port@", &address.port().to_string())
-            .replace("@workers@", "1")
             .replace("127.0.0.1:9001", &members.ca.to_string())
-            .replace("127.0.0.1:9002", &first.to_string())
-            .replace("127.0.0.1:9003", &second.to_string());
-        fs::write(&config, text).with_context(|| config.display().to_string())?;
+            .replace("127.0.0.1:9002", &members.compilers[0].to_string())
+            .replace("127.0.0.1:9003", &members.compilers[1].to_string());
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+        let command = command.iter().map(|&word| word.to_owned());
         Ok(Self {
             name,
-            command: command(config.display().to_string()),
+            command: command.chain([path.display().to_string()]).collect(),
             address,
             log: folder.join(format!("{name}.log")),
+            division: shape.cores,
         })
     }
 
@@ -89,16 +133,16 @@ impl Peer {
         self.address
     }
 
-    /// Starts it on that core and waits until its port answers.
-    pub(super) fn start(&self, core: usize) -> Result<Running> {
-        self.start_under(&[], core)
+    /// Starts it on its cores and waits until its port answers.
+    pub(super) fn start(&self, cores: &Cores) -> Result<Running> {
+        self.start_under(&[], cores)
     }
 
     /// The same, run by a tool that counts.
-    pub(super) fn start_under(&self, tool: &[&str], core: usize) -> Result<Running> {
+    pub(super) fn start_under(&self, tool: &[&str], cores: &Cores) -> Result<Running> {
         let log = fs::File::create(&self.log)?;
         let mut child = Command::new("taskset")
-            .args(["-c", &core.to_string()])
+            .args(["-c", &cores.divide(self.division)?])
             .args(tool)
             .args(&self.command)
             .stdin(Stdio::null())

@@ -5,11 +5,15 @@ use std::{fs, path::Path};
 use anyhow::{Context, Result};
 use testkit::{Ca, Credential};
 
+use crate::workspace;
+
 /// One PKI for all: written as files for the proxies, kept as values for the load.
 pub(super) struct Pki {
     /// CA certificates, PEM.
     pub(super) bundle: String,
     pub(super) agents: Vec<Credential>,
+    /// The name by which clients connect.
+    pub(super) server_name: String,
 }
 
 impl Pki {
@@ -21,7 +25,36 @@ impl Pki {
             .map(|n| ca.agent(&format!("agent{n}.example.com")))
             .collect();
         ca.revoke(&ca.agent("revoked.example.com"));
-        Self::of(folder, ca.bundle_pem(), &ca.crl_pem(), &server, agents)
+        Self::of(
+            folder,
+            ca.bundle_pem(),
+            &ca.crl_pem(),
+            "puppet",
+            &server,
+            agents,
+        )
+    }
+
+    /// That of the Puppet CA which made `ssl-fixtures/`, with certificates as long as those of the field: RSA 4096, but for
+    /// the server's key where another is named.
+    pub(super) fn of_puppet(folder: &Path, server: &str, server_name: &str) -> Result<Self> {
+        let text = |file: &str| {
+            let path = workspace::root().join("ssl-fixtures").join(file);
+            fs::read_to_string(&path).with_context(|| path.display().to_string())
+        };
+        let credential = |name: &str| {
+            let (cert, key) = (text(&format!("{name}.pem"))?, text(&format!("{name}.key"))?);
+            anyhow::Ok(Credential::from_pem(name, &cert, &key))
+        };
+        let agents = ["agent", "altnames", "trusted"].map(credential);
+        Self::of(
+            folder,
+            text("ca-bundle.pem")?,
+            &text("crl-after.pem")?,
+            server_name,
+            &credential(server)?,
+            agents.into_iter().collect::<Result<_>>()?,
+        )
     }
 
     /// One that is there already, written to where the proxies look for it.
@@ -29,6 +62,7 @@ impl Pki {
         folder: &Path,
         bundle: String,
         crl: &str,
+        server_name: &str,
         server: &Credential,
         agents: Vec<Credential>,
     ) -> Result<Self> {
@@ -36,7 +70,14 @@ impl Pki {
         write_private(&folder.join("crl.pem"), crl)?;
         write_private(&folder.join("puppet.pem"), &server.chain_pem())?;
         write_private(&folder.join("key.pem"), &server.key_pem)?;
-        Ok(Self { bundle, agents })
+        // HAProxy reads both from one file.
+        let both = server.chain_pem() + &server.key_pem;
+        write_private(&folder.join("haproxy.pem"), &both)?;
+        Ok(Self {
+            bundle,
+            agents,
+            server_name: server_name.to_owned(),
+        })
     }
 }
 

@@ -6,18 +6,17 @@
 //! for one small thing before. A connection that was not resumed fails the run. Keys are agreed on by X25519, as with agents'
 //! OpenSSL: a hybrid that one proxy knows and the other does not would be another comparison.
 
-use std::{fs, net::SocketAddr, path::Path, sync::Arc};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
-use rustls::{ClientConfig, SupportedProtocolVersion, client::Resumption, version};
-use testkit::Credential;
+use rustls::{SupportedProtocolVersion, version};
 use tokio::{runtime, task::JoinSet};
 
 use super::{
     cores::Cores,
     cpu,
-    load::{self, Errand},
+    load::{self, AgentTls, Errand},
     members::Members,
     peers::Peer,
     pki::Pki,
@@ -45,11 +44,10 @@ pub(super) fn run(options: &Options) -> Result<()> {
         return workspace::run_optimised();
     }
     let folder = tempfile::tempdir().context("no folder to work in")?;
-    let pki = fixtures(folder.path())?;
+    let pki = Pki::of_puppet(folder.path(), "server", "puppet")?;
     let members = Members::start()?;
     let peers = Peer::all(folder.path(), &members)?;
     let cores = Cores::here()?;
-    cores.keep_us_off_the_last()?;
 
     let mut costs = SERIES.map(|_| vec![Vec::new(); peers.len()]);
     for round in 1..=options.rounds {
@@ -80,22 +78,11 @@ pub(super) fn measure(
     cores: &Cores,
     options: &Options,
 ) -> Result<f64> {
-    let proxy = peer.start(cores.last)?;
+    let proxy = peer.start(cores)?;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let clients = (0..options.clients)
-        .map(|n| {
-            let agent = &pki.agents[n % pki.agents.len()];
-            let config = load::client_config(pki, agent, &[series.version])?;
-            if series.resumed {
-                return Ok(config);
-            }
-            let mut config = Arc::unwrap_or_clone(config);
-            config.resumption = Resumption::disabled();
-            Ok(Arc::new(config))
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let clients = clients(pki, options.clients, series)?;
     let each = options.connections / options.clients as u64;
     let connect = |each, errand| {
         let all = connect_all(proxy.address(), &clients, each, errand);
@@ -117,20 +104,34 @@ pub(super) fn measure(
     Ok(spent.as_secs_f64() * 1e6 / connections as f64)
 }
 
+/// The clients, with the agents' certificates in turn.
+pub(super) fn clients(pki: &Pki, count: usize, series: &Series) -> Result<Vec<AgentTls>> {
+    let agents = pki.agents.iter().cycle().take(count);
+    agents
+        .map(|agent| {
+            let client = load::client_config(pki, agent, &[series.version])?;
+            Ok(match series.resumed {
+                true => client,
+                false => client.without_resumption(),
+            })
+        })
+        .collect()
+}
+
 /// Each client's connections one after the other, the clients at once; how many were resumed.
 async fn connect_all(
     address: SocketAddr,
-    clients: &[Arc<ClientConfig>],
+    clients: &[AgentTls],
     each: u64,
     errand: Errand,
 ) -> Result<u64> {
     let mut tasks = JoinSet::new();
     for client in clients {
-        let client = Arc::clone(client);
+        let client = client.clone();
         tasks.spawn(async move {
             let mut resumed = 0;
             for _ in 0..each {
-                resumed += u64::from(load::connect_once(address, &client, errand).await?);
+                resumed += u64::from(client.connect_once(address, errand).await?);
             }
             anyhow::Ok(resumed)
         });
@@ -140,26 +141,6 @@ async fn connect_all(
         resumed += done.context("a client's task")??;
     }
     Ok(resumed)
-}
-
-/// The Puppet CA's own work: certificates as long as those of the field.
-pub(super) fn fixtures(folder: &Path) -> Result<Pki> {
-    let text = |file: &str| {
-        let path = workspace::root().join("ssl-fixtures").join(file);
-        fs::read_to_string(&path).with_context(|| path.display().to_string())
-    };
-    let credential = |name: &str| {
-        let (cert, key) = (text(&format!("{name}.pem"))?, text(&format!("{name}.key"))?);
-        anyhow::Ok(Credential::from_pem(name, &cert, &key))
-    };
-    let agents = ["agent", "altnames", "trusted"].map(credential);
-    Pki::of(
-        folder,
-        text("ca-bundle.pem")?,
-        &text("crl-after.pem")?,
-        &credential("server")?,
-        agents.into_iter().collect::<Result<_>>()?,
-    )
 }
 
 /// What is measured together.

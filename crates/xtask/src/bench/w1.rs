@@ -4,10 +4,17 @@
 //! core to itself, the load and the stand-in members share the others; handshakes are not counted. What is printed is
 //! the median over the rounds, and the ratio, which alone is worth comparing between machines.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 
-use super::{cores::Cores, cpu, load::Load, members::Members, peers::Peer, pki::Pki, table};
+use super::{
+    cores::Cores,
+    kept::{self, Work},
+    members::Members,
+    peers::Peer,
+    pki::Pki,
+    table,
+};
 use crate::workspace;
 
 /// Runs the rounds and prints the table.
@@ -20,12 +27,15 @@ pub(super) fn run(options: &Options) -> Result<()> {
     let members = Members::start()?;
     let peers = Peer::all(folder.path(), &members)?;
     let cores = Cores::here()?;
-    cores.keep_us_off_the_last()?;
-
+    let work = Work {
+        requests: options.requests,
+        connections: options.connections,
+        ..kept::W1
+    };
     let mut costs = vec![Vec::new(); peers.len()];
     for round in 1..=options.rounds {
         for (peer, costs) in peers.iter().zip(&mut costs) {
-            let cost = measure(peer, &pki, &cores, options)?;
+            let cost = work.measure(peer, &pki, &cores)?;
             println!(
                 "round {round}: {:<12} {cost:7.2} us of CPU a request",
                 peer.name()
@@ -42,30 +52,11 @@ pub(super) fn run(options: &Options) -> Result<()> {
 pub(crate) struct Options {
     /// Rounds, each of which measures every proxy once
     #[arg(long, default_value_t = 5)]
-    pub(super) rounds: usize,
+    rounds: usize,
     /// Requests a round
     #[arg(long, default_value_t = 100_000)]
-    pub(super) requests: u64,
+    requests: u64,
     /// Kept connections
     #[arg(long, default_value_t = 32)]
-    pub(super) connections: usize,
-}
-
-/// Microseconds of CPU for each good answer.
-pub(super) fn measure(peer: &Peer, pki: &Pki, cores: &Cores, options: &Options) -> Result<f64> {
-    let proxy = peer.start(cores.last)?;
-    let warm_up = (options.requests / 20).max(options.connections as u64);
-    let mut load = Load::connect(proxy.address(), pki, options.connections)?;
-    let _ = load.run(warm_up)?;
-    let before = cpu::run_time(proxy.id());
-    let answers = load.run(options.requests)?;
-    let spent = cpu::run_time(proxy.id()).saturating_sub(before);
-    ensure!(
-        answers.bad == 0,
-        "{}: {} of {} answers were not 200: it skips its work",
-        peer.name(),
-        answers.bad,
-        options.requests
-    );
-    Ok(spent.as_secs_f64() * 1e6 / answers.good as f64)
+    connections: usize,
 }

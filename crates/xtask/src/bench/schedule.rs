@@ -1,0 +1,74 @@
+//! Requests on a fixed schedule: each is due at its own moment, however long the one before takes.
+//!
+//! A thread of its own waits for each moment, because the runtime's timers have a granularity of a millisecond.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::mpsc;
+
+/// The moments at which one connection sends.
+pub(super) enum Turns {
+    /// As soon as the request before is answered, so many times.
+    AtOnce(u64),
+    /// On a schedule.
+    Due(mpsc::Receiver<Instant>),
+}
+
+impl Turns {
+    /// Waits for the next turn and returns the moment at which it was due; `None` after the last.
+    pub(super) async fn next(&mut self) -> Option<Instant> {
+        match self {
+            Self::AtOnce(0) => None,
+            Self::AtOnce(left) => {
+                *left -= 1;
+                Some(Instant::now())
+            }
+            Self::Due(moments) => moments.recv().await,
+        }
+    }
+}
+
+/// Shares out `count` moments, `rate` a second, to `lanes` in turn.
+pub(super) fn start(rate: u32, count: u64, lanes: usize) -> Vec<Turns> {
+    let (senders, turns): (Vec<_>, Vec<_>) = (0..lanes)
+        .map(|_| {
+            let (sender, receiver) = mpsc::channel(WAITING_MAX);
+            (sender, Turns::Due(receiver))
+        })
+        .unzip();
+    let start = Instant::now() + LEAD;
+    thread::spawn(move || {
+        for (number, sender) in (0..count).zip(senders.iter().cycle()) {
+            let due = start + offset(number, rate);
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            // A connection that failed ends the run where it is awaited.
+            let _ = sender.blocking_send(due);
+        }
+    });
+    turns
+}
+
+/// When a request is due after the first.
+fn offset(number: u64, rate: u32) -> Duration {
+    Duration::from_secs(number) / rate
+}
+
+/// Time until the first request is due.
+const LEAD: Duration = Duration::from_millis(10);
+/// Turns of one connection that may wait while it is busy.
+const WAITING_MAX: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_due_at_equal_intervals() {
+        assert_eq!(offset(0, 5_000), Duration::ZERO);
+        assert_eq!(offset(1, 5_000), Duration::from_micros(200));
+        assert_eq!(offset(30_000, 5_000), Duration::from_secs(6));
+    }
+}

@@ -1,0 +1,77 @@
+//! What a workload needs of the proxies' configuration, and how the templates in `bench/` provide it.
+
+/// The differences between the configurations of two workloads.
+#[derive(Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) workers: usize,
+    pub(super) cores: Division,
+    /// Whether members get the client's certificate.
+    pub(super) forward_cert: bool,
+    /// Whether the proxy accepts HTTP/2, from clients without a certificate.
+    pub(super) http2: bool,
+}
+
+/// Which cores the proxy uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Division {
+    /// The last core, alone.
+    Apart,
+    /// The last two cores, together with load and members.
+    Shared,
+}
+
+impl Shape {
+    /// One worker on a core of its own, and no certificate for members.
+    pub(super) const PLAIN: Self = Self {
+        workers: 1,
+        cores: Division::Apart,
+        forward_cert: false,
+        http2: false,
+    };
+
+    /// A template with the lines of this shape: `#TAG ` at the beginning of a line turns it off unless the shape has the tag.
+    pub(super) fn fill(&self, template: &str) -> String {
+        let tags = [
+            ("#CERT ", self.forward_cert),
+            ("#NOCERT ", !self.forward_cert),
+            ("#H2 ", self.http2),
+            ("#H1 ", !self.http2),
+        ];
+        let mut filled = String::with_capacity(template.len());
+        for line in template.lines() {
+            let text = line.trim_start();
+            let active = tags
+                .iter()
+                .filter(|(_, is_active)| *is_active)
+                .find_map(|(tag, _)| text.strip_prefix(tag));
+            filled += active.unwrap_or(line);
+            filled.push('\n');
+        }
+        filled.replace("@workers@", &self.workers.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_has_the_lines_of_its_shape() {
+        let template =
+            "workers @workers@\n  #CERT forward\n#NOCERT keep\n#H2 two\n#H1 one\n# a comment";
+        let two = Shape {
+            workers: 2,
+            forward_cert: true,
+            http2: true,
+            ..Shape::PLAIN
+        };
+        assert_eq!(
+            two.fill(template),
+            "workers 2\nforward\n#NOCERT keep\ntwo\n#H1 one\n# a comment\n"
+        );
+        assert_eq!(
+            Shape::PLAIN.fill(template),
+            "workers 1\n  #CERT forward\nkeep\n#H2 two\none\n# a comment\n"
+        );
+    }
+}

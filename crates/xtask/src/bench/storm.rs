@@ -1,0 +1,69 @@
+//! The latency of agents that are connected while others connect: small requests on a fixed schedule beside a storm of
+//! full handshakes.
+
+use std::{net::SocketAddr, thread};
+
+use anyhow::{Context, Result, anyhow};
+use rustls::version;
+use tokio::{runtime, task::JoinSet};
+
+use super::{
+    cores::Cores,
+    load::{AgentTls, Errand, Load},
+    peers::Peer,
+    pki::Pki,
+    requests::Mix,
+    resume::{self, Series},
+    schedule, table,
+};
+
+/// The 99th percentile, in microseconds, of the established agents' requests.
+pub(super) fn measure(peer: &Peer, pki: &Pki, cores: &Cores) -> Result<f64> {
+    let proxy = peer.start(cores)?;
+    let mix = Mix::small();
+    let mut load = Load::connect(proxy.address(), pki, &pki.agents, CONNECTIONS)?;
+    load.run(&mix, WARM_UP)?;
+    let clients = resume::clients(pki, CLIENTS, &Series::full(&version::TLS13))?;
+    let address = proxy.address();
+    let storm = thread::spawn(move || storm(address, clients));
+    let answers = load.run_at(RATE, &mix, SECONDS * u64::from(RATE))?;
+    let storm = storm.join().map_err(|_| anyhow!("the storm panicked"))?;
+    storm.with_context(|| format!("new connections to {}", peer.name()))?;
+    answers.ensure_good(peer.name())?;
+    Ok(table::percentile(&answers.times, 99).as_secs_f64() * 1e6)
+}
+
+/// New connections on a fixed schedule, each with a full handshake and one request.
+fn storm(address: SocketAddr, clients: Vec<AgentTls>) -> Result<()> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        let count = SECONDS * u64::from(HANDSHAKE_RATE);
+        let turns = schedule::start(HANDSHAKE_RATE, count, clients.len());
+        for (client, mut turns) in clients.into_iter().zip(turns) {
+            tasks.spawn(async move {
+                while turns.next().await.is_some() {
+                    client.connect_once(address, Errand::Ask).await?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.context("a client's task")??;
+        }
+        Ok(())
+    })
+}
+
+/// Established agents.
+const CONNECTIONS: usize = 16;
+const WARM_UP: u64 = 1_600;
+/// Their requests a second.
+const RATE: u32 = 1_000;
+/// Clients that connect again and again.
+const CLIENTS: usize = 8;
+/// New connections a second, of all of them.
+const HANDSHAKE_RATE: u32 = 100;
+const SECONDS: u64 = 10;
