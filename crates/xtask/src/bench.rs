@@ -5,6 +5,7 @@ mod callgrind;
 mod cores;
 mod counts;
 mod cpu;
+mod growth;
 mod h2;
 mod kept;
 mod load;
@@ -39,6 +40,8 @@ pub(crate) enum Bench {
     Instructions(counts::Options),
     /// System calls of a small request, counted by strace
     Syscalls(counts::Options),
+    /// User instructions of a small request with many connections, members, routes, CRL entries and certnames; exits 1 where they grow by over 10 %
+    Growth(growth::Options),
     /// CPU time of a resumed connection beside nginx's, over TLS 1.3 and 1.2, in interleaved rounds of one run
     Resume(resume::Options),
     /// Latency of one agent's requests while another attacks; exits 1 when the member did not answer one of them
@@ -60,6 +63,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::W1(options) => w1::run(options),
         Bench::Instructions(options) => counts::instructions(options),
         Bench::Syscalls(options) => counts::syscalls(options),
+        Bench::Growth(options) => growth::run(options),
         Bench::Resume(options) => resume::run(options),
         Bench::Abuse(options) => abuse::run(options),
         Bench::Memory(options) => memory::run(options),
