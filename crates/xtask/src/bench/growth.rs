@@ -121,14 +121,15 @@ pub(super) fn run(options: &Options) -> Result<()> {
     };
     let rows: Vec<_> = ROWS.iter().filter(wanted).collect();
     ensure!(!rows.is_empty(), "no row has such a name");
-    let small = instructions(&SMALL, options.requests)?;
+    let cores = Cores::here()?;
+    let small = instructions(&SMALL, &cores, options.requests)?;
     println!(
         "| what grows | from | to | user instructions a request, before | after | growth | |\n\
          | --- | --- | --- | --- | --- | --- | --- |"
     );
     let mut exceeded = Vec::new();
     for row in rows {
-        let large = instructions(&row.large, options.requests)?;
+        let large = instructions(&row.large, &cores, options.requests)?;
         println!("{}", row.line(small, large));
         if !is_flat(small, large) {
             exceeded.push(row.name);
@@ -165,7 +166,7 @@ fn is_flat(small: f64, large: f64) -> bool {
 }
 
 /// User instructions of a request to a proxy of this size.
-fn instructions(size: &Size, requests: u64) -> Result<f64> {
+fn instructions(size: &Size, cores: &Cores, requests: u64) -> Result<f64> {
     let folder = tempfile::tempdir().context("no folder to work in")?;
     let ca = Ca::new();
     if size.crl_entries > 0 {
@@ -181,7 +182,7 @@ fn instructions(size: &Size, requests: u64) -> Result<f64> {
     let out = folder.path().join("callgrind");
     let file = format!("--callgrind-out-file={}", out.display());
     let tool = ["valgrind", "--quiet", "--tool=callgrind", OFF, &file];
-    let proxy = peer.start_under(&tool, &Cores::here()?)?;
+    let proxy = peer.start_under(&tool, cores)?;
 
     introduce(proxy.address(), &pki, &ca, size.certnames)?;
     let connect = |count| Load::connect(proxy.address(), &pki, &pki.agents, count);
