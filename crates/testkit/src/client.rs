@@ -138,8 +138,16 @@ pub struct Client {
     timeout: Duration,
     receive_buffer: Option<usize>,
     source: Option<IpAddr>,
+    trickle: Option<Trickle>,
     answers: Arc<AtomicUsize>,
     protocol: Protocol,
+}
+
+/// How a slow client moves bytes: so many at most, then a rest.
+#[derive(Clone, Copy)]
+struct Trickle {
+    bytes: usize,
+    rest: Duration,
 }
 
 #[derive(Clone)]
@@ -186,6 +194,7 @@ impl Client {
             timeout: READ_TIMEOUT,
             receive_buffer: None,
             source: None,
+            trickle: None,
             answers: Arc::default(),
             protocol: Protocol::Http1,
         };
@@ -222,6 +231,7 @@ impl Client {
             timeout: READ_TIMEOUT,
             receive_buffer: None,
             source: None,
+            trickle: None,
             answers: Arc::default(),
             protocol: Protocol::Http1,
         }
@@ -314,6 +324,15 @@ impl Client {
         self
     }
 
+    /// Moves at most `bytes` bytes at a time over TLS, in either direction, and rests after each.
+    pub fn trickle(mut self, bytes: usize, rest: Duration) -> Self {
+        self.trickle = Some(Trickle {
+            bytes: bytes.max(1),
+            rest,
+        });
+        self
+    }
+
     /// From this address of the machine, such as one of 127.0.0.0/8, in place of the one that the system chooses.
     pub fn source(mut self, source: IpAddr) -> Self {
         self.source = Some(source);
@@ -373,7 +392,7 @@ impl Client {
                 let mut tls =
                     ClientConnection::new(Arc::clone(config), name).map_err(ClientError::Tls)?;
                 may_be_early = tls.early_data().is_some();
-                let mut socket = Forgiving(socket, Vec::new());
+                let mut socket = Forgiving(socket, Vec::new(), self.trickle);
                 while tls.is_handshaking() {
                     if let Err(error) = tls.complete_io(&mut socket) {
                         // The peer is told why, whole: an alert may stand behind another record.
@@ -683,9 +702,18 @@ impl Connection {
     /// # Errors
     /// If it breaks off.
     pub fn read_body_of(&mut self, mut response: Response) -> Result<Response, ClientError> {
+        self.read_body_into(&mut response)?;
+        Ok(response)
+    }
+
+    /// The body of a head that `read_head` yielded. If it breaks off, the response holds the bytes that came.
+    ///
+    /// # Errors
+    /// If it breaks off.
+    pub fn read_body_into(&mut self, response: &mut Response) -> Result<(), ClientError> {
         self.answers.fetch_add(1, Ordering::SeqCst);
         if let (Some(session), Some(stream)) = (&mut self.session, response.stream) {
-            response.body = session.body(&mut self.io, stream)?;
+            session.body_into(&mut self.io, stream, &mut response.body)?;
             if let Framing::Length(length) = response.framing
                 && length != response.body.length
             {
@@ -694,13 +722,11 @@ impl Connection {
             }
             session.settle(&mut self.io)?;
             response.last = session.is_last();
-            return Ok(response);
+            return Ok(());
         }
-        response.body = self
-            .reader
-            .body(&mut self.io, response.framing)
-            .map_err(ClientError::of)?;
-        Ok(response)
+        self.reader
+            .body_into(&mut self.io, response.framing, &mut response.body)
+            .map_err(ClientError::of)
     }
 
     #[track_caller]
@@ -1227,11 +1253,25 @@ impl Write for Io {
 
 /// A socket whose failed writes are told by the next read: TLS would give up at them, and the peer's alert, which
 /// lies there to be read, would be lost. What was written first, the hello, is kept.
-struct Forgiving(Socket, Vec<u8>);
+struct Forgiving(Socket, Vec<u8>, Option<Trickle>);
 
 impl Read for Forgiving {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.0.read(into)
+        match self.2 {
+            None => self.0.read(into),
+            Some(trickle) => {
+                trickle.rest();
+                let length = into.len().min(trickle.bytes);
+                self.0.read(&mut into[..length])
+            }
+        }
+    }
+}
+
+impl Trickle {
+    fn rest(self) {
+        // Slowness is what the test asked for.
+        std::thread::sleep(self.rest);
     }
 }
 
@@ -1240,7 +1280,12 @@ impl Write for Forgiving {
         if self.1.is_empty() {
             self.1.extend_from_slice(bytes);
         }
-        match self.0.write(bytes) {
+        let mut piece = bytes;
+        if let Some(trickle) = self.2 {
+            trickle.rest();
+            piece = &bytes[..bytes.len().min(trickle.bytes)];
+        }
+        match self.0.write(piece) {
             Err(error) if is_gone(&error) => Ok(bytes.len()),
             written => written,
         }

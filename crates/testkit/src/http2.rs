@@ -378,20 +378,20 @@ impl Session {
         }
     }
 
-    /// The whole body of a stream.
-    pub(crate) fn body(
+    /// The whole body of a stream. If it breaks off, `body` holds the bytes that came.
+    pub(crate) fn body_into(
         &mut self,
         io: &mut (impl Read + Write),
         stream: u32,
-    ) -> Result<Body, ClientError> {
-        let mut body = Body::default();
+        body: &mut Body,
+    ) -> Result<(), ClientError> {
         while let Some(piece) = self.piece(io, stream)? {
             body.push(&piece);
         }
         if let Some(state) = self.streams.remove(&stream) {
             body.trailers = state.trailers;
         }
-        Ok(body)
+        Ok(())
     }
 
     /// Waits until the peer has read what was sent and said what it has to say: whether the connection ends is told

@@ -236,13 +236,23 @@ impl MessageReader {
     /// The body that `framing` says.
     pub(crate) fn body(&mut self, io: &mut impl Read, framing: Framing) -> io::Result<Body> {
         let mut body = Body::default();
-        match framing {
-            Framing::None => {}
-            Framing::Length(length) => self.exactly(io, length, &mut body)?,
-            Framing::Chunked => self.chunks(io, &mut body)?,
-            Framing::ToClose => self.rest(io, &mut body)?,
-        }
+        self.body_into(io, framing, &mut body)?;
         Ok(body)
+    }
+
+    /// The body that `framing` says. If it breaks off, `body` holds the bytes that came.
+    pub(crate) fn body_into(
+        &mut self,
+        io: &mut impl Read,
+        framing: Framing,
+        body: &mut Body,
+    ) -> io::Result<()> {
+        match framing {
+            Framing::None => Ok(()),
+            Framing::Length(length) => self.exactly(io, length, body),
+            Framing::Chunked => self.chunks(io, body),
+            Framing::ToClose => self.rest(io, body),
+        }
     }
 
     fn exactly(&mut self, io: &mut impl Read, mut length: u64, body: &mut Body) -> io::Result<()> {

@@ -65,6 +65,7 @@ pub struct Reply {
     pub(crate) end_after: Option<(u64, End)>,
     pub(crate) reset: bool,
     pub(crate) close: bool,
+    pub(crate) leaves: bool,
 }
 
 /// What follows the head.
@@ -126,6 +127,7 @@ impl Reply {
             end_after: None,
             reset: false,
             close: false,
+            leaves: false,
         }
     }
 
@@ -243,6 +245,12 @@ impl Reply {
     /// Resets after so many body bytes.
     pub fn reset_after(mut self, bytes: u64) -> Self {
         self.end_after = Some((bytes, End::Reset));
+        self
+    }
+
+    /// Closes the connection after the answer without announcing it, as a server whose idle time has expired.
+    pub fn close_unannounced(mut self) -> Self {
+        self.leaves = true;
         self
     }
 

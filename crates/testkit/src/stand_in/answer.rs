@@ -52,7 +52,7 @@ pub(super) fn give(
     if request.method != "HEAD" && !writer.content()? {
         return Ok(After::Close);
     }
-    let close = reply.close || matches!(reply.content, Content::ToClose(_));
+    let close = reply.close || reply.leaves || matches!(reply.content, Content::ToClose(_));
     if close {
         io.finish();
     }

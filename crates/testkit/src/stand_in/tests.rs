@@ -285,3 +285,45 @@ fn a_unix_socket_serves_as_a_port_does() {
     stand_in.restart();
     assert_eq!(Client::unix(&path).get("/status/v1/simple").status, 200);
 }
+
+#[test]
+fn an_unannounced_close_follows_a_whole_answer() {
+    let stand_in = StandIn::start("c1");
+    stand_in.answer(|_| Some(Reply::ok("whole").close_unannounced()));
+    let mut connection = client(&stand_in).connect().expect("connects");
+    let answer = connection.get("/puppet/v3/environments");
+    assert_eq!(
+        (answer.text().as_str(), answer.says_close()),
+        ("whole", false)
+    );
+    assert!(connection.is_closed_within(LIMIT));
+}
+
+#[test]
+fn a_body_that_breaks_off_leaves_the_bytes_that_came() {
+    let stand_in = StandIn::start("c1");
+    stand_in.answer(|_| Some(Reply::ok("0123456789").close_after(4)));
+    let mut connection = client(&stand_in).connect().expect("connects");
+    connection.send("GET", "/", &[], b"").expect("sends");
+    let mut response = connection.read_head().expect("a head");
+    assert!(connection.read_body_into(&mut response).is_err());
+    assert_eq!(response.body.kept, b"0123");
+}
+
+#[test]
+fn a_client_that_moves_few_bytes_at_a_time_gets_the_whole_answer() {
+    let ca = Ca::new();
+    let stand_in = StandIn::builder("c1")
+        .tls(&ca, &ca.server("puppet"))
+        .start();
+    stand_in.answer(|request| Some(Reply::ok(&request.text())));
+    let slow = Client::new(
+        stand_in.socket_address(),
+        &ca.bundle_pem(),
+        Some(&ca.agent("web01")),
+    )
+    .trickle(100, Duration::from_micros(100));
+    let text = "x".repeat(5_000);
+    let answer = slow.request("PUT", "/puppet/v3/facts/web01", &[], text.as_bytes());
+    assert_eq!(answer.text(), text);
+}
