@@ -4,7 +4,8 @@ use std::{cell::Cell, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::{
     ClientKey, Failure, Lead, Member, Offer, PickError, Picker, Progress, RetryPolicy,
-    RetryVerdict, Stage as AttemptStage, Stay, Target, key_hash, settings::Algorithm, source_hash,
+    RetryVerdict, Stage as AttemptStage, Stay, Target, Task, key_hash, settings::Algorithm,
+    source_hash,
 };
 use http::{HeaderValue, Method, StatusCode, Uri, response};
 use routing::{Class, Plan, RetryClass};
@@ -246,7 +247,7 @@ impl Attempts<'_> {
         Asking {
             context: self.context,
             pool: self.pool,
-            task: self.plan.endpoint.task,
+            task: self.task(),
             jruby: self.holds_jruby(),
             comes_back: exchanged.retry_support() == RetrySupport::Retries,
         }
@@ -416,8 +417,18 @@ impl Attempts<'_> {
                 Algorithm::CertnameHash => self.certname().map(|name| key_hash(name.as_bytes())),
                 _ => None,
             },
-            task: self.plan.endpoint.task,
+            task: self.task(),
             stay: self.stay,
+        }
+    }
+
+    /// What the request is for a member. A tunnel stays open for hours and holds no JRuby: counted among the requests that
+    /// hold one, a few tunnels would keep all others from their member.
+    fn task(&self) -> Task {
+        let task = self.plan.endpoint.task;
+        Task {
+            without_jruby: task.without_jruby || self.request.upgrade.is_some(),
+            ..task
         }
     }
 

@@ -247,3 +247,31 @@ fn an_upgrade_that_finds_the_queue_full_pushes_no_request_out_of_it() {
         assert_eq!(waiting.response().await.body, "second");
     });
 }
+
+#[test]
+fn a_tunnel_is_not_among_the_requests_that_a_member_with_a_full_queue_works_on() {
+    run(async {
+        let mut estate = Estate::new(with_route);
+        let (tunnel_client, tunnel_member) = tunnel(&mut estate).await;
+        let mut client = estate.connect();
+        client.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        member
+            .send(
+                "HTTP/1.1 503 Service Unavailable\r\nX-Puppet-Version: 8.10.0\r\nRetry-After: 1\r\n\
+                 Content-Length: 0\r\n\r\n",
+            )
+            .await;
+        // Counted with the tunnel, the request would now wait for the tunnel's end.
+        let began = Instant::now();
+        let mut again = estate.compilers[0].accept().await;
+        again.request().await;
+        assert_took(began, 1);
+        again.answer(200, "now").await;
+        assert_eq!(client.response().await.body, "now");
+        drop((client, tunnel_client, tunnel_member));
+        settle().await;
+        estate.assert_at_rest().await;
+    });
+}
