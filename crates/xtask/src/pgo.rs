@@ -84,6 +84,7 @@ fn train(program: &Path, minutes: f64) -> Result<()> {
     // With counters it is slower and larger; nothing is asked of its memory.
     command
         .args(["soak", "--growth-kib-max", "1000000", "--patience", "20"])
+        .args(["--faults", "false"])
         .args(["--minutes", &minutes.to_string(), "--warm-up", &warm_up])
         .env("PROSCENIUM", program);
     workspace::run(&mut command)

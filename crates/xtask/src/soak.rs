@@ -1,17 +1,36 @@
-//! `cargo xtask soak`: a small estate at work for twenty minutes while everything is renewed around it.
+//! `cargo xtask soak`: a small estate at work for twenty minutes while everything changes and fails around it.
 //!
-//! Agents run on both protocols, and tunnels stand; every ten seconds one of them is revoked and enrols anew, the CRL and the served certificates
-//! are replaced on disk, and nobody asks for a reload. It ends well if no request was lost, and if memory, descriptors
-//! and threads at the end are where they were when the proxy was warm.
+//! Agents run over both protocols and upload reports of all sizes, some over slow connections, and tunnels stay open. Every
+//! ten seconds the soak revokes one client, which enrols again. It replaces the CRL and the served certificate on disk,
+//! reloads a changed configuration, and restarts compilers. The compilers spoil some of their answers: they hang up, close
+//! kept connections, reset within an answer, send malformed heads and chunks, answer 503, or are slow (`faults`).
+//!
+//! The soak passes if all of this holds:
+//! - An answer that the proxy passes as whole is, byte for byte, the one to exactly that request of that agent, and an
+//!   answer that broke off shows that it did (`outcome`).
+//! - An injected fault explains every failure of a request (`ledger`, `explanation`). Any other failure is a lost request.
+//! - Requests, access records, attempts and retries add up, and gauges are 0 at rest (`counters`).
+//! - Memory, descriptors and threads at the end are where they were when the proxy was warm (`process`).
+//!
+//! `PROSCENIUM_SEED` repeats the choices of a run: which requests are spoilt, which clients are slow, what is uploaded. When
+//! each of them happens depends on the machine.
 
 mod agent;
 mod answer;
+mod asks;
 mod chat;
+mod counters;
 mod course;
 mod estate;
+mod explanation;
+mod faults;
+mod ledger;
 mod materials;
+mod outcome;
 mod process;
+mod reloads;
 mod report;
+mod restarts;
 mod standing;
 mod tally;
 
@@ -22,12 +41,12 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
-use testkit::wait_until;
+use clap::{ArgAction, Args, ValueEnum};
+use testkit::{Seed, wait_until};
 
 use self::{
     agent::Agent, chat::Chat, course::Course, estate::Estate, materials::Materials,
-    process::Sample, report::Report, tally::Tally,
+    process::Sample, reloads::Reloads, report::Report, restarts::Restarts, tally::Tally,
 };
 use crate::workspace;
 
@@ -49,6 +68,22 @@ pub(crate) struct Options {
     /// Seconds from one served certificate to the next
     #[arg(long, default_value_t = 60.0)]
     certificate_every: f64,
+    /// Whether compilers spoil answers and restart, and the proxy reloads changed configurations
+    #[arg(long, default_value_t = true, action = ArgAction::Set, value_name = "BOOL")]
+    faults: bool,
+    /// Requests of a compiler from one spoilt answer to the next, on average. In turn the compiler hangs up, closes a kept
+    /// connection, resets within the answer, sends a malformed head or chunk, answers 503 with Retry-After, or is slow
+    #[arg(long, default_value_t = 100, value_name = "REQUESTS")]
+    fault_every: usize,
+    /// Seconds from one restart of a compiler to the next, on average; every other one resets its connections
+    #[arg(long, default_value_t = 20.0, value_name = "SECONDS")]
+    restart_every: f64,
+    /// Seconds from one reload (SIGHUP) to the next; the buffer limit for request bodies alternates
+    #[arg(long, default_value_t = 15.0, value_name = "SECONDS")]
+    reload_every: f64,
+    /// One of so many connections of agents is slow: it moves few bytes at a time, above the proxy's minimum rates; 0: none
+    #[arg(long, default_value_t = 8, value_name = "CONNECTIONS")]
+    slow_one_in: usize,
     /// Seconds after which the proxy counts as warm
     #[arg(long, default_value_t = 150.0)]
     warm_up: f64,
@@ -81,7 +116,14 @@ pub(crate) enum Plant {
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(options.agents > 0, "without agents nothing is shown");
     let binary = workspace::build_proscenium(!options.debug)?;
-    let estate = Estate::start(&binary, options.plant);
+    let seed = Seed::from_env_or_random().value();
+    println!("PROSCENIUM_SEED={seed} repeats the choices of this run");
+    let fault_every = if options.faults {
+        options.fault_every
+    } else {
+        0
+    };
+    let estate = Estate::start(&binary, options.plant, (seed, fault_every));
     let (tally, mut report) = (Tally::default(), Report::new(&estate, options));
     // The stand-ins and the raw client panic where a test would fail; their words are on the terminal then.
     let worked = catch_unwind(AssertUnwindSafe(|| {
@@ -99,7 +141,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn work(estate: &Estate, options: &Options, tally: &Tally, report: &mut Report<'_>) -> Result<()> {
     let course = Course::default();
     let agents: Vec<_> = (0..options.agents)
-        .map(|number| Agent::new(number, estate, options.patience()))
+        .map(|number| Agent::new(number, estate, options.patience(), options.slow_one_in))
         .collect();
     let chats: Vec<_> = (0..options.tunnels)
         .map(|number| Chat::new(number, estate, options.patience()))
@@ -110,6 +152,7 @@ fn work(estate: &Estate, options: &Options, tally: &Tally, report: &mut Report<'
     let of_agents = agents.iter().map(Agent::standing);
     let standings = first.chain(of_agents).chain(others).collect();
     let mut materials = Materials::new(estate, standings, options);
+    let mut reloads = Reloads::new(estate, Duration::from_secs_f64(options.reload_every));
     let course = &course;
     thread::scope(|scope| {
         let _ending = course.ending();
@@ -120,11 +163,19 @@ fn work(estate: &Estate, options: &Options, tally: &Tally, report: &mut Report<'
             let working = course.working();
             scope.spawn(move || agent.live(estate, course, tally, working));
         }
+        if options.faults {
+            let interval = Duration::from_secs_f64(options.restart_every);
+            let (restarts, working) = (Restarts::new(interval, estate.seed), course.working());
+            scope.spawn(move || restarts.live(estate, course, tally, working));
+        }
         let begun = Instant::now();
         let mut until = |end: Duration, report: &mut Report<'_>| {
             while begun.elapsed() < end {
                 ensure!(estate.proxy.is_running(), "the proxy has gone");
                 materials.renew_what_is_due(tally);
+                if options.faults {
+                    reloads.reload_when_due(tally);
+                }
                 estate.forget();
                 report.progress(begun.elapsed(), tally);
                 thread::sleep(LOOK_INTERVAL);

@@ -1,19 +1,20 @@
-//! One agent: runs as Puppet's, with shorter pauses.
+//! One agent: runs as Puppet's, with shorter pauses; some of its connections are slow.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use testkit::{Client, Connection, Protocol, Response, Seed};
+use testkit::{Client, ClientError, Connection, Protocol, Response, Seed};
 
 use super::{
-    answer::Arrival,
+    asks::{Ask, Asks},
     course::{Course, Working},
-    estate::Estate,
-    standing::{HEADERS, Standing, Trouble, beginning},
+    estate::{BODY_BUFFER_BYTES, Estate},
+    outcome::{Exchange, Received},
+    standing::{HEADERS, Standing, Trouble},
     tally::{Count, Tally},
 };
 
@@ -23,44 +24,41 @@ pub(super) struct Agent {
     client: Client,
     protocol: Protocol,
     choices: Seed,
-    requests: u64,
-}
-
-/// A request of a run.
-struct Ask {
-    method: &'static str,
-    target: String,
-    body: Vec<u8>,
-    expected: Expected,
-}
-
-/// What must come back.
-#[derive(Clone, Copy)]
-enum Expected {
-    /// What the compiler says to such a request of this agent.
-    Echo,
-    Bundle,
-    Crl,
+    asks: Asks,
+    slow_one_in: usize,
+    headers: &'static [(&'static str, &'static str)],
 }
 
 impl Agent {
     /// The agent of this number, with a certificate.
-    pub(super) fn new(number: usize, estate: &Estate, patience: Duration) -> Self {
+    pub(super) fn new(
+        number: usize,
+        estate: &Estate,
+        patience: Duration,
+        slow_one_in: usize,
+    ) -> Self {
         let protocol = match number % 3 {
             2 => Protocol::Http2,
             _ => Protocol::Http1,
         };
-        let standing = Standing::new(&format!("web{number:02}"), estate, protocol, patience);
+        let certname = format!("web{number:02}");
+        let standing = Standing::new(&certname, estate, protocol, patience);
+        let mut choices = Seed::new(estate.seed.wrapping_add(number as u64));
         Self {
             client: standing.client(estate),
             standing: Arc::new(standing),
             protocol,
-            choices: Seed::new(number as u64),
-            requests: 0,
+            asks: Asks::new(&certname, choices.number()),
+            choices,
+            slow_one_in,
+            headers: match number % 4 {
+                1 => OLD_HEADERS,
+                _ => HEADERS,
+            },
         }
     }
 
-    /// How it stands, for whoever revokes.
+    /// How it stands, for the task that revokes certificates.
     pub(super) fn standing(&self) -> Arc<Standing> {
         Arc::clone(&self.standing)
     }
@@ -69,10 +67,11 @@ impl Agent {
     pub(super) fn live(mut self, estate: &Estate, course: &Course, tally: &Tally, _: Working<'_>) {
         while course.goes_on() {
             let run = AssertUnwindSafe(|| self.run(estate, course, tally));
-            // The raw client panics where an answer brings what is meant for members alone.
+            // The raw client panics if an answer contains a header that is meant for members alone.
             let outcome = catch_unwind(run)
                 .unwrap_or_else(|_| Err(Trouble::Lost("the client panicked".to_owned())));
             if let Err(trouble) = outcome {
+                estate.ledger.forget(&self.standing.certname);
                 self.standing.judge(&trouble, REFUSED, estate, tally);
                 self.client = self.standing.client(estate);
                 thread::sleep(self.pause(PAUSE));
@@ -80,11 +79,11 @@ impl Agent {
         }
     }
 
-    /// Connects, asks what an agent asks in a run, keeps the connection for a while, and perhaps has another run on it.
+    /// Connects, sends the requests of a run, keeps the connection for a while, and perhaps has another run on it.
     fn run(&mut self, estate: &Estate, course: &Course, tally: &Tally) -> Result<(), Trouble> {
         let mut connection = self.connect(tally)?;
         loop {
-            for group in self.requests_of_a_run().chunks(at_once(self.protocol)) {
+            for group in self.asks.of_a_run().chunks(at_once(self.protocol)) {
                 if self.ask(&mut connection, group, estate, tally)? == Next::Reconnect {
                     return Ok(());
                 }
@@ -99,13 +98,17 @@ impl Agent {
         }
     }
 
-    /// Agents make a full handshake each time; some clients resume.
+    /// Agents make a full handshake each time; some clients resume, and some are slow.
     fn connect(&mut self, tally: &Tally) -> Result<Connection, Trouble> {
         if self.choices.once_in(2) {
             self.client = self.client.clone().forgetful();
         }
-        let connection = self
-            .client
+        let mut client = self.client.clone();
+        if self.slow_one_in > 0 && self.choices.once_in(self.slow_one_in) {
+            client = self.slow(client);
+            tally.count(Count::SlowConnections);
+        }
+        let connection = client
             .connect()
             .map_err(|error| Trouble::of("connecting", &error))?;
         tally.count(Count::Connections);
@@ -113,6 +116,13 @@ impl Agent {
             tally.count(Count::Resumed);
         }
         Ok(connection)
+    }
+
+    /// Moves few bytes at a time, and still far more than the proxy's minimum rates of 1 KiB/s.
+    fn slow(&mut self, client: Client) -> Client {
+        let bytes = 64 + self.choices.below(1_500);
+        let rest = Duration::from_micros(bytes as u64 * SLOW_MICROSECONDS_A_BYTE);
+        client.trickle(bytes, rest).receive_buffer(4 << 10)
     }
 
     /// Sends these at once, and reads every answer.
@@ -123,101 +133,43 @@ impl Agent {
         estate: &Estate,
         tally: &Tally,
     ) -> Result<Next, Trouble> {
+        let since = Instant::now();
         for ask in group {
             tally.count(Count::Sent);
-            connection
-                .send(ask.method, &ask.target, HEADERS, &ask.body)
+            send(connection, ask, self.headers)
                 .map_err(|error| Trouble::of(&ask.target, &error))?;
+            count_upload(ask, tally);
         }
         let mut next = Next::GoOn;
         for ask in group {
-            let answer = connection
-                .read_response_to(ask.method)
-                .map_err(|error| Trouble::of(&ask.target, &error))?;
-            self.check(ask, &answer, estate)?;
-            tally.count(counted(self.protocol));
-            if answer.says_close() || connection.is_last() {
-                next = Next::Reconnect;
+            let exchange = Exchange {
+                ask,
+                certname: &self.standing.certname,
+                since,
+                estate,
+            };
+            match exchange.receive(connection, tally)? {
+                Received::Whole(answer) => {
+                    tally.count(counted(self.protocol));
+                    if is_last(&answer, connection) {
+                        next = Next::Reconnect;
+                    }
+                }
+                Received::Failed(answer) => {
+                    if is_last(&answer, connection) {
+                        next = Next::Reconnect;
+                    }
+                }
+                // The streams beside it go on.
+                Received::Cut if self.protocol == Protocol::Http2 => {
+                    if connection.is_last() {
+                        next = Next::Reconnect;
+                    }
+                }
+                Received::Cut => next = Next::Reconnect,
             }
         }
         Ok(next)
-    }
-
-    fn check(&self, ask: &Ask, answer: &Response, estate: &Estate) -> Result<(), Trouble> {
-        if let Some(refused) = Trouble::refusal(answer) {
-            return Err(refused);
-        }
-        let told = |what: &str| Trouble::Lost(format!("{} {}: {what}", ask.method, ask.target));
-        if answer.status != 200 {
-            return Err(told(&format!("{} {}", answer.status, beginning(answer))));
-        }
-        let text = || answer.text();
-        let is_right = match ask.expected {
-            Expected::Bundle => text() == estate.ca.bundle_pem(),
-            Expected::Crl => {
-                let text = text();
-                text.starts_with("-----BEGIN X509 CRL") && text.ends_with("END X509 CRL-----\n")
-            }
-            Expected::Echo => {
-                let name = &self.standing.certname;
-                let expected = Arrival::of_agent(name, ask.method, &ask.target, &ask.body);
-                answer.body.kept == expected.answer()
-            }
-        };
-        match is_right {
-            true => Ok(()),
-            false => Err(told(&format!(
-                "another answer than to this agent's request, {} bytes: {}",
-                answer.body.length,
-                beginning(answer)
-            ))),
-        }
-    }
-
-    /// What an agent asks in a run (puppet-agent 7), in its order and about its sizes.
-    fn requests_of_a_run(&mut self) -> Vec<Ask> {
-        let name = self.standing.certname.clone();
-        let file = match self.choices.once_in(10) {
-            true => LARGE_FILE_BYTES,
-            false => self.choices.below(4_000),
-        };
-        let facts = self.text("facts", 11_000);
-        let report = self.text("report", 16_000);
-        let mut asks = vec![
-            self.echo("GET", &format!("node/{name}"), 600, Vec::new()),
-            self.echo("GET", "file_metadatas/pluginfacts", 300, Vec::new()),
-            self.echo("GET", "file_metadatas/plugins", 12_000, Vec::new()),
-            self.echo("POST", &format!("catalog/{name}"), 60_000, facts),
-            self.echo("GET", "file_metadata/modules/ntp/ntp.conf", 400, Vec::new()),
-            self.echo("GET", "file_content/modules/ntp/ntp.conf", file, Vec::new()),
-            self.echo("GET", "file_metadata/modules/motd/motd", 400, Vec::new()),
-            self.echo("PUT", &format!("report/{name}"), 0, report),
-        ];
-        if self.choices.once_in(4) {
-            asks.push(of_the_ca("certificate_revocation_list/ca", Expected::Crl));
-            asks.push(of_the_ca("certificate/ca", Expected::Bundle));
-        }
-        asks
-    }
-
-    fn echo(&mut self, method: &'static str, path: &str, bytes: usize, body: Vec<u8>) -> Ask {
-        self.requests += 1;
-        let number = self.requests;
-        Ask {
-            method,
-            target: format!("/puppet/v3/{path}?environment=production&n={number}&bytes={bytes}"),
-            body,
-            expected: Expected::Echo,
-        }
-    }
-
-    /// A body that no other request has.
-    fn text(&self, what: &str, length: usize) -> Vec<u8> {
-        let line = format!(
-            "{what} of {} before {};",
-            self.standing.certname, self.requests
-        );
-        line.into_bytes().into_iter().cycle().take(length).collect()
     }
 
     fn pause(&mut self, range: (u64, u64)) -> Duration {
@@ -231,6 +183,34 @@ impl Agent {
 enum Next {
     GoOn,
     Reconnect,
+}
+
+fn send(
+    connection: &mut Connection,
+    ask: &Ask,
+    headers: &[(&str, &str)],
+) -> Result<(), ClientError> {
+    match ask.is_chunked {
+        false => connection.send(ask.method, &ask.target, headers, &ask.body),
+        true => {
+            let pieces: Vec<_> = ask.body.chunks(CHUNK_BYTES).collect();
+            connection.send_chunked(ask.method, &ask.target, headers, &pieces)
+        }
+    }
+}
+
+fn count_upload(ask: &Ask, tally: &Tally) {
+    if ask.body.is_empty() {
+        return;
+    }
+    tally.count(Count::Uploads);
+    if ask.body.len() > BODY_BUFFER_BYTES[1] {
+        tally.count(Count::LargeUploads);
+    }
+}
+
+fn is_last(answer: &Response, connection: &Connection) -> bool {
+    answer.says_close() || connection.is_last()
 }
 
 /// Requests that are sent before an answer is read.
@@ -248,15 +228,8 @@ fn counted(protocol: Protocol) -> Count {
     }
 }
 
-fn of_the_ca(path: &str, expected: Expected) -> Ask {
-    Ask {
-        method: "GET",
-        target: format!("/puppet-ca/v1/{path}"),
-        body: Vec::new(),
-        expected,
-    }
-}
-
+/// An agent that does not come back after a 503: for it the proxy waits until a busy member has room.
+const OLD_HEADERS: &[(&str, &str)] = &[HEADERS[0], ("X-Puppet-Version", "7.20.0")];
 /// What a revoked agent waits for.
 pub(super) const REFUSED: &str = "a revoked agent was refused";
 /// Milliseconds between an answer and the next request, and for which a connection is idle after a run.
@@ -264,4 +237,6 @@ const PAUSE: (u64, u64) = (5, 60);
 const IDLE: (u64, u64) = (100, 1_500);
 /// Runs on one connection, in the middle.
 const RUNS_A_CONNECTION: usize = 3;
-const LARGE_FILE_BYTES: usize = 200_000;
+const CHUNK_BYTES: usize = 6_000;
+/// 200 KB/s: the largest answer takes a second.
+const SLOW_MICROSECONDS_A_BYTE: u64 = 5;

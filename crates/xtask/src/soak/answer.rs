@@ -2,7 +2,10 @@
 
 use testkit::{Recorded, Reply};
 
-use super::estate::CHAT;
+use super::{
+    estate::{CHAT, SERVED_BY},
+    faults::MemberFault,
+};
 
 /// What arrived, by the words of which an answer consists.
 pub(super) struct Arrival<'a> {
@@ -55,26 +58,49 @@ impl<'a> Arrival<'a> {
         )
         .into_bytes();
         let filling = text.clone().into_iter().cycle();
-        let missing = length(self.target).saturating_sub(text.len());
+        let missing = (field(self.target, "bytes=") as usize).saturating_sub(text.len());
         text.extend(filling.take(missing));
         text
     }
 }
 
-/// A compiler's reply, where it is not as Puppet's; catalogs are chunked, as Puppet Server's are.
-pub(super) fn reply(request: &Recorded) -> Option<Reply> {
+/// The reply of the compiler at this address, spoilt by a fault if there is one; none: as Puppet's. Catalogs are chunked, as
+/// Puppet Server's are.
+pub(super) fn reply(
+    request: &Recorded,
+    address: &str,
+    fault: Option<(MemberFault, u64)>,
+) -> Option<Reply> {
     if request.path() == CHAT && request.headers.get("upgrade").is_some() {
         return Some(Reply::switching("websocket"));
     }
-    if !request.path().starts_with("/puppet/") {
+    if !is_counted(request) {
         return None;
     }
     let answer = Arrival::recorded(request).answer();
-    let reply = Reply::status(200).header("Content-Type", "application/octet-stream");
-    Some(match request.path().contains("/catalog/") {
-        true => reply.chunked(&answer.chunks(CHUNK_BYTES).collect::<Vec<_>>()),
-        false => reply.body(&answer),
-    })
+    let reply = match fault {
+        Some((fault, variant)) => fault.spoil(&answer, variant),
+        None => {
+            let reply = Reply::status(200).header("Content-Type", "application/octet-stream");
+            match request.path().contains("/catalog/") {
+                true => reply.chunked(&answer.chunks(CHUNK_BYTES).collect::<Vec<_>>()),
+                false => reply.body(&answer),
+            }
+        }
+    };
+    Some(reply.header(SERVED_BY, address))
+}
+
+/// Whether a request is one of a run, of which some are spoilt.
+pub(super) fn is_counted(request: &Recorded) -> bool {
+    request.path().starts_with("/puppet/")
+}
+
+/// The certname that the member was shown, and the number of the request.
+pub(super) fn sender(request: &Recorded) -> (String, u64) {
+    let arrival = Arrival::recorded(request);
+    let certname = arrival.subject.trim_start_matches("CN=").to_owned();
+    (certname, field(&request.target, "n="))
 }
 
 /// FNV-1a.
@@ -84,11 +110,11 @@ fn sum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// `bytes=N` of the query.
-fn length(target: &str) -> usize {
+/// A number of the query, such as that behind `bytes=`; 0 if there is none.
+fn field(target: &str, name: &str) -> u64 {
     let value = target
         .split(['?', '&'])
-        .find_map(|pair| pair.strip_prefix("bytes="));
+        .find_map(|pair| pair.strip_prefix(name));
     value
         .and_then(|value| value.parse().ok())
         .unwrap_or_default()

@@ -3,7 +3,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use testkit::{Connection, Protocol, Seed};
@@ -11,6 +11,7 @@ use testkit::{Connection, Protocol, Seed};
 use super::{
     course::Course,
     estate::{CHAT, Estate},
+    explanation::RequestFailure,
     standing::{Standing, Trouble, beginning},
     tally::{Count, Tally},
 };
@@ -20,6 +21,8 @@ pub(super) struct Chat {
     standing: Arc<Standing>,
     choices: Seed,
     messages: u64,
+    /// When the tunnel was last seen to work, or its opening began.
+    seen: Instant,
 }
 
 impl Chat {
@@ -29,8 +32,9 @@ impl Chat {
         Self {
             // Over HTTP/2 nothing is upgraded.
             standing: Arc::new(Standing::new(&certname, estate, Protocol::Http1, patience)),
-            choices: Seed::new(number as u64),
+            choices: Seed::new(estate.seed.wrapping_add(!(number as u64))),
             messages: 0,
+            seen: Instant::now(),
         }
     }
 
@@ -46,14 +50,22 @@ impl Chat {
             // The raw client panics where an answer brings what is meant for members alone.
             let outcome = catch_unwind(talk)
                 .unwrap_or_else(|_| Err(Trouble::Lost("the client panicked".to_owned())));
-            if let Err(trouble) = outcome {
-                self.standing.judge(&trouble, CUT, estate, tally);
+            match outcome {
+                // A member is free again, or the outage over, in a moment.
+                Ok(()) => drop(course.works_for(REOPEN_PAUSE)),
+                Err(Trouble::Ended(_)) if estate.ledger.was_killed(None, self.seen) => {
+                    tally.failed(RequestFailure::Cut, TUNNEL_KILLED);
+                }
+                Err(trouble) => self.standing.judge(&trouble, CUT, estate, tally),
             }
         }
     }
 
     fn talk(&mut self, estate: &Estate, course: &Course, tally: &Tally) -> Result<(), Trouble> {
-        let mut tunnel = self.open(estate, tally)?;
+        self.seen = Instant::now();
+        let Some(mut tunnel) = self.open(estate, tally)? else {
+            return Ok(());
+        };
         while !course.is_over() {
             let message = self.message();
             let ended = |error| Trouble::of("in a tunnel", &error);
@@ -66,6 +78,7 @@ impl Chat {
                 return Err(Trouble::Lost("another message came back".to_owned()));
             }
             tally.count(Count::Messages);
+            self.seen = Instant::now();
             let pause = Duration::from_millis(50 + self.choices.below(400) as u64);
             if tunnel.is_closed_within(pause) {
                 return Err(Trouble::Ended("between two messages".to_owned()));
@@ -74,19 +87,39 @@ impl Chat {
         Ok(())
     }
 
-    fn open(&self, estate: &Estate, tally: &Tally) -> Result<Connection, Trouble> {
+    /// None: it was not opened, which an injected fault explains.
+    fn open(&self, estate: &Estate, tally: &Tally) -> Result<Option<Connection>, Trouble> {
         let ended = |error| Trouble::of("opening a tunnel", &error);
         let mut tunnel = self.standing.client(estate).connect().map_err(ended)?;
         tally.count(Count::Sent);
         tunnel.send("GET", CHAT, UPGRADE, b"").map_err(ended)?;
         let head = tunnel.read_head().map_err(ended)?;
+        tally.count(Count::Answered);
         if head.status == 101 {
             tally.count(Count::Tunnels);
-            return Ok(tunnel);
+            return Ok(Some(tunnel));
         }
         let answer = tunnel.read_body_of(head).map_err(ended)?;
+        if let Some((failure, cause)) = self.explained(answer.status, estate) {
+            tally.failed(failure, cause);
+            return Ok(None);
+        }
         let told = format!("no tunnel: {} {}", answer.status, beginning(&answer));
         Err(Trouble::refusal(&answer).unwrap_or(Trouble::Lost(told)))
+    }
+
+    /// An upgrade is sent once, and does not wait for a member that is busy.
+    fn explained(&self, status: u16, estate: &Estate) -> Option<(RequestFailure, &'static str)> {
+        let ledger = &estate.ledger;
+        match status {
+            502 if ledger.was_killed(None, self.seen) => {
+                Some((RequestFailure::BadGateway, TUNNEL_KILLED))
+            }
+            503 if ledger.was_unavailable(self.seen) || ledger.was_busy(self.seen) => {
+                Some((RequestFailure::Unavailable, NO_MEMBER))
+            }
+            _ => None,
+        }
     }
 
     /// One that no other message is like.
@@ -100,6 +133,11 @@ impl Chat {
 
 /// What a revoked client with a tunnel waits for.
 pub(super) const CUT: &str = "a revoked client's tunnel was cut";
+/// From an upgrade that no member could take to the next.
+const REOPEN_PAUSE: Duration = Duration::from_millis(200);
+/// Why a tunnel was cut or not opened.
+const TUNNEL_KILLED: &str = "member restarted under a tunnel";
+const NO_MEMBER: &str = "no member free for a tunnel";
 const UPGRADE: &[(&str, &str)] = &[
     ("Connection", "Upgrade"),
     ("Upgrade", "websocket"),

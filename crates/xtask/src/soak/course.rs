@@ -53,6 +53,16 @@ impl Course {
         self.state().asked == Asked::Work
     }
 
+    /// Waits while agents are to work, for so long at most; false if they are not to work any more.
+    pub(super) fn works_for(&self, time: Duration) -> bool {
+        let state = self.state();
+        let waited = self
+            .changed
+            .wait_timeout_while(state, time, |state| state.asked == Asked::Work);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.asked == Asked::Work
+    }
+
     /// Whether all is to end.
     pub(super) fn is_over(&self) -> bool {
         self.state().asked == Asked::End
@@ -62,6 +72,7 @@ impl Course {
     pub(super) fn hold_still(&self, limit: Duration) -> bool {
         let mut state = self.state();
         state.asked = Asked::HoldStill;
+        self.changed.notify_all();
         let waited = self
             .changed
             .wait_timeout_while(state, limit, |state| state.working > 0);

@@ -1,12 +1,6 @@
 //! What is told: a line every half minute, the table at the end, and after a failure what is left of the run.
 
-use std::{
-    fs::{self, File},
-    io::{BufRead, BufReader},
-    path::{Path, PathBuf},
-    thread,
-    time::Duration,
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 use anyhow::{Result, bail};
 use testkit::Metrics;
@@ -15,9 +9,13 @@ use super::{
     Options,
     agent::REFUSED,
     chat::CUT,
+    counters::{self, RecordSums},
     estate::Estate,
+    faults::MemberFault,
     materials::{IN_FORCE, SHOWN},
     process::Sample,
+    reloads::APPLIED,
+    restarts::USED_AGAIN,
     tally::{Count, Tally},
 };
 use crate::workspace;
@@ -56,11 +54,12 @@ impl<'a> Report<'a> {
             return;
         };
         self.tell(format!(
-            "{:>5.0} s {:>8} requests, {} missed, {:>4} CRLs, {:>3} certificates, {:>4} enrolled; \
+            "{:>5.0} s {:>8} requests, {} missed, {} failed by faults, {:>4} CRLs, {:>3} certificates, {:>4} enrolled; \
              {:>6} KiB, {:>4} descriptors, {:>3} threads",
             elapsed.as_secs_f64(),
             tally.answered(),
             tally.missed(),
+            tally.failures().values().sum::<u64>(),
             tally.counted(Count::Crls),
             tally.counted(Count::Certificates),
             tally.counted(Count::Enrolled),
@@ -80,14 +79,11 @@ impl<'a> Report<'a> {
     /// # Errors
     /// If anything was missed.
     pub(super) fn end(mut self, tally: &Tally) -> Result<()> {
-        let records = self.records(tally.counted(Count::Sent));
-        let (answered, sent) = (tally.answered(), tally.counted(Count::Sent));
-        if !(answered..=sent).contains(&records) {
-            tally.miss(format!(
-                "{records} access records of {sent} requests, {answered} of them answered rightly"
-            ));
-        }
-        self.table(tally, records);
+        let proxy = &self.estate.proxy;
+        let sums = counters::check(proxy, &proxy.directory().join(ACCESS_LOG), tally);
+        self.table(tally, &sums);
+        self.faults(tally);
+        self.held(tally);
         let words = self.stop(tally);
         if tally.missed() == 0 {
             println!("\nNo request was lost.");
@@ -127,26 +123,41 @@ impl<'a> Report<'a> {
         ]
     }
 
-    fn table(&mut self, tally: &Tally, records: u64) {
+    fn table(&mut self, tally: &Tally, sums: &RecordSums) {
         let count = |what| tally.counted(what);
         let slowest = |what| format!("after {:.1} s at most", tally.slowest(what).as_secs_f64());
         let minutes = self.options.minutes;
         let (agents, tunnels) = (self.options.agents, self.options.tunnels);
+        let seed = self.estate.seed;
         self.tell(format!(
-            "\n{agents} agents and {tunnels} tunnels for {minutes} minutes\n"
+            "\n{agents} agents and {tunnels} tunnels for {minutes} minutes, PROSCENIUM_SEED={seed}\n"
         ));
         for (what, number, more) in [
             ("requests over HTTP/1.1", count(Count::Http1), String::new()),
             ("requests over HTTP/2", count(Count::Http2), String::new()),
             (
                 "access records",
-                records,
+                sums.requests,
                 format!("of {} requests sent", count(Count::Sent)),
+            ),
+            (
+                "attempts",
+                sums.attempts,
+                format!("{} of them retries", sums.retries),
+            ),
+            (
+                "uploads",
+                count(Count::Uploads),
+                format!("{} of them streamed", count(Count::LargeUploads)),
             ),
             (
                 "connections of agents",
                 count(Count::Connections),
-                format!("{} of them resumed", count(Count::Resumed)),
+                format!(
+                    "{} of them resumed, {} slow",
+                    count(Count::Resumed),
+                    count(Count::SlowConnections)
+                ),
             ),
             (
                 "messages in tunnels",
@@ -169,15 +180,37 @@ impl<'a> Report<'a> {
                 count(Count::Certificates),
                 slowest(SHOWN),
             ),
+            ("reloads", count(Count::Reloads), slowest(APPLIED)),
+            (
+                "members restarted",
+                count(Count::Restarts),
+                slowest(USED_AGAIN),
+            ),
+            ("identities crossed", count(Count::Crossed), String::new()),
             ("lost, late or wrong", tally.missed(), String::new()),
         ] {
-            self.tell(
-                format!("{what:<24} {number:>10}  {more}")
-                    .trim_end()
-                    .to_owned(),
-            );
+            self.row(what, number, &more);
         }
-        self.held(tally);
+    }
+
+    /// Injected faults by kind, and the failures that they explain.
+    fn faults(&mut self, tally: &Tally) {
+        let injected = MemberFault::ALL.map(|fault| self.estate.ledger.injected(fault));
+        let failures = tally.failures();
+        self.tell(String::new());
+        self.row("faults of members", injected.iter().sum(), "");
+        for (fault, times) in MemberFault::ALL.iter().zip(injected) {
+            self.row("", times, fault.as_str());
+        }
+        self.row("failures explained", failures.values().sum(), "");
+        for ((failure, cause), times) in failures {
+            self.row("", times, &format!("{failure}: {cause}"));
+        }
+    }
+
+    fn row(&mut self, what: &str, number: u64, more: &str) {
+        let line = format!("{what:<24} {number:>10}  {more}");
+        self.tell(line.trim_end().to_owned());
     }
 
     /// Memory, descriptors and threads at rest, against their bounds.
@@ -211,20 +244,6 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Lines of the access log, once there are this many or none is added any more.
-    fn records(&self, least: u64) -> u64 {
-        let mut seen = 0;
-        loop {
-            let lines = lines(&self.estate.proxy.directory().join(ACCESS_LOG));
-            if lines >= least || lines == seen {
-                return lines;
-            }
-            seen = lines;
-            // Longer than records are kept before they are written.
-            thread::sleep(Duration::from_secs(1));
-        }
-    }
-
     /// Everything that may tell why.
     fn keep(&self, tally: &Tally, words: &[(&str, String)]) -> Result<PathBuf> {
         let proxy = &self.estate.proxy;
@@ -249,16 +268,6 @@ impl<'a> Report<'a> {
         println!("{line}");
         self.told.push(line);
     }
-}
-
-fn lines(path: &Path) -> u64 {
-    let Ok(file) = File::open(path) else {
-        return 0;
-    };
-    BufReader::new(file)
-        .split(b'\n')
-        .map_while(Result::ok)
-        .count() as u64
 }
 
 /// Threads for work that blocks, such as reading materials, end when they had none for ten seconds: there may be some at

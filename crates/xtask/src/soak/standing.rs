@@ -103,7 +103,8 @@ impl Standing {
         let answer = self
             .client(estate)
             .try_request("GET", &target, HEADERS, b"")
-            .map_err(|error| Trouble::of("the 403 to who is revoked", &error))?;
+            .map_err(|error| Trouble::of("the 403 to a revoked client", &error))?;
+        tally.count(Count::Answered);
         match Trouble::refusal(&answer) {
             Some(_) => Ok(()),
             None => Err(Trouble::Lost(format!(
@@ -125,6 +126,7 @@ impl Standing {
             let answer = anonymous
                 .try_request(method, &target, &fields, body.as_bytes())
                 .map_err(|error| Trouble::of(&target, &error))?;
+            tally.count(Count::Answered);
             match answer.status {
                 200 => Ok(answer),
                 status => Err(Trouble::Lost(format!(

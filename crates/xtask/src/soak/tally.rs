@@ -9,11 +9,14 @@ use std::{
     time::Duration,
 };
 
+use super::explanation::RequestFailure;
+
 /// Counts of all agents together.
 #[derive(Default)]
 pub(super) struct Tally {
     counts: [AtomicU64; COUNTED],
     slowest: Mutex<BTreeMap<&'static str, Duration>>,
+    failures: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     misses: Mutex<Misses>,
 }
 
@@ -25,6 +28,15 @@ pub(super) enum Count {
     Http2,
     /// Requests that were sent, whatever became of them.
     Sent,
+    /// Requests to which the head of an answer came.
+    Answered,
+    /// Answers that show another agent's identity.
+    Crossed,
+    /// Requests with a body, and those whose body the proxy cannot buffer whole.
+    Uploads,
+    LargeUploads,
+    /// Connections of agents that move few bytes at a time.
+    SlowConnections,
     /// Connections of agents.
     Connections,
     /// Of those, resumed ones.
@@ -35,6 +47,8 @@ pub(super) enum Count {
     Crls,
     Certificates,
     Revoked,
+    Reloads,
+    Restarts,
     Enrolled,
 }
 
@@ -60,6 +74,18 @@ impl Tally {
     /// Requests that were answered in full and rightly.
     pub(super) fn answered(&self) -> u64 {
         self.counted(Count::Http1) + self.counted(Count::Http2)
+    }
+
+    /// A request failed in a way that an injected fault explains.
+    pub(super) fn failed(&self, failure: RequestFailure, cause: &'static str) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        *failures.entry((failure.as_str(), cause)).or_default() += 1;
+    }
+
+    /// How many requests failed, by failure and cause.
+    pub(super) fn failures(&self) -> BTreeMap<(&'static str, &'static str), u64> {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.clone()
     }
 
     /// Something had happened after this long, which is a miss beyond `limit`.

@@ -1,0 +1,147 @@
+//! What an agent asks in a run, with uploads on both sides of the proxy's buffer limit.
+
+use testkit::{Response, Seed};
+
+use super::{answer::Arrival, estate::BODY_BUFFER_BYTES};
+
+/// A request of a run.
+pub(super) struct Ask {
+    pub(super) method: &'static str,
+    pub(super) target: String,
+    pub(super) body: Vec<u8>,
+    /// Whether the body is sent in chunks.
+    pub(super) is_chunked: bool,
+    /// Number among the requests of its agent; 0 where no member looks at it.
+    pub(super) number: u64,
+    expected: Expected,
+}
+
+/// The answer that must come.
+#[derive(Clone, Copy)]
+enum Expected {
+    /// What a compiler answers to such a request of this agent.
+    Echo,
+    Bundle,
+    Crl,
+}
+
+/// The requests of one agent, in order.
+pub(super) struct Asks {
+    certname: String,
+    choices: Seed,
+    requests: u64,
+}
+
+impl Ask {
+    /// Whether the proxy may send it again: Puppet's GETs that compile nothing.
+    pub(super) fn is_safe(&self) -> bool {
+        self.method == "GET"
+    }
+
+    /// Whether an answer is, byte for byte, the one to this request of this agent.
+    pub(super) fn is_answered_by(&self, answer: &Response, certname: &str, bundle: &str) -> bool {
+        match self.expected {
+            Expected::Bundle => answer.text() == bundle,
+            Expected::Crl => {
+                let text = answer.text();
+                text.starts_with("-----BEGIN X509 CRL") && text.ends_with("END X509 CRL-----\n")
+            }
+            Expected::Echo => answer.body.kept == self.expected_answer(certname),
+        }
+    }
+
+    /// Whether the bytes of an answer that broke off are the beginning of the one to this request.
+    pub(super) fn begins_with(&self, bytes: &[u8], certname: &str, bundle: &str) -> bool {
+        match self.expected {
+            Expected::Bundle => bundle.as_bytes().starts_with(bytes),
+            Expected::Crl => true,
+            Expected::Echo => self.expected_answer(certname).starts_with(bytes),
+        }
+    }
+
+    fn expected_answer(&self, certname: &str) -> Vec<u8> {
+        Arrival::of_agent(certname, self.method, &self.target, &self.body).answer()
+    }
+}
+
+impl Asks {
+    pub(super) fn new(certname: &str, seed: u64) -> Self {
+        Self {
+            certname: certname.to_owned(),
+            choices: Seed::new(seed),
+            requests: 0,
+        }
+    }
+
+    /// What an agent asks in a run (puppet-agent 7), in its order and about its sizes.
+    pub(super) fn of_a_run(&mut self) -> Vec<Ask> {
+        let name = self.certname.clone();
+        let file = match self.choices.once_in(10) {
+            true => LARGE_FILE_BYTES,
+            false => self.choices.below(4_000),
+        };
+        let facts = self.text("facts", 11_000);
+        let report_bytes = self.report_bytes();
+        let report = self.text("report", report_bytes);
+        let mut asks = vec![
+            self.echo("GET", &format!("node/{name}"), 600, Vec::new()),
+            self.echo("GET", "file_metadatas/pluginfacts", 300, Vec::new()),
+            self.echo("GET", "file_metadatas/plugins", 12_000, Vec::new()),
+            self.echo("POST", &format!("catalog/{name}"), 60_000, facts),
+            self.echo("GET", "file_metadata/modules/ntp/ntp.conf", 400, Vec::new()),
+            self.echo("GET", "file_content/modules/ntp/ntp.conf", file, Vec::new()),
+            self.echo("GET", "file_metadata/modules/motd/motd", 400, Vec::new()),
+            self.echo("PUT", &format!("report/{name}"), 0, report),
+        ];
+        if self.choices.once_in(4) {
+            asks.push(of_the_ca("certificate_revocation_list/ca", Expected::Crl));
+            asks.push(of_the_ca("certificate/ca", Expected::Bundle));
+        }
+        asks
+    }
+
+    /// As large as an agent's, or beyond each limit that the proxy is given for bodies that it buffers.
+    fn report_bytes(&mut self) -> usize {
+        let [smaller, larger] = BODY_BUFFER_BYTES;
+        let (least, most) = *self.choices.pick(&[
+            (1_000, smaller),
+            (1_000, smaller),
+            (smaller - 1, smaller + 2),
+            (smaller, larger),
+            (larger, 3 * larger),
+        ]);
+        least + self.choices.below(most - least)
+    }
+
+    fn echo(&mut self, method: &'static str, path: &str, bytes: usize, body: Vec<u8>) -> Ask {
+        self.requests += 1;
+        let number = self.requests;
+        Ask {
+            method,
+            target: format!("/puppet/v3/{path}?environment=production&n={number}&bytes={bytes}"),
+            is_chunked: !body.is_empty() && self.choices.once_in(3),
+            body,
+            number,
+            expected: Expected::Echo,
+        }
+    }
+
+    /// A body that no other request has.
+    fn text(&self, what: &str, length: usize) -> Vec<u8> {
+        let line = format!("{what} of {} before {};", self.certname, self.requests);
+        line.into_bytes().into_iter().cycle().take(length).collect()
+    }
+}
+
+fn of_the_ca(path: &str, expected: Expected) -> Ask {
+    Ask {
+        method: "GET",
+        target: format!("/puppet-ca/v1/{path}"),
+        body: Vec::new(),
+        is_chunked: false,
+        number: 0,
+        expected,
+    }
+}
+
+const LARGE_FILE_BYTES: usize = 200_000;

@@ -1,0 +1,171 @@
+//! What was done to the members and when, so that every failure of a request is explained by a fault or counts as lost.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use super::faults::MemberFault;
+
+/// Every injected fault that a request may still be affected by.
+#[derive(Default)]
+pub(super) struct FaultLedger {
+    state: Mutex<LedgerState>,
+}
+
+#[derive(Default)]
+struct LedgerState {
+    /// By the certname that the member saw, then by the number of the request.
+    arrivals: HashMap<String, HashMap<u64, RequestFaults>>,
+    injected: [u64; MemberFault::ALL.len()],
+    /// Members that closed a kept connection, or said that they were busy.
+    closings: Vec<(String, Instant)>,
+    busy: Vec<Instant>,
+    outages: Vec<Outage>,
+}
+
+/// What a request met at the members that it reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RequestFaults {
+    /// How often it arrived, spoilt or not.
+    pub(super) arrivals: u32,
+    pub(super) faults: Vec<MemberFault>,
+}
+
+/// A restart of a member, from its beginning until the proxy used the member again.
+struct Outage {
+    member: String,
+    /// When its connections were reset, if they were.
+    killed: Option<Kill>,
+    to: Option<Instant>,
+}
+
+/// The reset of a member's connections, until `to`; none while it goes on.
+struct Kill {
+    to: Option<Instant>,
+}
+
+impl FaultLedger {
+    /// Notes that a request arrived at a member, and the fault that it met there.
+    pub(super) fn arrived(
+        &self,
+        certname: &str,
+        number: u64,
+        member: &str,
+        fault: Option<MemberFault>,
+    ) {
+        let mut state = self.state();
+        let of_agent = state.arrivals.entry(certname.to_owned()).or_default();
+        let request = of_agent.entry(number).or_default();
+        request.arrivals += 1;
+        request.faults.extend(fault);
+        let Some(fault) = fault else {
+            return;
+        };
+        state.injected[fault as usize] += 1;
+        let now = Instant::now();
+        match fault {
+            MemberFault::CloseKept => {
+                let is_recent = |at: Instant| now.duration_since(at) < CLOSING_LASTS;
+                state.closings.retain(|(_, at)| is_recent(*at));
+                state.closings.push((member.to_owned(), now));
+            }
+            MemberFault::Busy => {
+                state
+                    .busy
+                    .retain(|at| now.duration_since(*at) < BUSY_LASTS * 10);
+                state.busy.push(now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes what is known of a request that is settled.
+    pub(super) fn settle(&self, certname: &str, number: u64) -> RequestFaults {
+        let mut state = self.state();
+        let of_agent = state.arrivals.get_mut(certname);
+        of_agent
+            .and_then(|requests| requests.remove(&number))
+            .unwrap_or_default()
+    }
+
+    /// Forgets the requests of an agent whose connection has ended.
+    pub(super) fn forget(&self, certname: &str) {
+        self.state().arrivals.remove(certname);
+    }
+
+    /// How often a fault was injected.
+    pub(super) fn injected(&self, fault: MemberFault) -> u64 {
+        self.state().injected[fault as usize]
+    }
+
+    /// A member begins to restart.
+    pub(super) fn restarting(&self, member: &str) {
+        self.state().outages.push(Outage {
+            member: member.to_owned(),
+            killed: None,
+            to: None,
+        });
+    }
+
+    /// The connections of the member that is restarting are reset from now on.
+    pub(super) fn killing(&self) {
+        if let Some(outage) = self.state().outages.last_mut() {
+            outage.killed = Some(Kill { to: None });
+        }
+    }
+
+    /// The connections of the member that is restarting have been reset.
+    pub(super) fn killed(&self) {
+        if let Some(outage) = self.state().outages.last_mut() {
+            let to = Some(Instant::now());
+            outage.killed = Some(Kill { to });
+        }
+    }
+
+    /// The proxy uses the restarted member again.
+    pub(super) fn restarted(&self) {
+        if let Some(outage) = self.state().outages.last_mut() {
+            outage.to = Some(Instant::now());
+        }
+    }
+
+    /// Whether connections of a member, of any one where `member` is none, were reset since then.
+    pub(super) fn was_killed(&self, member: Option<&str>, since: Instant) -> bool {
+        let state = self.state();
+        let of_member = |outage: &&Outage| member.is_none_or(|name| name == outage.member);
+        let mut outages = state.outages.iter().filter(of_member);
+        let lasted = |kill: &Kill| kill.to.is_none_or(|to| to >= since);
+        outages.any(|outage| outage.killed.as_ref().is_some_and(lasted))
+    }
+
+    /// Whether a member was not available at some time since then.
+    pub(super) fn was_unavailable(&self, since: Instant) -> bool {
+        let state = self.state();
+        let mut outages = state.outages.iter();
+        outages.any(|outage| outage.to.is_none_or(|to| to >= since))
+    }
+
+    /// Whether a member said shortly before then, or later, that it was busy.
+    pub(super) fn was_busy(&self, since: Instant) -> bool {
+        let state = self.state();
+        state.busy.iter().any(|at| *at + BUSY_LASTS >= since)
+    }
+
+    /// Whether a member closed a kept connection shortly before then, or later.
+    pub(super) fn closed_kept(&self, member: &str, since: Instant) -> bool {
+        let state = self.state();
+        let mut closings = state.closings.iter();
+        closings.any(|(name, at)| name == member && *at + CLOSING_LASTS >= since)
+    }
+
+    fn state(&self) -> MutexGuard<'_, LedgerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A closing is noted before the answer in front of it, which a slow client may take seconds to read.
+const CLOSING_LASTS: Duration = Duration::from_secs(10);
+/// How long the proxy sends nothing to a busy member, and a margin.
+const BUSY_LASTS: Duration = Duration::from_secs(2);

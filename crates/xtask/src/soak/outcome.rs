@@ -1,0 +1,177 @@
+//! How an exchange ended: a whole answer that is right, a failure that an injected fault explains, or a lost request.
+
+use std::{io::ErrorKind, time::Instant};
+
+use testkit::{ClientError, Connection, Response};
+
+use super::{
+    asks::Ask,
+    estate::{Estate, SERVED_BY},
+    explanation::{Circumstances, RequestFailure},
+    faults::{BUSY, RETRY_AFTER},
+    standing::{Trouble, beginning},
+    tally::{Count, Tally},
+};
+
+/// An exchange that was not lost.
+pub(super) enum Received {
+    /// The right answer, whole.
+    Whole(Response),
+    /// An error that an injected fault explains.
+    Failed(Response),
+    /// An answer that broke off recognisably, as an injected fault explains.
+    Cut,
+}
+
+/// A request and its agent.
+pub(super) struct Exchange<'a> {
+    pub(super) ask: &'a Ask,
+    pub(super) certname: &'a str,
+    /// When the request was sent.
+    pub(super) since: Instant,
+    pub(super) estate: &'a Estate,
+}
+
+impl Exchange<'_> {
+    /// Reads the answer, and judges it.
+    pub(super) fn receive(
+        &self,
+        connection: &mut Connection,
+        tally: &Tally,
+    ) -> Result<Received, Trouble> {
+        let mut answer = match connection.read_head() {
+            Ok(head) => head,
+            Err(error) => return self.without_head(&error, tally),
+        };
+        tally.count(Count::Answered);
+        let read = connection.read_body_into(&mut answer);
+        if let Some(other) = other_agent(&answer, self.certname) {
+            tally.count(Count::Crossed);
+            let what = format!("another answer than to this agent's request: {other} is in it");
+            return Err(self.lost(&what));
+        }
+        let failure = match read {
+            Ok(()) => self.judge_whole(&answer)?,
+            Err(error) => Some(self.judge_cut(&answer, &error)?),
+        };
+        let circumstances = self.circumstances(self.failed_member(&answer).as_deref());
+        let Some(failure) = failure else {
+            return Ok(Received::Whole(answer));
+        };
+        let Some(cause) = failure.explained_by(&circumstances) else {
+            let failure = failure.as_str();
+            let text = beginning(&answer);
+            let what = format!("{failure} without a fault: {circumstances:?}: {text}");
+            return Err(self.lost(&what));
+        };
+        tally.failed(failure, cause);
+        Ok(match failure {
+            RequestFailure::Cut => Received::Cut,
+            _ => Received::Failed(answer),
+        })
+    }
+
+    /// A short answer may break off before the proxy has sent the first byte of it.
+    fn without_head(&self, error: &ClientError, tally: &Tally) -> Result<Received, Trouble> {
+        let trouble = Trouble::of(&self.ask.target, error);
+        let is_cut = is_recognisable(error) || error.is_closed();
+        if !is_cut {
+            return Err(trouble);
+        }
+        let cause = RequestFailure::Cut.explained_by(&self.circumstances(None));
+        let cause = cause.ok_or(trouble)?;
+        tally.count(Count::Answered);
+        tally.failed(RequestFailure::Cut, cause);
+        Ok(Received::Cut)
+    }
+
+    /// None: it is the right answer. An answer that is passed as whole must not be another one.
+    fn judge_whole(&self, answer: &Response) -> Result<Option<RequestFailure>, Trouble> {
+        let is_busy =
+            answer.body.kept == BUSY && answer.headers.get("Retry-After") == Some(RETRY_AFTER);
+        let bundle = self.estate.ca.bundle_pem();
+        match answer.status {
+            200 if self.ask.is_answered_by(answer, self.certname, &bundle) => Ok(None),
+            200 => Err(self.lost(&format!(
+                "another answer than to this agent's request, {} bytes: {}",
+                answer.body.length,
+                beginning(answer)
+            ))),
+            403 if Trouble::refusal(answer).is_some() => Err(Trouble::Refused),
+            502 => Ok(Some(RequestFailure::BadGateway)),
+            503 if is_busy => Ok(Some(RequestFailure::Busy)),
+            503 => Ok(Some(RequestFailure::Unavailable)),
+            status => Err(self.lost(&format!("{status} {}", beginning(answer)))),
+        }
+    }
+
+    /// An answer that broke off: its end must show that, and its bytes must be the beginning of the right answer.
+    fn judge_cut(&self, answer: &Response, error: &ClientError) -> Result<RequestFailure, Trouble> {
+        let bundle = self.estate.ca.bundle_pem();
+        let is_beginning = self
+            .ask
+            .begins_with(&answer.body.kept, self.certname, &bundle);
+        match is_recognisable(error) && is_beginning && answer.status == 200 {
+            true => Ok(RequestFailure::Cut),
+            false => Err(self.lost(&format!(
+                "the answer {} broke off after {} bytes: {error}",
+                answer.status, answer.body.length
+            ))),
+        }
+    }
+
+    /// `member`: the one that failed, if that is known.
+    fn circumstances(&self, member: Option<&str>) -> Circumstances {
+        let ledger = &self.estate.ledger;
+        let met = ledger.settle(self.certname, self.ask.number);
+        Circumstances {
+            is_safe: self.ask.is_safe(),
+            arrived: met.arrivals > 0,
+            faults: met.faults,
+            was_killed: ledger.was_killed(member, self.since),
+            was_unavailable: ledger.was_unavailable(self.since),
+            closed_kept: member.is_some_and(|member| ledger.closed_kept(member, self.since)),
+        }
+    }
+
+    /// The member that began the answer, or that the proxy's error names.
+    fn failed_member(&self, answer: &Response) -> Option<String> {
+        if let Some(member) = answer.headers.get(SERVED_BY) {
+            return Some(member.to_owned());
+        }
+        let text = answer.text();
+        let addresses = self.estate.compilers.iter().map(|member| member.address());
+        addresses.into_iter().find(|address| text.contains(address))
+    }
+
+    fn lost(&self, what: &str) -> Trouble {
+        Trouble::Lost(format!("{} {}: {what}", self.ask.method, self.ask.target))
+    }
+}
+
+/// Whether the end of an answer shows that it is not whole: the connection ended, or the stream was reset.
+fn is_recognisable(error: &ClientError) -> bool {
+    match error {
+        ClientError::Closed | ClientError::Reset(_) => true,
+        ClientError::Broken(error) => matches!(
+            error.kind(),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted
+        ),
+        _ => false,
+    }
+}
+
+/// A certname in an answer that is not the agent's.
+fn other_agent(answer: &Response, certname: &str) -> Option<String> {
+    let text = answer.text();
+    let mut names = text.split("CN=").skip(1).map(|rest| {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+        let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
+        (&rest[..end], end == rest.len())
+    });
+    // The end of an answer may cut a name.
+    let is_other = |(name, is_end): &(&str, bool)| {
+        !name.is_empty() && *name != certname && !(*is_end && certname.starts_with(name))
+    };
+    names.find(is_other).map(|(name, _)| name.to_owned())
+}
