@@ -80,7 +80,8 @@ enum Command {
     Demo(demo::Options),
     /// The program, built by a profile of its own work: some fifth fewer instructions for each request; in target/pgo
     Pgo(pgo::Options),
-    /// A small estate at work while CRLs and certificates are replaced; exits 1 when a request is lost or memory grows
+    /// A small estate at work while members fail and restart, and CRLs, certificates and the configuration change; exits 1
+    /// when a request is lost, counters do not add up or memory grows
     Soak(soak::Options),
     /// A rolling restart under 200 agents and a herd of 900, with stand-in compilers; exits 1 when a run fails
     Herd(herd::Options),

@@ -106,7 +106,9 @@ pub(crate) struct Options {
 pub(crate) enum Plant {
     /// A member answers one request as if another agent had asked
     Identity,
-    /// Nobody is revoked by the CRLs
+    /// A member sends one malformed answer that is not in the ledger of faults
+    Failure,
+    /// The CRLs revoke no client
     Revocation,
     /// The proxy is told to stop
     Stop,

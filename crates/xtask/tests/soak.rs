@@ -15,9 +15,14 @@ fn a_short_soak_loses_nothing() {
         "--certificate-every=3",
         "--patience=20",
         "--growth-kib-max=32768",
+        "--fault-every=10",
+        "--restart-every=3",
+        "--reload-every=3",
+        "--slow-one-in=3",
     ]);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("No request was lost."), "{text}");
+    assert!(text.starts_with("PROSCENIUM_SEED="), "{text}");
     for counted in [
         "requests over HTTP/1.1",
         "requests over HTTP/2",
@@ -25,6 +30,10 @@ fn a_short_soak_loses_nothing() {
         "CRLs swapped",
         "agents enrolled anew",
         "certificates replaced",
+        "uploads",
+        "reloads",
+        "members restarted",
+        "faults of members",
     ] {
         let line = text.lines().find(|line| line.starts_with(counted));
         let number = line.and_then(|line| line[counted.len()..].split_whitespace().next());
@@ -42,6 +51,13 @@ fn an_answer_that_is_another_agents_is_a_lost_request() {
         "{text}"
     );
     assert!(text.contains("what is left of the run"), "{text}");
+}
+
+#[test]
+fn a_failure_that_no_injected_fault_explains_is_a_lost_request() {
+    let (code, text) = soak(&["--minutes=0.05", "--plant=failure"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("502 without a fault"), "{text}");
 }
 
 #[test]

@@ -46,13 +46,12 @@ impl Estate {
         let ledger = Arc::new(FaultLedger::default());
         for (number, compiler) in compilers.iter().enumerate() {
             let plan = FaultPlan::new(seed.wrapping_add(number as u64), fault_every);
-            let mistakes = plant == Some(Plant::Identity) && number == 0;
             let script = Script {
                 address: compiler.address(),
                 plan: Mutex::new(plan),
                 ledger: Arc::clone(&ledger),
                 requests: AtomicU64::new(0),
-                mistaken: mistakes.then_some(MISTAKEN),
+                plant: plant.filter(|_| number == 0),
             };
             compiler.answer(move |request| script.reply(request));
         }
@@ -103,8 +102,8 @@ struct Script {
     plan: Mutex<FaultPlan>,
     ledger: Arc<FaultLedger>,
     requests: AtomicU64,
-    /// Number of the request that it answers as if another agent had sent it.
-    mistaken: Option<u64>,
+    /// What it does wrong once.
+    plant: Option<Plant>,
 }
 
 impl Script {
@@ -113,8 +112,12 @@ impl Script {
         let number = self
             .requests
             .fetch_add(u64::from(is_counted), Ordering::Relaxed);
-        if is_counted && self.mistaken == Some(number) {
-            return Some(Reply::ok("SUCCESS CN=another-agent\n"));
+        if is_counted && number == MISTAKEN {
+            match self.plant {
+                Some(Plant::Identity) => return Some(Reply::ok("SUCCESS CN=another-agent\n")),
+                Some(Plant::Failure) => return Some(MemberFault::BadHead.spoil(b"spoilt", 0)),
+                _ => {}
+            }
         }
         let fault = is_counted.then(|| self.next_fault()).flatten();
         if is_counted {

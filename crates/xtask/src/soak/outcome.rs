@@ -2,7 +2,7 @@
 
 use std::{io::ErrorKind, time::Instant};
 
-use testkit::{ClientError, Connection, Response};
+use testkit::{ClientError, Connection, Response, StandIn};
 
 use super::{
     asks::Ask,
@@ -140,8 +140,9 @@ impl Exchange<'_> {
             return Some(member.to_owned());
         }
         let text = answer.text();
-        let addresses = self.estate.compilers.iter().map(|member| member.address());
-        addresses.into_iter().find(|address| text.contains(address))
+        let compilers = self.estate.compilers.iter();
+        let mut addresses = compilers.map(StandIn::address);
+        addresses.find(|address| text.contains(address))
     }
 
     fn lost(&self, what: &str) -> Trouble {
