@@ -40,6 +40,9 @@ use crate::{
 /// Long enough for a loaded machine, short enough that a test that hangs says so.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How far a slow client may be behind its rate and still catch up.
+const CATCH_UP_MAX: Duration = Duration::from_millis(100);
+
 /// Why there was no connection or no answer.
 #[derive(Debug)]
 pub enum ClientError {
@@ -148,6 +151,8 @@ pub struct Client {
 struct Trickle {
     bytes: usize,
     rest: Duration,
+    /// When the present rest ends.
+    until: Instant,
 }
 
 #[derive(Clone)]
@@ -324,11 +329,13 @@ impl Client {
         self
     }
 
-    /// Moves at most `bytes` bytes at a time over TLS, in either direction, and rests after each.
+    /// Moves at most `bytes` bytes at a time over TLS, in either direction, and rests after each. A rest that took too long
+    /// shortens the next ones: the rate is the same on a loaded machine.
     pub fn trickle(mut self, bytes: usize, rest: Duration) -> Self {
         self.trickle = Some(Trickle {
             bytes: bytes.max(1),
             rest,
+            until: Instant::now(),
         });
         self
     }
@@ -1257,7 +1264,7 @@ struct Forgiving(Socket, Vec<u8>, Option<Trickle>);
 
 impl Read for Forgiving {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self.2 {
+        match &mut self.2 {
             None => self.0.read(into),
             Some(trickle) => {
                 trickle.rest();
@@ -1269,9 +1276,12 @@ impl Read for Forgiving {
 }
 
 impl Trickle {
-    fn rest(self) {
+    fn rest(&mut self) {
+        let now = Instant::now();
         // Slowness is what the test asked for.
-        std::thread::sleep(self.rest);
+        std::thread::sleep(self.until.saturating_duration_since(now));
+        let earliest = now.checked_sub(CATCH_UP_MAX).unwrap_or(now);
+        self.until = self.until.max(earliest) + self.rest;
     }
 }
 
@@ -1281,7 +1291,7 @@ impl Write for Forgiving {
             self.1.extend_from_slice(bytes);
         }
         let mut piece = bytes;
-        if let Some(trickle) = self.2 {
+        if let Some(trickle) = &mut self.2 {
             trickle.rest();
             piece = &bytes[..bytes.len().min(trickle.bytes)];
         }
