@@ -6,12 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testkit::{Connection, Protocol, Seed};
+use testkit::{ClientError, Connection, Protocol, Seed};
 
 use super::{
     course::Course,
     estate::{CHAT, Estate},
     explanation::RequestFailure,
+    outcome::is_recognisable,
     standing::{Standing, Trouble, beginning},
     tally::{Count, Tally},
 };
@@ -21,7 +22,7 @@ pub(super) struct Chat {
     standing: Arc<Standing>,
     choices: Seed,
     messages: u64,
-    /// When the tunnel was last seen to work, or its opening began.
+    /// When the tunnel worked last, or its opening began.
     seen: Instant,
 }
 
@@ -68,7 +69,11 @@ impl Chat {
         };
         while !course.is_over() {
             let message = self.message();
-            let ended = |error| Trouble::of("in a tunnel", &error);
+            let begun = Instant::now();
+            let ended = |error: ClientError| match is_recognisable(&error) {
+                true => Trouble::Ended(format!("in a tunnel: {error}")),
+                false => Trouble::of("in a tunnel", &error),
+            };
             tunnel.send_raw(&message).map_err(ended)?;
             let echo = tunnel.read_bytes(message.len()).map_err(ended)?;
             if echo.len() < message.len() && message.starts_with(&echo) {
@@ -78,7 +83,8 @@ impl Chat {
                 return Err(Trouble::Lost("another message came back".to_owned()));
             }
             tally.count(Count::Messages);
-            self.seen = Instant::now();
+            // It worked then; that it works now, the echo does not show.
+            self.seen = begun;
             let pause = Duration::from_millis(50 + self.choices.below(400) as u64);
             if tunnel.is_closed_within(pause) {
                 return Err(Trouble::Ended("between two messages".to_owned()));

@@ -45,7 +45,7 @@ impl Exchange<'_> {
         };
         tally.count(Count::Answered);
         let read = connection.read_body_into(&mut answer);
-        if let Some(other) = other_agent(&answer, self.certname) {
+        if let Some(other) = other_agent(&answer.text(), self.certname) {
             tally.count(Count::Crossed);
             let what = format!("another answer than to this agent's request: {other} is in it");
             return Err(self.lost(&what));
@@ -150,8 +150,8 @@ impl Exchange<'_> {
     }
 }
 
-/// Whether the end of an answer shows that it is not whole: the connection ended, or the stream was reset.
-fn is_recognisable(error: &ClientError) -> bool {
+/// Whether the end of an answer or a tunnel shows that it is not whole: the connection ended, or the stream was reset.
+pub(super) fn is_recognisable(error: &ClientError) -> bool {
     match error {
         ClientError::Closed | ClientError::Reset(_) => true,
         ClientError::Broken(error) => matches!(
@@ -162,17 +162,38 @@ fn is_recognisable(error: &ClientError) -> bool {
     }
 }
 
-/// A certname in an answer that is not the agent's.
-fn other_agent(answer: &Response, certname: &str) -> Option<String> {
-    let text = answer.text();
-    let mut names = text.split("CN=").skip(1).map(|rest| {
+/// The certname in an answer that a member made for another agent, whole or not.
+fn other_agent(text: &str, certname: &str) -> Option<String> {
+    let mut names = text.split("SUCCESS CN=").skip(1).map(|rest| {
         let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
         let end = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
         (&rest[..end], end == rest.len())
     });
     // The end of an answer may cut a name.
-    let is_other = |(name, is_end): &(&str, bool)| {
-        !name.is_empty() && *name != certname && !(*is_end && certname.starts_with(name))
+    let is_other = |(name, is_end): &(&str, bool)| match is_end {
+        true => !certname.starts_with(name),
+        false => *name != certname,
     };
     names.find(is_other).map(|(name, _)| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn other(text: &str) -> Option<String> {
+        other_agent(text, "web01")
+    }
+
+    #[test]
+    fn an_answer_to_another_agent_is_noticed_and_a_name_that_is_cut_is_not() {
+        assert_eq!(other("SUCCESS CN=web01\n12 bytes"), None);
+        assert_eq!(other("GET /\nSUCCESS CN=we"), None);
+        assert_eq!(other("issued by CN=Puppet CA"), None);
+        assert_eq!(other("SUCCESS CN=web02\n"), Some("web02".to_owned()));
+        assert_eq!(
+            other("SUCCESS CN=web01\n12 bytes SUCCESS CN=web011"),
+            Some("web011".to_owned())
+        );
+    }
 }
