@@ -82,7 +82,7 @@ fn start_proxy(binary: &Path, ca: &Ca, ca_server: &StandIn, compilers: &[StandIn
         .with(&format!(
             "[pools.ca]\nmembers = [{ca:?}]\n\
              [pools.compilers]\nmembers = [{first:?}, {second:?}]\nretry_budget = \"100%\"\n\
-             [pools.compilers.check]\ninterval = \"500ms\"\nrise = 1\n\
+             [pools.compilers.check]\nfast_interval = \"200ms\"\nrise = 1\n\
              [pools.compilers.ejection]\neject_time = \"500ms\"\neject_time_max = \"1s\"\n\
              [upstream]\nkeepalive = \"1s\"\nagent_max_except = [\"*\"]\n\
              body_buffer_max = \"{buffer}B\"\n\
