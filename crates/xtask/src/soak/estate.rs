@@ -82,9 +82,9 @@ fn start_proxy(binary: &Path, ca: &Ca, ca_server: &StandIn, compilers: &[StandIn
         .with(&format!(
             "[pools.ca]\nmembers = [{ca:?}]\n\
              [pools.compilers]\nmembers = [{first:?}, {second:?}]\nretry_budget = \"100%\"\n\
-             [pools.compilers.check]\nfast_interval = \"200ms\"\nrise = 1\n\
+             [pools.compilers.check]\ntimeout = \"20s\"\nfast_interval = \"200ms\"\nrise = 1\n\
              [pools.compilers.ejection]\neject_time = \"500ms\"\neject_time_max = \"1s\"\n\
-             [upstream]\nkeepalive = \"1s\"\nagent_max_except = [\"*\"]\n\
+             [upstream]\nkeepalive = \"1s\"\nconnect_timeout = \"30s\"\nagent_max_except = [\"*\"]\n\
              body_buffer_max = \"{buffer}B\"\n\
              [[routes]]\nname = \"chat\"\npath = {{ prefix = {CHAT:?} }}\npool = \"compilers\"\n\
              upgrade = [\"websocket\"]\n",

@@ -26,6 +26,8 @@ pub(super) struct Circumstances {
     pub(super) faults: Vec<MemberFault>,
     /// The connections of the member that failed were reset.
     pub(super) was_killed: bool,
+    /// How often connections of any member were reset.
+    pub(super) kills: usize,
     /// A member was restarting, so that there was no other one to try.
     pub(super) was_unavailable: bool,
     /// The member that failed had closed a kept connection.
@@ -76,8 +78,9 @@ impl Circumstances {
         causes.extend(is_unseen.then_some(MemberFault::CloseKept.as_str()));
         // A member that is killed and not available is one member.
         let other_is_down = self.was_unavailable && !self.was_killed;
+        let other_kills = self.kills.saturating_sub(usize::from(self.was_killed));
         let enough = match self.is_safe {
-            true => causes.len() + usize::from(other_is_down) >= 2,
+            true => causes.len() + usize::from(other_is_down) + other_kills >= 2,
             false => !causes.is_empty(),
         };
         causes.first().copied().filter(|_| enough)

@@ -140,6 +140,15 @@ impl FaultLedger {
         outages.any(|outage| outage.killed.as_ref().is_some_and(lasted))
     }
 
+    /// How often connections of a member, of any one, were reset since then.
+    pub(super) fn kills(&self, since: Instant) -> usize {
+        let state = self.state();
+        let kills = state.outages.iter().filter_map(|o| o.killed.as_ref());
+        kills
+            .filter(|kill| kill.to.is_none_or(|to| to >= since))
+            .count()
+    }
+
     /// Whether a member was not available at some time since then.
     pub(super) fn was_unavailable(&self, since: Instant) -> bool {
         let state = self.state();

@@ -129,6 +129,7 @@ impl Exchange<'_> {
             arrived: met.arrivals > 0,
             faults: met.faults,
             was_killed: ledger.was_killed(member, self.since),
+            kills: ledger.kills(self.since),
             was_unavailable: ledger.was_unavailable(self.since),
             closed_kept: member.is_some_and(|member| ledger.closed_kept(member, self.since)),
         }

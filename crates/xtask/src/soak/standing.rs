@@ -196,4 +196,4 @@ pub(super) const HEADERS: &[(&str, &str)] = &[(
 /// Not looked at (RFC 9113, 7), as a stream that was opened behind a GOAWAY.
 const REFUSED_STREAM: u32 = 7;
 /// No answer for so long is a lost request, on a loaded machine too.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
