@@ -1,8 +1,8 @@
 //! Requests of a client, watched as their bytes pass to the parser that reads them.
 //!
 //! The parser is hyper's, and takes what RFC 9112 lets a server take: lines that end with a bare LF, a Content-Length beside a
-//! Transfer-Encoding, a fragment in the target, blanks behind the size of a chunk. None of it is left to see in the request
-//! that it makes. Nothing is parsed twice here: lines are found, and read as far as they tell where the request ends.
+//! Transfer-Encoding, the same Content-Length twice, a fragment in the target, blanks behind the size of a chunk. None of it
+//! is left to see in the request that it makes. Nothing is parsed twice here: lines are found, and read as far as they tell where the request ends.
 
 use memchr::{memchr, memchr_iter};
 
@@ -21,6 +21,19 @@ pub enum HeadFault {
     /// `#` in the request line.
     #[error("the request target has a fragment (#)")]
     Fragment = 3,
+    /// More than one Content-Length.
+    #[error("the request has more than one Content-Length")]
+    RepeatedLength = 4,
+}
+
+impl HeadFault {
+    /// Every fault.
+    pub const ALL: [Self; 4] = [
+        Self::BareLf,
+        Self::TwoFramings,
+        Self::Fragment,
+        Self::RepeatedLength,
+    ];
 }
 
 /// The requests of one connection.
@@ -53,6 +66,7 @@ struct Seen {
     bare_lf: bool,
     fragment: bool,
     length: Option<u64>,
+    repeated_length: bool,
     chunked: bool,
 }
 
@@ -66,6 +80,11 @@ impl RequestWatch {
             head_bytes_max,
             heads,
         }
+    }
+
+    /// How many heads have passed on the connection.
+    pub fn heads(&self) -> u64 {
+        self.heads
     }
 
     /// How many requests have passed on the connection, where they have passed as a whole and nothing of another has come.
@@ -88,6 +107,10 @@ impl RequestWatch {
             let rest = &bytes[passed..];
             match &mut self.state {
                 State::Head => match self.head(rest) {
+                    // The parser refuses it in whatever pieces it comes.
+                    Some((_, seen)) if seen.bytes > self.head_bytes_max => {
+                        self.state = State::Unread;
+                    }
                     Some((taken, seen)) => {
                         passed += taken;
                         if let Some(fault) = seen.fault() {
@@ -160,6 +183,10 @@ impl Seen {
                 chunked: true,
                 ..
             } => Some(HeadFault::TwoFramings),
+            Self {
+                repeated_length: true,
+                ..
+            } => Some(HeadFault::RepeatedLength),
             Self { fragment: true, .. } => Some(HeadFault::Fragment),
             _ => None,
         }
@@ -199,6 +226,7 @@ fn seen(bytes: &[u8]) -> Option<Seen> {
             line if start == 0 => seen.fragment = memchr(b'#', line).is_some(),
             [b'c' | b'C', ..] => {
                 if let Some(value) = value(line, b"content-length") {
+                    seen.repeated_length |= seen.length.is_some();
                     seen.length = Some(number(value));
                 }
             }
@@ -243,7 +271,7 @@ mod tests {
 
     #[test]
     fn each_head_is_found_with_its_fault_in_whatever_pieces_it_comes() {
-        use HeadFault::{BareLf, Fragment, TwoFramings};
+        use HeadFault::{BareLf, Fragment, RepeatedLength, TwoFramings};
         const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         const CHUNKED: &str = "PUT / HTTP/1.1\r\nTransfer-encoding: chunked\r\n\r\n";
         let bad = "PUT / HTTP/1.1\r\ntransfer-Encoding:chunked\r\nContent-Length: 3\r\n\r\n";
@@ -289,6 +317,15 @@ mod tests {
                 None,
             ),
             (
+                format!(
+                    "{}abc{GET}",
+                    body.replace("\r\n\r", "\r\ncontent-length:3\r\n\r")
+                ),
+                vec![(0, RepeatedLength)],
+                2,
+                None,
+            ),
+            (
                 format!("GET / HTTP/1.1\r\nA: {}\r\n\r\n", "a".repeat(2000)),
                 vec![],
                 0,
@@ -296,9 +333,6 @@ mod tests {
             ),
         ] {
             for piece in (1..text.len().clamp(2, 200)).chain([1 << 20]) {
-                if text.len() > 1024 && piece > 1024 {
-                    continue;
-                }
                 let got = watched(&text, piece);
                 assert_eq!(
                     got,
@@ -306,6 +340,60 @@ mod tests {
                     "{text:?} by {piece}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_head_has_its_limit_in_whatever_pieces_it_comes() {
+        const FRAME: &str = "GET / HTTP/1.1\r\nA: \n\r\n";
+        for (length, found, heads) in [
+            (1024, vec![(0, HeadFault::BareLf)], 1),
+            (1025, vec![], 0),
+            (5000, vec![], 0),
+        ] {
+            // Empty lines before it do not count.
+            let fill = "a".repeat(length - FRAME.len());
+            let text = format!("\r\n\r\n{}", FRAME.replace(": ", &format!(": {fill}")));
+            for piece in [1, 2, 3, 100, 1023, 1024, 1025, 1028, 1029, 1 << 20] {
+                let got = watched(&text, piece);
+                assert_eq!(got, (found.clone(), heads, None), "{length} by {piece}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_more_is_held_than_one_head_and_one_piece() {
+        let mut watch = RequestWatch::new(1024, 0);
+        for bytes in [&b"\r\n"[..], b"x"] {
+            for _ in 0..10_000 {
+                let passed = watch.pass(bytes, |_, _| {});
+                assert_eq!(passed, Ok(()));
+                assert!(watch.begun.len() <= 1025);
+            }
+        }
+        assert!(matches!(watch.state, State::Unread));
+        assert_eq!((watch.begun.capacity(), watch.heads()), (0, 0));
+    }
+
+    #[test]
+    fn a_request_is_whole_when_nothing_of_another_has_come() {
+        let mut watch = RequestWatch::new(1024, 7);
+        for (bytes, whole) in [
+            (&b""[..], Some(7)),
+            (b"\r\n", Some(7)),
+            (b"G", None),
+            (b"ET / HTTP/1.1\r\n\r\n", Some(8)),
+            (b"PUT / HTTP/1.1\r\nContent-Length: 2\r\n\r\n", None),
+            (b"a", None),
+            (b"b", Some(9)),
+            (
+                b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+                None,
+            ),
+            (b"\r\n\r\n", Some(10)),
+        ] {
+            assert_eq!(watch.pass(bytes, |_, _| {}), Ok(()));
+            assert_eq!(watch.whole_requests(), whole, "{bytes:?}");
         }
     }
 }

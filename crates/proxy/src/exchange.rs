@@ -147,7 +147,7 @@ async fn pass<'g>(
         standing,
         ..
     } = context;
-    if let Some(fault) = exchanged.head_fault() {
+    if let Some(fault) = exchanged.head_fault().or_else(|| head.extensions.remove()) {
         return Err(ProxyError::Insane(Insane::Head(fault)));
     }
     if let Some(streams) = &conn.streams {

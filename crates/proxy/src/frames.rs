@@ -69,6 +69,7 @@ impl<T> Seen<T> {
                 }
             }
             Heard::PseudoInTrailers(stream) => streams.note_malformed(stream),
+            Heard::Fragment(stream) => streams.note_fragment(stream),
         });
         let since = self.incoming.open_since(Instant::now);
         streams.head_since.set(since);

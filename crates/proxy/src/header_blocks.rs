@@ -1,8 +1,13 @@
 //! The header blocks of one HTTP/2 connection (RFC 7541), read only as far as it takes to see which fields are
-//! pseudo-header fields.
+//! pseudo-header fields, and whether a `:path` has a fragment.
 //!
-//! Trailers must not have any (RFC 9113, 8.1). h2 refuses a pseudo-header field that comes after another field, but drops
+//! Trailers must not have pseudo-header fields (RFC 9113, 8.1). h2 refuses one that comes after another field, but drops
 //! one at the beginning of trailers without an error. So the first field of each block is what counts here.
+//!
+//! h2 also drops a fragment of `:path` without an error. The value of a `:path` is searched for `#`, and no other value is
+//! read.
+
+use crate::huffman::Huffman;
 
 /// Reads all header blocks of one connection, in order.
 #[derive(Debug)]
@@ -10,6 +15,10 @@ pub(crate) struct HeaderBlocks {
     /// Which entries of the dynamic table are pseudo-header fields, the newest in the lowest bit. The table holds at most 128
     /// entries (4,096 bytes, 32 or more for each). Evicted entries stay here: h2 ends a connection that refers to one.
     pseudo_entries: u128,
+    /// Which of them have the name `:path`.
+    path_entries: u128,
+    /// Which of them are a `:path` with a fragment.
+    fragment_entries: u128,
     next: Next,
     /// The number that is being read, or the bytes that are left of a string.
     number: u32,
@@ -19,6 +28,14 @@ pub(crate) struct HeaderBlocks {
     huffman: bool,
     /// `None`: the block has no field yet.
     first_is_pseudo: Option<bool>,
+    /// Bytes of the current name that are those of `:path`; `None`: it is another name.
+    path_matched: Option<usize>,
+    /// The current field is a `:path`.
+    is_path: bool,
+    /// What is left of a value in Huffman's code.
+    coded: Huffman,
+    /// A `:path` of the current block has a fragment.
+    has_fragment: bool,
 }
 
 /// What the next byte is.
@@ -52,17 +69,28 @@ const STATIC_PSEUDO: u32 = 14;
 const STATIC: u32 = 61;
 /// The Huffman code of a colon, in the upper seven bits of a byte.
 const COLON_HUFFMAN: u8 = 0b101_1100;
+/// Entries of the static table with the name `:path`.
+const STATIC_PATH: std::ops::RangeInclusive<u32> = 4..=5;
+const PATH: &[u8] = b":path";
+/// The same in Huffman's code, with its padding.
+const PATH_HUFFMAN: &[u8] = &[0xb9, 0x58, 0xd3, 0x3f];
 
 impl HeaderBlocks {
     pub(crate) fn new() -> Self {
         Self {
             pseudo_entries: 0,
+            path_entries: 0,
+            fragment_entries: 0,
             next: Next::Field,
             number: 0,
             shift: 0,
             inserts: false,
             huffman: false,
             first_is_pseudo: None,
+            path_matched: None,
+            is_path: false,
+            coded: Huffman::default(),
+            has_fragment: false,
         }
     }
 
@@ -70,6 +98,12 @@ impl HeaderBlocks {
     pub(crate) fn begin(&mut self) {
         self.next = Next::Field;
         self.first_is_pseudo = None;
+        self.has_fragment = false;
+    }
+
+    /// Whether a `:path` with a fragment has come in the current block.
+    pub(crate) fn has_fragment(&self) -> bool {
+        self.has_fragment
     }
 
     /// Whether the first field of the current block is a pseudo-header field.
@@ -94,11 +128,52 @@ impl HeaderBlocks {
     fn skip<'a>(&mut self, bytes: &'a [u8], then: Next) -> &'a [u8] {
         let left = self.number as usize;
         let skipped = left.min(bytes.len());
+        match self.next {
+            Next::Value if self.is_path => self.path_value(&bytes[..skipped]),
+            Next::NameRest => bytes[..skipped]
+                .iter()
+                .for_each(|byte| self.match_path(*byte)),
+            _ => {}
+        }
         self.number = (left - skipped) as u32;
         if self.number == 0 {
+            if self.next == Next::NameRest {
+                self.end_name();
+            }
             self.next = then;
         }
         &bytes[skipped..]
+    }
+
+    /// Searches the next bytes of a path for the beginning of a fragment.
+    fn path_value(&mut self, bytes: &[u8]) {
+        let found = match self.huffman {
+            true => bytes
+                .iter()
+                .fold(false, |found, byte| self.coded.read(*byte) | found),
+            false => bytes.contains(&b'#'),
+        };
+        if found {
+            self.has_fragment = true;
+            self.fragment_entries |= u128::from(self.inserts);
+        }
+    }
+
+    fn match_path(&mut self, byte: u8) {
+        let path = if self.huffman { PATH_HUFFMAN } else { PATH };
+        self.path_matched = self
+            .path_matched
+            .filter(|matched| path.get(*matched) == Some(&byte))
+            .map(|matched| matched + 1);
+    }
+
+    /// A name that was not in a table has ended.
+    fn end_name(&mut self) {
+        let path = if self.huffman { PATH_HUFFMAN } else { PATH };
+        self.is_path = self.path_matched == Some(path.len());
+        if self.inserts {
+            self.path_entries |= u128::from(self.is_path);
+        }
     }
 
     fn byte(&mut self, byte: u8) {
@@ -128,10 +203,13 @@ impl HeaderBlocks {
                 }
             }
             Next::NameFirst => {
-                self.named(match self.huffman {
+                let pseudo = match self.huffman {
                     true => byte >> 1 == COLON_HUFFMAN,
                     false => byte == b':',
-                });
+                };
+                self.named(pseudo, false);
+                self.path_matched = Some(0);
+                self.match_path(byte);
                 self.number -= 1;
                 self.next = match self.number {
                     0 => Next::Length(Number::ValueLength),
@@ -157,43 +235,56 @@ impl HeaderBlocks {
     fn end_number(&mut self, which: Number) {
         self.next = match which {
             Number::Entry => {
-                self.named(self.is_pseudo(self.number));
+                self.named(self.is_pseudo(self.number), false);
+                self.has_fragment |= is_among(self.fragment_entries, self.number);
                 Next::Field
             }
             Number::NameEntry if self.number == 0 => Next::Length(Number::NameLength),
             Number::NameEntry => {
-                self.named(self.is_pseudo(self.number));
+                let is_path =
+                    STATIC_PATH.contains(&self.number) || is_among(self.path_entries, self.number);
+                self.named(self.is_pseudo(self.number), is_path);
                 Next::Length(Number::ValueLength)
             }
             Number::TableSize => Next::Field,
             Number::NameLength if self.number == 0 => {
-                self.named(false);
+                self.named(false, false);
                 Next::Length(Number::ValueLength)
             }
             Number::NameLength => Next::NameFirst,
             Number::ValueLength if self.number == 0 => Next::Field,
-            Number::ValueLength => Next::Value,
+            Number::ValueLength => {
+                self.coded = Huffman::default();
+                Next::Value
+            }
         };
     }
 
     fn is_pseudo(&self, entry: u32) -> bool {
         match entry {
             1..=STATIC_PSEUDO => true,
-            0..=STATIC => false,
-            _ => {
-                let newest_first = self.pseudo_entries.checked_shr(entry - STATIC - 1);
-                newest_first.unwrap_or(0) & 1 == 1
-            }
+            _ => is_among(self.pseudo_entries, entry),
         }
     }
 
-    /// Notes the name of a field.
-    fn named(&mut self, pseudo: bool) {
+    /// Notes the name of a field, as far as it is known.
+    fn named(&mut self, pseudo: bool, is_path: bool) {
         self.first_is_pseudo.get_or_insert(pseudo);
+        self.is_path = is_path;
         if self.inserts {
             self.pseudo_entries = self.pseudo_entries << 1 | u128::from(pseudo);
+            self.path_entries = self.path_entries << 1 | u128::from(is_path);
+            self.fragment_entries <<= 1;
         }
     }
+}
+
+/// Whether an entry of the dynamic table is one of these, the newest of which is in the lowest bit.
+fn is_among(entries: u128, entry: u32) -> bool {
+    let newest_first = entry
+        .checked_sub(STATIC + 1)
+        .and_then(|age| entries.checked_shr(age));
+    newest_first.unwrap_or(0) & 1 == 1
 }
 
 #[cfg(test)]
@@ -256,6 +347,55 @@ mod tests {
         check(&[inserted, &long, &[0xbe]], false);
         // What is not in the table.
         check(&[inserted, &[0xff, 0xff, 0xff, 0xff, 0x0f]], false);
+    }
+
+    /// Whether the last of these blocks has a path with a fragment, however they are cut.
+    #[track_caller]
+    fn check_fragment(blocks: &[&[u8]], expected: bool) {
+        for piece in 1..=64 {
+            let mut read = HeaderBlocks::new();
+            for block in blocks {
+                read.begin();
+                block.chunks(piece).for_each(|bytes| read.read(bytes));
+            }
+            let found = read.has_fragment();
+            assert_eq!(found, expected, "{blocks:x?} in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_fragment_is_found_in_a_path_and_in_no_other_field() {
+        // `/a#b` and `/a?b` in Huffman's code.
+        const CODED: &[u8] = &[0x84, 0x60, 0x7f, 0xf5, 0x1f];
+        const CODED_QUERY: &[u8] = &[0x84, 0x60, 0x7f, 0xe4, 0x7f];
+        let coded = |name: &[u8], value: &[u8]| [name, value].concat();
+        check_fragment(&[b""], false);
+        check_fragment(&[b"\x84"], false);
+        check_fragment(&[b"\x04\x04/a#b"], true);
+        check_fragment(&[b"\x04\x03/ab"], false);
+        check_fragment(&[b"\x15\x01#"], true);
+        check_fragment(&[b"\x44\x04/a#b\x82"], true);
+        check_fragment(&[&coded(b"\x04", CODED)], true);
+        check_fragment(&[&coded(b"\x04", CODED_QUERY)], false);
+        // Names that stand there themselves.
+        check_fragment(&[b"\x00\x05:path\x04/a#b"], true);
+        check_fragment(&[b"\x00\x84\xb9\x58\xd3\x3f\x04/a#b"], true);
+        check_fragment(&[b"\x00\x05:patt\x04/a#b"], false);
+        check_fragment(&[b"\x00\x06:paths\x04/a#b"], false);
+        check_fragment(&[b"\x00\x04:pat\x04/a#b"], false);
+        // Other fields: `referer`, `:authority`.
+        check_fragment(&[b"\x0f\x24\x04/a#b\x84"], false);
+        check_fragment(&[b"\x01\x04/a#b\x84"], false);
+        // Entries of the dynamic table: the whole field, and its name.
+        let inserted: &[u8] = b"\x40\x05:path\x04/a#b\x40\x01x\x01#";
+        check_fragment(&[inserted], true);
+        check_fragment(&[inserted, b"\xbf"], true);
+        check_fragment(&[inserted, b"\xbe"], false);
+        check_fragment(&[inserted, b"\x0f\x30\x02/#"], true);
+        check_fragment(&[inserted, b"\x0f\x2f\x02/#"], false);
+        check_fragment(&[inserted, b"\x7f\x00\x01/", b"\xbe"], false);
+        check_fragment(&[inserted, b"\x7f\x00\x02/#", b"\xbe"], true);
+        check_fragment(&[inserted, b"\x84"], false);
     }
 
     #[test]

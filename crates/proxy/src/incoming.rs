@@ -1,5 +1,5 @@
 //! The frames that a client sends, before h2 makes requests of them: whether a head is half-way, which frames carry
-//! nothing, and which trailers are malformed.
+//! nothing, which trailers are malformed, and which heads have a fragment in their path.
 
 use crate::{
     frame_head::{CONTINUATION, DATA, HEAD_BYTES, HEADERS, number},
@@ -21,6 +21,8 @@ pub(crate) enum Heard {
     Bare,
     /// Trailers of this stream that begin with a pseudo-header field.
     PseudoInTrailers(u32),
+    /// A head of this stream whose path has a fragment.
+    Fragment(u32),
 }
 
 /// Where we are in what is read.
@@ -40,6 +42,8 @@ pub(crate) struct Incoming {
     envelope: Option<Envelope>,
     /// The stream whose trailers the current block is, until they are known to be malformed.
     trailers: Option<u32>,
+    /// The stream whose head the current block is, until its path is known to have a fragment.
+    head_of: Option<u32>,
     /// The highest number of a stream that had a head.
     last_stream: u32,
 }
@@ -66,6 +70,7 @@ impl Incoming {
             blocks: HeaderBlocks::new(),
             envelope: None,
             trailers: None,
+            head_of: None,
             last_stream: 0,
         }
     }
@@ -74,8 +79,8 @@ impl Incoming {
     pub(crate) fn read(&mut self, mut bytes: &[u8], mut heard: impl FnMut(Heard)) {
         loop {
             let passed = self.passing.min(bytes.len());
-            if let Some(stream) = self.read_block(&bytes[..passed]) {
-                heard(Heard::PseudoInTrailers(stream));
+            if let Some(found) = self.read_block(&bytes[..passed]) {
+                heard(found);
             }
             self.passing -= passed;
             bytes = &bytes[passed..];
@@ -117,6 +122,7 @@ impl Incoming {
                 self.blocks.begin();
                 // Numbers of streams rise, so a head for one that is not new is trailers.
                 self.trailers = (stream <= self.last_stream).then_some(stream);
+                self.head_of = (stream > self.last_stream).then_some(stream);
                 self.last_stream = self.last_stream.max(stream);
                 Some(Envelope {
                     padded: flags & PADDED != 0,
@@ -133,8 +139,8 @@ impl Incoming {
         };
     }
 
-    /// Reads the next bytes of a payload; `Some`: the trailers of this stream begin with a pseudo-header field.
-    fn read_block(&mut self, mut piece: &[u8]) -> Option<u32> {
+    /// Reads the next bytes of a payload; `Some`: something was found in their block.
+    fn read_block(&mut self, mut piece: &[u8]) -> Option<Heard> {
         let envelope = self.envelope.as_mut()?;
         let mut left = self.passing;
         if envelope.padded
@@ -151,8 +157,13 @@ impl Incoming {
             .saturating_sub(envelope.padding)
             .min(piece.len() - priority);
         self.blocks.read(&piece[priority..priority + fragment]);
+        if self.blocks.has_fragment()
+            && let Some(stream) = self.head_of.take()
+        {
+            return Some(Heard::Fragment(stream));
+        }
         match self.blocks.begins_with_pseudo() {
-            true => self.trailers.take(),
+            true => self.trailers.take().map(Heard::PseudoInTrailers),
             false => None,
         }
     }
@@ -337,11 +348,32 @@ mod tests {
                 for bytes in frames.chunks(piece) {
                     incoming.read(bytes, |heard| match heard {
                         Heard::PseudoInTrailers(stream) => found.push(stream),
-                        Heard::Bare => {}
+                        Heard::Bare | Heard::Fragment(_) => {}
                     });
                 }
                 assert_eq!(found, expected, "{frames:x?} in pieces of {piece}");
             }
+        }
+    }
+
+    #[test]
+    fn a_fragment_in_a_path_is_heard_of_once_however_it_is_cut() {
+        const HEAD: &[u8] = b"\x00\x00\x06\x01\x04\x00\x00\x00\x01\x44\x04/a#b";
+        const AGAIN: &[u8] = b"\x00\x00\x01\x01\x05\x00\x00\x00\x03\xbe";
+        const OTHER: &[u8] = b"\x00\x00\x01\x01\x05\x00\x00\x00\x05\x84";
+        const CONTINUED: &[u8] =
+            b"\x00\x00\x04\x01\x01\x00\x00\x00\x07\x04\x04/a\x00\x00\x02\x09\x04\x00\x00\x00\x07#b";
+        let frames = [HEAD, AGAIN, OTHER, CONTINUED].concat();
+        for piece in 1..=frames.len() {
+            let (mut incoming, mut found) = (begun(), Vec::new());
+            for bytes in frames.chunks(piece) {
+                incoming.read(bytes, |heard| {
+                    if let Heard::Fragment(stream) = heard {
+                        found.push(stream);
+                    }
+                });
+            }
+            assert_eq!(found, [1, 3, 7], "in pieces of {piece}");
         }
     }
 }

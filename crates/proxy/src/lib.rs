@@ -27,6 +27,7 @@ mod generation;
 mod guarded;
 mod header_blocks;
 mod http2;
+mod huffman;
 mod idle_limit;
 mod incoming;
 mod leaving;

@@ -57,7 +57,9 @@ impl Insane {
             Self::Host(_) | Self::Authority(_) => LogReason::BadHost,
             Self::Target => LogReason::BadTarget,
             Self::Path(_) => LogReason::BadPath,
-            Self::Framing(_) | Self::Head(HeadFault::TwoFramings) => LogReason::BadFraming,
+            Self::Framing(_) | Self::Head(HeadFault::TwoFramings | HeadFault::RepeatedLength) => {
+                LogReason::BadFraming
+            }
             Self::Head(HeadFault::BareLf) => LogReason::BadHead,
             Self::Head(HeadFault::Fragment) => LogReason::BadTarget,
             Self::Trace => LogReason::Route(RefusalReason::Method),
@@ -121,13 +123,18 @@ fn framing(headers: &HeaderMap) -> Result<(), Insane> {
     }
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     if let Some(length) = lengths.next()
-        && (lengths.next().is_some() || !length.as_bytes().iter().all(u8::is_ascii_digit))
+        && (lengths.next().is_some() || !is_number(length.as_bytes()))
     {
         return Err(Insane::Framing(
             "the Content-Length header is repeated or is not a number",
         ));
     }
     Ok(())
+}
+
+/// Digits alone, and at least one: h2 takes an empty value for 0.
+fn is_number(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
 /// One Host that is a host, and no other authority in the request line.

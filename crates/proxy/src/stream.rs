@@ -55,6 +55,9 @@ pub(crate) async fn answer(
 ) {
     let (mut head, data) = request.into_parts();
     as_http1(&mut head);
+    if let Some(fault) = open.take_head_fault() {
+        head.extensions.insert(fault);
+    }
     let wanted = Rc::new(Notify::new());
     let expects = head.headers.contains_key(EXPECT) && !data.is_end_stream();
     let length = declared_length(&head.headers);

@@ -7,6 +7,7 @@ use std::{
     task::Waker,
 };
 
+use http1::HeadFault;
 use listener::{Settings, Stage};
 use tokio::time::Instant;
 
@@ -23,6 +24,8 @@ pub(crate) struct Streams {
     taken: RefCell<Taken>,
     /// Open streams whose trailers are malformed, though h2 accepts them.
     malformed: RefCell<Vec<u32>>,
+    /// Streams whose path has a fragment, which h2 drops, until their requests are looked at.
+    fragments: RefCell<Vec<u32>>,
     /// Heads that h2 refused by itself, to be recorded.
     refused: RefCell<Vec<Refused>>,
     idle_since: Cell<Instant>,
@@ -50,6 +53,7 @@ impl Streams {
             in_flight: Cell::new(0),
             taken: RefCell::default(),
             malformed: RefCell::default(),
+            fragments: RefCell::default(),
             refused: RefCell::default(),
             idle_since: Cell::new(now),
             answered: Cell::new(0),
@@ -100,6 +104,15 @@ impl Streams {
 
     pub(crate) fn is_malformed(&self, stream: u32) -> bool {
         self.malformed.borrow().contains(&stream)
+    }
+
+    /// Notes a stream whose path has a fragment. A client that goes on so with heads that h2 refuses is disconnected.
+    pub(crate) fn note_fragment(&self, stream: u32) {
+        let mut fragments = self.fragments.borrow_mut();
+        fragments.push(stream);
+        if fragments.len() > MALFORMED_STREAMS_MAX {
+            self.overstep(Excess::Resets);
+        }
     }
 
     /// Whether a stream was in flight when this trust store came: the next is told, whatever the connection does now.
@@ -191,6 +204,14 @@ impl OpenStream {
         self.conn.its_streams()
     }
 
+    /// What is wrong with its head and was taken by h2.
+    pub(crate) fn take_head_fault(&self) -> Option<HeadFault> {
+        let mut fragments = self.streams().fragments.borrow_mut();
+        let at = fragments.iter().position(|stream| *stream == self.number)?;
+        fragments.swap_remove(at);
+        Some(HeadFault::Fragment)
+    }
+
     /// Whether the trailers of the request are malformed.
     pub(crate) fn is_malformed(&self) -> bool {
         self.streams().is_malformed(self.number)
@@ -244,6 +265,6 @@ const RESETS_AHEAD_MAX: u64 = 100;
 /// waits for the socket. More, and a record may be missing.
 const PASSED_STREAMS_MAX: usize = 100;
 
-/// Streams with malformed trailers that are open at once, or were closed before their trailers came. More, and the
-/// connection ends.
+/// Streams with malformed trailers that are open at once, or were closed before their trailers came; and streams whose path
+/// has a fragment that have not become requests. More of either, and the connection ends.
 const MALFORMED_STREAMS_MAX: usize = 100;

@@ -31,7 +31,7 @@ pub(crate) struct Notes {
 const WITHIN: u64 = u64::MAX;
 
 /// Bits for the fault; the number of the request is above them.
-const FAULT_BITS: u32 = 2;
+const FAULT_BITS: u32 = 3;
 
 impl Notes {
     fn note(&self, request: u64, fault: HeadFault) {
@@ -47,13 +47,9 @@ impl Notes {
         if noted == 0 || noted >> FAULT_BITS != request {
             return None;
         }
-        [
-            HeadFault::BareLf,
-            HeadFault::TwoFramings,
-            HeadFault::Fragment,
-        ]
-        .into_iter()
-        .find(|fault| *fault as u64 == noted & ((1 << FAULT_BITS) - 1))
+        HeadFault::ALL
+            .into_iter()
+            .find(|fault| *fault as u64 == noted & ((1 << FAULT_BITS) - 1))
     }
 }
 

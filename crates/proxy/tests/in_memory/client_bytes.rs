@@ -5,9 +5,7 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use http::Request;
 
-use tokio::time::Instant;
-
-use crate::support::{Estate, FILE, REPORT, assert_took, pass, run, settle};
+use crate::support::{Estate, FILE, REPORT, pass, run, settle};
 
 #[test]
 fn a_head_that_is_read_in_two_ways_is_refused_and_its_connection_ends() {
@@ -30,6 +28,11 @@ fn a_head_that_is_read_in_two_ways_is_refused_and_its_connection_ends() {
         ),
         (
             format!("{put}transfer-encoding:chunked\r\ncontent-length:0\r\n\r\n0\r\n\r\n"),
+            400,
+            "bad-framing",
+        ),
+        (
+            format!("{put}Content-Length: 3\r\ncontent-length: 3\r\n\r\nabc"),
             400,
             "bad-framing",
         ),
@@ -150,52 +153,303 @@ fn a_stream_with_more_data_than_it_says_is_never_complete_for_a_member() {
     });
 }
 
+/// Requests of every kind on one connection: an empty line before, bodies by length and in chunks with trailers, a GET with
+/// a body, a HEAD; and the bodies that a member gets.
+fn mixed() -> (String, Vec<&'static str>) {
+    let host = "Host: puppet\r\n";
+    let bytes = format!(
+        "\r\nGET {FILE} HTTP/1.1\r\n{host}\r\n\r\n\
+         PUT {REPORT} HTTP/1.1\r\n{host}Content-Length: 6\r\n\r\n\n\r\n#ab\
+         PUT {REPORT} HTTP/1.1\r\n{host}transfer-encoding: Chunked\r\n\r\n\
+         2;a=\"b;c\"\r\n\r\n\r\n001\r\n#\r\n0\r\nA: b\r\n\r\n\
+         GET {FILE} HTTP/1.1\r\n{host}Content-Length: 4\r\n\r\nGET \
+         HEAD {FILE} HTTP/1.1\r\n{host}\r\n"
+    );
+    (bytes, vec!["", "\n\r\n#ab", "\r\n#", "GET ", ""])
+}
+
 #[test]
-fn a_connection_that_has_rested_goes_on_where_it_was() {
-    let get = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
-    // What comes with the first request's last byte, and what comes after some seconds.
-    for (early, late) in [
-        ("", get.as_str()),
-        ("\r\n", &get),
-        (&get[..1], &get[1..]),
-        (&get[..30], &get[30..]),
-        (&get[..get.len() - 1], "\n"),
-    ] {
-        run(async {
-            let mut estate = Estate::new(|_| {});
-            let mut client = estate.connect();
-            client.send(&format!("{get}{early}")).await;
-            let mut member = estate.compilers[0].accept().await;
-            member.request().await;
-            member.answer(200, "first").await;
-            assert_eq!(client.response().await.body, "first");
-            pass(4).await;
-            client.send(late).await;
-            member.request().await;
-            member.answer(200, "second").await;
-            assert_eq!(client.response().await.body, "second", "{early:?}");
-            // Its requests are counted on: this one is the fourth, and the one with the fault.
-            pass(4).await;
-            client.send(&get).await;
-            member.request().await;
-            member.answer(200, "third").await;
-            assert_eq!(client.response().await.body, "third");
-            client.send(&get.replace("puppet\r\n", "puppet\n")).await;
-            assert_eq!(client.response().await.status, 400);
-            assert!(client.is_ended().await);
-        });
+fn requests_on_one_connection_end_where_they_end_in_whatever_pieces_they_come() {
+    let (bytes, bodies) = mixed();
+    let cuts = (0..bytes.len()).step_by(3).map(|cut| (cut, bytes.len()));
+    // All in single bytes, too, and with a fault in the last head.
+    for (cut, piece) in cuts.chain([(0, 1), (0, 7)]) {
+        for fault in [false, true] {
+            let mut bytes = bytes.clone();
+            if fault {
+                bytes.truncate(bytes.len() - 2);
+                bytes.push('\n');
+            }
+            run(async {
+                let mut estate = Estate::new(|_| {});
+                let mut client = estate.connect();
+                let (first, second) = bytes.split_at(cut);
+                let sends = async {
+                    for bytes in [first, second] {
+                        for piece in bytes.as_bytes().chunks(piece) {
+                            client
+                                .send(std::str::from_utf8(piece).expect("ASCII"))
+                                .await;
+                            tokio::task::yield_now().await;
+                        }
+                        settle().await;
+                    }
+                };
+                let answers = async {
+                    let mut member = estate.compilers[0].accept().await;
+                    for (number, body) in bodies.iter().enumerate() {
+                        if fault && number + 1 == bodies.len() {
+                            break;
+                        }
+                        let head = member.request().await;
+                        assert_eq!(member.text(body.len()).await, *body, "{head}");
+                        let text = if head.starts_with("head") {
+                            ""
+                        } else {
+                            "answer"
+                        };
+                        member.answer(200 + number as u16, text).await;
+                    }
+                    member
+                };
+                let (member, ()) = tokio::join!(answers, sends);
+                for number in 0..bodies.len() - 1 {
+                    let status = client.response().await.status;
+                    assert_eq!(
+                        status,
+                        200 + number as u16,
+                        "cut at {cut}, pieces of {piece}"
+                    );
+                }
+                // The last is a HEAD, whose answer has no body.
+                let head = client.head().await.expect("an answer");
+                let expected = if fault { "400" } else { "204" };
+                assert_eq!(&head[9..12], expected, "cut at {cut}, pieces of {piece}");
+                assert_eq!(estate.compilers[0].dials(), 1);
+                drop(member);
+            });
+        }
     }
 }
 
 #[test]
-fn a_connection_that_has_rested_is_closed_in_its_time() {
+fn the_fault_of_one_of_thousands_of_pipelined_requests_is_that_requests() {
+    const REQUESTS: usize = 3000;
+    run(async {
+        let estate = Estate::new(|_| {});
+        let mut client = estate.connect();
+        let get = "GET /status/v1/simple HTTP/1.1\r\nHost: puppet\r\n\r\n";
+        let bad = get.replace("puppet\r\n", "puppet\n");
+        client.send_beside(format!("{}{bad}{get}", get.repeat(REQUESTS)));
+        for _ in 0..REQUESTS {
+            assert_eq!(client.response().await.status, 200);
+        }
+        assert_eq!(client.response().await.status, 400);
+        assert!(client.is_ended().await);
+    });
+}
+
+#[test]
+fn a_head_may_have_so_many_bytes_and_no_more_in_whatever_pieces_it_comes() {
+    const MAX: usize = 8 << 10;
+    let head = |length: usize, end: &str| {
+        let begin = "GET /status/v1/simple HTTP/1.1\r\nHost: puppet\r\nA: ";
+        let fill = length - begin.len() - end.len();
+        format!("{begin}{}{end}", "a".repeat(fill))
+    };
+    let cases = [
+        (MAX, "\r\n\r\n", 200),
+        (MAX, "\n\r\n", 400),
+        (MAX + 1, "\r\n\r\n", 431),
+    ];
+    for (length, end, status) in cases {
+        for cut in [0, 1, MAX - 4, MAX - 3, MAX - 2, MAX - 1] {
+            run(async {
+                let estate = Estate::new(|setup| setup.listener.head_bytes_max = MAX);
+                let mut client = estate.connect();
+                let head = head(length, end);
+                client.send(&head[..cut]).await;
+                settle().await;
+                client.send(&head[cut..]).await;
+                assert_eq!(
+                    client.response().await.status,
+                    status,
+                    "{end:?} cut at {cut}"
+                );
+            });
+        }
+    }
+}
+
+#[test]
+fn a_body_that_was_not_asked_for_never_becomes_a_request() {
+    let hidden = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
+    let length = hidden.len();
+    for framing in [
+        format!("Content-Length: {length}"),
+        "Transfer-Encoding: chunked".to_owned(),
+    ] {
+        for expect in ["", "Expect: 100-continue\r\n"] {
+            run(async {
+                let estate = Estate::new(|_| {});
+                let mut client = estate.connect();
+                // Refused by its head alone: no route has this path.
+                client
+                    .send(&format!(
+                        "PUT /elsewhere HTTP/1.1\r\nHost: puppet\r\n{expect}{framing}\r\n\r\n"
+                    ))
+                    .await;
+                let answer = client.response().await;
+                assert_eq!(answer.status, 404, "{answer:?}");
+                let body = match framing.starts_with('T') {
+                    true => format!("{length:x}\r\n{hidden}\r\n0\r\n\r\n"),
+                    false => hidden.clone(),
+                };
+                let _ = client.try_send(&body).await;
+                let _ = client
+                    .try_send("GET /elsewhere HTTP/1.1\r\nHost: puppet\r\n\r\n")
+                    .await;
+                let rest = client.rest().await;
+                assert!(!rest.contains("HTTP/1.1 200"), "{rest}");
+                assert_eq!(estate.compilers[0].dials(), 0, "{framing} {expect}");
+            });
+        }
+    }
+}
+
+#[test]
+fn chunks_that_break_the_grammar_after_100_continue_end_the_connection() {
+    run(async {
+        let estate = Estate::new(|_| {});
+        let mut client = estate.connect();
+        client
+            .send(&format!(
+                "PUT {REPORT} HTTP/1.1\r\nHost: puppet\r\nExpect: 100-continue\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n"
+            ))
+            .await;
+        assert_eq!(client.response().await.status, 100);
+        client.send("3\r\nrep\r\n").await;
+        client.send("0 \r\n\r\n").await;
+        assert_eq!(client.response().await.status, 400);
+        assert!(client.is_ended().await);
+        assert_eq!(estate.compilers[0].dials(), 0);
+    });
+}
+
+#[test]
+fn an_http_1_0_connection_that_is_kept_open_is_watched_as_any_other() {
     run(async {
         let mut estate = Estate::new(|_| {});
-        let (mut client, mut member) = estate.ask_first().await;
-        member.answer(200, "").await;
-        client.response().await;
-        let began = Instant::now();
+        let mut client = estate.connect();
+        let get = format!("GET {FILE} HTTP/1.0\r\nHost: puppet\r\nConnection: keep-alive\r\n\r\n");
+        client.send(&get).await;
+        let mut member = estate.compilers[0].accept().await;
+        for _ in 0..2 {
+            member.request().await;
+            member.answer(200, "x").await;
+            assert_eq!(client.response().await.status, 200);
+            pass(3).await;
+            client.send(&get).await;
+        }
+        member.request().await;
+        member.answer(200, "x").await;
+        assert_eq!(client.response().await.status, 200);
+        client.send(&get.replace("puppet\r\n", "puppet\n")).await;
+        assert_eq!(client.response().await.status, 400);
         assert!(client.is_ended().await);
-        assert_took(began, 15);
+    });
+}
+
+#[test]
+fn a_path_with_a_fragment_is_refused_over_http_2_and_the_next_request_is_not() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let (mut client, _) = estate.connect_speaking(Some(&crate::support::trusted().web01), true);
+        // Settings, then heads that insert their path, refer to it, and have another one.
+        let get = |stream: u8, path: &[u8]| {
+            let block = [b"\x82\x87\x41\x06puppet", path].concat();
+            let head = [0, 0, block.len() as u8, 1, 5, 0, 0, 0, stream];
+            [&head[..], &block].concat()
+        };
+        let literal = |path: &str| [&[0x44, path.len() as u8], path.as_bytes()].concat();
+        let bytes = [
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec(),
+            get(1, &literal(&format!("{FILE}#part"))),
+            get(3, b"\xbf"),
+            get(5, &literal(FILE)),
+        ]
+        .concat();
+        client
+            .send(std::str::from_utf8(&bytes[..24]).expect("ASCII"))
+            .await;
+        client.send_bytes(&bytes[24..]).await;
+        let mut member = estate.compilers[0].accept().await;
+        let head = member.request().await;
+        assert!(head.starts_with(&format!("get {FILE} http")), "{head}");
+        member.answer(200, "").await;
+        settle().await;
+        assert_eq!(estate.compilers[0].dials(), 1);
+        drop(client);
+        let records = estate.records().await;
+        let reasons: Vec<_> = records.iter().map(|record| &record["reason"]).collect();
+        let refused = reasons.iter().filter(|reason| **reason == "bad-target");
+        assert_eq!(refused.count(), 2, "{reasons:?}");
+        assert_eq!(records.len(), 3);
+    });
+}
+
+#[test]
+fn rules_on_heads_are_the_same_over_http_2() {
+    run(async {
+        let estate = Estate::new(|_| {});
+        let (mut client, _connection) = estate.connect_http2(1 << 20).await;
+        for (method, fields, status) in [
+            ("TRACE", &[][..], 405),
+            ("PUT", &[("content-length", "")], 400),
+            (
+                "PUT",
+                &[("content-length", "0"), ("content-length", "0")],
+                400,
+            ),
+        ] {
+            let mut request = Request::builder()
+                .method(method)
+                .uri(format!("https://puppet{REPORT}"));
+            for (name, value) in fields {
+                request = request.header(*name, *value);
+            }
+            let request = request.body(()).expect("a request");
+            let (answer, _) = client.send_request(request, true).expect("sent");
+            let answer = answer.await.expect("an answer");
+            assert_eq!(answer.status(), status, "{method} {fields:?}");
+            poll_fn(|cx| client.poll_ready(cx)).await.expect("it stays");
+        }
+        assert_eq!(estate.compilers[0].dials(), 0);
+    });
+}
+
+#[test]
+fn a_stream_with_less_data_than_it_says_is_never_complete_for_a_member() {
+    run(async {
+        let estate = Estate::new(|_| {});
+        let (mut client, _connection) = estate.connect_http2(1 << 20).await;
+        for data in ["", "repor"] {
+            let request = Request::put(format!("https://puppet{REPORT}"))
+                .header("content-length", 6)
+                .body(())
+                .expect("a request");
+            let (answer, mut body) = client.send_request(request, false).expect("sent");
+            settle().await;
+            body.send_data(Bytes::from(data), true).expect("sent");
+            let refused = match answer.await {
+                Ok(answer) => answer.status() == 400,
+                Err(_) => true,
+            };
+            assert!(refused, "{data}");
+            poll_fn(|cx| client.poll_ready(cx)).await.expect("it stays");
+        }
+        settle().await;
+        assert_eq!(estate.compilers[0].dials(), 0);
     });
 }

@@ -74,6 +74,40 @@ fn a_tunnel_carries_bytes_both_ways_and_its_end_is_recorded() {
 }
 
 #[test]
+fn bytes_behind_the_head_of_an_upgrade_are_the_tunnels_whatever_they_look_like() {
+    // Half a request, one with a fault, and more than a head may have; at once with the head and after a rest.
+    let long = "x".repeat(100 << 10);
+    for early in ["GET / HT", "GET /# HTTP/1.1\nA\n\n", "\r\n\n", &long] {
+        for rests in [false, true] {
+            run(async {
+                let mut estate = Estate::new(|setup| {
+                    with_route(setup);
+                    setup.client_buffer = 256 << 10;
+                    setup.member_buffer = 256 << 10;
+                });
+                let mut client = estate.connect();
+                if rests {
+                    client.get(FILE).await;
+                    let mut member = estate.compilers[0].accept().await;
+                    member.request().await;
+                    member.answer(200, "").await;
+                    client.response().await;
+                    pass(3).await;
+                }
+                let ask = "GET /ws HTTP/1.1\r\nHost: puppet\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+                client.send(&format!("{ask}{early}")).await;
+                let mut member = estate.compilers[0].accept().await;
+                switch(&mut member).await;
+                assert_eq!(client.response().await.status, 101);
+                client.send("late").await;
+                let whole = format!("{early}late");
+                assert_eq!(member.text(whole.len()).await, whole);
+            });
+        }
+    }
+}
+
+#[test]
 fn a_tunnel_in_which_nothing_moves_is_closed_after_its_own_idle_timeout() {
     run(async {
         let mut estate = Estate::new(|setup| {

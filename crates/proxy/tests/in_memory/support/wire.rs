@@ -40,6 +40,12 @@ impl Wire {
         sent.expect("the proxy reads");
     }
 
+    /// Writes bytes, which the other side must read.
+    pub async fn send_bytes(&mut self, bytes: &[u8]) {
+        let sent = self.writer().write_all(bytes).await;
+        sent.expect("the proxy reads");
+    }
+
     /// Writes a text, or finds that the other side is gone.
     pub async fn try_send(&mut self, text: &str) -> io::Result<()> {
         self.writer().write_all(text.as_bytes()).await

@@ -1,0 +1,123 @@
+//! Huffman's code of HPACK (RFC 7541, appendix B), read only as far as it takes to find one character.
+
+/// Bits of a string that are not a whole character yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Huffman {
+    bits: u64,
+    count: u32,
+}
+
+/// How many characters have a code of so many bits. Codes of one length follow each other, and are greater than all shorter
+/// ones.
+const LENGTHS: [(u32, u32); 21] = [
+    (5, 10),
+    (6, 26),
+    (7, 32),
+    (8, 6),
+    (10, 5),
+    (11, 3),
+    (12, 2),
+    (13, 6),
+    (14, 2),
+    (15, 3),
+    (19, 3),
+    (20, 8),
+    (21, 13),
+    (22, 26),
+    (23, 29),
+    (24, 12),
+    (25, 4),
+    (26, 15),
+    (27, 19),
+    (28, 29),
+    (30, 4),
+];
+const LONGEST: u32 = 30;
+
+/// The code of `#`.
+const NUMBER_SIGN: (u64, u32) = (0xffa, 12);
+
+/// For each length, the first code of more bits, in as many bits as the longest has.
+const BOUNDS: [(u32, u64); LENGTHS.len()] = {
+    let mut bounds = [(0, 0); LENGTHS.len()];
+    let (mut at, mut next) = (0, 0);
+    while at < LENGTHS.len() {
+        let (length, characters) = LENGTHS[at];
+        next += (characters as u64) << (LONGEST - length);
+        bounds[at] = (length, next);
+        at += 1;
+    }
+    bounds
+};
+
+impl Huffman {
+    /// Reads the next byte; whether a `#` ends in it.
+    pub(crate) fn read(&mut self, byte: u8) -> bool {
+        // At most 29 bits are left of what was read before.
+        self.bits = self.bits << 8 | u64::from(byte);
+        self.count += 8;
+        let mut found = false;
+        while let Some(length) = self.length() {
+            let left = self.count - length;
+            found |= (self.bits >> left, length) == NUMBER_SIGN;
+            self.bits &= (1 << left) - 1;
+            self.count = left;
+        }
+        found
+    }
+
+    /// Bits of the first character, if all of them are there.
+    fn length(&self) -> Option<u32> {
+        let first = match self.count {
+            ..LONGEST => self.bits << (LONGEST - self.count),
+            count => self.bits >> (count - LONGEST),
+        };
+        let (length, _) = BOUNDS.into_iter().find(|(_, bound)| first < *bound)?;
+        (length <= self.count).then_some(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_codes_take_all_bits() {
+        assert_eq!(BOUNDS[BOUNDS.len() - 1], (LONGEST, 1 << LONGEST));
+        let characters: u32 = LENGTHS.iter().map(|(_, characters)| characters).sum();
+        assert_eq!(characters, 257);
+    }
+
+    #[test]
+    fn a_number_sign_is_found_behind_codes_of_any_length() {
+        // RFC 7541, C.4.1 and C.6.1, and the longest code of a byte, LF.
+        let (host, date): (&[u8], &[u8]) = (
+            &[
+                0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff,
+            ],
+            &[
+                0xd0, 0x7a, 0xbe, 0x94, 0x10, 0x54, 0xd4, 0x44, 0xa8, 0x20, 0x05, 0x95, 0x04, 0x0b,
+                0x81, 0x66, 0xe0, 0x82, 0xa6, 0x2d, 0x1b, 0xff,
+            ],
+        );
+        for (bytes, expected) in [
+            (host, false),
+            (date, false),
+            (&[0xff, 0xa0], true),
+            (&[0xff, 0xb0], false),
+            // `0#`, `a/#`, then `0>`.
+            (&[0x07, 0xfd, 0x7f], true),
+            (&[0x1b, 0x1f, 0xf5, 0xff], true),
+            (&[0x07, 0xfd, 0xff], false),
+            // LF, then `#`.
+            (&[0xff, 0xff, 0xff, 0xf3, 0xfe, 0x8f], true),
+            (&[0xff; 64], false),
+        ] {
+            let mut huffman = Huffman::default();
+            let found = bytes
+                .iter()
+                .fold(false, |found, byte| huffman.read(*byte) | found);
+            assert_eq!(found, expected, "{bytes:x?}");
+        }
+    }
+}
