@@ -10,6 +10,7 @@ mod drain;
 mod limits;
 mod members;
 mod queue;
+mod rest;
 mod retries;
 mod support;
 mod timers;

@@ -1,0 +1,244 @@
+//! Connections that have given back what HTTP held for them: nothing that a client says or is owed is lost.
+
+use std::{sync::Arc, time::Duration};
+
+use proxy::Phase;
+use tokio::time::{Instant, sleep};
+
+use crate::support::{Estate, FILE, REPORT, Wire, assert_took, pass, run, trusted};
+
+#[test]
+fn a_connection_that_has_rested_goes_on_where_it_was() {
+    let get = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
+    // What comes with the first request's last byte, and what comes after some seconds.
+    for (early, late) in [
+        ("", get.as_str()),
+        ("\r\n", &get),
+        (&get[..1], &get[1..]),
+        (&get[..30], &get[30..]),
+        (&get[..get.len() - 1], "\n"),
+    ] {
+        run(async {
+            let mut estate = Estate::new(|_| {});
+            let mut client = estate.connect();
+            client.send(&format!("{get}{early}")).await;
+            let mut member = estate.compilers[0].accept().await;
+            member.request().await;
+            member.answer(200, "first").await;
+            assert_eq!(client.response().await.body, "first");
+            pass(4).await;
+            client.send(late).await;
+            member.request().await;
+            member.answer(200, "second").await;
+            assert_eq!(client.response().await.body, "second", "{early:?}");
+            // Its requests are counted on: this one is the fourth, and the one with the fault.
+            pass(4).await;
+            client.send(&get).await;
+            member.request().await;
+            member.answer(200, "third").await;
+            assert_eq!(client.response().await.body, "third");
+            client.send(&get.replace("puppet\r\n", "puppet\n")).await;
+            assert_eq!(client.response().await.status, 400);
+            assert!(client.is_ended().await);
+        });
+    }
+}
+
+#[test]
+fn a_connection_that_has_rested_is_closed_in_its_time() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let (mut client, mut member) = estate.ask_first().await;
+        member.answer(200, "").await;
+        client.response().await;
+        let began = Instant::now();
+        assert!(client.is_ended().await);
+        assert_took(began, 15);
+    });
+}
+
+/// One request and its answer.
+async fn exchange(client: &mut Wire, member: &mut Wire, text: &str) {
+    client.get(FILE).await;
+    answered(client, member, text).await;
+}
+
+async fn answered(client: &mut Wire, member: &mut Wire, text: &str) {
+    member.request().await;
+    member.answer(200, text).await;
+    assert_eq!(client.response().await.body, text);
+}
+
+#[test]
+fn a_request_that_comes_in_the_instant_of_a_rest_is_answered() {
+    // From before the rest to behind it, in steps of half a millisecond.
+    for half in 1990..2012 {
+        run(async {
+            let mut estate = Estate::new(|_| {});
+            let (mut client, mut member) = estate.ask_first().await;
+            member.answer(200, "first").await;
+            client.response().await;
+            sleep(Duration::from_micros(half * 500)).await;
+            exchange(&mut client, &mut member, "second").await;
+            // Two at once, cut within the first.
+            sleep(Duration::from_micros(half * 500)).await;
+            let get = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
+            client.send(&get[..9]).await;
+            client.send(&format!("{}{get}", &get[9..])).await;
+            answered(&mut client, &mut member, "third").await;
+            answered(&mut client, &mut member, "fourth").await;
+        });
+    }
+}
+
+#[test]
+fn an_answer_that_its_client_takes_late_is_whole_and_the_connection_goes_on() {
+    run(async {
+        let mut estate = Estate::new(|setup| setup.client_buffer = 64);
+        let (mut client, mut member) = estate.ask_first().await;
+        let text = "0123456789".repeat(40);
+        member.answer(200, &text).await;
+        // What is left to write keeps it from resting.
+        pass(5).await;
+        assert_eq!(client.response().await.body, text);
+        pass(3).await;
+        exchange(&mut client, &mut member, "second").await;
+    });
+}
+
+#[test]
+fn a_connection_rests_many_times_and_counts_its_requests() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let (mut client, mut member) = estate.ask_first().await;
+        member.answer(200, "first").await;
+        client.response().await;
+        for _ in 0..50 {
+            pass(2).await;
+            exchange(&mut client, &mut member, "again").await;
+        }
+        pass(2).await;
+        let bad = format!("GET {FILE}#a HTTP/1.1\r\nHost: puppet\r\n\r\n");
+        client.send(&bad).await;
+        assert_eq!(client.response().await.status, 400);
+        assert!(client.is_ended().await);
+    });
+}
+
+#[test]
+fn a_body_that_is_still_to_come_keeps_a_connection_from_resting() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let mut client = estate.connect();
+        // Answered before its body has come.
+        client.put("/elsewhere", 5).await;
+        assert_eq!(client.response().await.status, 404);
+        pass(2).await;
+        let get = format!("GET {FILE} HTTP/1.1\r\nHost: puppet\r\n\r\n");
+        client.send(&format!("GET /{get}")).await;
+        let mut member = estate.compilers[0].accept().await;
+        answered(&mut client, &mut member, "second").await;
+    });
+}
+
+#[test]
+fn the_times_for_a_head_and_for_silence_count_after_a_rest() {
+    for (bytes, limit) in [("G", 30), ("\r\n", 30), ("", 15 - 3)] {
+        run(async {
+            let mut estate = Estate::new(|setup| {
+                setup.listener.head_timeout = Duration::from_secs(30);
+                setup.listener.idle_timeout = Duration::from_secs(15);
+            });
+            let (mut client, mut member) = estate.ask_first().await;
+            member.answer(200, "").await;
+            client.response().await;
+            pass(3).await;
+            client.send(bytes).await;
+            let began = Instant::now();
+            client.rest().await;
+            assert_took(began, limit);
+        });
+    }
+}
+
+#[test]
+fn a_drain_ends_a_connection_that_rests_or_answers_its_last_request() {
+    for asks in [false, true] {
+        run(async {
+            let mut estate = Estate::new(|_| {});
+            let (mut client, mut member) = estate.ask_first().await;
+            member.answer(200, "").await;
+            client.response().await;
+            pass(3).await;
+            estate.enter(Phase::Draining);
+            if !asks {
+                let began = Instant::now();
+                assert!(client.is_ended().await);
+                assert_took(began, 2);
+                return;
+            }
+            pass(1).await;
+            client.get(FILE).await;
+            member.request().await;
+            member.answer(200, "last").await;
+            let answer = client.response().await;
+            assert!(answer.head.contains("connection: close"), "{answer:?}");
+            assert_eq!(answer.body, "last");
+            assert!(client.is_ended().await);
+        });
+    }
+}
+
+#[test]
+fn a_client_that_is_revoked_while_its_connection_rests_is_closed_at_once() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let (mut client, _) = estate.connect_as(Some(&trusted().web02));
+        client.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        answered(&mut client, &mut member, "first").await;
+        pass(3).await;
+        let began = Instant::now();
+        estate.apply(|generation| generation.trust = Arc::clone(&trusted().without_web02));
+        assert!(client.is_ended().await);
+        assert_took(began, 0);
+    });
+}
+
+#[test]
+fn the_end_of_a_client_whose_connection_rests_ends_it() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let (mut client, serving) = estate.connect_web01();
+        client.get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        answered(&mut client, &mut member, "first").await;
+        pass(3).await;
+        drop(client);
+        let began = Instant::now();
+        serving.await.expect("it ends");
+        assert_took(began, 0);
+        assert_eq!(estate.gate.inside(), 0);
+    });
+}
+
+#[test]
+fn a_body_is_read_after_a_rest() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let (mut client, mut member) = estate.ask_first().await;
+        member.answer(200, "").await;
+        client.response().await;
+        for round in 0..2 {
+            pass(3).await;
+            client.put(REPORT, 6).await;
+            pass(2).await;
+            client.send("report").await;
+            let head = member.request().await;
+            assert!(head.starts_with("put"), "{round}: {head}");
+            assert_eq!(member.text(6).await, "report");
+            member.answer(200, "").await;
+            assert_eq!(client.response().await.status, 200);
+        }
+    });
+}
