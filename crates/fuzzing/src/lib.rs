@@ -15,10 +15,13 @@ mod crl;
 mod csr;
 mod der;
 mod dn;
+mod log;
 mod path;
 mod proxy_header;
 mod reader;
+mod request;
 mod scrub;
+mod watch;
 
 /// A check and the words that a mutation of its input is made of.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +85,21 @@ pub const TARGETS: &[Target] = &[
         name: "answer",
         check: answer::check,
         words: answer::WORDS,
+    },
+    Target {
+        name: "request",
+        check: request::check,
+        words: request::WORDS,
+    },
+    Target {
+        name: "watch",
+        check: watch::check,
+        words: watch::WORDS,
+    },
+    Target {
+        name: "log",
+        check: log::check,
+        words: log::WORDS,
     },
 ];
 

@@ -186,7 +186,7 @@ fn check_stamped(form: &HeaderForm, scrubbed: &HeaderMap, kept: usize) {
 
 /// The families of docs/threats.md, T1 and T2, as a reader sees them that folds every sign to a hyphen and may take
 /// the prefix of a CGI variable off.
-fn seems_identity(name: &str, own: Option<&IdentityName>) -> bool {
+pub(crate) fn seems_identity(name: &str, own: Option<&IdentityName>) -> bool {
     static FAMILIES: LazyLock<Regex> = LazyLock::new(|| {
         let families = "x-client-.*|x-ssl-.*|ssl-client-.*|client-cert.*|x-forwarded-.*";
         let names =

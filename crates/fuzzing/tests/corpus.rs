@@ -52,6 +52,21 @@ fn answers_of_members_are_those_that_hyper_reads() {
 }
 
 #[test]
+fn requests_reach_a_member_as_one_request_with_the_proxys_identity_fields() {
+    run("request");
+}
+
+#[test]
+fn requests_are_watched_as_a_slow_reader_reads_them() {
+    run("watch");
+}
+
+#[test]
+fn log_records_are_one_line_each_and_are_read_back() {
+    run("log");
+}
+
+#[test]
 fn every_target_has_a_small_corpus_and_a_program() {
     for target in TARGETS {
         let count = corpus(target).len();

@@ -694,7 +694,7 @@ fn is_members_fault(failure: &Failure, error: &ProxyError, upload: &Upload) -> b
 }
 
 /// Says which host the client asked for, and the Host that the member reads.
-fn tell_of_host<'a>(
+pub(crate) fn tell_of_host<'a>(
     own: &mut OwnFields<'a>,
     scrubbed: &'a Scrubbed,
     rule: HostRule,

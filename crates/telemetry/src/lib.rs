@@ -24,6 +24,7 @@ mod line;
 mod log_format;
 mod log_level;
 mod printable;
+mod written;
 
 pub use crate::access_logs::{AccessLogHandle, AccessLogs};
 pub use crate::agents::{Agents, SeenAgent, SeenCertificate, SeenRequest};
@@ -50,6 +51,7 @@ pub use crate::settings::{
 pub use crate::sink::{Output, Sink, SinkHandle, Unwritten};
 pub use crate::spoken::{Spoken, SpokenCopy};
 pub use crate::syslog::Severity;
+pub use crate::written::{Receiver, written};
 
 /// What log daemons know us by.
 const IDENTIFIER: &str = "proscenium";
