@@ -2,13 +2,17 @@
 //! for its answer drives it.
 
 use std::{
+    future::poll_fn,
     io::{self, IoSlice},
     pin::{Pin, pin},
     task::{Context, Poll, Waker, ready},
 };
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf},
+    task::unconstrained,
+};
 
 use crate::io::Counted;
 
@@ -48,8 +52,12 @@ impl Wire {
     /// Whether the member has neither closed it nor sent anything, between two exchanges.
     pub(crate) fn is_silent(&mut self) -> bool {
         let mut byte = [0];
-        let mut cx = Context::from_waker(Waker::noop());
-        let read = Pin::new(&mut self.io).poll_read(&mut cx, &mut ReadBuf::new(&mut byte));
+        let io = &mut self.io;
+        // A task that has used up its share of a turn finds every transport silent.
+        let read = pin!(unconstrained(poll_fn(|cx| {
+            Pin::new(&mut *io).poll_read(cx, &mut ReadBuf::new(&mut byte))
+        })));
+        let read = read.poll(&mut Context::from_waker(Waker::noop()));
         read.is_pending() && self.input.is_empty()
     }
 

@@ -3,11 +3,13 @@
 use std::{
     cell::Cell,
     future::poll_fn,
+    pin::pin,
     rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    task::{Context, Waker},
     time::Duration,
 };
 
@@ -17,7 +19,7 @@ use http_body_util::Empty;
 use identity::{ClientIdentity, HeaderForm, IdentityHeaders, OwnNames};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex},
-    task::LocalSet,
+    task::{LocalSet, consume_budget},
     time::{Instant, sleep, timeout},
 };
 use upstream::{
@@ -38,6 +40,7 @@ enum Seen {
 
 use Seen::{Broken, Nothing, Whole};
 
+const OVERHEAD: &str = "malformed response body: too many bytes in chunk extensions or trailers";
 const CLOSED: &str = "the member closed the connection before the response was complete";
 
 #[test]
@@ -47,6 +50,27 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
     let endless = format!(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0;{}",
         "x".repeat(1 << 20)
+    );
+    let blanks = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3{}",
+        " ".repeat(1 << 20)
+    );
+    let trailers = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n{}",
+        "A: b\r\n".repeat(1 << 16)
+    );
+    let tiny_chunks = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        "1;a\r\nx\r\n".repeat(1 << 16)
+    );
+    let of_tiny_chunks = "x".repeat((16 << 10) / 2 - 1);
+    let huge_head = format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "a".repeat(64 << 10));
+    let endless_head = format!("HTTP/1.1 200 OK\r\nA: {}", "a".repeat(1 << 20));
+    let endless_status = format!("HTTP/1.1 200 {}", "a".repeat(1 << 20));
+    let many_fields = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(101));
+    let huge_interim = format!(
+        "HTTP/1.1 103 Early Hints\r\nA: {}\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "a".repeat(64 << 10)
     );
     let cases: &[(&str, &str, Seen)] = &[
         (
@@ -214,6 +238,64 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
             "HTTP/1.1 200 OK\r\nA: b\0\r\n\r\n",
             nothing("malformed response: invalid HTTP header"),
         ),
+        // Heads without a limit of their own.
+        (
+            "GET",
+            &huge_head,
+            nothing("the head of the response is too large"),
+        ),
+        (
+            "GET",
+            &endless_head,
+            nothing("the head of the response is too large"),
+        ),
+        (
+            "GET",
+            &endless_status,
+            nothing("the head of the response is too large"),
+        ),
+        (
+            "GET",
+            &huge_interim,
+            nothing("the head of the response is too large"),
+        ),
+        (
+            "GET",
+            &many_fields,
+            nothing("malformed response: too many HTTP headers"),
+        ),
+        // Interim answers that are none, or that end the exchange.
+        (
+            "GET",
+            "HTTP/1.1 100 Continue\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            nothing("malformed response: invalid HTTP version"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 199 X\r\nTransfer-Encoding: chunked\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc",
+            whole("abc", true),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 101 Switching Protocols\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            Whole(101, String::new(), false),
+        ),
+        // Bodies where there are none.
+        (
+            "GET",
+            "HTTP/1.1 204 No Content\r\nContent-Length: 3\r\n\r\nabc",
+            Whole(204, String::new(), false),
+        ),
+        (
+            "HEAD",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+            whole("", false),
+        ),
+        (
+            "HEAD",
+            "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            whole("", false),
+        ),
         // Framing that could end in two places.
         (
             "GET",
@@ -301,21 +383,57 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n",
             broken("", "malformed response body: invalid chunk"),
         ),
+        ("GET", &endless, broken("", OVERHEAD)),
+        ("GET", &blanks, broken("", OVERHEAD)),
+        ("GET", &trailers, broken("abc", OVERHEAD)),
+        ("GET", &tiny_chunks, broken(&of_tiny_chunks, OVERHEAD)),
         (
             "GET",
-            &endless,
-            broken(
-                "",
-                "malformed response body: too many bytes in chunk extensions or trailers",
-            ),
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n00000000000000003\r\nabc\r\n",
+            broken("", "malformed response body: invalid chunk"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n",
+            broken("", "malformed response body: invalid chunk"),
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n",
+            broken("abc", CLOSED),
         ),
     ];
-    assert!(cases.len() >= 50);
+    assert!(cases.len() >= 70);
     for (method, answer, expected) in cases {
         let method: Method = method.parse().expect("a method");
         let seen = exchange(&method, answer.as_bytes());
         assert_eq!(&seen, expected, "{method} {answer:.120?}");
     }
+}
+
+#[test]
+fn a_closed_connection_is_not_taken_for_an_open_one_by_a_task_that_has_used_up_its_turn() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let answer = Bytes::from_static(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    LocalSet::new().block_on(&runtime, async {
+        let dials = Arc::new(AtomicU32::new(0));
+        let connector = member(answer, Arc::clone(&dials));
+        let (connections, _) = Connections::new(&Arc::new(Crew::default()));
+        for expected in 1..=2 {
+            // From here on its reads wait for its next turn.
+            let mut cx = Context::from_waker(Waker::noop());
+            while pin!(consume_budget()).poll(&mut cx).is_ready() {}
+            let exchanged = send(&connections, &connector, &Method::GET).await;
+            exchanged.expect("an answer").body.give_back(Instant::now());
+            assert_eq!(dials.load(Ordering::Relaxed), expected);
+            // The member closes it.
+            sleep(PATIENCE * 2).await;
+        }
+    });
 }
 
 fn whole(body: &str, serves_again: bool) -> Seen {
