@@ -11,7 +11,7 @@ use std::{
 };
 
 use telemetry::{
-    AccessRecord, Format, KnownClient, Receiver, Spoken, SpokenCopy, TlsFacts, written,
+    AccessRecord, Format, KnownClient, LogReceiver, Spoken, SpokenCopy, TlsFacts, written,
 };
 
 use crate::bytes::Bytes;
@@ -27,14 +27,14 @@ pub(crate) fn check(input: &[u8]) {
         ..record.clone()
     };
     assert_eq!(
-        written(&shared, Format::Combined, Receiver::File),
-        written(&record, Format::Combined, Receiver::File)
+        written(&shared, Format::Combined, LogReceiver::File),
+        written(&record, Format::Combined, LogReceiver::File)
     );
     for format in [Format::Combined, Format::Json] {
-        let line = written(&record, format.clone(), Receiver::File);
+        let line = written(&record, format.clone(), LogReceiver::File);
         let line = line.strip_suffix(b"\n").expect("an end of line");
-        check_syslog(&written(&record, format.clone(), Receiver::Syslog), line);
-        let fields = journal_fields(&written(&record, format, Receiver::Journal));
+        check_syslog(&written(&record, format.clone(), LogReceiver::Syslog), line);
+        let fields = journal_fields(&written(&record, format, LogReceiver::Journal));
         assert_eq!(fields["MESSAGE"], line);
         for (key, text) in said.fields() {
             let name = format!("PROSCENIUM_{}", key.to_uppercase());
@@ -197,7 +197,7 @@ fn shown(text: Option<Vec<u8>>) -> Vec<u8> {
 }
 
 fn check_combined(said: &Said<'_>, record: &AccessRecord) {
-    let line = written(record, Format::Combined, Receiver::File);
+    let line = written(record, Format::Combined, LogReceiver::File);
     let rest = one_line(&line).strip_prefix("192.0.2.7 - ");
     let (user, _, rest) = word(rest.expect("the address"));
     assert_eq!(user, shown(said.user()));
@@ -249,7 +249,7 @@ fn check_request(said: &Said<'_>, request: &str) {
 }
 
 fn check_json(said: &Said<'_>, record: &AccessRecord) {
-    let line = written(record, Format::Json, Receiver::File);
+    let line = written(record, Format::Json, LogReceiver::File);
     let text = one_line(&line);
     let value: serde_json::Value = serde_json::from_str(text).expect("JSON");
     let object = value.as_object().expect("an object");
@@ -283,7 +283,7 @@ fn check_apache(said: &Said<'_>, record: &AccessRecord) {
     let format = parts.iter().map(|(directive, _)| *directive);
     let format: Vec<_> = format.chain(["%U", "\"%r\""]).collect();
     let format = format.join(" ").parse().expect("a format");
-    let line = written(record, Format::Apache(format), Receiver::File);
+    let line = written(record, Format::Apache(format), LogReceiver::File);
     let mut rest = one_line(&line);
     for (directive, expected) in parts {
         let (value, _, after) = word(rest);

@@ -24,7 +24,7 @@ use identity::{
     Agent, ChainVerified, ClientIdentity, HeaderForm, HeaderSet, IdentityHeaders, IdentityName,
     OwnNames, Settings,
 };
-use proxy::{Stamp, member_head};
+use proxy::{RequestStamp, member_head};
 
 use crate::{dn, scrub::seems_identity, watch};
 
@@ -46,7 +46,7 @@ pub(crate) fn check(input: &[u8]) {
         &known.identities[usize::from(how & 1)],
         &known.forms[usize::from(how >> 1) % known.forms.len()],
     );
-    let stamp = Stamp {
+    let stamp = RequestStamp {
         identity,
         form,
         own_names: &known.own_names,

@@ -73,7 +73,7 @@ pub use edge::{Edge, EdgeCopy, answers as answers_from_copy};
 pub use generation::{Generation, PoolRuntime};
 pub use guarded::{guarded_by, is_guarded};
 pub use long_requests::{LongRequest, LongRequests};
-pub use member_head::{Stamp, member_head};
+pub use member_head::{RequestStamp, member_head};
 pub use member_history::{AgentFacts, JrubyAnswer, JrubyReading, MemberFacts, MemberHistory};
 pub use open_tunnels::{OpenTunnels, TunnelClient};
 pub use reason::refusal_reasons;

@@ -15,7 +15,7 @@ use crate::{
 
 /// What a request is sent with beside what its client said.
 #[derive(Clone, Copy, Debug)]
-pub struct Stamp<'a> {
+pub struct RequestStamp<'a> {
     /// Who the client is.
     pub identity: &'a IdentityHeaders,
     /// In which headers the pool's servers read that.
@@ -36,7 +36,7 @@ pub fn member_head(
     head: Parts,
     fault: Option<HeadFault>,
     framing: Framing,
-    stamp: Stamp<'_>,
+    stamp: RequestStamp<'_>,
 ) -> Result<Vec<u8>, String> {
     if let Some(fault) = fault {
         return Err(Insane::Head(fault).to_string());

@@ -51,7 +51,7 @@ pub use crate::settings::{
 pub use crate::sink::{Output, Sink, SinkHandle, Unwritten};
 pub use crate::spoken::{Spoken, SpokenCopy};
 pub use crate::syslog::Severity;
-pub use crate::written::{Receiver, written};
+pub use crate::written::{LogReceiver, written};
 
 /// What log daemons know us by.
 const IDENTIFIER: &str = "proscenium";

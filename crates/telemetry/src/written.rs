@@ -9,7 +9,7 @@ use crate::{
 
 /// Where a record goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Receiver {
+pub enum LogReceiver {
     /// A file.
     File,
     /// A syslog daemon.
@@ -19,18 +19,20 @@ pub enum Receiver {
 }
 
 /// The bytes of one record: a line with its end, or the datagram that a daemon gets.
-pub fn written(record: &AccessRecord, format: Format, receiver: Receiver) -> Vec<u8> {
+pub fn written(record: &AccessRecord, format: Format, receiver: LogReceiver) -> Vec<u8> {
     let framing = match receiver {
-        Receiver::File => Framing::Line,
-        Receiver::Syslog => {
+        LogReceiver::File => Framing::Line,
+        LogReceiver::Syslog => {
             Framing::Syslog(syslog::head(Facility::default(), Severity::Info, 1).into())
         }
-        Receiver::Journal => Framing::Journal,
+        LogReceiver::Journal => Framing::Journal,
     };
     let mut bytes = Vec::new();
     LineWriter::new(Form { format, framing }).push(&mut bytes, record);
     match receiver {
-        Receiver::File => bytes,
-        Receiver::Syslog | Receiver::Journal => datagrams(&bytes).flatten().copied().collect(),
+        LogReceiver::File => bytes,
+        LogReceiver::Syslog | LogReceiver::Journal => {
+            datagrams(&bytes).flatten().copied().collect()
+        }
     }
 }
