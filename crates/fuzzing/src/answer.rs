@@ -40,11 +40,15 @@ pub(crate) fn check(input: &[u8]) {
     }
 }
 
-/// Whether a line that is no size stands before an empty line behind the head.
+/// Whether a line that is not a size comes before an empty line behind the head.
 fn has_trailer(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
-    let mut parts = text.split("\r\n\r\n").skip(1);
-    parts.any(|part| {
+    let ends = ["\n\r\n", "\n\n"].into_iter();
+    let ends = ends.filter_map(|end| text.find(end).map(|at| at + end.len()));
+    let Some(body) = ends.min() else {
+        return false;
+    };
+    text[body..].split("\r\n\r\n").any(|part| {
         let last = part.rsplit("\r\n").next().unwrap_or_default();
         let size = last.split([';', ' ', '\t']).next().unwrap_or_default();
         u64::from_str_radix(size, 16) != Ok(0)

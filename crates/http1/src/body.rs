@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::{malformed::Malformed, response::BodyKind};
+use crate::{chunks::is_token, malformed::Malformed, response::BodyKind};
 
 /// Most bytes of extensions of all chunks of a body, and of its trailers: nobody reads them.
 const OVERHEAD_BYTES_MAX: u32 = 16 << 10;
@@ -47,8 +47,12 @@ enum State {
     ChunkEnd(bool),
     /// The beginning of a trailer or of the empty line.
     Trailer,
-    /// Within a trailer.
-    TrailerField,
+    /// Within the name of a trailer.
+    TrailerName,
+    /// Within the value of a trailer.
+    TrailerValue,
+    /// LF that ends a trailer.
+    TrailerEnd,
     /// LF of the empty line.
     LastEnd,
     End,
@@ -170,14 +174,15 @@ impl Decoder {
             (State::ChunkEnd(true), b'\n') => Ok(State::Size(0, 0)),
             (State::Trailer, b'\r') => Ok(State::LastEnd),
             (State::LastEnd, b'\n') => Ok(State::End),
-            (State::Trailer | State::TrailerField, byte) => {
-                self.skip()?;
-                match byte {
-                    b'\n' if self.state == State::TrailerField => Ok(State::Trailer),
-                    b'\n' => Err(Malformed::Chunk),
-                    _ => Ok(State::TrailerField),
-                }
+            (State::Trailer | State::TrailerName, byte) if is_token(byte) => {
+                self.skip().map(|()| State::TrailerName)
             }
+            (State::TrailerName, b':') => self.skip().map(|()| State::TrailerValue),
+            (State::TrailerValue, b'\r') => self.skip().map(|()| State::TrailerEnd),
+            (State::TrailerValue, b'\t' | b' '..=b'~' | 0x80..) => {
+                self.skip().map(|()| State::TrailerValue)
+            }
+            (State::TrailerEnd, b'\n') => self.skip().map(|()| State::Trailer),
             _ => Err(Malformed::Chunk),
         }
     }
@@ -280,6 +285,12 @@ mod tests {
             (Chunked, "10000000000000000\r\n", Err(Chunk)),
             (Chunked, "00000000000000003\r\nabc", Err(Chunk)),
             (Chunked, "0\r\n\n", Err(Chunk)),
+            (Chunked, "0\r\nno field\r\n\r\n", Err(Chunk)),
+            (Chunked, "0\r\n3\r\nabc\r\n0\r\n\r\n", Err(Chunk)),
+            (Chunked, "0\r\nA : b\r\n\r\n", Err(Chunk)),
+            (Chunked, "0\r\n A: b\r\n\r\n", Err(Chunk)),
+            (Chunked, "0\r\nA: b\n\r\n", Err(Chunk)),
+            (Chunked, "0\r\nA: \0\r\n\r\n", Err(Chunk)),
             (Chunked, "0\r\n\rx", Err(Chunk)),
         ];
         for (kind, bytes, expected) in cases {
@@ -297,8 +308,8 @@ mod tests {
         for (bytes, expected) in [
             (format!("0;{at_most}\r\n\r\n"), true),
             (format!("0;{at_most}xx\r\n\r\n"), false),
-            (format!("0\r\n{at_most}\r\n\r\n"), true),
-            (format!("0\r\n{at_most}x\r\n\r\n"), false),
+            (format!("0\r\na:{}\r\n\r\n", &at_most[2..]), true),
+            (format!("0\r\na:{}\r\n\r\n", &at_most[1..]), false),
             ("1;\r\na\r\n".repeat(OVERHEAD_BYTES_MAX as usize + 1), false),
         ] {
             let got = decoded(BodyKind::Chunked, bytes.as_bytes(), 4096);

@@ -128,7 +128,7 @@ impl Default for ChunkWatch {
 }
 
 /// RFC 9110 §5.6.2.
-fn is_token(byte: u8) -> bool {
+pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 

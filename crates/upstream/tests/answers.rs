@@ -402,6 +402,12 @@ fn an_answer_ends_by_itself_or_is_a_fault_and_what_follows_it_is_never_read() {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n",
             broken("abc", CLOSED),
         ),
+        // What follows the last chunk is not a trailer: data that was framed in another way, perhaps.
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n3\r\nabc\r\n0\r\n\r\n",
+            broken("", "malformed response body: invalid chunk"),
+        ),
     ];
     assert!(cases.len() >= 70);
     for (method, answer, expected) in cases {
