@@ -8,7 +8,7 @@
 use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -35,6 +35,9 @@ pub(crate) struct Options {
     /// Compare with bench/baseline.tsv and exit 1 if the figure is more than 3 % above it
     #[arg(long)]
     check: bool,
+    /// Keep the files of callgrind in this folder, for callgrind_annotate: `few.*` and `many.*` of each proxy
+    #[arg(long)]
+    keep: Option<PathBuf>,
 }
 
 /// A figure may be so much above its baseline: 3 %.
@@ -98,6 +101,8 @@ pub(super) struct Setting<'a> {
     /// Requests of the first run; the second has three times as many.
     pub(super) requests: u64,
     pub(super) connections: usize,
+    /// Where the files of callgrind are kept.
+    pub(super) keep: Option<&'a Path>,
 }
 
 impl Setting<'_> {
@@ -134,6 +139,7 @@ fn compare(options: &Options, measure: impl Fn(&Peer, &Setting<'_>) -> Result<f6
         cores: &cores,
         requests: options.requests,
         connections: options.connections,
+        keep: options.keep.as_deref(),
     };
     let ours = measure(&peers[0], &setting)?;
     if options.nginx {
@@ -164,7 +170,18 @@ fn callgrind_run(peer: &Peer, setting: &Setting<'_>, requests: u64) -> Result<ca
     drop(proxy);
     let mut sum = callgrind::Sum::default();
     for file in fs::read_dir(&out)? {
-        sum.read(&fs::read_to_string(file?.path())?);
+        let file = file?;
+        sum.read(&fs::read_to_string(file.path())?);
+        if let Some(keep) = setting.keep {
+            let run = if requests == setting.requests {
+                "few"
+            } else {
+                "many"
+            };
+            let name = format!("{run}.{}.{}", peer.name(), file.file_name().display());
+            fs::create_dir_all(keep)?;
+            fs::copy(file.path(), keep.join(name))?;
+        }
     }
     fs::remove_dir_all(&out)?;
     ensure!(

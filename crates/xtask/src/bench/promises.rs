@@ -90,6 +90,7 @@ impl Setting<'_> {
             cores: self.cores,
             requests: 2_000,
             connections,
+            keep: None,
         }
     }
 
