@@ -12,6 +12,7 @@ mod explain;
 mod network;
 mod parameters;
 mod path;
+mod path_index;
 pub mod pool_names;
 mod route;
 mod rule;

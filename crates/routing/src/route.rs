@@ -356,6 +356,14 @@ impl RouteEntry {
         hash.is_some_and(|hash| is_within(hash, percent))
     }
 
+    /// The path of its condition, where that is a prefix or an exact path.
+    pub(crate) fn literal_path(&self) -> Option<&str> {
+        match self.path.as_ref()? {
+            PathMatch::Prefix(path) | PathMatch::Exact(path) => Some(path),
+            PathMatch::Regex(_) => None,
+        }
+    }
+
     fn path_holds(&self, path: &str) -> bool {
         self.path
             .as_ref()

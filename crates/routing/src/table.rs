@@ -12,6 +12,7 @@ use identity::ClientIdentity;
 use crate::access::Ruling;
 use crate::endpoint::legacy;
 use crate::explain::{AccessStep, Explanation, Step};
+use crate::path_index::PathIndex;
 use crate::route::BUILTIN;
 use crate::rule::check_names;
 use crate::settings::{RouteSettings, Settings};
@@ -27,6 +28,7 @@ pub const ENROLMENT_BODY_BYTES_MAX: u64 = 16 * 1024;
 #[derive(Debug)]
 pub struct RouteTable {
     configured: Vec<RouteEntry>,
+    index: Option<PathIndex>,
     builtin: Vec<(Class, RouteEntry)>,
     layouts: Layouts,
     edge_answers: bool,
@@ -208,6 +210,7 @@ impl RouteTable {
         };
         if problems.is_empty() {
             Ok(Self {
+                index: PathIndex::new(&configured),
                 configured,
                 builtin,
                 layouts: match settings.legacy_routes {
@@ -253,19 +256,21 @@ impl RouteTable {
 
     /// Decides about one request. Allocates only where it refuses, and for a legacy path.
     pub fn find<'a>(&'a self, question: &Question<'a>) -> Decision<'a> {
-        self.find_traced(question, &mut |_| {})
+        self.find_traced(question, self.index.as_ref(), &mut |_| {})
     }
 
     /// The same decision with its steps.
     pub fn explain<'a>(&'a self, question: &Question<'a>) -> Explanation<'a> {
         let mut steps = Vec::new();
-        let decision = self.find_traced(question, &mut |step| steps.push(step));
+        // Without the index: every route that was not taken is a step.
+        let decision = self.find_traced(question, None, &mut |step| steps.push(step));
         Explanation { steps, decision }
     }
 
     fn find_traced<'a>(
         &'a self,
         question: &Question<'a>,
+        index: Option<&PathIndex>,
         trace: &mut impl FnMut(Step<'a>),
     ) -> Decision<'a> {
         let mut endpoint = classify(question.method, &question.path, self.layouts);
@@ -273,7 +278,7 @@ impl RouteTable {
             endpoint = endpoint.with_documents(question.method);
         }
         trace(Step::Endpoint(endpoint));
-        let Some(route) = self.route(question, &endpoint, trace) else {
+        let Some(route) = self.route(question, &endpoint, index, trace) else {
             trace(Step::NoRoute);
             return Decision::Refuse(RouteRefusal::no_route(endpoint.class));
         };
@@ -332,21 +337,33 @@ impl RouteTable {
         &'a self,
         question: &Question<'a>,
         endpoint: &Endpoint<'a>,
+        index: Option<&PathIndex>,
         trace: &mut impl FnMut(Step<'a>),
     ) -> Option<&'a RouteEntry> {
         let equivalent = match self.serves_legacy(endpoint) {
             true => legacy::equivalent(&question.path, question.query),
             false => None,
         };
-        for route in &self.configured {
+        let mut holds = |route: &'a RouteEntry| {
             let failed = match &equivalent {
                 Some(equivalent) => route.failed_as(question, equivalent),
                 None => route.failed(question),
             };
             trace(Step::Tried { route, failed });
-            if failed.is_none() {
-                return Some(route);
+            failed.is_none()
+        };
+        // The conditions of some routes are about the modern path of a legacy request, which the index does not know.
+        let index = index.filter(|_| equivalent.is_none());
+        let found = match index {
+            Some(index) => {
+                let mut numbers = index.candidates(question.path.as_str());
+                numbers
+                    .find_map(|number| Some(&self.configured[number]).filter(|route| holds(route)))
             }
+            None => self.configured.iter().find(|route| holds(route)),
+        };
+        if found.is_some() {
+            return found;
         }
         let (_, route) = self
             .builtin

@@ -1302,3 +1302,55 @@ fn a_share_of_none_or_of_more_than_all_is_refused() {
 }
 
 mod legacy;
+
+#[test]
+fn the_index_of_a_large_table_finds_what_trying_every_route_finds() {
+    const SEGMENTS: [&str; 4] = ["a", "b", "ab", "c"];
+    let seed = std::process::id();
+    eprintln!("seed {seed}");
+    let mut random = u64::from(seed);
+    let mut draw = |below: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (random >> 33) as usize % below
+    };
+    let mut found = 0;
+    for _ in 0..200 {
+        let mut path = |segments_max: usize| {
+            let count = draw(segments_max + 1);
+            let segments: Vec<_> = (0..count).map(|_| SEGMENTS[draw(SEGMENTS.len())]).collect();
+            let end = if count > 0 && draw(4) == 0 { "/" } else { "" };
+            format!("/{}{end}", segments.join("/"))
+        };
+        let routes: Vec<_> = (0..40)
+            .map(|number| {
+                let text = path(if number % 10 == 0 { 20 } else { 4 });
+                let path = match number % 5 {
+                    0 => Some(PathPattern::Exact(text)),
+                    1 => Some(PathPattern::Regex(format!("{text}.?"))),
+                    2 if number > 30 => None,
+                    _ => Some(PathPattern::Prefix(text)),
+                };
+                RouteSettings {
+                    path,
+                    host: strings(if number % 3 == 0 { &["other"] } else { &[] }),
+                    unguarded: true,
+                    ..route(&format!("r{number}"), "/")
+                }
+            })
+            .collect();
+        let table = table(routes);
+        assert!(table.index.is_some());
+        for _ in 0..50 {
+            let path = path(18);
+            if CanonicalPath::check(&path).is_ok() {
+                // Compares it with the explanation, which tries every route.
+                Ask::of(&table).decide(&format!("GET {path}"), "web01", |decision| {
+                    found += u32::from(matches!(decision, Decision::Forward(_)));
+                });
+            }
+        }
+    }
+    assert!(found > 1000, "only {found}");
+}

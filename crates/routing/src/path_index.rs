@@ -1,0 +1,91 @@
+//! Which of many configured routes can match a path, so that a request is not compared with all of them.
+
+use std::collections::BTreeMap;
+
+use crate::route::RouteEntry;
+
+/// Tables with fewer routes have no index: comparing a path with each costs no more than looking it up.
+const ROUTES_MIN: usize = 16;
+
+/// Literal paths with more slashes are tried for every request. No Puppet endpoint has so many.
+const SLASHES_MAX: usize = 14;
+
+/// Lists of candidates: for each slash up to one more than that, for the whole path, and for routes without a literal path.
+const LISTS: usize = SLASHES_MAX + 3;
+
+/// The routes by the literal path of their condition.
+#[derive(Debug)]
+pub(crate) struct PathIndex {
+    /// Prefixes without a slash at the end, and exact paths.
+    literal: BTreeMap<String, Vec<usize>>,
+    /// Routes without such a path.
+    others: Vec<usize>,
+}
+
+/// The routes that can match one path, in the order of the table.
+pub(crate) struct Candidates<'a>([&'a [usize]; LISTS]);
+
+impl PathIndex {
+    /// None: the table is so small that it needs none.
+    pub(crate) fn new(routes: &[RouteEntry]) -> Option<Self> {
+        if routes.len() < ROUTES_MIN {
+            return None;
+        }
+        let mut index = Self {
+            literal: BTreeMap::new(),
+            others: Vec::new(),
+        };
+        for (number, route) in routes.iter().enumerate() {
+            match route.literal_path() {
+                Some(path) if slashes(path).count() <= SLASHES_MAX => {
+                    let numbers = index.literal.entry(path.to_owned()).or_default();
+                    numbers.push(number);
+                }
+                _ => index.others.push(number),
+            }
+        }
+        Some(index)
+    }
+
+    /// The routes whose condition on the path can hold.
+    pub(crate) fn candidates(&self, path: &str) -> Candidates<'_> {
+        let mut lists: [&[usize]; LISTS] = [&[]; LISTS];
+        let known = |path: &str| self.literal.get(path).map_or(&[][..], |numbers| numbers);
+        // A prefix ends where a segment does: before a slash, or with the path.
+        let ends = slashes(path).take(SLASHES_MAX + 1).chain([path.len()]);
+        for (list, end) in lists.iter_mut().zip(ends) {
+            *list = known(&path[..end]);
+        }
+        lists[LISTS - 1] = &self.others;
+        Candidates(lists)
+    }
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let first = self
+            .0
+            .iter()
+            .filter_map(|list| list.first())
+            .min()
+            .copied()?;
+        for list in &mut self.0 {
+            if let [number, rest @ ..] = list
+                && *number == first
+            {
+                *list = rest;
+            }
+        }
+        Some(first)
+    }
+}
+
+/// Where the slashes of a path are.
+fn slashes(path: &str) -> impl Iterator<Item = usize> {
+    path.bytes()
+        .enumerate()
+        .filter(|(_, byte)| *byte == b'/')
+        .map(|(at, _)| at)
+}
