@@ -20,6 +20,7 @@ pub mod syslog;
 mod access_logs;
 mod escape;
 mod journal;
+mod known_ways;
 mod line;
 mod log_format;
 mod log_level;

@@ -11,6 +11,7 @@ use time::macros::format_description;
 
 use crate::escape::{self, Place};
 use crate::journal;
+use crate::known_ways::KnownWays;
 use crate::log_format::{Directive, Part};
 use crate::record::AccessRecord;
 use crate::settings::Format;
@@ -62,6 +63,7 @@ pub(crate) struct LineWriter {
     form: Form,
     second: i64,
     spelled: String,
+    ways: KnownWays,
 }
 
 impl LineWriter {
@@ -70,6 +72,7 @@ impl LineWriter {
             form,
             second: i64::MIN,
             spelled: String::new(),
+            ways: KnownWays::default(),
         }
     }
 
@@ -159,7 +162,15 @@ impl LineWriter {
         push_known(line, known.map(|known| &known.identity), |line| {
             identity_fields(record, &mut |key, value| push_field(line, key, value));
         });
-        exchange_fields(record, &mut |key, value| push_field(line, key, value));
+        outcome_fields(record, &mut |key, value| push_field(line, key, value));
+        let write = |text: &mut Vec<u8>| {
+            way_fields(record, &mut |key, value| push_field(text, key, value));
+        };
+        match self.ways.text(record, write) {
+            Some(text) => line.extend_from_slice(text),
+            None => write(line),
+        }
+        count_fields(record, &mut |key, value| push_field(line, key, value));
         push_known(line, known.map(|known| &known.tls), |line| {
             tls_fields(record, &mut |key, value| push_field(line, key, value));
         });
@@ -374,7 +385,9 @@ fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value
     socket_fields(record, &mut field);
     host_fields(record, &mut field);
     identity_fields(record, &mut field);
-    exchange_fields(record, &mut field);
+    outcome_fields(record, &mut field);
+    way_fields(record, &mut field);
+    count_fields(record, &mut field);
     tls_fields(record, &mut field);
     end_fields(record, &mut field);
 }
@@ -404,14 +417,22 @@ fn identity_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Val
 }
 
 /// What became of it.
-fn exchange_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
+fn outcome_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("reason"), Value::word(record.reason));
     field(key!("ended_by"), Value::Word(record.ended_by.as_str()));
+}
+
+/// Where it went. A change here is a change of what [`KnownWays`] compares.
+fn way_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("route"), Value::name(record.route.as_deref()));
     field(key!("class"), Value::word(record.class));
     field(key!("work"), Value::word(record.work.map(Work::as_str)));
     field(key!("pool"), Value::name(record.pool.as_deref()));
     field(key!("member"), Value::name(record.member.as_deref()));
+}
+
+/// How much it was, and how long it took.
+fn count_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("attempts"), Value::count(Some(record.attempts)));
     field(
         key!("bytes_in"),

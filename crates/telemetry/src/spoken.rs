@@ -23,7 +23,7 @@ pub struct Spoken<'a> {
 /// A bounded copy of a [`Spoken`]; what is longer than its limit is cut.
 #[derive(Clone, Debug, Default)]
 pub struct SpokenCopy {
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
     ends: [u16; FIELDS],
     cut: u8,
 }
@@ -31,6 +31,11 @@ pub struct SpokenCopy {
 impl SpokenCopy {
     /// Copies, cutting each field to its limit.
     pub fn of(spoken: &Spoken<'_>) -> Self {
+        Self::with_room(Vec::new(), spoken)
+    }
+
+    /// The same, into a buffer that [`take_room`](Self::take_room) has taken from another copy.
+    pub fn with_room(room: Vec<u8>, spoken: &Spoken<'_>) -> Self {
         let fields = [
             spoken.method,
             spoken.target,
@@ -43,7 +48,9 @@ impl SpokenCopy {
             let field = fields[index].unwrap_or_default();
             &field[..field.len().min(LIMITS[index])]
         };
-        let mut bytes = Vec::with_capacity((0..FIELDS).map(|index| kept(index).len()).sum());
+        let mut bytes = room;
+        bytes.clear();
+        bytes.reserve((0..FIELDS).map(|index| kept(index).len()).sum());
         let mut copy = Self::default();
         for index in 0..FIELDS {
             bytes.extend_from_slice(kept(index));
@@ -53,8 +60,14 @@ impl SpokenCopy {
                 copy.cut |= 1 << index;
             }
         }
-        copy.bytes = bytes.into();
+        copy.bytes = bytes;
         copy
+    }
+
+    /// The buffer, when nothing of it is needed any more.
+    pub fn take_room(&mut self) -> Vec<u8> {
+        (self.ends, self.cut) = ([0; FIELDS], 0);
+        std::mem::take(&mut self.bytes)
     }
 
     pub(crate) fn method(&self) -> Kept<'_> {

@@ -242,6 +242,34 @@ fn each_record_has_its_own_second() {
 }
 
 #[test]
+fn what_the_lines_of_a_way_have_in_common_changes_none_of_them() {
+    let base = catalog();
+    let named = |name: &str| Some(Arc::<str>::from(name));
+    // More ways than are remembered; some differ in one name alone, and some names are equal without being the same.
+    let mut records = vec![base.clone()];
+    for n in 0..200 {
+        let mut record = base.clone();
+        match n % 6 {
+            0 => record.route = named("other"),
+            1 => record.class = Some("report"),
+            2 => record.work = Some(Work::File),
+            3 => record.pool = named("other"),
+            4 => record.member = named(&format!("c{n}.example.com:8140")),
+            _ => record.member = None,
+        }
+        records.push(record);
+    }
+    let mut writer = writer(Format::Combined, Framing::Line);
+    let mut written = Vec::new();
+    let mut expected = String::new();
+    for record in records.iter().chain(&records).chain(records.iter().rev()) {
+        writer.push(&mut written, record);
+        expected += &line(Format::Combined, record);
+    }
+    assert_eq!(String::from_utf8(written).expect("ASCII"), expected);
+}
+
+#[test]
 fn what_the_lines_of_a_connection_have_in_common_changes_none_of_them() {
     let known = Arc::new(KnownClient::default());
     let passed_on = |status, cause: Option<&str>| AccessRecord {

@@ -1,0 +1,75 @@
+//! The part of a log line that is the same for all requests with the same route, class, kind of work, pool and member.
+//!
+//! An estate has few such combinations, here called ways, so the text of each is formatted once and then copied.
+
+use std::sync::Arc;
+
+use balancing::Work;
+
+use crate::record::AccessRecord;
+
+/// Maximum number of ways that are remembered. A new way replaces the one in the same slot.
+const WAYS_MAX: usize = 64;
+
+/// The texts of one writer.
+#[derive(Debug)]
+pub(crate) struct KnownWays([Option<Box<KnownWay>>; WAYS_MAX]);
+
+#[derive(Debug)]
+struct KnownWay {
+    way: Way,
+    text: Vec<u8>,
+}
+
+/// The names of a way. They are compared by address. Because they are held here, no other name can get their addresses.
+#[derive(Debug)]
+struct Way {
+    route: Arc<str>,
+    class: &'static str,
+    work: Work,
+    pool: Arc<str>,
+    member: Arc<str>,
+}
+
+impl Default for KnownWays {
+    fn default() -> Self {
+        Self([const { None }; WAYS_MAX])
+    }
+}
+
+impl KnownWays {
+    /// The text of the record's way, which `write` formats unless it is known. `None` if the request was not sent to a member.
+    pub(crate) fn text(
+        &mut self,
+        record: &AccessRecord,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<&[u8]> {
+        let (route, pool) = (record.route.as_ref()?, record.pool.as_ref()?);
+        let (class, work) = (record.class?, record.work?);
+        let member = record.member.as_ref()?;
+        let address = |name: &Arc<str>| Arc::as_ptr(name).cast::<u8>() as usize / 16;
+        let place = address(route) ^ address(member) ^ class.len() ^ (work as usize * 16);
+        let known = &mut self.0[place % WAYS_MAX];
+        let is_known = known.as_ref().is_some_and(|known| {
+            let way = &known.way;
+            Arc::ptr_eq(&way.route, route)
+                && Arc::ptr_eq(&way.member, member)
+                && Arc::ptr_eq(&way.pool, pool)
+                && way.class == class
+                && way.work == work
+        });
+        if !is_known {
+            let mut text = Vec::new();
+            write(&mut text);
+            let way = Way {
+                route: Arc::clone(route),
+                class,
+                work,
+                pool: Arc::clone(pool),
+                member: Arc::clone(member),
+            };
+            *known = Some(Box::new(KnownWay { way, text }));
+        }
+        known.as_ref().map(|known| &*known.text)
+    }
+}
