@@ -6,6 +6,7 @@
 use std::{
     cell::RefCell,
     convert::Infallible,
+    net::Ipv4Addr,
     pin::pin,
     rc::Rc,
     sync::{Arc, LazyLock},
@@ -50,7 +51,7 @@ pub(crate) fn check(input: &[u8]) {
         identity,
         form,
         own_names: &known.own_names,
-        address: "192.0.2.7",
+        address: Ipv4Addr::new(192, 0, 2, 7).into(),
         request_id: "ours",
     };
     let Ok(sent) = member_head(head, fault, framing, stamp) else {

@@ -17,6 +17,6 @@ pub use chunks::ChunkWatch;
 pub use incoming::{HeadFault, RequestWatch};
 pub use malformed::Malformed;
 pub use request::{
-    Framing, RequestLine, Unwritable, begin_chunk, end_chunk, end_chunks, write_head,
+    FieldLines, Framing, RequestLine, Unwritable, begin_chunk, end_chunk, end_chunks, write_head,
 };
 pub use response::{BodyKind, HEAD_BYTES_MAX, Head, HeadReader};

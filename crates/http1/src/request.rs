@@ -30,15 +30,38 @@ pub struct RequestLine<'a> {
 /// A head that is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unwritable {
-    /// CR, LF or NUL, or in the request line a space: it would end what it is a part of.
-    #[error("a part of the request has a byte that would end it")]
+    /// A control character other than tab, or in the request line a space: CR, LF and NUL end what they are a part of.
+    #[error("a part of the request has a control character or a space that would end it")]
     Byte,
     /// HTTP/1.0 has no chunks.
     #[error("HTTP/1.0 has no body of unknown length")]
     Framing,
 }
 
+/// Lines of fields that are the same in one head after the other: written and checked once, and copied into each.
+#[derive(Debug, Default)]
+pub struct FieldLines {
+    bytes: Vec<u8>,
+    lines: u32,
+}
+
+impl FieldLines {
+    /// # Errors
+    /// [`Unwritable::Byte`].
+    pub fn new<'f>(
+        fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
+    ) -> Result<Self, Unwritable> {
+        let mut bytes = Vec::new();
+        let lines = push_fields(&mut bytes, fields);
+        match has_no_controls(&bytes, 2 * lines) {
+            true => Ok(Self { bytes, lines }),
+            false => Err(Unwritable::Byte),
+        }
+    }
+}
+
 /// Appends a request's head. Content-Length and Transfer-Encoding are written from `framing`, whatever `fields` say.
+/// `more`: fields behind those.
 ///
 /// # Errors
 /// [`Unwritable`]; nothing has been appended then.
@@ -46,10 +69,11 @@ pub fn write_head<'f>(
     out: &mut Vec<u8>,
     line: RequestLine<'_>,
     fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
+    more: Option<&FieldLines>,
     framing: Framing,
 ) -> Result<(), Unwritable> {
     let before = out.len();
-    let written = write(out, line, fields, framing);
+    let written = write(out, line, fields, more, framing);
     if written.is_err() {
         out.truncate(before);
     }
@@ -60,11 +84,12 @@ fn write<'f>(
     out: &mut Vec<u8>,
     line: RequestLine<'_>,
     fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
+    more: Option<&FieldLines>,
     framing: Framing,
 ) -> Result<(), Unwritable> {
     let begin = out.len();
     // The request line and the empty line, and each field.
-    let mut lines = 2;
+    let mut lines = 2_u32;
     let is_10 = line.version == Version::HTTP_10;
     let target = line
         .target
@@ -78,17 +103,10 @@ fn write<'f>(
     } else {
         b" HTTP/1.1\r\n"
     });
-    for (name, value) in fields {
-        if name == CONTENT_LENGTH || name == TRANSFER_ENCODING {
-            continue;
-        }
-        lines += 1;
-        let name = name.as_str().as_bytes();
-        out.reserve(name.len() + value.len() + 4);
-        out.extend_from_slice(name);
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
+    lines += push_fields(out, fields);
+    if let Some(more) = more {
+        lines += more.lines;
+        out.extend_from_slice(&more.bytes);
     }
     match framing {
         Framing::None => {}
@@ -105,17 +123,54 @@ fn write<'f>(
         }
     }
     out.extend_from_slice(b"\r\n");
-    match has_lines(&out[begin..], lines) {
+    // CR and LF of each line; with one more control character, some part of the head would have ended itself.
+    match has_no_controls(&out[begin..], 2 * lines) {
         true => Ok(()),
         false => Err(Unwritable::Byte),
     }
 }
 
-/// Whether a head has so many ends of lines: with one more, some part of it would have ended itself. All at once, because
-/// most parts are short.
-fn has_lines(head: &[u8], lines: usize) -> bool {
-    let count = |byte| memchr::memchr_iter(byte, head).count();
-    count(b'\r') == lines && count(b'\n') == lines && memchr::memchr(0, head).is_none()
+/// Appends the lines of fields except those that frame the body, and says how many.
+fn push_fields<'f>(
+    out: &mut Vec<u8>,
+    fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
+) -> u32 {
+    let mut lines = 0;
+    for (name, value) in fields {
+        if name == CONTENT_LENGTH || name == TRANSFER_ENCODING {
+            continue;
+        }
+        lines += 1;
+        let name = name.as_str().as_bytes();
+        out.reserve(name.len() + value.len() + 4);
+        out.extend_from_slice(name);
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    lines
+}
+
+/// Whether a head has no control characters but tabs and those of its `ends` of lines.
+fn has_no_controls(head: &[u8], ends: u32) -> bool {
+    let controls = controls(head);
+    // Tabs are rare, so they are counted only where there is something beside the ends of lines.
+    let tabs = || head.iter().filter(|byte| **byte == b'\t').count();
+    controls == ends || controls == ends + tabs() as u32
+}
+
+/// How many bytes of a head are control characters. All parts at once, because most are short, and in pieces of a fixed
+/// length: the compiler makes vector instructions of those.
+fn controls(head: &[u8]) -> u32 {
+    const PIECE: usize = 64;
+    let count = |piece: &[u8; PIECE]| {
+        let is_control = |byte: &u8| u8::from(*byte < b' ');
+        u32::from(piece.iter().map(is_control).sum::<u8>())
+    };
+    let (pieces, rest) = head.as_chunks::<PIECE>();
+    let mut last = [b' '; PIECE];
+    last[..rest.len()].copy_from_slice(rest);
+    pieces.iter().map(count).sum::<u32>() + count(&last)
 }
 
 /// A part of the request line, which spaces separate.
@@ -189,7 +244,7 @@ mod tests {
         };
         let mut out = b"before".to_vec();
         let fields = fields.iter().map(|(name, value)| (name, *value));
-        match write_head(&mut out, line, fields, framing) {
+        match write_head(&mut out, line, fields, None, framing) {
             Ok(()) => {}
             Err(error) => {
                 assert_eq!(out, b"before");
@@ -267,6 +322,57 @@ mod tests {
             let mut out = Vec::new();
             begin_chunk(&mut out, length);
             assert_eq!(out, format!("{expected}\r\n").as_bytes());
+        }
+    }
+
+    #[test]
+    fn control_characters_are_counted_wherever_they_are() {
+        for length in [0, 1, 7, 16, 239, 240, 241, 1000] {
+            for byte in 0..=u8::MAX {
+                let expected = u32::from(byte < 32);
+                let all = vec![byte; length];
+                assert_eq!(controls(&all), expected * length as u32, "{byte} {length}");
+                for at in [0, length / 2, length.saturating_sub(1)] {
+                    let mut one = vec![b'a'; length];
+                    one.get_mut(at).into_iter().for_each(|place| *place = byte);
+                    assert_eq!(
+                        controls(&one),
+                        expected * length.min(1) as u32,
+                        "{byte} at {at}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lines_written_before_are_those_of_their_fields() {
+        let fields = |fields: &'static [(&str, &str)]| {
+            let name = |name: &str| name.parse::<HeaderName>().expect("a name");
+            let fields = fields
+                .iter()
+                .map(move |(n, value)| (name(n), value.as_bytes()));
+            fields.collect::<Vec<_>>()
+        };
+        let line = RequestLine {
+            method: &Method::GET,
+            target: &Uri::from_static("/"),
+            version: Version::HTTP_11,
+        };
+        let more = fields(&[("a", "1"), ("b", "\t2"), ("content-length", "7")]);
+        let more = FieldLines::new(more.iter().map(|(name, value)| (name, *value)));
+        let more = more.expect("legal values");
+        let own = fields(&[("c", "3")]);
+        let mut head = Vec::new();
+        let own = own.iter().map(|(name, value)| (name, *value));
+        let written = write_head(&mut head, line, own, Some(&more), Framing::Length(4));
+        assert_eq!(written, Ok(()));
+        let expected = "GET / HTTP/1.1\r\nc: 3\r\na: 1\r\nb: \t2\r\ncontent-length: 4\r\n\r\n";
+        assert_eq!(String::from_utf8(head).expect("text"), expected);
+        for value in ["1\r\nd: 4", "\n", "\0"] {
+            let bad = [(HeaderName::from_static("a"), value.as_bytes())];
+            let bad = FieldLines::new(bad.iter().map(|(name, value)| (name, *value)));
+            assert!(matches!(bad, Err(Unwritable::Byte)), "{value:?}");
         }
     }
 }

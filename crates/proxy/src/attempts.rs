@@ -1,6 +1,6 @@
 //! The attempts of one request: pick, stamp, send, wait for the head, judge whether to try again.
 
-use std::{cell::Cell, pin::pin, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::Cell, net::IpAddr, pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use balancing::{
     ClientKey, Failure, Lead, Member, Offer, PickError, Picker, Progress, RetryPolicy,
@@ -12,7 +12,7 @@ use routing::{Class, Plan, RetryClass};
 use telemetry::AttemptResult;
 use tokio::time::Instant;
 use upstream::{
-    AttemptError, DialError, DialStage, Exchange, OwnFields, Scrubbed, SendOptions,
+    AttemptError, DialError, DialStage, Exchange, OwnFields, OwnLines, Scrubbed, SendOptions,
     settings::Settings,
 };
 
@@ -148,7 +148,6 @@ impl Attempts<'_> {
                     }
                 }
             };
-            let member = Arc::clone(lease.member().address());
             attempts += 1;
             let waited = exchanged
                 .upload
@@ -202,7 +201,7 @@ impl Attempts<'_> {
                 Err(Unanswered::Moved(elsewhere)) => {
                     counted.moved();
                     tracing::warn!(
-                        pool = %self.pool.pool.name(), member = %member, to = %elsewhere.member().address(),
+                        pool = %self.pool.pool.name(), member = %lease.member().address(), to = %elsewhere.member().address(),
                         "request moved: its member is down or in maintenance and had not answered"
                     );
                     moved = true;
@@ -448,14 +447,15 @@ impl Attempts<'_> {
         let connector = lease.connector();
         let request = &self.request;
         let upgrade = request.upgrade.map(Upgrade::field);
-        let mut own = OwnFields::new();
+        let conn = &self.context.conn;
+        let mut own = OwnFields::with_lines(conn.forwarded());
+        own.set(&names::X_REQUEST_ID, self.context.request_id.as_bytes());
         tell_of_host(
             &mut own,
             request.scrubbed,
             self.pool.rules.host,
             &connector.host,
         );
-        tell_of_connection(&mut own, self.context);
         if let Some(protocols) = &upgrade {
             own.set(&names::CONNECTION, b"upgrade");
             own.set(&names::UPGRADE, protocols.as_bytes());
@@ -700,7 +700,7 @@ pub(crate) fn tell_of_host<'a>(
     rule: HostRule,
     member: &'a HeaderValue,
 ) {
-    let asked = scrubbed.headers().get(&names::HOST);
+    let asked = scrubbed.headers().get(names::HOST.name());
     if rule == HostRule::Member || asked.is_none() {
         own.set(&names::HOST, member.as_bytes());
     }
@@ -710,17 +710,21 @@ pub(crate) fn tell_of_host<'a>(
     }
 }
 
-/// Says what is known of the connection, one value each.
-fn tell_of_connection<'a>(own: &mut OwnFields<'a>, context: &'a RequestContext) {
-    let forwarded = context.conn.forwarded();
-    own.set(&names::X_FORWARDED_FOR, forwarded.client.as_bytes());
-    own.set(&names::X_REAL_IP, forwarded.client.as_bytes());
-    match &forwarded.port {
-        Some(port) => own.set(&names::X_FORWARDED_PORT, port.as_bytes()),
-        None => own.remove(&names::X_FORWARDED_PORT),
-    }
-    own.set(&names::X_FORWARDED_PROTO, b"https");
-    own.set(&names::X_REQUEST_ID, context.request_id.as_bytes());
+/// What is known of a connection, one value each. A Unix socket has no port.
+pub(crate) fn forwarded(client: IpAddr, port: u16) -> OwnLines {
+    let text =
+        |text: String| HeaderValue::try_from(text).expect("addresses and ports are plain ASCII");
+    let client = text(client.to_canonical().to_string());
+    let port = (port > 0).then(|| text(port.to_string()));
+    OwnLines::new(vec![
+        (&names::X_FORWARDED_FOR, Some(client.clone())),
+        (&names::X_REAL_IP, Some(client)),
+        (&names::X_FORWARDED_PORT, port),
+        (
+            &names::X_FORWARDED_PROTO,
+            Some(HeaderValue::from_static("https")),
+        ),
+    ])
 }
 
 /// Counts an attempt when it is over; one that is dropped half-way was abandoned by its client.
@@ -744,21 +748,19 @@ impl Drop for CountedAttempt {
 }
 
 /// Names of fields that are ours to say.
-mod names {
-    use http::{HeaderName, header};
+pub(crate) mod names {
+    use upstream::OwnName;
 
-    use crate::worker::RequestId;
-
-    pub(super) static ACCEPT_ENCODING: HeaderName = header::ACCEPT_ENCODING;
-    pub(super) static CONNECTION: HeaderName = header::CONNECTION;
-    pub(super) static HOST: HeaderName = header::HOST;
-    pub(super) static IF_RANGE: HeaderName = header::IF_RANGE;
-    pub(super) static RANGE: HeaderName = header::RANGE;
-    pub(super) static UPGRADE: HeaderName = header::UPGRADE;
-    pub(super) static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-    pub(super) static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-    pub(super) static X_FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
-    pub(super) static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-    pub(super) static X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-    pub(super) static X_REQUEST_ID: HeaderName = RequestId::HEADER;
+    pub(crate) static ACCEPT_ENCODING: OwnName = OwnName::new("accept-encoding");
+    pub(crate) static CONNECTION: OwnName = OwnName::new("connection");
+    pub(crate) static HOST: OwnName = OwnName::new("host");
+    pub(crate) static IF_RANGE: OwnName = OwnName::new("if-range");
+    pub(crate) static RANGE: OwnName = OwnName::new("range");
+    pub(crate) static UPGRADE: OwnName = OwnName::new("upgrade");
+    pub(crate) static X_FORWARDED_FOR: OwnName = OwnName::new("x-forwarded-for");
+    pub(crate) static X_FORWARDED_HOST: OwnName = OwnName::new("x-forwarded-host");
+    pub(crate) static X_FORWARDED_PORT: OwnName = OwnName::new("x-forwarded-port");
+    pub(crate) static X_FORWARDED_PROTO: OwnName = OwnName::new("x-forwarded-proto");
+    pub(crate) static X_REAL_IP: OwnName = OwnName::new("x-real-ip");
+    pub(crate) static X_REQUEST_ID: OwnName = OwnName::new("x-request-id");
 }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use balancing::Holding;
-use http::HeaderValue;
 use hyper::upgrade::OnUpgrade;
 use identity::ClientIdentity;
 use listener::{
@@ -19,8 +18,10 @@ use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 use telemetry::{Agents, KnownClient, ListenerMetrics, SeenCertificate, TlsFacts, agents};
 use tokio::time::Instant;
+use upstream::OwnLines;
 
 use crate::{
+    attempts::forwarded,
     first_byte::Alarm,
     pace::{RateLimits, ReaderPace},
     reason::LogReason,
@@ -37,7 +38,7 @@ pub(crate) struct Conn {
     pub(crate) activity: Arc<Activity>,
     pub(crate) metrics: ListenerMetrics,
     pub(crate) tls: Option<Arc<TlsFacts>>,
-    forwarded: OnceCell<Forwarded>,
+    forwarded: OnceCell<OwnLines>,
     standing: RefCell<Rc<Standing>>,
     /// The verified agent, as others can ask for it.
     pub(crate) seen: Option<Arc<agents::Agent>>,
@@ -110,14 +111,6 @@ fn seen(agents: &Agents, standing: &Standing, client: IpAddr) -> Option<Arc<agen
 fn since_1970(now: SystemTime) -> UnixTime {
     let since = now.duration_since(SystemTime::UNIX_EPOCH);
     UnixTime::since_unix_epoch(since.unwrap_or_default())
-}
-
-/// What is told of a connection, one value each, made once.
-#[derive(Debug)]
-pub(crate) struct Forwarded {
-    pub(crate) client: HeaderValue,
-    /// None of a Unix socket.
-    pub(crate) port: Option<HeaderValue>,
 }
 
 impl Conn {
@@ -198,17 +191,10 @@ impl Conn {
     }
 
     /// What is told of it, made with the first request that is passed on.
-    pub(crate) fn forwarded(&self) -> &Forwarded {
-        let text = |text: String| {
-            HeaderValue::try_from(text).expect("addresses and ports are plain ASCII")
-        };
-        self.forwarded.get_or_init(|| Forwarded {
-            client: text(self.downstream.client.ip().to_canonical().to_string()),
-            port: match self.downstream.port {
-                0 => None,
-                port => Some(text(port.to_string())),
-            },
-        })
+    pub(crate) fn forwarded(&self) -> &OwnLines {
+        let downstream = &self.downstream;
+        self.forwarded
+            .get_or_init(|| forwarded(downstream.client.ip(), downstream.port))
     }
 
     /// Who the client is by the trust store in force: judged anew where that has changed or something on the chain

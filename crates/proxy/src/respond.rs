@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use balancing::RateOf;
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version,
+    HeaderMap, HeaderValue, Response, StatusCode, Version,
     header::{
         AGE, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED,
         RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
@@ -445,11 +445,15 @@ pub(crate) fn from_member(
     close: bool,
     support: RetrySupport,
 ) -> Response<ResponseBody> {
-    frame_once(&mut head.headers);
-    upstream::hop_by_hop(&mut head.headers);
-    // What is said upstream of a client is nobody's business downstream.
-    let told = |name: &HeaderName| name.as_str().starts_with("x-client-");
-    if head.headers.keys().any(told) {
+    let found = NotPassedOn::of(&head.headers);
+    if found.framing {
+        frame_once(&mut head.headers);
+    }
+    if found.hop_by_hop {
+        upstream::hop_by_hop(&mut head.headers);
+    }
+    // What is said upstream of a client is not for the client.
+    if found.identity {
         for name in [&X_CLIENT_VERIFY, &X_CLIENT_DN, &X_CLIENT_CERT] {
             head.headers.remove(name);
         }
@@ -471,6 +475,35 @@ pub(crate) fn from_member(
     }
     head.version = Version::HTTP_11;
     Response::from_parts(head, body)
+}
+
+/// Which fields of a response may have to be changed or removed: nearly always none, and one pass over the head costs less
+/// than a lookup for each.
+#[derive(Default)]
+struct NotPassedOn {
+    framing: bool,
+    hop_by_hop: bool,
+    identity: bool,
+}
+
+impl NotPassedOn {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut found = Self::default();
+        let mut has_length = false;
+        for (name, value) in headers {
+            if name == CONTENT_LENGTH {
+                let is_number =
+                    !value.is_empty() && value.as_bytes().iter().all(u8::is_ascii_digit);
+                found.framing |= has_length || !is_number;
+                has_length = true;
+            } else {
+                found.framing |= name == TRANSFER_ENCODING;
+                found.hop_by_hop |= upstream::is_hop_by_hop(name);
+                found.identity |= name.as_str().starts_with("x-client-");
+            }
+        }
+        found
+    }
 }
 
 /// A member's 101, which was asked for: the protocol that it names, and nothing that frames a body.

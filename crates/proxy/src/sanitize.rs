@@ -1,7 +1,7 @@
 //! Refuses what two parsers could read two ways, and takes out what a client may not say.
 
 use http::{
-    HeaderMap, Method, Uri, Version,
+    HeaderMap, HeaderValue, Method, Uri, Version,
     header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING},
     request::Parts,
     uri::PathAndQuery,
@@ -100,30 +100,57 @@ fn check(head: &Parts) -> Result<Uri, Insane> {
     if head.method == Method::TRACE {
         return Err(Insane::Trace);
     }
-    framing(&head.headers)?;
-    host(head)?;
+    let fields = DecidingFields::of(&head.headers);
+    framing(&fields)?;
+    host(head, &fields)?;
     let target = origin_form(&head.uri)?;
     Ok(target)
 }
 
+/// The fields that say where a request ends and whom it is for: the first of each, and whether there are more.
+#[derive(Default)]
+struct DecidingFields<'a> {
+    coding: Option<(&'a HeaderValue, bool)>,
+    length: Option<(&'a HeaderValue, bool)>,
+    host: Option<(&'a HeaderValue, bool)>,
+}
+
+impl<'a> DecidingFields<'a> {
+    /// One pass over a head costs less than a lookup for each name.
+    fn of(headers: &'a HeaderMap) -> Self {
+        let mut fields = Self::default();
+        for (name, value) in headers {
+            let field = match name {
+                name if name == TRANSFER_ENCODING => &mut fields.coding,
+                name if name == CONTENT_LENGTH => &mut fields.length,
+                name if name == HOST => &mut fields.host,
+                _ => continue,
+            };
+            match field {
+                Some((_, is_repeated)) => *is_repeated = true,
+                None => *field = Some((value, false)),
+            }
+        }
+        fields
+    }
+}
+
 /// hyper has refused most of what is wrong with framing; what it lets by is refused here.
-fn framing(headers: &HeaderMap) -> Result<(), Insane> {
-    let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
-    if let Some(coding) = codings.next() {
-        if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
+fn framing(fields: &DecidingFields<'_>) -> Result<(), Insane> {
+    if let Some((coding, is_repeated)) = fields.coding {
+        if is_repeated || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
             return Err(Insane::Framing(
                 "the Transfer-Encoding header is not `chunked`, or is repeated",
             ));
         }
-        if headers.contains_key(CONTENT_LENGTH) {
+        if fields.length.is_some() {
             return Err(Insane::Framing(
                 "the request has both Content-Length and Transfer-Encoding",
             ));
         }
     }
-    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
-    if let Some(length) = lengths.next()
-        && (lengths.next().is_some() || !is_number(length.as_bytes()))
+    if let Some((length, is_repeated)) = fields.length
+        && (is_repeated || !is_number(length.as_bytes()))
     {
         return Err(Insane::Framing(
             "the Content-Length header is repeated or is not a number",
@@ -138,13 +165,11 @@ fn is_number(text: &[u8]) -> bool {
 }
 
 /// One Host that is a host, and no other authority in the request line.
-fn host(head: &Parts) -> Result<(), Insane> {
-    let mut hosts = head.headers.get_all(HOST).iter();
-    let (first, second) = (hosts.next(), hosts.next());
-    if second.is_some() {
+fn host(head: &Parts, fields: &DecidingFields<'_>) -> Result<(), Insane> {
+    if matches!(fields.host, Some((_, true))) {
         return Err(Insane::Host("is repeated"));
     }
-    let Some(host) = first else {
+    let Some((host, _)) = fields.host else {
         return if head.version == Version::HTTP_10 && head.uri.authority().is_none() {
             Ok(())
         } else {

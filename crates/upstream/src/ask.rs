@@ -133,7 +133,7 @@ pub(crate) async fn converse(
         },
     };
     let fields = fields.iter().map(|(name, value)| (name, value.as_bytes()));
-    let begun = Conversation::begin(wire, line, fields, false, Empty::<Bytes>::new());
+    let begun = Conversation::begin(wire, line, fields, None, false, Empty::<Bytes>::new());
     let mut conversation = begun.map_err(broken)?;
     let head = poll_fn(|cx| conversation.poll_head(wire, &mut HeaderMap::new(), cx)).await;
     let head = head.map_err(broken)?;

@@ -54,6 +54,7 @@ mod tests {
                 &mut wire,
                 line,
                 [].into_iter(),
+                None,
                 false,
                 Empty::<Bytes>::new(),
             );

@@ -1,7 +1,7 @@
 //! One worker's connections to members: reuse, the limit over all workers, and the sweep.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     fmt,
     rc::Rc,
     sync::{
@@ -28,8 +28,10 @@ use crate::{
 
 /// How often idle connections are looked through.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Most fields that a map with room for an answer has room for.
+/// Maximum capacity of a header map that is kept for another response, in fields.
 const SPARE_FIELDS_MAX: usize = 64;
+/// Maximum number of header maps that a worker keeps: about as many requests as it has under way.
+const SPARE_MAPS_MAX: usize = 64;
 
 /// The workers' wake-up calls: a worker at a member's limit asks the others to close an idle connection.
 #[derive(Debug, Default)]
@@ -71,8 +73,8 @@ pub struct Connections {
     idle: RefCell<foldhash::HashMap<u64, Vec<Idle>>>,
     crew: Arc<Crew>,
     sweep: Arc<Notify>,
-    /// A map with room for the fields of an answer.
-    pub(crate) spare: Cell<HeaderMap>,
+    /// Empty header maps with capacity, for the fields of responses.
+    spare: RefCell<Vec<HeaderMap>>,
 }
 
 struct Idle {
@@ -125,7 +127,7 @@ impl Connections {
             idle: RefCell::default(),
             crew: Arc::clone(crew),
             sweep: crew.join(),
-            spare: Cell::default(),
+            spare: RefCell::default(),
         });
         let weak = Rc::downgrade(&connections);
         let sweep = Arc::clone(&connections.sweep);
@@ -146,9 +148,15 @@ impl Connections {
     pub fn recycle(&self, scrubbed: Scrubbed) {
         let mut fields = scrubbed.into_headers();
         fields.clear();
-        if fields.capacity() <= SPARE_FIELDS_MAX {
-            self.spare.set(fields);
+        let mut spare = self.spare.borrow_mut();
+        if fields.capacity() <= SPARE_FIELDS_MAX && spare.len() < SPARE_MAPS_MAX {
+            spare.push(fields);
         }
+    }
+
+    /// An empty header map for the fields of a response.
+    pub(crate) fn spare(&self) -> HeaderMap {
+        self.spare.borrow_mut().pop().unwrap_or_default()
     }
 
     /// A connection to the member: one that stands ready, else a new one.

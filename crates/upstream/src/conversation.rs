@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Version};
 use http_body::Body;
 use http1::{
-    Decoded, Decoder, Framing, Head, HeadReader, Malformed, RequestLine, Unwritable, begin_chunk,
-    end_chunk, end_chunks, write_head,
+    Decoded, Decoder, FieldLines, Framing, Head, HeadReader, Malformed, RequestLine, Unwritable,
+    begin_chunk, end_chunk, end_chunks, write_head,
 };
 
 use crate::wire::Wire;
@@ -93,11 +93,12 @@ where
         wire: &mut Wire,
         line: RequestLine<'_>,
         fields: impl Iterator<Item = (&'f HeaderName, &'f [u8])>,
+        more: Option<&FieldLines>,
         has_length: bool,
         body: B,
     ) -> Result<Self, WireError> {
         let framing = framing(&line, has_length, &body);
-        write_head(&mut wire.out, line, fields, framing)?;
+        write_head(&mut wire.out, line, fields, more, framing)?;
         Ok(Self {
             body: (framing != Framing::None).then_some(body),
             framing,

@@ -168,12 +168,14 @@ impl Connections {
                 Version::HTTP_11
             },
         };
-        let (fields, has_length) = (stamped.fields(), stamped.has_length());
-        let conversation = Conversation::begin(&mut open.wire, line, fields, has_length, body);
+        let has_length = stamped.has_length();
+        let (fields, lines) = (stamped.fields(), stamped.lines());
+        let conversation =
+            Conversation::begin(&mut open.wire, line, fields, lines, has_length, body);
         let reused = held.connect.is_none();
         let unsent = |source| AttemptError::Unsent { source, reused };
         let mut conversation = conversation.map_err(unsent)?;
-        let mut spare = self.spare.take();
+        let mut spare = self.spare();
         let answered = poll_fn(|cx| {
             let polled = conversation.poll_head(&mut open.wire, &mut spare, cx);
             if polled.is_pending() {

@@ -4,9 +4,10 @@
 //! head, by writing our headers last. A member is sent nothing else.
 
 use http::{
-    HeaderMap, HeaderName,
+    HeaderMap, HeaderName, HeaderValue,
     header::{CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
+use http1::FieldLines;
 use identity::{HeaderForm, IdentityHeaders, OwnNames};
 
 /// Fields that concern one connection (RFC 9110 §7.6.1), whether or not a `Connection` field names them.
@@ -23,10 +24,10 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     EXPECT,
 ];
 
-/// The same names as text: looked for in every head, and sooner compared so than hashed or as names.
-fn is_hop_by_hop(name: &str) -> bool {
+/// Whether a field concerns one connection. As text, because that is compared sooner than hashed, and sooner than names are.
+pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
-        name,
+        name.as_str(),
         "connection"
             | "keep-alive"
             | "proxy-connection"
@@ -90,9 +91,8 @@ impl Scrubbed {
         form: &'a HeaderForm,
         with_certificate: bool,
     ) -> Stamped<'a> {
-        identity.tell(form, with_certificate, |name, value| match value {
-            Some(value) => own.set(name, value.as_bytes()),
-            None => own.remove(name),
+        identity.tell(form, with_certificate, |name, value| {
+            own.put(name, bit(name.as_str()), value.map(HeaderValue::as_bytes));
         });
         Stamped {
             clients: &self.0,
@@ -101,47 +101,145 @@ impl Scrubbed {
     }
 }
 
+/// The name of a field of ours, whose bit is worked out when the program is built.
+#[derive(Debug)]
+pub struct OwnName {
+    name: HeaderName,
+    bit: u64,
+}
+
+impl OwnName {
+    /// A name in lower case; another one does not compile as a constant.
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name: HeaderName::from_static(name),
+            bit: bit(name),
+        }
+    }
+
+    /// The name.
+    pub fn name(&self) -> &HeaderName {
+        &self.name
+    }
+}
+
+/// Fields of ours that are the same in all requests of a connection: their lines are written once.
+#[derive(Debug)]
+pub struct OwnLines {
+    fields: Vec<(&'static OwnName, Option<HeaderValue>)>,
+    bits: u64,
+    lines: FieldLines,
+}
+
+impl OwnLines {
+    /// Each name must be unique. A name without a value only removes the client's field.
+    pub fn new(fields: Vec<(&'static OwnName, Option<HeaderValue>)>) -> Self {
+        let lines = fields
+            .iter()
+            .filter_map(|(name, value)| Some((&name.name, value.as_ref()?.as_bytes())));
+        Self {
+            lines: FieldLines::new(lines).expect("a header value has no control characters"),
+            bits: fields.iter().fold(0, |bits, (name, _)| bits | name.bit),
+            fields,
+        }
+    }
+
+    fn holds(&self, name: &HeaderName) -> bool {
+        self.fields.iter().any(|(own, _)| own.name == *name)
+    }
+}
+
 /// Fields of ours in a request. Each stands in the place of whatever the client sent under its name.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct OwnFields<'a> {
-    fields: Vec<(&'a HeaderName, Option<&'a [u8]>)>,
+    /// The first `count` of these; no allocation for as many as requests usually get.
+    usual: [OwnField<'a>; USUAL_FIELDS],
+    count: usize,
+    /// Those beyond: an identity header may have any number of names.
+    more: Vec<OwnField<'a>>,
+    /// Others beside those, unless a field of their names has been put.
+    lines: Option<&'a OwnLines>,
     /// A bit for each name, by which most other names are told apart without a comparison.
     bits: u64,
 }
 
+/// A name with what is said under it.
+type OwnField<'a> = (&'a HeaderName, Option<&'a [u8]>);
+
+impl Default for OwnFields<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<'a> OwnFields<'a> {
-    /// None, with room for as many as most requests get.
+    /// None.
     pub fn new() -> Self {
+        static UNUSED: HeaderName = CONNECTION;
         Self {
-            fields: Vec::with_capacity(USUAL_FIELDS),
+            usual: [(&UNUSED, None); USUAL_FIELDS],
+            count: 0,
+            more: Vec::new(),
+            lines: None,
             bits: 0,
         }
     }
 
-    /// Says this, once.
-    pub fn set(&mut self, name: &'a HeaderName, value: &'a [u8]) {
-        self.put(name, Some(value));
-    }
-
-    /// Says nothing under this name.
-    pub fn remove(&mut self, name: &'a HeaderName) {
-        self.put(name, None);
-    }
-
-    fn put(&mut self, name: &'a HeaderName, value: Option<&'a [u8]>) {
-        if let Some(at) = self.position(name) {
-            self.fields[at].1 = value;
-            return;
+    /// Those of a connection.
+    pub fn with_lines(lines: &'a OwnLines) -> Self {
+        Self {
+            lines: Some(lines),
+            bits: lines.bits,
+            ..Self::new()
         }
-        self.bits |= bit(name);
-        self.fields.push((name, value));
     }
 
-    fn position(&self, name: &HeaderName) -> Option<usize> {
-        if self.bits & bit(name) == 0 {
-            return None;
+    /// Sets a field, once.
+    pub fn set(&mut self, name: &'a OwnName, value: &'a [u8]) {
+        self.put(&name.name, name.bit, Some(value));
+    }
+
+    /// Removes the client's field of this name.
+    pub fn remove(&mut self, name: &'a OwnName) {
+        self.put(&name.name, name.bit, None);
+    }
+
+    fn put(&mut self, name: &'a HeaderName, bit: u64, value: Option<&'a [u8]>) {
+        if self.bits & bit != 0 {
+            let known = self.usual[..self.count].iter_mut().chain(&mut self.more);
+            if let Some(known) = known.into_iter().find(|(own, _)| *own == name) {
+                known.1 = value;
+                return;
+            }
+            if let Some(lines) = self.lines.take_if(|lines| lines.holds(name)) {
+                for (other, value) in &lines.fields {
+                    self.push(&other.name, value.as_ref().map(HeaderValue::as_bytes));
+                }
+                return self.put(name, bit, value);
+            }
         }
-        self.fields.iter().position(|(own, _)| *own == name)
+        self.bits |= bit;
+        self.push(name, value);
+    }
+
+    fn push(&mut self, name: &'a HeaderName, value: Option<&'a [u8]>) {
+        match self.usual.get_mut(self.count) {
+            Some(free) => {
+                *free = (name, value);
+                self.count += 1;
+            }
+            None => self.more.push((name, value)),
+        }
+    }
+
+    fn holds(&self, name: &HeaderName) -> bool {
+        let in_lines = || self.lines.is_some_and(|lines| lines.holds(name));
+        self.bits & bit(name.as_str()) != 0
+            && (self.iter().any(|(own, _)| *own == name) || in_lines())
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &OwnField<'a>> {
+        self.usual[..self.count].iter().chain(&self.more)
     }
 }
 
@@ -155,7 +253,7 @@ pub struct Stamped<'a> {
 impl<'a> Stamped<'a> {
     /// Says how long the connection lasts.
     pub(crate) fn set_connection(&mut self, value: &'static [u8]) {
-        static NAME: HeaderName = CONNECTION;
+        static NAME: OwnName = OwnName::new("connection");
         self.own.set(&NAME, value);
     }
 
@@ -164,11 +262,16 @@ impl<'a> Stamped<'a> {
         self.clients.contains_key(CONTENT_LENGTH)
     }
 
-    /// All fields: those of the client that are left, then ours.
+    /// Our fields whose lines are written already.
+    pub fn lines(&self) -> Option<&FieldLines> {
+        self.own.lines.map(|lines| &lines.lines)
+    }
+
+    /// All other fields: those of the client that are left, then ours.
     pub fn fields(&self) -> impl Iterator<Item = (&'a HeaderName, &[u8])> {
         let clients = self.clients.iter();
-        let clients = clients.filter(|(name, _)| self.own.position(name).is_none());
-        let own = self.own.fields.iter();
+        let clients = clients.filter(|(name, _)| !self.own.holds(name));
+        let own = self.own.iter();
         clients
             .map(|(name, value)| (name, value.as_bytes()))
             .chain(own.filter_map(|(name, value)| Some((*name, (*value)?))))
@@ -176,10 +279,12 @@ impl<'a> Stamped<'a> {
 }
 
 /// Spreads the names that are in use over 64 bits.
-fn bit(name: &HeaderName) -> u64 {
-    let name = name.as_str().as_bytes();
-    let last = name.last().copied().unwrap_or_default();
-    1 << ((name.len() + usize::from(last) * 3) % 64)
+const fn bit(name: &str) -> u64 {
+    let last = match name.as_bytes() {
+        [.., last] => *last,
+        [] => 0,
+    };
+    1 << ((name.len() + last as usize * 3) % 64)
 }
 
 /// Fields of ours in most requests: forwarding, request id, Host and identity.
@@ -188,7 +293,7 @@ const USUAL_FIELDS: usize = 12;
 /// Takes out hop-by-hop fields and everything that any `Connection` line names.
 pub fn hop_by_hop(headers: &mut HeaderMap) {
     // Most heads have none.
-    if !headers.keys().any(|name| is_hop_by_hop(name.as_str())) {
+    if !headers.keys().any(is_hop_by_hop) {
         return;
     }
     if headers.contains_key(CONNECTION) {
@@ -214,8 +319,6 @@ fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn heads(fields: &[(&str, &str)]) -> HeaderMap {
@@ -258,7 +361,7 @@ mod tests {
 
     #[test]
     fn both_lists_of_hop_by_hop_fields_are_one() {
-        assert!(HOP_BY_HOP.iter().all(|name| is_hop_by_hop(name.as_str())));
+        assert!(HOP_BY_HOP.iter().all(is_hop_by_hop));
         for name in HOP_BY_HOP {
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_static("x"));
@@ -280,9 +383,76 @@ mod tests {
     }
 
     #[test]
+    fn lines_of_a_connection_are_sent_unless_a_field_takes_their_place() {
+        static FOR: OwnName = OwnName::new("x-forwarded-for");
+        static PORT: OwnName = OwnName::new("x-forwarded-port");
+        static ID: OwnName = OwnName::new("x-request-id");
+        let lines = OwnLines::new(vec![
+            (&FOR, Some(HeaderValue::from_static("1"))),
+            (&PORT, None),
+        ]);
+        let headers = heads(&[
+            ("x-forwarded-port", "theirs"),
+            ("x-forwarded-for", "theirs"),
+            ("accept", "*/*"),
+        ]);
+        let scrubbed = Scrubbed(headers);
+        let identity = IdentityHeaders::new(&identity::ClientIdentity::Anonymous, None);
+        let form = HeaderForm::default();
+        let sent = |own| {
+            let stamped = scrubbed.stamp(own, &identity, &form, false);
+            let mut head = Vec::new();
+            let line = http1::RequestLine {
+                method: &http::Method::GET,
+                target: &http::Uri::from_static("/"),
+                version: http::Version::HTTP_11,
+            };
+            let (fields, lines) = (stamped.fields(), stamped.lines());
+            http1::write_head(&mut head, line, fields, lines, http1::Framing::None).expect("legal");
+            String::from_utf8(head).expect("text")
+        };
+        let mut own = OwnFields::with_lines(&lines);
+        own.set(&ID, b"2");
+        let expected = "GET / HTTP/1.1\r\naccept: */*\r\nx-request-id: 2\r\nx-client-verify: NONE\r\nx-forwarded-for: 1\r\n\r\n";
+        assert_eq!(sent(own), expected);
+        let mut own = OwnFields::with_lines(&lines);
+        own.set(&PORT, b"3");
+        let expected = "GET / HTTP/1.1\r\naccept: */*\r\nx-forwarded-for: 1\r\nx-forwarded-port: 3\r\nx-client-verify: NONE\r\n\r\n";
+        assert_eq!(sent(own), expected);
+    }
+
+    #[test]
+    fn any_number_of_our_fields_is_sent_and_each_once() {
+        let names: Vec<OwnName> = (0..3 * USUAL_FIELDS)
+            .map(|n| format!("x-own-{n}").leak())
+            .map(|name| OwnName::new(name))
+            .collect();
+        let clients = names.iter().map(|name| (name.name.as_str(), "theirs"));
+        let headers = heads(&clients.collect::<Vec<_>>());
+        let (scrubbed, _) = Scrubbed::new(headers, &OwnNames::default());
+        let mut own = OwnFields::new();
+        for value in [&b"first"[..], b"second"] {
+            names.iter().for_each(|name| own.set(name, value));
+        }
+        let identity = IdentityHeaders::new(&identity::ClientIdentity::Anonymous, None);
+        let form = HeaderForm::default();
+        let stamped = scrubbed.stamp(own, &identity, &form, false);
+        let sent: Vec<_> = stamped
+            .fields()
+            .map(|(name, value)| (name.as_str(), value))
+            .collect();
+        let mut expected: Vec<(&str, &[u8])> = names
+            .iter()
+            .map(|name| (name.name.as_str(), &b"second"[..]))
+            .collect();
+        expected.push(("x-client-verify", b"NONE"));
+        assert_eq!(sent, expected);
+    }
+
+    #[test]
     fn our_fields_stand_in_the_place_of_the_clients() {
-        static HOST: HeaderName = http::header::HOST;
-        static RANGE: HeaderName = http::header::RANGE;
+        static HOST: OwnName = OwnName::new("host");
+        static RANGE: OwnName = OwnName::new("range");
         let headers = heads(&[
             ("host", "theirs"),
             ("range", "bytes=0-1"),

@@ -26,7 +26,9 @@ pub use conversation::WireError;
 pub use dial::{DialError, DialStage};
 pub use exchange::{AttemptError, Exchange, MemberBody, SendOptions};
 pub use fetch::{Answer, FetchError, Wish, fetch};
-pub use head::{OwnFields, Scrubbed, Scrubbing, Stamped, hop_by_hop};
+pub use head::{
+    OwnFields, OwnLines, OwnName, Scrubbed, Scrubbing, Stamped, hop_by_hop, is_hop_by_hop,
+};
 pub use http10::NotHttp10;
 pub use io::{Counted as MemberIo, Transport};
 pub use kept::KeptConnection;
