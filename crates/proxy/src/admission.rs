@@ -26,8 +26,8 @@ use crate::{
     reason::LogReason,
     respond::soon,
     share::Account,
+    signals::Phase,
     upload::Upload,
-    worker::Phase,
 };
 
 /// The admission of a pool in this proxy.
@@ -173,7 +173,7 @@ pub(crate) async fn admit(
     now: Duration,
 ) -> Result<Admitted<PoolLease>, ProxyError> {
     let pool = asking.pool;
-    let limits = || asking.limits();
+    let limits = || asking.limits(now);
     let picker = PickNow { pool, now };
     let decision = match hold {
         None => pool.admission.offer(offer, limits, &picker, now),
@@ -244,7 +244,7 @@ impl Asking<'_> {
         account
     }
 
-    fn limits(&self) -> Limits {
+    fn limits(&self, now: Duration) -> Limits {
         let settings = &self.pool.settings;
         let queue_max = settings.queue_max;
         match self.account() {
@@ -257,8 +257,8 @@ impl Asking<'_> {
                 queue_max,
                 client_max: match self.jruby {
                     // An exception from `agent_max` is not to be less than that.
-                    true => self.share().max(settings.agent_max),
-                    false => self.share(),
+                    true => self.share(now).max(settings.agent_max),
+                    false => self.share(now),
                 },
                 // One client must not fill the queue that all share.
                 client_queue_max: Some((queue_max / CLIENT_QUEUE_PART).max(1)),
@@ -266,9 +266,9 @@ impl Asking<'_> {
         }
     }
 
-    fn share(&self) -> u32 {
+    /// `now`: time since start.
+    fn share(&self, now: Duration) -> u32 {
         let share = self.context.generation.settings.client_share;
-        let now = self.context.worker.shared.now();
         match share.percent {
             // The whole of a pool is not a share: its members' own limits say who waits.
             100.. => u32::MAX,

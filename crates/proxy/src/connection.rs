@@ -5,6 +5,7 @@ use std::{
     net::IpAddr,
     rc::Rc,
     sync::Arc,
+    task::Waker,
     time::{Duration, SystemTime},
 };
 
@@ -28,6 +29,7 @@ use crate::{
     share::KnownAccount,
     streams::Streams,
     tunnel::Opening,
+    warm::Warm,
     watched::Notes,
 };
 
@@ -70,6 +72,12 @@ pub(crate) struct Conn {
     known_client: RefCell<Option<(Rc<Standing>, Arc<KnownClient>)>>,
     /// What its transport has seen of its requests (HTTP/1).
     pub(crate) notes: Arc<Notes>,
+    /// Its place among the worker's connections that hold buffers (HTTP/1).
+    warm_place: Cell<Option<usize>>,
+    /// Whether it is to give its buffers back.
+    rest_asked: Cell<bool>,
+    /// The task that rests.
+    pub(crate) task: RefCell<Option<Waker>>,
     /// Its requests, where several come at once (HTTP/2).
     pub(crate) streams: Option<Streams>,
     /// Set where a request asked for an upgrade: the transport, once HTTP has ended on it.
@@ -77,6 +85,23 @@ pub(crate) struct Conn {
     /// A tunnel that begins where HTTP ends. To be taken then in any case: it holds this connection.
     pub(crate) opening: RefCell<Option<Box<Opening>>>,
     _permit: Permit,
+}
+
+impl Warm for Conn {
+    fn place(&self) -> &Cell<Option<usize>> {
+        &self.warm_place
+    }
+
+    fn idle_since(&self) -> Option<Instant> {
+        self.is_between_requests().then(|| Self::idle_since(self))
+    }
+
+    fn ask_to_rest(&self) {
+        self.rest_asked.set(true);
+        if let Some(task) = &*self.task.borrow() {
+            task.wake_by_ref();
+        }
+    }
 }
 
 /// How often an open connection notes that its CA is in use.
@@ -151,6 +176,9 @@ impl Conn {
             reader: ReaderPace::new(rates),
             seen,
             notes: Arc::default(),
+            warm_place: Cell::new(None),
+            rest_asked: Cell::new(false),
+            task: RefCell::default(),
             streams: http2.then(|| Streams::new(settings)),
             downstream,
             activity,
@@ -271,6 +299,17 @@ impl Conn {
             && self.activity.write_stalled().is_none()
             && !self.closing.get()
             && self.upgrade.borrow().is_none()
+    }
+
+    /// It holds no buffers from now on.
+    pub(crate) fn left_warm(&self) {
+        self.warm_place.set(None);
+        self.rest_asked.set(false);
+    }
+
+    /// Whether it was asked to rest since it was last looked at, and can.
+    pub(crate) fn is_to_rest(&self) -> bool {
+        self.rest_asked.take() && self.is_between_requests()
     }
 
     /// Whether its streams were told that they are the last: it ends by itself.

@@ -1,13 +1,13 @@
 //! What stays the same for one request from its head to its end.
 
-use std::{rc::Rc, sync::Arc, time::SystemTime};
+use std::{rc::Rc, time::SystemTime};
 
 use listener::Standing;
 use tokio::time::Instant;
 
 use crate::{
     connection::Conn,
-    generation::Generation,
+    generation::LocalGeneration,
     worker::{RequestId, Worker},
 };
 
@@ -17,7 +17,7 @@ pub(crate) struct RequestContext {
     pub(crate) worker: Rc<Worker>,
     pub(crate) conn: Rc<Conn>,
     /// Loaded once: a request sees one generation from start to end.
-    pub(crate) generation: Arc<Generation>,
+    pub(crate) generation: LocalGeneration,
     /// The client's identity, verified against the trust store of `generation`.
     pub(crate) standing: Rc<Standing>,
     pub(crate) request_id: RequestId,

@@ -1,6 +1,10 @@
 //! One applied configuration with its materials, as requests see it: whole, and the same from start to end.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    ops::Deref,
+    rc::Rc,
+    sync::{Arc, OnceLock},
+};
 
 use balancing::Pool;
 use identity::{CertnamePattern, OwnNames};
@@ -89,6 +93,33 @@ impl Generation {
             let mut connectors = pool.connectors.iter();
             connectors.any(|connector| *connector.address == *address)
         })
+    }
+}
+
+/// A generation as the tasks of one thread share it: counted without locked instructions.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalGeneration(Rc<HeldGeneration>);
+
+/// The reference that a thread holds for all its tasks.
+#[derive(Debug)]
+struct HeldGeneration(Arc<Generation>);
+
+impl LocalGeneration {
+    pub(crate) fn new(generation: Arc<Generation>) -> Self {
+        Self(Rc::new(HeldGeneration(generation)))
+    }
+
+    /// Whether it is this one.
+    pub(crate) fn is(&self, generation: &Arc<Generation>) -> bool {
+        Arc::ptr_eq(&self.0.0, generation)
+    }
+}
+
+impl Deref for LocalGeneration {
+    type Target = Generation;
+
+    fn deref(&self) -> &Generation {
+        &self.0.0
     }
 }
 

@@ -35,8 +35,9 @@ use crate::{
     guarded::guarded_by,
     open_tunnels::TunnelClient,
     reason::LogReason,
+    signals::{Phase, Signals},
     tunnel::FAREWELL_TIMEOUT,
-    worker::{Phase, RequestId, Signals, Worker},
+    worker::{RequestId, Worker},
 };
 
 /// The class in records.
@@ -380,11 +381,11 @@ impl<'a> Tunnel<'a> {
         };
         let member = self.lease.member();
         let entry = shared.tunnels.open(member.pool(), member.address(), client);
-        let mut signals = shared.signals.subscribe();
+        let mut signals = worker.signals.subscribe();
         // None while nothing asks the connection to end.
         let mut turn: Option<Pin<Box<dyn Future<Output = ()> + '_>>> = None;
         let mut timer = pin!(sleep_until(self.silence.ends()));
-        let mut heard = *signals.borrow_and_update();
+        let mut heard = signals.current();
         let ending = loop {
             if heard.phase == Phase::Cutting {
                 break Ending::Cut;
@@ -408,12 +409,7 @@ impl<'a> Tunnel<'a> {
             tokio::select! {
                 biased;
                 // Signals and timers count however busy the two sides keep this task.
-                changed = unconstrained(signals.changed()) => {
-                    if changed.is_err() {
-                        break Ending::Cut;
-                    }
-                    heard = *signals.borrow_and_update();
-                }
+                changed = poll_fn(|cx| signals.poll_changed(cx)) => heard = changed,
                 () = unconstrained(its_turn) => break Ending::Drained,
                 () = unconstrained(timer.as_mut()) => {
                     let ends = self.silence.ends();

@@ -24,7 +24,7 @@ use crate::{
     edge::EdgeAnswer,
     error::ProxyError,
     forged,
-    generation::Generation,
+    generation::LocalGeneration,
     pace::ReaderPace,
     places::Place,
     reason::LogReason,
@@ -32,7 +32,7 @@ use crate::{
     rules::Observed,
     sanitize::Insane,
     upload::{RequestBody, Upload},
-    worker::{Phase, RequestId, Worker},
+    worker::{RequestId, Worker},
 };
 
 /// What ended an exchange.
@@ -57,12 +57,12 @@ pub(crate) enum EndedBy {
 pub(crate) struct Exchanged {
     worker: Rc<Worker>,
     conn: Rc<Conn>,
-    generation: Arc<Generation>,
+    generation: LocalGeneration,
     began: Instant,
     record: AccessRecord,
     /// The record was sent.
     told: bool,
-    metrics: Option<RequestMetrics>,
+    metrics: Option<Rc<RequestMetrics>>,
     method: Method,
     last: bool,
     retry_support: RetrySupport,
@@ -91,7 +91,7 @@ impl Exchanged {
         );
         record.tls = conn.tls.clone();
         record.peer = conn.downstream.peer.map(|peer| peer.ip());
-        let (said, retry_support) = spoken(head, &context.request_id);
+        let (said, retry_support) = spoken(&context.worker, head, &context.request_id);
         record.spoken = said;
         record.http_version = Some(match head.version {
             Version::HTTP_10 => "HTTP/1.0",
@@ -122,7 +122,7 @@ impl Exchanged {
             hold: None,
             worker: Rc::clone(&context.worker),
             conn: Rc::clone(conn),
-            generation: Arc::clone(&context.generation),
+            generation: context.generation.clone(),
         });
         exchanged.identified(&context.standing);
         exchanged.record.known_client = Some(conn.known_client(&context.standing));
@@ -300,7 +300,7 @@ impl Exchanged {
     }
 
     /// Replaces the generation that it began under by a newer one, which counts from now on.
-    pub(crate) fn decided_by(&mut self, generation: Arc<Generation>) {
+    pub(crate) fn decided_by(&mut self, generation: LocalGeneration) {
         self.generation = generation;
     }
 
@@ -454,9 +454,7 @@ impl Exchanged {
     /// Whether its response has to say that the connection ends after it, as far as is known when it begins. A stream's
     /// does not: that is told to the connection (GOAWAY).
     pub(crate) fn is_last(&self) -> bool {
-        let last = self.last
-            || self.conn.closing.get()
-            || self.worker.shared.signals.borrow().phase != Phase::Serving;
+        let last = self.last || self.conn.closing.get();
         if last && !self.is_alone() {
             self.conn.closing.set(true);
         }
@@ -575,6 +573,7 @@ impl Exchanged {
             agent.asked(record);
         }
         self.worker.sink.send(record);
+        self.worker.texts.put(record.spoken.take_room());
         self.conn.activity.enter_at(Stage::Idle, now);
     }
 }
@@ -611,7 +610,11 @@ async fn drop_at_most(mut rest: ClientBody, limit: u64) -> bool {
 }
 
 /// What the client said, and what it does on a 503.
-fn spoken(head: &request::Parts, request_id: &RequestId) -> (SpokenCopy, RetrySupport) {
+fn spoken(
+    worker: &Worker,
+    head: &request::Parts,
+    request_id: &RequestId,
+) -> (SpokenCopy, RetrySupport) {
     let mut support = RetrySupport::default();
     let mut spoken = Spoken {
         method: Some(head.method.as_str().as_bytes()),
@@ -638,5 +641,6 @@ fn spoken(head: &request::Parts, request_id: &RequestId) -> (SpokenCopy, RetrySu
         };
         told.get_or_insert(value.as_bytes());
     }
-    (SpokenCopy::of(&spoken), support)
+    let copy = SpokenCopy::with_room(worker.texts.take(), &spoken);
+    (copy, support)
 }

@@ -3,9 +3,11 @@
 use std::{
     cell::RefCell,
     convert::Infallible,
+    future::poll_fn,
     pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
+    task::Poll,
     time::{Duration, SystemTime},
 };
 
@@ -32,11 +34,12 @@ use crate::{
     no_request, passthrough,
     reason::LogReason,
     response_body::ResponseBody,
+    signals::{Phase, Signals},
     spoken::{FromFirstByte, Spoken},
     streams::Streams,
     tunnel,
     watched::Watched,
-    worker::{Phase, Worker},
+    worker::Worker,
 };
 
 /// Silence after which a draining connection may be closed: an agent reuses one for 4 s and never tries again.
@@ -108,6 +111,7 @@ async fn serve(worker: Rc<Worker>, connection: Connection) {
     }
     // A tunnel whose client had gone before it could begin.
     drop(conn.opening.take());
+    drop(conn.task.take());
     conn.metrics.connections_open.dec();
 }
 
@@ -120,6 +124,7 @@ async fn serve_http1(
     // Head and idle time have timers of their own below; hyper has one for both. Its limit of 100 fields stays as it is:
     // with any that is set, every head costs two large allocations.
     let begin = |io| {
+        worker.warm.enter(conn);
         let service = hyper::service::service_fn(|request| {
             let (worker, conn) = (Rc::clone(worker), Rc::clone(conn));
             async move { Ok::<_, Infallible>(handle(worker, conn, request).await) }
@@ -134,6 +139,8 @@ async fn serve_http1(
     };
     let http = FromFirstByte::new(conn.downstream.client, io, begin, || conn.notes.take());
     drive(worker, conn, settings, pin!(http)).await;
+    // A tunnel, or a request that outlasts its client, may hold this connection for hours.
+    conn.left_warm();
     // Whatever else holds this connection, its client sees the end of it.
     drop(conn.notes.take());
     if conn.upgrade.borrow().is_some() {
@@ -200,7 +207,8 @@ async fn drive<H: Spoken>(
     settings: &Settings,
     mut http: Pin<&mut H>,
 ) {
-    let mut signals = worker.shared.signals.subscribe();
+    let mut signals = worker.signals.subscribe();
+    poll_fn(|cx| Poll::Ready(conn.task.replace(Some(cx.waker().clone())))).await;
     let mut watch = Watch {
         worker,
         conn,
@@ -211,18 +219,15 @@ async fn drive<H: Spoken>(
         revoked_at: None,
         cut_at: None,
     };
-    watch.heed(&signals.borrow_and_update());
+    watch.heed(&signals.current());
     let mut timer = pin!(sleep_until(watch.next()));
     loop {
         tokio::select! {
             biased;
             // Signals first: whether a connection was busy at a swap is asked before its answer is let go on. They and
             // the timer count even where the peer keeps this task so busy that it has used up its share.
-            changed = unconstrained(signals.changed()) => {
-                if changed.is_err() {
-                    return;
-                }
-                watch.heed(&signals.borrow_and_update());
+            changed = poll_fn(|cx| signals.poll_changed(cx)) => {
+                watch.heed(&changed);
                 timer.as_mut().reset(watch.next());
             }
             ended = http.as_mut() => {
@@ -232,11 +237,13 @@ async fn drive<H: Spoken>(
                 }
                 return;
             }
+            () = poll_fn(|_| if conn.is_to_rest() { Poll::Ready(()) } else { Poll::Pending }) => {
+                watch.rest(http.as_mut());
+            }
             () = unconstrained(timer.as_mut()) => {
                 watch.judge_if_due();
                 if watch.rests_at().is_some_and(|at| at <= Instant::now()) {
-                    watch.rested = Some(conn.requests.get());
-                    http.as_mut().rest();
+                    watch.rest(http.as_mut());
                 }
                 let Some(ending) = watch.due() else {
                     timer.as_mut().reset(watch.next());
@@ -278,7 +285,7 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     /// Takes note of what the whole process was told.
-    fn heed(&mut self, signals: &crate::worker::Signals) {
+    fn heed(&mut self, signals: &Signals) {
         match signals.phase {
             Phase::Serving => {}
             Phase::Draining => {
@@ -286,6 +293,9 @@ impl Watch<'_> {
                 self.conn.closing.set(true);
             }
             Phase::Cutting => {
+                // The phase before it may have been too short to be seen.
+                self.draining = true;
+                self.conn.closing.set(true);
                 let grace = match self.conn.waiting.get() {
                     0 => Duration::ZERO,
                     // They are refused now, and are to read why.
@@ -335,6 +345,13 @@ impl Watch<'_> {
         let may = requests > 0 && self.rested != Some(requests) && self.conn.streams.is_none();
         let between = may && self.conn.is_between_requests();
         between.then(|| self.conn.idle_since() + REST_AFTER)
+    }
+
+    /// Gives back what HTTP holds for the connection.
+    fn rest(&mut self, http: Pin<&mut impl Spoken>) {
+        self.rested = Some(self.conn.requests.get());
+        self.conn.left_warm();
+        http.rest();
     }
 
     /// Why the connection is to be closed now, if it is.

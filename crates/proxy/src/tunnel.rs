@@ -19,7 +19,6 @@ use listener::TlsIo;
 use telemetry::{Limit, OpenTunnel};
 use tokio::{
     io::AsyncWriteExt,
-    sync::watch,
     task::unconstrained,
     time::{Instant, sleep_until, timeout},
 };
@@ -35,8 +34,9 @@ use crate::{
     record::{EndedBy, Exchanged},
     respond,
     response_body::ResponseBody,
+    signals::{ConnectionSignals, Phase, Signals},
     watched::Watched,
-    worker::{Phase, Signals, Worker},
+    worker::Worker,
 };
 
 /// Time over which tunnels are spread whose clients' certificates need a path to be built after a change of trust:
@@ -122,7 +122,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
     } = opening;
     exchanged.tunnelled();
     let entry = entry(worker, conn, &exchanged);
-    let mut signals = worker.shared.signals.subscribe();
+    let mut signals = worker.signals.subscribe();
     let mut copying = Copying::new(client, member);
     let mut watch = Watch {
         worker,
@@ -130,7 +130,7 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
         silence: Silence::new(idle_timeout),
         judge_at: None,
     };
-    let mut ending = watch.heed(&signals.borrow_and_update(), &mut exchanged);
+    let mut ending = watch.heed(&signals.current(), &mut exchanged);
     let mut timer = pin!(sleep_until(watch.next()));
     let ending = loop {
         if let Some(ending) = ending {
@@ -139,11 +139,8 @@ async fn run(worker: &Rc<Worker>, conn: &Rc<Conn>, client: (TlsIo, Bytes), openi
         ending = tokio::select! {
             biased;
             // Signals and the timer count however busy the two sides keep this task.
-            changed = unconstrained(signals.changed()) => {
-                if changed.is_err() {
-                    break Ending::Cut;
-                }
-                let ending = watch.heed(&signals.borrow_and_update(), &mut exchanged);
+            changed = poll_fn(|cx| signals.poll_changed(cx)) => {
+                let ending = watch.heed(&changed, &mut exchanged);
                 timer.as_mut().reset(watch.next());
                 ending
             }
@@ -239,10 +236,14 @@ impl Watch<'_> {
 
     /// Nothing goes either way any more. The end itself waits for its turn among all that are closed for revocation, so
     /// that thousands do not come back at once.
-    async fn wait_for_turn(&self, signals: &mut watch::Receiver<Signals>) {
+    async fn wait_for_turn(&self, signals: &mut ConnectionSignals) {
         let rate = self.worker.current().revoked_close_rate;
         let turn = self.worker.shared.turn(rate);
-        let cutting = signals.wait_for(|signals| signals.phase == Phase::Cutting);
+        let cutting = async {
+            while signals.current().phase != Phase::Cutting {
+                poll_fn(|cx| signals.poll_changed(cx)).await;
+            }
+        };
         let _ = timeout(turn, cutting).await;
     }
 

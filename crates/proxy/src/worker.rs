@@ -13,9 +13,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Cache};
 use balancing::{Change, Health, MoveLimiter, Work};
-use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use pki::PersistenceKey;
 use routing::Class;
@@ -27,34 +26,24 @@ use tokio::time::Instant;
 use upstream::{Connections, Crew};
 
 use crate::{
-    clock_offsets::LoggedClocks, copying::PIECE_BYTES_MAX, edge::Edge, enrolment::Strangers,
-    forged::ForgedHeaders, generation::Generation, leaving::LeavingTunnels,
-    long_requests::LongRequests, member_history::MemberHistory, old_agents::OldAgents,
-    open_tunnels::OpenTunnels, queue_alarm::FullQueues, renewal::Renewal, share::Shares,
+    clock_offsets::LoggedClocks,
+    connection::Conn,
+    copying::PIECE_BYTES_MAX,
+    edge::Edge,
+    enrolment::Strangers,
+    forged::ForgedHeaders,
+    generation::{Generation, LocalGeneration},
+    leaving::LeavingTunnels,
+    long_requests::LongRequests,
+    member_history::MemberHistory,
+    old_agents::OldAgents,
+    open_tunnels::OpenTunnels,
+    queue_alarm::FullQueues,
+    renewal::Renewal,
+    share::Shares,
+    signals::{Phase, Signals, WorkerSignals},
+    warm::WarmPlaces,
 };
-
-/// Where the process is in its life.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Phase {
-    /// Takes connections and requests.
-    #[default]
-    Serving,
-    /// Finishes what runs and takes no more.
-    Draining,
-    /// Ends what is left.
-    Cutting,
-}
-
-/// What connections must hear of at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Signals {
-    /// Where the process is in its life.
-    pub phase: Phase,
-    /// Generation of the trust store in force.
-    pub trust_generation: u64,
-    /// When what is left will be cut, while the process is draining.
-    pub cut_at: Option<Instant>,
-}
 
 /// What all workers share; nothing else is.
 #[derive(Debug)]
@@ -228,40 +217,98 @@ impl Shared {
 #[derive(Debug, Default)]
 struct GenerationMetrics {
     generation: u64,
-    counters: foldhash::HashMap<(usize, Class, Work), RequestMetrics>,
+    counters: foldhash::HashMap<(usize, Class, Work), Rc<RequestMetrics>>,
+}
+
+/// Buffers that are used for one request after the other.
+#[derive(Debug, Default)]
+pub(crate) struct SpareTexts(RefCell<Vec<Vec<u8>>>);
+
+impl SpareTexts {
+    /// Maximum number of buffers: about as many requests as a worker has under way.
+    const BUFFERS_MAX: usize = 64;
+    /// Maximum size of a buffer that is kept. Few requests need more.
+    const BYTES_MAX: usize = 1 << 10;
+
+    /// An empty buffer, or one that may be overwritten.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        self.0.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Keeps a buffer for another request.
+    pub(crate) fn put(&self, buffer: Vec<u8>) {
+        let mut spare = self.0.borrow_mut();
+        if buffer.capacity() <= Self::BYTES_MAX && spare.len() < Self::BUFFERS_MAX {
+            spare.push(buffer);
+        }
+    }
+}
+
+/// The active generation as a thread last saw it, so that its requests share it without a locked instruction each.
+#[derive(Debug)]
+struct Current {
+    cell: Cache<Arc<ArcSwap<Generation>>, Arc<Generation>>,
+    seen: LocalGeneration,
 }
 
 /// One thread's proxy.
 #[derive(Debug)]
 pub struct Worker {
     pub(crate) shared: Arc<Shared>,
+    current: RefCell<Current>,
     pub(crate) connections: Rc<Connections>,
+    pub(crate) signals: Rc<WorkerSignals>,
+    pub(crate) warm: WarmPlaces<Conn>,
     listener_metrics: RefCell<foldhash::HashMap<Arc<str>, ListenerMetrics>>,
     request_metrics: RefCell<GenerationMetrics>,
     pub(crate) sink: AccessLogHandle,
     random: Cell<u64>,
+    /// For what records keep of requests.
+    pub(crate) texts: SpareTexts,
     /// What all tunnels of this thread read into; empty until there is one.
     piece: RefCell<Vec<u8>>,
 }
 
 impl Worker {
-    /// A worker of this thread, and the task that looks after its member connections.
+    /// A worker of this thread, and the task that looks after its member connections and passes signals on.
     pub fn new(shared: &Arc<Shared>) -> (Rc<Self>, impl Future<Output = ()> + use<>) {
         let (connections, sweeping) = Connections::new(&shared.crew);
         let worker = Rc::new(Self {
             shared: Arc::clone(shared),
+            current: RefCell::new(Current {
+                cell: Cache::new(Arc::clone(&shared.current)),
+                seen: LocalGeneration::new(shared.current.load_full()),
+            }),
             connections,
+            signals: WorkerSignals::new(&shared.signals),
+            warm: WarmPlaces::default(),
             listener_metrics: RefCell::default(),
             request_metrics: RefCell::default(),
             sink: shared.sink.another(),
             random: Cell::new(seed()),
+            texts: SpareTexts::default(),
             piece: RefCell::default(),
         });
-        (worker, sweeping)
+        let weak = Rc::downgrade(&worker);
+        // Even a thread without requests lets go of a generation that was replaced.
+        let passing = worker
+            .signals
+            .pass_on(move || _ = weak.upgrade().map(|worker| worker.current()));
+        let chores = async move {
+            // A task of its own: signals do not wait for a sweep, and outlive a failure of it.
+            tokio::task::spawn_local(passing);
+            sweeping.await;
+        };
+        (worker, chores)
     }
 
-    pub(crate) fn current(&self) -> Arc<Generation> {
-        self.shared.current.load_full()
+    pub(crate) fn current(&self) -> LocalGeneration {
+        let current = &mut *self.current.borrow_mut();
+        let now = current.cell.load();
+        if !current.seen.is(now) {
+            current.seen = LocalGeneration::new(Arc::clone(now));
+        }
+        current.seen.clone()
     }
 
     pub(crate) fn listener_metrics(&self, listener: &str) -> ListenerMetrics {
@@ -283,7 +330,7 @@ impl Worker {
         pool: &str,
         class: Class,
         work: Work,
-    ) -> RequestMetrics {
+    ) -> Rc<RequestMetrics> {
         let mut cache = self.request_metrics.borrow_mut();
         if cache.generation != generation {
             *cache = GenerationMetrics {
@@ -291,14 +338,12 @@ impl Worker {
                 counters: foldhash::HashMap::default(),
             };
         }
-        cache
-            .counters
-            .entry((Arc::as_ptr(route).cast::<u8>() as usize, class, work))
-            .or_insert_with(|| {
-                let metrics = &self.shared.metrics;
-                metrics.request(route, pool, class.as_str(), Some(work))
-            })
-            .clone()
+        let key = (Arc::as_ptr(route).cast::<u8>() as usize, class, work);
+        let counters = cache.counters.entry(key).or_insert_with(|| {
+            let metrics = &self.shared.metrics;
+            Rc::new(metrics.request(route, pool, class.as_str(), Some(work)))
+        });
+        Rc::clone(counters)
     }
 
     /// The room that all tunnels read into, for a moment.
@@ -313,6 +358,11 @@ impl Worker {
         RequestId::new(self.random(), self.random())
     }
 
+    /// For tests: how many idle connections may hold buffers, or do.
+    pub fn warm_connections(&self) -> usize {
+        self.warm.count()
+    }
+
     /// A number that no client can foresee well enough to matter: request ids and spreads, no secrets (splitmix64).
     pub(crate) fn random(&self) -> u64 {
         let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -323,34 +373,44 @@ impl Worker {
     }
 }
 
-/// The value of `X-Request-Id`: 32 hexadecimal digits. Made once for each request; all its headers share the bytes.
+/// The value of `X-Request-Id`: 32 hexadecimal digits.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestId(HeaderValue);
+pub(crate) struct RequestId([u8; 32]);
 
 impl RequestId {
     /// The header that carries it, to members and to clients.
     pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-request-id");
 
     fn new(high: u64, low: u64) -> Self {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut digits = [0_u8; 32];
-        // By bytes: a shift of all 128 bits for each digit costs more than all else here.
-        let (high, low) = (high.to_be_bytes(), low.to_be_bytes());
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(high.into_iter().chain(low)) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
+        let quarters = [high >> 32, high, low >> 32, low];
+        for (eight, quarter) in digits.as_chunks_mut().0.iter_mut().zip(quarters) {
+            *eight = hex_digits(quarter as u32);
         }
-        let value = HeaderValue::from_maybe_shared(Bytes::from_owner(digits));
-        Self(value.expect("hexadecimal digits"))
+        Self(digits)
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
+        &self.0
     }
 
     pub(crate) fn to_value(&self) -> HeaderValue {
-        self.0.clone()
+        HeaderValue::from_bytes(&self.0).expect("hexadecimal digits")
     }
+}
+
+/// Eight hexadecimal digits, the highest first, all at once: a digit at a time, they cost as much as the rest of an id.
+fn hex_digits(number: u32) -> [u8; 8] {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    // Four bits to each byte.
+    let mut spread = u64::from(number);
+    spread = (spread | spread << 16) & 0x0000_ffff_0000_ffff;
+    spread = (spread | spread << 8) & 0x00ff_00ff_00ff_00ff;
+    spread = (spread | spread << 4) & 0x0f0f_0f0f_0f0f_0f0f;
+    // One in each byte that is a letter: 10 and more reach 16 with 6 more.
+    let letters = (spread + 6 * EACH) >> 4 & EACH;
+    let digits = spread + u64::from(b'0') * EACH + letters * u64::from(b'a' - b'0' - 10);
+    digits.to_be_bytes()
 }
 
 impl fmt::Display for RequestId {
@@ -364,4 +424,22 @@ impl fmt::Display for RequestId {
 /// The standard library's per-process randomness, one draw.
 fn seed() -> u64 {
     std::hash::RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_id_is_both_numbers_in_hexadecimal() {
+        for (high, low) in [
+            (0, 0),
+            (1, 2),
+            (u64::MAX, 0x0123_4567_89ab_cdef),
+            (0xa09f << 40, 0xf0),
+        ] {
+            let id = RequestId::new(high, low).to_string();
+            assert_eq!(id, format!("{high:016x}{low:016x}"));
+        }
+    }
 }

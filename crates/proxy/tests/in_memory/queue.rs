@@ -256,3 +256,23 @@ fn a_request_waits_for_no_other_member_after_a_kept_connection_broke_and_in_all_
         assert_took(began, 100);
     });
 }
+
+#[test]
+fn what_waits_when_the_end_of_a_drain_comes_at_once_is_told_that_it_is_the_last() {
+    run(async {
+        let mut estate = one_at_a_time();
+        let mut clients: Vec<_> = (0..2).map(|_| estate.connect()).collect();
+        clients[0].get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        member.request().await;
+        clients[1].get(FILE).await;
+        settle().await;
+        // Nothing runs in between: the connections see the second phase alone.
+        estate.enter(Phase::Draining);
+        estate.enter(Phase::Cutting);
+        let refused = clients[1].response().await;
+        assert_eq!(refused.status, 503, "{}", refused.head);
+        assert_eq!(field(&refused.head, "connection"), Some("close"));
+        assert!(clients[1].is_ended().await);
+    });
+}

@@ -242,3 +242,22 @@ fn a_body_is_read_after_a_rest() {
         }
     });
 }
+
+#[test]
+fn of_more_idle_connections_than_may_hold_buffers_each_goes_on_where_it_was() {
+    run(async {
+        let mut estate = Estate::new(|_| {});
+        let mut clients: Vec<_> = (0..600).map(|_| estate.connect()).collect();
+        clients[0].get(FILE).await;
+        let mut member = estate.compilers[0].accept().await;
+        answered(&mut clients[0], &mut member, "first").await;
+        for round in 0..3 {
+            for (number, client) in clients.iter_mut().enumerate() {
+                exchange(client, &mut member, &format!("{round} {number}")).await;
+                // An agent in the middle of a run would keep its buffers.
+                sleep(Duration::from_millis(1)).await;
+            }
+            assert!(estate.worker.warm_connections() <= 256);
+        }
+    });
+}

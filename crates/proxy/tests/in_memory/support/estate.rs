@@ -84,7 +84,7 @@ pub struct Estate {
     pub shared: Arc<Shared>,
     /// Connections of clients.
     pub gate: Arc<Gate>,
-    worker: Rc<Worker>,
+    pub worker: Rc<Worker>,
     sink: AccessLogs,
     lines: Lines,
     buffer: usize,
