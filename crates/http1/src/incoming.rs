@@ -2,7 +2,8 @@
 //!
 //! The parser is hyper's, and takes what RFC 9112 lets a server take: lines that end with a bare LF, a Content-Length beside a
 //! Transfer-Encoding, the same Content-Length twice, a fragment in the target, blanks behind the size of a chunk. None of it
-//! is left to see in the request that it makes. Nothing is parsed twice here: lines are found, and read as far as they tell where the request ends.
+//! is left to see in the request that it makes. Nothing is parsed twice here: lines are found, and read as far as they tell
+//! where the request ends.
 
 use memchr::{memchr, memchr_iter};
 

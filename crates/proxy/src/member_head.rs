@@ -14,7 +14,7 @@ use crate::{
     settings::HostRule,
 };
 
-/// What a request is sent with beside what its client said.
+/// What the proxy adds to a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestStamp<'a> {
     /// Who the client is.
@@ -32,7 +32,7 @@ pub struct RequestStamp<'a> {
 /// The bytes of the head that a member is sent, or why the request is refused before it is routed.
 ///
 /// # Errors
-/// What the client is told.
+/// The text of the response to the client.
 pub fn member_head(
     head: Parts,
     fault: Option<HeadFault>,

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 #[test]
 fn a_short_soak_loses_nothing() {
-    // Whoever shares the machine with other tests is given time, and a debug build memory.
+    // Other tests share the machine, so it gets time; a debug build needs memory.
     let (code, text) = soak(&[
         "--minutes=0.2",
         "--crl-every=2",
@@ -28,7 +28,7 @@ fn a_short_soak_loses_nothing() {
         "requests over HTTP/2",
         "messages in tunnels",
         "CRLs swapped",
-        "agents enrolled anew",
+        "agents enrolled again",
         "certificates replaced",
         "uploads",
         "reloads",

@@ -171,7 +171,7 @@ impl<'a> Report<'a> {
                 format!("{}, tunnels cut {}", slowest(REFUSED), slowest(CUT)),
             ),
             (
-                "agents enrolled anew",
+                "agents enrolled again",
                 count(Count::Enrolled),
                 String::new(),
             ),
