@@ -118,7 +118,7 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// The user, who is told only where a chain proves the name.
+    /// The user; shown only if a verified chain proves the name.
     fn user(&self) -> Option<Vec<u8>> {
         kept(self.certname.as_bytes(), 512).filter(|_| self.verified)
     }

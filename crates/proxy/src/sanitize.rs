@@ -107,7 +107,7 @@ fn check(head: &Parts) -> Result<Uri, Insane> {
     Ok(target)
 }
 
-/// The fields that say where a request ends and whom it is for: the first of each, and whether there are more.
+/// The fields that frame a request or name its host: the first of each, and whether there are more.
 #[derive(Default)]
 struct DecidingFields<'a> {
     coding: Option<(&'a HeaderValue, bool)>,

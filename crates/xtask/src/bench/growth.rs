@@ -259,7 +259,7 @@ const BATCH: usize = 90;
 const WARM_UP: u64 = 1_000;
 /// A request may cost so much more: 10 %.
 const GROWTH_MAX: f64 = 0.10;
-/// Keeps callgrind from counting until it is told to.
+/// Starts callgrind with counting switched off.
 const OFF: &str = "--instr-atstart=no";
 const MEMBERS: &str = "members = [\"127.0.0.1:9002\", \"127.0.0.1:9003\"]";
 
