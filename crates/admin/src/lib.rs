@@ -30,6 +30,7 @@ mod blocks;
 mod client;
 mod control;
 mod crl;
+mod gauges;
 mod members;
 mod serve;
 mod status;
@@ -47,16 +48,18 @@ pub use crl::{
     CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, CrlFetchResult, CrlFetchStatus,
     FailingFetch, RefusedCrl,
 };
+pub use gauges::gauges;
 pub use members::{
     AdministrativeStatus, MemberSelection, MemberStateChange, MemberStateError, MemberStateOutcome,
     MemberStateRequest, PoolMemberStatus, RunningRequestStatus, TunnelStatus,
 };
 pub use serve::serve;
 pub use status::{
-    AdministrativeState, AgentCheckStatus, AlarmStatus, CaStatus, CrlStatus, DistrustedStatus,
-    GenerationStatus, Health, JrubyStatus, LastReload, ListenerStatus, MaterialsStatus,
-    MemberStatus, NameStatus, OverloadStatus, Phase, PoolStatus, ProbeStatus, RefusedMaterials,
-    RenewalOff, RenewalStatus, StateStatus, Status, Timestamp, TrustStatus, WarmingStatus, Watch,
+    AdministrativeState, AgentCheckStatus, AgentCounts, AlarmStatus, BuildStatus, CaStatus,
+    ChainCacheStatus, CrlStatus, DistrustedStatus, GenerationStatus, Health, JrubyStatus,
+    LastReload, ListenerStatus, MaterialsStatus, MemberStatus, NameStatus, OverloadStatus, Phase,
+    PoolStatus, ProbeStatus, ProcessStatus, ProxyCertificateStatus, RefusedMaterials, RenewalOff,
+    RenewalStatus, StateStatus, Status, Timestamp, TrustStatus, WarmingStatus, Watch,
 };
 pub use who::{
     AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,

@@ -1,6 +1,6 @@
 //! What the running proxy says of itself: `GET /v1/status` as plain structs, which the server fills.
 
-use std::{collections::BTreeMap, fmt, time::SystemTime};
+use std::{borrow::Cow, collections::BTreeMap, fmt, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -32,8 +32,83 @@ pub struct Status {
     pub renewal: RenewalStatus,
     /// Active alarms: what needs an operator.
     pub alarms: Vec<AlarmStatus>,
-    /// Limits in force, by the names that metrics and settings give them (`discard_bytes_max`).
+    /// Active limits by the names that metrics and settings give them (`discard_bytes_max`).
     pub limits: BTreeMap<String, u64>,
+    /// What the program is built from.
+    #[serde(default)]
+    pub build: BuildStatus,
+    /// What the kernel reports about the process.
+    #[serde(default)]
+    pub process: ProcessStatus,
+    /// Every certificate that the proxy presents, once for each use.
+    #[serde(default)]
+    pub certificates: Vec<ProxyCertificateStatus>,
+    /// Agents that were seen since the start.
+    #[serde(default)]
+    pub agents: AgentCounts,
+    /// How many blocks of the operator are active.
+    #[serde(default)]
+    pub blocks: u64,
+    /// Bytes of request bodies in buffers.
+    #[serde(default)]
+    pub body_buffer_bytes: u64,
+    /// Documents of the CA that the proxy answers from a copy: seconds since the CA last confirmed each copy.
+    #[serde(default)]
+    pub edge_copies: BTreeMap<String, u64>,
+}
+
+/// What the running program is built from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BuildStatus {
+    /// Version of the program.
+    pub version: Cow<'static, str>,
+    /// Commit of its sources, with `-dirty` if they differ from it; `unknown` without a repository.
+    pub commit: Cow<'static, str>,
+    /// Version of the compiler.
+    pub rustc: Cow<'static, str>,
+    /// TLS library and cryptographic library, with their versions.
+    pub tls: Cow<'static, str>,
+}
+
+/// What the kernel reports about the process; a value that cannot be read is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessStatus {
+    /// User and system CPU time consumed, in milliseconds.
+    pub cpu_milliseconds: Option<u64>,
+    /// Resident memory in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Virtual memory in bytes.
+    pub virtual_bytes: Option<u64>,
+    /// Open file descriptors.
+    pub open_fds: Option<u64>,
+    /// Maximum number of open file descriptors (soft limit).
+    pub max_fds: Option<u64>,
+    /// When the process started.
+    pub started: Option<Timestamp>,
+}
+
+/// A certificate that the proxy presents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyCertificateStatus {
+    /// `listener` or `pool`.
+    pub role: String,
+    /// Name of the listener or of the pool.
+    pub name: String,
+    /// File of its chain.
+    pub file: String,
+    /// Subject as RFC 2253 spells it.
+    pub subject: String,
+    /// When it expires.
+    pub not_after: Timestamp,
+}
+
+/// How many agents the proxy has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentCounts {
+    /// Agents by the time until their certificates expire, in the words of `proscenium_agents`.
+    pub by_expiry: BTreeMap<String, u64>,
+    /// Agents removed from memory to make room for other agents.
+    pub evicted: u64,
 }
 
 /// A condition that needs an operator.
@@ -150,6 +225,9 @@ pub struct PoolStatus {
     /// How long the one that came first has waited.
     #[serde(default)]
     pub longest_wait_seconds: Option<u64>,
+    /// The same in milliseconds.
+    #[serde(default)]
+    pub longest_wait_milliseconds: Option<u64>,
     /// Requests that the queue has refused since the start, by the reason in their access records.
     #[serde(default)]
     pub queue_refusals: BTreeMap<String, u64>,
@@ -185,9 +263,12 @@ pub struct MemberStatus {
     /// Why it has more requests than it can take; none: it has not.
     #[serde(default)]
     pub overloaded: Option<OverloadStatus>,
-    /// Seconds for which it is still left out because attempts failed there; none: it is not.
+    /// Seconds for which it is still ejected because attempts failed there; none: it is not ejected.
     #[serde(default)]
     pub ejected_seconds: Option<u64>,
+    /// How often it has been ejected since the start.
+    #[serde(default)]
+    pub ejections: u64,
     /// What the operator wants.
     pub administrative_state: AdministrativeState,
     /// Who took it out of service, since when and why; none: it is ready.
@@ -263,6 +344,9 @@ pub struct AgentCheckStatus {
     pub answer: Option<String>,
     /// Why the last answer changed nothing; none: it was readable.
     pub failure: Option<String>,
+    /// How many checks had no readable answer.
+    #[serde(default)]
+    pub failures: u64,
 }
 
 /// What a member shows of its JRubies.
@@ -296,8 +380,8 @@ pub enum Health {
     Down,
 }
 
-/// What the operator wants of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What the operator wants of a member. A later state is stricter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AdministrativeState {
     /// Requests may go to it.
@@ -325,6 +409,23 @@ pub struct TrustStatus {
     pub alarms: Vec<String>,
     /// How lists are fetched from the CA; none: they are not.
     pub fetch: Option<crate::CrlFetchStatus>,
+    /// Age in seconds of the agent's copy of the CRL; none: the proxy does not use that copy.
+    #[serde(default)]
+    pub agent_copy_age_seconds: Option<u64>,
+    /// The cache of verified chains.
+    #[serde(default)]
+    pub chain_cache: ChainCacheStatus,
+}
+
+/// The cache of verified certificate chains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChainCacheStatus {
+    /// Chains in it.
+    pub entries: u64,
+    /// Verifications that found their chain in it.
+    pub hits: u64,
+    /// Verifications that checked signatures.
+    pub misses: u64,
 }
 
 /// The files that the configuration names.
@@ -404,6 +505,9 @@ pub struct CrlStatus {
     pub number: String,
     /// Revoked certificates on it.
     pub entries: u64,
+    /// When the issuer created it; none in the answer of an older proxy.
+    #[serde(default)]
+    pub this_update: Option<Timestamp>,
     /// When the issuer promised the next one; none: no promise.
     pub next_update: Option<Timestamp>,
     /// Whether that promise is broken.
@@ -441,7 +545,12 @@ impl Timestamp {
         Some(Self::from_unix_seconds(instant.unix_timestamp()))
     }
 
-    /// Seconds since 1970; none where a peer sent something that is no time.
+    /// The same as [`SystemTime`]; none where a peer sent something else.
+    pub fn instant(&self) -> Option<SystemTime> {
+        Some(OffsetDateTime::parse(&self.0, &Rfc3339).ok()?.into())
+    }
+
+    /// Seconds since 1970; none where a peer sent something that is not a time.
     pub fn unix_seconds(&self) -> Option<i64> {
         let instant = OffsetDateTime::parse(&self.0, &Rfc3339).ok()?;
         Some(instant.unix_timestamp())
@@ -494,6 +603,10 @@ impl fmt::Display for Watch {
             Self::Off => "off",
         })
     }
+}
+
+impl AdministrativeState {
+    pub(crate) const ALL: [Self; 3] = [Self::Ready, Self::Drain, Self::Maintenance];
 }
 
 impl fmt::Display for AdministrativeState {

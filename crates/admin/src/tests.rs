@@ -18,6 +18,9 @@ use tokio::{
 };
 
 use super::*;
+use samples::{member, status};
+
+pub(crate) mod samples;
 
 #[tokio::test]
 async fn status_arrives_as_the_control_tells_it() {
@@ -667,127 +670,6 @@ async fn a_block_that_makes_no_sense_is_refused_with_a_sentence() {
         .await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     assert!(answer.contains("the body must be"), "{answer}");
-}
-
-fn status() -> Status {
-    Status {
-        version: "0.1.0".to_owned(),
-        phase: Phase::Serving,
-        generation: GenerationStatus {
-            number: 7,
-            loaded_at: SystemTime::UNIX_EPOCH.into(),
-            fingerprint: "c0ffee".to_owned(),
-        },
-        last_reload: Some(LastReload {
-            at: SystemTime::UNIX_EPOCH.into(),
-            outcome: ReloadOutcome {
-                result: ReloadResult::Refused,
-                generation: 7,
-                report: "1 error".to_owned(),
-            },
-        }),
-        listeners: vec![ListenerStatus {
-            name: "agents".to_owned(),
-            address: "0.0.0.0:8140".to_owned(),
-            addresses: vec!["0.0.0.0:8140".to_owned()],
-            connections: 1,
-            connections_max: 20_000,
-            handshakes: 0,
-            handshakes_max: 512,
-            certificate_rejected: None,
-        }],
-        pools: vec![PoolStatus {
-            name: "compilers".to_owned(),
-            algorithm: "least-connections".to_owned(),
-            available: 1,
-            waiting: 0,
-            longest_wait_seconds: None,
-            queue_refusals: BTreeMap::new(),
-            members: vec![member()],
-        }],
-        trust: TrustStatus {
-            generation: 2,
-            cas: vec![CaStatus {
-                subject: "CN=Puppet CA".to_owned(),
-                not_after: Timestamp::from_unix_seconds(0),
-                source: "ca.pem".to_owned(),
-            }],
-            crls: vec![CrlStatus {
-                issuer: "CN=Puppet CA".to_owned(),
-                number: "12".to_owned(),
-                entries: 3,
-                next_update: Some(Timestamp::from_unix_seconds(0)),
-                expired: true,
-                accepted_until: None,
-                source: "crl.pem".to_owned(),
-                agent_copy_age_seconds: None,
-            }],
-            crl_missing: vec!["CN=Other".to_owned()],
-            unchecked: Vec::new(),
-            alarms: vec!["the CRL of CN=Puppet CA has expired".to_owned()],
-            fetch: None,
-        },
-        dns: vec![NameStatus {
-            name: "srv:_x-puppet._tcp.example.com".to_owned(),
-            pools: vec!["compilers".to_owned()],
-            servers: vec!["192.0.2.53:53".to_owned()],
-            answered_at: Some(Timestamp::from_unix_seconds(0)),
-            ttl_seconds: Some(300),
-            next_lookup: Some(Timestamp::from_unix_seconds(300)),
-            failure: None,
-            is_stored: false,
-        }],
-        materials: MaterialsStatus {
-            watch: Watch::Notify,
-            refused: Some(RefusedMaterials {
-                since: Timestamp::from_unix_seconds(0),
-                report: "crl.pem: not a CRL".to_owned(),
-            }),
-        },
-        state: StateStatus {
-            directory: "/var/lib/proscenium".to_owned(),
-            unusable: None,
-        },
-        renewal: RenewalStatus {
-            configured: true,
-            off: Some(RenewalOff {
-                since: Timestamp::from_unix_seconds(0),
-                why: "the CA answered with another's".to_owned(),
-            }),
-        },
-        alarms: Vec::new(),
-        limits: [("discard_bytes_max".to_owned(), 4 << 20)].into(),
-    }
-}
-
-fn member() -> MemberStatus {
-    MemberStatus {
-        address: "c1:8140".to_owned(),
-        health: Health::Up,
-        since: Some(SystemTime::UNIX_EPOCH.into()),
-        why: Some("probes-succeeded".to_owned()),
-        last_probe: Some(ProbeStatus {
-            at: SystemTime::UNIX_EPOCH.into(),
-            failure: None,
-        }),
-        jrubies: None,
-        agent_check: None,
-        warming: None,
-        overloaded: None,
-        ejected_seconds: None,
-        clock_offset_seconds: Some(-2),
-        administrative_state: AdministrativeState::Ready,
-        administrative: None,
-        tunnels: 0,
-        oldest_tunnels: Vec::new(),
-        oldest_requests: Vec::new(),
-        in_flight: 3,
-        in_flight_by_work: [("catalog".to_owned(), 3)].into(),
-        connections: 4,
-        weight: 1,
-        priority: 0,
-        backup: false,
-    }
 }
 
 /// A client of somebody else's socket, who says these bytes to whoever calls.

@@ -504,6 +504,7 @@ materials, watch = notify
                     weight_percent: 28,
                 }),
                 ejected_seconds: (weight == 2).then_some(40),
+                ejections: 0,
                 administrative_state,
                 administrative: (weight == 2).then(|| AdministrativeStatus {
                     since: Timestamp::from_unix_seconds(30),
@@ -522,6 +523,7 @@ materials, watch = notify
                 backup: weight == 2,
             };
         let crl = |issuer: &str, number: &str, entries, next_update, source: &str| CrlStatus {
+            this_update: None,
             issuer: issuer.to_owned(),
             number: number.to_owned(),
             entries,
@@ -563,6 +565,7 @@ materials, watch = notify
                 available: 1,
                 waiting: 0,
                 longest_wait_seconds: None,
+                longest_wait_milliseconds: None,
                 queue_refusals: BTreeMap::new(),
                 members: vec![
                     member("c1:8140", Health::Up, AdministrativeState::Ready, 3, 1),
@@ -624,6 +627,13 @@ materials, watch = notify
                 message: "no member of pool compilers is available".to_owned(),
             }],
             limits: BTreeMap::new(),
+            build: admin::BuildStatus::default(),
+            process: admin::ProcessStatus::default(),
+            certificates: Vec::new(),
+            agents: admin::AgentCounts::default(),
+            blocks: 0,
+            body_buffer_bytes: 0,
+            edge_copies: BTreeMap::new(),
         }
     }
 }

@@ -1,16 +1,18 @@
 //! What this program is built from: the verb `version`, the option, and the metric `proscenium_build_info` show it.
 
+use std::borrow::Cow;
+
 use anyhow::Context;
 use serde_json::json;
-use server::BuildInfo;
+use server::BuildStatus;
 
 use crate::{arguments::Version, failure::Failure, output};
 
-pub(crate) const BUILD: BuildInfo = BuildInfo {
-    version: env!("CARGO_PKG_VERSION"),
-    commit: env!("PROSCENIUM_COMMIT"),
-    rustc: env!("PROSCENIUM_RUSTC"),
-    tls: env!("PROSCENIUM_TLS"),
+pub(crate) const BUILD: BuildStatus = BuildStatus {
+    version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
+    commit: Cow::Borrowed(env!("PROSCENIUM_COMMIT")),
+    rustc: Cow::Borrowed(env!("PROSCENIUM_RUSTC")),
+    tls: Cow::Borrowed(env!("PROSCENIUM_TLS")),
 };
 
 /// Everything of `BUILD`, one a line; clap puts the name of the program before it.
@@ -30,7 +32,7 @@ pub(crate) fn version(wanted: &Version) -> Result<(), Failure> {
     if !wanted.json {
         return output::say(&format!("proscenium {LINES}"));
     }
-    let BuildInfo {
+    let BuildStatus {
         version,
         commit,
         rustc,

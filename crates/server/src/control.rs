@@ -20,10 +20,7 @@ use balancing::{Entry, Health, Member, WeightSource, Work, settings::Role};
 use proxy::{AgentFacts, Generation, JrubyAnswer, Phase, PoolRuntime};
 use routing::Document;
 use rustls_pki_types::UnixTime;
-use telemetry::{
-    CaReading, CertificateReading, ChainReading, CrlReading, Exposition, ListenerReading,
-    MemberReading, PoolReading, Readings,
-};
+use telemetry::Exposition;
 
 use crate::{
     app::{App, State},
@@ -42,7 +39,7 @@ impl Control for Operator {
         let generation = app.generation();
         let state = app.state();
         Status {
-            version: app.options.build.version.to_owned(),
+            version: app.options.build.version.to_string(),
             phase: match app.shared.signals.borrow().phase {
                 Phase::Serving => admin::Phase::Serving,
                 Phase::Draining | Phase::Cutting => admin::Phase::Draining,
@@ -120,12 +117,19 @@ impl Control for Operator {
                 ),
                 ("workers".to_owned(), state.foundation.config.workers as u64),
             ]),
+            build: app.options.build.clone(),
+            process: process::read(),
+            certificates: certificates_status(&state.foundation),
+            agents: agent_counts(app, &generation),
+            blocks: app.blocks().len() as u64,
+            body_buffer_bytes: app.shared.body_buffer_bytes(),
+            edge_copies: edge_copies(app),
         }
     }
 
     fn metrics(&self, format: Exposition) -> String {
         let metrics = &self.0.lasting.metrics;
-        metrics.encode(&readings(&self.0), format)
+        metrics.encode(admin::gauges(&self.status(), SystemTime::now()), format)
     }
 
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
@@ -270,13 +274,16 @@ const BROKE_OFF: &str = "the change failed";
 
 fn pool_status(app: &App, runtime: &PoolRuntime) -> PoolStatus {
     let queue = runtime.admission.state();
-    let waited = |came: Duration| app.shared.now().saturating_sub(came).as_secs();
+    let longest_wait = queue
+        .oldest
+        .map(|came| app.shared.now().saturating_sub(came));
     PoolStatus {
         name: runtime.pool.name().to_string(),
         algorithm: runtime.pool.algorithm().as_str().to_owned(),
         available: runtime.pool.available() as u64,
         waiting: queue.waiting.iter().map(|count| u64::from(*count)).sum(),
-        longest_wait_seconds: queue.oldest.map(waited),
+        longest_wait_seconds: longest_wait.map(|wait| wait.as_secs()),
+        longest_wait_milliseconds: longest_wait.map(milliseconds),
         queue_refusals: runtime
             .metrics
             .queue_refusals()
@@ -327,6 +334,7 @@ pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> M
             .member
             .ejected_for(app.shared.now())
             .map(|left| left.as_secs()),
+        ejections: entry.member.ejections(),
         administrative_state: member_states::word(entry.member.operator_state()),
         administrative: instruction.map(member_states::shown),
         in_flight: entry.member.in_flight().into(),
@@ -392,13 +400,13 @@ fn agent_status(member: &Member, facts: AgentFacts) -> AgentCheckStatus {
         at: facts.at.into(),
         answer: facts.answer,
         failure: facts.failure,
+        failures: facts.failures,
     }
 }
 
 fn jruby_status(answer: JrubyAnswer) -> JrubyStatus {
     let problem = match answer {
         JrubyAnswer::Known(reading) => {
-            let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             return JrubyStatus {
                 count: Some(reading.count),
                 free: Some(reading.free),
@@ -448,12 +456,39 @@ fn materials_status(state: &State) -> MaterialsStatus {
     }
 }
 
-fn edge_copies(app: &App) -> Vec<(&'static str, Duration)> {
+fn edge_copies(app: &App) -> BTreeMap<String, u64> {
     let copies = Document::ALL.into_iter().filter_map(|document| {
         let copy = app.shared.edge.copy(document)?;
-        Some((document.as_str(), copy.confirmed.elapsed()))
+        let age = copy.confirmed.elapsed().as_secs();
+        Some((document.as_str().to_owned(), age))
     });
     copies.collect()
+}
+
+fn certificates_status(foundation: &Foundation) -> Vec<admin::ProxyCertificateStatus> {
+    let own = foundation.certificates.iter();
+    own.map(|own| admin::ProxyCertificateStatus {
+        role: own.role.as_str().to_owned(),
+        name: own.used_by.clone(),
+        file: own.file.display().to_string(),
+        subject: own.subject.clone(),
+        not_after: timestamp(own.not_after),
+    })
+    .collect()
+}
+
+fn agent_counts(app: &App, generation: &Generation) -> admin::AgentCounts {
+    let agents = &app.shared.agents;
+    let counts = agents.by_expiry(SystemTime::now(), |name, certificate| {
+        is_out(&generation.trust, name, certificate, UnixTime::now()).is_some()
+    });
+    let by_expiry = telemetry::EXPIRY_WORDS.into_iter().zip(counts);
+    admin::AgentCounts {
+        by_expiry: by_expiry
+            .map(|(words, count)| (words.to_owned(), count))
+            .collect(),
+        evicted: agents.forgotten(),
+    }
 }
 
 fn renewal_status(app: &App, generation: &Generation) -> admin::RenewalStatus {
@@ -470,17 +505,23 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
     let status = app.generation().trust.status(UnixTime::now());
     let fetches = foundation.config.trust.fetch.is_some();
     let copy = foundation.config.agents_copy();
-    // A source is told as the file's name in quotes and the block.
+    // A source starts with the file's name in quotes.
+    let copy = copy.map(|copy| format!("\"{}\"", copy.display()));
+    let is_of_copy = |source: &str| copy.as_ref().is_some_and(|copy| source.starts_with(copy));
     let age_of = |source: &str| {
-        let copy = format!("\"{}\"", copy.as_ref()?.display());
-        let written = foundation
-            .agents_copy
-            .filter(|_| source.starts_with(&copy))?;
+        let written = foundation.agents_copy.filter(|_| is_of_copy(source))?;
         Some(age(written).as_secs())
     };
-    let stamp = |time: UnixTime| {
-        Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
+    // Without a fetch the agent's copy is the CRL that everything depends on, whatever other CRLs are loaded.
+    let is_used = |_: &SystemTime| {
+        let mut crls = status.crls.iter();
+        !fetches || crls.any(|crl| is_of_copy(&crl.source))
     };
+    let agent_copy_age_seconds = foundation
+        .agents_copy
+        .filter(is_used)
+        .map(|at| age(at).as_secs());
+    let chains = app.generation().trust.chain_memory();
     admin::TrustStatus {
         generation: status.generation,
         cas: status
@@ -488,7 +529,7 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
             .into_iter()
             .map(|ca| admin::CaStatus {
                 subject: ca.subject,
-                not_after: stamp(ca.not_after),
+                not_after: timestamp(ca.not_after),
                 source: ca.source,
             })
             .collect(),
@@ -498,10 +539,11 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
             .map(|crl| admin::CrlStatus {
                 issuer: crl.issuer,
                 number: crl.number,
+                this_update: Some(timestamp(crl.this_update)),
                 entries: crl.entries as u64,
-                next_update: crl.next_update.map(stamp),
+                next_update: crl.next_update.map(timestamp),
                 expired: crl.expired,
-                accepted_until: crl.accepted_until.map(stamp),
+                accepted_until: crl.accepted_until.map(timestamp),
                 agent_copy_age_seconds: age_of(&crl.source),
                 source: crl.source,
             })
@@ -514,142 +556,9 @@ fn trust_status(app: &App, foundation: &Foundation) -> admin::TrustStatus {
             .map(|active| active.message)
             .collect(),
         fetch: fetches.then(|| app.fetching.status()),
-    }
-}
-
-fn readings(app: &App) -> Readings {
-    let generation = app.generation();
-    let now = UnixTime::now();
-    let status = generation.trust.status(now);
-    let chains = generation.trust.chain_memory();
-    let time = |time: UnixTime| SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs());
-    let member = |runtime: &PoolRuntime, index: usize| {
-        let entry = &runtime.pool.entries()[index];
-        let address = &runtime.connectors[index].address;
-        let facts = app.shared.members.of(runtime.pool.name(), address);
-        let jrubies = match facts.jrubies {
-            Some(JrubyAnswer::Known(reading)) if jrubies::is_read(&runtime.pool) => {
-                Some((reading.count, reading.free))
-            }
-            _ => None,
-        };
-        let has_agent_check = runtime.rules.guards.agent_check.is_some();
-        let agent = facts.agent.filter(|_| has_agent_check);
-        MemberReading {
-            jrubies,
-            ejections: entry.member.ejections(),
-            ejected: entry.member.ejected_for(app.shared.now()).is_some(),
-            overloaded: entry.member.overload_cause(app.shared.now()).is_some(),
-            warming: entry.member.warm_up(app.shared.now()).is_some(),
-            agent_check_failures: agent.map(|agent| agent.failures),
-            pool: runtime.pool.name().to_string(),
-            member: address.to_string(),
-            up: entry.member.health() == Health::Up,
-            administrative_state: entry.member.administrative().as_str(),
-            in_flight: entry.member.in_flight(),
-            connections: app.lasting.connections(runtime.pool.name(), address),
-        }
-    };
-    // Let go before the rest is read: other readings take the state too.
-    let state = app.state();
-    let bound = state.bound.iter().map(|bound| Arc::clone(&bound.listener));
-    let bound = bound.collect::<Vec<_>>();
-    let materials_refused = state.refused_materials.is_some();
-    let last_reload = state.last_reload.as_ref();
-    let last_reload =
-        last_reload.map(|(at, outcome)| (*at, outcome.result != admin::ReloadResult::Refused));
-    let fetches = state.foundation.config.trust.fetch.is_some();
-    let copy = state.foundation.config.agents_copy();
-    // Where nothing is fetched it is the one that everything hangs on, whatever stands beside it.
-    let in_force = |_: &SystemTime| {
-        let place = copy.as_ref().map(|copy| format!("\"{}\"", copy.display()));
-        let mut crls = status.crls.iter();
-        !fetches || place.is_some_and(|place| crls.any(|crl| crl.source.starts_with(&place)))
-    };
-    let crl_agent_copy_age = state.foundation.agents_copy.filter(in_force).map(age);
-    let own = state.foundation.certificates.iter();
-    let certificates = own.map(|own| CertificateReading {
-        role: own.role.as_str(),
-        name: own.used_by.clone(),
-        file: own.file.display().to_string(),
-        subject: own.subject.clone(),
-        not_after: time(own.not_after),
-    });
-    let certificates = certificates.collect();
-    drop(state);
-    Readings {
-        agents: app
-            .shared
-            .agents
-            .by_end(SystemTime::now(), |name, certificate| {
-                is_out(&generation.trust, name, certificate, UnixTime::now()).is_some()
-            }),
-        agents_evicted: app.shared.agents.forgotten(),
-        blocks: app.blocks().len(),
-        body_buffer_bytes: app.shared.body_buffer_bytes(),
-        trust_alarms: app.trust_alarms().len(),
-        crl_fetch: fetches.then(|| app.fetching.reading()),
-        materials_refused,
-        edge_copies: edge_copies(app),
-        renewal_off: app.shared.renewal.off().is_some(),
-        state_unusable: app.state_directory.trouble().is_some(),
-        last_reload,
-        process: process::read(),
-        build: app.options.build,
-        listeners: bound
-            .iter()
-            .map(|listener| ListenerReading {
-                listener: listener.name.to_string(),
-                handshakes: listener.handshakes.inside(),
-            })
-            .collect(),
-        pools: generation
-            .pools
-            .iter()
-            .map(|runtime| {
-                let queue = runtime.admission.state();
-                let waited = |came| app.shared.now().saturating_sub(came);
-                PoolReading {
-                    pool: runtime.pool.name().to_string(),
-                    available: runtime.pool.available(),
-                    waiting: queue.waiting.iter().sum(),
-                    longest_wait: queue.oldest.map_or(Duration::ZERO, waited),
-                }
-            })
-            .collect(),
-        members: generation
-            .pools
-            .iter()
-            .flat_map(|runtime| {
-                (0..runtime.connectors.len()).map(move |index| member(runtime, index))
-            })
-            .collect(),
-        crls: status
-            .crls
-            .into_iter()
-            .take(CRL_SERIES_MAX)
-            .map(|crl| CrlReading {
-                issuer: crl.issuer,
-                age: age(time(crl.this_update)),
-                next_update: crl.next_update.map(time),
-                entries: crl.entries as u64,
-                number: crl.number.parse().ok(),
-                expired: crl.expired,
-                accepted_until: crl.accepted_until.map(time),
-            })
-            .collect(),
-        cas: status
-            .cas
-            .into_iter()
-            .map(|ca| CaReading {
-                subject: ca.subject,
-                not_after: time(ca.not_after),
-            })
-            .collect(),
-        certificates,
-        crl_agent_copy_age,
-        chains: ChainReading {
-            remembered: chains.chains as u64,
+        agent_copy_age_seconds,
+        chain_cache: admin::ChainCacheStatus {
+            entries: chains.chains as u64,
             hits: chains.hits,
             misses: chains.misses,
         },
@@ -660,9 +569,14 @@ fn readings(app: &App) -> Readings {
 const REQUESTS_NAMED_MAX: usize = 10;
 /// Most tunnels of one member that the status names, the oldest first.
 const TUNNELS_NAMED_MAX: usize = 5;
-/// CRLs that metrics tell of. A bundle of so many CAs is a mistake, and no reason to flood whoever scrapes.
-const CRL_SERIES_MAX: usize = 256;
-
 fn age(since: SystemTime) -> Duration {
     SystemTime::now().duration_since(since).unwrap_or_default()
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn timestamp(time: UnixTime) -> Timestamp {
+    Timestamp::from_unix_seconds(i64::try_from(time.as_secs()).unwrap_or(i64::MAX))
 }

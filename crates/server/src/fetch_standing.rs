@@ -109,20 +109,6 @@ impl Fetching {
         }
     }
 
-    /// For metrics.
-    pub(crate) fn reading(&self) -> telemetry::CrlFetchReading {
-        let standing = self.standing();
-        telemetry::CrlFetchReading {
-            answered: standing.answered,
-            failing: standing.failing.is_some(),
-            refused: standing
-                .refused
-                .values()
-                .map(|refused| (refused.told.issuer.clone(), refused.told.missing))
-                .collect(),
-        }
-    }
-
     /// What is wrong: the kind of alarm, which of several, and the sentence.
     pub(crate) fn alarms(&self) -> Vec<(Alarm, String, String)> {
         let standing = self.standing();

@@ -55,11 +55,12 @@ mod who;
 
 use std::path::PathBuf;
 
+pub use admin::BuildStatus;
 pub use app::{StartError, run};
 pub use checked::{CheckOutcome, Checked, check, effective};
 pub use explain::{Asked, ExplainAs, Explainer, prepare_for_explain};
 pub use proxy::CLOCK_OFFSET_MAX;
-pub use telemetry::{BuildInfo, Event, Events, LevelFilter, LogLevel, Severity, Told};
+pub use telemetry::{Event, Events, LevelFilter, LogLevel, Severity, Told};
 
 /// What the command line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,5 +72,5 @@ pub struct Options {
     /// `--certname`.
     pub certname: Option<String>,
     /// What the program is built from.
-    pub build: BuildInfo,
+    pub build: BuildStatus,
 }

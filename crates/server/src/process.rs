@@ -5,17 +5,18 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use telemetry::ProcessReading;
+use admin::ProcessStatus;
 
 /// Reads `/proc`; a value that cannot be read is left out.
-pub(crate) fn read() -> ProcessReading {
+pub(crate) fn read() -> ProcessStatus {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let boot = fs::read_to_string("/proc/stat").ok();
     let kibibytes = |key| Some(number_after(&status, key)? << 10);
-    ProcessReading {
-        cpu: ticks(field(&stat, 14), field(&stat, 15)),
+    ProcessStatus {
+        cpu_milliseconds: ticks(field(&stat, 14), field(&stat, 15))
+            .and_then(|cpu| u64::try_from(cpu.as_millis()).ok()),
         resident_bytes: kibibytes("VmRSS:"),
         virtual_bytes: kibibytes("VmSize:"),
         open_fds: fs::read_dir("/proc/self/fd")
@@ -24,7 +25,8 @@ pub(crate) fn read() -> ProcessReading {
         max_fds: number_after(&limits, "Max open files"),
         started: boot.and_then(|boot| {
             let boot = Duration::from_secs(number_after(&boot, "btime")?);
-            Some(SystemTime::UNIX_EPOCH + boot + ticks(field(&stat, 22), Some(0))?)
+            let started = SystemTime::UNIX_EPOCH + boot + ticks(field(&stat, 22), Some(0))?;
+            Some(started.into())
         }),
     }
 }
@@ -67,9 +69,13 @@ mod tests {
     #[test]
     fn this_process_has_all_of_them() {
         let read = read();
-        assert!(read.cpu.is_some() && read.max_fds.is_some());
+        assert!(read.cpu_milliseconds.is_some() && read.max_fds.is_some());
         assert!(read.open_fds > Some(0) && read.resident_bytes > Some(1 << 16));
         assert!(read.virtual_bytes > read.resident_bytes);
-        assert!(read.started.is_some_and(|at| at < SystemTime::now()));
+        assert!(
+            read.started
+                .and_then(|at| at.instant())
+                .is_some_and(|at| at < SystemTime::now())
+        );
     }
 }

@@ -209,18 +209,18 @@ impl Agents {
         (seen, all.iter().map(|agent| agent.told()).collect())
     }
 
-    /// How many there are by the time their certificates have left, in the words of [`ENDS`]: what a scrape asks. Of those
+    /// How many there are by the time their certificates have left, in the words of [`EXPIRY_WORDS`]: what a scrape asks. Of those
     /// who are refused by now, by `is_out`, when theirs would end is nobody's concern.
-    pub fn by_end(
+    pub fn by_expiry(
         &self,
         now: SystemTime,
         is_out: impl Fn(&str, &SeenCertificate) -> bool,
-    ) -> [u64; ENDS.len()] {
-        let mut counts = [0; ENDS.len()];
+    ) -> [u64; EXPIRY_WORDS.len()] {
+        let mut counts = [0; EXPIRY_WORDS.len()];
         for agent in self.shards.iter().flat_map(Self::of_shard) {
             let left = agent.certificate.not_after.duration_since(now);
             let place = match left {
-                _ if is_out(&agent.certname, &agent.certificate) => ENDS.len() - 1,
+                _ if is_out(&agent.certname, &agent.certificate) => EXPIRY_WORDS.len() - 1,
                 Ok(left) => 1 + LEFT_MAX.iter().take_while(|max| left > **max).count(),
                 Err(_) => 0,
             };
@@ -335,9 +335,9 @@ const fn days(days: u64) -> Duration {
 }
 
 /// Words for the time that a certificate has left: over, at most so much, more; and for those that are refused anyway.
-pub const ENDS: [&str; 7] = ["expired", "1d", "7d", "30d", "90d", "later", "refused"];
+pub const EXPIRY_WORDS: [&str; 7] = ["expired", "1d", "7d", "30d", "90d", "later", "refused"];
 /// The longest time that each word but the first and the last two stands for.
-const LEFT_MAX: [Duration; ENDS.len() - 3] = [days(1), days(7), days(30), days(90)];
+const LEFT_MAX: [Duration; EXPIRY_WORDS.len() - 3] = [days(1), days(7), days(30), days(90)];
 
 /// Parts of the table, so that connections of many workers do not wait for each other or for who reads it all.
 const SHARDS: usize = 64;
@@ -443,10 +443,10 @@ mod tests {
             agents.connected(&name, &print("05"), CLIENT, at(1), || Some(certificate));
         }
         let nobody = |_: &str, _: &SeenCertificate| false;
-        assert_eq!(agents.by_end(at(1_000), nobody), [0, 3, 1, 1, 1, 1, 0]);
-        assert_eq!(agents.by_end(at(1_001), nobody), [1, 3, 0, 1, 1, 1, 0]);
+        assert_eq!(agents.by_expiry(at(1_000), nobody), [0, 3, 1, 1, 1, 1, 0]);
+        assert_eq!(agents.by_expiry(at(1_001), nobody), [1, 3, 0, 1, 1, 1, 0]);
         let one = |name: &str, _: &SeenCertificate| name == "web0";
-        assert_eq!(agents.by_end(at(1_001), one), [0, 3, 0, 1, 1, 1, 1]);
+        assert_eq!(agents.by_expiry(at(1_001), one), [0, 3, 0, 1, 1, 1, 1]);
     }
 
     #[test]

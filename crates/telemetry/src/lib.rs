@@ -7,9 +7,9 @@ pub mod alarms;
 pub mod daemon;
 pub mod events;
 pub mod exposition;
+pub mod gauges;
 pub mod latency;
 pub mod metrics;
-pub mod readings;
 pub mod record;
 pub mod refusals;
 pub mod settings;
@@ -28,21 +28,18 @@ mod printable;
 mod written;
 
 pub use crate::access_logs::{AccessLogHandle, AccessLogs};
-pub use crate::agents::{Agents, SeenAgent, SeenCertificate, SeenRequest};
+pub use crate::agents::{Agents, EXPIRY_WORDS, SeenAgent, SeenCertificate, SeenRequest};
 pub use crate::alarms::{ActiveAlarm, Alarm, Alarms};
 pub use crate::daemon::Daemon;
 pub use crate::events::{Event, Events, Told};
 pub use crate::exposition::Exposition;
+pub use crate::gauges::{Gauges, Labels};
 pub use crate::line::KnownClient;
 pub use crate::log_level::{LevelFilter, LogLevel};
 pub use crate::metrics::{
     AttemptResult, HandshakeResult, KnownLabels, Limit, ListenerMetrics, MemberMetrics, Metrics,
     OpenPassthrough, OpenTunnel, PassthroughMetrics, PoolMetrics, QueueRefusal, ReloadResult,
     RequestMetrics, RuleMetrics,
-};
-pub use crate::readings::{
-    BuildInfo, CaReading, CertificateReading, ChainReading, CrlFetchReading, CrlReading,
-    ListenerReading, MemberReading, PoolReading, ProcessReading, Readings,
 };
 pub use crate::record::{AccessRecord, EndedBy, Passthrough, Times, TlsFacts};
 pub use crate::refusals::{RecentRefusals, RefusalEntry, RefusedClient};

@@ -19,8 +19,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::alarms::Alarms;
 use crate::exposition::Exposition;
+use crate::gauges::Gauges;
 use crate::latency::Latency;
-use crate::readings::Readings;
 
 /// Every family; made once, shared by all workers and generations.
 #[derive(Debug)]
@@ -675,14 +675,17 @@ impl Metrics {
             .set(i64::try_from(number).unwrap_or(i64::MAX));
     }
 
-    /// All families in this format, with what was read for this scrape.
-    pub fn encode(&self, readings: &Readings, format: Exposition) -> String {
+    /// All families in this format, with the gauges that were read for this scrape.
+    pub fn encode(&self, gauges: impl IntoIterator<Item = Gauges>, format: Exposition) -> String {
+        let mut alarms = Gauges::of_proscenium();
+        self.alarms.register(&mut alarms.0);
+        let read = [alarms].into_iter().chain(gauges);
         let mut text = String::new();
-        let mut read = readings.registry();
-        self.alarms.register(&mut read);
         let encoded = encode_registry(&mut text, &self.registry)
-            .and_then(|()| encode_registry(&mut text, &read))
-            .and_then(|()| encode_registry(&mut text, &readings.process.registry()))
+            .and_then(|()| {
+                read.map(|gauges| gauges.0)
+                    .try_for_each(|read| encode_registry(&mut text, &read))
+            })
             .and_then(|()| encode_eof(&mut text));
         encoded.expect("writing to a String cannot fail");
         format.of_openmetrics(text)
