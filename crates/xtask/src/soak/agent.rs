@@ -13,6 +13,7 @@ use super::{
     asks::{Ask, Asks},
     course::{Course, Working},
     estate::{BODY_BUFFER_BYTES, Estate},
+    faults::RETRY_AFTER,
     outcome::{Exchange, Received},
     standing::{HEADERS, Standing, Trouble},
     tally::{Count, Tally},
@@ -147,6 +148,7 @@ impl Agent {
                 certname: &self.standing.certname,
                 since,
                 estate,
+                retry_after: (self.headers != OLD_HEADERS).then_some(RETRY_AFTER),
             };
             match exchange.receive(connection, tally)? {
                 Received::Whole(answer) => {

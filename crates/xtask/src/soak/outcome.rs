@@ -8,7 +8,7 @@ use super::{
     asks::Ask,
     estate::{Estate, SERVED_BY},
     explanation::{Circumstances, RequestFailure},
-    faults::{BUSY, RETRY_AFTER},
+    faults::BUSY,
     standing::{Trouble, beginning},
     tally::{Count, Tally},
 };
@@ -30,6 +30,8 @@ pub(super) struct Exchange<'a> {
     /// When the request was sent.
     pub(super) since: Instant,
     pub(super) estate: &'a Estate,
+    /// What remains of a busy member's `Retry-After`: the proxy removes it for agents that would only wait before they fail.
+    pub(super) retry_after: Option<&'static str>,
 }
 
 impl Exchange<'_> {
@@ -88,7 +90,7 @@ impl Exchange<'_> {
     /// None: it is the right answer. An answer that is passed as whole must not be another one.
     fn judge_whole(&self, answer: &Response) -> Result<Option<RequestFailure>, Trouble> {
         let is_busy =
-            answer.body.kept == BUSY && answer.headers.get("Retry-After") == Some(RETRY_AFTER);
+            answer.body.kept == BUSY && answer.headers.get("Retry-After") == self.retry_after;
         let bundle = self.estate.ca.bundle_pem();
         match answer.status {
             200 if self.ask.is_answered_by(answer, self.certname, &bundle) => Ok(None),
