@@ -38,10 +38,10 @@ impl Base for Config {
                 settle: Duration::from_secs(1),
                 settle_max: Duration::from_secs(30),
             },
-            identity: identity::settings::Settings::default(),
+            identity: identity::settings::IdentitySettings::default(),
             form: identity::HeaderForm::default(),
-            upstream: upstream::settings::Settings::default(),
-            dns: discovery::settings::Settings::default(),
+            upstream: upstream::settings::UpstreamSettings::default(),
+            dns: discovery::settings::DnsSettings::default(),
             agent_max_except: Vec::new(),
             pools: Vec::new(),
             routes: routing::settings::Settings::default(),
@@ -78,7 +78,7 @@ impl Base for Fetch {
     }
 }
 
-impl Base for listener::Settings {
+impl Base for listener::ListenerSettings {
     fn base() -> Self {
         Self::new("", ([0, 0, 0, 0], 0).into())
     }

@@ -16,7 +16,7 @@ pub struct Config {
     /// Time that running exchanges have to finish after the process is told to stop.
     pub drain_grace: Duration,
     /// Listeners, in the order of the file; at least one.
-    pub listeners: Vec<listener::settings::Settings>,
+    pub listeners: Vec<listener::settings::ListenerSettings>,
     /// Credentials shown to clients, at least one.
     pub certificates: Vec<Credential>,
     /// Those of listeners that have their own, by the listener's name.
@@ -28,13 +28,13 @@ pub struct Config {
     /// How changes of materials on disk are noticed.
     pub materials: Watching,
     /// How a subject becomes an identity.
-    pub identity: identity::settings::Settings,
+    pub identity: identity::settings::IdentitySettings,
     /// What `[identity]` says of the trusted headers; each pool holds its own result.
     pub form: identity::HeaderForm,
     /// What `[upstream]` says; each pool holds its own result.
-    pub upstream: upstream::settings::Settings,
+    pub upstream: upstream::settings::UpstreamSettings,
     /// How names of members are resolved.
-    pub dns: discovery::settings::Settings,
+    pub dns: discovery::settings::DnsSettings,
     /// Certnames that `agent_max` does not limit.
     pub agent_max_except: Vec<identity::CertnamePattern>,
     /// Pools, in the order of the file.
@@ -157,7 +157,7 @@ pub struct PoolConfig {
     /// Name, members, algorithm, check.
     pub pool: balancing::settings::PoolSettings,
     /// Connections to members; `[upstream]` where the pool says nothing.
-    pub upstream: upstream::settings::Settings,
+    pub upstream: upstream::settings::UpstreamSettings,
     /// What a request looks like.
     pub rules: proxy::settings::PoolRules,
     /// Materials for TLS to members; none for `scheme = "http"`.

@@ -116,7 +116,7 @@ fn told_renewal(
     pool: &PoolConfig,
     problems: &mut Vec<Problem>,
 ) {
-    if pool.rules.form.tells_a_ca() {
+    if pool.rules.form.supports_renewal() {
         return;
     }
     let own = section.table(Pool::identity);

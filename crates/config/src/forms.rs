@@ -108,7 +108,7 @@ pub(crate) static MEMBER: Form = Form {
 };
 pub(crate) static DNS_SERVER: Form = Form {
     what: "an IP address, with its port where that is not 53, as \"192.0.2.53\" or \"127.0.0.1:5353\"",
-    check: |text| match text.parse::<discovery::settings::Server>() {
+    check: |text| match text.parse::<discovery::settings::DnsServer>() {
         Ok(_) => Ok(()),
         Err(_) => Err(Fault::new(format!(
             "\"{text}\" is not the address of a DNS server"

@@ -171,13 +171,13 @@ fn sets(section: &Section<'_>, form: &HeaderForm, problems: &mut Vec<Problem>) {
         }
     }
     let is_chain_alone =
-        form.tells(HeaderSet::ClientCertChain) && !form.tells(HeaderSet::ClientCert);
+        form.sends(HeaderSet::ClientCertChain) && !form.sends(HeaderSet::ClientCert);
     if is_chain_alone && section.is_set(key) {
         let message = "RFC 9440 allows Client-Cert-Chain only beside Client-Cert";
         let problem = section.error(key, message);
         problems.push(problem.expected("`client-cert` too"));
     }
-    if form.tells(HeaderSet::Puppet) {
+    if form.sends(HeaderSet::Puppet) {
         return;
     }
     for (_, _, span, own) in names(section) {
@@ -199,13 +199,13 @@ fn pools_sets(root: &Section<'_>, config: &Config, problems: &mut Vec<Problem>) 
         } else {
             root.table(Root::identity)
         };
-        if !rules.forward_cert && rules.form.tells(HeaderSet::ClientCert) {
+        if !rules.forward_cert && rules.form.sends(HeaderSet::ClientCert) {
             let message = "the certificate is not forwarded to this pool, and Client-Cert is that";
             let problem = section.error(Pool::forward_cert, message);
             problems.push(problem.expected("true, or no `client-cert` in `headers`"));
         }
         let is_puppets = pool_names::ALL.contains(&name.as_str());
-        if is_puppets && !rules.form.tells(HeaderSet::Puppet) {
+        if is_puppets && !rules.form.sends(HeaderSet::Puppet) {
             let message = format!(
                 "no Puppet server reads these headers, and the pool `{name}` is one of Puppet's"
             );

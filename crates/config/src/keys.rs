@@ -7,7 +7,7 @@ use balancing::settings::{
     MemberSettings,
 };
 use identity::{CertFormat, DnFormat, HeaderForm, HeaderSet, settings::SubjectRule};
-use listener::settings::{ClientCert, OnInvalid};
+use listener::settings::{ClientCertPolicy, InvalidCertPolicy};
 use pki::{
     CsrKey, CsrRule,
     settings::{IssuerSettings, Revocation},
@@ -102,7 +102,7 @@ settings! {
     }
 
     /// An address where the proxy accepts agents. NAME appears in access records and metrics.
-    Listener at "listeners.NAME" for listener::Settings {
+    Listener at "listeners.NAME" for listener::ListenerSettings {
         /// IP address and port to bind, or `unix:` and the path of a Unix socket, or a list of these. Agents use port 8140. Each listener needs addresses of its own.
         /// `[::]` also accepts IPv4 connections, unless the list has an IPv4 address with the same port. The limits of the
         /// listener count the connections of all its addresses. If one of them cannot be bound, the proxy does not start,
@@ -119,12 +119,12 @@ settings! {
         /// Whether a client must present a certificate. With `optional`, the proxy requests one, and clients
         /// without a certificate can enroll. With `required`, the proxy rejects the handshake of a client that
         /// presents none.
-        client_cert: word::<ClientCert>() => client_cert;
+        client_cert: word::<ClientCertPolicy>() => client_cert;
         /// How the proxy treats a client whose certificate it refuses. `explain` answers every request with 403 and
         /// a message that names the certificate, the reason and the command to run. `abort` rejects the handshake
         /// with a TLS alert; an agent shows that without a reason. `forward` sends `X-Client-Verify: FAILED:reason`
         /// to the member on enrolment and on routes with `client = "any"`, and answers 403 elsewhere.
-        on_invalid: word::<OnInvalid>() => on_invalid;
+        on_invalid: word::<InvalidCertPolicy>() => on_invalid;
         /// Whether a client must send a server name (SNI) that one of the certificates covers. A client that sends
         /// another name gets the alert `unrecognized_name`; one that sends none gets `missing_extension`. With
         /// `false`, both get the first certificate whose signature algorithm they support. Agents that are

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use listener::{Endpoint, ListenAddress, Settings};
+use listener::{ListenAddress, ListenEndpoint, ListenerSettings};
 
 use crate::{
     binding::Bound,
@@ -16,7 +16,7 @@ use crate::{
     values::texts,
 };
 
-pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<Settings> {
+pub(crate) fn build(root: &Section<'_>, problems: &mut Vec<Problem>) -> Vec<ListenerSettings> {
     let sections = root.named(Root::listeners);
     if sections.is_empty() && !root.is_no_table(Root::listeners) {
         problems.push(
@@ -63,10 +63,10 @@ pub(crate) fn certificates(
         .collect()
 }
 
-fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
+fn settings(name: &str, section: &Section<'_>) -> Option<ListenerSettings> {
     let first = section.spanned_texts(Listener::address).into_iter().next();
     let first = first.map_or_else(String::new, |(text, _)| text);
-    let mut settings = Settings::new(name, first.parse().ok()?);
+    let mut settings = ListenerSettings::new(name, first.parse().ok()?);
     Listener::read(section, &mut settings);
     settings.sni_passthrough = passthrough::by_name(section);
     settings.proxy_protocol = section.is_set(Listener::proxy_protocol).then(|| {
@@ -78,7 +78,7 @@ fn settings(name: &str, section: &Section<'_>) -> Option<Settings> {
 }
 
 /// Keys that are about the other kind of socket.
-fn without_effect(section: &Section<'_>, settings: &Settings, problems: &mut Vec<Problem>) {
+fn without_effect(section: &Section<'_>, settings: &ListenerSettings, problems: &mut Vec<Problem>) {
     let is_unix = |address: &ListenAddress| address.path().is_some();
     let (any, all) = (
         settings.addresses.iter().any(is_unix),
@@ -97,7 +97,7 @@ fn without_effect(section: &Section<'_>, settings: &Settings, problems: &mut Vec
 }
 
 /// Whoever may send a PROXY header can claim to be any client.
-fn load_balancers(section: &Section<'_>, settings: &Settings, problems: &mut Vec<Problem>) {
+fn load_balancers(section: &Section<'_>, settings: &ListenerSettings, problems: &mut Vec<Problem>) {
     let section = section.table(Listener::proxy_protocol);
     let Some(from) = &settings.proxy_protocol else {
         return;
@@ -120,8 +120,8 @@ fn load_balancers(section: &Section<'_>, settings: &Settings, problems: &mut Vec
 }
 
 /// No connection may belong to two addresses. Port 0 is a different port each time.
-fn shared_addresses(listeners: &[(Settings, &Section<'_>)], problems: &mut Vec<Problem>) {
-    let mut taken: Vec<(Endpoint, &Settings)> = Vec::new();
+fn shared_addresses(listeners: &[(ListenerSettings, &Section<'_>)], problems: &mut Vec<Problem>) {
+    let mut taken: Vec<(ListenEndpoint, &ListenerSettings)> = Vec::new();
     for (settings, section) in listeners {
         let written = section.spanned_texts(Listener::address);
         for (endpoint, (_, span)) in settings.endpoints().zip(written) {
@@ -142,7 +142,12 @@ fn shared_addresses(listeners: &[(Settings, &Section<'_>)], problems: &mut Vec<P
     }
 }
 
-fn shared(settings: &Settings, endpoint: &Endpoint, owner: &Settings, other: &Endpoint) -> String {
+fn shared(
+    settings: &ListenerSettings,
+    endpoint: &ListenEndpoint,
+    owner: &ListenerSettings,
+    other: &ListenEndpoint,
+) -> String {
     let is_same = other.address == endpoint.address;
     match (settings.name == owner.name, is_same) {
         (true, true) => format!("{endpoint} is in the list twice"),

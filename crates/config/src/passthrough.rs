@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use balancing::settings::{Algorithm, CheckKind};
-use listener::{Settings, SniPassthrough};
+use listener::{ListenerSettings, SniPassthrough};
 use routing::pool_names;
 use upstream::{
-    Target,
+    MemberAddress,
     settings::{Plaintext, Scheme},
 };
 
@@ -60,7 +60,7 @@ const WITHOUT_EFFECT: [&Key; 16] = [
 /// What is wrong with the ways that a listener passes through.
 pub(crate) fn check_listener(
     root: &Section<'_>,
-    settings: &Settings,
+    settings: &ListenerSettings,
     section: &Section<'_>,
     problems: &mut Vec<Problem>,
 ) {
@@ -180,13 +180,13 @@ fn guarded_hosts(
         .filter(|other| !other.rules.passthrough.is_used);
     let others: Vec<_> = others.collect();
     for member in &pool.pool.members {
-        let Ok(target) = Target::parse(&member.address) else {
+        let Ok(target) = MemberAddress::parse(&member.address) else {
             continue;
         };
         let guarded = others.iter().find_map(|other| {
             let mut members = other.pool.members.iter();
             let member = members.find(|member| {
-                Target::parse(&member.address)
+                MemberAddress::parse(&member.address)
                     .is_ok_and(|known| proxy::is_guarded((&known, &[]), (&target, &[]), off))
             })?;
             Some((&other.pool.name, &member.address))

@@ -58,7 +58,7 @@ pub(crate) fn build(
             let mut pool = PoolConfig::new(name, config);
             pool.rules.form = identity::pool_form(root, section, &config.form);
             let passing = config.listeners.iter();
-            let mut passing = passing.flat_map(listener::Settings::passthrough_pools);
+            let mut passing = passing.flat_map(listener::ListenerSettings::passthrough_pools);
             pool.rules.passthrough.is_used = passing.any(|passed| passed == name);
             fill(&mut pool, section, default.as_ref(), naming);
             pool

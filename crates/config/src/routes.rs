@@ -4,7 +4,7 @@ use std::{collections::HashSet, net::IpAddr, sync::Arc};
 
 use balancing::settings::MemberSettings;
 use routing::{Chosen, Class, Opener, PathPattern, Persistence, RouteSettings, RouteTable};
-use upstream::Target;
+use upstream::MemberAddress;
 
 use crate::{
     access,
@@ -291,7 +291,7 @@ fn idle_pools(
         .filter(|_| config.routes.builtin_routes)
         .map(ToOwned::to_owned);
     let passing = config.listeners.iter();
-    let passed = passing.flat_map(listener::Settings::passthrough_pools);
+    let passed = passing.flat_map(listener::ListenerSettings::passthrough_pools);
     let used: HashSet<_> = sections
         .iter()
         .filter_map(|section| section.text(Route::pool))
@@ -315,8 +315,8 @@ fn idle_pools(
 fn nameless_members(sections: &[Section<'_>], config: &Config, problems: &mut Vec<Problem>) {
     let is_name = |host: &str| host.contains('.') && host.parse::<IpAddr>().is_err();
     let is_nameless = |member: &MemberSettings| {
-        let host = Target::parse(&member.address);
-        let host = host.as_ref().map_or("", Target::host);
+        let host = MemberAddress::parse(&member.address);
+        let host = host.as_ref().map_or("", MemberAddress::host);
         let is_service = member.address.starts_with("srv:");
         !is_service && !is_name(host) && !member.server_name.as_deref().is_some_and(is_name)
     };

@@ -80,7 +80,7 @@ impl Config {
             printer.table::<keys::Listener>(
                 &format!("[{}]", join("listeners", &listener.name)),
                 &join("listeners", &listener.name),
-                (listener, &listener::Settings::base()),
+                (listener, &listener::ListenerSettings::base()),
                 [
                     (keys::Listener::certificates, certificates),
                     (keys::Listener::sni_passthrough, sni_passthrough(listener)),
@@ -395,7 +395,7 @@ fn credentials(list: &[Credential]) -> String {
     format!("[{}]", shown.collect::<Vec<_>>().join(", "))
 }
 
-fn sni_passthrough(listener: &listener::Settings) -> Option<String> {
+fn sni_passthrough(listener: &listener::ListenerSettings) -> Option<String> {
     let shown = listener.sni_passthrough.iter().map(|entry| {
         let values = keys::SniPassthrough::values(entry).into_iter();
         let values = values.filter_map(|(key, value)| Some(format!("{} = {}", key.name, value?)));
@@ -405,7 +405,7 @@ fn sni_passthrough(listener: &listener::Settings) -> Option<String> {
     (!shown.is_empty()).then(|| format!("[{}]", shown.join(", ")))
 }
 
-fn proxy_protocol(listener: &listener::Settings) -> Option<String> {
+fn proxy_protocol(listener: &listener::ListenerSettings) -> Option<String> {
     let from = listener.proxy_protocol.as_ref()?;
     let from = texts(&crate::forms::NETWORK).show(from)?;
     Some(format!("{{ from = {from} }}"))

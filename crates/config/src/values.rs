@@ -331,7 +331,7 @@ texts!(
     String,
     listener::ListenAddress,
     listener::SocketMode,
-    discovery::settings::Server,
+    discovery::settings::DnsServer,
     routing::Class,
     balancing::settings::StatusRange
 );

@@ -2,7 +2,7 @@
 
 use balancing::settings::{Addresses, Algorithm, CheckKind};
 use identity::{CertFormat, DnFormat, HeaderSet, settings::SubjectRule};
-use listener::settings::{ClientCert, OnInvalid};
+use listener::settings::{ClientCertPolicy, InvalidCertPolicy};
 use pki::settings::{CrlExpired, Revocation};
 use proxy::settings::{HostRule, OverlongCert};
 use routing::settings::{ClientRule, RuleAction};
@@ -40,7 +40,7 @@ enum_words! {
         "tcp" => Self::Tcp,
         "none" => Self::None,
     }
-    ClientCert {
+    ClientCertPolicy {
         "optional" => Self::Optional,
         "required" => Self::Required,
     }
@@ -81,7 +81,7 @@ enum_words! {
         "keep" => Self::Keep,
         "member" => Self::Member,
     }
-    OnInvalid {
+    InvalidCertPolicy {
         "explain" => Self::Explain,
         "abort" => Self::Abort,
         "forward" => Self::Forward,

@@ -39,9 +39,15 @@ fn project(path: &str) -> std::path::PathBuf {
 fn six_lines_get_every_default_from_the_crates_that_obey_them() {
     let config = load(SIX_LINES).config;
     assert_eq!(config.workers, 2);
-    assert_eq!(config.upstream, upstream::settings::Settings::default());
+    assert_eq!(
+        config.upstream,
+        upstream::settings::UpstreamSettings::default()
+    );
     assert_eq!(config.exchange, proxy::settings::Settings::default());
-    assert_eq!(config.identity, identity::settings::Settings::default());
+    assert_eq!(
+        config.identity,
+        identity::settings::IdentitySettings::default()
+    );
     assert_eq!(
         config.trust.settings,
         pki::settings::TrustSettings::default()

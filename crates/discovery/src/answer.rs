@@ -7,14 +7,14 @@ pub const RECORDS_MAX: usize = 256;
 
 /// What is asked of DNS.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Question {
+pub enum DnsQuestion {
     /// The addresses of a host.
     Host(String),
     /// The SRV records of a service, and the addresses of their targets.
     Service(String),
 }
 
-impl Question {
+impl DnsQuestion {
     /// Reads what [`Display`](fmt::Display) writes.
     pub fn parse(text: &str) -> Self {
         match text.strip_prefix("srv:") {
@@ -24,7 +24,7 @@ impl Question {
     }
 }
 
-impl fmt::Display for Question {
+impl fmt::Display for DnsQuestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host(name) => f.write_str(name),
@@ -35,16 +35,16 @@ impl fmt::Display for Question {
 
 /// What DNS answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum DnsAnswer {
     /// The addresses of a host.
     Host(BTreeSet<IpAddr>),
     /// The targets of a service, sorted.
-    Service(Vec<Target>),
+    Service(Vec<ServiceTarget>),
 }
 
 /// One SRV record with the addresses of its target. Sorted: by priority, then the heavier first, then by name and port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Target {
+pub struct ServiceTarget {
     /// A lower one is used first.
     pub priority: u16,
     /// [`u16::MAX`] less the weight, so that the derived order puts the heavier first.
@@ -57,7 +57,7 @@ pub struct Target {
     pub addresses: BTreeSet<IpAddr>,
 }
 
-impl Target {
+impl ServiceTarget {
     /// A record as DNS spells it.
     pub fn new(priority: u16, weight: u16, host: &str, port: u16) -> Self {
         Self {
@@ -75,9 +75,9 @@ impl Target {
     }
 }
 
-impl Answer {
+impl DnsAnswer {
     /// The answer of a service, sorted. A target that several records name counts once, by the first of them.
-    pub fn service(mut targets: Vec<Target>) -> Self {
+    pub fn service(mut targets: Vec<ServiceTarget>) -> Self {
         targets.sort();
         let mut seen = BTreeSet::new();
         targets.retain(|target| seen.insert((target.host.clone(), target.port)));
@@ -120,20 +120,20 @@ impl Answer {
 mod tests {
     use super::*;
 
-    fn hosts(answer: &Answer) -> Vec<&str> {
+    fn hosts(answer: &DnsAnswer) -> Vec<&str> {
         match answer {
-            Answer::Service(targets) => targets.iter().map(|t| t.host.as_str()).collect(),
-            Answer::Host(_) => Vec::new(),
+            DnsAnswer::Service(targets) => targets.iter().map(|t| t.host.as_str()).collect(),
+            DnsAnswer::Host(_) => Vec::new(),
         }
     }
 
     #[test]
     fn targets_are_sorted_by_priority_then_weight_then_name() {
-        let answer = Answer::service(vec![
-            Target::new(1, 5, "site-b.example.com.", 8140),
-            Target::new(0, 25, "small.example.com", 8140),
-            Target::new(0, 75, "BIG.example.com", 8140),
-            Target::new(0, 25, "equal.example.com", 8140),
+        let answer = DnsAnswer::service(vec![
+            ServiceTarget::new(1, 5, "site-b.example.com.", 8140),
+            ServiceTarget::new(0, 25, "small.example.com", 8140),
+            ServiceTarget::new(0, 75, "BIG.example.com", 8140),
+            ServiceTarget::new(0, 25, "equal.example.com", 8140),
         ]);
         let sorted = [
             "big.example.com",
@@ -147,13 +147,13 @@ mod tests {
     #[test]
     fn another_order_is_the_same_answer() {
         let (a, b) = (
-            Target::new(0, 1, "a.example.com", 8140),
-            Target::new(0, 1, "b.example.com", 8140),
+            ServiceTarget::new(0, 1, "a.example.com", 8140),
+            ServiceTarget::new(0, 1, "b.example.com", 8140),
         );
-        let rotated = Answer::service(vec![b.clone(), a.clone()]);
-        assert_eq!(Answer::service(vec![a, b]), rotated);
+        let rotated = DnsAnswer::service(vec![b.clone(), a.clone()]);
+        assert_eq!(DnsAnswer::service(vec![a, b]), rotated);
         let addresses = |texts: [&str; 2]| {
-            Answer::Host(texts.iter().filter_map(|text| text.parse().ok()).collect())
+            DnsAnswer::Host(texts.iter().filter_map(|text| text.parse().ok()).collect())
         };
         let rotated = addresses(["192.0.2.2", "192.0.2.1"]);
         assert_eq!(addresses(["192.0.2.1", "192.0.2.2"]), rotated);
@@ -162,23 +162,23 @@ mod tests {
     #[test]
     fn a_doubtful_host_keeps_the_addresses_that_it_had() {
         let with = |host: &str, address: Option<[u8; 4]>| {
-            let mut target = Target::new(0, 1, host, 8140);
+            let mut target = ServiceTarget::new(0, 1, host, 8140);
             target.addresses = address.into_iter().map(IpAddr::from).collect();
             target
         };
-        let before = Answer::service(vec![
+        let before = DnsAnswer::service(vec![
             with("a.example.com", Some([192, 0, 2, 1])),
             with("b.example.com", Some([192, 0, 2, 2])),
             with("c.example.com", None),
         ]);
-        let mut answer = Answer::service(vec![
+        let mut answer = DnsAnswer::service(vec![
             with("a.example.com", Some([192, 0, 2, 11])),
             with("b.example.com", None),
             with("c.example.com", None),
         ]);
         let kept = answer.keep_addresses(&before, |host| host != "a.example.com");
         assert_eq!(kept, ["b.example.com".to_owned()].into());
-        let expected = Answer::service(vec![
+        let expected = DnsAnswer::service(vec![
             with("a.example.com", Some([192, 0, 2, 11])),
             with("b.example.com", Some([192, 0, 2, 2])),
             with("c.example.com", None),
@@ -189,12 +189,12 @@ mod tests {
 
     #[test]
     fn a_target_named_twice_counts_once_by_its_first_record() {
-        let answer = Answer::service(vec![
-            Target::new(2, 9, "a.example.com", 8140),
-            Target::new(1, 3, "A.example.com.", 8140),
-            Target::new(1, 3, "a.example.com", 8141),
+        let answer = DnsAnswer::service(vec![
+            ServiceTarget::new(2, 9, "a.example.com", 8140),
+            ServiceTarget::new(1, 3, "A.example.com.", 8140),
+            ServiceTarget::new(1, 3, "a.example.com", 8141),
         ]);
-        let Answer::Service(targets) = answer else {
+        let DnsAnswer::Service(targets) = answer else {
             panic!("a service")
         };
         let shown = targets.iter().map(|t| (t.priority, t.weight(), t.port));

@@ -8,7 +8,7 @@ mod names;
 mod resolver;
 pub mod settings;
 
-pub use crate::answer::{Answer, Question, RECORDS_MAX, Target};
-pub use crate::members::{Discovered, InvalidAnswer, Rules, discovered, question};
+pub use crate::answer::{DnsAnswer, DnsQuestion, RECORDS_MAX, ServiceTarget};
+pub use crate::members::{AnswerRules, DiscoveredMember, InvalidAnswer, discovered, question};
 pub use crate::names::is_covered;
 pub use crate::resolver::{LookupError, Resolved, Resolver};

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use balancing::settings::{Addresses, MemberSettings};
 
 use crate::{
-    answer::{Answer, Question, RECORDS_MAX, Target},
+    answer::{DnsAnswer, DnsQuestion, RECORDS_MAX, ServiceTarget},
     names::{is_covered, is_host_name},
 };
 
 /// What a pool requires of an answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules<'a> {
+pub struct AnswerRules<'a> {
     /// Names that targets of a service may have; none: any, because no name decides whose certificate is accepted.
     pub server_names: Option<&'a [String]>,
     /// Whether every address must be a loopback address.
@@ -20,7 +20,7 @@ pub struct Rules<'a> {
 
 /// One member that follows from an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Discovered {
+pub struct DiscoveredMember {
     /// As if the configuration named it.
     pub settings: MemberSettings,
     /// Its addresses; empty: looked up on each connect.
@@ -61,10 +61,10 @@ pub enum InvalidAnswer {
 }
 
 /// What DNS is asked about an entry of `members`; none: nothing.
-pub fn question(member: &MemberSettings) -> Option<Question> {
+pub fn question(member: &MemberSettings) -> Option<DnsQuestion> {
     if let Some(service) = member.service() {
         let name = service.strip_suffix('.').unwrap_or(service);
-        return Some(Question::Service(name.to_lowercase()));
+        return Some(DnsQuestion::Service(name.to_lowercase()));
     }
     if member.address.starts_with("unix:") {
         return None;
@@ -75,21 +75,21 @@ pub fn question(member: &MemberSettings) -> Option<Question> {
     if is_address || host.eq_ignore_ascii_case("localhost") {
         return None;
     }
-    Some(Question::Host(host.to_lowercase()))
+    Some(DnsQuestion::Host(host.to_lowercase()))
 }
 
-impl Rules<'_> {
+impl AnswerRules<'_> {
     /// Whether an answer may be used.
     ///
     /// # Errors
     /// Says what is wrong with it.
-    pub fn check(&self, answer: &Answer) -> Result<(), InvalidAnswer> {
+    pub fn check(&self, answer: &DnsAnswer) -> Result<(), InvalidAnswer> {
         match answer {
-            Answer::Host(addresses) => {
+            DnsAnswer::Host(addresses) => {
                 count(addresses.len())?;
                 self.check_addresses(addresses)
             }
-            Answer::Service(targets) => {
+            DnsAnswer::Service(targets) => {
                 count(targets.len())?;
                 targets.iter().try_for_each(|target| self.target(target))?;
                 // As while a server loads a zone: members that are down must not replace members that are up.
@@ -101,7 +101,7 @@ impl Rules<'_> {
         }
     }
 
-    fn target(&self, target: &Target) -> Result<(), InvalidAnswer> {
+    fn target(&self, target: &ServiceTarget) -> Result<(), InvalidAnswer> {
         if target.port == 0 || !is_host_name(&target.host) {
             return Err(InvalidAnswer::Target {
                 host: target.host.escape_debug().to_string(),
@@ -148,20 +148,20 @@ fn count(records: usize) -> Result<(), InvalidAnswer> {
 
 /// The members that an entry of `members` stands for. Without an answer a service has none, and a host is one member whose
 /// name is looked up on each connect.
-pub fn discovered(member: &MemberSettings, answer: Option<&Answer>) -> Vec<Discovered> {
+pub fn discovered(member: &MemberSettings, answer: Option<&DnsAnswer>) -> Vec<DiscoveredMember> {
     match answer {
-        Some(Answer::Service(targets)) => targets
+        Some(DnsAnswer::Service(targets)) => targets
             .iter()
             .map(|target| of_target(member, target))
             .collect(),
-        Some(Answer::Host(addresses)) => of_host(member, addresses.iter().copied().collect()),
+        Some(DnsAnswer::Host(addresses)) => of_host(member, addresses.iter().copied().collect()),
         None if member.service().is_some() => Vec::new(),
         None => of_host(member, Vec::new()),
     }
 }
 
-fn of_target(member: &MemberSettings, target: &Target) -> Discovered {
-    Discovered {
+fn of_target(member: &MemberSettings, target: &ServiceTarget) -> DiscoveredMember {
+    DiscoveredMember {
         settings: MemberSettings {
             address: format!("{}:{}", target.host, target.port),
             // RFC 2782: a target of weight 0 has a small chance.
@@ -173,7 +173,7 @@ fn of_target(member: &MemberSettings, target: &Target) -> Discovered {
     }
 }
 
-fn of_host(member: &MemberSettings, addresses: Vec<IpAddr>) -> Vec<Discovered> {
+fn of_host(member: &MemberSettings, addresses: Vec<IpAddr>) -> Vec<DiscoveredMember> {
     let are_members = match member.addresses {
         Addresses::Auto => {
             let four = addresses.iter().filter(|address| address.is_ipv4()).count();
@@ -185,12 +185,12 @@ fn of_host(member: &MemberSettings, addresses: Vec<IpAddr>) -> Vec<Discovered> {
     };
     if !are_members {
         let settings = member.clone();
-        return vec![Discovered {
+        return vec![DiscoveredMember {
             settings,
             addresses,
         }];
     }
-    let one = |address: IpAddr| Discovered {
+    let one = |address: IpAddr| DiscoveredMember {
         settings: MemberSettings {
             address: format!("{}@{address}", member.address),
             ..member.clone()
@@ -204,8 +204,8 @@ fn of_host(member: &MemberSettings, addresses: Vec<IpAddr>) -> Vec<Discovered> {
 mod tests {
     use super::*;
 
-    fn addresses(texts: &[&str]) -> Answer {
-        Answer::Host(
+    fn addresses(texts: &[&str]) -> DnsAnswer {
+        DnsAnswer::Host(
             texts
                 .iter()
                 .map(|text| text.parse().expect("an address"))
@@ -213,7 +213,7 @@ mod tests {
         )
     }
 
-    fn shown(member: &MemberSettings, answer: &Answer) -> Vec<String> {
+    fn shown(member: &MemberSettings, answer: &DnsAnswer) -> Vec<String> {
         let members = discovered(member, Some(answer)).into_iter();
         members.map(|member| member.settings.address).collect()
     }
@@ -221,9 +221,9 @@ mod tests {
     #[test]
     fn only_names_are_asked_about() {
         let of = |address: &str| question(&MemberSettings::new(address));
-        let host = |name: &str| Some(Question::Host(name.to_owned()));
+        let host = |name: &str| Some(DnsQuestion::Host(name.to_owned()));
         assert_eq!(of("C1.example.com:8140"), host("c1.example.com"));
-        let service = Question::Service("_x-puppet._tcp.example.com".to_owned());
+        let service = DnsQuestion::Service("_x-puppet._tcp.example.com".to_owned());
         assert_eq!(of("srv:_x-puppet._tcp.Example.com."), Some(service));
         for address in [
             "127.0.0.1:8140",
@@ -266,9 +266,9 @@ mod tests {
             in_flight_max: Some(4),
             ..MemberSettings::new("srv:_x-puppet._tcp.example.com")
         };
-        let answer = Answer::service(vec![
-            Target::new(1, 0, "b.example.com", 8140),
-            Target::new(0, 75, "a.example.com", 8141),
+        let answer = DnsAnswer::service(vec![
+            ServiceTarget::new(1, 0, "b.example.com", 8140),
+            ServiceTarget::new(0, 75, "a.example.com", 8141),
         ]);
         let members = discovered(&service, Some(&answer));
         let shown = members.iter().map(|member| {
@@ -287,17 +287,17 @@ mod tests {
     #[test]
     fn answers_that_break_a_rule_are_not_used() {
         let names = ["*.example.com".to_owned()];
-        let rules = Rules {
+        let rules = AnswerRules {
             server_names: Some(&names),
             is_loopback_only: false,
         };
         let service = |host: &str, port| {
-            let mut target = Target::new(0, 1, host, port);
+            let mut target = ServiceTarget::new(0, 1, host, port);
             target.addresses.insert([192, 0, 2, 1].into());
-            Answer::service(vec![target])
+            DnsAnswer::service(vec![target])
         };
         assert_eq!(rules.check(&service("c1.example.com", 8140)), Ok(()));
-        let unresolved = Answer::service(vec![Target::new(0, 1, "c1.example.com", 8140)]);
+        let unresolved = DnsAnswer::service(vec![ServiceTarget::new(0, 1, "c1.example.com", 8140)]);
         assert_eq!(rules.check(&unresolved), Err(InvalidAnswer::Unresolved));
         let evil = InvalidAnswer::ServerName("agent.example.org".to_owned());
         assert_eq!(rules.check(&service("agent.example.org", 8140)), Err(evil));
@@ -314,7 +314,7 @@ mod tests {
             );
         }
         assert_eq!(
-            rules.check(&Answer::Service(Vec::new())),
+            rules.check(&DnsAnswer::Service(Vec::new())),
             Err(InvalidAnswer::Empty)
         );
         let many = (0..=255)
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn an_answer_with_an_address_that_no_host_has_is_not_used() {
-        let rules = Rules {
+        let rules = AnswerRules {
             server_names: None,
             is_loopback_only: false,
         };
@@ -349,18 +349,21 @@ mod tests {
 
     #[test]
     fn plain_http_goes_to_loopback_addresses_only() {
-        let rules = Rules {
+        let rules = AnswerRules {
             server_names: None,
             is_loopback_only: true,
         };
         let remote: IpAddr = "192.0.2.1".parse().expect("an address");
-        let mut target = Target::new(0, 1, "c1.example.com", 8140);
+        let mut target = ServiceTarget::new(0, 1, "c1.example.com", 8140);
         target.addresses = ["127.0.0.2", "::1", "::ffff:127.0.0.1"]
             .map(|text| text.parse().expect("an address"))
             .into();
-        assert_eq!(rules.check(&Answer::service(vec![target.clone()])), Ok(()));
+        assert_eq!(
+            rules.check(&DnsAnswer::service(vec![target.clone()])),
+            Ok(())
+        );
         target.addresses.insert(remote);
-        let refused = rules.check(&Answer::service(vec![target]));
+        let refused = rules.check(&DnsAnswer::service(vec![target]));
         assert_eq!(refused, Err(InvalidAnswer::Plaintext(remote)));
     }
 }

@@ -30,8 +30,8 @@ use tokio::{
 };
 
 use crate::{
-    answer::{Answer, Question, RECORDS_MAX, Target},
-    settings::{Server, Settings},
+    answer::{DnsAnswer, DnsQuestion, RECORDS_MAX, ServiceTarget},
+    settings::{DnsServer, DnsSettings},
 };
 
 /// How long an answer without a TTL is valid: that of a hosts file or of the system's own resolver.
@@ -79,7 +79,7 @@ impl LookupError {
 #[derive(Debug)]
 pub struct Resolved {
     /// The answer.
-    pub answer: Answer,
+    pub answer: DnsAnswer,
     /// The shortest TTL of its records.
     pub ttl: Duration,
     /// Hosts about which DNS failed, and how. The answer has what was found nevertheless, as by the system's resolver; what
@@ -107,19 +107,19 @@ pub struct Resolver {
 
 impl Resolver {
     /// Reads the system's files. What is wrong with them is the error of every question.
-    pub fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &DnsSettings) -> Self {
         Self::with_hosts(settings, Hosts::from_system().unwrap_or_default())
     }
 
     /// With this text in place of the system's hosts file. Lines that are not valid are ignored, as the system does.
-    pub fn with_hosts_file(settings: &Settings, text: &str) -> Self {
+    pub fn with_hosts_file(settings: &DnsSettings, text: &str) -> Self {
         let mut hosts = Hosts::default();
         // Reading from memory does not fail.
         let _ = hosts.read_hosts_conf(text.as_bytes());
         Self::with_hosts(settings, hosts)
     }
 
-    fn with_hosts(settings: &Settings, hosts: Hosts) -> Self {
+    fn with_hosts(settings: &DnsSettings, hosts: Hosts) -> Self {
         let config = config(settings);
         let servers = config
             .iter()
@@ -142,18 +142,18 @@ impl Resolver {
     ///
     /// # Errors
     /// Says why there is no answer.
-    pub async fn resolve(&self, question: &Question) -> Result<Resolved, LookupError> {
+    pub async fn resolve(&self, question: &DnsQuestion) -> Result<Resolved, LookupError> {
         match question {
-            Question::Host(name) => {
+            DnsQuestion::Host(name) => {
                 let found = self.addresses(name, Scope::Searched).await?;
                 let doubts = found.doubt.map(|doubt| (name.clone(), doubt));
                 Ok(Resolved {
-                    answer: Answer::Host(found.addresses),
+                    answer: DnsAnswer::Host(found.addresses),
                     ttl: found.ttl,
                     doubts: doubts.into_iter().collect(),
                 })
             }
-            Question::Service(name) => self.service(name).await,
+            DnsQuestion::Service(name) => self.service(name).await,
         }
     }
 
@@ -177,7 +177,9 @@ impl Resolver {
         // A target "." says that the service is not offered (RFC 2782).
         let offered = records.iter().filter(|(srv, _)| !srv.target.is_root());
         let mut targets: Vec<_> = offered
-            .map(|(srv, _)| Target::new(srv.priority, srv.weight, &srv.target.to_ascii(), srv.port))
+            .map(|(srv, _)| {
+                ServiceTarget::new(srv.priority, srv.weight, &srv.target.to_ascii(), srv.port)
+            })
             .collect();
         let mut doubts = BTreeMap::new();
         let hosts: BTreeSet<_> = targets.iter().map(|target| target.host.clone()).collect();
@@ -194,7 +196,7 @@ impl Resolver {
             };
             doubts.extend(doubt.map(|doubt| (host, doubt)));
         }
-        let answer = Answer::service(targets);
+        let answer = DnsAnswer::service(targets);
         Ok(Resolved {
             answer,
             ttl,
@@ -426,7 +428,7 @@ fn addresses_of(lookup: &Lookup) -> BTreeSet<IpAddr> {
     own.map(|(_, address)| *address).collect()
 }
 
-fn config(settings: &Settings) -> Result<(ResolverConfig, ResolverOpts), NetError> {
+fn config(settings: &DnsSettings) -> Result<(ResolverConfig, ResolverOpts), NetError> {
     match settings.servers.as_slice() {
         [] => read_system_conf(),
         servers => {
@@ -444,7 +446,7 @@ fn addresses_of_server(server: &NameServerConfig) -> Option<SocketAddr> {
 }
 
 fn dns(
-    settings: &Settings,
+    settings: &DnsSettings,
     (config, options): (ResolverConfig, ResolverOpts),
 ) -> Result<Arc<[TokioResolver]>, NetError> {
     let alone = |server: &NameServerConfig| {
@@ -466,7 +468,7 @@ fn dns(
     config.name_servers().iter().map(alone).collect()
 }
 
-fn server(Server(address): &Server) -> NameServerConfig {
+fn server(DnsServer(address): &DnsServer) -> NameServerConfig {
     let connection = |protocol| {
         let mut connection = ConnectionConfig::new(protocol);
         connection.port = address.port();

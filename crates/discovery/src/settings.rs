@@ -12,9 +12,9 @@ const PORT: u16 = 53;
 
 /// A DNS server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Server(pub SocketAddr);
+pub struct DnsServer(pub SocketAddr);
 
-impl FromStr for Server {
+impl FromStr for DnsServer {
     type Err = AddrParseError;
 
     /// Reads `address:port`, or an address alone.
@@ -27,7 +27,7 @@ impl FromStr for Server {
     }
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for DnsServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -35,9 +35,9 @@ impl fmt::Display for Server {
 
 /// How names of members are resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct DnsSettings {
     /// DNS servers; empty: those of `/etc/resolv.conf`.
-    pub servers: Vec<Server>,
+    pub servers: Vec<DnsServer>,
     /// Time for the answer to one question, over all servers and retries. Default 2 s.
     pub timeout: Duration,
     /// Least time before a name is resolved again, and the time before another try after a failure. Default 5 s.
@@ -46,7 +46,7 @@ pub struct Settings {
     pub ttl_max: Duration,
 }
 
-impl Default for Settings {
+impl Default for DnsSettings {
     fn default() -> Self {
         Self {
             servers: Vec::new(),
@@ -57,7 +57,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl DnsSettings {
     /// When to ask again after an answer that is valid for `ttl`.
     #[must_use]
     pub fn refresh_after(&self, ttl: Duration) -> Duration {
@@ -78,15 +78,15 @@ mod tests {
             ("::1", "[::1]:53"),
             ("[::1]:5353", "[::1]:5353"),
         ] {
-            let server = text.parse::<Server>().map(|server| server.to_string());
+            let server = text.parse::<DnsServer>().map(|server| server.to_string());
             assert_eq!(server.as_deref(), Ok(shown));
         }
-        assert!("dns.example.com".parse::<Server>().is_err());
+        assert!("dns.example.com".parse::<DnsServer>().is_err());
     }
 
     #[test]
     fn a_ttl_is_respected_within_bounds() {
-        let settings = Settings::default();
+        let settings = DnsSettings::default();
         for (ttl, expected) in [(0, 5), (4, 5), (60, 60), (3600, 3600), (86_400, 3600)] {
             let after = settings.refresh_after(Duration::from_secs(ttl));
             assert_eq!(after, Duration::from_secs(expected), "{ttl}");

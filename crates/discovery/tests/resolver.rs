@@ -8,8 +8,8 @@ use std::{
 };
 
 use discovery::{
-    Answer, LookupError, Question, Resolved, Resolver,
-    settings::{Server, Settings},
+    DnsAnswer, DnsQuestion, LookupError, Resolved, Resolver,
+    settings::{DnsServer, DnsSettings},
 };
 use hickory_resolver::proto::{
     op::{Message, MessageType, ResponseCode},
@@ -23,26 +23,26 @@ use testkit::NameServer;
 /// Long enough for a machine under load, and short enough for tests of servers that do not answer.
 const LIMIT: Duration = Duration::from_secs(2);
 
-fn settings(servers: &[SocketAddr]) -> Settings {
-    Settings {
-        servers: servers.iter().copied().map(Server).collect(),
+fn settings(servers: &[SocketAddr]) -> DnsSettings {
+    DnsSettings {
+        servers: servers.iter().copied().map(DnsServer).collect(),
         timeout: LIMIT,
-        ..Settings::default()
+        ..DnsSettings::default()
     }
 }
 
-fn host(name: &str) -> Question {
-    Question::Host(name.to_owned())
+fn host(name: &str) -> DnsQuestion {
+    DnsQuestion::Host(name.to_owned())
 }
 
-fn service() -> Question {
-    Question::Service("_x-puppet._tcp.example.com".to_owned())
+fn service() -> DnsQuestion {
+    DnsQuestion::Service("_x-puppet._tcp.example.com".to_owned())
 }
 
-fn addresses(answer: &Answer) -> Vec<String> {
+fn addresses(answer: &DnsAnswer) -> Vec<String> {
     match answer {
-        Answer::Host(addresses) => addresses.iter().map(ToString::to_string).collect(),
-        Answer::Service(targets) => {
+        DnsAnswer::Host(addresses) => addresses.iter().map(ToString::to_string).collect(),
+        DnsAnswer::Service(targets) => {
             let shown = targets.iter().map(|target| {
                 let addresses: Vec<_> = target.addresses.iter().map(ToString::to_string).collect();
                 format!("{}:{}@{}", target.host, target.port, addresses.join(","))
@@ -52,7 +52,7 @@ fn addresses(answer: &Answer) -> Vec<String> {
     }
 }
 
-async fn ask(resolver: &Resolver, question: &Question) -> Resolved {
+async fn ask(resolver: &Resolver, question: &DnsQuestion) -> Resolved {
     resolver.resolve(question).await.expect("an answer")
 }
 
@@ -91,7 +91,7 @@ async fn aliases_lead_to_hosts_and_to_services() {
     let targets = ask(&resolver, &service()).await;
     let expected = ["www.example.com:8140@192.0.2.1,2001:db8::1"];
     assert_eq!(addresses(&targets.answer), expected);
-    let circle = Question::Service("_a._tcp.example.com".to_owned());
+    let circle = DnsQuestion::Service("_a._tcp.example.com".to_owned());
     assert!(resolver.resolve(&circle).await.is_err());
 }
 

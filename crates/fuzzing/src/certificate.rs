@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use identity::{
-    Agent, ChainVerified, DnFormat, PuppetExtensions, Settings, Subject, SubjectRule,
+    Agent, ChainVerified, DnFormat, IdentitySettings, PuppetExtensions, Subject, SubjectRule,
     authorization_extensions,
 };
 use pki::{Material, Named, TrustSettings, TrustStore};
@@ -23,7 +23,7 @@ pub(crate) fn check(input: &[u8]) {
     let carried = extensions(input);
     let granted = authorization_extensions(input);
     for subject in [SubjectRule::Puppet, SubjectRule::SingleCn] {
-        let settings = Settings {
+        let settings = IdentitySettings {
             subject,
             dn_formats: [DnFormat::OpenSsl, DnFormat::CnLast].into_iter().collect(),
         };
@@ -119,7 +119,7 @@ fn built(material: &Material) -> Result<TrustStore, Vec<pki::PkiProblem>> {
     TrustStore::build(
         material,
         &TrustSettings::default(),
-        &Settings::default(),
+        &IdentitySettings::default(),
         None,
     )
 }

@@ -78,8 +78,12 @@ fn our_verdict(crl: &[u8], leaf: &CertificateDer<'_>, crl_expired: CrlExpired) -
         crl_expired,
         ..TrustSettings::default()
     };
-    let Ok(store) = TrustStore::build(&material, &settings, &identity::Settings::default(), None)
-    else {
+    let Ok(store) = TrustStore::build(
+        &material,
+        &settings,
+        &identity::IdentitySettings::default(),
+        None,
+    ) else {
         return Verdict::Unusable;
     };
     match store.judge(std::slice::from_ref(leaf), NOW).identity {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use identity::{
     Agent, ChainVerified, ClientIdentity, DnFormat, HeaderForm, HeaderSet, IdentityHeaders,
-    Settings, SubjectRule,
+    IdentitySettings, SubjectRule,
 };
 use testkit::{Headers, readers};
 
@@ -19,14 +19,14 @@ use crate::reader::{self, Pair, Value};
 pub(crate) fn check(input: &[u8]) {
     let subject = Subject::of(input);
     let leaf = certificate(&subject.name());
-    let puppet = Settings {
+    let puppet = IdentitySettings {
         subject: SubjectRule::Puppet,
-        ..Settings::default()
+        ..IdentitySettings::default()
     };
     let accepted = Agent::from_leaf(&leaf, &puppet, ChainVerified::assertion()).is_ok();
     assert_eq!(accepted, subject.is_puppets(), "{subject:?}");
     for format in FORMATS {
-        let settings = Settings {
+        let settings = IdentitySettings {
             subject: SubjectRule::SingleCn,
             dn_formats: [format].into_iter().collect(),
         };
@@ -97,7 +97,7 @@ fn check_envoys(subject: &Subject<'_>, headers: &Headers, is_untellable: bool) {
 }
 
 fn stamped(agent: Agent, leaf: &[u8], format: DnFormat) -> Headers {
-    let agent = agent.proven_by([7; 32], Arc::default());
+    let agent = agent.with_path([7; 32], Arc::default());
     let form = HeaderForm {
         sets: vec![HeaderSet::Puppet, HeaderSet::Xfcc],
         dn_format: format,

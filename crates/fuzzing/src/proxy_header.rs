@@ -5,7 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::LazyLock;
 
-use proxy_protocol::{Addresses, HEADER_BYTES_MAX, Header, Version, parse, write};
+use proxy_protocol::{ConnectionAddresses, HEADER_BYTES_MAX, Header, Version, parse, write};
 use regex::bytes::Regex;
 
 pub(crate) fn check(input: &[u8]) {
@@ -29,7 +29,7 @@ fn check_header(input: &[u8], header: Header) {
     let Some(client) = header.client else { return };
     let proxy = SocketAddr::from(([127, 0, 0, 1], 8140));
     for version in [Version::V1, Version::V2] {
-        let written = write(version, Addresses { client, proxy }, &[]);
+        let written = write(version, ConnectionAddresses { client, proxy }, &[]);
         let again = parse(&written)
             .ok()
             .flatten()

@@ -23,7 +23,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use identity::{
     Agent, ChainVerified, ClientIdentity, HeaderForm, HeaderSet, IdentityHeaders, IdentityName,
-    OwnNames, Settings,
+    IdentitySettings, OwnNames,
 };
 use proxy::{RequestStamp, member_head};
 
@@ -237,10 +237,14 @@ struct Known {
 
 static KNOWN: LazyLock<Known> = LazyLock::new(|| {
     let leaf = dn::leaf_of("web01");
-    let agent = Agent::from_leaf(&leaf, &Settings::default(), ChainVerified::assertion());
+    let agent = Agent::from_leaf(
+        &leaf,
+        &IdentitySettings::default(),
+        ChainVerified::assertion(),
+    );
     let agent = agent.expect("the CA writes such subjects");
     let above: Arc<[u8]> = leaf.as_slice().into();
-    let agent = ClientIdentity::Verified(Arc::new(agent.proven_by([7; 32], Arc::new([above]))));
+    let agent = ClientIdentity::Verified(Arc::new(agent.with_path([7; 32], Arc::new([above]))));
     let name = IdentityName::parse("X-Agent-Name").expect("a name");
     let forms = vec![
         HeaderForm::default(),

@@ -9,7 +9,7 @@ use http::{Method, Uri, Version};
 use http1::{Framing, RequestLine, write_head};
 use identity::{
     Agent, ChainVerified, ClientIdentity, HeaderForm, HeaderRole, HeaderSet, IdentityHeaders,
-    IdentityName, OwnNames, Settings, is_removed, scrub,
+    IdentityName, IdentitySettings, OwnNames, is_removed, scrub,
 };
 use regex::Regex;
 use testkit::readers;
@@ -59,10 +59,7 @@ pub(crate) fn check(input: &[u8]) {
         headers.append(name, value);
     }
     let found = scrub(&mut headers, &names);
-    assert_eq!(
-        (found.removed_identity, found.removed_underscore),
-        (identity, underscore)
-    );
+    assert_eq!((found.identity, found.underscore), (identity, underscore));
     assert_eq!(headers.len(), kept.len());
     for (name, value) in &kept {
         assert!(
@@ -216,10 +213,14 @@ pub(crate) fn seems_identity(name: &str, own: Option<&IdentityName>) -> bool {
 
 static AGENT: LazyLock<ClientIdentity> = LazyLock::new(|| {
     let leaf = dn::leaf_of("web01");
-    let agent = Agent::from_leaf(&leaf, &Settings::default(), ChainVerified::assertion());
+    let agent = Agent::from_leaf(
+        &leaf,
+        &IdentitySettings::default(),
+        ChainVerified::assertion(),
+    );
     let agent = agent.expect("the CA writes such subjects");
     let above: Arc<[u8]> = leaf.as_slice().into();
-    ClientIdentity::Verified(Arc::new(agent.proven_by([7; 32], Arc::new([above]))))
+    ClientIdentity::Verified(Arc::new(agent.with_path([7; 32], Arc::new([above]))))
 });
 
 const LINES_MAX: usize = 64;

@@ -11,9 +11,9 @@ use crate::certname::{Certname, CertnameError};
 use crate::extensions::PuppetExtensions;
 use crate::form::{CertFormat, DnFormat};
 use crate::oid::dotted_oid;
-use crate::other_headers::{OtherValues, Proven};
+use crate::other_headers::{CertificateHeaders, VerifiedPath};
 use crate::refusal::printable;
-use crate::settings::{Settings, SubjectRule};
+use crate::settings::{IdentitySettings, SubjectRule};
 use crate::subject::{Subject, is_whole, serial};
 
 /// Proof that a chain was verified, revocation included. Costs nothing to carry.
@@ -37,20 +37,20 @@ pub struct Agent {
     certname: Certname,
     dn: Box<str>,
     /// The subject in the formats that servers here are told it in; nothing in the others.
-    told: Told,
+    told: FormattedDn,
     serial: Box<str>,
     issuer: Box<str>,
     extensions: PuppetExtensions,
     leaf: Box<[u8]>,
     certificate: CertificateValues,
     /// What RFC 9440's and Envoy's headers tell beside; none for an agent whose path nobody noted.
-    proven: Option<Box<Proven>>,
+    proven: Option<Box<VerifiedPath>>,
     /// Made up to explain a decision; no header is ever made of it.
-    supposed: bool,
+    assumed: bool,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct FormattedDn {
     rfc2253: Option<HeaderValue>,
     openssl: Option<HeaderValue>,
     cn_last: Option<HeaderValue>,
@@ -102,7 +102,7 @@ pub enum SubjectError {
     MoreThanCn(usize),
     /// Some server here is told the subject in a format whose readers could not tell where this CN ends.
     #[error("the CN contains {0:?}, which dn_format = \"{1}\" cannot represent without ambiguity")]
-    Untellable(char, DnFormat),
+    Ambiguous(char, DnFormat),
     /// The CN is no certname.
     #[error(transparent)]
     Certname(#[from] CertnameError),
@@ -116,7 +116,7 @@ impl Agent {
     /// client then, it does not leave the header out.
     pub fn from_leaf(
         leaf_der: &[u8],
-        settings: &Settings,
+        settings: &IdentitySettings,
         _proof: ChainVerified,
     ) -> Result<Self, SubjectError> {
         let (_, certificate) =
@@ -133,7 +133,7 @@ impl Agent {
         let certname = certname(&subject, settings.subject)?;
         let dn = subject.told(DnFormat::Rfc2253)?;
         Ok(Self {
-            told: Told::of(&subject, &dn, settings)?,
+            told: FormattedDn::of(&subject, &dn, settings)?,
             certname,
             dn: dn.into(),
             serial: serial(certificate.tbs_certificate.raw_serial()).into(),
@@ -142,16 +142,16 @@ impl Agent {
             leaf: leaf_der.into(),
             certificate: CertificateValues::default(),
             proven: None,
-            supposed: false,
+            assumed: false,
         })
     }
 
     /// An agent that `explain` takes for granted. Routing treats it as verified; [`crate::IdentityHeaders`] says
     /// `NONE` of it, because no chain proves it.
-    pub fn supposed(certname: Certname) -> Self {
+    pub fn assumed(certname: Certname) -> Self {
         let dn = format!("CN={certname}");
         Self {
-            told: Told::default(),
+            told: FormattedDn::default(),
             dn: dn.into(),
             certname,
             serial: "".into(),
@@ -160,18 +160,18 @@ impl Agent {
             leaf: Box::default(),
             certificate: CertificateValues::default(),
             proven: None,
-            supposed: true,
+            assumed: true,
         }
     }
 
     /// The same with what else `explain` takes for granted: the issuer's name by RFC 2253, and extensions by dotted OID.
     #[must_use]
-    pub fn supposing(self, issuer: Option<&str>, extensions: Vec<(String, String)>) -> Self {
+    pub fn assuming(self, issuer: Option<&str>, extensions: Vec<(String, String)>) -> Self {
         Self {
             issuer: issuer.unwrap_or_default().into(),
-            extensions: PuppetExtensions::supposed(extensions),
-            supposed: true,
-            told: Told::default(),
+            extensions: PuppetExtensions::assumed(extensions),
+            assumed: true,
+            told: FormattedDn::default(),
             ..self
         }
     }
@@ -179,15 +179,15 @@ impl Agent {
     /// The same with the path on which it was verified: the SHA-256 of its certificate, and the certificates between it
     /// and the anchor, the agent's issuer first.
     #[must_use]
-    pub fn proven_by(self, sha256: [u8; 32], intermediates: Arc<[Arc<[u8]>]>) -> Self {
+    pub fn with_path(self, sha256: [u8; 32], intermediates: Arc<[Arc<[u8]>]>) -> Self {
         Self {
-            proven: Some(Box::new(Proven::new(sha256, intermediates))),
+            proven: Some(Box::new(VerifiedPath::new(sha256, intermediates))),
             ..self
         }
     }
 
-    pub(crate) fn is_supposed(&self) -> bool {
-        self.supposed
+    pub(crate) fn is_assumed(&self) -> bool {
+        self.assumed
     }
 
     /// Puppet's name for the agent.
@@ -231,7 +231,7 @@ impl Agent {
     }
 
     /// The values of RFC 9440's and Envoy's headers.
-    pub(crate) fn others(&self) -> Option<&OtherValues> {
+    pub(crate) fn others(&self) -> Option<&CertificateHeaders> {
         Some(self.proven.as_ref()?.values(&self.leaf))
     }
 
@@ -245,8 +245,12 @@ impl Agent {
     }
 }
 
-impl Told {
-    fn of(subject: &Subject, rfc2253: &str, settings: &Settings) -> Result<Self, SubjectError> {
+impl FormattedDn {
+    fn of(
+        subject: &Subject,
+        rfc2253: &str,
+        settings: &IdentitySettings,
+    ) -> Result<Self, SubjectError> {
         let value = |text: &str| HeaderValue::from_str(text).map_err(|_| SubjectError::Control);
         let told = |format| match settings.dn_formats.contains(format) {
             true => value(&subject.told(format)?).map(Some),

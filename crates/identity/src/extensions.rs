@@ -83,13 +83,13 @@ impl PuppetExtensions {
     }
 
     /// Those that `explain` takes for granted: OIDs and texts.
-    pub(crate) fn supposed(values: Vec<(String, String)>) -> Self {
-        let supposed = values.into_iter().map(|(oid, text)| Extension {
+    pub(crate) fn assumed(values: Vec<(String, String)>) -> Self {
+        let assumed = values.into_iter().map(|(oid, text)| Extension {
             plain: is_plain(&text),
             oid: oid.into(),
             shown: text.into(),
         });
-        Self(supposed.collect())
+        Self(assumed.collect())
     }
 }
 

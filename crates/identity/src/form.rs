@@ -230,14 +230,14 @@ impl HeaderForm {
     pub const DN_NAMES_MAX: usize = 4;
 
     /// Whether the certificate is told as a CA of Puppet Server 8 reads it for a renewal, which has no setting for that.
-    pub fn tells_a_ca(&self) -> bool {
-        self.tells(HeaderSet::Puppet)
+    pub fn supports_renewal(&self) -> bool {
+        self.sends(HeaderSet::Puppet)
             && *self.cert.header() == X_CLIENT_CERT
             && self.cert_format == CertFormat::Escaped
     }
 
     /// Whether this set of headers is sent.
-    pub fn tells(&self, set: HeaderSet) -> bool {
+    pub fn sends(&self, set: HeaderSet) -> bool {
         self.sets.contains(&set)
     }
 

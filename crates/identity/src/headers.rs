@@ -34,7 +34,7 @@ impl IdentityHeaders {
     /// `leaf_der` is the certificate that the client presented. It is told on only if it is byte for byte the one
     /// that was verified; a Puppet server does not compare the two headers.
     pub fn new(identity: &ClientIdentity, leaf_der: Option<&[u8]>) -> Self {
-        if identity.agent().is_some_and(Agent::is_supposed) {
+        if identity.agent().is_some_and(Agent::is_assumed) {
             return Self::new(&ClientIdentity::Anonymous, None);
         }
         let verified = match identity {
@@ -56,14 +56,14 @@ impl IdentityHeaders {
     /// Sets the headers in the form that a pool's servers read, each exactly once, in the place of whatever stood
     /// there; to be called last.
     pub fn stamp(&self, form: &HeaderForm, headers: &mut HeaderMap, with_certificate: bool) {
-        self.tell(form, with_certificate, |name, value| match value {
+        self.for_each(form, with_certificate, |name, value| match value {
             Some(value) => drop(headers.insert(name.clone(), value.clone())),
             None => drop(headers.remove(name)),
         });
     }
 
     /// Says each header of the form once, with its value; none: the request must have no header of this name.
-    pub fn tell<'a>(
+    pub fn for_each<'a>(
         &'a self,
         form: &'a HeaderForm,
         with_certificate: bool,
@@ -107,11 +107,11 @@ impl IdentityHeaders {
     }
 
     /// Whether the certificate is told in this form, where a request is to have it.
-    pub fn tells_certificate(&self, form: &HeaderForm) -> bool {
+    pub fn has_certificate(&self, form: &HeaderForm) -> bool {
         let verified = self
             .verified
             .as_ref()
-            .filter(|_| form.tells(HeaderSet::Puppet));
+            .filter(|_| form.sends(HeaderSet::Puppet));
         verified.is_some_and(|verified| {
             verified.agent.told(form.dn_format).is_some()
                 && verified.certificate(form.cert_format).is_some()

@@ -34,6 +34,6 @@ pub use form::{
 pub use headers::{IdentityHeaders, X_CLIENT_CERT, X_CLIENT_DN, X_CLIENT_VERIFY};
 pub use oid::dotted_oid;
 pub use refusal::{Reason, Refusal};
-pub use scrub::{Scrubbing, is_removed, scrub};
-pub use settings::{Settings, SubjectRule};
+pub use scrub::{ScrubReport, is_removed, scrub};
+pub use settings::{IdentitySettings, SubjectRule};
 pub use subject::Subject;

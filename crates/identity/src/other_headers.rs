@@ -14,23 +14,23 @@ use crate::subject::Subject;
 
 /// How a certificate was verified, and the values that are made of it when a request first needs them.
 #[derive(Clone, Debug)]
-pub(crate) struct Proven {
+pub(crate) struct VerifiedPath {
     sha256: [u8; 32],
     /// The agent's issuer first, the anchor left out.
     intermediates: Arc<[Arc<[u8]>]>,
-    values: OnceLock<Box<OtherValues>>,
+    values: OnceLock<Box<CertificateHeaders>>,
 }
 
 /// The values; none where there is nothing to tell.
 #[derive(Clone, Debug)]
-pub(crate) struct OtherValues {
+pub(crate) struct CertificateHeaders {
     pub(crate) client_cert: Option<HeaderValue>,
     pub(crate) client_cert_chain: Option<HeaderValue>,
     pub(crate) xfcc: Option<HeaderValue>,
     pub(crate) xfcc_with_certificate: Option<HeaderValue>,
 }
 
-impl Proven {
+impl VerifiedPath {
     pub(crate) fn new(sha256: [u8; 32], intermediates: Arc<[Arc<[u8]>]>) -> Self {
         Self {
             sha256,
@@ -40,9 +40,9 @@ impl Proven {
     }
 
     /// Those of the certificate, which has to be the same each time.
-    pub(crate) fn values(&self, leaf: &[u8]) -> &OtherValues {
+    pub(crate) fn values(&self, leaf: &[u8]) -> &CertificateHeaders {
         self.values.get_or_init(|| {
-            Box::new(OtherValues {
+            Box::new(CertificateHeaders {
                 client_cert: value(byte_sequence(leaf)),
                 client_cert_chain: value(self.chain()),
                 xfcc: value(self.xfcc(leaf, false)),

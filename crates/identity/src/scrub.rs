@@ -6,38 +6,38 @@ use crate::OwnNames;
 
 /// The header lines that were removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scrubbing {
+pub struct ScrubReport {
     /// Lines that some reader takes for an identity or forwarding header: an attack or a mistake in front of us.
-    pub removed_identity: u32,
+    pub identity: u32,
     /// The names of these lines, each once.
     pub identity_names: Vec<HeaderName>,
     /// Other lines whose name has a `_`, which CGI-style readers cannot tell from `-`.
-    pub removed_underscore: u32,
+    pub underscore: u32,
 }
 
 /// Removes every spelling of every identity and forwarding header, those that the configuration names among them, then
 /// every other name with a `_`.
 ///
 /// For every request, whoever sent it, before routing; what is clean costs no allocation.
-pub fn scrub(headers: &mut HeaderMap, own: &OwnNames) -> Scrubbing {
-    let mut scrubbing = Scrubbing::default();
-    let found = |name: &HeaderName| judge(name.as_str(), own);
+pub fn scrub(headers: &mut HeaderMap, own: &OwnNames) -> ScrubReport {
+    let mut scrubbing = ScrubReport::default();
+    let found = |name: &HeaderName| classify(name.as_str(), own);
     if !headers.keys().any(|name| found(name).is_some()) {
         return scrubbing;
     }
     let unwanted = headers
         .keys()
         .filter_map(|name| Some((name.clone(), found(name)?)));
-    let unwanted: Vec<(HeaderName, Finding)> = unwanted.collect();
+    let unwanted: Vec<(HeaderName, Unwanted)> = unwanted.collect();
     for (name, finding) in unwanted {
         let lines = u32::try_from(headers.get_all(&name).iter().count()).unwrap_or(u32::MAX);
         headers.remove(&name);
         match finding {
-            Finding::Identity => {
-                scrubbing.removed_identity += lines;
+            Unwanted::Identity => {
+                scrubbing.identity += lines;
                 scrubbing.identity_names.push(name);
             }
-            Finding::Underscore => scrubbing.removed_underscore += lines,
+            Unwanted::Underscore => scrubbing.underscore += lines,
         }
     }
     scrubbing
@@ -45,7 +45,7 @@ pub fn scrub(headers: &mut HeaderMap, own: &OwnNames) -> Scrubbing {
 
 /// Whether [`scrub`] removes headers of this name: a route's condition on such a header could never hold.
 pub fn is_removed(name: &str, own: &OwnNames) -> bool {
-    judge(name, own).is_some()
+    classify(name, own).is_some()
 }
 
 /// Whether this name is removed whatever the configuration says.
@@ -59,17 +59,17 @@ pub(crate) fn same_for_readers(name: &[u8], own: &[u8]) -> bool {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finding {
+enum Unwanted {
     Identity,
     Underscore,
 }
 
-fn judge(name: &str, own: &OwnNames) -> Option<Finding> {
+fn classify(name: &str, own: &OwnNames) -> Option<Unwanted> {
     let name = name.as_bytes();
     if is_identity(name, own) {
-        Some(Finding::Identity)
+        Some(Unwanted::Identity)
     } else if name.contains(&b'_') {
-        Some(Finding::Underscore)
+        Some(Unwanted::Underscore)
     } else {
         None
     }

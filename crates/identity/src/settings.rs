@@ -14,7 +14,7 @@ pub enum SubjectRule {
 
 /// How subjects are judged: the part of `[identity]` that concerns every client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct IdentitySettings {
     /// Which subjects are accepted. Default `puppet`.
     pub subject: SubjectRule,
     /// Formats that some pool's servers are told the subject in: who cannot be told in one of them without ambiguity

@@ -24,7 +24,7 @@ impl Subject {
         match format {
             // Puppet Server's reader (Bouncy Castle's `IETFUtils`) loses spaces after a `#` that a value begins with.
             DnFormat::Rfc2253 if self.single_cn().is_ok_and(|cn| cn.starts_with("# ")) => {
-                Err(SubjectError::Untellable('#', format))
+                Err(SubjectError::Ambiguous('#', format))
             }
             DnFormat::Rfc2253 => Ok(self.rfc2253()),
             DnFormat::OpenSsl => self.literal_cn(format).map(|cn| self.openssl(cn)),
@@ -101,7 +101,7 @@ impl Subject {
     fn literal_cn(&self, format: DnFormat) -> Result<&str, SubjectError> {
         let cn = self.single_cn()?;
         match cn.chars().find(|c| !is_literal(*c)) {
-            Some(odd) => Err(SubjectError::Untellable(odd, format)),
+            Some(odd) => Err(SubjectError::Ambiguous(odd, format)),
             None => Ok(cn),
         }
     }

@@ -20,8 +20,10 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::{
     activity::{Activity, TlsIo},
-    connection::{Accepted, Connection, Downstream, Origin, RawConnection, Standing, TlsFacts},
-    distrust::Distrust,
+    certificate_rejections::CertificateRejections,
+    connection::{
+        Accepted, ClientVerdict, Connection, Downstream, NegotiatedTls, Origin, RawConnection,
+    },
     gate::{Gate, Permit},
     handshake_failure::{HandshakeFailure, NoBytes},
     per_address::{AddressGate, AddressPermit},
@@ -29,7 +31,7 @@ use crate::{
     preface,
     queue::AcceptQueue,
     redirect::{self, Redirected},
-    settings::Settings,
+    settings::ListenerSettings,
     sni::{self, Hello},
 };
 
@@ -40,7 +42,7 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from
 #[derive(Clone, Debug)]
 pub struct ActiveListener {
     /// Name, limits and policies.
-    pub settings: Settings,
+    pub settings: ListenerSettings,
     /// How TLS is terminated; none where every connection is passed through or redirected.
     pub tls: Option<ListenerTls>,
 }
@@ -55,7 +57,7 @@ pub struct ListenerTls {
 }
 
 /// What a listener needs from the layers above.
-pub trait Live: 'static {
+pub trait ListenerContext: 'static {
     /// The configuration in force; `None`: the listener was removed.
     fn current(&self, listener: &str) -> Option<(Arc<ActiveListener>, Arc<TrustStore>)>;
     /// A limit was reached: a client waits, or was closed.
@@ -119,7 +121,7 @@ pub struct Listener {
     /// Handshakes in flight of each address.
     pub address_handshakes: Arc<AddressGate>,
     /// Clients that did not believe us.
-    pub distrust: Distrust,
+    pub certificate_rejections: CertificateRejections,
 }
 
 impl Listener {
@@ -131,7 +133,7 @@ impl Listener {
             handshakes: Arc::default(),
             address_connections: Arc::default(),
             address_handshakes: Arc::default(),
-            distrust: Distrust::default(),
+            certificate_rejections: CertificateRejections::default(),
         }
     }
 }
@@ -145,7 +147,7 @@ pub async fn accept_loop<L, S, F>(
     serve: S,
     closed: impl Future<Output = ()>,
 ) where
-    L: Live,
+    L: ListenerContext,
     S: Fn(Accepted) -> F + Clone + 'static,
     F: Future<Output = ()> + 'static,
 {
@@ -212,7 +214,7 @@ pub async fn accept_loop<L, S, F>(
 }
 
 /// A place among the connections of its address, if that has a limit.
-fn place_of_address<L: Live>(
+fn place_of_address<L: ListenerContext>(
     listener: &Listener,
     live: &L,
     client: IpAddr,
@@ -226,10 +228,10 @@ fn place_of_address<L: Live>(
     }
 }
 
-fn place_of_client<L: Live>(
+fn place_of_client<L: ListenerContext>(
     listener: &Listener,
     live: &L,
-    settings: &Settings,
+    settings: &ListenerSettings,
     client: IpAddr,
 ) -> Result<Option<AddressPermit>, TooMany> {
     if !settings.limits_address(client) {
@@ -249,7 +251,7 @@ fn place_of_client<L: Live>(
 struct TooMany;
 
 /// A place among the handshakes of its address, if that has a limit; waits behind its own.
-async fn handshake_of_address<L: Live>(
+async fn handshake_of_address<L: ListenerContext>(
     listener: &Listener,
     live: &L,
     current: &ActiveListener,
@@ -268,7 +270,7 @@ async fn handshake_of_address<L: Live>(
 }
 
 /// A place among the listener's connections; `None`: the listener was removed.
-async fn place<L: Live>(listener: &Listener, live: &L) -> Option<Permit> {
+async fn place<L: ListenerContext>(listener: &Listener, live: &L) -> Option<Permit> {
     let limit = || {
         live.current(&listener.name)
             .map_or(u32::MAX, |(current, _)| current.settings.connections_max)
@@ -282,7 +284,7 @@ async fn place<L: Live>(listener: &Listener, live: &L) -> Option<Permit> {
 }
 
 /// What a connection is for, once it has passed every stage: PROXY header, server name, TLS.
-enum Stage {
+enum Negotiated {
     Tls(Box<TlsStream<TcpStream>>),
     Passthrough(Passthrough),
     /// It was answered and closed.
@@ -300,7 +302,7 @@ struct Passthrough {
 }
 
 /// From a socket to a connection whose client is known; a failure is told to `live`.
-async fn handshake<L: Live>(
+async fn handshake<L: ListenerContext>(
     listener: &Listener,
     live: &L,
     stream: TcpStream,
@@ -329,13 +331,13 @@ async fn handshake<L: Live>(
         );
     };
     match agreed {
-        Ok(Ok(Stage::Tls(stream))) => {
-            let tls = TlsFacts::of(stream.get_ref().1, began.elapsed());
+        Ok(Ok(Negotiated::Tls(stream))) => {
+            let tls = NegotiatedTls::of(stream.get_ref().1, began.elapsed());
             // Judged by what is in force now: the handshake may have begun under an older trust store, and a
             // resumed session was never shown to the verifier.
             let (current, trust) = live.current(&listener.name)?;
             let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
-            let standing = Standing::judge(&trust, presented, UnixTime::now());
+            let verdict = ClientVerdict::verify(&trust, presented, UnixTime::now());
             ended(None);
             let activity = Arc::new(Activity::new());
             Some(Accepted::Http(Connection {
@@ -349,11 +351,11 @@ async fn handshake<L: Live>(
                     port,
                     tls: Some(tls),
                 },
-                standing,
+                verdict,
                 permit,
             }))
         }
-        Ok(Ok(Stage::Passthrough(passthrough))) => {
+        Ok(Ok(Negotiated::Passthrough(passthrough))) => {
             let Passthrough {
                 stream,
                 read,
@@ -370,14 +372,14 @@ async fn handshake<L: Live>(
                 permit,
             })))
         }
-        Ok(Ok(Stage::Redirected(redirected))) => {
+        Ok(Ok(Negotiated::Redirected(redirected))) => {
             live.redirected(&listener.name, origin, &redirected);
             None
         }
-        Ok(Ok(Stage::Closed)) => None,
+        Ok(Ok(Negotiated::Closed)) => None,
         Ok(Err(error)) => {
             let client = origin.client.ip().to_canonical();
-            listener.distrust.note(client, &error);
+            listener.certificate_rejections.note(client, &error);
             let reason = HandshakeFailure::of(&error);
             let answered = error.get_ref().and_then(|e| e.downcast_ref::<PlainHttp>());
             let is_refused = matches!(reason, HandshakeFailure::Certificate(_));
@@ -402,20 +404,20 @@ async fn handshake<L: Live>(
 }
 
 /// Takes a connection through its stages. `origin` and `permit` are completed by a PROXY header.
-async fn agree<L: Live>(
+async fn agree<L: ListenerContext>(
     listener: &Listener,
     live: &L,
     current: &ActiveListener,
     mut stream: TcpStream,
     (origin, permit): (&mut Origin, &mut Permit),
-) -> io::Result<Stage> {
+) -> io::Result<Negotiated> {
     let settings = &current.settings;
     if let Some(from) = &settings.proxy_protocol {
         // Boxed, as everything that most connections have no use for: the task of each would have to have room for it.
         *origin = Box::pin(preface::read(&mut stream, origin.client, from)).await?;
         match place_of_client(listener, live, settings, origin.client.ip()) {
             Ok(place) => permit.place(place),
-            Err(TooMany) => return Ok(Stage::Closed),
+            Err(TooMany) => return Ok(Negotiated::Closed),
         }
     }
     let Some(tls) = &current.tls else {
@@ -423,11 +425,11 @@ async fn agree<L: Live>(
             let answer =
                 redirect::answer(stream, (base, settings.head_bytes_max), live.request_id());
             let redirected = Box::pin(answer).await?;
-            return Ok(Stage::Redirected(Box::new(redirected)));
+            return Ok(Negotiated::Redirected(Box::new(redirected)));
         }
         // Nothing is waited for: in some protocols the member speaks first.
         let pool = settings.passthrough.as_deref().unwrap_or_default();
-        return Ok(Stage::Passthrough(Passthrough {
+        return Ok(Negotiated::Passthrough(Passthrough {
             stream,
             read: Vec::new(),
             server_name: None,
@@ -468,15 +470,15 @@ async fn agree<L: Live>(
     } else {
         TlsAcceptor::from(config).accept(stream).await
     };
-    accepted.map(Box::new).map(Stage::Tls)
+    accepted.map(Box::new).map(Negotiated::Tls)
 }
 
 /// Passes a connection through whose server name has a pool; any other is terminated here.
 async fn by_server_name(
-    settings: &Settings,
+    settings: &ListenerSettings,
     tls: &ListenerTls,
     stream: TcpStream,
-) -> io::Result<Stage> {
+) -> io::Result<Negotiated> {
     let hello = Hello::read(stream).await?;
     let server_name = hello.server_name();
     let pool = server_name
@@ -484,7 +486,7 @@ async fn by_server_name(
         .and_then(|name| settings.passthrough_of(name));
     if let Some(pool) = pool {
         let (stream, read) = hello.into_raw();
-        return Ok(Stage::Passthrough(Passthrough {
+        return Ok(Negotiated::Passthrough(Passthrough {
             stream,
             read,
             pool: pool.into(),
@@ -493,7 +495,7 @@ async fn by_server_name(
     }
     let strict = settings.sni_strict.then_some(&*tls.credentials);
     let accepted = hello.accept(tls.config.for_connection(), strict).await;
-    accepted.map(Box::new).map(Stage::Tls)
+    accepted.map(Box::new).map(Negotiated::Tls)
 }
 
 /// The peer went away while it waited in the queue.
@@ -519,7 +521,7 @@ mod tests {
     #[derive(Default)]
     struct Counting(Cell<usize>);
 
-    impl Live for Counting {
+    impl ListenerContext for Counting {
         fn current(&self, _: &str) -> Option<(Arc<ActiveListener>, Arc<TrustStore>)> {
             self.0.set(self.0.get() + 1);
             None

@@ -26,7 +26,7 @@ use tokio_rustls::server::TlsStream;
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Stage {
+pub enum ConnectionStage {
     /// Between requests: no byte of the next one has come.
     Idle = 0,
     /// Bytes of a head have come, not yet all of it.
@@ -58,7 +58,7 @@ impl Activity {
     pub fn new() -> Self {
         Self {
             start: Instant::now(),
-            stage: AtomicU8::new(Stage::Idle as u8),
+            stage: AtomicU8::new(ConnectionStage::Idle as u8),
             since: AtomicU64::new(0),
             last_read: AtomicU64::new(0),
             last_write: AtomicU64::new(0),
@@ -68,24 +68,24 @@ impl Activity {
     }
 
     /// Notes that a new stage begins now.
-    pub fn enter(&self, stage: Stage) {
+    pub fn enter(&self, stage: ConnectionStage) {
         self.enter_at(stage, Instant::now());
     }
 
     /// Notes that a new stage has begun. Who knows the time already need not ask for it again: a request passes here
     /// several times.
-    pub fn enter_at(&self, stage: Stage, now: Instant) {
+    pub fn enter_at(&self, stage: ConnectionStage, now: Instant) {
         let since = now.saturating_duration_since(self.start).as_micros() as u64;
         self.since.store(since, Ordering::Relaxed);
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
     /// The present stage and when it began.
-    pub fn stage(&self) -> (Stage, Instant) {
+    pub fn stage(&self) -> (ConnectionStage, Instant) {
         let stage = match self.stage.load(Ordering::Relaxed) {
-            0 => Stage::Idle,
-            1 => Stage::Head,
-            _ => Stage::Busy,
+            0 => ConnectionStage::Idle,
+            1 => ConnectionStage::Head,
+            _ => ConnectionStage::Busy,
         };
         (stage, self.instant(&self.since))
     }
@@ -115,9 +115,10 @@ impl Activity {
     fn read_some(&self) {
         let now = self.now();
         self.last_read.store(now, Ordering::Relaxed);
-        if self.stage.load(Ordering::Relaxed) == Stage::Idle as u8 {
+        if self.stage.load(Ordering::Relaxed) == ConnectionStage::Idle as u8 {
             self.since.store(now, Ordering::Relaxed);
-            self.stage.store(Stage::Head as u8, Ordering::Relaxed);
+            self.stage
+                .store(ConnectionStage::Head as u8, Ordering::Relaxed);
         }
     }
 
@@ -158,16 +159,16 @@ impl Default for Activity {
 }
 
 /// A byte stream in place of TLS on a socket: what a test gives to stand for a client's connection.
-pub trait Transport: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
+pub trait ClientStream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Transport for T {}
+impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> ClientStream for T {}
 
 #[derive(Debug)]
 enum Inner {
     /// Boxed: more than a kilobyte, which is handed on a dozen times until it is at its place.
     Tls(Box<TlsStream<TcpStream>>),
     /// In tests: no socket and no TLS.
-    Memory(BufReader<Box<dyn Transport>>),
+    Memory(BufReader<Box<dyn ClientStream>>),
 }
 
 impl Inner {
@@ -215,7 +216,7 @@ impl TlsIo {
     }
 
     /// For tests: a connection without a socket, whose bytes are what TLS would have carried.
-    pub fn in_memory(transport: Box<dyn Transport>, activity: Arc<Activity>) -> Self {
+    pub fn in_memory(transport: Box<dyn ClientStream>, activity: Arc<Activity>) -> Self {
         Self {
             inner: Inner::Memory(BufReader::new(transport)),
             activity,
@@ -228,7 +229,7 @@ impl TlsIo {
     /// # Errors
     /// What it sent is no TLS, or the connection broke (not to be asked again then), or ended without the word that TLS
     /// has for it ([`io::ErrorKind::UnexpectedEof`]).
-    pub fn poll_spoken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let polled = each!(&mut self.inner, inner => Pin::new(inner).poll_fill_buf(cx));
         let has_bytes = match polled {
             Poll::Ready(Ok(bytes)) => !bytes.is_empty(),
@@ -265,7 +266,7 @@ impl TlsIo {
 
     fn ended(&mut self) {
         if self.end == End::NotYet {
-            let owed = self.activity.stage().0 != Stage::Idle || self.inner.wants_write();
+            let owed = self.activity.stage().0 != ConnectionStage::Idle || self.inner.wants_write();
             self.end = if owed { End::Owed } else { End::Idle };
         }
     }

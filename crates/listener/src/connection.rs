@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use crate::{
     activity::{Activity, TlsIo},
     gate::Permit,
-    settings::OnInvalid,
+    settings::InvalidCertPolicy,
 };
 
 /// What has become of an accepted connection.
@@ -64,7 +64,7 @@ pub struct Connection {
     /// Who is at the other end.
     pub downstream: Downstream,
     /// Who the client was found to be at the handshake.
-    pub standing: Standing,
+    pub verdict: ClientVerdict,
     /// Its place among the listener's connections.
     pub permit: Permit,
 }
@@ -75,7 +75,7 @@ pub struct Downstream {
     /// Name of the listener.
     pub listener: Arc<str>,
     /// What becomes of a refused certificate.
-    pub on_invalid: OnInvalid,
+    pub on_invalid: InvalidCertPolicy,
     /// The client's address.
     pub client: SocketAddr,
     /// The address of the load balancer in front, where its PROXY header named the client.
@@ -83,12 +83,12 @@ pub struct Downstream {
     /// Our port.
     pub port: u16,
     /// What was agreed; none without TLS.
-    pub tls: Option<TlsFacts>,
+    pub tls: Option<NegotiatedTls>,
 }
 
 /// What TLS agreed on.
 #[derive(Clone, Debug)]
-pub struct TlsFacts {
+pub struct NegotiatedTls {
     /// `TLSv1.2` or `TLSv1.3`.
     pub version: &'static str,
     /// Cipher suite by its IANA name.
@@ -103,7 +103,7 @@ pub struct TlsFacts {
     pub http2: bool,
 }
 
-impl TlsFacts {
+impl NegotiatedTls {
     pub(crate) fn of(connection: &ServerConnection, took: Duration) -> Self {
         Self {
             version: match connection.protocol_version() {
@@ -124,9 +124,9 @@ impl TlsFacts {
 
 /// Who the client is by the trust store that was last asked, ready for records and requests.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct ClientVerdict {
     /// What the trust store said.
-    pub judgement: Judgement,
+    pub verification: Judgement,
     /// The same, ready to be stamped on requests.
     pub headers: Arc<IdentityHeaders>,
     /// `SUCCESS`, `NONE` or `FAILED:reason`.
@@ -135,53 +135,53 @@ pub struct Standing {
     pub certname: Option<Arc<str>>,
 }
 
-impl Standing {
+impl ClientVerdict {
     /// Judges the certificates a client presented, its own first; none: anonymous.
-    pub fn judge(trust: &TrustStore, presented: &[CertificateDer<'_>], now: UnixTime) -> Self {
+    pub fn verify(trust: &TrustStore, presented: &[CertificateDer<'_>], now: UnixTime) -> Self {
         Self::of(trust.judge(presented, now))
     }
 
     /// Judges anew after a change of trust, or after something on the chain has run out.
-    pub fn rejudge(&self, trust: &TrustStore, now: UnixTime) -> Self {
-        Self::of(trust.rejudge(&self.judgement, now))
+    pub fn reverify(&self, trust: &TrustStore, now: UnixTime) -> Self {
+        Self::of(trust.rejudge(&self.verification, now))
     }
 
     /// The same by another trust store, where looking serials up is enough for it.
     pub fn confirmed(&self, trust: &TrustStore, now: UnixTime) -> Option<Self> {
-        trust.confirmed(&self.judgement, now).map(Self::of)
+        trust.confirmed(&self.verification, now).map(Self::of)
     }
 
     /// Who the client is.
     pub fn identity(&self) -> &ClientIdentity {
-        &self.judgement.identity
+        &self.verification.identity
     }
 
     /// Whether the client's certificate is refused.
     pub fn is_refused(&self) -> bool {
-        matches!(self.judgement.identity, ClientIdentity::Refused(_))
+        matches!(self.verification.identity, ClientIdentity::Refused(_))
     }
 
     /// The name that a refused certificate says, for records.
     pub fn claimed(&self) -> Option<Arc<str>> {
-        let ClientIdentity::Refused(refusal) = &self.judgement.identity else {
+        let ClientIdentity::Refused(refusal) = &self.verification.identity else {
             return None;
         };
         let claimed = refusal.claimed.as_ref();
         claimed.map(|certname| certname.as_str().into())
     }
 
-    fn of(judgement: Judgement) -> Self {
-        let identity = &judgement.identity;
+    fn of(verification: Judgement) -> Self {
+        let identity = &verification.identity;
         Self {
             headers: Arc::new(IdentityHeaders::new(
                 identity,
-                judgement.presented.first().map(AsRef::as_ref),
+                verification.presented.first().map(AsRef::as_ref),
             )),
             verdict: identity.verdict().to_string().into(),
             certname: identity
                 .agent()
                 .map(|agent| agent.certname().as_str().into()),
-            judgement,
+            verification,
         }
     }
 }

@@ -5,8 +5,8 @@
 mod accept;
 mod activity;
 mod address;
+mod certificate_rejections;
 mod connection;
-mod distrust;
 mod gate;
 mod handshake_failure;
 mod per_address;
@@ -19,17 +19,19 @@ mod sni;
 mod socket;
 
 pub use accept::{
-    ActiveListener, FailedHandshake, HandshakeEnd, Listener, ListenerTls, Live, ReachedLimit,
-    accept_loop,
+    ActiveListener, FailedHandshake, HandshakeEnd, Listener, ListenerContext, ListenerTls,
+    ReachedLimit, accept_loop,
 };
-pub use activity::{Activity, Stage, TlsIo, Transport};
+pub use activity::{Activity, ClientStream, ConnectionStage, TlsIo};
 pub use address::{ListenAddress, SocketMode};
-pub use connection::{Accepted, Connection, Downstream, Origin, RawConnection, Standing, TlsFacts};
-pub use distrust::{Distrust, Distrusted};
+pub use certificate_rejections::{CertificateRejection, CertificateRejections};
+pub use connection::{
+    Accepted, ClientVerdict, Connection, Downstream, NegotiatedTls, Origin, RawConnection,
+};
 pub use gate::{Gate, Permit};
 pub use handshake_failure::HandshakeFailure;
 pub use per_address::{AddressGate, AddressPermit};
 pub use queue::{AcceptQueue, ListeningSocket};
 pub use redirect::Redirected;
-pub use settings::{ClientCert, OnInvalid, Settings, SniPassthrough};
-pub use socket::{BindError, Endpoint, bind, keep_alive, try_bind};
+pub use settings::{ClientCertPolicy, InvalidCertPolicy, ListenerSettings, SniPassthrough};
+pub use socket::{BindError, ListenEndpoint, bind, keep_alive, try_bind};

@@ -6,12 +6,12 @@ use routing::Network;
 
 use crate::{
     address::{ListenAddress, SocketMode},
-    socket::Endpoint,
+    socket::ListenEndpoint,
 };
 
 /// Whether a client must show a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClientCert {
+pub enum ClientCertPolicy {
     /// Asked for, not demanded: enrolment comes without one. The default.
     #[default]
     Optional,
@@ -21,7 +21,7 @@ pub enum ClientCert {
 
 /// What becomes of a client whose certificate is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnInvalid {
+pub enum InvalidCertPolicy {
     /// After proof of possession every request gets a 403 that says what is wrong. The default.
     #[default]
     Explain,
@@ -54,7 +54,7 @@ impl SniPassthrough {
 
 /// `[listeners.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct ListenerSettings {
     /// Name in records and metrics.
     pub name: String,
     /// Addresses to bind, at least one.
@@ -66,9 +66,9 @@ pub struct Settings {
     /// The network interface that connections must come in by. Default any.
     pub interface: Option<String>,
     /// Whether a client must show a certificate. Default `optional`.
-    pub client_cert: ClientCert,
+    pub client_cert: ClientCertPolicy,
     /// What becomes of a refused certificate. Default `explain`.
-    pub on_invalid: OnInvalid,
+    pub on_invalid: InvalidCertPolicy,
     /// Whether only clients are served that ask for a name of a certificate. Default no.
     pub sni_strict: bool,
     /// Most connections at once, over all workers. Default 20000.
@@ -112,7 +112,7 @@ pub struct Settings {
     pub redirect_to_https: Option<String>,
 }
 
-impl Settings {
+impl ListenerSettings {
     /// A listener with the default of every other setting.
     pub fn new(name: &str, address: ListenAddress) -> Self {
         Self {
@@ -121,8 +121,8 @@ impl Settings {
             socket_mode: SocketMode(0o660),
             socket_group: None,
             interface: None,
-            client_cert: ClientCert::default(),
-            on_invalid: OnInvalid::default(),
+            client_cert: ClientCertPolicy::default(),
+            on_invalid: InvalidCertPolicy::default(),
             sni_strict: false,
             connections_max: 20_000,
             handshakes_max: 512,
@@ -148,12 +148,12 @@ impl Settings {
 
     /// What to bind. `[::]` also accepts IPv4, as operators expect of an agents' port, unless the listener has an IPv4
     /// address of its own with that port.
-    pub fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
+    pub fn endpoints(&self) -> impl Iterator<Item = ListenEndpoint> {
         let has_v4 = |port| {
             let mut addresses = self.addresses.iter().filter_map(ListenAddress::ip);
             addresses.any(|address| address.is_ipv4() && address.port() == port)
         };
-        self.addresses.iter().map(move |address| Endpoint {
+        self.addresses.iter().map(move |address| ListenEndpoint {
             address: address.clone(),
             only_v6: address
                 .ip()

@@ -16,7 +16,7 @@ const UNSENT_BYTES_MAX: u32 = 64 << 10;
 
 /// One address of a listener, with everything that decides how it is bound.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Endpoint {
+pub struct ListenEndpoint {
     /// The address as configured.
     pub address: ListenAddress,
     /// Whether `[::]` leaves IPv4 to other addresses.
@@ -25,7 +25,7 @@ pub struct Endpoint {
     pub interface: Option<String>,
 }
 
-impl Endpoint {
+impl ListenEndpoint {
     /// Whether the system refuses to listen on both: the same, or one accepts the connections of the other as well.
     pub fn overlaps(&self, other: &Self) -> bool {
         let (Some(one), Some(two)) = (self.address.ip(), other.address.ip()) else {
@@ -57,7 +57,7 @@ fn covers((wide, only_v6): (SocketAddr, bool), other: SocketAddr) -> bool {
     wide.ip().is_unspecified() && family
 }
 
-impl<A: Into<SocketAddr>> From<A> for Endpoint {
+impl<A: Into<SocketAddr>> From<A> for ListenEndpoint {
     /// An address by itself.
     fn from(address: A) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl<A: Into<SocketAddr>> From<A> for Endpoint {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for ListenEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)
     }
@@ -79,7 +79,7 @@ impl fmt::Display for Endpoint {
 #[error("cannot listen on {endpoint}: {source}{}", hint(.endpoint, .source))]
 pub struct BindError {
     /// The address.
-    pub endpoint: Endpoint,
+    pub endpoint: ListenEndpoint,
     /// What the system said.
     #[source]
     pub source: io::Error,
@@ -112,7 +112,7 @@ fn is_interface(source: &io::Error) -> bool {
         .is_some_and(|source| source.is::<InterfaceError>())
 }
 
-fn help(endpoint: &Endpoint, source: &io::Error) -> Option<&'static str> {
+fn help(endpoint: &ListenEndpoint, source: &io::Error) -> Option<&'static str> {
     let is_unix = endpoint.address.path().is_some();
     match source.kind() {
         io::ErrorKind::AddrInUse if is_unix => Some("`ss -xlp` shows which process listens there"),
@@ -133,7 +133,7 @@ fn help(endpoint: &Endpoint, source: &io::Error) -> Option<&'static str> {
     }
 }
 
-fn hint(endpoint: &Endpoint, source: &io::Error) -> String {
+fn hint(endpoint: &ListenEndpoint, source: &io::Error) -> String {
     help(endpoint, source).map_or_else(String::new, |help| format!("; {help}"))
 }
 
@@ -141,7 +141,7 @@ fn hint(endpoint: &Endpoint, source: &io::Error) -> String {
 ///
 /// # Errors
 /// [`BindError`], as [`bind`] would return it. An address on which this or another process listens is in use.
-pub fn try_bind(endpoint: &Endpoint) -> Result<(), BindError> {
+pub fn try_bind(endpoint: &ListenEndpoint) -> Result<(), BindError> {
     let Some(address) = endpoint.address.ip() else {
         return Ok(());
     };
@@ -162,7 +162,7 @@ pub fn try_bind(endpoint: &Endpoint) -> Result<(), BindError> {
 /// # Errors
 /// [`BindError`] names the address and what to do.
 pub fn bind(
-    endpoint: &Endpoint,
+    endpoint: &ListenEndpoint,
     count: usize,
     kept: bool,
 ) -> Result<Vec<std::net::TcpListener>, BindError> {
@@ -188,7 +188,7 @@ pub fn bind(
 
 /// `address` is that of the endpoint, with the port that it has got.
 fn open(
-    endpoint: &Endpoint,
+    endpoint: &ListenEndpoint,
     address: SocketAddr,
     share: bool,
 ) -> io::Result<std::net::TcpListener> {
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_is_accepted_sends_small_answers_at_once() {
-        let sockets = bind(&Endpoint::from(([127, 0, 0, 1], 0)), 1, false).expect("a port");
+        let sockets = bind(&ListenEndpoint::from(([127, 0, 0, 1], 0)), 1, false).expect("a port");
         let address = sockets[0].local_addr().expect("its address");
         let _client = std::net::TcpStream::connect(address).expect("a place in the queue");
         sockets[0]

@@ -247,7 +247,7 @@ impl TrustStore {
         let agent = Agent::from_leaf(leaf, &self.identity, proof)
             .map_err(|error| Fault::new(Reason::Subject, leaf, format!("In detail: {error}.")))?;
         let agent = match path.links.last() {
-            Some(own) => agent.proven_by(own.fingerprint, path.intermediates),
+            Some(own) => agent.with_path(own.fingerprint, path.intermediates),
             None => agent,
         };
         Ok(Arc::new(VerifiedChain {

@@ -48,7 +48,7 @@ pub struct TrustStore {
     /// Of everything.
     whole: Fingerprint,
     pub(crate) settings: TrustSettings,
-    pub(crate) identity: identity::Settings,
+    pub(crate) identity: identity::IdentitySettings,
     pub(crate) bundle: Arc<Bundle>,
     pub(crate) legacy: Arc<Legacy>,
     pub(crate) deny: Arc<DenyList>,
@@ -82,7 +82,7 @@ impl TrustStore {
     pub fn build(
         material: &Material,
         settings: &TrustSettings,
-        identity: &identity::Settings,
+        identity: &identity::IdentitySettings,
         previous: Option<&Self>,
     ) -> Result<Self, Vec<PkiProblem>> {
         let mut problems = Vec::new();
@@ -131,7 +131,7 @@ impl TrustStore {
     fn assemble(
         shelf: Shelf<'_>,
         settings: &TrustSettings,
-        identity: &identity::Settings,
+        identity: &identity::IdentitySettings,
         previous: Option<&Self>,
     ) -> Self {
         let bundle = Arc::clone(shelf.bundle);

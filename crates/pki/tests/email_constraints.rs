@@ -110,9 +110,9 @@ fn trusting(root: &Ca, sub: &Ca) -> TrustStore {
     TrustStore::build(
         &material(&[root.der.clone(), sub.der.clone()], &crls),
         &pki::TrustSettings::default(),
-        &identity::Settings {
+        &identity::IdentitySettings {
             subject: identity::SubjectRule::SingleCn,
-            ..identity::Settings::default()
+            ..identity::IdentitySettings::default()
         },
         None,
     )

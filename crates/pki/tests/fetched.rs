@@ -73,7 +73,7 @@ fn a_list_is_taken_if_it_takes_nothing_back() {
     let without = TrustStore::build(
         &material(&puppet.bundle(), &[puppet.root.crl(1, &[])]),
         &TrustSettings::default(),
-        &identity::Settings::default(),
+        &identity::IdentitySettings::default(),
         None,
     )
     .unwrap();
@@ -231,7 +231,7 @@ fn what_was_kept_goes_before_older_files_and_before_newer_copies_that_lack_some_
             std::mem::swap(&mut found.crls, &mut found.copied_crls);
         }
         let built = |previous: Option<&TrustStore>| {
-            let identity = identity::Settings::default();
+            let identity = identity::IdentitySettings::default();
             TrustStore::build(&found, &settings, &identity, previous).unwrap()
         };
         let begun = built(None);

@@ -203,7 +203,7 @@ fn built(named: &str, old_crl: &str, previous: Option<&TrustStore>) -> TrustStor
     TrustStore::build(
         &material,
         &settings,
-        &identity::Settings::default(),
+        &identity::IdentitySettings::default(),
         previous,
     )
     .unwrap()

@@ -449,7 +449,7 @@ fn a_sha1_ca_is_refused_with_its_reason_unless_it_is_named() {
         ..Material::default()
     };
     let judge = |crl: &[u8], settings: &TrustSettings| {
-        let identity = identity::Settings::default();
+        let identity = identity::IdentitySettings::default();
         let store = TrustStore::build(&material(crl), settings, &identity, None).unwrap();
         reason(&store.judge(&[agent.clone(), ca.clone()], now()))
     };
@@ -929,7 +929,7 @@ fn there_is_no_way_to_start_open() {
     let problems = TrustStore::build(
         &empty,
         &TrustSettings::default(),
-        &identity::Settings::default(),
+        &identity::IdentitySettings::default(),
         None,
     )
     .unwrap_err();
@@ -944,7 +944,7 @@ fn there_is_no_way_to_start_open() {
     let problems = TrustStore::build(
         &Material::default(),
         &TrustSettings::default(),
-        &identity::Settings::default(),
+        &identity::IdentitySettings::default(),
         None,
     )
     .unwrap_err();
@@ -965,7 +965,7 @@ fn problems_quote_name_and_block() {
         TrustStore::build(
             material,
             &TrustSettings::default(),
-            &identity::Settings::default(),
+            &identity::IdentitySettings::default(),
             None,
         )
     };

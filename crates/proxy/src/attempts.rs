@@ -13,7 +13,7 @@ use telemetry::AttemptResult;
 use tokio::time::Instant;
 use upstream::{
     AttemptError, DialError, DialStage, Exchange, OwnFields, OwnLines, Scrubbed, SendOptions,
-    settings::Settings,
+    settings::UpstreamSettings,
 };
 
 use crate::{
@@ -491,7 +491,7 @@ impl Attempts<'_> {
             body,
             options,
         ));
-        let Settings {
+        let UpstreamSettings {
             first_byte_timeout,
             idle_timeout,
             ..

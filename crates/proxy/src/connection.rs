@@ -13,7 +13,8 @@ use balancing::Holding;
 use hyper::upgrade::OnUpgrade;
 use identity::ClientIdentity;
 use listener::{
-    Activity, ClientCert, Connection, Downstream, OnInvalid, Permit, Settings, Stage, Standing,
+    Activity, ClientCertPolicy, ClientVerdict, Connection, ConnectionStage, Downstream,
+    InvalidCertPolicy, ListenerSettings, Permit,
 };
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
@@ -41,7 +42,7 @@ pub(crate) struct Conn {
     pub(crate) metrics: ListenerMetrics,
     pub(crate) tls: Option<Arc<TlsFacts>>,
     forwarded: OnceCell<OwnLines>,
-    standing: RefCell<Rc<Standing>>,
+    standing: RefCell<Rc<ClientVerdict>>,
     /// The verified agent, as others can ask for it.
     pub(crate) seen: Option<Arc<agents::Agent>>,
     /// Counts this connection among the agent's open ones, where its certificate was accepted.
@@ -69,7 +70,7 @@ pub(crate) struct Conn {
     /// How fast its client reads the response, where there is one at a time.
     pub(crate) reader: ReaderPace,
     /// What its lines in the access log have in common, and for which standing.
-    known_client: RefCell<Option<(Rc<Standing>, Arc<KnownClient>)>>,
+    known_client: RefCell<Option<(Rc<ClientVerdict>, Arc<KnownClient>)>>,
     /// What its transport has seen of its requests (HTTP/1).
     pub(crate) notes: Arc<Notes>,
     /// Its place among the worker's connections that hold buffers (HTTP/1).
@@ -108,14 +109,14 @@ impl Warm for Conn {
 const CA_NOTE_SECONDS: u64 = 3600;
 
 /// Notes a verified agent; what its certificate says is read only where it was not seen before.
-fn seen(agents: &Agents, standing: &Standing, client: IpAddr) -> Option<Arc<agents::Agent>> {
+fn seen(agents: &Agents, standing: &ClientVerdict, client: IpAddr) -> Option<Arc<agents::Agent>> {
     let (client, now) = (client.to_canonical(), SystemTime::now());
     if let Some(claimed) = standing.claimed() {
         // Refused by now: what it asks is told with what it asked before.
-        let fingerprint = pki::fingerprint_of(standing.judgement.presented.first()?);
+        let fingerprint = pki::fingerprint_of(standing.verification.presented.first()?);
         return agents.came_again(&claimed, &fingerprint, client, now);
     }
-    let chain = standing.judgement.chain.as_ref()?;
+    let chain = standing.verification.chain.as_ref()?;
     let certname = standing.certname.as_ref()?;
     let time = |time: UnixTime| SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs());
     let fingerprint = chain.fingerprint()?;
@@ -141,7 +142,7 @@ fn since_1970(now: SystemTime) -> UnixTime {
 impl Conn {
     pub(crate) fn new(
         connection: Connection,
-        settings: &Settings,
+        settings: &ListenerSettings,
         metrics: ListenerMetrics,
         agents: &Agents,
     ) -> (Self, listener::TlsIo) {
@@ -149,10 +150,10 @@ impl Conn {
             io,
             activity,
             downstream,
-            standing,
+            verdict: standing,
             permit,
         } = connection;
-        let facts = |tls: &listener::TlsFacts| TlsFacts {
+        let facts = |tls: &listener::NegotiatedTls| TlsFacts {
             version: tls.version,
             cipher: tls.cipher,
             resumed: tls.resumed,
@@ -201,7 +202,7 @@ impl Conn {
     }
 
     /// What the records of this connection have in common while its client has this standing.
-    pub(crate) fn known_client(&self, standing: &Rc<Standing>) -> Arc<KnownClient> {
+    pub(crate) fn known_client(&self, standing: &Rc<ClientVerdict>) -> Arc<KnownClient> {
         let mut known = self.known_client.borrow_mut();
         match &*known {
             Some((same, known)) if Rc::ptr_eq(same, standing) => Arc::clone(known),
@@ -227,11 +228,11 @@ impl Conn {
 
     /// Who the client is by the trust store in force: judged anew where that has changed or something on the chain
     /// has run out.
-    pub(crate) fn standing(&self, trust: &TrustStore, now: SystemTime) -> Rc<Standing> {
+    pub(crate) fn standing(&self, trust: &TrustStore, now: SystemTime) -> Rc<ClientVerdict> {
         let now = since_1970(now);
         let mut standing = self.standing.borrow_mut();
-        if !standing.judgement.is_current(trust.generation(), now) {
-            let anew = standing.rejudge(trust, now);
+        if !standing.verification.is_current(trust.generation(), now) {
+            let anew = standing.reverify(trust, now);
             if anew.is_refused() && !standing.is_refused() {
                 self.turned.set(true);
                 tracing::info!(
@@ -247,9 +248,9 @@ impl Conn {
 
     /// Notes once an hour that the CA of the client's certificate is in use. A connection may stay open for days, and its
     /// certificate is verified again only when the trust changes.
-    fn note_ca_in_use(&self, trust: &TrustStore, standing: &Standing, now: UnixTime) {
+    fn note_ca_in_use(&self, trust: &TrustStore, standing: &ClientVerdict, now: UnixTime) {
         if now.as_secs() >= self.ca_noted_until.get() {
-            trust.note_in_use(&standing.judgement, now);
+            trust.note_in_use(&standing.verification, now);
             self.ca_noted_until.set(now.as_secs() + CA_NOTE_SECONDS);
         }
     }
@@ -266,7 +267,7 @@ impl Conn {
     }
 
     /// Who the client was when last asked.
-    pub(crate) fn last_standing(&self) -> Rc<Standing> {
+    pub(crate) fn last_standing(&self) -> Rc<ClientVerdict> {
         Rc::clone(&self.standing.borrow())
     }
 
@@ -277,7 +278,7 @@ impl Conn {
     }
 
     /// What it is doing, and since when.
-    pub(crate) fn stage(&self) -> (Stage, Instant) {
+    pub(crate) fn stage(&self) -> (ConnectionStage, Instant) {
         match &self.streams {
             None => self.activity.stage(),
             Some(streams) => streams.stage(),
@@ -294,7 +295,7 @@ impl Conn {
 
     /// Whether it is between requests, and nothing that is read or written is held for it but by its transport.
     pub(crate) fn is_between_requests(&self) -> bool {
-        self.stage().0 == Stage::Idle
+        self.stage().0 == ConnectionStage::Idle
             && self.notes.is_between(self.requests.get())
             && self.activity.write_stalled().is_none()
             && !self.closing.get()
@@ -319,19 +320,19 @@ impl Conn {
 
     /// Whether asking a new trust store costs next to nothing.
     pub(crate) fn is_judged_cheaply(&self, trust: &TrustStore) -> bool {
-        trust.confirms_by_serial(&self.standing.borrow().judgement)
+        trust.confirms_by_serial(&self.standing.borrow().verification)
     }
 
     /// Generation of the trust store that was last asked.
     pub(crate) fn trust_generation(&self) -> u64 {
-        self.standing.borrow().judgement.generation
+        self.standing.borrow().verification.generation
     }
 
     /// Whether the client may not even stay connected: accepted once and no more, or admitted only because a
     /// resumed session was never shown to the verifier.
-    pub(crate) fn outstayed(&self, standing: &Standing) -> bool {
+    pub(crate) fn outstayed(&self, standing: &ClientVerdict) -> bool {
         standing.is_refused()
-            && (self.turned.get() || self.downstream.on_invalid == OnInvalid::Abort)
+            && (self.turned.get() || self.downstream.on_invalid == InvalidCertPolicy::Abort)
     }
 
     /// Whether the client is refused and stays connected all the same: whatever trust comes, its next request is told.
@@ -341,16 +342,16 @@ impl Conn {
     }
 
     /// Whether its listener has another policy by now for clients like this one.
-    pub(crate) fn is_met_otherwise(&self, now: &Settings) -> bool {
+    pub(crate) fn is_met_otherwise(&self, now: &ListenerSettings) -> bool {
         match self.standing.borrow().identity() {
             ClientIdentity::Verified(_) => false,
-            ClientIdentity::Anonymous => now.client_cert == ClientCert::Required,
+            ClientIdentity::Anonymous => now.client_cert == ClientCertPolicy::Required,
             ClientIdentity::Refused(_) => now.on_invalid != self.downstream.on_invalid,
         }
     }
 
     /// Whether a refused identity goes upstream as `FAILED` where that is allowed at all.
     pub(crate) fn failed_is_forwarded(&self) -> bool {
-        self.downstream.on_invalid == OnInvalid::Forward && !self.turned.get()
+        self.downstream.on_invalid == InvalidCertPolicy::Forward && !self.turned.get()
     }
 }

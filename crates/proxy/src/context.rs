@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::SystemTime};
 
-use listener::Standing;
+use listener::ClientVerdict;
 use tokio::time::Instant;
 
 use crate::{
@@ -19,7 +19,7 @@ pub(crate) struct RequestContext {
     /// Loaded once: a request sees one generation from start to end.
     pub(crate) generation: LocalGeneration,
     /// The client's identity, verified against the trust store of `generation`.
-    pub(crate) standing: Rc<Standing>,
+    pub(crate) standing: Rc<ClientVerdict>,
     pub(crate) request_id: RequestId,
     /// When the head had come, on the monotonic clock.
     pub(crate) began: Instant,

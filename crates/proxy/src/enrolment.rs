@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use balancing::RateLimiter;
-use listener::Standing;
+use listener::ClientVerdict;
 use pki::{CsrPolicy, CsrRefusal};
 use routing::Plan;
 
@@ -67,7 +67,7 @@ impl Strangers {
     }
 }
 
-fn is_strangers(plan: &Plan<'_>, standing: &Standing) -> bool {
+fn is_strangers(plan: &Plan<'_>, standing: &ClientVerdict) -> bool {
     plan.endpoint.class.is_ca() && !plan.route.unguarded && standing.identity().agent().is_none()
 }
 

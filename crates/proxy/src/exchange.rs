@@ -5,7 +5,7 @@ use std::{cell::Cell, future::pending, panic::resume_unwind, rc::Rc, sync::Arc};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, request, response};
 use hyper::upgrade::OnUpgrade;
 use identity::ClientIdentity;
-use listener::{Stage, Standing};
+use listener::{ClientVerdict, ConnectionStage};
 use routing::{
     AccessStep, CanonicalPath, Class, Decision, Plan, Question, RefusalReason, RouteRefusal,
 };
@@ -46,7 +46,7 @@ pub(crate) async fn handle(
     request: Request<impl Into<ClientBody>>,
 ) -> Response<ResponseBody> {
     let began = Instant::now();
-    conn.activity.enter_at(Stage::Busy, began);
+    conn.activity.enter_at(ConnectionStage::Busy, began);
     let context = RequestContext::new(worker, conn, began);
     let (head, body) = request.into_parts();
     if renewal::outlasts_client(&context.generation, &head) {
@@ -189,7 +189,7 @@ async fn pass<'g>(
         return Ok(Outcome::Copy(answer));
     }
     renewal::admit(context, &plan, pool)?;
-    let with_certificate = tells_certificate(&plan, pool, standing)?;
+    let with_certificate = has_certificate(&plan, pool, standing)?;
     Strangers::count(context, &plan)?;
     let upload = Rc::clone(&exchanged.upload);
     admit_body(&upload, &plan, (conn, pool))?;
@@ -292,7 +292,7 @@ pub(crate) fn question<'a>(
 }
 
 /// What a refused client is told where no route is asked.
-pub(crate) fn refused_anywhere(standing: &Standing) -> Option<ProxyError> {
+pub(crate) fn refused_anywhere(standing: &ClientVerdict) -> Option<ProxyError> {
     let ClientIdentity::Refused(refusal) = standing.identity() else {
         return None;
     };
@@ -322,10 +322,10 @@ fn status_available(context: &RequestContext) -> bool {
 ///
 /// # Errors
 /// It would have to, and is larger than the pool's servers take.
-fn tells_certificate(
+fn has_certificate(
     plan: &Plan<'_>,
     pool: &PoolRuntime,
-    standing: &Standing,
+    standing: &ClientVerdict,
 ) -> Result<bool, ProxyError> {
     let (rules, renewal) = (&pool.rules, plan.is_renewal());
     let max = rules.forward_cert_bytes_max;

@@ -135,7 +135,7 @@ pub struct PoolRuntime {
     /// What requests to it look like.
     pub rules: PoolRules,
     /// Limits towards its members.
-    pub settings: upstream::Settings,
+    pub settings: upstream::UpstreamSettings,
     /// Its counters.
     pub metrics: PoolMetrics,
     /// The counters of each member, by the pool's index.

@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, net::IpAddr};
 
-use upstream::{Connector, Target};
+use upstream::{Connector, MemberAddress};
 
 use crate::generation::PoolRuntime;
 
@@ -14,7 +14,7 @@ use crate::generation::PoolRuntime;
 /// `addresses`: what the host of `target` resolves to, as far as that is known. All loopback addresses are one host.
 pub fn guarded_by<'a>(
     mut pools: impl Iterator<Item = &'a PoolRuntime>,
-    target: &Target,
+    target: &MemberAddress,
     addresses: &[IpAddr],
     trusted_headers_off: bool,
 ) -> Option<(&'a PoolRuntime, &'a Connector)> {
@@ -34,18 +34,18 @@ pub fn guarded_by<'a>(
 /// Whether a connection that is passed through to `target` could reach what reads identity headers at `member`. Each with what its
 /// host resolves to, as far as that is known.
 pub fn is_guarded(
-    (member, member_addresses): (&Target, &[IpAddr]),
-    (target, addresses): (&Target, &[IpAddr]),
+    (member, member_addresses): (&MemberAddress, &[IpAddr]),
+    (target, addresses): (&MemberAddress, &[IpAddr]),
     trusted_headers_off: bool,
 ) -> bool {
     match (member, target) {
-        (Target::Unix(member), Target::Unix(target)) => member == target,
+        (MemberAddress::Unix(member), MemberAddress::Unix(target)) => member == target,
         (
-            Target::Tcp {
+            MemberAddress::Tcp {
                 host: member,
                 port: member_port,
             },
-            Target::Tcp { host, port },
+            MemberAddress::Tcp { host, port },
         ) => {
             let same_host = without_dot(member).eq_ignore_ascii_case(without_dot(host))
                 || hosts(member, member_addresses)
@@ -87,7 +87,7 @@ mod tests {
                 .split_whitespace()
                 .map(|ip| ip.parse().expect("an address"))
                 .collect();
-            (Target::parse(address).expect("a target"), addresses)
+            (MemberAddress::parse(address).expect("a target"), addresses)
         };
         let (member, target) = (read(member), read(target));
         is_guarded((&member.0, &member.1), (&target.0, &target.1), off)

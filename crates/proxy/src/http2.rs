@@ -17,7 +17,7 @@ use h2::{
     server::{Connection, Handshake, SendResponse},
 };
 use http::{Request, StatusCode};
-use listener::{Settings, TlsIo};
+use listener::{ListenerSettings, TlsIo};
 use telemetry::Limit;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -103,7 +103,7 @@ impl<'a> Http2<'a> {
     pub(crate) fn new(
         worker: &'a Rc<Worker>,
         conn: &'a Rc<Conn>,
-        settings: &Settings,
+        settings: &ListenerSettings,
         io: TlsIo,
         tasks: &'a RefCell<JoinSet<()>>,
     ) -> Self {

@@ -9,7 +9,8 @@ use std::{
 use http::StatusCode;
 use identity::Reason;
 use listener::{
-    ActiveListener, HandshakeEnd, HandshakeFailure, Live, Origin, ReachedLimit, Redirected,
+    ActiveListener, HandshakeEnd, HandshakeFailure, ListenerContext, Origin, ReachedLimit,
+    Redirected,
 };
 use pki::TrustStore;
 use telemetry::{
@@ -22,7 +23,7 @@ use crate::worker::Worker;
 #[derive(Debug)]
 pub(crate) struct LiveWorker(pub(crate) Rc<Worker>);
 
-impl Live for LiveWorker {
+impl ListenerContext for LiveWorker {
     fn current(&self, listener: &str) -> Option<(Arc<ActiveListener>, Arc<TrustStore>)> {
         let generation = self.0.shared.current.load();
         let current = generation.listeners.get(listener)?;

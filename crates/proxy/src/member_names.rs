@@ -9,7 +9,7 @@ use http::{
     header::{ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LAST_MODIFIED},
     response::Parts,
 };
-use upstream::Target;
+use upstream::MemberAddress;
 
 use crate::{generation::PoolRuntime, location::URL_HEADERS};
 
@@ -83,8 +83,8 @@ fn names_of(pool: &PoolRuntime) -> Vec<Box<str>> {
     let mut names = Vec::new();
     for (entry, connector) in pool.pool.entries().iter().zip(&pool.connectors) {
         let host = match &connector.target {
-            Target::Unix(_) => None,
-            target @ Target::Tcp { .. } => Some(target.host()),
+            MemberAddress::Unix(_) => None,
+            target @ MemberAddress::Tcp { .. } => Some(target.host()),
         };
         names.extend(host.into_iter().chain(entry.server_name.as_deref()));
     }

@@ -15,7 +15,7 @@ use std::{
 use balancing::{Administrative, Lead, PickError, Task, settings::Algorithm, source_hash};
 use bytes::Bytes;
 use listener::{Origin, RawConnection, keep_alive};
-use proxy_protocol::{Addresses, Tlv, Version};
+use proxy_protocol::{ConnectionAddresses, Tlv, Version};
 use telemetry::{
     AccessRecord, Alarm, AttemptResult, Limit, ListenerMetrics, OpenPassthrough, OpenTunnel,
     Spoken, SpokenCopy,
@@ -26,7 +26,7 @@ use tokio::{
     task::unconstrained,
     time::{Instant, sleep_until, timeout},
 };
-use upstream::{DialError, DialStage, MemberIo, Target};
+use upstream::{DialError, DialStage, MemberAddress, MemberIo};
 
 use crate::{
     admission::PoolLease,
@@ -148,7 +148,7 @@ impl Facts {
 
     /// What the member gets before the first byte.
     fn header(&self, version: Version, proxy: SocketAddr) -> Vec<u8> {
-        let addresses = Addresses {
+        let addresses = ConnectionAddresses {
             client: self.origin.client,
             proxy,
         };
@@ -254,7 +254,7 @@ async fn open(
 ) -> Result<MemberIo, DialError> {
     let (pool, connector) = (lease.pool(), lease.connector());
     let off = pool.rules.passthrough.trusted_headers_off;
-    let is_guarded = |target: &Target, addresses: &[IpAddr]| {
+    let is_guarded = |target: &MemberAddress, addresses: &[IpAddr]| {
         let pools = generation.pools.iter().map(|pool| &**pool);
         guarded_by(pools, target, addresses, off).is_some()
     };
@@ -262,11 +262,11 @@ async fn open(
         return Err(connector.guarded());
     }
     let is_refused = |ip: IpAddr| match connector.target {
-        Target::Tcp { port, .. } => {
+        MemberAddress::Tcp { port, .. } => {
             let host = ip.to_string();
-            is_guarded(&Target::Tcp { host, port }, &[])
+            is_guarded(&MemberAddress::Tcp { host, port }, &[])
         }
-        Target::Unix(_) => false,
+        MemberAddress::Unix(_) => false,
     };
     let version = pool.settings.send_proxy.version();
     let header = version.map(|version| {

@@ -5,15 +5,15 @@ use std::{future::poll_fn, rc::Rc, sync::Arc, time::Duration};
 use balancing::Hold;
 use http::{Method, StatusCode, Version, header::EXPECT, request};
 use http1::HeadFault;
-use identity::ClientIdentity;
-use listener::{Stage, Standing};
+use identity::{ClientIdentity, ScrubReport};
+use listener::{ClientVerdict, ConnectionStage};
 use routing::{AccessRule, AccessStep, Class, Plan, RefusalReason};
 use telemetry::{
     AccessRecord, Limit, PoolMetrics, RefusedClient, RequestMetrics, Spoken, SpokenCopy,
 };
 use tokio::time::Instant;
 use tokio::time::timeout;
-use upstream::{MemberBody, Scrubbing};
+use upstream::MemberBody;
 
 use crate::{
     admission::PoolLease,
@@ -150,7 +150,7 @@ impl Exchanged {
     }
 
     /// Notes who asks.
-    fn identified(&mut self, standing: &Standing) {
+    fn identified(&mut self, standing: &ClientVerdict) {
         if self.conn.outstayed(standing) {
             self.last = true;
             if let Some(streams) = &self.conn.streams {
@@ -209,7 +209,7 @@ impl Exchanged {
     }
 
     /// Counts the identity headers that were removed from the request, and logs them once a minute for each client.
-    pub(crate) fn scrubbed(&self, scrubbing: Scrubbing) {
+    pub(crate) fn scrubbed(&self, scrubbing: ScrubReport) {
         if scrubbing.identity > 0 {
             self.worker
                 .shared
@@ -220,7 +220,7 @@ impl Exchanged {
         }
     }
 
-    fn log_forged(&self, scrubbing: &Scrubbing) {
+    fn log_forged(&self, scrubbing: &ScrubReport) {
         let record = &self.record;
         let client = self.conn.downstream.client.ip().to_canonical();
         let certname = record.certname.as_ref();
@@ -514,7 +514,7 @@ impl Exchanged {
             }
             // What was read meanwhile were no bytes of a next head, unless its request is under way by now.
             if conn.requests.get() == requests {
-                conn.activity.enter(Stage::Idle);
+                conn.activity.enter(ConnectionStage::Idle);
             }
         });
     }
@@ -574,7 +574,7 @@ impl Exchanged {
         }
         self.worker.sink.send(record);
         self.worker.texts.put(record.spoken.take_room());
-        self.conn.activity.enter_at(Stage::Idle, now);
+        self.conn.activity.enter_at(ConnectionStage::Idle, now);
     }
 }
 

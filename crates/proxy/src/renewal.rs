@@ -85,7 +85,7 @@ pub(crate) fn admit(
         return Err(ProxyError::RenewalOff);
     }
     // Without it the CA would take the certificate that it sees, which is ours.
-    match context.standing.headers.tells_certificate(&pool.rules.form) {
+    match context.standing.headers.has_certificate(&pool.rules.form) {
         true => Ok(()),
         false => Err(ProxyError::RenewalWithoutCertificate),
     }

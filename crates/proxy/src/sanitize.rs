@@ -7,9 +7,9 @@ use http::{
     uri::PathAndQuery,
 };
 use http1::HeadFault;
-use identity::OwnNames;
+use identity::{OwnNames, ScrubReport};
 use routing::{PathProblem, RefusalReason};
-use upstream::{Scrubbed, Scrubbing};
+use upstream::Scrubbed;
 
 use crate::reason::LogReason;
 
@@ -76,7 +76,7 @@ pub(crate) struct Sane {
     /// Origin form, the bytes that were matched.
     pub(crate) target: Uri,
     pub(crate) scrubbed: Scrubbed,
-    pub(crate) scrubbing: Scrubbing,
+    pub(crate) scrubbing: ScrubReport,
 }
 
 /// `OPTIONS *`, which concerns this proxy and no resource behind it (RFC 9110 §9.3.7).

@@ -18,7 +18,7 @@ use hyper::{
     service::HttpService,
 };
 use hyper_util::rt::TokioIo;
-use listener::{AcceptQueue, Accepted, Connection, Listener, Settings, Stage};
+use listener::{AcceptQueue, Accepted, Connection, ConnectionStage, Listener, ListenerSettings};
 use telemetry::Limit;
 use tokio::{
     task::{JoinSet, unconstrained},
@@ -118,7 +118,7 @@ async fn serve(worker: Rc<Worker>, connection: Connection) {
 async fn serve_http1(
     worker: &Rc<Worker>,
     conn: &Rc<Conn>,
-    settings: &Settings,
+    settings: &ListenerSettings,
     io: listener::TlsIo,
 ) {
     // Head and idle time have timers of their own below; hyper has one for both. Its limit of 100 fields stays as it is:
@@ -174,7 +174,7 @@ where
 async fn serve_http2(
     worker: &Rc<Worker>,
     conn: &Rc<Conn>,
-    settings: &Settings,
+    settings: &ListenerSettings,
     io: listener::TlsIo,
 ) {
     let tasks = RefCell::new(JoinSet::new());
@@ -204,7 +204,7 @@ impl Spoken for Http2<'_> {
 async fn drive<H: Spoken>(
     worker: &Rc<Worker>,
     conn: &Rc<Conn>,
-    settings: &Settings,
+    settings: &ListenerSettings,
     mut http: Pin<&mut H>,
 ) {
     let mut signals = worker.signals.subscribe();
@@ -270,7 +270,7 @@ async fn drive<H: Spoken>(
 struct Watch<'a> {
     worker: &'a Worker,
     conn: &'a Conn,
-    settings: &'a Settings,
+    settings: &'a ListenerSettings,
     draining: bool,
     /// After how many requests what HTTP held was given back.
     rested: Option<u64>,
@@ -314,8 +314,8 @@ impl Watch<'_> {
         // A busy connection finishes its answer, and its next request is told why it is the last.
         let trust_generation = generation.trust.generation();
         let busy = |streams: &Streams| streams.was_busy_at(trust_generation);
-        let idle =
-            self.conn.stage().0 == Stage::Idle && !self.conn.streams.as_ref().is_some_and(busy);
+        let idle = self.conn.stage().0 == ConnectionStage::Idle
+            && !self.conn.streams.as_ref().is_some_and(busy);
         let changed = self.conn.trust_generation() != generation.trust.generation();
         // Anybody can be a refused client that stays: were these judged too, those that may not stay would wait for them.
         let concerned = idle && changed && !self.conn.may_stay_refused();
@@ -332,7 +332,7 @@ impl Watch<'_> {
         let Some(at) = self.turn_at.take_if(|at| *at <= Instant::now()) else {
             return;
         };
-        if self.conn.stage().0 == Stage::Idle {
+        if self.conn.stage().0 == ConnectionStage::Idle {
             let generation = self.worker.current();
             let standing = self.conn.standing(&generation.trust, SystemTime::now());
             self.revoked_at = self.conn.outstayed(&standing).then_some(at);
@@ -367,7 +367,7 @@ impl Watch<'_> {
     /// When to look again. A change of stage wakes nobody, so no look may be further away than the shortest of the
     /// times that could begin in between.
     fn next(&self) -> Instant {
-        let Settings {
+        let ListenerSettings {
             idle_timeout,
             head_timeout,
             write_timeout,
@@ -399,7 +399,7 @@ impl Watch<'_> {
     fn deadlines(&self) -> [Option<(Instant, Ending)>; 5] {
         let (stage, since) = self.conn.stage();
         let at = |from: Instant, after: Duration| from + after;
-        let idle = stage == Stage::Idle;
+        let idle = stage == ConnectionStage::Idle;
         let stalled = self.conn.activity.write_stalled();
         [
             self.cut_at.map(|at| (at, Ending::Cut)),
@@ -412,12 +412,14 @@ impl Watch<'_> {
                 .filter(|_| idle && stalled.is_none() && !self.conn.is_leaving())
                 .map(|at| (at, Ending::Revoked)),
             match stage {
-                Stage::Busy => None,
+                ConnectionStage::Busy => None,
                 // It was told to end, and does by itself.
-                Stage::Idle if self.conn.is_leaving() => None,
-                Stage::Head => Some((at(since, self.settings.head_timeout), Ending::HeadLate)),
-                Stage::Idle if stalled.is_some() => None,
-                Stage::Idle if self.draining => {
+                ConnectionStage::Idle if self.conn.is_leaving() => None,
+                ConnectionStage::Head => {
+                    Some((at(since, self.settings.head_timeout), Ending::HeadLate))
+                }
+                ConnectionStage::Idle if stalled.is_some() => None,
+                ConnectionStage::Idle if self.draining => {
                     let silent = self
                         .conn
                         .activity
@@ -425,7 +427,7 @@ impl Watch<'_> {
                         .max(self.conn.activity.last_read());
                     Some((at(silent, DRAIN_SILENCE), Ending::Drained))
                 }
-                Stage::Idle => Some((
+                ConnectionStage::Idle => Some((
                     at(self.conn.idle_since(), self.settings.idle_timeout),
                     Ending::Idle,
                 )),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use balancing::{BodyBudget, BodyCharge, ClientKey, Holding, Holdings};
-use listener::Standing;
+use listener::ClientVerdict;
 use telemetry::Limit;
 
 use crate::{
@@ -98,7 +98,7 @@ impl Shares {
     }
 
     /// A charge to this connection's client, which is looked up once for each connection.
-    fn charge(&self, conn: &Conn, standing: &Standing) -> BodyCharge {
+    fn charge(&self, conn: &Conn, standing: &ClientVerdict) -> BodyCharge {
         let client = conn.bodies.get_or_init(|| {
             let resource = Arc::from("bodies");
             self.bodies.of(&resource, key(conn, standing))
@@ -107,7 +107,7 @@ impl Shares {
     }
 }
 
-fn key(conn: &Conn, standing: &Standing) -> ClientKey {
+fn key(conn: &Conn, standing: &ClientVerdict) -> ClientKey {
     ClientKey::new(standing.certname.as_ref(), conn.downstream.client.ip())
 }
 

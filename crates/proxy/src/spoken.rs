@@ -71,7 +71,7 @@ where
         let this = self.get_mut();
         if let Some(io) = &mut this.silent {
             if !this.leaving {
-                match ready!(io.poll_spoken(cx)) {
+                match ready!(io.poll_readable(cx)) {
                     Ok(spoken) => this.leaving = !spoken,
                     Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                         this.leaving = true;

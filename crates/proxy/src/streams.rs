@@ -8,7 +8,7 @@ use std::{
 };
 
 use http1::HeadFault;
-use listener::{Settings, Stage};
+use listener::{ConnectionStage, ListenerSettings};
 use tokio::time::Instant;
 
 use crate::{
@@ -46,7 +46,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &ListenerSettings) -> Self {
         let now = Instant::now();
         Self {
             head_bytes_max: settings.head_bytes_max,
@@ -127,11 +127,11 @@ impl Streams {
 
     /// What the connection is doing, and since when. A head that is half-way keeps the client from saying anything else,
     /// whatever is being answered.
-    pub(crate) fn stage(&self) -> (Stage, Instant) {
+    pub(crate) fn stage(&self) -> (ConnectionStage, Instant) {
         match self.head_since.get() {
-            Some(since) if self.excess.get().is_none() => (Stage::Head, since),
-            _ if self.is_idle() => (Stage::Idle, self.idle_since()),
-            _ => (Stage::Busy, self.idle_since()),
+            Some(since) if self.excess.get().is_none() => (ConnectionStage::Head, since),
+            _ if self.is_idle() => (ConnectionStage::Idle, self.idle_since()),
+            _ => (ConnectionStage::Busy, self.idle_since()),
         }
     }
 

@@ -260,7 +260,7 @@ impl Watch<'_> {
 
     /// Time until the verdict on the client has to be asked for again, by the wall clock.
     fn left(&self) -> Option<Duration> {
-        let good_until = self.conn.last_standing().judgement.good_until()?;
+        let good_until = self.conn.last_standing().verification.good_until()?;
         let past = Duration::from_secs(good_until.as_secs().saturating_add(1));
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         Some(past.saturating_sub(now.unwrap_or_default()))

@@ -7,7 +7,7 @@ mod read;
 mod write;
 
 pub use read::{Header, HeaderError, parse};
-pub use write::{Addresses, Tlv, Version, local, write};
+pub use write::{ConnectionAddresses, Tlv, Version, local, write};
 
 /// Maximum bytes of a header. A header of version 1 has at most 107; one of version 2 may carry a certificate.
 pub const HEADER_BYTES_MAX: usize = 8 << 10;

@@ -15,7 +15,7 @@ pub enum Version {
 
 /// Both ends of the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
+pub struct ConnectionAddresses {
     /// The client's.
     pub client: SocketAddr,
     /// The proxy's, that the client connected to.
@@ -42,7 +42,7 @@ impl Tlv<'_> {
 
 /// A header for a client's connection. Version 1 carries no TLVs; a TLV that would make the header longer than
 /// [`HEADER_BYTES_MAX`] is left out.
-pub fn write(version: Version, addresses: Addresses, tlvs: &[Tlv<'_>]) -> Vec<u8> {
+pub fn write(version: Version, addresses: ConnectionAddresses, tlvs: &[Tlv<'_>]) -> Vec<u8> {
     let (client, proxy) = same_family(addresses);
     match version {
         Version::V1 => {
@@ -107,7 +107,7 @@ fn push_tlv(rest: &mut Vec<u8>, kind: u8, value: &[u8]) {
 }
 
 /// Both as IPv4, or both as IPv6: a header has one family.
-fn same_family(addresses: Addresses) -> (SocketAddr, SocketAddr) {
+fn same_family(addresses: ConnectionAddresses) -> (SocketAddr, SocketAddr) {
     let canonical =
         |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
     let (client, proxy) = (canonical(addresses.client), canonical(addresses.proxy));
@@ -146,7 +146,7 @@ mod tests {
             ("[2001:db8::1]:1", "192.0.2.2:2", "[2001:db8::1]:1"),
             ("192.0.2.1:1", "[2001:db8::2]:2", "[::ffff:192.0.2.1]:1"),
         ] {
-            let addresses = Addresses {
+            let addresses = ConnectionAddresses {
                 client: address(client),
                 proxy: address(proxy),
             };
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn version_2_carries_the_server_name_and_the_id() {
-        let addresses = Addresses {
+        let addresses = ConnectionAddresses {
             client: address("192.0.2.1:1"),
             proxy: address("192.0.2.2:2"),
         };

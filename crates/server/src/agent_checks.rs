@@ -18,7 +18,7 @@ pub(crate) async fn ask_for_ever(asked: Probed, settings: AgentCheckSettings) {
     } = asked;
     let (pool, address) = (state.pool(), state.address());
     for turn in 0u64.. {
-        let answer = upstream::ask_agent(&connector, settings.port).await;
+        let answer = upstream::agent_check(&connector, settings.port).await;
         let before = state.agent_state();
         let read = answer
             .map_err(|error| error.to_string())

@@ -8,7 +8,7 @@ use std::{
 use balancing::{Administrative, settings::Role};
 use config::Fetch;
 use proxy::{Generation, PoolRuntime};
-use upstream::{Answer, Wish};
+use upstream::{FetchRequest, FetchedDocument};
 
 use crate::{app::App, validator::Validator};
 
@@ -22,7 +22,7 @@ pub(crate) struct Answered {
     pub(crate) asked: SystemTime,
     /// The same on the clock that is never set.
     pub(crate) asked_at: Instant,
-    pub(crate) answer: Answer,
+    pub(crate) answer: FetchedDocument,
 }
 
 /// What is asked for, and how.
@@ -76,7 +76,7 @@ impl Members {
         let member = &connector.address;
         let asked_at = Instant::now();
         let full_interval = wanted.fetch.full_interval;
-        let wish = Wish {
+        let wish = FetchRequest {
             path: wanted.path,
             accept: "text/plain",
             if_modified_since: validator.condition(member, asked_at, full_interval),

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use admin::Timestamp;
 use config::{Config, PoolConfig, Report};
-use discovery::Question;
+use discovery::DnsQuestion;
 use routing::{Class, Opener};
 use rustls_pki_types::UnixTime;
 use telemetry::Alarm;
@@ -121,7 +121,7 @@ pub(crate) fn prepared(options: &Options) -> Result<Prepared, Report> {
 
 /// Asks DNS for the members of services, which have no other; the addresses of hosts are looked up when they are needed.
 fn ask_for_services(config: &Config, lasting: &Lasting) {
-    let services = |question: &Question| matches!(question, Question::Service(_));
+    let services = |question: &DnsQuestion| matches!(question, DnsQuestion::Service(_));
     if !dns::questions(config).iter().any(services) {
         return;
     }

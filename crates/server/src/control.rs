@@ -69,14 +69,14 @@ impl Control for Operator {
                         connections_max: settings.connections_max.into(),
                         handshakes: bound.listener.handshakes.inside().into(),
                         handshakes_max: settings.handshakes_max.into(),
-                        certificate_rejected: bound.listener.distrust.told().map(|told| {
-                            DistrustedStatus {
+                        certificate_rejected: bound.listener.certificate_rejections.last().map(
+                            |told| DistrustedStatus {
                                 count: told.times,
                                 client: told.client.to_string(),
                                 at: told.at.into(),
                                 alert: told.alert.to_owned(),
-                            }
-                        }),
+                            },
+                        ),
                     })
                 })
                 .collect(),

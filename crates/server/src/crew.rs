@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, io, rc::Rc, sync::Arc, thread};
 
-use listener::{AcceptQueue, Endpoint, Listener, ListeningSocket};
+use listener::{AcceptQueue, ListenEndpoint, Listener, ListeningSocket};
 use proxy::{Shared, Worker};
 use tokio::{
     runtime::{self, Handle},
@@ -20,14 +20,14 @@ enum Command {
     /// Accept on this socket too.
     Listen {
         listener: Arc<Listener>,
-        endpoint: Endpoint,
+        endpoint: ListenEndpoint,
         socket: ListeningSocket,
         done: oneshot::Sender<()>,
     },
     /// Take what waits in the queue of this listener's endpoint (none: of all its endpoints), then close its socket.
     Close {
         name: Arc<str>,
-        endpoint: Option<Endpoint>,
+        endpoint: Option<ListenEndpoint>,
         done: oneshot::Sender<()>,
     },
 }
@@ -72,7 +72,7 @@ impl WorkerThreads {
     pub(crate) async fn listen(
         &self,
         listener: &Arc<Listener>,
-        endpoint: &Endpoint,
+        endpoint: &ListenEndpoint,
         sockets: Vec<ListeningSocket>,
     ) {
         let commands = sockets.into_iter().map(|socket| {
@@ -88,7 +88,7 @@ impl WorkerThreads {
 
     /// Has all workers close their sockets for an endpoint of a listener, or for all its endpoints. When this returns,
     /// connections that waited in the queues are served and the address is free.
-    pub(crate) async fn close(&self, name: &Arc<str>, endpoint: Option<&Endpoint>) {
+    pub(crate) async fn close(&self, name: &Arc<str>, endpoint: Option<&ListenEndpoint>) {
         self.tell(self.senders.iter().map(|_| {
             |done| Command::Close {
                 name: Arc::clone(name),
@@ -154,7 +154,7 @@ fn start<F: Future<Output = ()>>(
 async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
     let (worker, sweeping) = Worker::new(&shared);
     tokio::task::spawn_local(sweeping);
-    let mut loops: HashMap<(Arc<str>, Endpoint), Accepting> = HashMap::new();
+    let mut loops: HashMap<(Arc<str>, ListenEndpoint), Accepting> = HashMap::new();
     while let Some(command) = commands.recv().await {
         match command {
             Command::Listen {
@@ -180,7 +180,7 @@ async fn work(shared: Arc<Shared>, mut commands: mpsc::Receiver<Command>) {
                 endpoint,
                 done,
             } => {
-                let goes = |(of, at): &(Arc<str>, Endpoint)| {
+                let goes = |(of, at): &(Arc<str>, ListenEndpoint)| {
                     *of == name && endpoint.as_ref().is_none_or(|endpoint| at == endpoint)
                 };
                 let closed: Vec<_> = loops.extract_if(|key, _| goes(key)).collect();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use config::Config;
-use discovery::{LookupError, Question, Resolved, Resolver, question, settings::Settings};
+use discovery::{DnsQuestion, LookupError, Resolved, Resolver, question, settings::DnsSettings};
 use proxy::{Generation, PoolRuntime};
 use routing::pool_names;
 use telemetry::Alarm;
@@ -41,13 +41,13 @@ const QUESTIONS_AT_ONCE: usize = 16;
 
 /// A question that was asked.
 pub(crate) struct Lookup {
-    question: Question,
+    question: DnsQuestion,
     result: Result<Resolved, LookupError>,
     servers: Arc<[SocketAddr]>,
 }
 
 /// Asks several questions at once; answers come into `answered` as they arrive.
-async fn ask(settings: &Settings, questions: BTreeSet<Question>, answered: &mut Vec<Lookup>) {
+async fn ask(settings: &DnsSettings, questions: BTreeSet<DnsQuestion>, answered: &mut Vec<Lookup>) {
     let resolver = Resolver::new(settings);
     let mut questions = questions.into_iter();
     let mut asking = JoinSet::new();

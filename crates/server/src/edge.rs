@@ -151,7 +151,7 @@ impl App {
         &self,
         document: Document,
         body: Bytes,
-        (answer, asked_at): (&upstream::Answer, Instant),
+        (answer, asked_at): (&upstream::FetchedDocument, Instant),
         trust: &TrustStore,
     ) {
         let digest = Fingerprint::of([&*body]).to_string();

@@ -386,8 +386,9 @@ impl Explainer {
 
     /// Whether a refused certificate is told upstream, whichever listener the client comes to.
     fn forwards(&self, identity: &ClientIdentity) -> bool {
-        let forward =
-            |tls: &Arc<ActiveListener>| tls.settings.on_invalid == listener::OnInvalid::Forward;
+        let forward = |tls: &Arc<ActiveListener>| {
+            tls.settings.on_invalid == listener::InvalidCertPolicy::Forward
+        };
         matches!(identity, ClientIdentity::Refused(_)) && self.tls_listeners().all(forward)
     }
 
@@ -403,10 +404,13 @@ impl Explainer {
         identity: &ClientIdentity,
         forwarded: bool,
     ) -> BTreeMap<&str, &'static str> {
-        let differs = |settings: &listener::Settings| match (identity, settings.on_invalid) {
-            (ClientIdentity::Refused(_), listener::OnInvalid::Forward) if !forwarded => Some(
-                "enrolment and routes with client = \"any\" are forwarded as FAILED (on_invalid = \"forward\")",
-            ),
+        let differs = |settings: &listener::ListenerSettings| match (identity, settings.on_invalid)
+        {
+            (ClientIdentity::Refused(_), listener::InvalidCertPolicy::Forward) if !forwarded => {
+                Some(
+                    "enrolment and routes with client = \"any\" are forwarded as FAILED (on_invalid = \"forward\")",
+                )
+            }
             _ => handshake_end(identity, settings),
         };
         self.tls_listeners()
@@ -455,7 +459,7 @@ impl Explainer {
                 extensions,
             } => {
                 let agent = Certname::parse(certname)
-                    .map(Agent::supposed)
+                    .map(Agent::assumed)
                     .map_err(|error| format!("certname `{certname}`: {error}"))?;
                 let extensions = self.supposed(extensions)?;
                 let deny = self.generation.trust.deny_list();
@@ -465,7 +469,7 @@ impl Explainer {
                 {
                     return Ok(ClientIdentity::Refused(blocked(agent.certname())));
                 }
-                let agent = agent.supposing(issuer.as_deref(), extensions);
+                let agent = agent.assuming(issuer.as_deref(), extensions);
                 Ok(ClientIdentity::Verified(Arc::new(agent)))
             }
             ExplainAs::Certificate(path) => {
@@ -498,14 +502,17 @@ impl Explanation {
 }
 
 /// Why a listener ends the handshake of this client, if it does.
-fn handshake_end(identity: &ClientIdentity, settings: &listener::Settings) -> Option<&'static str> {
+fn handshake_end(
+    identity: &ClientIdentity,
+    settings: &listener::ListenerSettings,
+) -> Option<&'static str> {
     match (identity, settings.on_invalid) {
         (ClientIdentity::Anonymous, _)
-            if settings.client_cert == listener::ClientCert::Required =>
+            if settings.client_cert == listener::ClientCertPolicy::Required =>
         {
             Some("the handshake fails with an alert (client_cert = \"required\")")
         }
-        (ClientIdentity::Refused(_), listener::OnInvalid::Abort) => {
+        (ClientIdentity::Refused(_), listener::InvalidCertPolicy::Abort) => {
             Some("the handshake fails with an alert (on_invalid = \"abort\")")
         }
         _ => None,
@@ -601,7 +608,7 @@ fn split(url: &str) -> (Option<&str>, &str) {
 /// The headers that say who the client is.
 fn told(identity: &ClientIdentity, runtime: &PoolRuntime, plan: &Plan<'_>) -> String {
     let form = &runtime.rules.form;
-    let puppets = form.tells(HeaderSet::Puppet);
+    let puppets = form.sends(HeaderSet::Puppet);
     let mut text = match puppets {
         true => format!("{}: {}", form.verify, identity.verdict()),
         false => format!("verdict {}, without Puppet's headers", identity.verdict()),
@@ -628,7 +635,7 @@ fn told(identity: &ClientIdentity, runtime: &PoolRuntime, plan: &Plan<'_>) -> St
             names.join(", "),
             runtime.rules.forward_cert_bytes_max
         );
-    } else if form.tells(HeaderSet::Xfcc) {
+    } else if form.sends(HeaderSet::Xfcc) {
         text.push_str(", with X-Forwarded-Client-Cert without the certificate");
     }
     text

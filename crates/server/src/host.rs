@@ -10,7 +10,7 @@ use std::{
 
 use admin::Client;
 use config::{Config, Output, Report};
-use listener::{Endpoint, ListenAddress, Settings};
+use listener::{ListenAddress, ListenEndpoint, ListenerSettings};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use tokio::runtime;
 
@@ -92,7 +92,7 @@ pub(crate) fn faults(config: &Config, running: &Running) -> Vec<Fault> {
 }
 
 /// Why an address cannot be bound, if the running proxy is not the reason.
-fn unbindable(listener: &str, endpoint: &Endpoint, running: &Running) -> Option<Fault> {
+fn unbindable(listener: &str, endpoint: &ListenEndpoint, running: &Running) -> Option<Fault> {
     let is_held = running.addresses.contains(&endpoint.address);
     if is_held && endpoint.interface.is_none() {
         return None;
@@ -121,7 +121,7 @@ fn unbindable(listener: &str, endpoint: &Endpoint, running: &Running) -> Option<
 }
 
 /// Why the Unix socket of a listener cannot be made, if the running proxy is not the reason.
-fn unusable_socket(settings: &Settings, path: &Path, running: &Running) -> Option<Fault> {
+fn unusable_socket(settings: &ListenerSettings, path: &Path, running: &Running) -> Option<Fault> {
     let key = format!("listeners.{}", settings.name);
     if let Err(error) = listening::group(settings) {
         return Some(Fault::new(format!("{key}.socket_group"), error.to_string()));

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use telemetry::Alarm;
 use tokio::time::sleep;
-use upstream::{KeptConnection, Question, Told};
+use upstream::{MemberQuery, QueryConnection, QueryResponse};
 
 use crate::probes::Probed;
 
@@ -83,9 +83,9 @@ pub(crate) enum JrubyError {
 }
 
 /// The request for the counts of a member, at the port that probes use.
-pub(crate) fn question(port: Option<u16>) -> Question<'static> {
+pub(crate) fn question(port: Option<u16>) -> MemberQuery<'static> {
     let accept = HeaderValue::from_static("application/json");
-    Question {
+    MemberQuery {
         path: PATH,
         port,
         headers: HeaderMap::from_iter([(header::ACCEPT, accept)]),
@@ -96,7 +96,7 @@ pub(crate) fn question(port: Option<u16>) -> Question<'static> {
 }
 
 /// Reads an answer.
-pub(crate) fn read(told: &Told, at: SystemTime) -> Result<JrubyReading, JrubyError> {
+pub(crate) fn read(told: &QueryResponse, at: SystemTime) -> Result<JrubyReading, JrubyError> {
     match told.status {
         StatusCode::OK => {}
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => return Err(JrubyError::Forbidden),
@@ -172,16 +172,16 @@ pub(crate) async fn read_for_ever(probed: Probed) {
         shared,
     } = probed;
     let question = question(check.port);
-    let mut connection = KeptConnection::default();
+    let mut connection = QueryConnection::default();
     let mut pause = 0;
     for turn in 0u64.. {
         // It takes as long until the first probe has come back; and one that has just come up may be another server.
         if state.health() != Health::Up {
-            (pause, connection) = (0, KeptConnection::default());
+            (pause, connection) = (0, QueryConnection::default());
         } else if pause > 0 {
             pause -= 1;
         } else {
-            let asked = connection.ask(&connector, &question).await;
+            let asked = connection.query(&connector, &question).await;
             match asked.map(|told| read(&told, SystemTime::now())) {
                 Ok(outcome) => {
                     if outcome.is_err() {
@@ -279,8 +279,8 @@ mod tests {
 
     use super::*;
 
-    fn told(status: u16, body: impl Into<Bytes>) -> Told {
-        Told {
+    fn told(status: u16, body: impl Into<Bytes>) -> QueryResponse {
+        QueryResponse {
             status: StatusCode::from_u16(status).unwrap(),
             headers: HeaderMap::new(),
             body: body.into(),

@@ -3,14 +3,14 @@
 
 use std::{io, net::SocketAddr, path::Path};
 
-use listener::{BindError, Endpoint, ListenAddress, ListeningSocket, Settings};
+use listener::{BindError, ListenAddress, ListenEndpoint, ListenerSettings, ListeningSocket};
 
 use crate::{files, socket_file::SocketFile};
 
 /// An endpoint that is bound.
 pub(crate) struct Bound {
     /// As configured: what says whether a socket is kept.
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: ListenEndpoint,
     /// With the port that was really bound.
     pub(crate) address: ListenAddress,
     /// The file of a Unix socket, which is removed with this value.
@@ -22,8 +22,8 @@ pub(crate) struct Bound {
 /// # Errors
 /// [`BindError`] names the address and what to do.
 pub(crate) fn bind(
-    settings: &Settings,
-    endpoint: &Endpoint,
+    settings: &ListenerSettings,
+    endpoint: &ListenEndpoint,
     workers: usize,
     kept: bool,
 ) -> Result<(Bound, Vec<ListeningSocket>), BindError> {
@@ -47,7 +47,7 @@ pub(crate) fn bind(
 }
 
 fn bind_unix(
-    settings: &Settings,
+    settings: &ListenerSettings,
     path: &Path,
     workers: usize,
 ) -> io::Result<(SocketFile, Vec<ListeningSocket>)> {
@@ -63,7 +63,7 @@ fn bind_unix(
 ///
 /// # Errors
 /// There is no such group.
-pub(crate) fn group(settings: &Settings) -> io::Result<Option<u32>> {
+pub(crate) fn group(settings: &ListenerSettings) -> io::Result<Option<u32>> {
     let Some(name) = &settings.socket_group else {
         return Ok(None);
     };

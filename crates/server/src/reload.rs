@@ -8,7 +8,7 @@ use std::{
 
 use admin::{ReloadOutcome, ReloadResult};
 use config::{Colour, Config, Report, Watch};
-use listener::{Endpoint, Listener, ListeningSocket};
+use listener::{ListenEndpoint, Listener, ListeningSocket};
 use pki::TrustStore;
 use proxy::{Generation, Phase};
 use rustls_pki_types::UnixTime;
@@ -530,7 +530,7 @@ impl App {
     fn sockets(
         &self,
         config: &Config,
-        kept: &[(Endpoint, Arc<str>)],
+        kept: &[(ListenEndpoint, Arc<str>)],
     ) -> Result<Vec<NewSockets>, Stopped> {
         let mut new = Vec::new();
         let listeners = config.listeners.iter();
@@ -577,7 +577,7 @@ impl State {
     }
 
     /// Gives the file of a Unix socket that is kept the permissions that are configured now.
-    fn set_access(&self, settings: &listener::Settings, endpoint: &Endpoint) {
+    fn set_access(&self, settings: &listener::ListenerSettings, endpoint: &ListenEndpoint) {
         let endpoints = self.bound.iter().flat_map(|bound| &bound.endpoints);
         let kept = endpoints.filter(|at| at.endpoint == *endpoint);
         for file in kept.filter_map(|at| at.file.as_ref()) {
@@ -591,7 +591,7 @@ impl State {
 
     /// Lets go of an endpoint, and of its listener if it was the last; the connections of a listener are still waited for
     /// when the process stops.
-    fn retire(&mut self, endpoint: &Endpoint, name: &str) {
+    fn retire(&mut self, endpoint: &ListenEndpoint, name: &str) {
         for bound in self
             .bound
             .iter_mut()

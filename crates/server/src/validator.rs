@@ -56,7 +56,7 @@ impl Validator {
     pub(crate) fn came(
         &mut self,
         member: &Arc<str>,
-        answer: &upstream::Answer,
+        answer: &upstream::FetchedDocument,
         asked: SystemTime,
         now: Instant,
     ) {
@@ -73,7 +73,7 @@ impl Validator {
     }
 
     /// Notes that the list is still the same.
-    pub(crate) fn stays(&mut self, answer: &upstream::Answer, asked: SystemTime) {
+    pub(crate) fn stays(&mut self, answer: &upstream::FetchedDocument, asked: SystemTime) {
         if let Some(known) = &mut self.known {
             known.said = answer.date.as_ref().and_then(date).unwrap_or(asked);
         }
@@ -92,9 +92,9 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
     const MODIFIED: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
 
-    fn answer(last_modified: Option<&str>, date: Option<&str>) -> upstream::Answer {
+    fn answer(last_modified: Option<&str>, date: Option<&str>) -> upstream::FetchedDocument {
         let field = |text: Option<&str>| text.map(|text| HeaderValue::from_str(text).unwrap());
-        upstream::Answer {
+        upstream::FetchedDocument {
             body: None,
             last_modified: field(last_modified),
             date: field(date),

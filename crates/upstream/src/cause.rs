@@ -36,14 +36,14 @@ mod tests {
     use super::*;
     use crate::{
         conversation::Conversation,
-        io::{Counted, MemberIo},
+        io::{MemberIo, MemberTransport},
         wire::Wire,
     };
 
     /// What is said of a member that answers a request with this and closes.
     async fn answered(answer: &[u8]) -> WireError {
         let (ours, mut theirs) = tokio::io::duplex(1 << 20);
-        let mut wire = Wire::new(Counted::new(MemberIo::Memory(Box::new(ours)), None));
+        let mut wire = Wire::new(MemberIo::new(MemberTransport::Memory(Box::new(ours)), None));
         let exchange = async {
             let line = RequestLine {
                 method: &Method::GET,

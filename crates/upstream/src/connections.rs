@@ -22,7 +22,7 @@ use crate::{
     connector::{Connector, MemberCheck, OpenSlot},
     dial::{DialError, DialStage, dial},
     head::Scrubbed,
-    io::Counted,
+    io::MemberIo,
     wire::Wire,
 };
 
@@ -105,7 +105,7 @@ impl Open {
         };
         let generation = check.generation();
         if generation != *judged {
-            if check.judge(own).is_err() {
+            if check.verify(own).is_err() {
                 return false;
             }
             *judged = generation;
@@ -243,7 +243,7 @@ impl Connections {
         let judged = connector.check.as_ref().map(MemberCheck::generation);
         let io = dial(connector).await?;
         let shown = judged.and_then(|generation| Some((io.shown()?, generation)));
-        let wire = Wire::new(Counted::new(io, Some(slot)));
+        let wire = Wire::new(MemberIo::new(io, Some(slot)));
         Ok(Box::new(Open { wire, shown }))
     }
 

@@ -18,14 +18,14 @@ use rustls::{
 };
 use tokio::sync::Notify;
 
-use crate::{dial::authority, io::Transport, settings::Settings};
+use crate::{dial::authority, io::MemberStream, settings::UpstreamSettings};
 
 /// Tells connectors apart, so that a connection is reused only by the connector that opened it.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// Where a member listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum MemberAddress {
     /// A host and port.
     Tcp {
         /// Name or address.
@@ -39,7 +39,7 @@ pub enum Target {
 
 /// An address that is no target.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum TargetError {
+pub enum MemberAddressError {
     /// Neither `host:port` nor `unix:/path`.
     #[error("`{0}` is neither `host:port` nor `unix:/path`")]
     Shape(String),
@@ -48,13 +48,13 @@ pub enum TargetError {
     Name(String),
 }
 
-impl Target {
+impl MemberAddress {
     /// Reads `host:port`, `[v6]:port` or `unix:/path`; `host:port@address` is one address of a host.
     ///
     /// # Errors
-    /// [`TargetError::Shape`].
-    pub fn parse(address: &str) -> Result<Self, TargetError> {
-        let shape = || TargetError::Shape(address.to_owned());
+    /// [`MemberAddressError::Shape`].
+    pub fn parse(address: &str) -> Result<Self, MemberAddressError> {
+        let shape = || MemberAddressError::Shape(address.to_owned());
         if let Some(path) = address.strip_prefix("unix:") {
             return if path.starts_with('/') {
                 Ok(Self::Unix(path.into()))
@@ -170,20 +170,20 @@ impl Drop for OpenSlot {
 #[derive(Clone)]
 pub struct MemberCheck {
     generation: Arc<dyn Fn() -> u64 + Send + Sync>,
-    judge: Arc<Judge>,
+    verify: Arc<Verify>,
 }
 
-type Judge = dyn Fn(&CertificateDer<'_>) -> Result<(), rustls::Error> + Send + Sync;
+type Verify = dyn Fn(&CertificateDer<'_>) -> Result<(), rustls::Error> + Send + Sync;
 
 impl MemberCheck {
-    /// By what `judge` says; `generation` is another number when that may have changed.
+    /// By what `verify` says; `generation` is another number when that may have changed.
     pub fn new(
         generation: impl Fn() -> u64 + Send + Sync + 'static,
-        judge: impl Fn(&CertificateDer<'_>) -> Result<(), rustls::Error> + Send + Sync + 'static,
+        verify: impl Fn(&CertificateDer<'_>) -> Result<(), rustls::Error> + Send + Sync + 'static,
     ) -> Self {
         Self {
             generation: Arc::new(generation),
-            judge: Arc::new(judge),
+            verify: Arc::new(verify),
         }
     }
 
@@ -191,8 +191,8 @@ impl MemberCheck {
         (self.generation)()
     }
 
-    pub(crate) fn judge(&self, shown: &CertificateDer<'_>) -> Result<(), rustls::Error> {
-        (self.judge)(shown)
+    pub(crate) fn verify(&self, shown: &CertificateDer<'_>) -> Result<(), rustls::Error> {
+        (self.verify)(shown)
     }
 }
 
@@ -217,21 +217,22 @@ pub struct ConnectorSpec<'a> {
     /// same does not depend on it.
     pub check: Option<MemberCheck>,
     /// Limits.
-    pub settings: Settings,
+    pub settings: UpstreamSettings,
     /// Connections to this member over all workers.
     pub slots: Arc<Slots>,
 }
 
 /// Opens an in-memory transport in place of a socket.
-type Connect =
-    dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Transport>>> + Send>> + Send + Sync;
+type Connect = dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<Box<dyn MemberStream>>> + Send>>
+    + Send
+    + Sync;
 
 /// Where a member's transports come from in tests.
 #[derive(Clone)]
 pub(crate) struct InMemory(Arc<Connect>);
 
 impl InMemory {
-    pub(crate) async fn connect(&self) -> io::Result<Box<dyn Transport>> {
+    pub(crate) async fn connect(&self) -> io::Result<Box<dyn MemberStream>> {
         (self.0)().await
     }
 }
@@ -249,7 +250,7 @@ pub struct Connector {
     /// Address as configured, for messages.
     pub address: Arc<str>,
     /// Where it listens.
-    pub target: Target,
+    pub target: MemberAddress,
     /// Its IP addresses; empty: looked up on each connect.
     pub(crate) addresses: Box<[IpAddr]>,
     /// What Host says where `host = "member"`, and in probes.
@@ -258,7 +259,7 @@ pub struct Connector {
     pub(crate) tls: Option<Arc<ClientConfig>>,
     pub(crate) check: Option<MemberCheck>,
     /// Limits.
-    pub settings: Settings,
+    pub settings: UpstreamSettings,
     /// Connections to this member over all workers.
     pub slots: Arc<Slots>,
     pub(crate) in_memory: Option<InMemory>,
@@ -268,21 +269,22 @@ impl Connector {
     /// Checks the address and the name.
     ///
     /// # Errors
-    /// [`TargetError`] quotes what is wrong.
-    pub fn new(spec: ConnectorSpec<'_>) -> Result<Self, TargetError> {
-        let target = Target::parse(spec.address)?;
+    /// [`MemberAddressError`] quotes what is wrong.
+    pub fn new(spec: ConnectorSpec<'_>) -> Result<Self, MemberAddressError> {
+        let target = MemberAddress::parse(spec.address)?;
         let name = spec.server_name.unwrap_or_else(|| target.host());
         let server_name = ServerName::try_from(name.to_owned())
-            .map_err(|_| TargetError::Name(name.to_owned()))?;
+            .map_err(|_| MemberAddressError::Name(name.to_owned()))?;
         let host = match &target {
-            Target::Tcp { port, .. } if name.contains(':') => format!("[{name}]:{port}"),
-            Target::Tcp { port, .. } => format!("{name}:{port}"),
-            Target::Unix(_) => name.to_owned(),
+            MemberAddress::Tcp { port, .. } if name.contains(':') => format!("[{name}]:{port}"),
+            MemberAddress::Tcp { port, .. } => format!("{name}:{port}"),
+            MemberAddress::Unix(_) => name.to_owned(),
         };
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             address: Arc::from(spec.address),
-            host: HeaderValue::from_str(&host).map_err(|_| TargetError::Name(name.to_owned()))?,
+            host: HeaderValue::from_str(&host)
+                .map_err(|_| MemberAddressError::Name(name.to_owned()))?,
             target,
             addresses: spec.addresses.into(),
             server_name,
@@ -301,9 +303,9 @@ impl Connector {
     pub fn in_memory<F>(
         spec: ConnectorSpec<'_>,
         connect: impl Fn() -> F + Send + Sync + 'static,
-    ) -> Result<Self, TargetError>
+    ) -> Result<Self, MemberAddressError>
     where
-        F: Future<Output = io::Result<Box<dyn Transport>>> + Send + 'static,
+        F: Future<Output = io::Result<Box<dyn MemberStream>>> + Send + 'static,
     {
         let mut connector = Self::new(spec)?;
         connector.in_memory = Some(InMemory(Arc::new(move || Box::pin(connect()))));
@@ -369,12 +371,12 @@ mod tests {
     #[test]
     fn addresses_are_read_as_operators_write_them() {
         let tcp = |host: &str, port| {
-            Ok(Target::Tcp {
+            Ok(MemberAddress::Tcp {
                 host: host.to_owned(),
                 port,
             })
         };
-        let wrong = |address: &str| Err(TargetError::Shape(address.to_owned()));
+        let wrong = |address: &str| Err(MemberAddressError::Shape(address.to_owned()));
         for (address, expected) in [
             ("c1.example.com:8140", tcp("c1.example.com", 8140)),
             ("127.0.0.1:80", tcp("127.0.0.1", 80)),
@@ -384,14 +386,17 @@ mod tests {
                 "c1.example.com:8140@2001:db8::1",
                 tcp("c1.example.com", 8140),
             ),
-            ("unix:/run/p.sock", Ok(Target::Unix("/run/p.sock".into()))),
+            (
+                "unix:/run/p.sock",
+                Ok(MemberAddress::Unix("/run/p.sock".into())),
+            ),
             ("c1", wrong("c1")),
             ("c1:0", wrong("c1:0")),
             (":8140", wrong(":8140")),
             ("a:b:8140", wrong("a:b:8140")),
             ("unix:p.sock", wrong("unix:p.sock")),
         ] {
-            assert_eq!(Target::parse(address), expected, "{address}");
+            assert_eq!(MemberAddress::parse(address), expected, "{address}");
         }
     }
 

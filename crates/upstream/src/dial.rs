@@ -18,8 +18,8 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     cause::cause,
-    connector::{Connector, Target},
-    io::{Counted, MemberIo},
+    connector::{Connector, MemberAddress},
+    io::{MemberIo, MemberTransport},
     settings::Plaintext,
 };
 
@@ -179,7 +179,7 @@ impl Connector {
 }
 
 /// Opens a transport to a member.
-pub(crate) async fn dial(connector: &Connector) -> Result<MemberIo, DialError> {
+pub(crate) async fn dial(connector: &Connector) -> Result<MemberTransport, DialError> {
     dial_tls(connector, None).await
 }
 
@@ -187,7 +187,7 @@ pub(crate) async fn dial(connector: &Connector) -> Result<MemberIo, DialError> {
 pub(crate) async fn dial_tls(
     connector: &Connector,
     port: Option<u16>,
-) -> Result<MemberIo, DialError> {
+) -> Result<MemberTransport, DialError> {
     let header = match port {
         None => connector.settings.send_proxy.version().map(local),
         Some(_) => None,
@@ -195,7 +195,7 @@ pub(crate) async fn dial_tls(
     dial_with(connector, port, connector.tls.as_ref(), header).await
 }
 
-impl Counted {
+impl MemberIo {
     /// Opens a connection whose bytes are those of a client, and sends `header` first. TLS, if there is any, is the client's.
     ///
     /// # Errors
@@ -207,7 +207,7 @@ impl Counted {
     ) -> Result<Self, DialError> {
         let io = dial_with(connector, None, None, header).await?;
         let peer = match &io {
-            MemberIo::Tcp(stream) => stream.peer_addr().ok(),
+            MemberTransport::Tcp(stream) => stream.peer_addr().ok(),
             _ => None,
         };
         match peer {
@@ -223,19 +223,25 @@ async fn dial_with(
     port: Option<u16>,
     tls: Option<&Arc<ClientConfig>>,
     header: Option<Vec<u8>>,
-) -> Result<MemberIo, DialError> {
+) -> Result<MemberTransport, DialError> {
     let deadline = Instant::now() + connector.settings.connect_timeout;
     if let Some(memory) = &connector.in_memory {
         let opened = timeout_at(deadline, memory.connect()).await;
-        return connected(connector, opened.map(|opened| opened.map(MemberIo::Memory)));
+        return connected(
+            connector,
+            opened.map(|opened| opened.map(MemberTransport::Memory)),
+        );
     }
     let (host, port) = match (&connector.target, port) {
         (target, Some(port)) => (target.host(), port),
-        (Target::Unix(path), None) => {
+        (MemberAddress::Unix(path), None) => {
             let opened = timeout_at(deadline, UnixStream::connect(path)).await;
-            return connected(connector, opened.map(|opened| opened.map(MemberIo::Unix)));
+            return connected(
+                connector,
+                opened.map(|opened| opened.map(MemberTransport::Unix)),
+            );
         }
-        (Target::Tcp { host, port }, None) => (host.as_str(), *port),
+        (MemberAddress::Tcp { host, port }, None) => (host.as_str(), *port),
     };
     let mut stream = open(connector, &connector.address, (host, port), deadline).await?;
     if let Some(header) = header {
@@ -246,7 +252,7 @@ async fn dial_with(
         )?;
     }
     let Some(tls) = tls else {
-        return Ok(MemberIo::Tcp(stream));
+        return Ok(MemberTransport::Tcp(stream));
     };
     let handshake =
         TlsConnector::from(Arc::clone(tls)).connect(connector.server_name.clone(), stream);
@@ -255,13 +261,13 @@ async fn dial_with(
         source,
     };
     let io = match timeout_at(deadline, handshake).await {
-        Ok(Ok(stream)) => MemberIo::Tls(Box::new(stream)),
+        Ok(Ok(stream)) => MemberTransport::Tls(Box::new(stream)),
         Ok(Err(source)) => return Err(failed(source)),
         Err(_) => return Err(connector.late(DialStage::Handshake)),
     };
     if let (Some(check), Some(own)) = (&connector.check, io.shown()) {
         check
-            .judge(&own)
+            .verify(&own)
             .map_err(|error| failed(io::Error::other(error)))?;
     }
     Ok(io)

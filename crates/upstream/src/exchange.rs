@@ -23,7 +23,7 @@ use crate::{
     dial::DialError,
     head::Stamped,
     http10,
-    io::Counted,
+    io::MemberIo,
     settings::HttpVersion,
 };
 
@@ -116,7 +116,7 @@ where
     }
 
     /// The member has switched protocols: its end of the tunnel, and what came behind the 101 already.
-    pub fn into_tunnel(self) -> (Counted, Bytes) {
+    pub fn into_tunnel(self) -> (MemberIo, Bytes) {
         self.open.wire.into_parts()
     }
 

@@ -5,15 +5,15 @@ use std::{error::Error, sync::Arc, time::Duration};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use crate::{
-    ask::{AskError, Question, Told, ask},
     cause::cause,
     connector::Connector,
     dial::DialError,
+    query::{MemberQuery, QueryError, QueryResponse, query},
 };
 
 /// What is asked for, and how much of it is taken.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct FetchRequest {
     /// Path.
     pub path: &'static str,
     /// Accept.
@@ -28,7 +28,7 @@ pub struct Wish {
 
 /// What a member has answered.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct FetchedDocument {
     /// The whole body; none: what is known is still what there is (304).
     pub body: Option<Vec<u8>>,
     /// Last-Modified.
@@ -81,7 +81,10 @@ pub enum FetchError {
 ///
 /// # Errors
 /// [`FetchError`] says why there is no answer.
-pub async fn fetch(connector: &Connector, wish: &Wish) -> Result<Answer, FetchError> {
+pub async fn fetch(
+    connector: &Connector,
+    wish: &FetchRequest,
+) -> Result<FetchedDocument, FetchError> {
     let mut headers = HeaderMap::from_iter([
         (header::ACCEPT, HeaderValue::from_static(wish.accept)),
         (X_CLIENT_VERIFY, HeaderValue::from_static("NONE")),
@@ -89,7 +92,7 @@ pub async fn fetch(connector: &Connector, wish: &Wish) -> Result<Answer, FetchEr
     let since = wish.if_modified_since.clone();
     headers.extend(since.map(|since| (header::IF_MODIFIED_SINCE, since)));
     let max = wish.body_bytes_max;
-    let question = Question {
+    let question = MemberQuery {
         path: wish.path,
         port: None,
         headers,
@@ -97,19 +100,19 @@ pub async fn fetch(connector: &Connector, wish: &Wish) -> Result<Answer, FetchEr
         // A byte more shows that there is more.
         body_bytes_max: usize::try_from(max).unwrap_or(usize::MAX).saturating_add(1),
     };
-    let told = ask(connector, &question).await;
+    let told = query(connector, &question).await;
     let told = told.map_err(|error| FetchError::of(error, connector))?;
     let field = |name| told.headers.get(name).cloned();
-    let answer = Answer {
+    let answer = FetchedDocument {
         body: None,
         last_modified: field(header::LAST_MODIFIED),
         date: field(header::DATE),
     };
     let address = Arc::clone(&connector.address);
-    let Told { status, body, .. } = told;
+    let QueryResponse { status, body, .. } = told;
     match status {
         StatusCode::OK if body.len() as u64 > max => Err(FetchError::TooLarge { address, max }),
-        StatusCode::OK => Ok(Answer {
+        StatusCode::OK => Ok(FetchedDocument {
             body: Some(body.into()),
             ..answer
         }),
@@ -120,12 +123,12 @@ pub async fn fetch(connector: &Connector, wish: &Wish) -> Result<Answer, FetchEr
 }
 
 impl FetchError {
-    fn of(error: AskError, connector: &Connector) -> Self {
+    fn of(error: QueryError, connector: &Connector) -> Self {
         let address = Arc::clone(&connector.address);
         match error {
-            AskError::Dial(error) => Self::Dial(error),
-            AskError::Late(limit) => Self::Late { address, limit },
-            AskError::Broken(source) => Self::Broken { address, source },
+            QueryError::Dial(error) => Self::Dial(error),
+            QueryError::Late(limit) => Self::Late { address, limit },
+            QueryError::Broken(source) => Self::Broken { address, source },
         }
     }
 }

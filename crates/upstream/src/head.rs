@@ -8,7 +8,7 @@ use http::{
     header::{CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
 use http1::FieldLines;
-use identity::{HeaderForm, IdentityHeaders, OwnNames};
+use identity::{HeaderForm, IdentityHeaders, OwnNames, ScrubReport};
 
 /// Fields that concern one connection (RFC 9110 §7.6.1), whether or not a `Connection` field names them.
 /// `Expect` is among them because we answer it ourselves.
@@ -43,17 +43,6 @@ pub fn is_hop_by_hop(name: &HeaderName) -> bool {
 /// Fields that frame or address a message: a `Connection` field that names one is no reason to lose it.
 const NOT_NOMINATED: [&str; 2] = ["host", "content-length"];
 
-/// The headers that scrubbing removed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scrubbing {
-    /// Identity headers that the client had no business sending.
-    pub identity: u32,
-    /// Their names.
-    pub identity_names: Vec<HeaderName>,
-    /// Other names with an underscore.
-    pub underscore: u32,
-}
-
 /// A head without hop-by-hop fields, without any spelling of an identity header.
 #[derive(Clone, Debug)]
 pub struct Scrubbed(HeaderMap);
@@ -61,17 +50,10 @@ pub struct Scrubbed(HeaderMap);
 impl Scrubbed {
     /// Takes out hop-by-hop fields and all that any `Connection` line names, then every identity header, those that
     /// the configuration names among them.
-    pub fn new(mut headers: HeaderMap, own: &OwnNames) -> (Self, Scrubbing) {
+    pub fn new(mut headers: HeaderMap, own: &OwnNames) -> (Self, ScrubReport) {
         hop_by_hop(&mut headers);
         let removed = identity::scrub(&mut headers, own);
-        (
-            Self(headers),
-            Scrubbing {
-                identity: removed.removed_identity,
-                identity_names: removed.identity_names,
-                underscore: removed.removed_underscore,
-            },
-        )
+        (Self(headers), removed)
     }
 
     /// The fields that are left.
@@ -91,7 +73,7 @@ impl Scrubbed {
         form: &'a HeaderForm,
         with_certificate: bool,
     ) -> Stamped<'a> {
-        identity.tell(form, with_certificate, |name, value| {
+        identity.for_each(form, with_certificate, |name, value| {
             own.put(name, bit(name.as_str()), value.map(HeaderValue::as_bytes));
         });
         Stamped {

@@ -17,20 +17,20 @@ use crate::connector::OpenSlot;
 
 /// A transport to a member.
 #[derive(Debug)]
-pub(crate) enum MemberIo {
+pub(crate) enum MemberTransport {
     Tcp(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     Unix(UnixStream),
     /// In tests: no socket.
-    Memory(Box<dyn Transport>),
+    Memory(Box<dyn MemberStream>),
 }
 
 /// A byte stream in place of a socket: what a test gives to stand for a member's connection.
-pub trait Transport: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
+pub trait MemberStream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Transport for T {}
+impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> MemberStream for T {}
 
-impl MemberIo {
+impl MemberTransport {
     /// The certificate that the member showed; none without TLS.
     pub(crate) fn shown(&self) -> Option<CertificateDer<'static>> {
         let Self::Tls(stream) = self else {
@@ -44,19 +44,19 @@ impl MemberIo {
 macro_rules! each {
     ($io:expr, $inner:ident => $call:expr) => {
         match $io.get_mut() {
-            MemberIo::Tcp(inner) => {
+            MemberTransport::Tcp(inner) => {
                 let $inner = Pin::new(inner);
                 $call
             }
-            MemberIo::Tls(inner) => {
+            MemberTransport::Tls(inner) => {
                 let $inner = Pin::new(inner.as_mut());
                 $call
             }
-            MemberIo::Unix(inner) => {
+            MemberTransport::Unix(inner) => {
                 let $inner = Pin::new(inner);
                 $call
             }
-            MemberIo::Memory(inner) => {
+            MemberTransport::Memory(inner) => {
                 let $inner = Pin::new(inner.as_mut());
                 $call
             }
@@ -64,7 +64,7 @@ macro_rules! each {
     };
 }
 
-impl AsyncRead for MemberIo {
+impl AsyncRead for MemberTransport {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -74,7 +74,7 @@ impl AsyncRead for MemberIo {
     }
 }
 
-impl AsyncWrite for MemberIo {
+impl AsyncWrite for MemberTransport {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -111,37 +111,37 @@ impl AsyncWrite for MemberIo {
 
 /// A transport that is counted among the member's connections until it is dropped, whoever holds it then.
 #[derive(Debug)]
-pub struct Counted {
-    io: MemberIo,
+pub struct MemberIo {
+    io: MemberTransport,
     /// None: a question of our own, which nobody counts.
     _slot: Option<OpenSlot>,
 }
 
-impl Counted {
-    pub(crate) fn new(io: MemberIo, slot: Option<OpenSlot>) -> Self {
+impl MemberIo {
+    pub(crate) fn new(io: MemberTransport, slot: Option<OpenSlot>) -> Self {
         Self { io, _slot: slot }
     }
 
     /// Its socket; none over a Unix socket and with TLS.
     pub fn tcp(&self) -> Option<&TcpStream> {
         match &self.io {
-            MemberIo::Tcp(stream) => Some(stream),
+            MemberTransport::Tcp(stream) => Some(stream),
             _ => None,
         }
     }
 }
 
-impl Drop for Counted {
+impl Drop for MemberIo {
     /// Says farewell to a member over TLS, as far as that takes no time.
     fn drop(&mut self) {
-        if let MemberIo::Tls(stream) = &mut self.io {
+        if let MemberTransport::Tls(stream) = &mut self.io {
             let mut cx = Context::from_waker(Waker::noop());
             let _ = Pin::new(stream.as_mut()).poll_shutdown(&mut cx);
         }
     }
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for MemberIo {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -151,7 +151,7 @@ impl AsyncRead for Counted {
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for MemberIo {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

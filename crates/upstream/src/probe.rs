@@ -13,10 +13,10 @@ use tokio::{
 };
 
 use crate::{
-    ask::{AskError, Question, ask},
     cause::cause,
     connector::Connector,
     dial::{DialError, authority, dial, dial_port, dial_tls},
+    query::{MemberQuery, QueryError, query},
 };
 
 /// Bytes of a probe's answer that are read.
@@ -36,7 +36,7 @@ const ALIVE: &str = "\"is_alive\":true";
 
 /// What a member is asked, and which answer shows that it can work.
 #[derive(Clone, Copy, Debug)]
-pub struct Inquiry<'c> {
+pub struct HttpCheck<'c> {
     /// Path and query.
     pub path: &'c str,
     accept: &'static str,
@@ -54,7 +54,7 @@ enum ExpectedBody<'c> {
     Contains(&'c str),
 }
 
-impl<'c> Inquiry<'c> {
+impl<'c> HttpCheck<'c> {
     /// What a check requests; none: it requests nothing by HTTP.
     pub fn of(check: &'c CheckSettings) -> Option<Self> {
         let (path, accept, body) = match check.kind {
@@ -123,7 +123,7 @@ impl<'c> Inquiry<'c> {
 pub fn reads_jrubies(check: &CheckSettings) -> bool {
     let by_default = || {
         let own_service = check.port.is_none() || check.tls;
-        own_service && Inquiry::of(check).is_some_and(|inquiry| inquiry.is_puppet_status())
+        own_service && HttpCheck::of(check).is_some_and(|inquiry| inquiry.is_puppet_status())
     };
     check.read_jrubies.unwrap_or_else(by_default)
 }
@@ -194,7 +194,7 @@ pub enum ProbeError {
 pub async fn probe(connector: &Connector, check: &CheckSettings) -> ProbeOutcome {
     let mut date = None;
     let asked = async {
-        match (Inquiry::of(check), check.port) {
+        match (HttpCheck::of(check), check.port) {
             (Some(inquiry), Some(port)) if !check.tls => ask_port(connector, port, &inquiry).await,
             (Some(inquiry), port) => {
                 inquire(connector, (&inquiry, port), check.timeout, &mut date).await
@@ -223,7 +223,7 @@ pub async fn probe(connector: &Connector, check: &CheckSettings) -> ProbeOutcome
 async fn ask_port(
     connector: &Connector,
     port: u16,
-    inquiry: &Inquiry<'_>,
+    inquiry: &HttpCheck<'_>,
 ) -> Result<(), ProbeError> {
     let mut stream = dial_port(connector, port).await?;
     let host = authority(connector.target.host(), port);
@@ -265,7 +265,7 @@ async fn ask_port(
 }
 
 /// Whether the answer that has been read so far shows that the member can work.
-fn is_accepted(read: &[u8], inquiry: &Inquiry<'_>) -> bool {
+fn is_accepted(read: &[u8], inquiry: &HttpCheck<'_>) -> bool {
     let line = read.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let status = read.contains(&b'\n').then(|| status_of(line)).flatten();
     let text = String::from_utf8_lossy(read);
@@ -280,7 +280,7 @@ fn is_accepted(read: &[u8], inquiry: &Inquiry<'_>) -> bool {
 ///
 /// # Errors
 /// [`ProbeError`] says why there is none.
-pub async fn ask_agent(connector: &Connector, port: u16) -> Result<Vec<u8>, ProbeError> {
+pub async fn agent_check(connector: &Connector, port: u16) -> Result<Vec<u8>, ProbeError> {
     let limit = connector.settings.connect_timeout;
     let asked = async {
         let stream = dial_port(connector, port).await?;
@@ -321,7 +321,7 @@ pub fn printable(text: &str) -> String {
 
 async fn inquire(
     connector: &Connector,
-    (inquiry, port): (&Inquiry<'_>, Option<u16>),
+    (inquiry, port): (&HttpCheck<'_>, Option<u16>),
     limit: Duration,
     date: &mut Option<HeaderValue>,
 ) -> Result<(), ProbeError> {
@@ -329,18 +329,18 @@ async fn inquire(
     headers.insert(header::ACCEPT, HeaderValue::from_static(inquiry.accept));
     headers.insert("x-client-verify", HeaderValue::from_static("NONE"));
     let path = inquiry.path.to_owned();
-    let question = Question {
+    let question = MemberQuery {
         path: inquiry.path,
         port,
         headers,
         timeout: limit,
         body_bytes_max: ANSWER_BYTES_MAX,
     };
-    let answer = match ask(connector, &question).await {
+    let answer = match query(connector, &question).await {
         Ok(answer) => answer,
-        Err(AskError::Dial(error)) => return Err(ProbeError::Dial(error)),
-        Err(AskError::Late(limit)) => return Err(ProbeError::Late(limit)),
-        Err(AskError::Broken(source)) => return Err(ProbeError::Broken { path, source }),
+        Err(QueryError::Dial(error)) => return Err(ProbeError::Dial(error)),
+        Err(QueryError::Late(limit)) => return Err(ProbeError::Late(limit)),
+        Err(QueryError::Broken(source)) => return Err(ProbeError::Broken { path, source }),
     };
     *date = answer.headers.get(header::DATE).cloned();
     let text = String::from_utf8_lossy(&answer.body);

@@ -59,7 +59,7 @@ impl SendProxy {
 
 /// `[upstream]`, overridden by `[pools.NAME]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct UpstreamSettings {
     /// Protocol spoken to members. Default `https`.
     pub scheme: Scheme,
     /// Version of HTTP spoken to members. Default 1.1.
@@ -94,7 +94,7 @@ pub struct Settings {
     pub send_proxy: SendProxy,
 }
 
-impl Default for Settings {
+impl Default for UpstreamSettings {
     fn default() -> Self {
         Self {
             scheme: Scheme::Https,

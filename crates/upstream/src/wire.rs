@@ -14,7 +14,7 @@ use tokio::{
     task::unconstrained,
 };
 
-use crate::io::Counted;
+use crate::io::MemberIo;
 
 /// What a first read has room for.
 const READ_BYTES_MIN: usize = 8 << 10;
@@ -27,7 +27,7 @@ const KEPT_BYTES_MAX: usize = READ_BYTES_MIN;
 /// A transport and its buffers.
 #[derive(Debug)]
 pub(crate) struct Wire {
-    io: Counted,
+    io: MemberIo,
     /// Bytes to be written. Once the transport has taken all of them it is empty.
     pub(crate) out: Vec<u8>,
     /// How many of them the transport has taken.
@@ -39,7 +39,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) fn new(io: Counted) -> Self {
+    pub(crate) fn new(io: MemberIo) -> Self {
         Self {
             io,
             out: Vec::new(),
@@ -116,7 +116,7 @@ impl Wire {
     }
 
     /// The transport, and what came on it that was not read.
-    pub(crate) fn into_parts(self) -> (Counted, Bytes) {
+    pub(crate) fn into_parts(self) -> (MemberIo, Bytes) {
         (self.io, self.input.freeze())
     }
 }

@@ -23,8 +23,8 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 use upstream::{
-    AttemptError, Connections, Connector, ConnectorSpec, Crew, Exchange, OwnFields, Scrubbed,
-    SendOptions, Settings, Transport, WireError, cause,
+    AttemptError, Connections, Connector, ConnectorSpec, Crew, Exchange, MemberStream, OwnFields,
+    Scrubbed, SendOptions, UpstreamSettings, WireError, cause,
 };
 
 /// What a test sees of one exchange.
@@ -525,7 +525,7 @@ fn member(answer: Bytes, dials: Arc<AtomicU32>) -> Arc<Connector> {
         server_name: None,
         tls: None,
         check: None,
-        settings: Settings::default(),
+        settings: UpstreamSettings::default(),
         slots: Arc::default(),
     };
     let connector = Connector::in_memory(spec, move || {
@@ -534,7 +534,7 @@ fn member(answer: Bytes, dials: Arc<AtomicU32>) -> Arc<Connector> {
         async move {
             let (near, far) = duplex(4 << 20);
             tokio::spawn(answers(far, answer));
-            Ok(Box::new(near) as Box<dyn Transport>)
+            Ok(Box::new(near) as Box<dyn MemberStream>)
         }
     });
     Arc::new(connector.expect("an address"))

@@ -25,8 +25,8 @@ use tokio::{
     time::{Instant, timeout},
 };
 use upstream::{
-    AttemptError, Connections, Connector, ConnectorSpec, Crew, Exchange, OwnFields, Scrubbed,
-    SendOptions, Settings, Transport, cause, settings::HttpVersion,
+    AttemptError, Connections, Connector, ConnectorSpec, Crew, Exchange, MemberStream, OwnFields,
+    Scrubbed, SendOptions, UpstreamSettings, cause, settings::HttpVersion,
 };
 
 /// A body that comes in these pieces, and what is said of its length.
@@ -258,16 +258,16 @@ fn member(
         server_name: None,
         tls: None,
         check: None,
-        settings: Settings {
+        settings: UpstreamSettings {
             http_version,
-            ..Settings::default()
+            ..UpstreamSettings::default()
         },
         slots: Arc::default(),
     };
     let connector = Connector::in_memory(spec, move || {
         let (near, far) = duplex(room);
         takes(far);
-        async move { Ok(Box::new(near) as Box<dyn Transport>) }
+        async move { Ok(Box::new(near) as Box<dyn MemberStream>) }
     });
     Arc::new(connector.expect("an address"))
 }

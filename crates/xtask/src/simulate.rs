@@ -43,7 +43,7 @@ mod tests {
     fn the_simulation_uses_the_defaults_of_the_program() {
         let (ours, upstream) = (
             OurSettings::default(),
-            upstream::settings::Settings::default(),
+            upstream::settings::UpstreamSettings::default(),
         );
         assert_eq!(ours.connections_max, upstream.connections_max);
         assert_eq!(ours.queue_max, upstream.queue_max);

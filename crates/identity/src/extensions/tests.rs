@@ -1,7 +1,7 @@
 //! Values of extensions as rules read them, and patterns over them.
 
 use super::*;
-use crate::settings::Settings;
+use crate::settings::IdentitySettings;
 use crate::test_certificate::{CN, UTF8, certificate, tlv};
 use crate::{Agent, ChainVerified};
 
@@ -10,7 +10,12 @@ const OWN: &str = "1.3.6.1.4.1.99999.7";
 
 fn agent(extensions: &[(&str, &[u8])]) -> Agent {
     let der = certificate(&[&[(CN, UTF8, b"web01")]], extensions);
-    Agent::from_leaf(&der, &Settings::default(), ChainVerified::assertion()).expect("an agent")
+    Agent::from_leaf(
+        &der,
+        &IdentitySettings::default(),
+        ChainVerified::assertion(),
+    )
+    .expect("an agent")
 }
 
 #[test]

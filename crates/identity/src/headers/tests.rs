@@ -7,11 +7,15 @@ use http::{HeaderMap, HeaderValue};
 use crate::test_certificate::puppet;
 use crate::{
     Agent, CertFormat, Certname, ChainVerified, ClientIdentity, DnFormat, HeaderForm,
-    IdentityHeaders, Reason, Refusal, Settings,
+    IdentityHeaders, IdentitySettings, Reason, Refusal,
 };
 
 fn verified(der: &[u8]) -> ClientIdentity {
-    let agent = Agent::from_leaf(der, &Settings::default(), ChainVerified::assertion());
+    let agent = Agent::from_leaf(
+        der,
+        &IdentitySettings::default(),
+        ChainVerified::assertion(),
+    );
     ClientIdentity::Verified(Arc::new(agent.expect("an agent")))
 }
 
@@ -114,7 +118,7 @@ fn only_the_certificate_that_was_verified_goes_along() {
 #[test]
 fn a_supposed_agent_is_told_as_nobody() {
     let name = Certname::parse("web01").expect("a name");
-    let agent = Agent::supposed(name);
+    let agent = Agent::assumed(name);
     assert_eq!(
         (agent.dn(), agent.serial(), agent.leaf()),
         ("CN=web01", "", &[][..])

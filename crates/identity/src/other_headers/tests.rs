@@ -7,20 +7,20 @@ use proptest::prelude::*;
 
 use crate::test_certificate::{C, CN, O, UTF8, certificate, puppet, tlv, with_subject};
 use crate::{
-    Agent, ChainVerified, ClientIdentity, HeaderForm, HeaderSet, IdentityHeaders, Settings,
+    Agent, ChainVerified, ClientIdentity, HeaderForm, HeaderSet, IdentityHeaders, IdentitySettings,
     SubjectRule,
 };
 
 const SANS: &str = "2.5.29.17";
 
 fn agent(der: &[u8], intermediates: &[&[u8]]) -> ClientIdentity {
-    let settings = Settings {
+    let settings = IdentitySettings {
         subject: SubjectRule::SingleCn,
-        ..Settings::default()
+        ..IdentitySettings::default()
     };
     let agent = Agent::from_leaf(der, &settings, ChainVerified::assertion()).expect("an agent");
     let chain = intermediates.iter().map(|der| Arc::from(*der)).collect();
-    ClientIdentity::Verified(Arc::new(agent.proven_by([0xab; 32], chain)))
+    ClientIdentity::Verified(Arc::new(agent.with_path([0xab; 32], chain)))
 }
 
 fn form(sets: &[HeaderSet]) -> HeaderForm {
@@ -220,8 +220,8 @@ fn lengths_are_those_of_the_values() {
 fn puppets_headers_are_not_stamped_where_only_others_are_sent() {
     let der = puppet("web01");
     let headers = IdentityHeaders::new(&agent(&der, &[]), Some(&der));
-    assert!(!headers.tells_certificate(&form(OTHERS)));
-    assert!(!form(OTHERS).tells_a_ca() && HeaderForm::default().tells_a_ca());
+    assert!(!headers.has_certificate(&form(OTHERS)));
+    assert!(!form(OTHERS).supports_renewal() && HeaderForm::default().supports_renewal());
     let told = told(&agent(&der, &[]), Some(&der), true);
     assert!(told.iter().all(|(name, _)| !name.starts_with("x-client-")));
 }

@@ -83,11 +83,7 @@ fn every_identity_header_goes_in_every_spelling() {
             let mut headers = map(&[&spelling, "Accept", &spelling]);
             let found = scrub(&mut headers, &OwnNames::default());
             assert_eq!(
-                (
-                    found.removed_identity,
-                    found.removed_underscore,
-                    headers.len()
-                ),
+                (found.identity, found.underscore, headers.len()),
                 (2, 0, 1),
                 "{spelling}"
             );
@@ -99,7 +95,7 @@ fn every_identity_header_goes_in_every_spelling() {
 fn other_names_with_an_underscore_go_too_and_are_counted_apart() {
     let mut headers = map(&["Content_Length", "X_Custom", "_", "Accept"]);
     let found = scrub(&mut headers, &OwnNames::default());
-    assert_eq!((found.removed_identity, found.removed_underscore), (0, 3));
+    assert_eq!((found.identity, found.underscore), (0, 3));
     assert_eq!(headers.len(), 1);
 }
 
@@ -108,7 +104,7 @@ fn what_an_agent_sends_arrives() {
     let mut headers = map(AGENTS);
     assert_eq!(
         scrub(&mut headers, &OwnNames::default()),
-        super::Scrubbing::default()
+        super::ScrubReport::default()
     );
     assert_eq!(headers.len(), AGENTS.len());
 }
@@ -132,17 +128,13 @@ fn names_of_the_configuration_go_in_every_spelling_too() {
         for spelling in spellings(name) {
             let mut headers = map(&[&spelling, "Accept", &spelling]);
             let found = scrub(&mut headers, &own(&names));
-            assert_eq!(
-                (found.removed_identity, headers.len()),
-                (2, 1),
-                "{spelling}"
-            );
+            assert_eq!((found.identity, headers.len()), (2, 1), "{spelling}");
         }
     }
     let mut headers = map(&["Site-Agents", "Site-Agen", "X-Site-Agent", "Node-Name"]);
     assert_eq!(
         scrub(&mut headers, &own(&names)),
-        super::Scrubbing::default()
+        super::ScrubReport::default()
     );
 }
 
@@ -184,8 +176,8 @@ proptest! {
         }
         let before = headers.len();
         let found = scrub(&mut headers, &OwnNames::default());
-        prop_assert_eq!(before - headers.len(), (found.removed_identity + found.removed_underscore) as usize);
-        prop_assert!(found.removed_identity as usize >= count);
+        prop_assert_eq!(before - headers.len(), (found.identity + found.underscore) as usize);
+        prop_assert!(found.identity as usize >= count);
         for left in headers.keys() {
             let read = cgi(left.as_str());
             prop_assert!(OURS.iter().all(|ours| read != cgi(ours)), "{} is read as {}", left, read);
@@ -200,7 +192,7 @@ proptest! {
         let mut headers = map(&names);
         scrub(&mut headers, &OwnNames::default());
         prop_assert!(headers.keys().all(|name| !is_removed(name.as_str(), &OwnNames::default())));
-        prop_assert_eq!(scrub(&mut headers, &OwnNames::default()), super::Scrubbing::default());
+        prop_assert_eq!(scrub(&mut headers, &OwnNames::default()), super::ScrubReport::default());
     }
 }
 

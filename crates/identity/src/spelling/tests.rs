@@ -2,13 +2,13 @@
 
 use crate::agent::SubjectError;
 use crate::test_certificate::*;
-use crate::{Agent, ChainVerified, DnFormat, Settings, SubjectRule};
+use crate::{Agent, ChainVerified, DnFormat, IdentitySettings, SubjectRule};
 
 const EMAIL: &str = "1.2.840.113549.1.9.1";
 const STREET: &str = "2.5.4.9";
 
 fn agent(rdns: &[&[Ava<'_>]], format: DnFormat) -> Result<Agent, SubjectError> {
-    let settings = Settings {
+    let settings = IdentitySettings {
         subject: SubjectRule::SingleCn,
         dn_formats: [format].into_iter().collect(),
     };
@@ -67,10 +67,10 @@ fn what_separates_is_escaped_where_no_reader_looks_for_the_name() {
 #[test]
 fn a_cn_of_a_number_sign_and_a_space_is_refused_by_rfc_2253() {
     for (cn, expected) in [
-        ("# a", Err(SubjectError::Untellable('#', DnFormat::Rfc2253))),
+        ("# a", Err(SubjectError::Ambiguous('#', DnFormat::Rfc2253))),
         (
             "#   a",
-            Err(SubjectError::Untellable('#', DnFormat::Rfc2253)),
+            Err(SubjectError::Ambiguous('#', DnFormat::Rfc2253)),
         ),
         ("#a", Ok(())),
         ("a # b", Ok(())),
@@ -144,9 +144,9 @@ fn a_type_that_is_no_oid_to_all_is_refused() {
         )
     };
     let told = |oid: &[u8]| {
-        let settings = Settings {
+        let settings = IdentitySettings {
             subject: SubjectRule::SingleCn,
-            ..Settings::default()
+            ..IdentitySettings::default()
         };
         let agent = Agent::from_leaf(
             &with_name(&name(oid)),
@@ -183,9 +183,9 @@ fn a_subject_that_is_not_read_to_its_end_is_refused_by_both_rules() {
     };
     let (first, victim) = (rdn(&tlv(UTF8, b"web01")), rdn(&tlv(UTF8, b"victim")));
     let read = |rdns: &[&[u8]], subject| {
-        let settings = Settings {
+        let settings = IdentitySettings {
             subject,
-            ..Settings::default()
+            ..IdentitySettings::default()
         };
         let leaf = with_name(&tlv(0x30, &rdns.concat()));
         Agent::from_leaf(&leaf, &settings, ChainVerified::assertion())
@@ -218,7 +218,12 @@ fn an_extension_whose_type_is_no_oid_is_refused() {
             &[tlv(0x06, oid), tlv(0x04, &tlv(UTF8, b"x"))].concat(),
         );
         let leaf = with_extension(&extension);
-        Agent::from_leaf(&leaf, &Settings::default(), ChainVerified::assertion()).map(|_| ())
+        Agent::from_leaf(
+            &leaf,
+            &IdentitySettings::default(),
+            ChainVerified::assertion(),
+        )
+        .map(|_| ())
     };
     assert_eq!(read(ROLE), Ok(()));
     for oid in [&padded[..], &in_front, &[&ROLE[..10], &[0x8d]].concat()] {
@@ -237,7 +242,7 @@ fn a_cn_that_would_need_an_escape_is_refused_in_both() {
             ("a>b", '>'),
         ] {
             let refused = agent(&[&[(CN, UTF8, cn.as_bytes())]], format).map(|_| ());
-            assert_eq!(refused, Err(SubjectError::Untellable(odd, format)), "{cn}");
+            assert_eq!(refused, Err(SubjectError::Ambiguous(odd, format)), "{cn}");
         }
     }
 }

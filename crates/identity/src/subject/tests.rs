@@ -6,12 +6,12 @@ use x509_parser::prelude::FromDer;
 use crate::agent::SubjectError;
 use crate::certname::CertnameError;
 use crate::test_certificate::*;
-use crate::{Agent, ChainVerified, Settings, Subject, SubjectRule};
+use crate::{Agent, ChainVerified, IdentitySettings, Subject, SubjectRule};
 
 fn agent(rdns: &[&[Ava<'_>]], subject: SubjectRule) -> Result<Agent, SubjectError> {
-    let settings = Settings {
+    let settings = IdentitySettings {
         subject,
-        ..Settings::default()
+        ..IdentitySettings::default()
     };
     Agent::from_leaf(&with_subject(rdns), &settings, ChainVerified::assertion())
 }
@@ -234,8 +234,12 @@ fn puppet_extensions_are_read_by_puppet_s_names() {
         ("1.3.6.1.4.1.34380.10.1", b"other"),
     ];
     let der = certificate(&[&[(CN, UTF8, b"a")]], extensions);
-    let agent =
-        Agent::from_leaf(&der, &Settings::default(), ChainVerified::assertion()).expect("an agent");
+    let agent = Agent::from_leaf(
+        &der,
+        &IdentitySettings::default(),
+        ChainVerified::assertion(),
+    )
+    .expect("an agent");
     let found: Vec<_> = agent.extensions().iter().collect();
     let expected = [
         ("pp_role", "web"),
@@ -260,8 +264,12 @@ fn an_ordinary_agent_has_no_authorization_extension() {
         &[&[(CN, UTF8, b"a")]],
         &[("1.3.6.1.4.1.34380.1.1.13", b"\x0c\x03web")],
     );
-    let agent =
-        Agent::from_leaf(&der, &Settings::default(), ChainVerified::assertion()).expect("an agent");
+    let agent = Agent::from_leaf(
+        &der,
+        &IdentitySettings::default(),
+        ChainVerified::assertion(),
+    )
+    .expect("an agent");
     assert!(!agent.has_authorization_extension());
     assert!(crate::authorization_extensions(&der).is_empty());
     assert!(crate::authorization_extensions(b"none").is_empty());
@@ -396,8 +404,12 @@ fn role(value: &[u8]) -> String {
         &[&[(CN, UTF8, b"a")]],
         &[("1.3.6.1.4.1.34380.1.1.13", value)],
     );
-    let agent =
-        Agent::from_leaf(&der, &Settings::default(), ChainVerified::assertion()).expect("an agent");
+    let agent = Agent::from_leaf(
+        &der,
+        &IdentitySettings::default(),
+        ChainVerified::assertion(),
+    )
+    .expect("an agent");
     assert!(!agent.extensions().is_empty());
     agent
         .extensions()

@@ -234,7 +234,7 @@ pub fn store_with(
     TrustStore::build(
         &material(bundle, crls),
         settings,
-        &identity::Settings::default(),
+        &identity::IdentitySettings::default(),
         previous,
     )
 }

@@ -37,7 +37,7 @@ fn agent_with(name: &str, extensions: &[(&str, &str)]) -> Who {
         (oid, (*value).to_owned())
     });
     let certname = Certname::parse(name).expect("a certname");
-    let agent = Agent::supposed(certname).supposing(Some("CN=Puppet CA: a"), extensions.collect());
+    let agent = Agent::assumed(certname).assuming(Some("CN=Puppet CA: a"), extensions.collect());
     Who {
         identity: ClientIdentity::Verified(Arc::new(agent)),
         source: Some([192, 0, 2, 7].into()),

@@ -143,9 +143,9 @@ fn agent(certname: &str) -> Agent {
         0x30,
         &[tlv(0x30, &body.concat()), algorithm, tlv(0x03, &[0; 65])].concat(),
     );
-    let settings = identity::Settings {
+    let settings = identity::IdentitySettings {
         subject: SubjectRule::SingleCn,
-        ..identity::Settings::default()
+        ..identity::IdentitySettings::default()
     };
     Agent::from_leaf(&der, &settings, ChainVerified::assertion()).expect("an agent")
 }
@@ -1196,7 +1196,7 @@ fn extensions_and_issuer_of_a_verified_certificate_choose_a_route() {
     };
     let verified = |issuer, extensions: Vec<(String, String)>| {
         let certname = identity::Certname::parse("web01").unwrap();
-        let agent = Agent::supposed(certname).supposing(Some(issuer), extensions);
+        let agent = Agent::assumed(certname).assuming(Some(issuer), extensions);
         ClientIdentity::Verified(Arc::new(agent))
     };
     let ours = "CN=Puppet CA: a";

@@ -7,7 +7,9 @@ use std::{
 };
 
 use config::{Config, PoolConfig};
-use discovery::{Answer, LookupError, Question, Resolved, Rules, question, settings::Settings};
+use discovery::{
+    AnswerRules, DnsAnswer, DnsQuestion, LookupError, Resolved, question, settings::DnsSettings,
+};
 use telemetry::{Alarm, Alarms};
 use tokio::{
     sync::Notify,
@@ -31,11 +33,11 @@ pub(crate) struct Answers {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// By pool, because each has its own rules.
-    pub(super) accepted: BTreeMap<(String, Question), Accepted>,
+    pub(super) accepted: BTreeMap<(String, DnsQuestion), Accepted>,
     /// When each question was asked, and is asked again.
-    pub(super) lookups: BTreeMap<Question, LastLookup>,
+    pub(super) lookups: BTreeMap<DnsQuestion, LastLookup>,
     /// The settings by which the questions were asked.
-    settings: Option<Settings>,
+    settings: Option<DnsSettings>,
     /// The member that gets the writes to the CA.
     pub(super) writer: Option<Writer>,
     /// Whether something differs from what is stored.
@@ -45,7 +47,7 @@ pub(super) struct Known {
 /// An answer that a pool uses.
 #[derive(Clone, Debug)]
 pub(super) struct Accepted {
-    pub(super) answer: Answer,
+    pub(super) answer: DnsAnswer,
     /// Hosts whose addresses are not those that DNS answers when it works.
     pub(super) doubtful: BTreeSet<String>,
     /// Whether an earlier process stored it, and DNS has not confirmed it since.
@@ -54,7 +56,7 @@ pub(super) struct Accepted {
 
 impl Answers {
     /// The last valid answer. One that was valid by other rules of the pool may be valid no longer.
-    pub(crate) fn of(&self, pool: &PoolConfig, question: &Question) -> Option<Answer> {
+    pub(crate) fn of(&self, pool: &PoolConfig, question: &DnsQuestion) -> Option<DnsAnswer> {
         let known = self.known();
         let accepted = known.valid(&pool.pool.name, question, &rules(pool))?;
         Some(accepted.answer.clone())
@@ -65,7 +67,7 @@ impl Answers {
     pub(crate) async fn ask_new(
         &self,
         config: &Config,
-        wanted: impl Fn(&Question) -> bool,
+        wanted: impl Fn(&DnsQuestion) -> bool,
         alarms: &Alarms,
     ) {
         let mut new = questions(config);
@@ -140,7 +142,7 @@ impl Answers {
                 .values_mut()
                 .for_each(|lookup| lookup.due = now);
         }
-        let is_asked = |pool: &str, question: &Question| {
+        let is_asked = |pool: &str, question: &DnsQuestion| {
             asking(config, question)
                 .iter()
                 .any(|(named, _)| *named == pool)
@@ -173,7 +175,7 @@ impl Answers {
         })
     }
 
-    pub(super) fn due(&self, config: &Config) -> BTreeSet<Question> {
+    pub(super) fn due(&self, config: &Config) -> BTreeSet<DnsQuestion> {
         let (now, known) = (Instant::now(), self.known());
         let mut wanted = questions(config);
         wanted.retain(|question| {
@@ -190,14 +192,19 @@ impl Answers {
 
 impl Known {
     /// The answer that a pool with these rules uses.
-    fn valid(&self, pool: &str, question: &Question, rules: &Rules<'_>) -> Option<&Accepted> {
+    fn valid(
+        &self,
+        pool: &str,
+        question: &DnsQuestion,
+        rules: &AnswerRules<'_>,
+    ) -> Option<&Accepted> {
         let key = (pool.to_owned(), question.clone());
         let accepted = self.accepted.get(&key)?;
         rules.check(&accepted.answer).ok().map(|()| accepted)
     }
 
     /// Whether a question was never asked, or a pool has no valid answer to it.
-    fn lacks(&self, config: &Config, question: &Question) -> bool {
+    fn lacks(&self, config: &Config, question: &DnsQuestion) -> bool {
         let mut asking = asking(config, question).into_iter();
         !self.lookups.contains_key(question)
             || asking.any(|(pool, rules)| self.valid(pool, question, &rules).is_none())
@@ -206,9 +213,9 @@ impl Known {
 
 /// The answer that a pool uses, with what is missing in it if something is; or why it uses none.
 fn accepted(
-    question: &Question,
+    question: &DnsQuestion,
     result: &Result<Resolved, LookupError>,
-    rules: &Rules<'_>,
+    rules: &AnswerRules<'_>,
     before: Option<&Accepted>,
 ) -> Result<(Accepted, Option<String>), String> {
     let resolved = result.as_ref().map_err(ToString::to_string)?;
@@ -217,7 +224,7 @@ fn accepted(
     let mut kept = BTreeSet::new();
     if let Some(before) = before {
         let is_better = |host: &str| !before.doubtful.contains(host);
-        if let (Question::Host(name), Answer::Host(_)) = (question, &before.answer)
+        if let (DnsQuestion::Host(name), DnsAnswer::Host(_)) = (question, &before.answer)
             && let Some(doubt) = doubts.get(name).filter(|_| is_better(name))
         {
             return Err(doubt.to_string());
@@ -244,7 +251,7 @@ fn accepted(
 
 fn note_alarm(
     alarms: &Alarms,
-    (pool, question): (&str, &Question),
+    (pool, question): (&str, &DnsQuestion),
     before: Option<&Accepted>,
     outcome: &Result<(Accepted, Option<String>), String>,
 ) {
@@ -267,7 +274,7 @@ fn note_alarm(
             "pool {pool}: cannot use the DNS answer for {question}: {why}; the last valid answer stays in use"
         ),
         // A host without any answer so far is a member that is down, as its probes show.
-        (Err(_), None) if matches!(question, Question::Host(_)) => return,
+        (Err(_), None) if matches!(question, DnsQuestion::Host(_)) => return,
         (Err(why), None) => format!(
             "pool {pool}: cannot use the DNS answer for {question}: {why}; it has no members of this name"
         ),
@@ -277,12 +284,12 @@ fn note_alarm(
 }
 
 /// What the alarm about an answer is about.
-fn about(pool: &str, question: &Question) -> String {
+fn about(pool: &str, question: &DnsQuestion) -> String {
     format!("{pool}: {question}")
 }
 
 /// What the members of a configuration need answered.
-pub(crate) fn questions(config: &Config) -> BTreeSet<Question> {
+pub(crate) fn questions(config: &Config) -> BTreeSet<DnsQuestion> {
     let pools = config.pools.iter();
     pools
         .flat_map(|pool| pool.pool.members.iter().filter_map(question))
@@ -290,7 +297,10 @@ pub(crate) fn questions(config: &Config) -> BTreeSet<Question> {
 }
 
 /// The pools that ask a question, with what each requires of the answer.
-pub(super) fn asking<'c>(config: &'c Config, asked: &Question) -> Vec<(&'c str, Rules<'c>)> {
+pub(super) fn asking<'c>(
+    config: &'c Config,
+    asked: &DnsQuestion,
+) -> Vec<(&'c str, AnswerRules<'c>)> {
     let mut asking = Vec::new();
     for pool in &config.pools {
         let mut members = pool.pool.members.iter();
@@ -302,9 +312,9 @@ pub(super) fn asking<'c>(config: &'c Config, asked: &Question) -> Vec<(&'c str, 
 }
 
 /// An entry with a `server_name` of its own needs no `server_names`: one name holds for all targets.
-pub(crate) fn rules(pool: &PoolConfig) -> Rules<'_> {
+pub(crate) fn rules(pool: &PoolConfig) -> AnswerRules<'_> {
     let upstream = &pool.upstream;
-    Rules {
+    AnswerRules {
         server_names: (!pool.server_names.is_empty()).then_some(pool.server_names.as_slice()),
         is_loopback_only: upstream.scheme == Scheme::Http
             && upstream.plaintext == Plaintext::Loopback,
@@ -313,26 +323,26 @@ pub(crate) fn rules(pool: &PoolConfig) -> Rules<'_> {
 
 #[cfg(test)]
 mod tests {
-    use discovery::Target;
+    use discovery::ServiceTarget;
 
     use super::*;
 
     const HOST: &str = "c1.example.com";
 
-    fn addresses(texts: &[&str]) -> Answer {
+    fn addresses(texts: &[&str]) -> DnsAnswer {
         let addresses = texts.iter().map(|text| text.parse().expect("an address"));
-        Answer::Host(addresses.collect())
+        DnsAnswer::Host(addresses.collect())
     }
 
     /// A service with one target at this address, or at none.
-    fn target(address: &[&str]) -> Answer {
-        let mut target = Target::new(0, 1, HOST, 8140);
+    fn target(address: &[&str]) -> DnsAnswer {
+        let mut target = ServiceTarget::new(0, 1, HOST, 8140);
         let addresses = address.iter().map(|text| text.parse().expect("an address"));
         target.addresses = addresses.collect();
-        Answer::service(vec![target])
+        DnsAnswer::service(vec![target])
     }
 
-    fn known(answer: Answer, is_doubtful: bool) -> Accepted {
+    fn known(answer: DnsAnswer, is_doubtful: bool) -> Accepted {
         Accepted {
             answer,
             doubtful: is_doubtful.then(|| HOST.to_owned()).into_iter().collect(),
@@ -341,10 +351,10 @@ mod tests {
     }
 
     /// What is used after an answer about whose host DNS failed, and whether something is missing in it; none: it is not used.
-    fn after_failure(answer: Answer, before: Option<&Accepted>) -> Option<(Accepted, bool)> {
+    fn after_failure(answer: DnsAnswer, before: Option<&Accepted>) -> Option<(Accepted, bool)> {
         let question = match &answer {
-            Answer::Host(_) => Question::Host(HOST.to_owned()),
-            Answer::Service(_) => Question::Service("_x-puppet._tcp.example.com".to_owned()),
+            DnsAnswer::Host(_) => DnsQuestion::Host(HOST.to_owned()),
+            DnsAnswer::Service(_) => DnsQuestion::Service("_x-puppet._tcp.example.com".to_owned()),
         };
         let late = LookupError::Late(Duration::from_secs(2));
         let resolved = Resolved {
@@ -352,7 +362,7 @@ mod tests {
             ttl: Duration::ZERO,
             doubts: [(HOST.to_owned(), late)].into(),
         };
-        let rules = Rules {
+        let rules = AnswerRules {
             server_names: None,
             is_loopback_only: false,
         };

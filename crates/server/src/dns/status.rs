@@ -8,7 +8,7 @@ use std::{
 
 use admin::NameStatus;
 use config::Config;
-use discovery::{LookupError, Resolved, settings::Settings};
+use discovery::{LookupError, Resolved, settings::DnsSettings};
 use tokio::time::Instant;
 
 use super::answers::{Answers, asking, questions};
@@ -27,7 +27,7 @@ pub(super) struct LastLookup {
 impl LastLookup {
     /// `refused`: why a pool does not use the answer.
     pub(super) fn new(
-        settings: &Settings,
+        settings: &DnsSettings,
         before: Option<&Self>,
         (result, servers): (&Result<Resolved, LookupError>, Arc<[SocketAddr]>),
         refused: Option<String>,

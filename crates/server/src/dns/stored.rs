@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use config::PoolConfig;
-use discovery::{Answer, Question, Target};
+use discovery::{DnsAnswer, DnsQuestion, ServiceTarget};
 use serde::{Deserialize, Serialize};
 
 use super::answers::{Accepted, Answers};
@@ -90,15 +90,15 @@ impl Answers {
                 doubtful: stored.doubtful,
                 is_stored: true,
             };
-            ((stored.pool, Question::parse(&stored.name)), accepted)
+            ((stored.pool, DnsQuestion::parse(&stored.name)), accepted)
         });
         // A name of the other kind has no such records.
         known.accepted = accepted
             .filter(|((_, question), accepted)| {
                 matches!(
                     (question, &accepted.answer),
-                    (Question::Host(_), Answer::Host(_))
-                        | (Question::Service(_), Answer::Service(_))
+                    (DnsQuestion::Host(_), DnsAnswer::Host(_))
+                        | (DnsQuestion::Service(_), DnsAnswer::Service(_))
                 )
             })
             .collect();
@@ -154,14 +154,15 @@ impl Answers {
     }
 }
 
-impl From<Records> for Answer {
+impl From<Records> for DnsAnswer {
     fn from(records: Records) -> Self {
         match records {
             Records::Addresses(addresses) => Self::Host(addresses),
             Records::Targets(targets) => {
                 let targets = targets.into_iter().map(|stored| {
                     let (priority, weight) = (stored.priority, stored.weight);
-                    let mut target = Target::new(priority, weight, &stored.host, stored.port);
+                    let mut target =
+                        ServiceTarget::new(priority, weight, &stored.host, stored.port);
                     target.addresses = stored.addresses;
                     target
                 });
@@ -171,11 +172,11 @@ impl From<Records> for Answer {
     }
 }
 
-impl From<&Answer> for Records {
-    fn from(answer: &Answer) -> Self {
+impl From<&DnsAnswer> for Records {
+    fn from(answer: &DnsAnswer) -> Self {
         match answer {
-            Answer::Host(addresses) => Self::Addresses(addresses.clone()),
-            Answer::Service(targets) => {
+            DnsAnswer::Host(addresses) => Self::Addresses(addresses.clone()),
+            DnsAnswer::Service(targets) => {
                 let targets = targets.iter().map(|target| StoredTarget {
                     priority: target.priority,
                     weight: target.weight(),

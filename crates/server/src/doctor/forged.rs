@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use identity::{HeaderForm, HeaderSet};
-use upstream::Told;
+use upstream::QueryResponse;
 
 use super::{
     Check, Grade, Proof,
@@ -12,7 +12,7 @@ use super::{
 };
 
 /// A compiler has to take our word for who the client is, and to go by it.
-pub(super) async fn compiler(member: &Member, simple: &Told, proof: &mut Proof) {
+pub(super) async fn compiler(member: &Member, simple: &QueryResponse, proof: &mut Proof) {
     headers_read(member, simple, proof).await;
     unknown_client(member, proof).await;
     own_node(member, proof).await;
@@ -20,10 +20,10 @@ pub(super) async fn compiler(member: &Member, simple: &Told, proof: &mut Proof) 
 }
 
 /// A certificate that cannot be decoded is a 400 from whoever reads that header, on every endpoint.
-async fn headers_read(member: &Member, simple: &Told, proof: &mut Proof) {
+async fn headers_read(member: &Member, simple: &QueryResponse, proof: &mut Proof) {
     // Which header other servers read the certificate from, and what they do with a bad one, is not known here.
     let usual = HeaderForm::default();
-    let puppets = member.form().tells(HeaderSet::Puppet);
+    let puppets = member.form().sends(HeaderSet::Puppet);
     if member.is_legacy()
         || !puppets
         || member.form().verify != usual.verify
@@ -183,7 +183,7 @@ async fn ca_headers(member: &Member, proof: &mut Proof) {
 }
 
 /// Why nothing follows from an endpoint that answers no question.
-fn not_served(member: &Member, plain: &Told) -> String {
+fn not_served(member: &Member, plain: &QueryResponse) -> String {
     format!(
         "{} answered {}: the test needs a status endpoint that answers successfully",
         member.open_path(),

@@ -1,7 +1,7 @@
 //! Whether a compiler reads heads as long as we may send: an agent with a large certificate would see a 431 from it.
 
 use http::{HeaderName, HeaderValue};
-use upstream::{AskError, Told};
+use upstream::{QueryError, QueryResponse};
 
 use super::{
     Check, Grade, Proof,
@@ -14,7 +14,7 @@ use super::{
 const REST_BYTES: usize = 512;
 const PADDING: HeaderName = HeaderName::from_static("x-proscenium-doctor");
 
-pub(super) async fn examine(member: &Member, simple: &Told, proof: &mut Proof) {
+pub(super) async fn examine(member: &Member, simple: &QueryResponse, proof: &mut Proof) {
     if !member.rules.forward_cert || member.is_legacy() {
         return;
     }
@@ -51,7 +51,11 @@ pub(super) async fn examine(member: &Member, simple: &Told, proof: &mut Proof) {
 }
 
 /// How a head of this length is refused; none where it is read.
-async fn refused(member: &Member, simple: &Told, bytes: usize) -> Result<Option<String>, AskError> {
+async fn refused(
+    member: &Member,
+    simple: &QueryResponse,
+    bytes: usize,
+) -> Result<Option<String>, QueryError> {
     let mut fields = claim::nobody(member.form());
     if let Ok(padding) = HeaderValue::from_str(&"x".repeat(bytes)) {
         fields.insert(PADDING, padding);
@@ -59,7 +63,7 @@ async fn refused(member: &Member, simple: &Told, bytes: usize) -> Result<Option<
     match member.ask_inside(super::members::STATUS, fields).await {
         Ok(answer) if answer.status == simple.status => Ok(None),
         Ok(answer) => Ok(Some(format!("it answered {}", answer.status))),
-        Err(error @ AskError::Broken(_)) => Ok(Some(story(&error))),
+        Err(error @ QueryError::Broken(_)) => Ok(Some(story(&error))),
         Err(error) => Err(error),
     }
 }

@@ -11,7 +11,7 @@ use proxy::settings::PoolRules;
 use routing::pool_names;
 use rustls_pki_types::UnixTime;
 use tokio::{sync::Semaphore, task::JoinSet};
-use upstream::{AskError, Connector, ConnectorSpec, Question, Scheme, Told};
+use upstream::{Connector, ConnectorSpec, MemberQuery, QueryError, QueryResponse, Scheme};
 
 use super::{
     Check, Examination, Grade, Proof,
@@ -210,7 +210,7 @@ pub(super) fn role(pool: &PoolConfig, prepared: &Prepared) -> Role {
 
 /// Whether probes request a Puppet server's status.
 fn is_puppet_status(check: &CheckSettings) -> bool {
-    upstream::Inquiry::of(check).is_some_and(|inquiry| inquiry.is_puppet_status())
+    upstream::HttpCheck::of(check).is_some_and(|inquiry| inquiry.is_puppet_status())
 }
 
 /// Whether a configured route would send this path to the pool, for some client.
@@ -273,7 +273,7 @@ impl Member {
         answer.map_or(true, |answer| answer.status != StatusCode::NOT_FOUND)
     }
 
-    async fn reach(&self, proof: &mut Proof) -> Result<Told, AskError> {
+    async fn reach(&self, proof: &mut Proof) -> Result<QueryResponse, QueryError> {
         let about = &self.about;
         let nobody = claim::nobody(self.form());
         let answer = self.ask(&self.connector, STATUS, nobody).await?;
@@ -284,7 +284,7 @@ impl Member {
         Ok(answer)
     }
 
-    fn certificate(&self, answer: &Told, now: UnixTime, proof: &mut Proof) {
+    fn certificate(&self, answer: &QueryResponse, now: UnixTime, proof: &mut Proof) {
         if let Some(Err(error)) = answer
             .certificate
             .as_ref()
@@ -321,25 +321,29 @@ impl Member {
         connector: &Connector,
         path: &str,
         mut fields: HeaderMap,
-    ) -> Result<Told, AskError> {
+    ) -> Result<QueryResponse, QueryError> {
         // Puppet's endpoints answer 400 where none is named.
         fields.insert(header::ACCEPT, accepted(path));
         let (timeout, body_bytes_max) = match path == LISTS {
             true => (LISTS_TIMEOUT, LISTS_BYTES_MAX),
             false => (QUESTION_TIMEOUT, ANSWER_BYTES_MAX),
         };
-        let question = Question {
+        let question = MemberQuery {
             path,
             port: None,
             headers: fields,
             timeout,
             body_bytes_max,
         };
-        upstream::ask(connector, &question).await
+        upstream::query(connector, &question).await
     }
 
     /// Asks as requests of agents come: through our own credential.
-    pub(super) async fn ask_inside(&self, path: &str, fields: HeaderMap) -> Result<Told, AskError> {
+    pub(super) async fn ask_inside(
+        &self,
+        path: &str,
+        fields: HeaderMap,
+    ) -> Result<QueryResponse, QueryError> {
         self.ask(&self.connector, path, fields).await
     }
 
@@ -381,7 +385,7 @@ pub(super) fn is_refusal(status: StatusCode) -> bool {
 }
 
 /// An error in words.
-pub(super) fn story(error: &AskError) -> String {
+pub(super) fn story(error: &QueryError) -> String {
     match error.alert() {
         // Alerts that end a handshake before anybody's certificate is looked at.
         Some(alert) if unreached::NO_CERTIFICATES.contains(&&*alert) => {

@@ -7,7 +7,7 @@ use std::{io::ErrorKind, net::IpAddr, sync::Arc};
 use http::StatusCode;
 use pki::{MemberNames, TrustStore};
 use tokio::task::JoinSet;
-use upstream::{AskError, Connector, DialError, DialStage, Plaintext, Scheme, Target};
+use upstream::{Connector, DialError, DialStage, MemberAddress, Plaintext, QueryError, Scheme};
 
 use super::{
     Check, Grade, Proof, claim,
@@ -40,7 +40,7 @@ impl Door {
 
 /// The ways to a member that are to be tried, and what is known of them beforehand.
 pub(super) fn doors(asked: &Asked<'_>, connector: &Connector, proof: &mut Proof) -> Vec<Door> {
-    let Target::Tcp { host, port } = &connector.target else {
+    let MemberAddress::Tcp { host, port } = &connector.target else {
         return Vec::new(); // Who may open a Unix socket, the file system says.
     };
     if role(asked.pool, asked.prepared) == Role::Other {
@@ -292,13 +292,13 @@ fn is_puppets(answered: Option<StatusCode>) -> bool {
 
 /// Only what the other side, or a packet filter before it, did to the attempt shows that a port is closed. An error of
 /// this host, such as a missing route, means that the port was not tried.
-fn closed(error: &AskError) -> Outcome {
+fn closed(error: &QueryError) -> Outcome {
     let is_closed = match error {
         error if error.is_ours() => false,
-        AskError::Broken(_) => true,
-        AskError::Dial(DialError::Handshake { .. }) => true,
-        AskError::Dial(DialError::Late { stage, .. }) => *stage == DialStage::Connect,
-        AskError::Dial(DialError::Connect { source, .. }) => matches!(
+        QueryError::Broken(_) => true,
+        QueryError::Dial(DialError::Handshake { .. }) => true,
+        QueryError::Dial(DialError::Late { stage, .. }) => *stage == DialStage::Connect,
+        QueryError::Dial(DialError::Connect { source, .. }) => matches!(
             source.kind(),
             ErrorKind::ConnectionRefused
                 | ErrorKind::ConnectionReset
@@ -306,7 +306,7 @@ fn closed(error: &AskError) -> Outcome {
                 | ErrorKind::TimedOut
         ),
         // After the connection was accepted, or before it was tried.
-        AskError::Late(_) | AskError::Dial(_) => false,
+        QueryError::Late(_) | QueryError::Dial(_) => false,
     };
     match is_closed {
         true => Outcome::Closed,
@@ -330,7 +330,7 @@ mod tests {
             (ErrorKind::PermissionDenied, false),
             (ErrorKind::AddrNotAvailable, false),
         ] {
-            let error = AskError::Dial(DialError::Connect {
+            let error = QueryError::Dial(DialError::Connect {
                 address: "c1:8139".into(),
                 source: kind.into(),
             });

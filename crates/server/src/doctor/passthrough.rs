@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use config::PoolConfig;
 use identity::HeaderForm;
-use listener::Settings;
+use listener::ListenerSettings;
 use pki::MemberNames;
 use tokio::task::JoinSet;
 use upstream::Connector;
@@ -56,7 +56,7 @@ pub(super) fn doors(asked: &Asked<'_>, connector: &Connector) -> Vec<Door> {
 /// A server name that a listener passes through to this pool.
 fn server_name<'a>(prepared: &'a Prepared, pool: &PoolConfig) -> Option<&'a str> {
     let listeners = prepared.config.listeners.iter();
-    let mut entries = listeners.flat_map(|listener: &Settings| &listener.sni_passthrough);
+    let mut entries = listeners.flat_map(|listener: &ListenerSettings| &listener.sni_passthrough);
     let entry = entries.find(|entry| entry.pool == pool.pool.name)?;
     let mut names = entry.server_names.iter().map(String::as_str);
     names.find(|name| !name.starts_with("*."))

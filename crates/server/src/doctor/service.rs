@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use balancing::settings::CheckKind;
 use http::StatusCode;
-use upstream::Told;
+use upstream::QueryResponse;
 
 use crate::jrubies::{self, JrubyError};
 
@@ -14,9 +14,9 @@ use super::{
 };
 
 /// Whether it says that it can work, where its check would ask for that.
-pub(super) async fn status(member: &Member, simple: &Told, proof: &mut Proof) {
+pub(super) async fn status(member: &Member, simple: &QueryResponse, proof: &mut Proof) {
     let about = &member.about;
-    let inquiry = upstream::Inquiry::of(&member.check);
+    let inquiry = upstream::HttpCheck::of(&member.check);
     let asked;
     let (answer, inquiry) = match (inquiry, member.check.kind) {
         // What answers on another port is the probes' alone.
@@ -134,7 +134,7 @@ pub(super) async fn jrubies(member: &Member, proof: &mut Proof) {
     }
     let about = &member.about;
     let question = jrubies::question(member.check.port);
-    let answer = match upstream::ask(&member.connector, &question).await {
+    let answer = match upstream::query(&member.connector, &question).await {
         Ok(answer) => answer,
         Err(error) => return unclear(Check::Jrubies, about, story(&error), proof),
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use identity::Reason;
 use pki::MemberError;
-use upstream::{AskError, Connector, DialError, DialStage};
+use upstream::{Connector, DialError, DialStage, QueryError};
 
 use super::{
     Check, Grade, Proof, claim,
@@ -12,12 +12,12 @@ use super::{
 };
 
 /// Tells why, and what to do.
-pub(super) async fn told(member: &Member, error: &AskError, proof: &mut Proof) {
+pub(super) async fn told(member: &Member, error: &QueryError, proof: &mut Proof) {
     let mut found = story(error);
     let (check, remedy) = match error {
         error if error.is_ours() => (Check::MemberCertificate, of_certificate(error)),
         error if let Some(alert) = error.alert() => of_alert(&alert),
-        AskError::Dial(DialError::Resolve { .. }) => (
+        QueryError::Dial(DialError::Resolve { .. }) => (
             Check::MemberReached,
             "correct the name in DNS or /etc/hosts, or in `members`",
         ),
@@ -36,10 +36,10 @@ pub(super) async fn told(member: &Member, error: &AskError, proof: &mut Proof) {
 /// Another protocol at the same address, where that is what is wrong.
 async fn speaks_otherwise(
     member: &Member,
-    error: &AskError,
+    error: &QueryError,
 ) -> Option<(&'static str, &'static str)> {
     // Who waits for the end of a line of HTTP says nothing to a handshake.
-    let is_there = matches!(error, AskError::Broken(_)) || in_handshake(error);
+    let is_there = matches!(error, QueryError::Broken(_)) || in_handshake(error);
     let otherwise: &Arc<Connector> = member.otherwise.as_ref().filter(|_| is_there)?;
     let answer = member
         .ask(otherwise, STATUS, claim::nobody(member.form()))
@@ -62,7 +62,7 @@ const SPEAKS_TLS: (&str, &str) = (
 );
 
 /// By what we have against its certificate.
-fn of_certificate(error: &AskError) -> &'static str {
+fn of_certificate(error: &QueryError) -> &'static str {
     match error.tls().and_then(MemberError::find) {
         Some(MemberError::Certificate { reason, .. }) => match reason {
             Reason::Expired => {
@@ -120,10 +120,10 @@ fn of_alert(alert: &str) -> (Check, &'static str) {
 pub(super) const NO_CERTIFICATES: [&str; 2] = ["ProtocolVersion", "InsufficientSecurity"];
 
 /// By what did not come.
-fn silent(member: &Member, error: &AskError) -> (Check, &'static str) {
+fn silent(member: &Member, error: &QueryError) -> (Check, &'static str) {
     match error {
-        AskError::Broken(_) if member.connector.is_tls() => (Check::CredentialAccepted, REFUSED),
-        AskError::Late(_) => (
+        QueryError::Broken(_) if member.connector.is_tls() => (Check::CredentialAccepted, REFUSED),
+        QueryError::Late(_) => (
             Check::MemberReached,
             "it accepts connections but does not answer: look at its log, and restart it if it hangs",
         ),
@@ -138,8 +138,8 @@ fn silent(member: &Member, error: &AskError) -> (Check, &'static str) {
     }
 }
 
-fn in_handshake(error: &AskError) -> bool {
-    matches!(error, AskError::Dial(error) if error.stage() == DialStage::Handshake)
+fn in_handshake(error: &QueryError) -> bool {
+    matches!(error, QueryError::Dial(error) if error.stage() == DialStage::Handshake)
 }
 
 const REFUSED: &str = "look at its log: its `ssl-ca-cert` must contain the CA of the proxy's certificate (the pool's `[tls] chain`), and its `ssl-crl-path` a CRL of that CA that does not revoke the certificate";

@@ -10,14 +10,14 @@ use balancing::{
     settings::{MemberSettings, Role},
 };
 use config::PoolConfig;
-use discovery::{Discovered, discovered, is_covered, question};
+use discovery::{DiscoveredMember, discovered, is_covered, question};
 use proxy::{Generation, PoolRuntime};
 use routing::pool_names;
 
 use crate::dns::{Answers, Writer, configured, rules};
 
 /// The members of a pool by what DNS answered last. A member that several names stand for counts once.
-pub(super) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<Discovered> {
+pub(super) fn members(pool: &PoolConfig, answers: &Answers) -> Vec<DiscoveredMember> {
     let mut seen = BTreeSet::new();
     let mut members = Vec::new();
     for settings in &pool.pool.members {
@@ -83,7 +83,10 @@ pub(crate) fn inherit_states(registry: &Registry, generation: &Generation) -> bo
 }
 
 /// At most as many members as a pool may have, whatever several names in DNS stand for.
-pub(super) fn bounded(pool: &PoolConfig, mut members: Vec<Discovered>) -> Vec<Discovered> {
+pub(super) fn bounded(
+    pool: &PoolConfig,
+    mut members: Vec<DiscoveredMember>,
+) -> Vec<DiscoveredMember> {
     if members.len() > MEMBERS_MAX {
         let (pool, members) = (&pool.pool.name, members.len());
         tracing::warn!(
@@ -112,10 +115,10 @@ pub(super) fn writer_of(pool: &PoolConfig, before: &PoolRuntime) -> Option<Write
 /// Keeps the member that gets the writes to the CA while it answers, whatever DNS says now: two CAs that both sign
 /// would issue certificates that the other does not know.
 pub(super) fn with_writer(
-    mut members: Vec<Discovered>,
+    mut members: Vec<DiscoveredMember>,
     pool: &PoolConfig,
     writer: Option<Writer>,
-) -> Vec<Discovered> {
+) -> Vec<DiscoveredMember> {
     let Some(writer) = writer.filter(|writer| is_allowed(pool, &writer.member)) else {
         return members;
     };
@@ -133,7 +136,7 @@ pub(super) fn with_writer(
             let mut entries = pool.pool.members.iter();
             let entry = entries.find(|entry| question(entry).is_some());
             let Some(entry) = entry else { return members };
-            Discovered {
+            DiscoveredMember {
                 settings: MemberSettings {
                     address: writer.member,
                     ..entry.clone()
@@ -151,7 +154,7 @@ pub(super) fn with_writer(
 }
 
 /// Whether a member is the one that gets the writes, under whichever name.
-fn is_at(member: &Discovered, writer: &Writer) -> bool {
+fn is_at(member: &DiscoveredMember, writer: &Writer) -> bool {
     let name = |address: &str| {
         let named = address.split_once('@').map(|(name, _)| name.to_owned());
         named.unwrap_or_else(|| address.to_owned())

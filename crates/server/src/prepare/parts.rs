@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use balancing::Pool;
 use config::{Config, Credential, MemberTls, Report};
-use discovery::Discovered;
+use discovery::DiscoveredMember;
 use listener::{ActiveListener, ListenerTls};
 use pki::{
     ClientVerifier, Fingerprint, ListenerPolicy, MemberNames, Named, PkiProblem, Protocols,
@@ -12,7 +12,7 @@ use pki::{
 };
 use proxy::{Generation, PoolRuntime};
 use routing::pool_names;
-use upstream::{Connector, ConnectorSpec, Scheme, TargetError};
+use upstream::{Connector, ConnectorSpec, MemberAddressError, Scheme};
 
 use super::{
     lasting::Lasting,
@@ -67,7 +67,7 @@ impl Problems<'_> {
     fn shown(
         &mut self,
         config: &Config,
-        settings: &listener::Settings,
+        settings: &listener::ListenerSettings,
         credentials: &Credentials,
     ) -> Option<Arc<ShownCredentials>> {
         let named = config.certificates_of(&settings.name);
@@ -226,12 +226,12 @@ impl Problems<'_> {
         for settings in &config.listeners {
             let policy = ListenerPolicy {
                 client_cert: match settings.client_cert {
-                    listener::ClientCert::Optional => pki::ClientCert::Optional,
-                    listener::ClientCert::Required => pki::ClientCert::Required,
+                    listener::ClientCertPolicy::Optional => pki::ClientCert::Optional,
+                    listener::ClientCertPolicy::Required => pki::ClientCert::Required,
                 },
                 on_invalid: match settings.on_invalid {
-                    listener::OnInvalid::Abort => pki::OnInvalid::Abort,
-                    listener::OnInvalid::Explain | listener::OnInvalid::Forward => {
+                    listener::InvalidCertPolicy::Abort => pki::OnInvalid::Abort,
+                    listener::InvalidCertPolicy::Explain | listener::InvalidCertPolicy::Forward => {
                         pki::OnInvalid::Defer
                     }
                 },
@@ -309,15 +309,15 @@ fn member_key(pool: &config::PoolConfig, address: &str) -> String {
 /// The address of a member that cannot be reached as configured, and why.
 pub(super) fn pool_runtime(
     settings: &config::PoolConfig,
-    members: Vec<Discovered>,
+    members: Vec<DiscoveredMember>,
     tls: Option<&PreparedTls>,
     lasting: &Lasting,
     before: Option<&PoolRuntime>,
-) -> Result<PoolRuntime, (String, TargetError)> {
+) -> Result<PoolRuntime, (String, MemberAddressError)> {
     let name = &settings.pool.name;
     let members = &bounded(settings, members);
     let mut connectors = Vec::new();
-    for Discovered {
+    for DiscoveredMember {
         settings: member,
         addresses,
     } in members
@@ -350,8 +350,10 @@ pub(super) fn pool_runtime(
     };
     // A request that waits was scrubbed for servers that read the headers of its own pool's rules, and is sent to no others.
     let same_rules = before.filter(|before| before.rules == settings.rules);
-    let metrics = |member: &Discovered| lasting.metrics.member(name, &member.settings.address);
-    let passed = |member: &Discovered| lasting.metrics.passthrough(name, &member.settings.address);
+    let metrics =
+        |member: &DiscoveredMember| lasting.metrics.member(name, &member.settings.address);
+    let passed =
+        |member: &DiscoveredMember| lasting.metrics.passthrough(name, &member.settings.address);
     let passthrough = settings.rules.passthrough.is_used;
     Ok(PoolRuntime {
         pool: Pool::new(&pool, settings.upstream.connections_max, &lasting.registry),

@@ -17,7 +17,7 @@ use balancing::{
 };
 use bytes::Bytes;
 use h2::client::SendRequest;
-use listener::{Activity, Connection, Downstream, Gate, TlsFacts, TlsIo};
+use listener::{Activity, Connection, Downstream, Gate, NegotiatedTls, TlsIo};
 use pki::{CsrPolicy, CsrSettings};
 use proxy::{CaSettings, Generation, Phase, PoolRules, PoolRuntime, Shared, Worker};
 use routing::RouteTable;
@@ -36,9 +36,9 @@ pub struct Setup {
     /// How many compilers there are.
     pub compilers: usize,
     /// Limits towards members.
-    pub upstream: upstream::Settings,
+    pub upstream: upstream::UpstreamSettings,
     /// Limits towards clients.
-    pub listener: listener::Settings,
+    pub listener: listener::ListenerSettings,
     /// Limits of an exchange.
     pub exchange: proxy::Settings,
     /// What of the CA is for clients without a certificate.
@@ -57,13 +57,13 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             compilers: 1,
-            upstream: upstream::Settings {
+            upstream: upstream::UpstreamSettings {
                 scheme: upstream::Scheme::Http,
                 // All agents here are excepted, and an exception leaves no less than this.
                 agent_max: 1,
-                ..upstream::Settings::default()
+                ..upstream::UpstreamSettings::default()
             },
-            listener: listener::Settings::new("agents", ([127, 0, 0, 1], 8140).into()),
+            listener: listener::ListenerSettings::new("agents", ([127, 0, 0, 1], 8140).into()),
             exchange: proxy::Settings::default(),
             ca: CaSettings::default(),
             routes: routing::Settings::default(),
@@ -198,11 +198,11 @@ impl Estate {
             activity,
             downstream: Downstream {
                 listener: Arc::from("agents"),
-                on_invalid: listener::OnInvalid::default(),
+                on_invalid: listener::InvalidCertPolicy::default(),
                 client: ([192, 0, 2, 1], 40000).into(),
                 peer: None,
                 port: 8140,
-                tls: Some(TlsFacts {
+                tls: Some(NegotiatedTls {
                     version: "TLSv1.3",
                     cipher: "TLS13_AES_128_GCM_SHA256",
                     server_name: None,
@@ -211,7 +211,7 @@ impl Estate {
                     http2,
                 }),
             },
-            standing: trusted().standing(client),
+            verdict: trusted().standing(client),
             permit: self.gate.try_enter(u32::MAX).expect("a place"),
         };
         let left = Rc::clone(&self.turns_left);

@@ -13,7 +13,7 @@ use tokio::{
     io::{DuplexStream, duplex},
     sync::mpsc,
 };
-use upstream::{Connector, ConnectorSpec, Slots, Transport, settings::Settings};
+use upstream::{Connector, ConnectorSpec, MemberStream, Slots, settings::UpstreamSettings};
 
 use super::wire::Wire;
 
@@ -36,7 +36,7 @@ impl Member {
     /// A member that accepts connections, and how the proxy reaches it.
     pub fn new(
         (pool, address): (&str, &str),
-        (settings, buffer): (Settings, usize),
+        (settings, buffer): (UpstreamSettings, usize),
         registry: &Registry,
     ) -> (Self, Arc<Connector>) {
         let (manner, dials) = (Arc::new(AtomicU8::new(ACCEPTS)), Arc::default());
@@ -63,7 +63,7 @@ impl Member {
                 }
                 let (near, far) = duplex(buffer);
                 let _ = arrive.send(far).await;
-                Ok(Box::new(near) as Box<dyn Transport>)
+                Ok(Box::new(near) as Box<dyn MemberStream>)
             }
         });
         let member = Self {

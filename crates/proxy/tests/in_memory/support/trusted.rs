@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use listener::{ActiveListener, ListenerTls, Settings, Standing};
+use listener::{ActiveListener, ClientVerdict, ListenerSettings, ListenerTls};
 use pki::{
     ClientVerifier, ListenerPolicy, Material, Named, Protocols, ShownCredentials, TicketKeys,
     TrustSettings, TrustStore,
@@ -60,22 +60,25 @@ fn store(ca: &Ca, previous: Option<&TrustStore>) -> TrustStore {
         crls: vec![named("ca_crl.pem", ca.crl_pem())],
         copied_crls: Vec::new(),
     };
-    let (settings, subjects) = (TrustSettings::default(), identity::Settings::default());
+    let (settings, subjects) = (
+        TrustSettings::default(),
+        identity::IdentitySettings::default(),
+    );
     TrustStore::build(&material, &settings, &subjects, previous).expect("trust in the test's CA")
 }
 
 impl Trusted {
     /// The verdict on a client at its handshake; none: it shows no certificate.
-    pub fn standing(&self, client: Option<&Credential>) -> Standing {
+    pub fn standing(&self, client: Option<&Credential>) -> ClientVerdict {
         let presented: Vec<_> = client
             .map(|credential| CertificateDer::from(credential.cert_der.clone()))
             .into_iter()
             .collect();
-        Standing::judge(&self.store, &presented, UnixTime::now())
+        ClientVerdict::verify(&self.store, &presented, UnixTime::now())
     }
 
     /// A listener that no handshake comes to: its limits count.
-    pub fn listener(&self, settings: Settings) -> ActiveListener {
+    pub fn listener(&self, settings: ListenerSettings) -> ActiveListener {
         let chain = named("chain", self.credential.chain_pem());
         let key = named("key", self.credential.key_pem.clone());
         let credential = pki::Credential::parse(&chain, &key).expect("a credential");

@@ -14,14 +14,14 @@ use crate::{
     connector::Connector,
     conversation::{Conversation, WireError},
     dial::{DialError, dial_tls},
-    io::Counted,
+    io::MemberIo,
     settings::HttpVersion,
     wire::Wire,
 };
 
 /// A GET of ours; nothing that changes a member can be asked.
 #[derive(Clone, Debug)]
-pub struct Question<'q> {
+pub struct MemberQuery<'q> {
     /// Path and query.
     pub path: &'q str,
     /// Port of the member's host that is asked; none: the member's own.
@@ -36,7 +36,7 @@ pub struct Question<'q> {
 
 /// What came back.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct QueryResponse {
     /// Status code.
     pub status: StatusCode,
     /// Fields.
@@ -49,7 +49,7 @@ pub struct Told {
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum QueryError {
     /// The member was not reached.
     #[error(transparent)]
     Dial(#[from] DialError),
@@ -61,7 +61,7 @@ pub enum AskError {
     Broken(#[source] Box<dyn Error + Send + Sync>),
 }
 
-impl AskError {
+impl QueryError {
     /// Whether it was we who would not have the other side's certificate.
     pub fn is_ours(&self) -> bool {
         matches!(
@@ -91,20 +91,26 @@ impl AskError {
 /// Asks once.
 ///
 /// # Errors
-/// [`AskError`] says why nothing came.
-pub async fn ask(connector: &Connector, question: &Question<'_>) -> Result<Told, AskError> {
+/// [`QueryError`] says why nothing came.
+pub async fn query(
+    connector: &Connector,
+    question: &MemberQuery<'_>,
+) -> Result<QueryResponse, QueryError> {
     timeout(question.timeout, exchange(connector, question))
         .await
-        .unwrap_or(Err(AskError::Late(question.timeout)))
+        .unwrap_or(Err(QueryError::Late(question.timeout)))
 }
 
-async fn exchange(connector: &Connector, question: &Question<'_>) -> Result<Told, AskError> {
+async fn exchange(
+    connector: &Connector,
+    question: &MemberQuery<'_>,
+) -> Result<QueryResponse, QueryError> {
     let io = dial_tls(connector, question.port).await?;
     let certificate = io.shown();
-    let mut wire = Wire::new(Counted::new(io, None));
+    let mut wire = Wire::new(MemberIo::new(io, None));
     let close = HeaderValue::from_static("close");
     let (told, _) = converse(&mut wire, connector, question, Some(close)).await?;
-    Ok(Told {
+    Ok(QueryResponse {
         certificate,
         ..told
     })
@@ -114,16 +120,16 @@ async fn exchange(connector: &Connector, question: &Question<'_>) -> Result<Told
 pub(crate) async fn converse(
     wire: &mut Wire,
     connector: &Connector,
-    question: &Question<'_>,
+    question: &MemberQuery<'_>,
     connection: Option<HeaderValue>,
-) -> Result<(Told, bool), AskError> {
+) -> Result<(QueryResponse, bool), QueryError> {
     let mut fields = question.headers.clone();
     fields.insert(header::HOST, connector.host_at(question.port));
     fields.extend(connection.map(|value| (header::CONNECTION, value)));
     let target = question
         .path
         .parse()
-        .map_err(|error| AskError::Broken(Box::new(error)))?;
+        .map_err(|error| QueryError::Broken(Box::new(error)))?;
     let line = RequestLine {
         method: &Method::GET,
         target: &target,
@@ -151,7 +157,7 @@ pub(crate) async fn converse(
     }
     let lasts =
         head.keeps_alive() && decoder.is_end() && conversation.is_sent() && wire.input.is_empty();
-    let told = Told {
+    let told = QueryResponse {
         status: head.status,
         headers: head.headers,
         body: body.into(),
@@ -160,8 +166,8 @@ pub(crate) async fn converse(
     Ok((told, lasts))
 }
 
-fn broken(error: WireError) -> AskError {
-    AskError::Broken(Box::new(error))
+fn broken(error: WireError) -> QueryError {
+    QueryError::Broken(Box::new(error))
 }
 
 fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {

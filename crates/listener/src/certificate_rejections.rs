@@ -9,13 +9,13 @@ use rustls::AlertDescription;
 
 /// How often a listener's certificates were not believed since it opened, and by whom last.
 #[derive(Debug, Default)]
-pub struct Distrust {
-    told: Mutex<Option<Distrusted>>,
+pub struct CertificateRejections {
+    last: Mutex<Option<CertificateRejection>>,
 }
 
 /// Handshakes that ended so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Distrusted {
+pub struct CertificateRejection {
     /// How many.
     pub times: u64,
     /// The last client.
@@ -26,18 +26,18 @@ pub struct Distrusted {
     pub alert: &'static str,
 }
 
-impl Distrust {
+impl CertificateRejections {
     /// Those that there were; none where everybody believed us.
-    pub fn told(&self) -> Option<Distrusted> {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn last(&self) -> Option<CertificateRejection> {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a handshake that failed, if this is why.
     pub(crate) fn note(&self, client: IpAddr, error: &io::Error) {
         let Some(alert) = alert(error) else { return };
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        *told = Some(Distrusted {
-            times: told.map_or(0, |told| told.times).saturating_add(1),
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some(CertificateRejection {
+            times: last.map_or(0, |last| last.times).saturating_add(1),
             client,
             at: SystemTime::now(),
             alert,
@@ -65,15 +65,15 @@ mod tests {
 
     #[test]
     fn only_who_does_not_believe_our_dates_counts() {
-        let distrust = Distrust::default();
+        let rejections = CertificateRejections::default();
         let client = IpAddr::from(Ipv4Addr::LOCALHOST);
         let ended_by = |alert| io::Error::other(rustls::Error::AlertReceived(alert));
-        distrust.note(client, &ended_by(AlertDescription::UnknownCA));
-        distrust.note(client, &io::Error::other("gone"));
-        assert_eq!(distrust.told(), None);
-        distrust.note(client, &ended_by(AlertDescription::BadCertificate));
-        distrust.note(client, &ended_by(AlertDescription::CertificateExpired));
-        let told = distrust.told().expect("two");
-        assert_eq!((told.times, told.alert), (2, "certificate_expired"));
+        rejections.note(client, &ended_by(AlertDescription::UnknownCA));
+        rejections.note(client, &io::Error::other("gone"));
+        assert_eq!(rejections.last(), None);
+        rejections.note(client, &ended_by(AlertDescription::BadCertificate));
+        rejections.note(client, &ended_by(AlertDescription::CertificateExpired));
+        let last = rejections.last().expect("two");
+        assert_eq!((last.times, last.alert), (2, "certificate_expired"));
     }
 }

@@ -4,16 +4,16 @@ use rustls::pki_types::CertificateDer;
 use tokio::time::timeout;
 
 use crate::{
-    ask::{AskError, Question, Told, converse},
     connector::Connector,
     dial::dial_tls,
-    io::Counted,
+    io::MemberIo,
+    query::{MemberQuery, QueryError, QueryResponse, converse},
     wire::Wire,
 };
 
 /// A connection to one port of one member. Not among those that requests use, so it takes no place of theirs.
 #[derive(Debug, Default)]
-pub struct KeptConnection(Option<Open>);
+pub struct QueryConnection(Option<Open>);
 
 #[derive(Debug)]
 struct Open {
@@ -22,19 +22,19 @@ struct Open {
     shown: Option<(CertificateDer<'static>, u64)>,
 }
 
-impl KeptConnection {
+impl QueryConnection {
     /// Asks over the open connection, or over a new one.
     ///
     /// A question that the member's end of the kept connection has met is asked once more: servers close connections that
     /// are idle.
     ///
     /// # Errors
-    /// [`AskError`] says why nothing came. The connection is then closed.
-    pub async fn ask(
+    /// [`QueryError`] says why nothing came. The connection is then closed.
+    pub async fn query(
         &mut self,
         connector: &Connector,
-        question: &Question<'_>,
-    ) -> Result<Told, AskError> {
+        question: &MemberQuery<'_>,
+    ) -> Result<QueryResponse, QueryError> {
         let mut kept = self.0.take();
         let kept = kept.take_if(|open| open.is_usable(connector));
         let asked = async {
@@ -47,7 +47,7 @@ impl KeptConnection {
             open.exchange(connector, question).await
         };
         let answered = timeout(question.timeout, asked).await;
-        let (open, told) = answered.unwrap_or(Err(AskError::Late(question.timeout)))?;
+        let (open, told) = answered.unwrap_or(Err(QueryError::Late(question.timeout)))?;
         self.0 = open;
         Ok(told)
     }
@@ -59,12 +59,12 @@ impl KeptConnection {
 }
 
 impl Open {
-    async fn dial(connector: &Connector, port: Option<u16>) -> Result<Self, AskError> {
+    async fn dial(connector: &Connector, port: Option<u16>) -> Result<Self, QueryError> {
         let check = connector.check.as_ref();
         let generation = check.map_or(0, |check| check.generation());
         let io = dial_tls(connector, port).await?;
         let shown = io.shown().map(|shown| (shown, generation));
-        let wire = Wire::new(Counted::new(io, None));
+        let wire = Wire::new(MemberIo::new(io, None));
         Ok(Self { wire, shown })
     }
 
@@ -72,7 +72,7 @@ impl Open {
     fn is_usable(&mut self, connector: &Connector) -> bool {
         let verified = match (&connector.check, &self.shown) {
             (Some(check), Some((shown, generation))) => {
-                check.generation() == *generation || check.judge(shown).is_ok()
+                check.generation() == *generation || check.verify(shown).is_ok()
             }
             _ => true,
         };
@@ -83,11 +83,11 @@ impl Open {
     async fn exchange(
         mut self,
         connector: &Connector,
-        question: &Question<'_>,
-    ) -> Result<(Option<Self>, Told), AskError> {
+        question: &MemberQuery<'_>,
+    ) -> Result<(Option<Self>, QueryResponse), QueryError> {
         let (told, lasts) = converse(&mut self.wire, connector, question, None).await?;
         let certificate = self.shown.as_ref().map(|(shown, _)| shown.clone());
-        let told = Told {
+        let told = QueryResponse {
             certificate,
             ..told
         };
