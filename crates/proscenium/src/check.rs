@@ -3,7 +3,7 @@
 use anyhow::Context;
 use config::{Report, Severity};
 use serde::Serialize;
-use server::{CheckOutcome, Checked};
+use server::{CheckOutcome, CheckResult};
 
 use crate::{
     account,
@@ -52,7 +52,7 @@ enum Answer {
 }
 
 impl Answer {
-    fn of(checked: &Checked, strict: bool) -> Self {
+    fn of(checked: &CheckResult, strict: bool) -> Self {
         match checked.outcome {
             CheckOutcome::Refused => Self::Refused,
             _ if strict && checked.report.count(Severity::Warning) > 0 => Self::Refused,
@@ -85,7 +85,7 @@ struct ProblemJson<'a> {
 }
 
 impl<'a> Json<'a> {
-    fn new(checked: &'a Checked, result: Answer) -> Self {
+    fn new(checked: &'a CheckResult, result: Answer) -> Self {
         let Report { file, problems, .. } = &checked.report;
         let problems = problems.iter().map(|problem| ProblemJson {
             severity: problem.severity,

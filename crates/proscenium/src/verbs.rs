@@ -1,6 +1,6 @@
 //! The verbs that read the configuration themselves: `run`, `explain`, `config show`.
 
-use server::{Asked, ExplainAs, Options, StartError};
+use server::{ExplainAs, ExplainRequest, Options, StartError};
 
 use crate::{
     arguments::{Agent, Arguments, ConfigShow, Explain, Run},
@@ -45,7 +45,7 @@ pub(crate) fn explain(arguments: &Arguments, explain: &Explain) -> Result<(), Fa
         (None, None) => ExplainAs::Anonymous,
     };
     let explanation = explainer
-        .explain(&Asked {
+        .explain(&ExplainRequest {
             method: explain.method.clone(),
             url: explain.url.clone(),
             headers: explain.header.clone(),

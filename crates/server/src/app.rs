@@ -22,25 +22,30 @@ use tokio::{
 };
 
 use crate::{
-    Options, alarms, blocks, cas_seen,
+    Options, alarms,
     control::Operator,
-    crew::WorkerThreads,
     dns,
-    edge::Copies,
-    fetch_standing::Fetching,
-    fetching, files, freshness,
-    host::{self, Running},
-    listening,
-    lists::{self, Restored},
-    member_states::{self, MemberStates},
-    outputs, passthrough, persistence,
+    host_checks::{self, Running},
+    listening, log_outputs,
+    materials::{files, refresh},
+    members::{
+        administrative::{self, MemberStates},
+        passthrough, persistence_key,
+        probes::{self, Probes},
+    },
     prepare::{Foundation, Lasting, inherit_states, prepare},
-    probes::{self, Probes},
     service_manager::ServiceManager,
     signals::{EarlySignals, Signals, Stop},
     socket_file::SocketFile,
-    state::StateDirectory,
-    unkept,
+    state_directory::StateDirectory,
+    state_retry,
+    trust::{
+        blocks, cas_seen, crl_fetch,
+        crl_fetch_state::Fetching,
+        document_copies::Copies,
+        stored_crls::{self, Restored},
+    },
+    worker_threads::WorkerThreads,
 };
 
 /// Time that a start waits for its members' first answers.
@@ -180,8 +185,8 @@ pub fn run(options: &Options, events: &Arc<Events>) -> Result<(), StartError> {
 
 /// Starts the access logs, each with an open output.
 fn start_access_logs(config: &Config, lasting: &Lasting) -> io::Result<AccessLogs> {
-    let (first, others) = (&config.access_log, outputs::open_others(config)?);
-    let output = outputs::open(&first.output)?;
+    let (first, others) = (&config.access_log, log_outputs::open_others(config)?);
+    let output = log_outputs::open(&first.output)?;
     let logs = AccessLogs::start(&first.settings, output, &lasting.metrics)?;
     logs.set_others(others)?;
     Ok(logs)
@@ -203,29 +208,29 @@ async fn start(
         .ask_new(config, |_| true, &lasting.metrics.alarms)
         .await;
     let prepared = prepare(read, 1, &lasting, None).map_err(StartError::Config)?;
-    let facts = crate::checked::facts(&prepared);
+    let facts = crate::check::facts(&prepared);
     let (mut generation, foundation, mut report) = prepared.split();
     let config = &foundation.config;
-    let mut faults = host::faults(config, &Running::default());
+    let mut faults = host_checks::faults(config, &Running::default());
     let state_directory = Arc::new(StateDirectory::open(
         &config.state_directory,
         &lasting.metrics.alarms,
     ));
     cas_seen::restore(&state_directory, &generation.trust);
     let deny = blocks::kept(&state_directory).unwrap_or_else(|error| {
-        faults.push(host::unreadable_blocks(&error));
+        faults.push(host_checks::unreadable_blocks(&error));
         DenyList::default()
     });
-    let found = host::add(faults, &mut report);
+    let found = host_checks::add(faults, &mut report);
     if let Some(may_pass) = found {
         return Err(StartError::Host { report, may_pass });
     }
-    events.redirect(outputs::open_events(&config.events)?, &lasting.metrics);
+    events.redirect(log_outputs::open_events(&config.events)?, &lasting.metrics);
     tell(&report, &facts, &generation.trust);
     if let Some(why) = unreadable {
         tracing::warn!("cannot read the stored answers of DNS, starting without them: {why}");
     }
-    member_states::restore(&state_directory, &lasting.registry, &lasting.metrics.alarms);
+    administrative::restore(&state_directory, &lasting.registry, &lasting.metrics.alarms);
     inherit_states(&lasting.registry, &generation);
     if !deny.is_empty() {
         tracing::info!(
@@ -236,7 +241,9 @@ async fn start(
     }
 
     let restored = match config.trust.fetch {
-        Some(fetch) => lists::restore(&generation.trust, &state_directory, fetch.body_bytes_max),
+        Some(fetch) => {
+            stored_crls::restore(&generation.trust, &state_directory, fetch.body_bytes_max)
+        }
         None => Restored::default(),
     };
     let fetching = Fetching::restored(&restored);
@@ -266,7 +273,7 @@ async fn start(
         Arc::clone(&lasting.metrics),
         sink.handle(),
     );
-    shared.persistence = persistence::restore(&state_directory);
+    shared.persistence = persistence_key::restore(&state_directory);
     let shared = Arc::new(shared);
     let generation = cell.load_full();
     // Sockets stand, nobody is accepted yet: who connects now waits in the queue until members are known.
@@ -398,13 +405,13 @@ async fn serve(app: &Arc<App>, (socket, listener): (SocketFile, UnixListener), s
             }
         }
     });
-    let freshness = tokio::spawn(freshness::keep(Arc::clone(app)));
+    let freshness = tokio::spawn(refresh::keep(Arc::clone(app)));
     let blocks = tokio::spawn(blocks::end_in_time(Arc::clone(app)));
-    let member_states = tokio::spawn(member_states::end_in_time(Arc::clone(app)));
+    let member_states = tokio::spawn(administrative::end_in_time(Arc::clone(app)));
     let alarms = tokio::spawn(alarms::keep(Arc::clone(app)));
-    let fetching = tokio::spawn(fetching::keep(Arc::clone(app)));
+    let fetching = tokio::spawn(crl_fetch::keep(Arc::clone(app)));
     let dns = tokio::spawn(dns::keep(Arc::clone(app)));
-    let unkept = tokio::spawn(unkept::keep(Arc::clone(app)));
+    let unkept = tokio::spawn(state_retry::keep(Arc::clone(app)));
     let cas_seen = tokio::spawn(cas_seen::keep(Arc::clone(app)));
     stop.recv().await;
     if let Some(manager) = &manager {

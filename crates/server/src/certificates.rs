@@ -13,7 +13,7 @@ use rustls_pki_types::UnixTime;
 use telemetry::Alarm;
 
 use crate::{
-    checked::instant,
+    check::instant,
     prepare::{Credentials, PreparedTls},
 };
 

@@ -24,9 +24,9 @@ use telemetry::Exposition;
 
 use crate::{
     app::{App, State},
-    jrubies, member_states,
+    members::{administrative, jrubies},
     prepare::Foundation,
-    process,
+    proc_status,
     who::is_out,
 };
 
@@ -118,7 +118,7 @@ impl Control for Operator {
                 ("workers".to_owned(), state.foundation.config.workers as u64),
             ]),
             build: app.options.build.clone(),
-            process: process::read(),
+            process: proc_status::read(),
             certificates: certificates_status(&state.foundation),
             agents: agent_counts(app, &generation),
             blocks: app.blocks().len() as u64,
@@ -335,8 +335,8 @@ pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> M
             .ejected_for(app.shared.now())
             .map(|left| left.as_secs()),
         ejections: entry.member.ejections(),
-        administrative_state: member_states::word(entry.member.operator_state()),
-        administrative: instruction.map(member_states::shown),
+        administrative_state: administrative::word(entry.member.operator_state()),
+        administrative: instruction.map(administrative::shown),
         in_flight: entry.member.in_flight().into(),
         in_flight_by_work: in_flight_by_work(&entry.member),
         tunnels: tunnels as u64,
@@ -394,7 +394,7 @@ fn warming_status(member: &Member, now: Duration) -> Option<admin::WarmingStatus
 fn agent_status(member: &Member, facts: AgentFacts) -> AgentCheckStatus {
     let state = member.agent_state();
     AgentCheckStatus {
-        state: member_states::word(state.administrative),
+        state: administrative::word(state.administrative),
         down: state.is_down,
         weight_percent: state.weight_percent,
         at: facts.at.into(),

@@ -27,9 +27,8 @@ pub(crate) use self::{
 };
 use crate::{
     app::{App, adopt},
-    passthrough,
+    members::{passthrough, probes},
     prepare::{Foundation, may_lose_writes},
-    probes,
 };
 
 /// Time that new members have for their first probe before requests may come, where their pool has no other.

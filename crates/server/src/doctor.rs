@@ -25,7 +25,7 @@ use rustls_pki_types::UnixTime;
 
 use self::claim::Ourselves;
 pub use self::findings::{Check, Finding, Grade, Passed, Proof};
-use crate::{Options, checked, prepare::Prepared};
+use crate::{Options, check, prepare::Prepared};
 
 /// What is to be proved, beside what the configuration says.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct Examination {
 /// Proves a deployment. Wants a runtime with IO and time; every wait has its end.
 pub async fn examine(examination: &Examination) -> Proof {
     let mut proof = Proof::default();
-    let mut prepared = match checked::prepared(&examination.options) {
+    let mut prepared = match check::prepared(&examination.options) {
         Ok(prepared) => prepared,
         Err(report) => {
             proof.refused(&report);

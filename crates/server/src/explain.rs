@@ -27,7 +27,13 @@ use routing::{
 };
 use rustls_pki_types::{CertificateDer, UnixTime, pem::PemObject};
 
-use crate::{Options, blocks, checked::prepared, lists, persistence, state::StateDirectory};
+use crate::{
+    Options,
+    check::prepared,
+    members::persistence_key,
+    state_directory::StateDirectory,
+    trust::{blocks, stored_crls},
+};
 
 /// Who asks, in `explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +55,7 @@ pub enum ExplainAs {
 
 /// A request, as far as `explain` is told of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ExplainRequest {
     /// Its method.
     pub method: String,
     /// Its URL, or its path alone.
@@ -76,7 +82,7 @@ pub struct Explainer {
 
 /// What would become of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explanation {
+pub struct RequestExplanation {
     /// Each step and the result, a line each.
     pub text: String,
     /// Whether the proxy would refuse the request, or the handshake at every listener.
@@ -92,7 +98,7 @@ pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
     let mut generation = prepared.generation;
     let directory = StateDirectory::unopened(&prepared.config.state_directory);
     if let Some(fetch) = prepared.config.trust.fetch {
-        let restored = lists::restore(&generation.trust, &directory, fetch.body_bytes_max);
+        let restored = stored_crls::restore(&generation.trust, &directory, fetch.body_bytes_max);
         for unusable in restored.unusable {
             tracing::warn!("{unusable}");
         }
@@ -110,7 +116,7 @@ pub fn prepare_for_explain(options: &Options) -> Result<Explainer, Report> {
     Ok(Explainer {
         generation,
         without_blocks,
-        persistence: persistence::stored(&directory),
+        persistence: persistence_key::stored(&directory),
     })
 }
 
@@ -131,7 +137,7 @@ impl Explainer {
     ///
     /// # Errors
     /// A question that makes no sense: no method, no URL, a certificate that cannot be read.
-    pub fn explain(&self, asked: &Asked) -> Result<Explanation, String> {
+    pub fn explain(&self, asked: &ExplainRequest) -> Result<RequestExplanation, String> {
         let method: Method = asked
             .method
             .parse()
@@ -184,14 +190,14 @@ impl Explainer {
             Ok(uri) => uri,
             Err(error) => {
                 say(format_args!("path     refused with 400: {error}"));
-                return Ok(Explanation::refused(text));
+                return Ok(RequestExplanation::refused(text));
             }
         };
         let path = match CanonicalPath::of_target(uri.path(), uri.query()) {
             Ok(path) => path,
             Err(problem) => {
                 say(format_args!("path     refused with 400: {problem}"));
-                return Ok(Explanation::refused(text));
+                return Ok(RequestExplanation::refused(text));
             }
         };
         say(format_args!("path     {} passes the path rule", uri.path()));
@@ -343,7 +349,7 @@ impl Explainer {
         }
         let is_refused = matches!(explanation.decision, Decision::Refuse(_))
             || self.no_listener_accepts(&identity);
-        Ok(Explanation { text, is_refused })
+        Ok(RequestExplanation { text, is_refused })
     }
 
     /// What keeps the client on one member. `applies`: whether it does for this request.
@@ -492,7 +498,7 @@ impl Explainer {
     }
 }
 
-impl Explanation {
+impl RequestExplanation {
     fn refused(text: String) -> Self {
         Self {
             text,
@@ -544,7 +550,7 @@ fn would_refuse(rule: &AccessRule) -> String {
 }
 
 /// The option that would tell what a condition did not hold for want of.
-fn untold(step: &Step<'_>, asked: &Asked) -> Option<&'static str> {
+fn untold(step: &Step<'_>, asked: &ExplainRequest) -> Option<&'static str> {
     match step {
         Step::Tried {
             failed: Some(Condition::Source),

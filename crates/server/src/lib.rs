@@ -6,63 +6,45 @@
 // This crate is where files are opened, and where time and threads begin.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
-mod accepting;
-mod agent_checks;
 mod alarms;
 mod app;
-mod asking;
-mod blocks;
-mod cas_seen;
 mod certificates;
-mod checked;
+mod check;
 mod control;
-mod crew;
 mod dns;
 pub mod doctor;
-mod edge;
 mod explain;
-mod fetch_standing;
-mod fetching;
-mod files;
-mod freshness;
-mod host;
+mod host_checks;
 mod http_date;
-mod jrubies;
-mod kept;
 mod known_labels;
 mod listening;
-mod lists;
 mod lockout;
-mod member_states;
-mod notify;
-mod outputs;
-mod passthrough;
-mod persistence;
+mod log_outputs;
+mod materials;
+mod members;
 mod prepare;
-mod probes;
-mod process;
+mod proc_status;
 mod reload;
-mod reopen;
+mod reopen_logs;
 mod service_manager;
 mod signals;
 mod socket_file;
-mod stamps;
-mod state;
-mod units;
-mod unkept;
-mod validator;
+mod state_directory;
+mod state_retry;
+mod trust;
 mod who;
+mod worker_threads;
 
 use std::path::PathBuf;
 
 pub use admin::BuildStatus;
 pub use app::{StartError, run};
-pub use checked::{CheckOutcome, Checked, check, effective};
-pub use explain::{Asked, ExplainAs, Explainer, prepare_for_explain};
+pub use check::{CheckOutcome, CheckResult, check, effective};
+pub use explain::{ExplainAs, ExplainRequest, Explainer, RequestExplanation, prepare_for_explain};
 pub use proxy::CLOCK_OFFSET_MAX;
 pub use telemetry::{Event, Events, LevelFilter, LogLevel, Severity, Told};
 
-/// What the command line says.
+/// The options of the command line that a start depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The configuration file.
@@ -71,6 +53,6 @@ pub struct Options {
     pub ssldir: Option<PathBuf>,
     /// `--certname`.
     pub certname: Option<String>,
-    /// What the program is built from.
+    /// Version, commit and features of the program.
     pub build: BuildStatus,
 }

@@ -5,7 +5,7 @@ use std::{io, net::SocketAddr, path::Path};
 
 use listener::{BindError, ListenAddress, ListenEndpoint, ListenerSettings, ListeningSocket};
 
-use crate::{files, socket_file::SocketFile};
+use crate::{materials::files, socket_file::SocketFile};
 
 /// An endpoint that is bound.
 pub(crate) struct Bound {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 
-use crate::{checked::instant, prepare::Prepared};
+use crate::{check::instant, prepare::Prepared};
 
 /// Why every agent is refused.
 pub(crate) struct LockoutFault {

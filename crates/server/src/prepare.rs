@@ -14,8 +14,7 @@ use rustls_pki_types::UnixTime;
 
 use crate::{
     certificates::{self, OwnCertificate},
-    files::Read,
-    stamps::Stamps,
+    materials::{files::Read, stamps::Stamps},
 };
 
 pub(crate) use lasting::Lasting;

@@ -18,12 +18,19 @@ use tokio::{runtime::Handle, time::timeout};
 use crate::{
     app::{App, Bound, State, adopt},
     certificates::refused_replacements,
-    files::{self, Found},
-    kept, listening, lists, lockout, outputs, passthrough,
+    listening, lockout, log_outputs,
+    materials::{
+        files::{self, Found},
+        stamps::Stamps,
+        units::{self, Unit},
+        unrequested_changes,
+    },
+    members::{
+        passthrough,
+        probes::{self, Probes},
+    },
     prepare::{Foundation, Prepared, agents_copy, fingerprint, inherit_states, prepare},
-    probes::{self, Probes},
-    stamps::Stamps,
-    units::{self, Unit},
+    trust::stored_crls,
 };
 
 /// Time that a reload waits for first answers of members, whatever their pools allow them: blocks and fetched lists wait
@@ -372,7 +379,9 @@ impl App {
         }
         let fault = match input {
             Input::Everything => None,
-            Input::Materials => kept::fault(&prepared, foundation, &current, UnixTime::now()),
+            Input::Materials => {
+                unrequested_changes::fault(&prepared, foundation, &current, UnixTime::now())
+            }
         };
         let fault = fault.or_else(|| locks_out(&prepared, &current));
         fault.map_or(Ok(prepared), Err)
@@ -387,7 +396,7 @@ impl App {
         if trust.issuers() == current.trust.issuers() {
             return;
         }
-        let restored = lists::restore(trust, &self.state_directory, fetch.body_bytes_max);
+        let restored = stored_crls::restore(trust, &self.state_directory, fetch.body_bytes_max);
         for unusable in &restored.unusable {
             tracing::error!("{unusable}");
         }
@@ -414,9 +423,9 @@ impl App {
         // Before the sockets: one that is closed again takes along who has connected to it meanwhile.
         let open_logs = || -> io::Result<_> {
             let config = &foundation.config;
-            let others = outputs::open_others(config)?.into_iter();
+            let others = log_outputs::open_others(config)?.into_iter();
             let others: Vec<_> = others.map(|(_, output)| output).collect();
-            Ok((outputs::open(&config.access_log.output)?, others))
+            Ok((log_outputs::open(&config.access_log.output)?, others))
         };
         let logs = match input {
             Input::Everything => {
@@ -428,7 +437,7 @@ impl App {
         let moved = self.state().foundation.config.events != foundation.config.events;
         let events = match moved {
             true => Some(
-                outputs::open_events(&foundation.config.events)
+                log_outputs::open_events(&foundation.config.events)
                     .map_err(|error| Stopped::Refused(error.to_string()))?,
             ),
             false => None,

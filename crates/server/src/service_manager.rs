@@ -18,7 +18,7 @@ use std::{
 
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::crew::WorkerThreads;
+use crate::worker_threads::WorkerThreads;
 
 /// How long a message may wait while the service manager's queue is full.
 const SEND_MAX: Duration = Duration::from_millis(100);

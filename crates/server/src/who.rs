@@ -19,8 +19,11 @@ use telemetry::{RefusalEntry, RefusedClient, SeenAgent, SeenCertificate};
 
 use crate::{
     app::App,
-    blocks::{self, stamp},
-    files, lists,
+    materials::files,
+    trust::{
+        blocks::{self, stamp},
+        stored_crls,
+    },
 };
 
 /// Maximum number of refusals of one name in an answer; `GET /v1/refusals` has all of them.
@@ -373,7 +376,7 @@ impl Asking<'_> {
         of_a_file.or_else(|| {
             let bytes_max = foundation.config.trust.fetch?.body_bytes_max;
             let directory = &self.app.state_directory;
-            let fetched = lists::kept_of(self.trust, directory, issuer, bytes_max);
+            let fetched = stored_crls::kept_of(self.trust, directory, issuer, bytes_max);
             let mut fetched = fetched.iter();
             fetched.find_map(|list| entry_in_list(list, issuer, serial))
         })

@@ -7,7 +7,7 @@ use discovery::{DnsAnswer, DnsQuestion, ServiceTarget};
 use serde::{Deserialize, Serialize};
 
 use super::answers::{Accepted, Answers};
-use crate::state::StateDirectory;
+use crate::state_directory::StateDirectory;
 
 /// Name of the file in the state directory.
 pub(crate) const FILE: &str = "dns.json";

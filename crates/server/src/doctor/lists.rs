@@ -11,8 +11,11 @@ use super::{
     members::Member,
 };
 use crate::{
-    blocks, certificates::soon, lists, member_states, persistence, prepare::Prepared,
-    state::StateDirectory,
+    certificates::soon,
+    members::{administrative, persistence_key},
+    prepare::Prepared,
+    state_directory::StateDirectory,
+    trust::{blocks, stored_crls},
 };
 
 /// A list that promises the next one within this time is told of.
@@ -36,7 +39,7 @@ pub(super) fn restore(prepared: &mut Prepared, proof: &mut Proof) {
     }
     let trust = &mut prepared.generation.trust;
     if let Some(fetch) = prepared.config.trust.fetch {
-        let restored = lists::restore(trust, &directory, fetch.body_bytes_max);
+        let restored = stored_crls::restore(trust, &directory, fetch.body_bytes_max);
         for why in restored.unusable {
             let remedy =
                 "fix or remove that file; the proxy then fetches the CRL from the CA again";
@@ -57,7 +60,7 @@ pub(super) fn restore(prepared: &mut Prepared, proof: &mut Proof) {
             "restore that file from a backup; if there is none, remove the file and set its blocks again",
         ),
     }
-    if let Err(why) = member_states::stored(&directory) {
+    if let Err(why) = administrative::stored(&directory) {
         proof.found(
             Check::Files,
             Grade::Warning,
@@ -66,8 +69,8 @@ pub(super) fn restore(prepared: &mut Prepared, proof: &mut Proof) {
             "restore that file from a backup; if there is none, drain those members again while the proxy runs, which replaces the file",
         );
     }
-    if let Err(why) = persistence::stored(&directory)
-        && !directory.is_absent(persistence::FILE)
+    if let Err(why) = persistence_key::stored(&directory)
+        && !directory.is_absent(persistence_key::FILE)
     {
         proof.found(
             Check::Files,

@@ -6,7 +6,7 @@ use balancing::settings::CheckKind;
 use http::StatusCode;
 use upstream::QueryResponse;
 
-use crate::jrubies::{self, JrubyError};
+use crate::members::jrubies::{self, JrubyError};
 
 use super::{
     Check, Grade, Proof, claim, lists,

@@ -18,7 +18,7 @@ use super::{
     lasting::Lasting,
     members::{bounded, members, with_writer, writer_of},
 };
-use crate::passthrough;
+use crate::members::passthrough;
 
 /// Where problems of building are gathered.
 pub(super) struct Problems<'a>(pub(super) &'a mut Report);

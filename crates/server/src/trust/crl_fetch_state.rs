@@ -11,10 +11,10 @@ use pki::{FetchedCrl, Finding, Fingerprint, TrustStore};
 use telemetry::Alarm;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::{
-    fetching::Before,
-    lists::{Accepted, Restored},
-    validator::Validator,
+use crate::trust::{
+    conditional_request::Validator,
+    crl_fetch::Before,
+    stored_crls::{Accepted, Restored},
 };
 
 /// Fetches that operators may have under way: the one that runs, and one that begins after it and so sees whatever has
@@ -30,14 +30,14 @@ pub(crate) struct Fetching {
     pub(crate) by_hand: Semaphore,
     /// Held by who writes lists down, or what operators have accepted.
     pub(crate) keeping: tokio::sync::Mutex<()>,
-    standing: Mutex<Standing>,
+    standing: Mutex<FetchRecord>,
     /// Told after a reload, and when the bundle has other CAs: whom to ask may be another, and so may what is in force.
     pub(crate) reloaded: Notify,
 }
 
 /// What came of it so far.
 #[derive(Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct FetchRecord {
     asked: Option<SystemTime>,
     answered: Option<SystemTime>,
     member: Option<Arc<str>>,
@@ -75,11 +75,11 @@ pub(crate) struct Sorted {
 impl Fetching {
     /// With what a start has found of the time before.
     pub(crate) fn restored(restored: &Restored) -> Self {
-        let standing = Standing {
+        let standing = FetchRecord {
             accepted: restored.accepted.clone(),
             unusable: restored.unusable.clone(),
             kept: restored.kept.clone(),
-            ..Standing::default()
+            ..FetchRecord::default()
         };
         Self {
             turn: tokio::sync::Mutex::default(),
@@ -90,7 +90,7 @@ impl Fetching {
         }
     }
 
-    pub(crate) fn standing(&self) -> MutexGuard<'_, Standing> {
+    pub(crate) fn standing(&self) -> MutexGuard<'_, FetchRecord> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -10,7 +10,10 @@ use proxy::{Generation, Shared};
 use tokio::{task::JoinSet, time::sleep};
 use upstream::Connector;
 
-use crate::{agent_checks, http_date::clock_offset, jrubies};
+use crate::{
+    http_date::clock_offset,
+    members::{agent_checks, jrubies},
+};
 
 /// Probes once, all at the same time, the members of pools in which a commit of `next` would leave nobody known to be
 /// up: so requests that come right after it find somebody. Those that answer well come into `answered`, by pool and

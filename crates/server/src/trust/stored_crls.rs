@@ -10,7 +10,7 @@ use admin::Timestamp;
 use pki::{FetchedCrl, Fingerprint, Named, SetAside, TrustStore};
 use serde::{Deserialize, Serialize};
 
-use crate::state::{StateDirectory, StateError};
+use crate::state_directory::{StateDirectory, StateError};
 
 /// Name of what operators have accepted.
 pub(crate) const ACCEPTED_FILE: &str = "crl-accepted.json";

@@ -10,7 +10,11 @@ use config::{Watch, Watching};
 use telemetry::{Alarm, Alarms};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::{app::App, notify::Notifier, reload::Refreshed, stamps::Stamps};
+use crate::{
+    app::App,
+    materials::{notifier::Notifier, stamps::Stamps},
+    reload::Refreshed,
+};
 
 /// Keeps the materials in force those on disk, until it is dropped.
 pub(crate) async fn keep(app: Arc<App>) {

@@ -18,9 +18,11 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     app::App,
-    asking::{Answered, Members, Wanted},
-    fetching::Asked,
-    validator::Validator,
+    trust::{
+        ca_requests::{Answered, Members, Wanted},
+        conditional_request::Validator,
+        crl_fetch::FetchScope,
+    },
 };
 
 /// Where a CA has its certificates.
@@ -74,7 +76,7 @@ impl App {
     }
 
     /// Asks the CA for its certificates and keeps them to answer with, if they are those that are trusted here.
-    pub(crate) async fn fetch_cas(&self, asked: Asked) {
+    pub(crate) async fn fetch_cas(&self, asked: FetchScope) {
         let mut validator = self.copies.turn.lock().await;
         let Some(fetch) = self
             .fetch_settings()
@@ -84,7 +86,7 @@ impl App {
             self.lasting.metrics.alarms.clear(Alarm::CaCopy, "");
             return;
         };
-        if asked == Asked::Whole || self.shared.edge.copy(Document::Ca).is_none() {
+        if asked == FetchScope::Whole || self.shared.edge.copy(Document::Ca).is_none() {
             validator.forget();
         }
         let wanted = Wanted {

@@ -6,7 +6,7 @@ use balancing::settings::AgentCheckSettings;
 use proxy::{Generation, Shared};
 use tokio::time::sleep;
 
-use crate::probes::Probed;
+use crate::members::probes::Probed;
 
 /// Asks the agent of one member at each interval.
 pub(crate) async fn ask_for_ever(asked: Probed, settings: AgentCheckSettings) {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use telemetry::{Alarm, Alarms};
 use tokio::{sync::Notify, task::spawn_blocking, time::sleep};
 
-use crate::{app::App, control::member_status, state::StateDirectory};
+use crate::{app::App, control::member_status, state_directory::StateDirectory};
 
 /// Name of the file in the state directory.
 pub(crate) const FILE: &str = "members.json";

@@ -8,7 +8,7 @@ use std::{
 
 use config::Draft;
 
-use crate::files::DIRECTORY_FILES_MAX;
+use crate::materials::files::DIRECTORY_FILES_MAX;
 
 /// Of every material, and of each file in those that are directories. Links are followed, so another target is another
 /// stamp.

@@ -11,16 +11,18 @@ use telemetry::Alarm;
 use tokio::runtime;
 
 use crate::{
-    Options, blocks, certificates, dns, files,
-    host::{self, Running},
-    lists, lockout,
+    Options, certificates, dns,
+    host_checks::{self, Running},
+    lockout,
+    materials::files,
     prepare::{Lasting, Prepared, prepare},
-    state::StateDirectory,
+    state_directory::StateDirectory,
+    trust::{blocks, stored_crls},
 };
 
 /// What `check` found.
 #[derive(Debug)]
-pub struct Checked {
+pub struct CheckResult {
     /// Errors and warnings.
     pub report: Report,
     /// What an operator would want to know of the configuration, a sentence each; none where it is refused.
@@ -43,11 +45,11 @@ pub enum CheckOutcome {
 /// Does what a start does, without listening and without creating anything. With `files_only` the tests of the host
 /// (addresses, log files, admin socket, state directory) are left out.
 #[must_use]
-pub fn check(options: &Options, files_only: bool) -> Checked {
+pub fn check(options: &Options, files_only: bool) -> CheckResult {
     let mut prepared = match prepared(options) {
         Ok(prepared) => prepared,
         Err(report) => {
-            return Checked {
+            return CheckResult {
                 report,
                 facts: Vec::new(),
                 outcome: CheckOutcome::Refused,
@@ -62,7 +64,7 @@ pub fn check(options: &Options, files_only: bool) -> Checked {
         true => None,
         false => try_host(&prepared.config, &mut prepared.report),
     };
-    Checked {
+    CheckResult {
         report: prepared.report,
         facts,
         outcome: match may_pass {
@@ -77,17 +79,17 @@ pub fn check(options: &Options, files_only: bool) -> Checked {
 /// Tries what a start needs of the host. None: nothing is wrong; otherwise whether all of it may pass.
 fn try_host(config: &Config, report: &mut Report) -> Option<bool> {
     let running = Running::ask(&config.admin.socket);
-    let mut faults = host::faults(config, &running);
+    let mut faults = host_checks::faults(config, &running);
     let state = StateDirectory::unopened(&config.state_directory);
     match blocks::kept(&state) {
         Ok(_) => {
-            if let Some(warning) = host::state_warning(&state) {
+            if let Some(warning) = host_checks::state_warning(&state) {
                 report.warn("state.directory", &warning);
             }
         }
-        Err(error) => faults.push(host::unreadable_blocks(&error)),
+        Err(error) => faults.push(host_checks::unreadable_blocks(&error)),
     }
-    host::add(faults, report)
+    host_checks::add(faults, report)
 }
 
 /// The configuration in effect as TOML.
@@ -145,7 +147,7 @@ fn as_kept(prepared: &mut Prepared) {
     };
     let directory = StateDirectory::unopened(&prepared.config.state_directory);
     let trust = &mut prepared.generation.trust;
-    if let Some(kept) = lists::restore(trust, &directory, fetch.body_bytes_max).trust {
+    if let Some(kept) = stored_crls::restore(trust, &directory, fetch.body_bytes_max).trust {
         *trust = Arc::new(kept);
     }
 }

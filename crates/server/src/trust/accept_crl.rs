@@ -8,8 +8,10 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     app::App,
-    fetch_standing::Refused,
-    lists::{self, Accepted},
+    trust::{
+        crl_fetch_state::Refused,
+        stored_crls::{self, Accepted},
+    },
 };
 
 /// Most bytes of a reason.
@@ -140,7 +142,7 @@ impl App {
         let _one_at_a_time = self.fetching.keeping.lock().await;
         let accepted = self.fetching.standing().accepted.clone();
         let directory = Arc::clone(&self.state_directory);
-        let kept = spawn_blocking(move || lists::keep_accepted(&directory, &accepted));
+        let kept = spawn_blocking(move || stored_crls::keep_accepted(&directory, &accepted));
         match kept.await {
             Ok(kept) => kept.err().map(|error| error.to_string()),
             Err(error) => Some(error.to_string()),

@@ -17,10 +17,12 @@ use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
     app::App,
-    asking::{Answered, Members, Wanted},
-    fetch_standing::{Refused, Sorted},
-    lists,
-    validator::Validator,
+    trust::{
+        ca_requests::{Answered, Members, Wanted},
+        conditional_request::Validator,
+        crl_fetch_state::{Refused, Sorted},
+        stored_crls,
+    },
 };
 
 /// Where a CA has its list, and that of each CA above it.
@@ -28,7 +30,7 @@ const PATH: &str = "/puppet-ca/v1/certificate_revocation_list/ca";
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum FetchScope {
     /// Whatever has changed.
     Changes,
     /// The whole list, whatever its date.
@@ -37,7 +39,7 @@ pub(crate) enum Asked {
 
 /// Fetches until it is dropped: at once, then time and again, and after each reload.
 pub(crate) async fn keep(app: Arc<App>) {
-    let mut asked = Asked::Whole;
+    let mut asked = FetchScope::Whole;
     loop {
         let fetch = app.fetch_settings();
         app.judge_copies().await;
@@ -49,8 +51,8 @@ pub(crate) async fn keep(app: Arc<App>) {
         // Where nothing is fetched any more it clears its alarm.
         app.fetch_cas(asked).await;
         asked = tokio::select! {
-            () = wait(fetch) => Asked::Changes,
-            () = app.fetching.reloaded.notified() => Asked::Whole,
+            () = wait(fetch) => FetchScope::Changes,
+            () = app.fetching.reloaded.notified() => FetchScope::Whole,
         };
     }
 }
@@ -78,7 +80,7 @@ impl App {
     }
 
     /// Asks the CA for its lists and puts in force what is newer.
-    pub(crate) async fn fetch_lists(self: Arc<Self>, asked: Asked) -> CrlFetchOutcome {
+    pub(crate) async fn fetch_lists(self: Arc<Self>, asked: FetchScope) -> CrlFetchOutcome {
         let mut validator = self.fetching.turn.lock().await;
         let Some(fetch) = self.fetch_settings().filter(|_| self.is_serving()) else {
             return CrlFetchOutcome {
@@ -88,7 +90,7 @@ impl App {
             };
         };
         let is_copied = self.shared.edge.copy(Document::Crl).is_some();
-        if asked == Asked::Whole || self.answers_from_copies() && !is_copied {
+        if asked == FetchScope::Whole || self.answers_from_copies() && !is_copied {
             validator.forget();
         }
         self.fetching.asks(SystemTime::now());
@@ -116,7 +118,7 @@ impl App {
                     .to_owned(),
             };
         };
-        Arc::clone(&self).fetch_lists(Asked::Whole).await
+        Arc::clone(&self).fetch_lists(FetchScope::Whole).await
     }
 
     /// What came of the first answer that is of use and takes nothing back; otherwise what is wrong with each.
@@ -294,7 +296,7 @@ impl App {
             !standing.unusable.is_empty()
         };
         // First: without an operator's word an accepted list would not count.
-        let word = is_damaged || self.state_directory.lacks(lists::ACCEPTED_FILE);
+        let word = is_damaged || self.state_directory.lacks(stored_crls::ACCEPTED_FILE);
         let mut not_persisted = match word {
             true => self.keep_accepted().await,
             false => None,
@@ -305,7 +307,8 @@ impl App {
         let directory = Arc::clone(&self.state_directory);
         let written = spawn_blocking(move || {
             let write = |list: FetchedCrl| {
-                let written = lists::keep(&directory, &list).map_err(|error| error.to_string());
+                let written =
+                    stored_crls::keep(&directory, &list).map_err(|error| error.to_string());
                 (list.key(), list.fingerprint(), written)
             };
             unkept.into_iter().map(write).collect::<Vec<_>>()

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use crate::{
     app::App,
-    state::{StateDirectory, StateError},
+    state_directory::{StateDirectory, StateError},
 };
 
 /// Name of the deny list in the state directory.
@@ -31,7 +31,7 @@ const CLOCK_DOUBT: Duration = Duration::from_secs(3600);
 /// What is kept.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct StoredBlocks {
     version: u32,
     blocks: Vec<BlockStatus>,
 }
@@ -42,7 +42,7 @@ struct Kept {
     "the list of blocks {} {why}",
     path.display()
 )]
-pub(crate) struct KeptBlocksError {
+pub(crate) struct StoredBlocksError {
     path: PathBuf,
     why: String,
 }
@@ -51,18 +51,18 @@ pub(crate) struct KeptBlocksError {
 ///
 /// # Errors
 /// It is there and cannot be read, or makes no sense.
-pub(crate) fn kept(directory: &StateDirectory) -> Result<DenyList, KeptBlocksError> {
+pub(crate) fn kept(directory: &StateDirectory) -> Result<DenyList, StoredBlocksError> {
     let path = directory.path().join(FILE);
-    let failed = |why: String| KeptBlocksError {
+    let failed = |why: String| StoredBlocksError {
         path: path.clone(),
         why: format!("is invalid: {why}; restore it, or remove it to start without blocks"),
     };
     // Blocks that this account may not read are not to be removed.
-    let unreadable = |error: &StateError| KeptBlocksError {
+    let unreadable = |error: &StateError| StoredBlocksError {
         path: path.clone(),
         why: format!(
             "cannot be read: {error}; give {} read access, or run the command as root",
-            crate::files::user()
+            crate::materials::files::user()
         ),
     };
     let bytes = match directory.read(FILE, FILE_BYTES_MAX) {
@@ -73,7 +73,8 @@ pub(crate) fn kept(directory: &StateDirectory) -> Result<DenyList, KeptBlocksErr
         Err(error @ StateError::System { .. }) => return Err(unreadable(&error)),
         Err(error) => return Err(failed(error.to_string())),
     };
-    let kept: Kept = serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
+    let kept: StoredBlocks =
+        serde_json::from_slice(&bytes).map_err(|error| failed(error.to_string()))?;
     if kept.version != 1 || kept.blocks.len() > DenyList::BLOCKS_MAX {
         return Err(failed("its format is that of another version".to_owned()));
     }
@@ -226,7 +227,7 @@ impl App {
         let directory = Arc::clone(&self.state_directory);
         let written = tokio::task::spawn_blocking(move || {
             let blocks = generation.trust.deny_list().blocks().iter();
-            let kept = Kept {
+            let kept = StoredBlocks {
                 version: 1,
                 blocks: blocks.map(status_of).collect(),
             };

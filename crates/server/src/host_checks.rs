@@ -15,9 +15,10 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use tokio::runtime;
 
 use crate::{
-    blocks, listening,
+    listening,
     socket_file::try_bind,
-    state::{Exists, StateDirectory},
+    state_directory::{Exists, StateDirectory},
+    trust::blocks,
 };
 
 /// Why a start would fail on this host.
@@ -136,7 +137,7 @@ fn unusable_socket(settings: &ListenerSettings, path: &Path, running: &Running) 
 }
 
 /// The stored deny list, without which no start is safe.
-pub(crate) fn unreadable_blocks(error: &blocks::KeptBlocksError) -> Fault {
+pub(crate) fn unreadable_blocks(error: &blocks::StoredBlocksError) -> Fault {
     Fault::new("state.directory", error.to_string())
 }
 
@@ -292,7 +293,7 @@ fn parent_of(path: &Path) -> PathBuf {
 }
 
 fn account() -> String {
-    crate::files::user()
+    crate::materials::files::user()
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::{
 use rustix::fs::Access;
 use telemetry::{Alarm, Alarms};
 
-use crate::host::permitted;
+use crate::host_checks::permitted;
 
 /// The directory, and whether it can be used. Its functions block: they are not for a worker.
 #[derive(Debug)]

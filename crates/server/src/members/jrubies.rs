@@ -12,7 +12,7 @@ use telemetry::Alarm;
 use tokio::time::sleep;
 use upstream::{MemberQuery, QueryConnection, QueryResponse};
 
-use crate::probes::Probed;
+use crate::members::probes::Probed;
 
 /// Where Puppet Server (5.0 and later) shows its JRubies. Its default auth.conf allows the request without a certificate.
 pub(crate) const PATH: &str = "/status/v1/services/jruby-metrics?level=debug";

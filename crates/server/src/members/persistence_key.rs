@@ -2,7 +2,7 @@
 
 use pki::PersistenceKey;
 
-use crate::{app::App, state::StateDirectory};
+use crate::{app::App, state_directory::StateDirectory};
 
 /// Name of the file in the state directory.
 pub(crate) const FILE: &str = "persistence-key";

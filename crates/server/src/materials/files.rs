@@ -12,7 +12,7 @@ use config::{
     Report, Source, Wanted,
 };
 
-use crate::{Options, stamps::Stamps};
+use crate::{Options, materials::stamps::Stamps};
 
 /// Largest configuration file.
 const CONFIG_BYTES_MAX: u64 = 4 << 20;

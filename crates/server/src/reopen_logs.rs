@@ -3,7 +3,7 @@
 use admin::{LogsReopened, ReopenLogsError};
 use config::Output;
 
-use crate::{app::App, outputs};
+use crate::{app::App, log_outputs};
 
 impl App {
     /// Opens the access log of the active configuration again. The configuration on disk is not read, so unfinished or
@@ -38,7 +38,10 @@ impl App {
             return Ok(Vec::new());
         };
         let reopen = || {
-            let (output, others) = (outputs::open(&log.output)?, outputs::open_others(config)?);
+            let (output, others) = (
+                log_outputs::open(&log.output)?,
+                log_outputs::open_others(config)?,
+            );
             sink.reopen((&log.settings, output), others)
         };
         reopen().map_err(|error| {

@@ -10,7 +10,7 @@ use config::Fetch;
 use proxy::{Generation, PoolRuntime};
 use upstream::{FetchRequest, FetchedDocument};
 
-use crate::{app::App, validator::Validator};
+use crate::{app::App, trust::conditional_request::Validator};
 
 /// The pool that is asked.
 const POOL: &str = routing::pool_names::CA;

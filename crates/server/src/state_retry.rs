@@ -6,7 +6,12 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{task::spawn_blocking, time::sleep};
 
-use crate::{app::App, blocks, dns, lists, member_states, persistence};
+use crate::{
+    app::App,
+    dns,
+    members::{administrative, persistence_key},
+    trust::{blocks, stored_crls},
+};
 
 /// How long a restart may find less than what is in force, once the directory can be used again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -27,10 +32,10 @@ impl App {
         if lacks(blocks::FILE) {
             self.keep_blocks().await;
         }
-        if lacks(member_states::FILE) {
+        if lacks(administrative::FILE) {
             self.store_member_states().await;
         }
-        if lacks(lists::ACCEPTED_FILE) {
+        if lacks(stored_crls::ACCEPTED_FILE) {
             self.keep_accepted().await;
         }
         if !self.fetching.standing().unkept.is_empty() {
@@ -39,9 +44,9 @@ impl App {
         if lacks(dns::FILE) {
             self.store_answers().await;
         }
-        if lacks(persistence::FILE) {
+        if lacks(persistence_key::FILE) {
             let app = Arc::clone(self);
-            let _ = spawn_blocking(move || persistence::store(&app)).await;
+            let _ = spawn_blocking(move || persistence_key::store(&app)).await;
         }
         let directory = Arc::clone(&self.state_directory);
         let _ = spawn_blocking(move || directory.try_again()).await;

@@ -6,7 +6,7 @@ use pki::TrustStore;
 use rustls_pki_types::UnixTime;
 use tokio::time::sleep;
 
-use crate::{app::App, state::StateDirectory};
+use crate::{app::App, state_directory::StateDirectory};
 
 /// Stores them when they have changed, until it is dropped.
 pub(crate) async fn keep(app: Arc<App>) {
