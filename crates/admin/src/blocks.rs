@@ -8,7 +8,7 @@ use crate::{RefusalStatus, Timestamp};
 /// Whom a block is about: a certname, a fingerprint, or a serial with its issuer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Blocked {
+pub struct BlockSubject {
     /// Every certificate of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certname: Option<String>,
@@ -28,7 +28,7 @@ pub struct Blocked {
 #[serde(deny_unknown_fields)]
 pub struct BlockRequest {
     /// Whom to block.
-    pub blocked: Blocked,
+    pub blocked: BlockSubject,
     /// Why: it stands in the log and in the list. Up to 500 bytes.
     pub why: String,
     /// When it ends by itself; none: when it is lifted.
@@ -40,7 +40,7 @@ pub struct BlockRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockStatus {
     /// Whom it is about.
-    pub blocked: Blocked,
+    pub blocked: BlockSubject,
     /// Why.
     pub why: String,
     /// Who asked for it, as `uid 0`.

@@ -17,9 +17,9 @@ use thiserror::Error;
 use tokio::{net::UnixStream, time::timeout};
 
 use crate::{
-    AgentsStatus, BlockOutcome, BlockRequest, BlockStatus, Blocked, CrlAcceptRequest, CrlAccepted,
-    CrlFetchOutcome, LogLevelStatus, LogsReopened, MemberStateOutcome, MemberStateRequest,
-    MemberStatus, RefusalsStatus, ReloadOutcome, Status, WhoRequest, WhoStatus,
+    AgentsStatus, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, CrlAcceptRequest,
+    CrlAccepted, CrlFetchOutcome, LogLevelStatus, LogsReopened, MemberStateOutcome,
+    MemberStateRequest, MemberStatus, RefusalsStatus, ReloadOutcome, Status, WhoRequest, WhoStatus,
     api::{LogLevelRequest, Problem},
 };
 
@@ -39,12 +39,12 @@ struct AddressesOnly {
 
 /// Asks a running proxy over its admin socket. Wants a tokio runtime with IO and time.
 #[derive(Clone, Debug)]
-pub struct Client {
+pub struct AdminClient {
     socket: PathBuf,
     reload_timeout: Duration,
 }
 
-impl Client {
+impl AdminClient {
     /// A client of the proxy that listens on `socket`; nothing is connected yet.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Client {
     ///
     /// # Errors
     /// Nobody answers, or the answer makes no sense.
-    pub async fn status(&self) -> Result<Status, ClientError> {
+    pub async fn status(&self) -> Result<Status, AdminClientError> {
         let answer = self
             .exchange(Method::GET, "/v1/status", None, READ_TIMEOUT)
             .await?;
@@ -70,7 +70,7 @@ impl Client {
     ///
     /// # Errors
     /// No process answers, or the answer is not a status.
-    pub async fn listener_addresses(&self) -> Result<Vec<String>, ClientError> {
+    pub async fn listener_addresses(&self) -> Result<Vec<String>, AdminClientError> {
         let answer = self
             .exchange(Method::GET, "/v1/status", None, READ_TIMEOUT)
             .await?;
@@ -90,7 +90,7 @@ impl Client {
     ///
     /// # Errors
     /// Nobody answers. A refused reload is no error here: the outcome says so.
-    pub async fn reload(&self) -> Result<ReloadOutcome, ClientError> {
+    pub async fn reload(&self) -> Result<ReloadOutcome, AdminClientError> {
         let answer = self
             .exchange(Method::POST, "/v1/reload", None, self.reload_timeout)
             .await?;
@@ -106,7 +106,7 @@ impl Client {
     ///
     /// # Errors
     /// The proxy does not answer, or cannot open a file: the error names it.
-    pub async fn reopen_logs(&self) -> Result<LogsReopened, ClientError> {
+    pub async fn reopen_logs(&self) -> Result<LogsReopened, AdminClientError> {
         // A reload that is running ends first.
         let answer = self
             .exchange(Method::POST, "/v1/reopen-logs", None, self.reload_timeout)
@@ -119,7 +119,7 @@ impl Client {
     ///
     /// # Errors
     /// The proxy does not answer.
-    pub async fn log_level(&self) -> Result<LogLevelStatus, ClientError> {
+    pub async fn log_level(&self) -> Result<LogLevelStatus, AdminClientError> {
         let answer = self
             .exchange(Method::GET, "/v1/log-level", None, READ_TIMEOUT)
             .await?;
@@ -131,7 +131,7 @@ impl Client {
     ///
     /// # Errors
     /// The proxy does not answer, or it is not a level.
-    pub async fn set_log_level(&self, level: &str) -> Result<LogLevelStatus, ClientError> {
+    pub async fn set_log_level(&self, level: &str) -> Result<LogLevelStatus, AdminClientError> {
         let level = level.to_owned();
         self.post("/v1/log-level", &LogLevelRequest { level }).await
     }
@@ -144,7 +144,7 @@ impl Client {
     pub async fn set_member_states(
         &self,
         request: &MemberStateRequest,
-    ) -> Result<MemberStateOutcome, ClientError> {
+    ) -> Result<MemberStateOutcome, AdminClientError> {
         self.post("/v1/members/state", request).await
     }
 
@@ -152,7 +152,7 @@ impl Client {
     ///
     /// # Errors
     /// The proxy does not answer, or there is no such member.
-    pub async fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, ClientError> {
+    pub async fn member(&self, pool: &str, member: &str) -> Result<MemberStatus, AdminClientError> {
         let path = format!(
             "/v1/pools/{}/members/{}",
             utf8_percent_encode(pool, SEGMENT),
@@ -169,7 +169,7 @@ impl Client {
     ///
     /// # Errors
     /// Nobody answers, or the answer makes no sense.
-    pub async fn blocks(&self) -> Result<Vec<BlockStatus>, ClientError> {
+    pub async fn blocks(&self) -> Result<Vec<BlockStatus>, AdminClientError> {
         let answer = self
             .exchange(Method::GET, "/v1/blocks", None, READ_TIMEOUT)
             .await?;
@@ -181,7 +181,7 @@ impl Client {
     ///
     /// # Errors
     /// Nobody answers, or the block makes no sense: the answer says why.
-    pub async fn block(&self, request: &BlockRequest) -> Result<BlockOutcome, ClientError> {
+    pub async fn block(&self, request: &BlockRequest) -> Result<BlockOutcome, AdminClientError> {
         self.post("/v1/blocks", request).await
     }
 
@@ -189,7 +189,7 @@ impl Client {
     ///
     /// # Errors
     /// Nobody answers, or the answer makes no sense.
-    pub async fn agents(&self) -> Result<AgentsStatus, ClientError> {
+    pub async fn agents(&self) -> Result<AgentsStatus, AdminClientError> {
         let answer = self
             .exchange(Method::GET, "/v1/agents", None, READ_TIMEOUT)
             .await?;
@@ -201,7 +201,7 @@ impl Client {
     ///
     /// # Errors
     /// The proxy does not answer, or the answer cannot be read.
-    pub async fn refusals(&self) -> Result<RefusalsStatus, ClientError> {
+    pub async fn refusals(&self) -> Result<RefusalsStatus, AdminClientError> {
         let answer = self
             .exchange(Method::GET, "/v1/refusals", None, READ_TIMEOUT)
             .await?;
@@ -213,7 +213,7 @@ impl Client {
     ///
     /// # Errors
     /// Nobody answers, or the question makes no sense: the answer says why.
-    pub async fn who(&self, request: &WhoRequest) -> Result<WhoStatus, ClientError> {
+    pub async fn who(&self, request: &WhoRequest) -> Result<WhoStatus, AdminClientError> {
         self.post("/v1/who", request).await
     }
 
@@ -221,7 +221,7 @@ impl Client {
     ///
     /// # Errors
     /// Nobody answers, or there is no such block.
-    pub async fn unblock(&self, blocked: &Blocked) -> Result<BlockOutcome, ClientError> {
+    pub async fn unblock(&self, blocked: &BlockSubject) -> Result<BlockOutcome, AdminClientError> {
         self.post("/v1/blocks/lift", blocked).await
     }
 
@@ -229,7 +229,7 @@ impl Client {
     ///
     /// # Errors
     /// Nobody answers. A refused list and a fetch that fails are no errors here: the outcome says so.
-    pub async fn fetch_crls(&self) -> Result<CrlFetchOutcome, ClientError> {
+    pub async fn fetch_crls(&self) -> Result<CrlFetchOutcome, AdminClientError> {
         let answer = self
             .exchange(Method::POST, "/v1/crl/fetch", None, self.reload_timeout)
             .await?;
@@ -246,7 +246,10 @@ impl Client {
     ///
     /// # Errors
     /// Nobody answers, or no list of that issuer is refused: the answer names those that are.
-    pub async fn accept_crl(&self, request: &CrlAcceptRequest) -> Result<CrlAccepted, ClientError> {
+    pub async fn accept_crl(
+        &self,
+        request: &CrlAcceptRequest,
+    ) -> Result<CrlAccepted, AdminClientError> {
         self.post("/v1/crl/accept", request).await
     }
 
@@ -255,7 +258,7 @@ impl Client {
         &self,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<T, ClientError> {
+    ) -> Result<T, AdminClientError> {
         let body = serde_json::to_vec(body).map_err(|error| self.broken(&error))?;
         let answer = self
             .exchange(Method::POST, path, Some(body), self.reload_timeout)
@@ -270,7 +273,7 @@ impl Client {
         path: &str,
         body: Option<Vec<u8>>,
         allowed: Duration,
-    ) -> Result<Response<Bytes>, ClientError> {
+    ) -> Result<Response<Bytes>, AdminClientError> {
         let stream = timeout(CONNECT_TIMEOUT, UnixStream::connect(&self.socket))
             .await
             .map_err(|_| self.late(CONNECT_TIMEOUT))?
@@ -312,64 +315,64 @@ impl Client {
     async fn collected(
         &self,
         response: Response<Incoming>,
-    ) -> Result<Response<Bytes>, ClientError> {
+    ) -> Result<Response<Bytes>, AdminClientError> {
         let (head, body) = response.into_parts();
         match Limited::new(body, ANSWER_BYTES_MAX).collect().await {
             Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
-            Err(error) if error.is::<LengthLimitError>() => Err(ClientError::TooLong {
+            Err(error) if error.is::<LengthLimitError>() => Err(AdminClientError::TooLong {
                 socket: self.socket.clone(),
             }),
             Err(error) => Err(self.broken(error.as_ref())),
         }
     }
 
-    fn expect_ok(&self, answer: &Response<Bytes>) -> Result<(), ClientError> {
+    fn expect_ok(&self, answer: &Response<Bytes>) -> Result<(), AdminClientError> {
         match answer.status() {
             StatusCode::OK => Ok(()),
             _ => Err(self.refused(answer)),
         }
     }
 
-    fn parse<T: DeserializeOwned>(&self, answer: &Response<Bytes>) -> Result<T, ClientError> {
+    fn parse<T: DeserializeOwned>(&self, answer: &Response<Bytes>) -> Result<T, AdminClientError> {
         serde_json::from_slice(answer.body()).map_err(|error| self.broken(&error))
     }
 
-    fn refused(&self, answer: &Response<Bytes>) -> ClientError {
+    fn refused(&self, answer: &Response<Bytes>) -> AdminClientError {
         let sentence = serde_json::from_slice::<Problem>(answer.body())
             .map_or_else(|_| "no reason given".to_owned(), |problem| problem.error);
-        ClientError::Refused {
+        AdminClientError::Refused {
             status: answer.status(),
             sentence,
         }
     }
 
-    fn unreachable(&self, error: io::Error) -> ClientError {
+    fn unreachable(&self, error: io::Error) -> AdminClientError {
         let socket = self.socket.clone();
         match error.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => ClientError::NotListening {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => AdminClientError::NotListening {
                 socket,
                 source: error,
             },
-            ErrorKind::PermissionDenied => ClientError::PermissionDenied {
+            ErrorKind::PermissionDenied => AdminClientError::PermissionDenied {
                 socket,
                 source: error,
             },
-            _ => ClientError::Connect {
+            _ => AdminClientError::Connect {
                 socket,
                 source: error,
             },
         }
     }
 
-    fn late(&self, allowed: Duration) -> ClientError {
-        ClientError::Late {
+    fn late(&self, allowed: Duration) -> AdminClientError {
+        AdminClientError::Late {
             socket: self.socket.clone(),
             allowed,
         }
     }
 
-    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> ClientError {
-        ClientError::Broken {
+    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> AdminClientError {
+        AdminClientError::Broken {
             socket: self.socket.clone(),
             error: error.to_string(),
         }
@@ -383,7 +386,7 @@ impl Client {
 
 /// Why a running proxy could not be asked, and what to do.
 #[derive(Debug, Error)]
-pub enum ClientError {
+pub enum AdminClientError {
     /// No such socket, or nobody behind it.
     #[error(
         "no proscenium is listening on {}: is it running? start it with `systemctl start proscenium` or `proscenium run`; to use another socket, set --socket or --config", .socket.display()

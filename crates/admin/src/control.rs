@@ -7,9 +7,10 @@ use telemetry::Exposition;
 use thiserror::Error;
 
 use crate::{
-    AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, CrlAcceptError,
-    CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, MemberStateError, MemberStateOutcome,
-    MemberStateRequest, MemberStatus, RefusalsStatus, Status, WhoError, WhoRequest, WhoStatus,
+    AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject,
+    CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome, MemberStateError,
+    MemberStateOutcome, MemberStateRequest, MemberStatus, RefusalsStatus, Status, WhoError,
+    WhoRequest, WhoStatus,
 };
 
 /// The running proxy, seen by its operator.
@@ -83,7 +84,7 @@ pub trait Control: Send + Sync + 'static {
     /// Lifts a block.
     fn unblock(
         &self,
-        blocked: Blocked,
+        blocked: BlockSubject,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>>;
 

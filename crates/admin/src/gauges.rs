@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, time::SystemTime};
 use telemetry::{Gauges, Labels};
 
 use crate::{
-    AdministrativeState, CrlFetchStatus, Health, MemberStatus, ProcessStatus, ReloadResult, Status,
-    Timestamp, TrustStatus,
+    AdministrativeState, CrlFetchStatus, MemberHealth, MemberStatus, ProcessStatus, ReloadResult,
+    Status, Timestamp, TrustStatus,
 };
 
 /// All gauges of a status, for [`telemetry::Metrics::encode`]. `now` is the time from which ages are counted.
@@ -79,7 +79,7 @@ fn members(status: &Status, gauges: &mut Gauges) {
     };
     let help = "Whether a member is up (1) or down or not yet probed (0)";
     each("member_up", help, |member| {
-        one_if(member.health == Health::Up)
+        one_if(member.health == MemberHealth::Up)
     });
     let help = "Attempts in flight on a member";
     each("member_in_flight", help, |member| {

@@ -1,7 +1,7 @@
 //! The control plane: what the running proxy says and does for its operator, over a Unix socket.
 //!
 //! The server implements [`Control`] and hands [`serve`] a socket that it bound; the command line asks through
-//! [`Client`]. Nothing here opens a file.
+//! [`AdminClient`]. Nothing here opens a file.
 //!
 //! | request | answer |
 //! | --- | --- |
@@ -13,7 +13,7 @@
 //! | `POST /v1/log-level` with `{"level": "debug"}` | [`LogLevelStatus`] with the previous level, or 422 |
 //! | `GET /v1/blocks` | the deny list: [`BlockStatus`] of each |
 //! | `POST /v1/blocks` with [`BlockRequest`] | [`BlockOutcome`] |
-//! | `POST /v1/blocks/lift` with [`Blocked`] | [`BlockOutcome`] |
+//! | `POST /v1/blocks/lift` with [`BlockSubject`] | [`BlockOutcome`] |
 //! | `GET /v1/agents` | [`AgentsStatus`]: agents seen, whose certificate ends first first |
 //! | `GET /v1/refusals` | [`RefusalsStatus`]: clients that were refused, the latest first |
 //! | `POST /v1/who` with [`WhoRequest`] | [`WhoStatus`] |
@@ -37,9 +37,9 @@ mod status;
 mod who;
 
 pub use blocks::{
-    BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, BlockedAgentStatus,
+    BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, BlockedAgentStatus,
 };
-pub use client::{Client, ClientError};
+pub use client::{AdminClient, AdminClientError};
 pub use control::{
     Caller, Control, LogLevelError, LogLevelStatus, LogsReopened, ReloadOutcome, ReloadResult,
     ReopenLogsError,
@@ -56,13 +56,14 @@ pub use members::{
 pub use serve::serve;
 pub use status::{
     AdministrativeState, AgentCheckStatus, AgentCounts, AlarmStatus, BuildStatus, CaStatus,
-    ChainCacheStatus, CrlStatus, DistrustedStatus, GenerationStatus, Health, JrubyStatus,
-    LastReload, ListenerStatus, MaterialsStatus, MemberStatus, NameStatus, OverloadStatus, Phase,
-    PoolStatus, ProbeStatus, ProcessStatus, ProxyCertificateStatus, RefusedMaterials, RenewalOff,
-    RenewalStatus, StateStatus, Status, Timestamp, TrustStatus, WarmingStatus, Watch,
+    ChainCacheStatus, CrlStatus, DistrustedStatus, GenerationStatus, JrubyStatus, LastReload,
+    ListenerStatus, MaterialsStatus, MaterialsWatch, MemberHealth, MemberStatus, NameStatus,
+    OverloadStatus, PoolStatus, ProbeStatus, ProcessPhase, ProcessStatus, ProxyCertificateStatus,
+    RefusedMaterials, RenewalDisabled, RenewalStatus, StateStatus, Status, Timestamp, TrustStatus,
+    WarmingStatus,
 };
 pub use who::{
-    AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,
+    AGENTS_SHOWN_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,
     RefusalsStatus, RequestStatus, RevocationStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
 };
 

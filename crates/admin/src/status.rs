@@ -11,7 +11,7 @@ pub struct Status {
     /// Version of the program.
     pub version: String,
     /// Where the process is in its life.
-    pub phase: Phase,
+    pub phase: ProcessPhase,
     /// The configuration in force.
     pub generation: GenerationStatus,
     /// The last reload that was asked for; none since start.
@@ -146,7 +146,7 @@ pub struct NameStatus {
 /// Where the process is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Phase {
+pub enum ProcessPhase {
     /// Preparing the first generation.
     Starting,
     /// Accepting connections.
@@ -241,7 +241,7 @@ pub struct MemberStatus {
     /// Its address as the configuration spells it; the name that `drain` and its kind take.
     pub address: String,
     /// What probes and connects found.
-    pub health: Health,
+    pub health: MemberHealth,
     /// Since when it has that health; none before the first change.
     pub since: Option<Timestamp>,
     /// What made it so: `probes-failed`, say.
@@ -371,7 +371,7 @@ pub struct JrubyStatus {
 /// What probes and connects found of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Health {
+pub enum MemberHealth {
     /// Never probed yet, and not assumed up: not picked.
     Unknown,
     /// May be picked.
@@ -432,7 +432,7 @@ pub struct ChainCacheStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaterialsStatus {
     /// Who notices that one has changed.
-    pub watch: Watch,
+    pub watch: MaterialsWatch,
     /// Those on disk are not in force, since they are not right; none: they are, as far as anybody has noticed.
     pub refused: Option<RefusedMaterials>,
 }
@@ -452,12 +452,12 @@ pub struct RenewalStatus {
     /// Whether the configuration says so.
     pub configured: bool,
     /// Why none is passed on all the same, until a reload.
-    pub off: Option<RenewalOff>,
+    pub off: Option<RenewalDisabled>,
 }
 
 /// The CA has answered a renewal with what is not the client's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RenewalOff {
+pub struct RenewalDisabled {
     /// Since when.
     pub since: Timestamp,
     /// What it was.
@@ -467,7 +467,7 @@ pub struct RenewalOff {
 /// Who notices that a material has changed on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Watch {
+pub enum MaterialsWatch {
     /// The kernel tells, and a look from time to time sees what it cannot tell.
     Notify,
     /// A look from time to time alone.
@@ -575,7 +575,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for ProcessPhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Starting => "starting",
@@ -585,7 +585,7 @@ impl fmt::Display for Phase {
     }
 }
 
-impl fmt::Display for Health {
+impl fmt::Display for MemberHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Unknown => "unknown",
@@ -595,7 +595,7 @@ impl fmt::Display for Health {
     }
 }
 
-impl fmt::Display for Watch {
+impl fmt::Display for MaterialsWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Notify => "notify",
@@ -657,14 +657,22 @@ mod tests {
                 assert_eq!(serde_json::to_value(value).unwrap(), value.to_string());
             }
         }
-        check(&[Phase::Starting, Phase::Serving, Phase::Draining]);
-        check(&[Health::Unknown, Health::Up, Health::Down]);
+        check(&[
+            ProcessPhase::Starting,
+            ProcessPhase::Serving,
+            ProcessPhase::Draining,
+        ]);
+        check(&[MemberHealth::Unknown, MemberHealth::Up, MemberHealth::Down]);
         check(&[
             AdministrativeState::Ready,
             AdministrativeState::Drain,
             AdministrativeState::Maintenance,
         ]);
-        check(&[Watch::Notify, Watch::Poll, Watch::Off]);
+        check(&[
+            MaterialsWatch::Notify,
+            MaterialsWatch::Poll,
+            MaterialsWatch::Off,
+        ]);
         use crate::ReloadResult::{Applied, Refused, Stopping, Unchanged};
         check(&[Applied, Unchanged, Refused, Stopping]);
     }

@@ -1,7 +1,6 @@
 //! The control plane over a real socket, with a stand-in behind it.
 
 use std::{
-    collections::BTreeMap,
     os::unix::net::UnixListener as StdListener,
     path::PathBuf,
     pin::Pin,
@@ -261,10 +260,10 @@ async fn stopping_lets_a_running_request_finish_and_takes_no_more() {
     admin.control.reloads.add_permits(1);
     assert_eq!(running.await.unwrap().unwrap().generation, 7);
     admin.serving.await.unwrap();
-    let client = Client::new(admin.socket);
+    let client = AdminClient::new(admin.socket);
     assert!(matches!(
         client.status().await,
-        Err(ClientError::NotListening { .. })
+        Err(AdminClientError::NotListening { .. })
     ));
 }
 
@@ -314,7 +313,7 @@ async fn a_client_says_what_to_do_where_nobody_listens() {
     let abandoned = directory.path().join("abandoned.sock");
     drop(StdListener::bind(&abandoned).unwrap());
     for socket in [absent, abandoned] {
-        let error = Client::new(&socket).status().await.unwrap_err();
+        let error = AdminClient::new(&socket).status().await.unwrap_err();
         let text = error.to_string();
         let expected = format!(
             "no proscenium is listening on {}: is it running?",
@@ -353,7 +352,7 @@ async fn a_client_does_not_wait_for_ever() {
     let directory = TempDir::new().unwrap();
     let socket = directory.path().join("silent.sock");
     let _listener = UnixListener::bind(&socket).unwrap();
-    let error = Client::new(&socket).status().await.unwrap_err();
+    let error = AdminClient::new(&socket).status().await.unwrap_err();
     assert!(error.to_string().contains("within 30 s"), "{error}");
 }
 
@@ -374,7 +373,7 @@ async fn the_addresses_of_a_proxy_of_another_version_are_read() {
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
     };
-    let client = Client::new(&socket);
+    let client = AdminClient::new(&socket);
     let asked = async {
         assert!(client.status().await.is_err(), "it lacks fields");
         assert_eq!(client.listener_addresses().await.unwrap(), ["[::]:8140"]);
@@ -409,8 +408,8 @@ impl Admin {
         }
     }
 
-    fn client(&self) -> Client {
-        Client::new(&self.socket)
+    fn client(&self) -> AdminClient {
+        AdminClient::new(&self.socket)
     }
 
     /// Says these bytes and reads until the end.
@@ -556,7 +555,7 @@ impl Control for Fake {
 
     fn unblock(
         &self,
-        blocked: Blocked,
+        blocked: BlockSubject,
         _by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         let name = blocked.certname.unwrap_or_default();
@@ -615,9 +614,9 @@ impl Control for Fake {
 
 fn block(certname: &str) -> BlockStatus {
     BlockStatus {
-        blocked: Blocked {
+        blocked: BlockSubject {
             certname: Some(certname.to_owned()),
-            ..Blocked::default()
+            ..BlockSubject::default()
         },
         why: "stolen".to_owned(),
         by: "uid 0".to_owned(),
@@ -673,7 +672,7 @@ async fn a_block_that_makes_no_sense_is_refused_with_a_sentence() {
 }
 
 /// A client of somebody else's socket, who says these bytes to whoever calls.
-async fn stranger(spoken: Vec<u8>) -> Client {
+async fn stranger(spoken: Vec<u8>) -> AdminClient {
     let directory = TempDir::new().unwrap();
     let socket = directory.path().join("stranger.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -684,7 +683,7 @@ async fn stranger(spoken: Vec<u8>) -> Client {
         let _ = stream.read(&mut request).await;
         let _ = stream.write_all(&spoken).await;
     });
-    Client::new(socket)
+    AdminClient::new(socket)
 }
 
 async fn wait_for(condition: impl Fn() -> bool) {

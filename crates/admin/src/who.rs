@@ -151,12 +151,12 @@ pub struct RequestStatus {
 pub struct AgentsStatus {
     /// How many agents were seen since the start and are kept.
     pub seen: usize,
-    /// Those whose certificates end first, up to [`AGENTS_TOLD_MAX`].
+    /// Those whose certificates end first, up to [`AGENTS_SHOWN_MAX`].
     pub agents: Vec<AgentStatus>,
 }
 
 /// Most agents in one answer: about 6 MB.
-pub const AGENTS_TOLD_MAX: usize = 20_000;
+pub const AGENTS_SHOWN_MAX: usize = 20_000;
 
 /// One agent of the inventory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

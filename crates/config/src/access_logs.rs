@@ -60,7 +60,8 @@ pub(crate) fn set_facility(
     daemon: &mut telemetry::DaemonSettings,
     written: Option<telemetry::Facility>,
 ) {
-    if let (telemetry::Protocol::Syslog(facility), Some(written)) = (&mut daemon.protocol, written)
+    if let (telemetry::LogProtocol::Syslog(facility), Some(written)) =
+        (&mut daemon.protocol, written)
     {
         *facility = written;
     }

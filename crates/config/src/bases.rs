@@ -51,7 +51,7 @@ impl Base for Config {
             access_log: AccessLog::base(),
             other_access_logs: Vec::new(),
             events: EventOutput::Stderr,
-            admin: admin::settings::Settings::default(),
+            admin: admin::settings::AdminSettings::default(),
             state_directory: Environment::STATE_DIRECTORY.into(),
         }
     }

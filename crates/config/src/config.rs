@@ -54,7 +54,7 @@ pub struct Config {
     /// Where events go.
     pub events: EventOutput,
     /// The control plane's socket.
-    pub admin: admin::settings::Settings,
+    pub admin: admin::settings::AdminSettings,
     /// Directory of what outlasts a restart.
     pub state_directory: PathBuf,
 }

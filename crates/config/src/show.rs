@@ -5,7 +5,7 @@ use std::{fmt::Write as _, path::Path};
 use balancing::settings::MemberSettings;
 use identity::HeaderForm;
 use routing::{PathPattern, Persistence};
-use telemetry::{DaemonSettings, Facility, Protocol};
+use telemetry::{DaemonSettings, Facility, LogProtocol};
 
 use crate::{
     binding::{Base, Bound},
@@ -413,8 +413,8 @@ fn proxy_protocol(listener: &listener::ListenerSettings) -> Option<String> {
 
 fn facility(daemon: &DaemonSettings) -> Option<String> {
     match daemon.protocol {
-        Protocol::Syslog(facility) => word::<Facility>().show(&facility),
-        Protocol::Journal => None,
+        LogProtocol::Syslog(facility) => word::<Facility>().show(&facility),
+        LogProtocol::Journal => None,
     }
 }
 

@@ -17,7 +17,7 @@ pub fn admin_socket(text: &str) -> PathBuf {
     };
     match socket {
         Some(DeValue::String(path)) if path.starts_with('/') => PathBuf::from(&**path),
-        _ => admin::settings::Settings::default().socket,
+        _ => admin::settings::AdminSettings::default().socket,
     }
 }
 

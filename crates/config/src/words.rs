@@ -6,7 +6,7 @@ use listener::settings::{ClientCertPolicy, InvalidCertPolicy};
 use pki::settings::{CrlExpired, Revocation};
 use proxy::settings::{HostRule, OverlongCert};
 use routing::settings::{ClientRule, RuleAction};
-use telemetry::{DaemonSettings, Facility, Format, Protocol};
+use telemetry::{DaemonSettings, Facility, Format, LogProtocol};
 use upstream::settings::{HttpVersion, Plaintext, Scheme, SendProxy};
 
 use crate::{
@@ -184,8 +184,8 @@ impl Text for EventOutput {
 fn daemon(text: &str) -> Option<DaemonSettings> {
     let (kind, socket) = log_daemon(text)?;
     let protocol = match kind {
-        "journal" => Protocol::Journal,
-        _ => Protocol::Syslog(Facility::default()),
+        "journal" => LogProtocol::Journal,
+        _ => LogProtocol::Syslog(Facility::default()),
     };
     Some(DaemonSettings {
         protocol,
@@ -196,8 +196,8 @@ fn daemon(text: &str) -> Option<DaemonSettings> {
 /// `syslog`, or with another socket than the usual one `syslog:/path`.
 fn daemon_text(daemon: &DaemonSettings) -> String {
     let kind = match daemon.protocol {
-        Protocol::Syslog(_) => "syslog",
-        Protocol::Journal => "journal",
+        LogProtocol::Syslog(_) => "syslog",
+        LogProtocol::Journal => "journal",
     };
     match daemon.socket.to_string_lossy() {
         socket if socket == daemon.protocol.usual_socket() => kind.into(),

@@ -59,7 +59,7 @@ fn six_lines_get_every_default_from_the_crates_that_obey_them() {
     );
     assert_eq!(config.access_log.output, Output::Stdout);
     assert_eq!(config.events, config::EventOutput::Stderr);
-    assert_eq!(config.admin, admin::settings::Settings::default());
+    assert_eq!(config.admin, admin::settings::AdminSettings::default());
     for pool in &config.pools {
         assert_eq!(
             pool.pool.check,
@@ -236,9 +236,9 @@ fn what_is_shown_reads_back_as_the_same() {
 
 #[test]
 fn log_daemons_have_their_usual_sockets_and_others() {
-    use telemetry::{Facility, Protocol};
-    let local0 = Protocol::Syslog(Facility::parse("local0").expect("one of them"));
-    let usual = Protocol::Syslog(Facility::default());
+    use telemetry::{Facility, LogProtocol};
+    let local0 = LogProtocol::Syslog(Facility::parse("local0").expect("one of them"));
+    let usual = LogProtocol::Syslog(Facility::default());
     for (lines, protocol, socket) in [
         ("path = \"syslog\"", usual, "/dev/log"),
         (
@@ -248,10 +248,10 @@ fn log_daemons_have_their_usual_sockets_and_others() {
         ),
         (
             "path = \"journal\"",
-            Protocol::Journal,
+            LogProtocol::Journal,
             "/run/systemd/journal/socket",
         ),
-        ("path = \"journal:/run/x\"", Protocol::Journal, "/run/x"),
+        ("path = \"journal:/run/x\"", LogProtocol::Journal, "/run/x"),
     ] {
         let daemon = telemetry::DaemonSettings {
             protocol,

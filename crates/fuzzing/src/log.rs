@@ -11,7 +11,8 @@ use std::{
 };
 
 use telemetry::{
-    AccessRecord, Format, KnownClient, LogReceiver, Spoken, SpokenCopy, TlsFacts, written,
+    AccessRecord, Format, KnownClient, LogReceiver, RequestFields, RequestFieldsCopy, TlsFacts,
+    written,
 };
 
 use crate::bytes::Bytes;
@@ -103,7 +104,7 @@ impl<'a> Said<'a> {
                 resumed: false,
                 sni: Some(self.sni.as_str().into()),
             })),
-            spoken: SpokenCopy::of(&Spoken {
+            request_fields: RequestFieldsCopy::of(&RequestFields {
                 method: Some(self.method),
                 target: Some(self.target),
                 host: Some(self.host),

@@ -2,7 +2,7 @@
 
 use std::{fs, future::Future, io::ErrorKind, path::PathBuf};
 
-use admin::{Client, ClientError, ReloadResult};
+use admin::{AdminClient, AdminClientError, ReloadResult};
 use anyhow::Context;
 
 use crate::{
@@ -79,7 +79,9 @@ fn said(report: &str, last: &str) -> Result<(), Failure> {
 }
 
 /// One question needs one thread.
-pub(crate) fn wait<T>(answer: impl Future<Output = Result<T, ClientError>>) -> Result<T, Failure> {
+pub(crate) fn wait<T>(
+    answer: impl Future<Output = Result<T, AdminClientError>>,
+) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -88,8 +90,8 @@ pub(crate) fn wait<T>(answer: impl Future<Output = Result<T, ClientError>>) -> R
 }
 
 /// A client of the running proxy's socket.
-pub(crate) fn client(arguments: &Arguments, socket: &Socket) -> Result<Client, Failure> {
-    Ok(Client::new(self::socket(arguments, socket)?))
+pub(crate) fn client(arguments: &Arguments, socket: &Socket) -> Result<AdminClient, Failure> {
+    Ok(AdminClient::new(self::socket(arguments, socket)?))
 }
 
 /// The running proxy's socket.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use admin::{BlockOutcome, BlockRequest, BlockStatus, Blocked, Timestamp};
+use admin::{BlockOutcome, BlockRequest, BlockStatus, BlockSubject, Timestamp};
 use anyhow::Context;
 
 use crate::{
@@ -98,17 +98,17 @@ pub(crate) fn line(block: &BlockStatus) -> String {
     )
 }
 
-fn whom(blocked: &Blocked) -> String {
+fn whom(blocked: &BlockSubject) -> String {
     match blocked {
-        Blocked {
+        BlockSubject {
             certname: Some(name),
             ..
         } => format!("certname {name}"),
-        Blocked {
+        BlockSubject {
             fingerprint: Some(fingerprint),
             ..
         } => format!("fingerprint {fingerprint}"),
-        Blocked { serial, issuer, .. } => format!(
+        BlockSubject { serial, issuer, .. } => format!(
             "serial {} of {}",
             serial.as_deref().unwrap_or("-"),
             issuer.as_deref().unwrap_or("-")
@@ -116,8 +116,8 @@ fn whom(blocked: &Blocked) -> String {
     }
 }
 
-fn blocked(whom: &Whom) -> Blocked {
-    Blocked {
+fn blocked(whom: &Whom) -> BlockSubject {
+    BlockSubject {
         certname: whom.certname.clone(),
         serial: whom.serial.clone(),
         issuer: whom.issuer.clone(),

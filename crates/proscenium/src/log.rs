@@ -2,7 +2,7 @@
 
 use std::{env, fmt, fs, io, os::unix::fs::MetadataExt, sync::Arc};
 
-use server::{Events, LogLevel, Severity, Told};
+use server::{EventDelivery, Events, LogLevel, Severity};
 use tracing::{Level, Subscriber, field::Field};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
@@ -86,16 +86,16 @@ where
     fn on_event(&self, event: &tracing::Event<'_>, context: Context<'_, S>) {
         if self.events.go_to_daemon() {
             match tell(&self.events, event) {
-                Told::Daemon => return,
-                Told::StandardError(None) => {}
-                Told::StandardError(Some(why)) => output::complain(&why),
+                EventDelivery::Daemon => return,
+                EventDelivery::StandardError(None) => {}
+                EventDelivery::StandardError(Some(why)) => output::complain(&why),
             }
         }
         self.stderr.on_event(event, context);
     }
 }
 
-fn tell(events: &Events, event: &tracing::Event<'_>) -> Told {
+fn tell(events: &Events, event: &tracing::Event<'_>) -> EventDelivery {
     Said::of(event).with(event, |event| events.tell(event))
 }
 
@@ -178,9 +178,9 @@ impl Said {
     fn with<R>(
         &self,
         event: &tracing::Event<'_>,
-        use_event: impl FnOnce(&server::Event<'_>) -> R,
+        use_event: impl FnOnce(&server::LogEvent<'_>) -> R,
     ) -> R {
-        use_event(&server::Event {
+        use_event(&server::LogEvent {
             severity: severity(*event.metadata().level()),
             part: event.metadata().target(),
             message: &self.message,

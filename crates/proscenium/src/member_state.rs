@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use admin::{
-    AdministrativeState, Client, ClientError, MemberSelection, MemberStateChange,
+    AdminClient, AdminClientError, AdministrativeState, MemberSelection, MemberStateChange,
     MemberStateRequest, MemberStatus, PoolMemberStatus,
 };
 use tokio::time::sleep;
@@ -49,7 +49,7 @@ pub(crate) fn withdraw(
 }
 
 fn set(
-    client: &Client,
+    client: &AdminClient,
     members: &Members,
     change: MemberStateChange,
 ) -> Result<Vec<PoolMemberStatus>, Failure> {
@@ -93,7 +93,7 @@ fn say_state(PoolMemberStatus { pool, member }: &PoolMemberStatus) -> Result<(),
 
 /// Waits until no request is left, and prints each change of what is.
 fn wait_until_idle(
-    client: &Client,
+    client: &AdminClient,
     mut members: Vec<PoolMemberStatus>,
     timeout: Duration,
 ) -> Result<(), Failure> {
@@ -122,7 +122,10 @@ fn wait_until_idle(
     }
 }
 
-async fn look(client: &Client, member: &PoolMemberStatus) -> Result<MemberStatus, ClientError> {
+async fn look(
+    client: &AdminClient,
+    member: &PoolMemberStatus,
+) -> Result<MemberStatus, AdminClientError> {
     sleep(LOOK_INTERVAL).await;
     client.member(&member.pool, &member.member.address).await
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use admin::{
-    AdministrativeState, CrlStatus, Health, ListenerStatus, MaterialsStatus, MemberStatus,
+    AdministrativeState, CrlStatus, ListenerStatus, MaterialsStatus, MemberHealth, MemberStatus,
     NameStatus, Status, TrustStatus,
 };
 use server::CLOCK_OFFSET_MAX;
@@ -70,7 +70,7 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
             )?;
         }
         rows(text, pool.members.iter().map(member).collect())?;
-        for member in pool.members.iter().filter(|m| m.health != Health::Up) {
+        for member in pool.members.iter().filter(|m| m.health != MemberHealth::Up) {
             write_down(text, member)?;
         }
         pool.members.iter().try_for_each(|m| {
@@ -401,9 +401,9 @@ fn rows(text: &mut String, rows: Vec<Vec<String>>) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use admin::{
-        AdministrativeStatus, AlarmStatus, GenerationStatus, JrubyStatus, LastReload, Phase,
-        PoolStatus, ProbeStatus, RefusedMaterials, ReloadOutcome, ReloadResult, RenewalOff,
-        RenewalStatus, StateStatus, Timestamp, Watch,
+        AdministrativeStatus, AlarmStatus, GenerationStatus, JrubyStatus, LastReload,
+        MaterialsWatch, PoolStatus, ProbeStatus, ProcessPhase, RefusedMaterials, ReloadOutcome,
+        ReloadResult, RenewalDisabled, RenewalStatus, StateStatus, Timestamp,
     };
 
     use super::*;
@@ -535,7 +535,7 @@ materials, watch = notify
         };
         Status {
             version: "0.1.0".to_owned(),
-            phase: Phase::Serving,
+            phase: ProcessPhase::Serving,
             generation: GenerationStatus {
                 number: 3,
                 loaded_at: Timestamp::from_unix_seconds(0),
@@ -568,10 +568,16 @@ materials, watch = notify
                 longest_wait_milliseconds: None,
                 queue_refusals: BTreeMap::new(),
                 members: vec![
-                    member("c1:8140", Health::Up, AdministrativeState::Ready, 3, 1),
+                    member(
+                        "c1:8140",
+                        MemberHealth::Up,
+                        AdministrativeState::Ready,
+                        3,
+                        1,
+                    ),
                     member(
                         "c2.example.com:8140",
-                        Health::Down,
+                        MemberHealth::Down,
                         AdministrativeState::Drain,
                         0,
                         2,
@@ -604,7 +610,7 @@ materials, watch = notify
                 is_stored: true,
             }],
             materials: MaterialsStatus {
-                watch: Watch::Notify,
+                watch: MaterialsWatch::Notify,
                 refused: Some(RefusedMaterials {
                     since: Timestamp::from_unix_seconds(180),
                     report: "crl.pem: not a CRL\n".to_owned(),
@@ -616,7 +622,7 @@ materials, watch = notify
             },
             renewal: RenewalStatus {
                 configured: true,
-                off: Some(RenewalOff {
+                off: Some(RenewalDisabled {
                     since: Timestamp::from_unix_seconds(240),
                     why: "the CA answered with a certificate of CN=proxy".to_owned(),
                 }),

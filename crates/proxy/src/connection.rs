@@ -44,7 +44,7 @@ pub(crate) struct Conn {
     forwarded: OnceCell<OwnLines>,
     standing: RefCell<Rc<ClientVerdict>>,
     /// The verified agent, as others can ask for it.
-    pub(crate) seen: Option<Arc<agents::Agent>>,
+    pub(crate) seen: Option<Arc<agents::AgentEntry>>,
     /// Counts this connection among the agent's open ones, where its certificate was accepted.
     _counted: Option<agents::OpenConnection>,
     /// Until when (Unix time) its CA need not be noted again as one in use.
@@ -109,7 +109,11 @@ impl Warm for Conn {
 const CA_NOTE_SECONDS: u64 = 3600;
 
 /// Notes a verified agent; what its certificate says is read only where it was not seen before.
-fn seen(agents: &Agents, standing: &ClientVerdict, client: IpAddr) -> Option<Arc<agents::Agent>> {
+fn seen(
+    agents: &Agents,
+    standing: &ClientVerdict,
+    client: IpAddr,
+) -> Option<Arc<agents::AgentEntry>> {
     let (client, now) = (client.to_canonical(), SystemTime::now());
     if let Some(claimed) = standing.claimed() {
         // Refused by now: what it asks is told with what it asked before.

@@ -14,7 +14,8 @@ use listener::{
 };
 use pki::TrustStore;
 use telemetry::{
-    AccessRecord, EndedBy, HandshakeResult, Limit, RefusedClient, Spoken, SpokenCopy, Times,
+    AccessRecord, EndedBy, HandshakeResult, Limit, RefusedClient, RequestFields, RequestFieldsCopy,
+    Times,
 };
 
 use crate::worker::Worker;
@@ -62,11 +63,11 @@ fn record_redirect(worker: &Worker, listener: &str, origin: Origin, redirected: 
     record.reason = redirected.reason;
     let request = redirected.request();
     record.http_version = request.map(|_| "HTTP/1.1");
-    record.spoken = SpokenCopy::of(&Spoken {
+    record.request_fields = RequestFieldsCopy::of(&RequestFields {
         method: request.map(|(method, _)| method),
         target: request.map(|(_, target)| target),
         request_id: Some(redirected.request_id.as_bytes()),
-        ..Spoken::default()
+        ..RequestFields::default()
     });
     worker.sink.send(&record);
 }
@@ -101,9 +102,9 @@ fn handshake_ended(worker: &Worker, listener: &str, ended: &HandshakeEnd<'_>) {
     if reason == HandshakeFailure::PlainHttp {
         record.status = Some(StatusCode::BAD_REQUEST.as_u16());
     }
-    record.spoken = SpokenCopy::of(&Spoken {
+    record.request_fields = RequestFieldsCopy::of(&RequestFields {
         request_id: failure.request_id.map(str::as_bytes),
-        ..Spoken::default()
+        ..RequestFields::default()
     });
     record.cause = Some(failure.cause.into());
     let certname = failure.claimed.as_ref().map(|name| name.as_str().into());

@@ -18,7 +18,7 @@ use listener::{Origin, RawConnection, keep_alive};
 use proxy_protocol::{ConnectionAddresses, Tlv, Version};
 use telemetry::{
     AccessRecord, Alarm, AttemptResult, Limit, ListenerMetrics, OpenPassthrough, OpenTunnel,
-    Spoken, SpokenCopy,
+    RequestFields, RequestFieldsCopy,
 };
 use tokio::{
     io::AsyncWriteExt as _,
@@ -135,9 +135,9 @@ impl Facts {
         record.passthrough = Some(telemetry::Passthrough {
             server_name: self.server_name.clone(),
         });
-        record.spoken = SpokenCopy::of(&Spoken {
+        record.request_fields = RequestFieldsCopy::of(&RequestFields {
             request_id: Some(self.id.as_bytes()),
-            ..Spoken::default()
+            ..RequestFields::default()
         });
         record.class = Some(CLASS);
         record.pool = Some(Arc::clone(pool));

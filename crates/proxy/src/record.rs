@@ -9,7 +9,8 @@ use identity::{ClientIdentity, ScrubReport};
 use listener::{ClientVerdict, ConnectionStage};
 use routing::{AccessRule, AccessStep, Class, Plan, RefusalReason};
 use telemetry::{
-    AccessRecord, Limit, PoolMetrics, RefusedClient, RequestMetrics, Spoken, SpokenCopy,
+    AccessRecord, Limit, PoolMetrics, RefusedClient, RequestFields, RequestFieldsCopy,
+    RequestMetrics,
 };
 use tokio::time::Instant;
 use tokio::time::timeout;
@@ -92,7 +93,7 @@ impl Exchanged {
         record.tls = conn.tls.clone();
         record.peer = conn.downstream.peer.map(|peer| peer.ip());
         let (said, retry_support) = spoken(&context.worker, head, &context.request_id);
-        record.spoken = said;
+        record.request_fields = said;
         record.http_version = Some(match head.version {
             Version::HTTP_10 => "HTTP/1.0",
             Version::HTTP_2 => "HTTP/2",
@@ -573,7 +574,7 @@ impl Exchanged {
             agent.asked(record);
         }
         self.worker.sink.send(record);
-        self.worker.texts.put(record.spoken.take_room());
+        self.worker.texts.put(record.request_fields.take_room());
         self.conn.activity.enter_at(ConnectionStage::Idle, now);
     }
 }
@@ -614,9 +615,9 @@ fn spoken(
     worker: &Worker,
     head: &request::Parts,
     request_id: &RequestId,
-) -> (SpokenCopy, RetrySupport) {
+) -> (RequestFieldsCopy, RetrySupport) {
     let mut support = RetrySupport::default();
-    let mut spoken = Spoken {
+    let mut spoken = RequestFields {
         method: Some(head.method.as_str().as_bytes()),
         target: Some(
             head.uri
@@ -625,7 +626,7 @@ fn spoken(
                 .as_bytes(),
         ),
         request_id: Some(request_id.as_bytes()),
-        ..Spoken::default()
+        ..RequestFields::default()
     };
     // One pass over a head costs less than a lookup for each name. Of a repeated header the first is told.
     for (name, value) in &head.headers {
@@ -641,6 +642,6 @@ fn spoken(
         };
         told.get_or_insert(value.as_bytes());
     }
-    let copy = SpokenCopy::with_room(worker.texts.take(), &spoken);
+    let copy = RequestFieldsCopy::with_room(worker.texts.take(), &spoken);
     (copy, support)
 }

@@ -8,8 +8,8 @@ use std::{
 };
 
 use admin::{
-    AgentCheckStatus, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked,
-    Caller, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
+    AgentCheckStatus, AgentsStatus, BlockError, BlockOutcome, BlockRequest, BlockStatus,
+    BlockSubject, Caller, Control, CrlAcceptError, CrlAcceptRequest, CrlAccepted, CrlFetchOutcome,
     CrlFetchResult, DistrustedStatus, GenerationStatus, JrubyStatus, LastReload, ListenerStatus,
     LogLevelError, LogLevelStatus, LogsReopened, MaterialsStatus, MemberStateError,
     MemberStateOutcome, MemberStateRequest, MemberStatus, PoolStatus, ProbeStatus, RefusalsStatus,
@@ -41,8 +41,8 @@ impl Control for Operator {
         Status {
             version: app.options.build.version.to_string(),
             phase: match app.shared.signals.borrow().phase {
-                Phase::Serving => admin::Phase::Serving,
-                Phase::Draining | Phase::Cutting => admin::Phase::Draining,
+                Phase::Serving => admin::ProcessPhase::Serving,
+                Phase::Draining | Phase::Cutting => admin::ProcessPhase::Draining,
             },
             generation: GenerationStatus {
                 number: generation.number,
@@ -198,7 +198,7 @@ impl Control for Operator {
 
     fn unblock(
         &self,
-        blocked: Blocked,
+        blocked: BlockSubject,
         by: Caller,
     ) -> Pin<Box<dyn Future<Output = Result<BlockOutcome, BlockError>> + Send + '_>> {
         let change = outlives(Arc::clone(&self.0).unblock(blocked, by), || {
@@ -316,9 +316,9 @@ pub(crate) fn member_status(app: &App, runtime: &PoolRuntime, index: usize) -> M
         }),
         address: address.to_string(),
         health: match entry.member.health() {
-            Health::Unknown => admin::Health::Unknown,
-            Health::Up => admin::Health::Up,
-            Health::Down => admin::Health::Down,
+            Health::Unknown => admin::MemberHealth::Unknown,
+            Health::Up => admin::MemberHealth::Up,
+            Health::Down => admin::MemberHealth::Down,
         },
         jrubies: facts
             .jrubies
@@ -445,9 +445,9 @@ fn materials_status(state: &State) -> MaterialsStatus {
     let refused = state.refused_materials.as_ref();
     MaterialsStatus {
         watch: match state.watched_by {
-            config::Watch::Notify => admin::Watch::Notify,
-            config::Watch::Poll => admin::Watch::Poll,
-            config::Watch::Off => admin::Watch::Off,
+            config::Watch::Notify => admin::MaterialsWatch::Notify,
+            config::Watch::Poll => admin::MaterialsWatch::Poll,
+            config::Watch::Off => admin::MaterialsWatch::Off,
         },
         refused: refused.map(|(since, report)| RefusedMaterials {
             since: (*since).into(),
@@ -494,7 +494,7 @@ fn agent_counts(app: &App, generation: &Generation) -> admin::AgentCounts {
 fn renewal_status(app: &App, generation: &Generation) -> admin::RenewalStatus {
     admin::RenewalStatus {
         configured: generation.ca.renewal,
-        off: app.shared.renewal.off().map(|off| admin::RenewalOff {
+        off: app.shared.renewal.off().map(|off| admin::RenewalDisabled {
             since: off.since.into(),
             why: off.why,
         }),

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use admin::Client;
+use admin::AdminClient;
 use config::{Config, Output, Report};
 use listener::{ListenAddress, ListenEndpoint, ListenerSettings};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -45,7 +45,7 @@ impl Running {
         let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else {
             return Self::default();
         };
-        match runtime.block_on(Client::new(socket).listener_addresses()) {
+        match runtime.block_on(AdminClient::new(socket).listener_addresses()) {
             Ok(addresses) => Self {
                 answers: true,
                 addresses: addresses

@@ -42,7 +42,7 @@ pub use app::{StartError, run};
 pub use check::{CheckOutcome, CheckResult, check, effective};
 pub use explain::{ExplainAs, ExplainRequest, Explainer, RequestExplanation, prepare_for_explain};
 pub use proxy::CLOCK_OFFSET_MAX;
-pub use telemetry::{Event, Events, LevelFilter, LogLevel, Severity, Told};
+pub use telemetry::{EventDelivery, Events, LevelFilter, LogEvent, LogLevel, Severity};
 
 /// The options of the command line that a start depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,8 +19,8 @@ use telemetry::{AccessLogSettings, Daemon, DaemonSettings};
 ///
 /// # Errors
 /// The path and what the system says.
-pub(crate) fn open(output: &Output) -> io::Result<telemetry::Output> {
-    let lines = |writer: Box<dyn Write + Send>| telemetry::Output::Lines(writer);
+pub(crate) fn open(output: &Output) -> io::Result<telemetry::SinkOutput> {
+    let lines = |writer: Box<dyn Write + Send>| telemetry::SinkOutput::Lines(writer);
     match output {
         Output::Stdout => Ok(lines(Box::new(io::stdout()))),
         Output::File(path) => {
@@ -28,7 +28,7 @@ pub(crate) fn open(output: &Output) -> io::Result<telemetry::Output> {
             let file = open_file(path).map_err(|error| named(&name, &error))?;
             Ok(lines(Box::new(LogFile { name, file })))
         }
-        Output::Daemon(settings) => daemon(settings).map(telemetry::Output::Daemon),
+        Output::Daemon(settings) => daemon(settings).map(telemetry::SinkOutput::Daemon),
     }
 }
 
@@ -54,7 +54,7 @@ fn named(name: &str, error: &io::Error) -> io::Error {
 }
 
 /// Access logs beside the first, opened.
-pub(crate) type OtherLogs<'c> = Vec<(&'c AccessLogSettings, telemetry::Output)>;
+pub(crate) type OtherLogs<'c> = Vec<(&'c AccessLogSettings, telemetry::SinkOutput)>;
 
 /// Opens the outputs of the access logs beside the first.
 ///
@@ -142,7 +142,7 @@ mod tests {
             let mut pipe = fs::File::open(path).expect("is there");
             pipe.read_to_string(&mut text).map(|_| text)
         });
-        let telemetry::Output::Lines(mut writer) = opened_by(open) else {
+        let telemetry::SinkOutput::Lines(mut writer) = opened_by(open) else {
             panic!("a file takes lines");
         };
         // More than a pipe holds: the writer waits for the reader.
@@ -153,7 +153,7 @@ mod tests {
     }
 
     /// The reader opens its end at its own time.
-    fn opened_by(open: impl Fn() -> io::Result<telemetry::Output>) -> telemetry::Output {
+    fn opened_by(open: impl Fn() -> io::Result<telemetry::SinkOutput>) -> telemetry::SinkOutput {
         loop {
             match open() {
                 Ok(output) => return output,

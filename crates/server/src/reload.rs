@@ -93,7 +93,7 @@ impl App {
         let (outcome, metric) = match self.apply(Input::Everything, true).await {
             Ok(applied) => (
                 self.outcome(ReloadResult::Applied, applied.report),
-                telemetry::ReloadResult::Applied,
+                telemetry::CountedReload::Applied,
             ),
             Err(Stopped::Stopping | Stopped::Moving) => return self.stopping(),
             Err(Stopped::Unchanged) => {
@@ -104,12 +104,12 @@ impl App {
                 };
                 (
                     self.outcome(ReloadResult::Unchanged, report),
-                    telemetry::ReloadResult::Unchanged,
+                    telemetry::CountedReload::Unchanged,
                 )
             }
             Err(Stopped::Refused(report)) => (
                 self.outcome(ReloadResult::Refused, report),
-                telemetry::ReloadResult::Refused,
+                telemetry::CountedReload::Refused,
             ),
         };
         match outcome.result {
@@ -157,7 +157,7 @@ impl App {
                     first_line(&outcome.report)
                 );
                 let metrics = &self.lasting.metrics;
-                metrics.reloaded(telemetry::ReloadResult::Applied);
+                metrics.reloaded(telemetry::CountedReload::Applied);
                 match refused {
                     Some(report) => return Refreshed::Refused(report),
                     None => self.materials_are_good(),
@@ -187,7 +187,7 @@ impl App {
         alarms.raise(Alarm::MaterialsRefused, "", message, since);
         state.refused_materials = Some((since, report));
         let metrics = &self.lasting.metrics;
-        metrics.reloaded(telemetry::ReloadResult::Refused);
+        metrics.reloaded(telemetry::CountedReload::Refused);
     }
 
     /// Ends that alarm: what is on disk is in force.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use admin::{
-    AGENTS_TOLD_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,
+    AGENTS_SHOWN_MAX, AccessStatus, AgentStatus, AgentsStatus, CertificateStatus, RefusalStatus,
     RefusalsStatus, RequestStatus, RevocationStatus, SeenStatus, WhoError, WhoRequest, WhoStatus,
 };
 use http::{HeaderMap, Method};
@@ -32,7 +32,7 @@ const REFUSALS_OF_A_NAME_MAX: usize = 20;
 impl App {
     /// Agents seen since the start, the one whose certificate ends first first.
     pub(crate) fn agents(&self) -> AgentsStatus {
-        let (seen, agents) = self.shared.agents.ending_first(AGENTS_TOLD_MAX);
+        let (seen, agents) = self.shared.agents.ending_first(AGENTS_SHOWN_MAX);
         let (trust, now) = (&self.generation().trust, UnixTime::now());
         let told = |agent: &SeenAgent| AgentStatus {
             refused: is_out(trust, &agent.certname, &agent.certificate, now)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::metrics::Metrics;
 use crate::record::AccessRecord;
 use crate::settings::AccessLogSettings;
-use crate::sink::{Output, Sink, SinkHandle, Unwritten};
+use crate::sink::{Sink, SinkHandle, SinkOutput, Unwritten};
 
 /// The access logs of a process, at least one.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl AccessLogs {
     /// When the system gives no thread.
     pub fn start(
         settings: &AccessLogSettings,
-        output: Output,
+        output: SinkOutput,
         metrics: &Arc<Metrics>,
     ) -> io::Result<Self> {
         Ok(Self {
@@ -65,8 +65,8 @@ impl AccessLogs {
     /// When the system gives no thread for a further log; the others go on.
     pub fn reopen(
         &self,
-        (settings, output): (&AccessLogSettings, Output),
-        others: Vec<(&AccessLogSettings, Output)>,
+        (settings, output): (&AccessLogSettings, SinkOutput),
+        others: Vec<(&AccessLogSettings, SinkOutput)>,
     ) -> io::Result<()> {
         self.first.reopen(output, settings.format.clone());
         self.set_others(others)
@@ -76,7 +76,7 @@ impl AccessLogs {
     ///
     /// # Errors
     /// When the system gives no thread; the logs before it in the list are there.
-    pub fn set_others(&self, wanted: Vec<(&AccessLogSettings, Output)>) -> io::Result<()> {
+    pub fn set_others(&self, wanted: Vec<(&AccessLogSettings, SinkOutput)>) -> io::Result<()> {
         let mut logs = lock(&self.others);
         let mut before = std::mem::take(&mut *logs).into_iter();
         let mut ended = Vec::new();
@@ -188,8 +188,8 @@ mod tests {
     struct Lines(Arc<Mutex<Vec<u8>>>);
 
     impl Lines {
-        fn output(&self) -> Output {
-            Output::Lines(Box::new(self.clone()))
+        fn output(&self) -> SinkOutput {
+            SinkOutput::Lines(Box::new(self.clone()))
         }
 
         fn text(&self) -> String {

@@ -12,7 +12,7 @@ use crate::record::AccessRecord;
 /// Verified agents, by certname.
 #[derive(Debug)]
 pub struct Agents {
-    shards: [Mutex<HashMap<Arc<str>, Arc<Agent>>>; SHARDS],
+    shards: [Mutex<HashMap<Arc<str>, Arc<AgentEntry>>>; SHARDS],
     /// Most agents in each shard.
     shard_max: usize,
     hash: std::hash::RandomState,
@@ -21,7 +21,7 @@ pub struct Agents {
 
 /// One agent, shared by the table and the agent's connections.
 #[derive(Debug)]
-pub struct Agent {
+pub struct AgentEntry {
     certname: Arc<str>,
     certificate: SeenCertificate,
     doings: Mutex<Doings>,
@@ -88,14 +88,14 @@ pub struct SeenRequest {
 struct Doings {
     at: SystemTime,
     client: IpAddr,
-    requests: [Option<Kept>; REQUESTS_KEPT],
+    requests: [Option<RequestEntry>; REQUESTS_KEPT],
     /// Where the next one goes.
     next: usize,
 }
 
 /// A request in place, so that keeping one allocates nothing.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct RequestEntry {
     at: SystemTime,
     status: Option<u16>,
     reason: Option<&'static str>,
@@ -133,7 +133,7 @@ impl Agents {
         client: IpAddr,
         at: SystemTime,
         certificate: impl FnOnce() -> Option<SeenCertificate>,
-    ) -> Option<Arc<Agent>> {
+    ) -> Option<Arc<AgentEntry>> {
         let mut shard = self.shard(certname);
         if let Some(agent) = shard.get(certname)
             && agent.certificate.fingerprint == *fingerprint
@@ -149,7 +149,7 @@ impl Agents {
         });
         let (requests, next, open) =
             requests.unwrap_or_else(|| ([None; REQUESTS_KEPT], 0, Arc::default()));
-        let agent = Arc::new(Agent {
+        let agent = Arc::new(AgentEntry {
             certname: Arc::clone(certname),
             certificate: certificate()?,
             doings: Mutex::new(Doings {
@@ -174,7 +174,7 @@ impl Agents {
         fingerprint: &[u8; 32],
         client: IpAddr,
         at: SystemTime,
-    ) -> Option<Arc<Agent>> {
+    ) -> Option<Arc<AgentEntry>> {
         let agent = self.shard(certname).get(certname).map(Arc::clone)?;
         if agent.certificate.fingerprint != *fingerprint {
             return None;
@@ -195,7 +195,7 @@ impl Agents {
             let shard = lock(shard);
             let mut agents = shard.values();
             let found = agents.find(|agent| wanted(&agent.certname, &agent.certificate));
-            found.map(|agent| agent.told())
+            found.map(|agent| agent.snapshot())
         })
     }
 
@@ -203,10 +203,11 @@ impl Agents {
     pub fn ending_first(&self, max: usize) -> (usize, Vec<SeenAgent>) {
         let mut all: Vec<_> = self.shards.iter().flat_map(Self::of_shard).collect();
         let seen = all.len();
-        let end = |agent: &Arc<Agent>| (agent.certificate.not_after, Arc::clone(&agent.certname));
+        let end =
+            |agent: &Arc<AgentEntry>| (agent.certificate.not_after, Arc::clone(&agent.certname));
         all.sort_unstable_by_key(end);
         all.truncate(max);
-        (seen, all.iter().map(|agent| agent.told()).collect())
+        (seen, all.iter().map(|agent| agent.snapshot()).collect())
     }
 
     /// How many there are by the time their certificates have left, in the words of [`EXPIRY_WORDS`]: what a scrape asks. Of those
@@ -230,7 +231,7 @@ impl Agents {
     }
 
     /// Taken out of the table first: connections do not wait until each has been looked at.
-    fn of_shard(shard: &Mutex<HashMap<Arc<str>, Arc<Agent>>>) -> Vec<Arc<Agent>> {
+    fn of_shard(shard: &Mutex<HashMap<Arc<str>, Arc<AgentEntry>>>) -> Vec<Arc<AgentEntry>> {
         lock(shard).values().cloned().collect()
     }
 
@@ -239,7 +240,7 @@ impl Agents {
         self.forgotten.load(Ordering::Relaxed)
     }
 
-    fn forget_one(&self, shard: &mut HashMap<Arc<str>, Arc<Agent>>) {
+    fn forget_one(&self, shard: &mut HashMap<Arc<str>, Arc<AgentEntry>>) {
         let oldest = shard.iter().min_by_key(|(_, agent)| agent.doings().at);
         if let Some(oldest) = oldest.map(|(certname, _)| Arc::clone(certname)) {
             shard.remove(&oldest);
@@ -247,12 +248,12 @@ impl Agents {
         }
     }
 
-    fn shard(&self, certname: &str) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Agent>>> {
+    fn shard(&self, certname: &str) -> MutexGuard<'_, HashMap<Arc<str>, Arc<AgentEntry>>> {
         lock(&self.shards[self.hash.hash_one(certname) as usize % SHARDS])
     }
 }
 
-impl Agent {
+impl AgentEntry {
     /// Counts a connection as open.
     pub fn opened(&self) -> OpenConnection {
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -263,8 +264,8 @@ impl Agent {
     pub fn asked(&self, record: &AccessRecord) {
         let mut line = [0; LINE_BYTES_MAX];
         let mut length = 0;
-        let method = record.spoken.method().bytes;
-        let target = record.spoken.target().bytes;
+        let method = record.request_fields.method().bytes;
+        let target = record.request_fields.target().bytes;
         for part in [method, b" ", target] {
             let part = &part[..part.len().min(LINE_BYTES_MAX - length)];
             line[length..length + part.len()].copy_from_slice(part);
@@ -272,7 +273,7 @@ impl Agent {
         }
         let mut doings = self.doings();
         let place = doings.next;
-        doings.requests[place] = Some(Kept {
+        doings.requests[place] = Some(RequestEntry {
             at: record.when,
             status: record.status,
             reason: record.reason,
@@ -288,7 +289,7 @@ impl Agent {
         (doings.at, doings.client) = (at, client);
     }
 
-    fn told(&self) -> SeenAgent {
+    fn snapshot(&self) -> SeenAgent {
         let doings = self.doings();
         let newest_first = (1..=REQUESTS_KEPT).map(|back| {
             let place = (doings.next + REQUESTS_KEPT - back) % REQUESTS_KEPT;
@@ -299,7 +300,7 @@ impl Agent {
             certificate: self.certificate.clone(),
             at: doings.at,
             client: doings.client,
-            requests: newest_first.flatten().map(|kept| kept.told()).collect(),
+            requests: newest_first.flatten().map(|kept| kept.snapshot()).collect(),
             connections: self.open.load(Ordering::Relaxed),
         }
     }
@@ -309,8 +310,8 @@ impl Agent {
     }
 }
 
-impl Kept {
-    fn told(&self) -> SeenRequest {
+impl RequestEntry {
+    fn snapshot(&self) -> SeenRequest {
         let line = self.line[..usize::from(self.length)].iter();
         SeenRequest {
             at: self.at,
@@ -353,7 +354,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::spoken::{Spoken, SpokenCopy};
+    use crate::request_fields::{RequestFields, RequestFieldsCopy};
 
     const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -375,7 +376,7 @@ mod tests {
         std::array::from_fn(|place| serial.as_bytes().get(place).copied().unwrap_or(0))
     }
 
-    fn connect(agents: &Agents, name: &str, serial: &str, seconds: u64) -> Arc<Agent> {
+    fn connect(agents: &Agents, name: &str, serial: &str, seconds: u64) -> Arc<AgentEntry> {
         let name = Arc::from(name);
         agents
             .connected(&name, &print(serial), CLIENT, at(seconds), || {
@@ -384,12 +385,12 @@ mod tests {
             .unwrap()
     }
 
-    fn ask(agent: &Agent, target: &str, seconds: u64) {
+    fn ask(agent: &AgentEntry, target: &str, seconds: u64) {
         let mut record = AccessRecord::new(at(seconds), "agents".into(), (CLIENT, 1).into());
-        record.spoken = SpokenCopy::of(&Spoken {
+        record.request_fields = RequestFieldsCopy::of(&RequestFields {
             method: Some(b"GET"),
             target: Some(target.as_bytes()),
-            ..Spoken::default()
+            ..RequestFields::default()
         });
         record.status = Some(200);
         agent.asked(&record);

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use crate::line::Framing;
-use crate::settings::{DaemonSettings, Protocol};
+use crate::settings::{DaemonSettings, LogProtocol};
 use crate::syslog::{self, Severity};
 use crate::{journal, syslog::head};
 
@@ -47,10 +47,10 @@ impl Daemon {
     /// How access records are framed for it.
     pub(crate) fn framing(&self) -> Framing {
         match self.settings.protocol {
-            Protocol::Syslog(facility) => {
+            LogProtocol::Syslog(facility) => {
                 Framing::Syslog(head(facility, Severity::Info, self.pid).into())
             }
-            Protocol::Journal => Framing::Journal,
+            LogProtocol::Journal => Framing::Journal,
         }
     }
 
@@ -63,7 +63,7 @@ impl Daemon {
         fields: &[(&str, String)],
     ) -> Vec<u8> {
         match self.settings.protocol {
-            Protocol::Syslog(facility) => {
+            LogProtocol::Syslog(facility) => {
                 let mut record = head(facility, severity, self.pid);
                 record.extend_from_slice(part.as_bytes());
                 record.extend_from_slice(b": ");
@@ -71,7 +71,7 @@ impl Daemon {
                 syslog::cut(&mut record, 0);
                 record
             }
-            Protocol::Journal => {
+            LogProtocol::Journal => {
                 let mut entry = Vec::new();
                 journal::push_event(&mut entry, severity, part, message, fields);
                 entry

@@ -2,11 +2,11 @@
 //!
 //! A certname, a path or a user agent can then neither end a field nor forge a line nor speak to a terminal.
 
-use crate::spoken::Kept;
+use crate::request_fields::FieldText;
 
 /// Where the text will stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum EscapeContext {
     /// Between quotes: a space is itself.
     Quoted,
     /// Between spaces: a space is `\x20`.
@@ -16,7 +16,7 @@ pub(crate) enum Place {
 }
 
 /// Appends `text`, and `...` where it was cut.
-pub(crate) fn push(line: &mut Vec<u8>, text: Kept<'_>, place: Place) {
+pub(crate) fn push(line: &mut Vec<u8>, text: FieldText<'_>, place: EscapeContext) {
     let mut rest = text.bytes;
     loop {
         let (plain, other) = rest.split_at(plain_length(rest, place));
@@ -31,7 +31,7 @@ pub(crate) fn push(line: &mut Vec<u8>, text: Kept<'_>, place: Place) {
 }
 
 /// How many bytes at the beginning may stand as they are. Nearly all may, so eight are looked at together.
-fn plain_length(bytes: &[u8], place: Place) -> usize {
+fn plain_length(bytes: &[u8], place: EscapeContext) -> usize {
     let (eights, rest) = bytes.as_chunks::<8>();
     let mut last = [b'x'; 8];
     last[..rest.len()].copy_from_slice(rest);
@@ -47,9 +47,13 @@ fn plain_length(bytes: &[u8], place: Place) -> usize {
 }
 
 /// Whether all may stand as they are: visible ASCII without quote and backslash, and between quotes a space.
-fn are_plain(eight: [u8; 8], place: Place) -> bool {
+fn are_plain(eight: [u8; 8], place: EscapeContext) -> bool {
     let bytes = u64::from_le_bytes(eight);
-    let first = if place == Place::Bare { b'!' } else { b' ' };
+    let first = if place == EscapeContext::Bare {
+        b'!'
+    } else {
+        b' '
+    };
     // In each byte, the highest bit says that it is below `first`, above `~`, a quote or a backslash. A borrow from such a
     // byte may set that of the next one too, and never clears one.
     let below = |bytes: u64, limit: u8| bytes.wrapping_sub(EACH * u64::from(limit)) & !bytes;
@@ -62,8 +66,8 @@ fn are_plain(eight: [u8; 8], place: Place) -> bool {
 /// One in each byte.
 const EACH: u64 = 0x0101_0101_0101_0101;
 
-fn push_hex(line: &mut Vec<u8>, byte: u8, place: Place) {
-    if place == Place::Json {
+fn push_hex(line: &mut Vec<u8>, byte: u8, place: EscapeContext) {
+    if place == EscapeContext::Json {
         line.push(b'\\');
     }
     line.extend_from_slice(&[
@@ -80,11 +84,11 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 mod tests {
     use super::*;
 
-    fn check(text: &[u8], place: Place, expected: &str) {
+    fn check(text: &[u8], place: EscapeContext, expected: &str) {
         let mut line = Vec::new();
         push(
             &mut line,
-            Kept {
+            FieldText {
                 bytes: text,
                 cut: false,
             },
@@ -122,20 +126,24 @@ mod tests {
             (b"\xff", r"\xff", r"\xff"),
             (b"", "", ""),
         ] {
-            check(text, Place::Quoted, quoted);
-            check(text, Place::Bare, bare);
-            check(text, Place::Json, &quoted.replace('\\', r"\\"));
+            check(text, EscapeContext::Quoted, quoted);
+            check(text, EscapeContext::Bare, bare);
+            check(text, EscapeContext::Json, &quoted.replace('\\', r"\\"));
         }
     }
 
     #[test]
     fn every_byte_gives_printable_ascii_and_never_a_quote() {
-        for place in [Place::Quoted, Place::Bare, Place::Json] {
+        for place in [
+            EscapeContext::Quoted,
+            EscapeContext::Bare,
+            EscapeContext::Json,
+        ] {
             let all: Vec<u8> = (0..=255).collect();
             let mut line = Vec::new();
             push(
                 &mut line,
-                Kept {
+                FieldText {
                     bytes: &all,
                     cut: true,
                 },
@@ -151,10 +159,14 @@ mod tests {
 
     #[test]
     fn each_byte_is_judged_alone_wherever_it_stands() {
-        for place in [Place::Quoted, Place::Bare, Place::Json] {
+        for place in [
+            EscapeContext::Quoted,
+            EscapeContext::Bare,
+            EscapeContext::Json,
+        ] {
             for byte in 0..=u8::MAX {
                 let is_plain = matches!(byte, b'!'..=b'~') && byte != b'"' && byte != b'\\'
-                    || byte == b' ' && place != Place::Bare;
+                    || byte == b' ' && place != EscapeContext::Bare;
                 for length in 1..=24 {
                     for at in 0..length {
                         let mut bytes = vec![b'~'; length];

@@ -19,7 +19,7 @@ pub struct Events {
 
 /// One event.
 #[derive(Debug)]
-pub struct Event<'a> {
+pub struct LogEvent<'a> {
     /// How grave it is.
     pub severity: Severity,
     /// The part of the program that it comes from.
@@ -30,7 +30,7 @@ pub struct Event<'a> {
     pub fields: &'a [(&'a str, String)],
 }
 
-impl Event<'_> {
+impl LogEvent<'_> {
     /// The event as one line without a line end: message and fields. Values that are not one plain word are in double
     /// quotes.
     pub fn line(&self) -> String {
@@ -40,7 +40,7 @@ impl Event<'_> {
 
 /// What became of an event.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum EventDelivery {
     /// The daemon has it; or it is there and full, and the event is dropped and counted: standard error may be its too,
     /// and would then hold up whoever writes.
     Daemon,
@@ -80,12 +80,12 @@ impl Events {
     }
 
     /// Tells an event, without ever waiting.
-    pub fn tell(&self, event: &Event<'_>) -> Told {
+    pub fn tell(&self, event: &LogEvent<'_>) -> EventDelivery {
         let mut target = self.target();
         let Some(target) = &mut *target else {
-            return Told::StandardError(None);
+            return EventDelivery::StandardError(None);
         };
-        let Event {
+        let LogEvent {
             severity,
             part,
             message,
@@ -95,15 +95,15 @@ impl Events {
         let sent = target.daemon.send(&datagram);
         if is_full(&sent) {
             target.dropped.inc();
-            return Told::Daemon;
+            return EventDelivery::Daemon;
         }
         let was_absent = std::mem::replace(&mut target.absent, sent.is_err());
         match sent {
-            Ok(()) => Told::Daemon,
-            Err(_) if was_absent => Told::StandardError(None),
+            Ok(()) => EventDelivery::Daemon,
+            Err(_) if was_absent => EventDelivery::StandardError(None),
             Err(error) => {
                 let error = target.daemon.named(&error);
-                Told::StandardError(Some(format!("events go to standard error: {error}")))
+                EventDelivery::StandardError(Some(format!("events go to standard error: {error}")))
             }
         }
     }

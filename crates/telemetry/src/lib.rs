@@ -12,16 +12,16 @@ pub mod latency;
 pub mod metrics;
 pub mod record;
 pub mod refusals;
+pub mod request_fields;
 pub mod settings;
 pub mod sink;
-pub mod spoken;
 pub mod syslog;
 
 mod access_logs;
 mod escape;
 mod journal;
-mod known_ways;
 mod line;
+mod line_cache;
 mod log_format;
 mod log_level;
 mod printable;
@@ -31,23 +31,23 @@ pub use crate::access_logs::{AccessLogHandle, AccessLogs};
 pub use crate::agents::{Agents, EXPIRY_WORDS, SeenAgent, SeenCertificate, SeenRequest};
 pub use crate::alarms::{ActiveAlarm, Alarm, Alarms};
 pub use crate::daemon::Daemon;
-pub use crate::events::{Event, Events, Told};
+pub use crate::events::{EventDelivery, Events, LogEvent};
 pub use crate::exposition::Exposition;
 pub use crate::gauges::{Gauges, Labels};
 pub use crate::line::KnownClient;
 pub use crate::log_level::{LevelFilter, LogLevel};
 pub use crate::metrics::{
-    AttemptResult, HandshakeResult, KnownLabels, Limit, ListenerMetrics, MemberMetrics, Metrics,
-    OpenPassthrough, OpenTunnel, PassthroughMetrics, PoolMetrics, QueueRefusal, ReloadResult,
-    RequestMetrics, RuleMetrics,
+    AttemptResult, CountedReload, HandshakeResult, KnownLabels, Limit, ListenerMetrics,
+    MemberMetrics, Metrics, OpenPassthrough, OpenTunnel, PassthroughMetrics, PoolMetrics,
+    QueueRefusal, RequestMetrics, RuleMetrics,
 };
 pub use crate::record::{AccessRecord, EndedBy, Passthrough, Times, TlsFacts};
 pub use crate::refusals::{RecentRefusals, RefusalEntry, RefusedClient};
+pub use crate::request_fields::{RequestFields, RequestFieldsCopy};
 pub use crate::settings::{
-    AccessLogSettings, DaemonSettings, Facility, Format, LogFormat, LogFormatError, Protocol,
+    AccessLogSettings, DaemonSettings, Facility, Format, LogFormat, LogFormatError, LogProtocol,
 };
-pub use crate::sink::{Output, Sink, SinkHandle, Unwritten};
-pub use crate::spoken::{Spoken, SpokenCopy};
+pub use crate::sink::{Sink, SinkHandle, SinkOutput, Unwritten};
 pub use crate::syslog::Severity;
 pub use crate::written::{LogReceiver, written};
 

@@ -9,13 +9,13 @@ use balancing::Work;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-use crate::escape::{self, Place};
+use crate::escape::{self, EscapeContext};
 use crate::journal;
-use crate::known_ways::KnownWays;
+use crate::line_cache::LineCache;
 use crate::log_format::{Directive, Part};
 use crate::record::AccessRecord;
+use crate::request_fields::FieldText;
 use crate::settings::Format;
-use crate::spoken::Kept;
 use crate::syslog::{self, Severity};
 
 /// What a record looks like where it goes.
@@ -63,7 +63,7 @@ pub(crate) struct LineWriter {
     form: Form,
     second: i64,
     spelled: String,
-    ways: KnownWays,
+    ways: LineCache,
 }
 
 impl LineWriter {
@@ -72,7 +72,7 @@ impl LineWriter {
             form,
             second: i64::MIN,
             spelled: String::new(),
-            ways: KnownWays::default(),
+            ways: LineCache::default(),
         }
     }
 
@@ -123,7 +123,7 @@ impl LineWriter {
         let mut field = |key: Key, value: Value<'_>| {
             if !value.is_missing() {
                 journal::push_field(entry, journal::PREFIX, key.name, |entry| {
-                    push_value(entry, value, Place::Quoted);
+                    push_value(entry, value, EscapeContext::Quoted);
                 });
             }
         };
@@ -142,16 +142,19 @@ impl LineWriter {
         line.extend_from_slice(b"] \"");
         push_request(line, record);
         line.extend_from_slice(b"\" ");
-        push_value(line, Value::count(record.status), Place::Bare);
+        push_value(line, Value::count(record.status), EscapeContext::Bare);
         line.push(b' ');
         push_value(
             line,
             Value::count(record.has_bytes().then_some(record.bytes_out)),
-            Place::Bare,
+            EscapeContext::Bare,
         );
-        for kept in [record.spoken.referer(), record.spoken.user_agent()] {
+        for kept in [
+            record.request_fields.referer(),
+            record.request_fields.user_agent(),
+        ] {
             line.extend_from_slice(b" \"");
-            push_value(line, Value::Text(kept), Place::Quoted);
+            push_value(line, Value::Text(kept), EscapeContext::Quoted);
             line.push(b'"');
         }
         request_fields(record, &mut |key, value| push_field(line, key, value));
@@ -192,16 +195,16 @@ impl LineWriter {
             Directive::Path => return push_path(line, record),
             Directive::Missing => Value::Missing,
             Directive::User => Value::name(record.proven_certname()),
-            Directive::Method => Value::Text(record.spoken.method()),
-            Directive::Protocol => Value::word(record.http_version),
+            Directive::Method => Value::Text(record.request_fields.method()),
+            Directive::LogProtocol => Value::word(record.http_version),
             Directive::Status => Value::count(record.status),
             Directive::Bytes => Value::count(bytes.filter(|bytes| *bytes > 0)),
             Directive::BytesOrZero => Value::count(bytes.or(Some(0))),
             Directive::Micros => Value::micros(record.times.total),
-            Directive::Referer => Value::Text(record.spoken.referer()),
-            Directive::UserAgent => Value::Text(record.spoken.user_agent()),
-            Directive::Host => Value::Text(record.spoken.host()),
-            Directive::RequestId => Value::Text(record.spoken.request_id()),
+            Directive::Referer => Value::Text(record.request_fields.referer()),
+            Directive::UserAgent => Value::Text(record.request_fields.user_agent()),
+            Directive::Host => Value::Text(record.request_fields.host()),
+            Directive::RequestId => Value::Text(record.request_fields.request_id()),
             Directive::TlsVersion => Value::word(tls.map(|tls| tls.version)),
             Directive::TlsCipher => Value::word(tls.map(|tls| tls.cipher)),
             Directive::TlsServerName => Value::name(tls.and_then(|tls| tls.sni.as_deref())),
@@ -209,8 +212,8 @@ impl LineWriter {
             Directive::Verdict => Value::name(record.verdict.as_deref()),
         };
         let place = match directive {
-            Directive::Referer | Directive::UserAgent => Place::Quoted,
-            _ => Place::Bare,
+            Directive::Referer | Directive::UserAgent => EscapeContext::Quoted,
+            _ => EscapeContext::Bare,
         };
         push_value(line, value, place);
     }
@@ -293,7 +296,11 @@ fn push_known(line: &mut Vec<u8>, known: Option<&Vec<u8>>, write: impl FnOnce(&m
 fn push_client(line: &mut Vec<u8>, record: &AccessRecord) {
     push_address(line, record.client.ip());
     line.extend_from_slice(b" - ");
-    push_value(line, Value::name(record.proven_certname()), Place::Bare);
+    push_value(
+        line,
+        Value::name(record.proven_certname()),
+        EscapeContext::Bare,
+    );
     line.extend_from_slice(b" [");
 }
 
@@ -302,7 +309,7 @@ fn push_field(line: &mut Vec<u8>, key: Key, value: Value<'_>) {
     line.extend_from_slice(key.combined.as_bytes());
     match key.is_sentence {
         true => push_sentence(line, value),
-        false => push_value(line, value, Place::Bare),
+        false => push_value(line, value, EscapeContext::Bare),
     }
 }
 
@@ -320,27 +327,27 @@ fn spell(when: OffsetDateTime, format: &Format) -> String {
 
 /// The target without its query.
 fn push_path(line: &mut Vec<u8>, record: &AccessRecord) {
-    let target = record.spoken.target();
+    let target = record.request_fields.target();
     let end = target.bytes.iter().position(|byte| *byte == b'?');
-    let path = Kept {
+    let path = FieldText {
         bytes: &target.bytes[..end.unwrap_or(target.bytes.len())],
         cut: target.cut && end.is_none(),
     };
-    push_value(line, Value::Text(path), Place::Bare);
+    push_value(line, Value::Text(path), EscapeContext::Bare);
 }
 
 /// Method, target and version.
 fn push_request(line: &mut Vec<u8>, record: &AccessRecord) {
-    let spoken = &record.spoken;
+    let spoken = &record.request_fields;
     if spoken.method().bytes.is_empty() && spoken.target().bytes.is_empty() {
         line.push(b'-');
     } else {
         // Bare, so that three parts stay three whatever the client puts into a target.
-        push_value(line, Value::Text(spoken.method()), Place::Bare);
+        push_value(line, Value::Text(spoken.method()), EscapeContext::Bare);
         line.push(b' ');
-        push_value(line, Value::Text(spoken.target()), Place::Bare);
+        push_value(line, Value::Text(spoken.target()), EscapeContext::Bare);
         line.push(b' ');
-        push_value(line, Value::word(record.http_version), Place::Bare);
+        push_value(line, Value::word(record.http_version), EscapeContext::Bare);
     }
 }
 
@@ -365,7 +372,7 @@ fn push_datagram(batch: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 
 /// What Apache's form has in places of its own, but for time and address.
 fn for_each_apache_field<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
-    let spoken = &record.spoken;
+    let spoken = &record.request_fields;
     field(key!("user"), Value::name(record.proven_certname()));
     field(key!("method"), Value::Text(spoken.method()));
     field(key!("target"), Value::Text(spoken.target()));
@@ -393,7 +400,7 @@ fn for_each_field<'a>(record: &'a AccessRecord, mut field: impl FnMut(Key, Value
 }
 
 fn request_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
-    field(key!("id"), Value::Text(record.spoken.request_id()));
+    field(key!("id"), Value::Text(record.request_fields.request_id()));
 }
 
 /// Where the client is connected.
@@ -407,7 +414,7 @@ fn socket_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value
 }
 
 fn host_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
-    field(key!("host"), Value::Text(record.spoken.host()));
+    field(key!("host"), Value::Text(record.request_fields.host()));
 }
 
 /// Who the client is.
@@ -422,7 +429,7 @@ fn outcome_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Valu
     field(key!("ended_by"), Value::Word(record.ended_by.as_str()));
 }
 
-/// Where it went. A change here is a change of what [`KnownWays`] compares.
+/// Where it went. A change here is a change of what [`LineCache`] compares.
 fn way_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a>)) {
     field(key!("route"), Value::name(record.route.as_deref()));
     field(key!("class"), Value::word(record.class));
@@ -468,7 +475,7 @@ fn end_fields<'a>(record: &'a AccessRecord, field: &mut impl FnMut(Key, Value<'a
 enum Value<'a> {
     /// Words of ours: nothing in them needs an escape.
     Word(&'static str),
-    Text(Kept<'a>),
+    Text(FieldText<'a>),
     Count(u64),
     Flag(bool),
     Address(IpAddr),
@@ -503,7 +510,7 @@ impl<'a> Value<'a> {
     }
 }
 
-fn push_value(line: &mut Vec<u8>, value: Value<'_>, place: Place) {
+fn push_value(line: &mut Vec<u8>, value: Value<'_>, place: EscapeContext) {
     match value {
         Value::Text(text) if !text.bytes.is_empty() => escape::push(line, text, place),
         Value::Word(word) => line.extend_from_slice(word.as_bytes()),
@@ -521,7 +528,7 @@ fn push_sentence(line: &mut Vec<u8>, value: Value<'_>) {
         return line.push(b'-');
     }
     line.push(b'"');
-    push_value(line, value, Place::Quoted);
+    push_value(line, value, EscapeContext::Quoted);
     line.push(b'"');
 }
 
@@ -529,7 +536,7 @@ fn push_json_value(line: &mut Vec<u8>, value: Value<'_>) {
     match value {
         Value::Text(text) if !text.bytes.is_empty() => {
             line.push(b'"');
-            escape::push(line, text, Place::Json);
+            escape::push(line, text, EscapeContext::Json);
             line.push(b'"');
         }
         Value::Word(word) => {

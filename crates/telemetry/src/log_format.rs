@@ -45,7 +45,7 @@ pub(crate) enum Directive {
     Request,
     Method,
     Path,
-    Protocol,
+    LogProtocol,
     Status,
     /// `-` where there are none.
     Bytes,
@@ -73,7 +73,7 @@ const DIRECTIVES: &[(&str, Directive)] = &[
     ("r", Directive::Request),
     ("m", Directive::Method),
     ("U", Directive::Path),
-    ("H", Directive::Protocol),
+    ("H", Directive::LogProtocol),
     ("s", Directive::Status),
     (">s", Directive::Status),
     ("b", Directive::Bytes),

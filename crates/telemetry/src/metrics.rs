@@ -236,7 +236,7 @@ pub enum AttemptResult {
 
 /// How a reload ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReloadResult {
+pub enum CountedReload {
     /// A new generation serves.
     Applied,
     /// Nothing had changed.
@@ -602,7 +602,7 @@ impl Metrics {
 
     /// Creates the series whose labels are known in advance, so that they start at zero and `rate` sees the first event.
     pub fn start_at_zero(&self, known: &KnownLabels<'_>) {
-        for result in ReloadResult::ALL.map(ReloadResult::as_str) {
+        for result in CountedReload::ALL.map(CountedReload::as_str) {
             drop(self.reloads.get_or_create(&ReloadLabels { result }));
         }
         for &result in known.crl_fetch_results {
@@ -656,7 +656,7 @@ impl Metrics {
     }
 
     /// Counts a reload.
-    pub fn reloaded(&self, result: ReloadResult) {
+    pub fn reloaded(&self, result: CountedReload) {
         let labels = ReloadLabels {
             result: result.as_str(),
         };
@@ -868,7 +868,7 @@ words!(AttemptResult {
     Moved => "moved",
     Abandoned => "abandoned",
 });
-words!(ReloadResult {
+words!(CountedReload {
     Applied => "applied",
     Unchanged => "unchanged",
     Refused => "refused",

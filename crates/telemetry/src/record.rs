@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use balancing::Work;
 
-use crate::{line::KnownClient, spoken::SpokenCopy};
+use crate::{line::KnownClient, request_fields::RequestFieldsCopy};
 
 /// What is told of one exchange, or of one handshake that was refused.
 ///
@@ -31,7 +31,7 @@ pub struct AccessRecord {
     /// Where the connection was passed through: the server name that the client requested, if the proxy has read it.
     pub passthrough: Option<Passthrough>,
     /// What the client said.
-    pub spoken: SpokenCopy,
+    pub request_fields: RequestFieldsCopy,
     /// `HTTP/2`, `HTTP/1.1` or `HTTP/1.0`; none for a handshake.
     pub http_version: Option<&'static str>,
     /// Status code sent, 499 when the client went away before; none for a handshake.
@@ -125,7 +125,7 @@ impl AccessRecord {
             certname: None,
             verdict: None,
             tls: None,
-            spoken: SpokenCopy::default(),
+            request_fields: RequestFieldsCopy::default(),
             http_version: None,
             status: None,
             bytes_in: 0,

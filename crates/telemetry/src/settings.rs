@@ -38,21 +38,21 @@ impl Default for AccessLogSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonSettings {
     /// What it understands.
-    pub protocol: Protocol,
+    pub protocol: LogProtocol,
     /// Where it listens.
     pub socket: PathBuf,
 }
 
 /// What a log daemon understands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum LogProtocol {
     /// RFC 3164 as syslog(3) sends it.
     Syslog(Facility),
     /// The native protocol of systemd-journald.
     Journal,
 }
 
-impl Protocol {
+impl LogProtocol {
     /// Where such a daemon listens if nothing else is said.
     pub fn usual_socket(self) -> &'static str {
         match self {

@@ -36,7 +36,7 @@ pub struct SinkHandle {
 }
 
 /// Where records go.
-pub enum Output {
+pub enum SinkOutput {
     /// Each as a line, many in one write.
     Lines(Box<dyn Write + Send>),
     /// Each as a datagram. One that a daemon does not take within moments is dropped and counted.
@@ -73,7 +73,7 @@ struct Sheets {
 
 /// An output to go on with.
 struct Replacement {
-    output: Output,
+    output: SinkOutput,
     form: Form,
     /// What is still for the one before: its lines, and how many records they are.
     before: Vec<u8>,
@@ -105,7 +105,7 @@ impl Sink {
     /// When the system gives no thread.
     pub fn start(
         settings: &AccessLogSettings,
-        output: Output,
+        output: SinkOutput,
         metrics: &Metrics,
     ) -> io::Result<Self> {
         let waiting_max = settings.queue_max.max(1);
@@ -156,7 +156,7 @@ impl Sink {
 
     /// Goes on with another output and form: what was sent before goes to the old one, which is dropped after that, and what
     /// is sent from now on to the new.
-    pub fn reopen(&self, output: Output, format: Format) {
+    pub fn reopen(&self, output: SinkOutput, format: Format) {
         self.handle.shared.replace(output, format);
         self.handle.shared.wake();
     }
@@ -250,7 +250,7 @@ impl Sheets {
 
 impl Shared {
     /// Whoever sends from now on writes for the new output, in its form, whenever the thread comes to it.
-    fn replace(&self, output: Output, format: Format) {
+    fn replace(&self, output: SinkOutput, format: Format) {
         let form = output.form(format);
         let mut replacements = lock(&self.replacements);
         let mut sheets = lock(&self.sheets);
@@ -317,7 +317,7 @@ impl Shared {
 /// The thread's side.
 struct Scribe {
     shared: Arc<Shared>,
-    output: Output,
+    output: SinkOutput,
     batch: Vec<u8>,
     /// How many outputs there were before this one.
     turn: u64,
@@ -408,8 +408,10 @@ impl Scribe {
             return;
         }
         let written = match &mut self.output {
-            Output::Lines(writer) => writer.write_all(&self.batch).and_then(|()| writer.flush()),
-            Output::Daemon(daemon) => daemon.send_batch(&self.batch).map_err(|unsent| {
+            SinkOutput::Lines(writer) => {
+                writer.write_all(&self.batch).and_then(|()| writer.flush())
+            }
+            SinkOutput::Daemon(daemon) => daemon.send_batch(&self.batch).map_err(|unsent| {
                 let Unsent { records, error } = unsent;
                 self.shared.dropped.inc_by(records);
                 error
@@ -433,7 +435,7 @@ impl Scribe {
     }
 }
 
-impl Output {
+impl SinkOutput {
     fn form(&self, format: Format) -> Form {
         let framing = match self {
             Self::Lines(_) => Framing::Line,

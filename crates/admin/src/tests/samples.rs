@@ -7,7 +7,7 @@ use crate::*;
 pub(crate) fn status() -> Status {
     Status {
         version: "0.1.0".to_owned(),
-        phase: Phase::Serving,
+        phase: ProcessPhase::Serving,
         generation: GenerationStatus {
             number: 7,
             loaded_at: SystemTime::UNIX_EPOCH.into(),
@@ -77,7 +77,7 @@ pub(crate) fn status() -> Status {
             is_stored: false,
         }],
         materials: MaterialsStatus {
-            watch: Watch::Notify,
+            watch: MaterialsWatch::Notify,
             refused: Some(RefusedMaterials {
                 since: Timestamp::from_unix_seconds(0),
                 report: "crl.pem: not a CRL".to_owned(),
@@ -89,7 +89,7 @@ pub(crate) fn status() -> Status {
         },
         renewal: RenewalStatus {
             configured: true,
-            off: Some(RenewalOff {
+            off: Some(RenewalDisabled {
                 since: Timestamp::from_unix_seconds(0),
                 why: "the CA renewed another certificate".to_owned(),
             }),
@@ -109,7 +109,7 @@ pub(crate) fn status() -> Status {
 pub(crate) fn member() -> MemberStatus {
     MemberStatus {
         address: "c1:8140".to_owned(),
-        health: Health::Up,
+        health: MemberHealth::Up,
         since: Some(SystemTime::UNIX_EPOCH.into()),
         why: Some("probes-succeeded".to_owned()),
         last_probe: Some(ProbeStatus {

@@ -3,8 +3,8 @@
 use std::{path::Path, time::SystemTime};
 
 use admin::{
-    AdministrativeState, Client, ClientError, Health, ListenerStatus, MemberStatus, Status,
-    Timestamp,
+    AdminClient, AdminClientError, AdministrativeState, ListenerStatus, MemberHealth, MemberStatus,
+    Status, Timestamp,
 };
 
 use super::{Check, Grade, Proof};
@@ -13,10 +13,10 @@ use crate::prepare::Prepared;
 /// `examined`: what all else here is about, where a start would take it.
 pub(super) async fn examine(socket: &Path, examined: Option<&Prepared>, proof: &mut Proof) {
     let about = socket.display().to_string();
-    let status = match Client::new(socket).status().await {
+    let status = match AdminClient::new(socket).status().await {
         Ok(status) => status,
         // Nothing is wrong with looking before the first start.
-        Err(error @ ClientError::NotListening { .. }) => {
+        Err(error @ AdminClientError::NotListening { .. }) => {
             let remedy = "start it, then run doctor again";
             return proof.found(
                 Check::Running,
@@ -50,10 +50,10 @@ pub(super) async fn examine(socket: &Path, examined: Option<&Prepared>, proof: &
 }
 
 /// What to do where somebody is behind the socket and did not answer as a proxy does.
-fn unasked(error: &ClientError) -> &'static str {
+fn unasked(error: &AdminClientError) -> &'static str {
     match error {
-        ClientError::PermissionDenied { .. } => "run as root or as the account of the service",
-        ClientError::Late { .. } => {
+        AdminClientError::PermissionDenied { .. } => "run as root or as the account of the service",
+        AdminClientError::Late { .. } => {
             "`ss -xlp` shows which process listens there; if it is the proxy, look at its log, and restart it if it hangs"
         }
         _ => {
@@ -168,7 +168,7 @@ fn pools(about: &str, status: &Status, proof: &mut Proof) {
     for pool in &status.pools {
         // A member in maintenance may well be down: an operator is at work on it.
         let down = pool.members.iter().filter(|member| {
-            member.health == Health::Down
+            member.health == MemberHealth::Down
                 && member.administrative_state != AdministrativeState::Maintenance
         });
         for member in down {
@@ -181,7 +181,7 @@ fn pools(about: &str, status: &Status, proof: &mut Proof) {
             );
         }
         let is_out = |member: &MemberStatus| {
-            member.health == Health::Down
+            member.health == MemberHealth::Down
                 || member.administrative_state != AdministrativeState::Ready
         };
         if pool.members.iter().all(is_out) {

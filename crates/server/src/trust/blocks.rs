@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use admin::{
-    BlockError, BlockOutcome, BlockRequest, BlockStatus, Blocked, BlockedAgentStatus, Caller,
+    BlockError, BlockOutcome, BlockRequest, BlockStatus, BlockSubject, BlockedAgentStatus, Caller,
     Timestamp,
 };
 use identity::Certname;
@@ -139,7 +139,7 @@ impl App {
     /// Lifts a block.
     pub(crate) async fn unblock(
         self: Arc<Self>,
-        blocked: Blocked,
+        blocked: BlockSubject,
         by: Caller,
     ) -> Result<BlockOutcome, BlockError> {
         let wanted = blocked_of(&blocked)?;
@@ -311,10 +311,10 @@ fn block_of(status: &BlockStatus) -> Result<Block, BlockError> {
     })
 }
 
-fn blocked_of(blocked: &Blocked) -> Result<pki::Blocked, BlockError> {
+fn blocked_of(blocked: &BlockSubject) -> Result<pki::Blocked, BlockError> {
     let senseless = |error: String| BlockError::Senseless(error);
     match blocked {
-        Blocked {
+        BlockSubject {
             certname: Some(name),
             serial: None,
             issuer: None,
@@ -322,7 +322,7 @@ fn blocked_of(blocked: &Blocked) -> Result<pki::Blocked, BlockError> {
         } => Certname::parse(&name.to_ascii_lowercase()) // As names are compared.
             .map(pki::Blocked::Certname)
             .map_err(|error| senseless(format!("\"{name}\" is not a certname: {error}"))),
-        Blocked {
+        BlockSubject {
             certname: None,
             serial: Some(serial),
             issuer: Some(issuer),
@@ -331,7 +331,7 @@ fn blocked_of(blocked: &Blocked) -> Result<pki::Blocked, BlockError> {
             issuer: issuer.clone(),
             serial: SerialNumber::parse(serial).map_err(|error| senseless(error.to_string()))?,
         }),
-        Blocked {
+        BlockSubject {
             certname: None,
             serial: None,
             issuer: None,
@@ -346,18 +346,18 @@ fn blocked_of(blocked: &Blocked) -> Result<pki::Blocked, BlockError> {
 
 pub(crate) fn status_of(block: &Block) -> BlockStatus {
     let blocked = match &block.blocked {
-        pki::Blocked::Certname(name) => Blocked {
+        pki::Blocked::Certname(name) => BlockSubject {
             certname: Some(name.to_string()),
-            ..Blocked::default()
+            ..BlockSubject::default()
         },
-        pki::Blocked::Serial { issuer, serial } => Blocked {
+        pki::Blocked::Serial { issuer, serial } => BlockSubject {
             serial: Some(serial.to_string()),
             issuer: Some(issuer.clone()),
-            ..Blocked::default()
+            ..BlockSubject::default()
         },
-        pki::Blocked::Fingerprint(bytes) => Blocked {
+        pki::Blocked::Fingerprint(bytes) => BlockSubject {
             fingerprint: Some(bytes.iter().map(|byte| format!("{byte:02X}")).collect()),
-            ..Blocked::default()
+            ..BlockSubject::default()
         },
     };
     BlockStatus {

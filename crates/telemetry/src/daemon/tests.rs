@@ -13,12 +13,12 @@ use std::time::SystemTime;
 use super::*;
 use crate::line::{Form, LineWriter};
 use crate::record::{AccessRecord, TlsFacts};
+use crate::request_fields::{RequestFields, RequestFieldsCopy};
 use crate::settings::{Facility, Format};
-use crate::spoken::{Spoken, SpokenCopy};
 
 const HOSTILE: &str = "a\nPRIORITY=0\n\n_PID=1\r\n<0>kernel: b\u{1b}[2J\0\u{202e}";
 
-fn daemon(protocol: Protocol, socket: &Path) -> Daemon {
+fn daemon(protocol: LogProtocol, socket: &Path) -> Daemon {
     let settings = DaemonSettings {
         protocol,
         socket: socket.to_owned(),
@@ -27,8 +27,8 @@ fn daemon(protocol: Protocol, socket: &Path) -> Daemon {
     Daemon::new(own, &settings, 4321).expect("takes its options")
 }
 
-fn syslog() -> Protocol {
-    Protocol::Syslog(Facility::parse("local3").expect("one of them"))
+fn syslog() -> LogProtocol {
+    LogProtocol::Syslog(Facility::parse("local3").expect("one of them"))
 }
 
 /// Everything a stranger may write, hostile, and longer than is kept of it.
@@ -46,7 +46,7 @@ fn hostile_record() -> AccessRecord {
             }
             .into(),
         ),
-        spoken: SpokenCopy::of(&Spoken {
+        request_fields: RequestFieldsCopy::of(&RequestFields {
             method: said,
             target: said,
             host: said,
@@ -152,7 +152,7 @@ fn nothing_a_stranger_says_ends_a_syslog_record_or_outgrows_it() {
 
 #[test]
 fn nothing_a_stranger_says_makes_a_field_of_the_journal_or_a_second_entry() {
-    let daemon = daemon(Protocol::Journal, Path::new("/nowhere"));
+    let daemon = daemon(LogProtocol::Journal, Path::new("/nowhere"));
     for format in [Format::Combined, Format::Json] {
         let datagram = framed(&daemon, format, &hostile_record());
         assert!(datagram.len() < DATAGRAM_BYTES_MAX, "{}", datagram.len());
@@ -172,7 +172,7 @@ fn nothing_a_stranger_says_makes_a_field_of_the_journal_or_a_second_entry() {
 
 #[test]
 fn an_event_for_the_journal_has_one_line_of_text_and_forges_nothing() {
-    let daemon = daemon(Protocol::Journal, Path::new("/nowhere"));
+    let daemon = daemon(LogProtocol::Journal, Path::new("/nowhere"));
     let fields = [
         ("cause", HOSTILE.to_owned()),
         ("asked.by", "SIGHUP".to_owned()),
@@ -191,7 +191,7 @@ fn an_event_for_the_journal_has_one_line_of_text_and_forges_nothing() {
 
 #[test]
 fn a_huge_event_is_cut_to_what_one_datagram_holds() {
-    let daemon = daemon(Protocol::Journal, Path::new("/nowhere"));
+    let daemon = daemon(LogProtocol::Journal, Path::new("/nowhere"));
     let names: Vec<_> = (0..31).map(|n| format!("field{n}")).collect();
     let long = "ü\n".repeat(1 << 17);
     let fields: Vec<_> = names
@@ -230,7 +230,7 @@ fn a_full_daemon_costs_a_bounded_wait_and_what_was_not_sent_is_counted() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let place = directory.path().join("log");
     let listening = UnixDatagram::bind(&place).expect("binds");
-    let daemon = daemon(Protocol::Journal, &place);
+    let daemon = daemon(LogProtocol::Journal, &place);
     let mut filled = 0;
     while daemon.send(b"filler").is_ok() {
         filled += 1;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::*;
 use crate::record::{EndedBy, Times, TlsFacts};
-use crate::spoken::{Spoken, SpokenCopy};
+use crate::request_fields::{RequestFields, RequestFieldsCopy};
 
 fn writer(format: Format, framing: Framing) -> LineWriter {
     LineWriter::new(Form { format, framing })
@@ -38,7 +38,7 @@ fn catalog() -> AccessRecord {
             }
             .into(),
         ),
-        spoken: SpokenCopy::of(&Spoken {
+        request_fields: RequestFieldsCopy::of(&RequestFields {
             method: Some(b"POST"),
             target: Some(b"/puppet/v3/catalog/web01.example.com?environment=production"),
             host: Some(b"puppet:8140"),
@@ -157,7 +157,7 @@ fn no_stranger_can_forge_a_line_or_a_field() {
     let record = AccessRecord {
         certname: Some(evil.into()),
         verdict: Some("FAILED:unknown-ca".into()),
-        spoken: SpokenCopy::of(&Spoken {
+        request_fields: RequestFieldsCopy::of(&RequestFields {
             method: bytes,
             target: bytes,
             host: bytes,
@@ -212,10 +212,10 @@ fn what_is_too_long_is_cut_and_says_so() {
     let long = "a".repeat(10_000);
     let record = AccessRecord {
         certname: Some(long.as_str().into()),
-        spoken: SpokenCopy::of(&Spoken {
+        request_fields: RequestFieldsCopy::of(&RequestFields {
             target: Some(long.as_bytes()),
             user_agent: Some(long.as_bytes()),
-            ..Spoken::default()
+            ..RequestFields::default()
         }),
         ..catalog()
     };

@@ -28,7 +28,7 @@ fn handles_count_into_their_families() {
         .attempt(AttemptResult::Connect);
     pool.retries.inc();
     metrics.refused("revoked");
-    metrics.reloaded(ReloadResult::Refused);
+    metrics.reloaded(CountedReload::Refused);
     metrics.generation(3);
     metrics.identity_headers_scrubbed.inc_by(5);
     metrics.connections_revoked.inc();

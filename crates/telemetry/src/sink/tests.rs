@@ -76,7 +76,7 @@ fn start(queue_max: usize, writer: impl Write + Send + 'static, metrics: &Metric
         queue_max,
         ..AccessLogSettings::default()
     };
-    Sink::start(&settings, Output::Lines(Box::new(writer)), metrics).expect("a thread")
+    Sink::start(&settings, SinkOutput::Lines(Box::new(writer)), metrics).expect("a thread")
 }
 
 /// A sink whose thread is writing its first record, of "first", on `page`; every write waits to be let go on.
@@ -160,7 +160,7 @@ fn a_reopened_sink_goes_on_with_the_new_writer_and_form() {
     let (metrics, old, new) = (Metrics::default(), Page::default(), Page::default());
     let sink = start(100, old.clone(), &metrics);
     sink.handle().send(&record("before"));
-    sink.reopen(Output::Lines(Box::new(new.clone())), Format::Json);
+    sink.reopen(SinkOutput::Lines(Box::new(new.clone())), Format::Json);
     sink.handle().send(&record("after"));
     assert_eq!(sink.close(LONG), Ok(()));
     assert!(old.contains("listener=before"));
@@ -177,7 +177,7 @@ fn what_is_sent_after_a_reopening_goes_there_though_the_old_one_is_blocked() {
     let (sink, handle, open) = blocked(1_000, &pages[0], &metrics);
     for (index, page) in pages.iter().enumerate().skip(1) {
         handle.send(&record(&format!("before-{index}")));
-        sink.reopen(Output::Lines(Box::new(page.clone())), Format::Combined);
+        sink.reopen(SinkOutput::Lines(Box::new(page.clone())), Format::Combined);
     }
     handle.send(&record("last"));
     let_go(&open);
@@ -207,7 +207,7 @@ fn lines_for_an_output_that_never_has_its_turn_go_to_none_of_another_form() {
         let (sink, handle, open) = blocked(1_000, &first, &metrics);
         let begin = |format: Format| {
             let page = page();
-            sink.reopen(Output::Lines(Box::new(page.clone())), format.clone());
+            sink.reopen(SinkOutput::Lines(Box::new(page.clone())), format.clone());
             (page, format)
         };
         let mut pages = vec![(first.clone(), Combined)];
@@ -242,7 +242,7 @@ fn a_failing_writer_is_counted_and_a_new_one_heals_it() {
     let sink = start(100, Full, &metrics);
     sink.handle().send(&record("agents"));
     wait_for(|| metrics.access_log_errors.get() == 1);
-    sink.reopen(Output::Lines(Box::new(page.clone())), Format::Combined);
+    sink.reopen(SinkOutput::Lines(Box::new(page.clone())), Format::Combined);
     sink.handle().send(&record("agents"));
     assert_eq!(sink.close(LONG), Ok(()));
     assert_eq!(page.lines(), 1);

@@ -22,7 +22,7 @@ use pki::{CsrPolicy, CsrSettings};
 use proxy::{CaSettings, Generation, Phase, PoolRules, PoolRuntime, Shared, Worker};
 use routing::RouteTable;
 use serde_json::Value;
-use telemetry::{AccessLogSettings, AccessLogs, Format, Metrics, Output};
+use telemetry::{AccessLogSettings, AccessLogs, Format, Metrics, SinkOutput};
 use testkit::Credential;
 use tokio::{
     io::{DuplexStream, duplex},
@@ -111,7 +111,7 @@ impl Estate {
             format: Format::Json,
             ..AccessLogSettings::default()
         };
-        let output = Output::Lines(Box::new(lines.clone()));
+        let output = SinkOutput::Lines(Box::new(lines.clone()));
         let sink = AccessLogs::start(&log, output, &metrics).expect("a thread");
         let current = Arc::new(ArcSwap::from_pointee(generation));
         let shared = Arc::new(Shared::new(current, metrics, sink.handle()));

@@ -5,7 +5,7 @@
 
 /// What a client said; `None` where it said nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spoken<'a> {
+pub struct RequestFields<'a> {
     /// Request method.
     pub method: Option<&'a [u8]>,
     /// Path and query as received.
@@ -20,29 +20,29 @@ pub struct Spoken<'a> {
     pub request_id: Option<&'a [u8]>,
 }
 
-/// A bounded copy of a [`Spoken`]; what is longer than its limit is cut.
+/// A bounded copy of a [`RequestFields`]; what is longer than its limit is cut.
 #[derive(Clone, Debug, Default)]
-pub struct SpokenCopy {
+pub struct RequestFieldsCopy {
     bytes: Vec<u8>,
     ends: [u16; FIELDS],
     cut: u8,
 }
 
-impl SpokenCopy {
+impl RequestFieldsCopy {
     /// Copies, cutting each field to its limit.
-    pub fn of(spoken: &Spoken<'_>) -> Self {
-        Self::with_room(Vec::new(), spoken)
+    pub fn of(fields: &RequestFields<'_>) -> Self {
+        Self::with_room(Vec::new(), fields)
     }
 
     /// The same, into a buffer that [`take_room`](Self::take_room) has taken from another copy.
-    pub fn with_room(room: Vec<u8>, spoken: &Spoken<'_>) -> Self {
+    pub fn with_room(room: Vec<u8>, fields: &RequestFields<'_>) -> Self {
         let fields = [
-            spoken.method,
-            spoken.target,
-            spoken.host,
-            spoken.referer,
-            spoken.user_agent,
-            spoken.request_id,
+            fields.method,
+            fields.target,
+            fields.host,
+            fields.referer,
+            fields.user_agent,
+            fields.request_id,
         ];
         let kept = |index: usize| {
             let field = fields[index].unwrap_or_default();
@@ -70,33 +70,33 @@ impl SpokenCopy {
         std::mem::take(&mut self.bytes)
     }
 
-    pub(crate) fn method(&self) -> Kept<'_> {
+    pub(crate) fn method(&self) -> FieldText<'_> {
         self.field(0)
     }
 
-    pub(crate) fn target(&self) -> Kept<'_> {
+    pub(crate) fn target(&self) -> FieldText<'_> {
         self.field(1)
     }
 
-    pub(crate) fn host(&self) -> Kept<'_> {
+    pub(crate) fn host(&self) -> FieldText<'_> {
         self.field(2)
     }
 
-    pub(crate) fn referer(&self) -> Kept<'_> {
+    pub(crate) fn referer(&self) -> FieldText<'_> {
         self.field(3)
     }
 
-    pub(crate) fn user_agent(&self) -> Kept<'_> {
+    pub(crate) fn user_agent(&self) -> FieldText<'_> {
         self.field(4)
     }
 
-    pub(crate) fn request_id(&self) -> Kept<'_> {
+    pub(crate) fn request_id(&self) -> FieldText<'_> {
         self.field(5)
     }
 
-    fn field(&self, index: usize) -> Kept<'_> {
+    fn field(&self, index: usize) -> FieldText<'_> {
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Kept {
+        FieldText {
             bytes: &self.bytes[usize::from(start)..usize::from(self.ends[index])],
             cut: self.cut & (1 << index) != 0,
         }
@@ -105,12 +105,12 @@ impl SpokenCopy {
 
 /// What is kept of a field.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Kept<'a> {
+pub(crate) struct FieldText<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) cut: bool,
 }
 
-impl<'a> From<&'a str> for Kept<'a> {
+impl<'a> From<&'a str> for FieldText<'a> {
     fn from(text: &'a str) -> Self {
         let bytes = text.as_bytes();
         Self {

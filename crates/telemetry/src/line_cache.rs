@@ -9,21 +9,21 @@ use balancing::Work;
 use crate::record::AccessRecord;
 
 /// Maximum number of ways that are remembered. A new way replaces the one in the same slot.
-const WAYS_MAX: usize = 64;
+const CACHED_TEXTS_MAX: usize = 64;
 
 /// The texts of one writer.
 #[derive(Debug)]
-pub(crate) struct KnownWays([Option<Box<KnownWay>>; WAYS_MAX]);
+pub(crate) struct LineCache([Option<Box<CachedText>>; CACHED_TEXTS_MAX]);
 
 #[derive(Debug)]
-struct KnownWay {
-    way: Way,
+struct CachedText {
+    way: Combination,
     text: Vec<u8>,
 }
 
 /// The names of a way. They are compared by address. Because they are held here, no other name can get their addresses.
 #[derive(Debug)]
-struct Way {
+struct Combination {
     route: Arc<str>,
     class: &'static str,
     work: Work,
@@ -31,13 +31,13 @@ struct Way {
     member: Arc<str>,
 }
 
-impl Default for KnownWays {
+impl Default for LineCache {
     fn default() -> Self {
-        Self([const { None }; WAYS_MAX])
+        Self([const { None }; CACHED_TEXTS_MAX])
     }
 }
 
-impl KnownWays {
+impl LineCache {
     /// The text of the record's way, which `write` formats unless it is known. `None` if the request was not sent to a member.
     pub(crate) fn text(
         &mut self,
@@ -49,7 +49,7 @@ impl KnownWays {
         let member = record.member.as_ref()?;
         let address = |name: &Arc<str>| Arc::as_ptr(name).cast::<u8>() as usize / 16;
         let place = address(route) ^ address(member) ^ class.len() ^ (work as usize * 16);
-        let known = &mut self.0[place % WAYS_MAX];
+        let known = &mut self.0[place % CACHED_TEXTS_MAX];
         let is_known = known.as_ref().is_some_and(|known| {
             let way = &known.way;
             Arc::ptr_eq(&way.route, route)
@@ -61,14 +61,14 @@ impl KnownWays {
         if !is_known {
             let mut text = Vec::new();
             write(&mut text);
-            let way = Way {
+            let way = Combination {
                 route: Arc::clone(route),
                 class,
                 work,
                 pool: Arc::clone(pool),
                 member: Arc::clone(member),
             };
-            *known = Some(Box::new(KnownWay { way, text }));
+            *known = Some(Box::new(CachedText { way, text }));
         }
         known.as_ref().map(|known| &*known.text)
     }
